@@ -4,7 +4,7 @@ require "active_job"
 require "timeout"
 require "spec_helper"
 
-# The test command names the version, which the load path must lead to.
+# The test command sets `LEASEHOLD_RAILS` to the version of Rails that the load path must have.
 wanted = ENV.fetch("LEASEHOLD_RAILS", "")
 raise "the load path leads to Rails #{ActiveJob::VERSION::STRING}, not to #{wanted}" unless ActiveJob::VERSION::STRING.start_with?(wanted)
 
@@ -12,7 +12,7 @@ raise "the load path leads to Rails #{ActiveJob::VERSION::STRING}, not to #{want
 # server of its own.
 module RailsSpecs
   CELLS = [1, 2].freeze
-  # The deadline of the specs' own reads. The short one of the cells is for the calls under test.
+  # The deadline of the specs' own reads. The cells' shorter deadline is for the calls under test.
   READ_DEADLINE_SECONDS = 10
 
   attr_reader :server
@@ -96,7 +96,7 @@ module RailsSpecs
     stale_after(before)
   end
 
-  # Sets the threshold. The setting for the guard must stay below it; the trigger in the database
+  # Sets the threshold, and `commit_within_seconds`, which must be less. The commit guard in the database
   # keeps its own value.
   def stale_after(seconds)
     Leasehold.configuration.stale_after_seconds = seconds

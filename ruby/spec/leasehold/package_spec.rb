@@ -22,8 +22,8 @@ RSpec.describe Package do
     ENV.replace(variables)
   end
 
-  # @return [String] the directory into which cargo builds the project. What the gem compiles is kept there for the next
-  #   run: most of it are the dependencies.
+  # @return [String] the directory into which cargo builds the project. The gem's build is kept there for the
+  #   next run, because it consists mostly of dependencies.
   def target
     File.expand_path(ENV.fetch("CARGO_TARGET_DIR", "../target"), Package::RUBY)
   end

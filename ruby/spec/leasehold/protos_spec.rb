@@ -9,7 +9,8 @@ RSpec.describe Protos do
     expect(described_class.generated).to eq(described_class.committed), "run `rake protos`"
   end
 
-  # The other gems' files need it with old versions of google-protobuf, so they are loaded before it is removed.
+  # Files of other gems call this method with old versions of google-protobuf, so these files are loaded
+  # before the method is removed.
   it "loads without `DescriptorPool#build`, which google-protobuf removed in 4.26" do
     script = <<~RUBY
       require "grpc"

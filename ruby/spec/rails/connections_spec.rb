@@ -2,8 +2,8 @@
 
 require "rails_helper"
 
-# From Rails 7.2 on, a query returns its connection to the pool at once, unless a connection is asked for that the thread
-# keeps until the end of its request.
+# From Rails 7.2 on, a query returns its connection to the pool at once. Only `Model.connection` takes one
+# that the thread keeps until the end of its request.
 RSpec.describe "connections", :rails, if: Support::RailsVersions.since?("7.2") do
   before do
     stub_const("Plain", Class.new(ApplicationRecord) { self.table_name = "users" })
@@ -13,9 +13,9 @@ RSpec.describe "connections", :rails, if: Support::RailsVersions.since?("7.2") d
 
   after { ActiveRecord.permanent_connection_checkout = true }
 
-  # Runs the block in a thread that holds no connection.
+  # Runs the block in a new thread, which has no connection.
   #
-  # @return [Boolean] true if the thread holds one after the block
+  # @return [Boolean] true if the thread still has a connection after the block
   def kept_by_thread
     Thread.new do
       yield

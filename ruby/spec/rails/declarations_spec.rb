@@ -211,7 +211,7 @@ RSpec.describe "declarations of a model's claims", :rails do
   end
 
   it "refuse an attribute that is not a column, and name the column of an alias" do
-    # Anonymous during its definition, so that jobs of other examples do not find it.
+    # The model is anonymous during its definition, so that jobs of other examples do not find it.
     claiming = lambda do |name, &column|
       snippet do
         cells_claims_metadata subject_type: :PROJECT, subject_key: :owner_id

@@ -224,7 +224,7 @@ RSpec.describe "failure points", :rails do
   end
 
   describe "a COMMIT that comes too late (R04)" do
-    # Delays the COMMIT until the lease is older than the guard allows.
+    # Delays the COMMIT until the lease is older than the commit guard allows.
     def guarding(seconds)
       connection = ActiveRecord::Base.connection
       replace_guard(connection, seconds)

@@ -211,7 +211,8 @@ RSpec.describe "a save that is interrupted while its row is written", :rails do
     expect_agreement
   end
 
-  # Writes a row in a transaction that goes on after the error that another thread raises during the statement.
+  # Writes a row in a transaction. Another thread raises the error in this one during the statement; the
+  # transaction's block rescues the error and continues.
   def interrupted_by(error)
     main = Thread.current
     User.transaction do

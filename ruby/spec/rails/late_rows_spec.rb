@@ -63,7 +63,7 @@ RSpec.describe "rows written on the way to COMMIT", :rails do
     end
   end
 
-  # From Rails 7.1 on this opens a savepoint (activerecord 7.2.2.2, relation.rb:224).
+  # From Rails 7.1 on `find_or_create_by!` opens a savepoint (activerecord 7.2.2.2, relation.rb:224).
   claimed_or_refused("by `find_or_create_by!`") { create_plain { User.find_or_create_by!(username: "late") } }
 
   claimed_or_refused("by an object that is no model") do
@@ -80,7 +80,8 @@ RSpec.describe "rows written on the way to COMMIT", :rails do
   describe "by the transaction's own callback" do
     before { skip("this Rails has none") unless User.connection.current_transaction.respond_to?(:before_commit) }
 
-    # Runs after the callbacks of all models (activerecord 7.2.2.2, connection_adapters/abstract/transaction.rb:291).
+    # The transaction's own callback runs after those of all models (activerecord 7.2.2.2,
+    # connection_adapters/abstract/transaction.rb:291).
     claimed_or_refused("alone, or beside other changes of claims") do
       User.transaction { User.connection.current_transaction.before_commit { in_savepoint.call } }
       User.transaction do

@@ -79,8 +79,8 @@ RSpec.describe "pages read ahead by verification", :rails do
   end
 
   describe "in a run" do
-    # Enough rows for several updates. The first call starts gRPC's threads, which the example must
-    # not count.
+    # The rows suffice for several updates. `warm_up` makes the first call, which starts gRPC's threads: the
+    # example must not count them.
     before do
       insert_users(10..2500)
       Leasehold.client.warm_up

@@ -119,7 +119,8 @@ RSpec.describe "rows that ActiveRecord writes", :rails do
   end
 
   it "are refused if models write without a transaction" do
-    # A model of Rails 8.2 does so by overriding `implicit_persistence_transaction`.
+    # Replaces the method that opens the transaction of a save. In Rails 8.2 a model can override
+    # `implicit_persistence_transaction` instead.
     model = users { define_method(:with_transaction_returning_status) { |&write| write.call } }
     model.transaction { model.create!(username: "alice") }
     expect(claimed(model, :username)).to eq(["alice"])
@@ -156,8 +157,8 @@ RSpec.describe "rows that ActiveRecord writes", :rails do
       [claimed(Signpost, :path), made.size]
     end
 
-    # Claimed, unchanged, destroyed, unchanged: two calls for a change of the condition, none
-    # otherwise.
+    # The four updates claim the value, change nothing, destroy the claim, and change nothing. Only a change
+    # of the condition's result makes calls: a begin and a commit.
     expect(seen).to eq([[["top"], 2], [["top"], 0], [[], 2], [[], 0]])
   end
 

@@ -282,7 +282,7 @@ RSpec.describe "claims of a transaction", :rails do
       end
     end
 
-    # The test framework opens one transaction, and each `before_all` another. None is opened for the
+    # The test framework opens one transaction, and each `before_all` another. It opens none (depth 0) for
     # databases that a test does not use.
     [0, 1, 2, 3].each do |depth|
       it "are committed with the savepoint in #{depth} transactions" do
@@ -426,7 +426,8 @@ RSpec.describe "claims of a transaction", :rails do
       expect(name_of("user1001")).to eq("USER1001")
     end
 
-    # A create and a destroy of one value must be in one update.
+    # Renames all users, in another spelling of the same name: the create and the destroy of each must be in
+    # one update.
     def rename_all
       User.transaction { User.find_each { |user| user.update!(username: user.username.upcase) } }
     end

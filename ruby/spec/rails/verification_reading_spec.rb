@@ -132,7 +132,7 @@ RSpec.describe "rows read by verification", :rails do
     expect(cached).to eq([nil] * 4)
   end
 
-  # With the query cache that jobs and requests have.
+  # Runs with the query cache on, as it is in jobs and requests.
   it "are read again immediately before the commit (V03)" do
     model = things(if: ->(*) { true })
     verify(model)

@@ -239,32 +239,32 @@ RSpec.describe "verification", :rails do
     expected = (1..100_000).to_h { |id| [id, ["user-#{id}", id]] }
     expect(all_claims).to eq(expected)
 
-    # Owned by the other cell.
+    # The other cell owns the new name of a row.
     as_cell(2) { drift(creates: [claim(7, "theirs")]) }
     change(100, username: "theirs")
     expected.delete(100)
-    # Missing, with another subject, and in another spelling.
+    # One claim is missing, one has another subject, and one another spelling.
     drift(destroys: [claim(10, "user-10")])
     drift(destroys: [claim(11, "user-11")], creates: [claim(11, "user-11", subject: 99)])
     drift(destroys: [claim(12, "user-12")], creates: [claim(12, "USER-12")])
-    # Extra: a second one of a row, one of a deleted row, one beyond the last row.
+    # Three claims are extra: a second one of a row, one beyond the last row, one of a deleted row.
     drift(creates: [claim(20, "ghost"), claim(200_000, "beyond")])
     User.where(id: 30).delete_all
     expected.delete(30)
-    # Moved to another row on another page, in both directions.
+    # Two names moved to a row of another page, in both directions.
     { 40 => 90_040, 90_041 => 41 }.each do |from, to|
       change(from, username: "left-#{from}")
       change(to, username: "user-#{from}")
       expected.merge!(from => ["left-#{from}", from], to => ["user-#{from}", to])
     end
-    # Swapped between two rows of a page, and between pages.
+    # Names are swapped between two rows of a page, and between two pages.
     { 50 => 60, 70 => 90_070 }.each do |id, other_id|
       change(id, username: "user-#{other_id}")
       change(other_id, username: "user-#{id}")
       expected.merge!(id => ["user-#{other_id}", id], other_id => ["user-#{id}", other_id])
     end
-    # Changed recently: a renamed row, and a row that was never claimed. Neither rows nor claims may
-    # be touched.
+    # Two rows changed recently: a renamed row, and a row without its claim. Verification must change neither
+    # their claims nor the rows.
     change(80, username: "renamed", updated_at: 1.hour.from_now)
     drift(destroys: [claim(81, "user-81")])
     change(81, updated_at: 1.hour.from_now)
@@ -282,7 +282,7 @@ RSpec.describe "verification", :rails do
   it "corrects 100,000 rows whose names were reversed, in one run (V05)", :large do
     insert_users(1..100_000)
     verify
-    # First to unused names, because the index is unique.
+    # The rows get unused names first, because the index is unique.
     ["'on-its-way-' || id", "'user-' || 100001 - id"].each do |name|
       ActiveRecord::Base.connection.execute("UPDATE users SET username = #{name}")
     end

@@ -50,7 +50,7 @@ RSpec.describe "updates of verification", :rails do
     "renamed past the claims" => [->(*) { User.where(id: 2).update_all(username: "robert", updated_at: 1.day.ago) }, %w[alice carol]]
   }.each do |how, (change, expected)|
     it "claim nothing for a row that was #{how} since it was read (V03)" do
-      # In another thread, because this one has no database connection.
+      # The row is changed in another thread, because the thread of the call has no database connection.
       once(:list_records) { once(:begin_update, :start) { Thread.new { User.connection_pool.with_connection(&change) }.join } }
       report = verify
 

@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 module Support
-  # A cell: the Rails application with databases of its gem_tables. This process is one cell at a time;
-  # other processes can be others.
+  # A cell: the Rails application with databases of its own. This process is one cell at a time; other
+  # processes can be other cells.
   class Cell
     attr_reader :id, :database, :keys_database
 
@@ -36,7 +36,8 @@ module Support
         config.address = server_address
         config.cell_id = @id
         config.tls = { insecure: true }
-        # Most examples have a handful of rows, of which each is a large share.
+        # Allows a run to destroy all claims: most examples have few rows, so the claims of one row are a
+        # large share.
         config.verification_max_destroy_share = 1
       end
     end

@@ -76,7 +76,7 @@ module Support
     end
 
     def from_client(bytes, server)
-      # Counted before forwarding, so that an observer of the server's reaction sees the bytes
+      # Counts the bytes before it forwards them: an observer of the server's reaction then finds them
       # counted.
       @lock.synchronize { @client_bytes += bytes.bytesize }
       server.write(bytes)

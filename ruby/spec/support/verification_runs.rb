@@ -52,8 +52,7 @@ module Support
       session
     end
 
-    # Executes all steps to the end: every update succeeds, and rows that are read feed_rows_again are
-    # unchanged.
+    # Executes all steps to the end: every update succeeds, and rows that are read again are unchanged.
     def finish(run, updates = [])
       until (step = run.next).is_a?(Leasehold::Verification::Done)
         case step
@@ -65,7 +64,7 @@ module Support
         when Leasehold::Verification::Commit then run.updated(:settled)
         end
       end
-      # Frees the feed, which the memory spec would count as a leak.
+      # Forgets the block that feeds rows: the memory spec would count the block as a leak.
       feeds.delete(run)
       run
     end

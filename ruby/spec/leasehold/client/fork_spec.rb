@@ -34,7 +34,7 @@ RSpec.describe Leasehold::Client, "across a fork" do
   RUBY
 
   def run(script)
-    # Without warnings: Ruby 3.2 and later warn of gRPC 1.51.
+    # `-W0` turns warnings off: Ruby 3.2 and later warn of gRPC 1.51.
     command = [RbConfig.ruby, "-W0", "-I", File.expand_path("../../../lib", __dir__), "-e", PRELUDE + script, @server.address]
     output, status = Open3.capture2e("timeout", "60", *command)
     expect(status).to be_success, output

@@ -4,7 +4,7 @@ require "pp"
 
 require "leasehold/client"
 
-# Ruby puts `inspect` into messages of errors, and people into logs (V09).
+# Ruby puts the result of `inspect` into error messages, and people put it into logs (V09).
 RSpec.describe "inspect and to_s of the client's objects" do
   include Support::VerificationRuns
 

@@ -47,7 +47,7 @@ RSpec.describe Leasehold::Client, "over TLS" do
     with_server(tls: nil) { |address| expect { client_of(address, tls: cell).list_leases }.to fail_the_handshake }
   end
 
-  # gRPC's core reports such a server as unavailable.
+  # gRPC's core reports a server that refuses the certificate as unavailable.
   it "reports a server that refuses the cell's certificate, and the settings to check" do
     with_server do |address|
       Support::Certificates.run do |others|

@@ -111,7 +111,7 @@ module Leasehold
       return claims_around_condition(record, stored, written) if conditional? && !claim_changes?(record, stored, written)
 
       claimed = conditional? && partially_loaded?(record) ? claims?(stored.build_instance(written)) : claims?(record)
-      [held_claim(record, stored), (new_claim(record, stored.after_writing(written)) if claimed)]
+      [owned_claim(record, stored), (new_claim(record, stored.after_writing(written)) if claimed)]
     end
 
     # Computes the claim that the DELETE of the record destroys. The condition sees the stored row: values
@@ -120,7 +120,7 @@ module Leasehold
     # @param stored [StoredRow, nil] the row before the DELETE; nil if it does not exist
     # @return [Claim, nil]
     def claim_before_delete(record, stored)
-      held_claim(record, stored || IN_DATABASE) if claims?(stored && conditional? ? stored.build_instance : record)
+      owned_claim(record, stored || IN_DATABASE) if claims?(stored && conditional? ? stored.build_instance : record)
     end
 
     # Builds the claim to create for the record.
@@ -159,7 +159,7 @@ module Leasehold
     # Builds the claim that this cell may own for the record in a state.
     #
     # @return [Claim, nil] nil also if the primary key has no source id, since no such claim can be created
-    def held_claim(record, state = CURRENT)
+    def owned_claim(record, state = CURRENT)
       claim(record, state)
     rescue Error::Invalid
       nil
@@ -194,7 +194,7 @@ module Leasehold
       before, after = [stored.original, stored.build_instance(written)].map { |instance| claims?(instance) }
       return [nil, nil] if before == after
 
-      before ? [held_claim(record, stored), nil] : [nil, new_claim(record, stored.after_writing(written))]
+      before ? [owned_claim(record, stored), nil] : [nil, new_claim(record, stored.after_writing(written))]
     end
 
     def subject_id(record, state, table)

@@ -30,8 +30,8 @@ module Leasehold
     # @return [Numeric] age from which reconciliation settles a lease in place of the process that
     #   began it
     attr_accessor :stale_after_seconds
-    # @return [Integer] age of a lease up to which the database accepts the COMMIT; the migration
-    #   copies it into the trigger
+    # @return [Integer] age of a lease up to which the database accepts the COMMIT; the generated migration
+    #   copies the number into the commit guard
     attr_accessor :commit_within_seconds
     # @return [Integer] number of rows that verification compares at a time
     attr_accessor :verification_page_rows

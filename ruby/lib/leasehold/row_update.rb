@@ -108,8 +108,8 @@ module Leasehold
     # creates. A destroy of it would cancel out that create ({Transactions::NetEffect}).
     def destroys(created)
       self.class.for_row_class(@stored.original) do |attribute, row|
-        held = attribute.held_claim(row)
-        [(held unless created.include?(held) && !attribute.claims?(row)), nil]
+        owned = attribute.owned_claim(row)
+        [(owned unless created.include?(owned) && !attribute.claims?(row)), nil]
       end
     end
   end

@@ -25,11 +25,11 @@ end
 RSpec.shared_examples "deleting existing claims" do
   it "destroys the claims of a destroyed record in one update" do
     subject.save!
-    held = claims_records
+    owned = claims_records
     creates, destroys = single_update("`destroy!`") { subject.destroy! }
 
     expect_claims(creates, [], "created")
-    expect_claims(destroys, held, "destroyed")
+    expect_claims(destroys, owned, "destroyed")
   end
 end
 
@@ -37,11 +37,11 @@ RSpec.shared_examples "updating existing claims" do
   it "destroys the old claims and creates the new ones in one update" do
     changes = required_transform_attributes
     subject.save!
-    held = claims_records(only: changes)
+    owned = claims_records(only: changes)
     creates, destroys = single_update("`update!`") { subject.update!(changes) }
 
     expect(destroys).not_to be_empty, "expected the update to destroy claims: change a claimed attribute in `transform_attributes`"
-    expect_claims(destroys, held & destroys, "destroyed")
+    expect_claims(destroys, owned & destroys, "destroyed")
     wanted = claims_records(only: changes)
     expect_claims(creates & wanted, wanted, "created")
   end

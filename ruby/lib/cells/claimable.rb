@@ -287,8 +287,9 @@ module Cells
       end
     end
 
-    # Returns true if the condition allows a claim for this instance. One that was loaded with `select` may lack
-    # columns that the condition reads. Its value is checked when the claim is begun, for the row as it is stored.
+    # Returns true if the condition allows a claim for this instance. An instance that was loaded with
+    # `select` may lack columns that the condition reads. This method then returns false, and the value is
+    # checked when the claim is begun, for the row as it is stored.
     def cells_claims_now?(attribute)
       attribute.claims?(self)
     rescue ActiveModel::MissingAttributeError

@@ -7,7 +7,8 @@ require_relative "autoloads"
 module Leasehold
   # Makes the models of an application claimable, and adds translations and rake tasks.
   class Railtie < ::Rails::Railtie
-    # The gem's constants outside of {Leasehold}, by the file of an autoload path that would define the same.
+    # The gem's constants outside of {Leasehold}, each by the file in which an application would define the
+    # same constant.
     CONSTANTS = {
       "cells.rb" => "Cells", "cells/claimable.rb" => "Cells::Claimable", "cells/bulk_claims_worker.rb" => "Cells::BulkClaimsWorker"
     }.freeze
@@ -40,8 +41,9 @@ module Leasehold
       I18n.load_path.unshift(*files.select { |file| File.exist?(file) })
     end
 
-    # Zeitwerk ignores the file of a constant that is defined already (zeitwerk 2.6.1, zeitwerk/loader.rb:411), so
-    # the application's own would be hidden. A directory `cells/` only adds to the module.
+    # Zeitwerk ignores the file of a constant that is defined already (zeitwerk 2.6.1,
+    # zeitwerk/loader.rb:411), so the application's constant would never be loaded. A directory `cells/` is
+    # allowed: its files only add to the module.
     initializer "leasehold.namespace", after: :set_autoload_paths do
       paths = ActiveSupport::Dependencies.autoload_paths + ActiveSupport::Dependencies.autoload_once_paths
       CONSTANTS.each do |file, name|

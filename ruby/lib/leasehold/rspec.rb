@@ -12,6 +12,6 @@ RSpec.configure do |config|
   config.include Leasehold::RSpec::ClaimsHelpers
   config.prepend_before { Leasehold::TestHelp::Replacements.begin_test(self) }
   config.append_after { restore_leasehold }
-  # Runs after each outermost group: what `before_all` replaced ends there.
+  # Runs after each outermost group of examples, and removes the replacements that its `before_all` made.
   config.after(:context) { Leasehold::TestHelp::Replacements.remove(:group) }
 end

@@ -8,8 +8,8 @@ require_relative "test_help/stub_server"
 require_relative "test_help/replacements"
 
 module Leasehold
-  # Included in `ActiveSupport::TestCase`, or in RSpec's examples by `leasehold/rspec`. Each test ends with the client
-  # and the flags that it began with.
+  # Included in `ActiveSupport::TestCase`, or in RSpec's examples by `leasehold/rspec`. After each test, the
+  # client and the flags are the same as before.
   module TestHelp
     class << self
       # Replaces the claims server for the whole suite, also for code that runs outside of tests. Each test starts
@@ -29,8 +29,9 @@ module Leasehold
       end
     end
 
-    # Replaces the claims server by the engine in this process, until the end of the test. Outside of a test, for
-    # example in `before_all`, it lasts until the end of the outermost group.
+    # Replaces the claims server by the engine in this process, until the end of the test. If it is called
+    # outside of a test, for example in `before_all`, the replacement lasts until the end of the outermost
+    # group.
     #
     # @return [StubServer] a new server without claims, or the one that this test already has
     def stub_claims_server
@@ -46,7 +47,7 @@ module Leasehold
       Replacements.add(flags: flags)
     end
 
-    # Undoes what the test replaced.
+    # Removes the replacements of the test.
     def restore_leasehold
       Replacements.end_test(self)
     end

@@ -15,7 +15,7 @@ module Leasehold
           super(configuration, nil)
         end
 
-        # A forked process may go on: there is no socket.
+        # Returns true in a forked process too: there is no socket that only the parent may use.
         def current?
           true
         end
@@ -40,7 +40,7 @@ module Leasehold
         super(settings)
       end
 
-      # Keeps the connection: the server lasts as long as its client.
+      # Keeps the connection, because the stub server exists as long as its client.
       def close; end
 
       private

@@ -2,14 +2,15 @@
 
 module Leasehold
   module TestHelp
-    # The stub servers and flags that replace those of the application. Each belongs to a test, to a group of tests
-    # (`before_all`), or to the whole suite. Tests that run in parallel threads do not see each other's.
+    # The stub servers and flags that replace those of the application. Each belongs to a test, to a group of
+    # tests (`before_all`), or to the whole suite. A test does not see the replacements of tests that run in
+    # parallel threads.
     module Replacements
       # @!attribute owner [Object] the test, `:group` or `:suite`
       # @!attribute server [StubServer, nil]
       # @!attribute flags [Hash{Symbol => Boolean}]
       Replacement = Struct.new(:owner, :server, :flags)
-      # The thread's variable with its running test.
+      # Name of the thread variable that has the thread's running test.
       RUNNING = :leasehold_test
       private_constant :RUNNING
 
@@ -17,8 +18,8 @@ module Leasehold
       @lock = Mutex.new
 
       class << self
-        # Begins a test in this thread. A stub server of the suite or of the group is copied for it, so that the test
-        # changes none that other tests see.
+        # Begins a test in this thread. If the suite or the group has a stub server, the test gets a copy of
+        # that server, so that other tests do not see its changes.
         def begin_test(test)
           return if running.equal?(test)
 
@@ -27,13 +28,13 @@ module Leasehold
           add(server: StubServer.new(around)) if around
         end
 
-        # Removes what belongs to the test, and ends it.
+        # Removes the test's replacements, and ends the test.
         def end_test(test)
           remove(test)
           self.running = nil if running.equal?(test)
         end
 
-        # Removes what belongs to the owner.
+        # Removes the owner's replacements.
         def remove(owner)
           @lock.synchronize { @all = @all.reject { |replacement| replacement.owner.equal?(owner) } }
         end
@@ -43,12 +44,12 @@ module Leasehold
           @lock.synchronize { @all += [Replacement.new(owner, server, flags)] }
         end
 
-        # @return [StubServer, nil] the newest one that this thread sees
+        # @return [StubServer, nil] the newest stub server that this thread sees
         def server
           visible.reverse_each.find(&:server)&.server
         end
 
-        # @return [StubServer, nil] the one that belongs to this thread's running test
+        # @return [StubServer, nil] the stub server of this thread's running test
         def server_of_test
           @all.find { |replacement| replacement.server && replacement.owner.equal?(running) }&.server
         end
@@ -66,7 +67,8 @@ module Leasehold
 
         private
 
-        # A thread without a running test, such as that of an application server, works for the newest test.
+        # Returns the replacements that this thread sees: those of its running test, of groups and of the
+        # suite. A thread without a running test, such as a thread of an application server, sees all of them.
         def visible
           test = running
           return @all unless test

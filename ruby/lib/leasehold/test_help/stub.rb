@@ -4,8 +4,8 @@ require "leasehold/client"
 
 module Leasehold
   module TestHelp
-    # Takes the place of the generated stub of gRPC: the same methods, messages and metadata. The engine answers
-    # in this process. Its refusals are raised as classes of {Error}, without a gRPC status.
+    # Takes the place of the generated stub of gRPC: the same methods, messages and metadata. The engine
+    # answers in this process. The engine's refusals are raised as classes of {Error}, without a gRPC status.
     class Stub
       V1 = Leasehold::Client::Messages::V1
       UUID = Leasehold::Client::Messages::UUID

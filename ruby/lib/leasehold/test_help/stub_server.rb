@@ -6,8 +6,8 @@ require_relative "saved_state"
 
 module Leasehold
   module TestHelp
-    # A claims server in this process: the engine itself, over a store in memory. It follows all rules of a real
-    # server. Its clock is `Time.now`, so `travel_to` moves it.
+    # A claims server in this process: the engine itself, over a store in memory. The stub server follows all
+    # rules of a real server. Its clock is `Time.now`, so `travel_to` moves the clock.
     class StubServer
       # @return [Array<Array(Array<Claim>, Array<Claim>)>] the creates and destroys of each update that the
       #   application's cell has begun
@@ -50,7 +50,7 @@ module Leasehold
         @stopped = true
       end
 
-      # Ends {#stop}.
+      # Makes calls succeed again after {#stop}.
       def start
         @stopped = false
       end
@@ -66,7 +66,8 @@ module Leasehold
         @lock.synchronize { yield @service, (Time.now.to_r * 1_000_000).to_i }
       end
 
-      # Begins an update. Records it, unless its idempotency key had begun it before.
+      # Begins an update. Adds the update to {#updates}, unless an earlier call with the same idempotency key
+      # began it.
       #
       # @return [Array(String, Integer)] the lease and its fence
       def begin(cell, creates, destroys, key)
@@ -113,7 +114,7 @@ module Leasehold
         @cell + 1
       end
 
-      # Before a change: saves the state for each open transaction of the test framework that has none yet.
+      # Saves the state before a change, once for each open transaction of the test framework.
       def save_state
         return unless @follows_transactions && Leasehold.configuration.transactional_tests
 

@@ -55,7 +55,7 @@ module RailsSpecs
   end
 
   def records(model, attribute)
-    type = model.cells_claims_attributes.fetch(attribute).type
+    type = model.cells_claims_declarations.fetch(attribute).type
     Leasehold.client.list_records(
       source_type: model.cells_claims_source_type, bucket_types: [type], deadline_seconds: READ_DEADLINE_SECONDS
     ).records

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "active_support/concern"
+require_relative "claimable/metadata"
 
 module Cells
   # Keeps attributes of a model unique across all cells.
@@ -15,16 +16,33 @@ module Cells
   # through {BulkClaimsWorker}.
   module Claimable
     extend ActiveSupport::Concern
+
+    class << self
+      # @return [Set<Class>] the models that claim attributes, anonymous ones included
+      def models_with_claims
+        Leasehold::Models.classes
+      end
+    end
+
     include Leasehold::ActiveRecordCompat::RowWrites
+    include Metadata
 
     CLAIMS_BUCKET_TYPE = Gitlab::Cells::TopologyService::Claims::V1::Bucket::Type
     CLAIMS_SUBJECT_TYPE = Gitlab::Cells::TopologyService::Claims::V1::Subject::Type
     CLAIMS_SOURCE_TYPE = Gitlab::Cells::TopologyService::Claims::V1::Source::Type
+    # The kinds of claims, with the numbers of {CLAIMS_BUCKET_TYPE}.
+    CLAIMS_CLAIM_TYPE = Gitlab::Cells::TopologyService::Types::V1::ClaimType
+    # The message of a claim whose kind is the field.
+    CLAIMS_CLAIM = Gitlab::Cells::TopologyService::Types::V1::Claim
+    # The field of {CLAIMS_CLAIM} by the number of its kind.
+    CLAIM_FIELD_BY_TYPE = CLAIMS_CLAIM.descriptor.to_h { |field| [field.number, field.name.to_sym] }.freeze
+    # Raised for a claim of a row that has no primary key yet.
+    MissingPrimaryKeyError = Leasehold::Error::MissingPrimaryKey
     # Recommended number of claims per job of {BulkClaimsWorker}.
     BULK_CLAIMS_BATCH_SIZE = 1000
 
     included do
-      class_attribute :cells_claims_attributes, instance_accessor: false, default: {}.freeze
+      class_attribute :cells_claims_declarations, instance_accessor: false, default: {}.freeze
       class_attribute :cells_claims_settings, :cells_claims_scope_block, instance_accessor: false
 
       validate :cells_claims_validate_values
@@ -34,29 +52,36 @@ module Cells
       # Claims the values of an attribute.
       #
       # @param name [Symbol] a column
-      # @param type [Integer, Symbol] a member of {CLAIMS_BUCKET_TYPE}
-      # @param feature_flag [Symbol] values are claimed only while this flag is on
+      # @param type [Integer, Symbol] a member of {CLAIMS_BUCKET_TYPE} or {CLAIMS_CLAIM_TYPE}
+      # @param feature_flag [Symbol, nil] values are claimed only while this flag is on; nil for always
       # @param if [Proc, Symbol] decides for a record whether its value is claimed: a block with the record as
       #   argument, a block evaluated in the record, or the name of a method of the record
-      # @raise [Leasehold::Error::Misconfigured] if an argument is invalid
-      def cells_claims_attribute(name, type:, feature_flag:, if: nil)
+      # @raise [Leasehold::Error::Misconfigured] if the type is unknown
+      # @raise [Leasehold::Models::InvalidDeclaration] if the condition has another class
+      def cells_claims_attribute(name, type:, feature_flag: nil, if: nil)
         condition = binding.local_variable_get(:if)
         attribute = Leasehold::ClaimedAttribute.new(
           name: name, type: type, feature_flag: feature_flag, condition: condition
         )
-        self.cells_claims_attributes = cells_claims_attributes.merge(name.to_sym => attribute).freeze
+        self.cells_claims_declarations = cells_claims_declarations.merge(name.to_sym => attribute).freeze
         Leasehold::Models.add(self)
+      end
+
+      # @return [Hash{Symbol => Hash}] the arguments `type`, `feature_flag` and `if` of each claimed attribute
+      def cells_claims_attributes
+        cells_claims_declarations.transform_values(&:declaration)
       end
 
       # Declares the subject of the claims and the table of their rows.
       #
       # @param subject_type [Integer, Symbol] a member of {CLAIMS_SUBJECT_TYPE}
-      # @param subject_key [Symbol] the column or method that returns the subject's id
+      # @param subject_key [Symbol, Proc] the column or method that returns the subject's id, or a block that is
+      #   evaluated in the record
       # @param source_type [Integer, Symbol, nil] a member of {CLAIMS_SOURCE_TYPE}; nil to infer it from the
       #   table's name
       def cells_claims_metadata(subject_type:, subject_key:, source_type: nil)
         self.cells_claims_settings = {
-          subject_type: Leasehold::Enumeration.number(CLAIMS_SUBJECT_TYPE, subject_type), subject_key: subject_key.to_s,
+          subject_type: Leasehold::Enumeration.number(CLAIMS_SUBJECT_TYPE, subject_type), subject_key: subject_key,
           source_type: source_type && Leasehold::Enumeration.number(CLAIMS_SOURCE_TYPE, source_type)
         }.freeze
       end
@@ -68,18 +93,38 @@ module Cells
       end
 
       # @raise [Leasehold::Error::Misconfigured] if the model does not call `cells_claims_metadata`
-      # @return [String] the column or method that returns the subject's id
+      # @raise [Leasehold::Models::InvalidDeclaration] if the key is neither a Symbol nor a Proc
+      # @return [Symbol, Proc] the column or method that returns the subject's id, or the block
       def cells_claims_subject_key
-        cells_claims_settings!.fetch(:subject_key)
+        key = cells_claims_settings!.fetch(:subject_key)
+        return key if key.is_a?(Symbol) || key.is_a?(Proc)
+
+        # GitLab's specs expect these words.
+        raise Leasehold::Models::InvalidDeclaration, "`#{name}`: subject_key must be a Symbol or a Proc, but got: #{key.class}"
       end
 
-      # With a block, sets the relation of the rows that verification reads. Without one, returns it; the
-      # default is all rows.
+      # Returns true if a block computes the subject's id. It may read any column, and other tables.
+      def cells_claims_subject_computed?
+        cells_claims_settings ? cells_claims_subject_key.is_a?(Proc) : false
+      end
+
+      # @return [String, nil] the column that has the subject's id; nil if a method or a block returns it
+      def cells_claims_subject_column
+        key = cells_claims_subject_key
+        key.to_s if key.is_a?(Symbol) && columns_hash.key?(key.to_s)
+      end
+
+      # With a block, sets the relation of the rows that verification reads. Without one, returns it, with the
+      # columns of claims only; the default is all rows. The relation has all columns if the block selects some
+      # itself, or if a method or a block computes the subject: it may read any column.
       def cells_claims_scope(&block)
         return self.cells_claims_scope_block = block if block
 
         # `unscoped`, because rows that a default scope hides keep their claims.
-        cells_claims_scope_block ? unscoped.instance_exec(&cells_claims_scope_block) : unscoped
+        scope = cells_claims_scope_block ? unscoped.instance_exec(&cells_claims_scope_block) : unscoped
+        return scope if scope.select_values.any? || cells_claims_subject_column.nil?
+
+        scope.select(*cells_claims_columns, *([inheritance_column, "updated_at"] & column_names))
       end
 
       # @raise [Leasehold::Error::Misconfigured] if the contract has no source type for the table
@@ -102,19 +147,20 @@ module Cells
 
       # @return [Array<String>] the columns from which claims are built
       def cells_claims_columns
-        claimed = [cells_claims_subject_key, *cells_claims_attributes.each_value.map(&:name)] if cells_claims_attributes.any?
+        declared = cells_claims_declarations
+        claimed = [cells_claims_subject_column, *declared.each_value.map(&:name)] if declared.any?
         [primary_key, *claimed].uniq & column_names
       end
 
       # Returns true if the model claims the attribute and its feature flags are on.
       def cells_claims_enabled_for_attribute?(name)
-        cells_claims_attributes[name.to_sym]&.enabled? || false
+        cells_claims_declarations[name.to_sym]&.enabled? || false
       end
 
       # @raise [Leasehold::Error::Misconfigured] if a declaration does not fit the table
       # @return [Array<Leasehold::ClaimedAttribute>] the claimed attributes whose feature flags are on
       def cells_claims_enabled
-        attributes = cells_claims_attributes
+        attributes = cells_claims_declarations
         enabled = Leasehold::ClaimedAttribute.enabled(attributes)
         return enabled if enabled.empty? || cells_claims_checked?(attributes, columns_hash)
 
@@ -134,7 +180,7 @@ module Cells
 
       def cells_claims_check_subject
         key = cells_claims_subject_key
-        return if attribute_names.include?(key) || method_defined?(key)
+        return if key.is_a?(Proc) || attribute_names.include?(key.to_s) || method_defined?(key)
 
         raise Leasehold::Error::Misconfigured,
               "`#{name}##{key}` is neither a column nor a method: name a `subject_key` that is one of them"
@@ -235,19 +281,8 @@ module Cells
     end
 
     # @return [Array<Leasehold::Claim>] the claims of the record with its current values
-    def cells_claims_metadata
+    def cells_claims
       cells_claims_enabled.filter_map { |attribute| attribute.claim(self) if attribute.claims?(self) }
-    end
-
-    # Builds the data with which {BulkClaimsWorker} destroys the claim after the row is deleted.
-    #
-    # @return [Hash{String => Object}, nil] JSON-safe values; nil if the value is not claimed
-    def build_destroy_metadata_for_worker(name)
-      attribute = self.class.cells_claims_attributes[Leasehold::Models.attribute_name(self.class, name)]
-      return unless attribute&.enabled? && attribute.claims?(self)
-
-      claim = attribute.claim(self, Leasehold::ClaimedAttribute::IN_DATABASE) or return
-      claim.to_h.stringify_keys.merge("source_id" => claim.source_id.unpack1("H*"))
     end
 
     # Returns true if the model claims the attribute and its feature flags are on.
@@ -281,7 +316,8 @@ module Cells
     def cells_claims_validate_values
       cells_claims_enabled.each do |attribute|
         value = _read_attribute(attribute.name)
-        next if value.nil? || !(new_record? || will_save_change_to_attribute?(attribute.name)) || !cells_claims_now?(attribute)
+        blank = Leasehold::ClaimedAttribute.blank?(value)
+        next if blank || !(new_record? || will_save_change_to_attribute?(attribute.name)) || !cells_claims_now?(attribute)
 
         errors.add(attribute.name, :invalid, value: value) unless attribute.allows?(value)
       end

@@ -5,6 +5,7 @@ module Leasehold
   autoload :BulkClaimsJob, "leasehold/jobs/bulk_claims_job"
   autoload :BulkUpdate, "leasehold/bulk_update"
   autoload :ClaimsRejected, "leasehold/claims_rejected"
+  autoload :ClaimsTaken, "leasehold/claims_rejected"
   autoload :ClaimsUnavailable, "leasehold/claims_rejected"
   autoload :Console, "leasehold/console"
   autoload :Doctor, "leasehold/doctor"

@@ -11,26 +11,35 @@ module Leasehold
     # Reads the value that the instance loaded from the database, without later assignments.
     IN_DATABASE = :attribute_in_database
 
-    # The feature flag that switches all claims on or off.
-    GLOBAL_FLAG = :cells_unique_claims
-
     attr_reader :name, :type, :feature_flag
 
+    # @param type [Integer, Symbol] a member of `CLAIMS_BUCKET_TYPE` or `CLAIMS_CLAIM_TYPE`, which have the same
+    #   numbers
+    # @param feature_flag [Symbol, nil] nil if the values are always claimed
     # @param condition [Proc, Symbol, nil] decides for a record whether its value is claimed; nil for always
-    # @raise [Error::Misconfigured] if an argument is invalid
-    def initialize(name:, type:, feature_flag:, condition: nil)
+    # @raise [Error::Misconfigured] if the type is unknown
+    # @raise [Models::InvalidDeclaration] if the condition is neither a Proc nor a Symbol
+    def initialize(name:, type:, feature_flag: nil, condition: nil)
       @name = name.to_s
-      @type = Enumeration.known_number(Cells::Claimable::CLAIMS_BUCKET_TYPE, type)
-      @feature_flag = feature_flag || raise(Error::Misconfigured, "`feature_flag:` of `#{name}` is `nil`: name a flag by a Symbol")
+      types = Cells::Claimable
+      named = type.is_a?(Symbol) && types::CLAIMS_CLAIM_TYPE.resolve(type)
+      @type = Enumeration.known_number(types::CLAIMS_BUCKET_TYPE, named || type)
+      @feature_flag = feature_flag
+      @declared_condition = condition
       @condition = condition_proc(condition)
     end
 
-    # Selects the attributes whose own flag is on; none if the global flag is off.
+    # @return [Hash{Symbol => Object}] the arguments of the declaration
+    def declaration
+      { type: type, feature_flag: feature_flag, if: @declared_condition }
+    end
+
+    # Selects the attributes whose own flag is on, or that have none; no attribute if the global flag is off.
     #
     # @param attributes [Hash{Symbol => ClaimedAttribute}]
     # @return [Array<ClaimedAttribute>]
     def self.enabled(attributes)
-      return [] if attributes.empty? || !flag?(GLOBAL_FLAG)
+      return [] if attributes.empty? || !flag?(Leasehold.configuration.global_feature_flag)
 
       attributes.values.keep_if { |attribute| flag?(attribute.feature_flag) }
     end
@@ -49,8 +58,12 @@ module Leasehold
       end
     end
 
-    # Returns true if the feature flag is on.
+    # Returns true if the feature flag is on, or if there is none.
+    #
+    # @param flag [Symbol, nil]
     def self.flag?(flag)
+      return true if flag.nil?
+
       answers = Thread.current[:leasehold_flags] or return Leasehold.configuration.feature_enabled?(flag)
 
       answers.fetch(flag) { answers[flag] = Leasehold.configuration.feature_enabled?(flag) }
@@ -65,9 +78,18 @@ module Leasehold
       value.is_a?(Date) ? value.iso8601 : value.to_s
     end
 
-    # Returns true if both the global flag and the attribute's own flag are on.
+    # Returns true if the value is never claimed: nil, or a text of white space only.
+    def self.blank?(value)
+      return value.nil? unless value.is_a?(String)
+
+      # `String#blank?` raises for bytes that are no characters.
+      value.valid_encoding? && value.blank?
+    end
+
+    # Returns true if both the global flag and the attribute's own flag are on. A flag that is not set counts as
+    # on.
     def enabled?
-      self.class.flag?(GLOBAL_FLAG) && self.class.flag?(feature_flag)
+      self.class.flag?(Leasehold.configuration.global_feature_flag) && self.class.flag?(feature_flag)
     end
 
     # Returns true if the condition allows a claim for the record.
@@ -80,6 +102,12 @@ module Leasehold
       !@condition.nil?
     end
 
+    # Returns true if the claim may depend on any column of the row: by the condition, or by the block that
+    # computes the subject.
+    def reads_any_column?(model)
+      conditional? || model.cells_claims_subject_computed?
+    end
+
     # Returns true if the bucket type's rule allows the value.
     def allows?(value)
       Native.canonical_form(type, self.class.text(value))
@@ -88,12 +116,11 @@ module Leasehold
       false
     end
 
-    # Returns true if an UPDATE of these columns may change the claim. With a condition every UPDATE may,
-    # because the condition can read any column.
+    # Returns true if an UPDATE of these columns may change the claim.
     #
     # @param written [Array<String>] columns
     def affected_by?(record, written)
-      conditional? || writes_claim_column?(record, written)
+      reads_any_column?(record.class) || writes_claim_column?(record, written)
     end
 
     # @return [Claim, nil] the claim that the INSERT of the record creates
@@ -108,10 +135,11 @@ module Leasehold
     # @param written [Array<String>] columns
     # @return [Array(Claim, Claim)] before and after; nil for no claim
     def claims_around_update(record, stored, written)
-      return claims_around_condition(record, stored, written) if conditional? && !claim_changes?(record, stored, written)
+      # Blocks may read columns that the instance was not loaded with.
+      whole = reads_any_column?(record.class) && partially_loaded?(record) ? stored.build_instance(written) : record
+      return claims_around_condition(whole, stored, written) if conditional? && !claim_changes?(whole, stored, written)
 
-      claimed = conditional? && partially_loaded?(record) ? claims?(stored.build_instance(written)) : claims?(record)
-      [owned_claim(record, stored), (new_claim(record, stored.after_writing(written)) if claimed)]
+      [owned_claim(record, stored), (new_claim(whole, stored.after_writing(written)) if claims?(whole))]
     end
 
     # Computes the claim that the DELETE of the record destroys. The condition sees the stored row: values
@@ -127,14 +155,13 @@ module Leasehold
     #
     # @param state [#to_proc] of the record after it is saved
     # @raise [Error::Invalid] if the record has no subject id of 1 or more
-    # @return [Claim, nil] nil if the value is nil
+    # @return [Claim, nil] nil if the value is blank
     def new_claim(record, state = CURRENT)
       claim = claim(record, state)
       return claim if claim.nil? || claim.subject_id&.positive?
 
-      key = record.class.cells_claims_subject_key
       raise Error::Invalid.new(
-        "`#{record.class}##{key}` is #{claim.subject_id.inspect}: `#{name}` can only be claimed for a subject id of 1 or more",
+        "#{subject_name(record.class)} is #{claim.subject_id.inspect}: `#{name}` can only be claimed for a subject id of 1 or more",
         code: "INVALID_UPDATE"
       )
     end
@@ -143,10 +170,10 @@ module Leasehold
     #
     # @param state [#to_proc] {CURRENT}, {IN_DATABASE} or a {StoredRow}
     # @raise [Error::Invalid] if the primary key has no source id
-    # @return [Claim, nil] nil if the value is nil
+    # @return [Claim, nil] nil if the value is blank
     def claim(record, state = CURRENT)
       value = read(record, state, name)
-      return if value.nil?
+      return if self.class.blank?(value)
 
       table = record.class.cells_claims_table
       Claim.new(
@@ -174,7 +201,7 @@ module Leasehold
       when nil then nil
       when Symbol then ->(record) { record.send(condition) }
       when Proc then condition.arity.zero? ? ->(record) { record.instance_exec(&condition) } : condition
-      else raise Error::Misconfigured, "`if:` of `#{name}` is `#{condition.inspect}`: pass a block, or a method's name as a Symbol"
+      else raise Models::InvalidDeclaration, "`if:` of `#{name}` is `#{condition.inspect}`: it must be a Proc/lambda or nil, or a method's name as a Symbol"
       end
     end
 
@@ -185,7 +212,13 @@ module Leasehold
     # Compares values instead of column names: a model without partial writes writes all of its columns.
     def claim_changes?(record, stored, written)
       after = stored.after_writing(written)
-      claim_columns(record).any? { |column| read(record, stored, column) != read(record, after, column) }
+      claim_columns(record).any? { |column| read(record, stored, column) != read(record, after, column) } ||
+        subject_changes?(record, stored, after)
+    end
+
+    # Returns true if the block that computes the subject has another result after the UPDATE.
+    def subject_changes?(record, stored, after)
+      record.class.cells_claims_subject_computed? && computed_subject(record, stored) != computed_subject(record, after)
     end
 
     # Computes the claims before and after an UPDATE that changes no column of the claim, only the result of
@@ -198,12 +231,26 @@ module Leasehold
     end
 
     def subject_id(record, state, table)
-      key = table.subject_key
-      # If the subject key is a method and no column, only its current value can be read.
-      id = table.subject_column? || record.has_attribute?(key) ? read(record, state, key) : record.public_send(key)
+      id = table.subject_key.is_a?(Proc) ? computed_subject(record, state) : read_subject(record, state, table)
       return id if id.nil? || id.is_a?(Integer)
 
-      raise Error::Misconfigured, "`#{record.class}##{key}` is of class #{id.class}: name a `subject_key` that returns an Integer"
+      raise Error::Misconfigured, "#{subject_name(record.class)} is of class #{id.class}: name a `subject_key` that returns an Integer"
+    end
+
+    def read_subject(record, state, table)
+      key = table.subject_key.to_s
+      # If the subject key is a method and no column, only its current value can be read.
+      table.subject_column? || record.has_attribute?(key) ? read(record, state, key) : record.public_send(key)
+    end
+
+    def computed_subject(record, state)
+      state.is_a?(StoredRow) ? state.computed_subject : record.instance_exec(&record.class.cells_claims_subject_key)
+    end
+
+    # @return [String] the subject's id in a message
+    def subject_name(model)
+      key = model.cells_claims_subject_key
+      key.is_a?(Proc) ? "the `subject_key` of `#{model}`" : "`#{model}##{key}`"
     end
 
     # Returns true if the record was loaded with some of its columns only (`select`).
@@ -214,7 +261,10 @@ module Leasehold
     # @return [Array<String>] the columns from which the claim is built
     def claim_columns(record)
       model = record.class
-      [name, model.cells_claims_subject_key, model.primary_key].select { |column| column?(record, column) }
+      subject = model.cells_claims_subject_key
+      columns = [name, model.primary_key]
+      columns << subject.to_s if subject.is_a?(Symbol)
+      columns.select { |column| column?(record, column) }
     end
 
     def read(record, state, column)

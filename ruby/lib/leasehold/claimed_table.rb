@@ -22,7 +22,8 @@ module Leasehold
     def initialize(model, settings, columns)
       @settings = settings
       @columns = columns
-      @subject_type, @subject_key = settings.fetch_values(:subject_type, :subject_key)
+      @subject_type = settings.fetch(:subject_type)
+      @subject_key = model.cells_claims_subject_key
       @source_type = model.cells_claims_source_type
       @source_key = SourceKey.new(model)
       @primary_key = model.primary_key
@@ -36,7 +37,7 @@ module Leasehold
 
     # Returns true if the subject's id is a column of the table.
     def subject_column?
-      @columns.key?(@subject_key)
+      @subject_key.is_a?(Symbol) && @columns.key?(@subject_key.to_s)
     end
   end
 end

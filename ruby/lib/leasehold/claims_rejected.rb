@@ -1,11 +1,14 @@
 # frozen_string_literal: true
 
 require "active_record"
+require_relative "../cells/transaction_record"
 
 module Leasehold
   # Raised if the claims of a transaction were refused, or no answer came in time. The transaction was
   # rolled back, and the `errors` of the records list the reasons.
   class ClaimsRejected < ActiveRecord::RecordInvalid
+    include Cells::TransactionRecord::Error
+
     # Types of validation errors by the code of a rejected claim. `:taken` and `:invalid` are Rails' own.
     ERROR_TYPES = { "CLAIM_TAKEN" => :taken, "CLAIM_BUSY" => :busy, "VALUE_NOT_ALLOWED" => :invalid }.freeze
 
@@ -25,15 +28,25 @@ module Leasehold
         records = [add_base_error(effect)] if records.empty? && error.temporary?
         return with_model_names(error, effect) if records.empty?
 
-        (error.temporary? ? ClaimsUnavailable : ClaimsRejected).new(records.uniq(&:__id__), error)
+        rejection_class(error, effect).new(records.uniq(&:__id__), error)
       end
 
       private
+
+      def rejection_class(error, effect)
+        return ClaimsUnavailable if error.temporary?
+
+        error.rejected.any? { |rejected| error_type(rejected, effect) == :taken } ? ClaimsTaken : ClaimsRejected
+      end
 
       # @return [ActiveRecord::Base, nil] the record with the error added; nil for a code without a type
       def add_error(rejected, effect)
         type = error_type(rejected, effect) or return
         change = effect.change_for(rejected)
+        if type == :taken && Leasehold.configuration.taken_errors_on == :base
+          return change.record.tap { |record| record.send(:cells_claims_add_taken_error) }
+        end
+
         name = change.attribute.name
         errors = change.record.errors
         errors.add(name, type, value: change.record[name]) unless errors.of_kind?(name, type)
@@ -92,8 +105,8 @@ module Leasehold
     private
 
     def import(saved, error, path)
-      # `:claims_unavailable` concerns the whole save, not the record that has this error.
-      return saved.errors.add(:base, error.type) if error.type == :claims_unavailable
+      # An error on `:base` concerns the whole save, not the record that has this error.
+      return saved.errors.add(:base, error.type, **error.options) if error.attribute == :base
 
       path ? saved.errors.import(error, attribute: "#{path}.#{error.attribute}") : add_full_message(saved, error)
     end
@@ -103,6 +116,11 @@ module Leasehold
     def add_full_message(saved, error)
       saved.errors.add(:base, error.type, **error.options, message: error.full_message)
     end
+  end
+
+  # Raised if a claimed value is taken, by another row or cell.
+  class ClaimsTaken < ClaimsRejected
+    include Cells::TransactionRecord::AlreadyClaimedError
   end
 
   # Raised if the same save can succeed later without a change: no answer came in time, the server is

@@ -49,6 +49,15 @@ module Leasehold
     # @return [Array<Class>, nil] classes connected to the databases that have a lease table; nil
     #   for those of the claimable models, which is right except for sharded databases
     attr_accessor :lease_databases
+    # @return [Symbol, nil] a flag that switches all claims on or off, for example `:cells_unique_claims`; nil if
+    #   only the flags of attributes are asked
+    attr_accessor :global_feature_flag
+    # @return [Symbol] the form of a record's `cells_claims_metadata`: `:bucket` has the bucket's type and value,
+    #   `:claim` the field of a claim message
+    attr_accessor :metadata_form
+    # @return [Symbol] the place of the error of a taken value: `:attribute`; or `:base`, with the type
+    #   `<attributes>_taken`, which does not tell the attribute
+    attr_accessor :taken_errors_on
     # @return [Symbol] the queue of the gem's jobs
     attr_accessor :queue
     # @return [Boolean] true if each test runs in transactions with `joinable: false` that are rolled
@@ -78,6 +87,8 @@ module Leasehold
       @verification_stagger_seconds = 600
       @verification_jitter_seconds = 600
       @raise_on_unavailable_destroy = true
+      @metadata_form = :bucket
+      @taken_errors_on = :attribute
       @queue = :default
       @transactional_tests = false
       @recent_within_seconds = 3600
@@ -88,8 +99,9 @@ module Leasehold
     # Sets the block that decides whether a feature flag is on. Until it is set, all flags are on.
     #
     # @yieldparam flag [Symbol]
+    # @raise [ArgumentError] if no block is given
     def feature_enabled(&block)
-      @feature_enabled = block
+      @feature_enabled = block || raise(ArgumentError, "`feature_enabled` has no block: pass one, or ask a flag by `feature_enabled?`")
     end
 
     # Returns true if the feature flag is on.
@@ -112,6 +124,8 @@ module Leasehold
         check(name, "1 or more") { |value| value.is_a?(Integer) && value.positive? }
       end
       check(:verification_max_destroy_share, "a share from 0 to 1") { |value| value.is_a?(Numeric) && value.between?(0, 1) }
+      check(:taken_errors_on, "`:attribute` or `:base`") { |value| %i[attribute base].include?(value) }
+      check(:metadata_form, "`:bucket` or `:claim`") { |value| %i[bucket claim].include?(value) }
       durations.each { |name| check(name, "more than 0") { |value| value.is_a?(Numeric) && value.positive? } }
       check(:commit_within_seconds, "less than `stale_after_seconds`, which is #{stale_after_seconds}") do |value|
         value < stale_after_seconds

@@ -40,7 +40,7 @@ module Leasehold
 
     def check(subject)
       Result.new(subject, nil, yield)
-    rescue Fault, Error, Models::Unknown, ActiveRecord::ActiveRecordError, PG::Error => error
+    rescue Fault, Error, Models::InvalidDeclaration, Models::Unknown, ActiveRecord::ActiveRecordError, PG::Error => error
       Result.new(subject, error)
     end
 

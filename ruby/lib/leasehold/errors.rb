@@ -72,6 +72,8 @@ module Leasehold
     end
     # The request is malformed, exceeds a limit, or contains a value that is not allowed.
     class Invalid < Error; end
+    # The row has no primary key yet, so no claim can name it.
+    class MissingPrimaryKey < Invalid; end
     # The bucket is owned by another row or cell.
     class Taken < Error; end
     # The bucket is under another lease.

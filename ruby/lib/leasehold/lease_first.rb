@@ -91,7 +91,9 @@ module Leasehold
 
     # @return [Array<Transactions::Change>] the changes of claims that saving or destroying the record makes
     def changes(record)
-      return [] if !record.class.respond_to?(:cells_claims_attributes) || key_unknown?(record)
+      return [] if !record.class.respond_to?(:cells_claims_declarations) || key_unknown?(record)
+      # A trigger may set the subject that the block looks up.
+      return [] if record.class.cells_claims_subject_computed?
 
       claims_before_and_after(record).filter_map do |attribute, before, after|
         Transactions::Change.new(record, attribute, before, after) unless before == after

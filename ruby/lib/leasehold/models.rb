@@ -6,14 +6,25 @@ module Leasehold
   module Models
     # The name does not belong to a model with claims.
     class Unknown < ArgumentError; end
+    # An argument of a declaration has the wrong class.
+    class InvalidDeclaration < ArgumentError; end
 
     @names = Set.new
+    # Anonymous classes. Entries of classes that Ruby has freed disappear.
+    @anonymous = ObjectSpace::WeakMap.new
     @lock = Mutex.new
 
     class << self
-      # Adds a model. An anonymous class is left out: a job could not find it again by its name.
+      # Adds a model. An anonymous class is left out of {names}: a job could not find it again by its name.
       def add(model)
-        @lock.synchronize { @names << model.name } if model.name
+        @lock.synchronize { model.name ? @names << model.name : @anonymous[model] = true }
+      end
+
+      # @return [Set<Class>] all models of the application that claim attributes, with the anonymous ones
+      def classes
+        named = names.map(&:constantize)
+        anonymous = @lock.synchronize { @anonymous.keys }
+        Set.new(named + anonymous)
       end
 
       # Returns the names of all models of the application that claim attributes, sorted. A class that was
@@ -51,9 +62,9 @@ module Leasehold
       # @raise [Unknown] if none does; the message lists the claimed attributes
       # @return [Symbol] the attribute's name
       def attribute_name(model, name)
-        return name.to_sym if model.cells_claims_attributes.key?(name.to_sym)
+        return name.to_sym if model.cells_claims_declarations.key?(name.to_sym)
 
-        claimed = of_table(model).flat_map { |claimable| claimable.cells_claims_attributes.keys }.uniq
+        claimed = of_table(model).flat_map { |claimable| claimable.cells_claims_declarations.keys }.uniq
         return name.to_sym if claimed.include?(name.to_sym)
 
         known = claimed.map { |attribute| "`#{attribute}`" }.join(", ")
@@ -98,14 +109,14 @@ module Leasehold
       end
 
       def claims?(model)
-        model.respond_to?(:cells_claims_attributes) && model.cells_claims_attributes.any?
+        model.respond_to?(:cells_claims_declarations) && model.cells_claims_declarations.any?
       end
 
       # Models of the same table share their claims by intention.
       def indistinguishable?(model, other)
         return false if [model, other].map { |claimable| [claimable.connection_pool, claimable.table_name] }.uniq.one?
 
-        types = [model, other].map { |claimable| claimable.cells_claims_attributes.each_value.map(&:type) }
+        types = [model, other].map { |claimable| claimable.cells_claims_declarations.each_value.map(&:type) }
         types.inject(:&).any? && source_type(model) == other.cells_claims_source_type
       end
 

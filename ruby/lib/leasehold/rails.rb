@@ -33,6 +33,8 @@ require_relative "transactions/update"
 require_relative "lease_first"
 require_relative "../cells/claimable"
 
+Leasehold::Error.include(Cells::TransactionRecord::Error)
+
 ActiveSupport.on_load(:active_record) do
   own, savepoint = ActiveRecord::ConnectionAdapters::RealTransaction, ActiveRecord::ConnectionAdapters::SavepointTransaction
   [own, savepoint].each { |transaction| transaction.prepend(Leasehold::ActiveRecordCompat::CommitCheck) }

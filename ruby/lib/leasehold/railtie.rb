@@ -18,8 +18,9 @@ module Leasehold
     # (actionpack 6.1.7.10, action_dispatch/middleware/exception_wrapper.rb:117). ActiveRecord's own are set
     # the same way (activerecord 6.1.7.10, railtie.rb:22).
     if config.respond_to?(:action_dispatch)
+      invalid = config.action_dispatch.rescue_responses.fetch("ActiveRecord::RecordInvalid", :unprocessable_entity)
       config.action_dispatch.rescue_responses.merge!(
-        "Leasehold::ClaimsRejected" => config.action_dispatch.rescue_responses.fetch("ActiveRecord::RecordInvalid", :unprocessable_entity),
+        "Leasehold::ClaimsRejected" => invalid, "Leasehold::ClaimsTaken" => invalid,
         "Leasehold::ClaimsUnavailable" => :service_unavailable
       )
     end

@@ -42,12 +42,19 @@ module Leasehold
       enabled = Models.of_table(@model).flat_map(&:cells_claims_enabled).select { |attribute| types.include?(attribute.type) }
       return if enabled.empty?
 
-      flags = enabled.map { |attribute| "`#{attribute.feature_flag}`" }.uniq.join(", ")
-      raise Error::Misconfigured, "saves of `#{@model.name}` claim the bucket type of `#{@name}`: switch off #{flags} first"
+      raise Error::Misconfigured, "saves of `#{@model.name}` claim the bucket type of `#{@name}`: #{remedy(enabled)} first"
+    end
+
+    # @param enabled [Array<ClaimedAttribute>]
+    def remedy(enabled)
+      without_flag = enabled.find { |attribute| attribute.feature_flag.nil? }
+      return "give `#{without_flag.name}` a `feature_flag:` that is off" if without_flag
+
+      "switch off #{enabled.map { |attribute| "`#{attribute.feature_flag}`" }.uniq.join(', ')}"
     end
 
     def types
-      claiming = Models.of_table(@model).filter_map { |claimable| claimable.cells_claims_attributes[@name] }
+      claiming = Models.of_table(@model).filter_map { |claimable| claimable.cells_claims_declarations[@name] }
       claiming.map(&:type).uniq
     end
 

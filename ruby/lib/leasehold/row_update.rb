@@ -17,7 +17,7 @@ module Leasehold
         attributes = record.class.cells_claims_enabled.select { |attribute| attribute.affected_by?(record, written) }
         return if attributes.empty? && !other_class_affected?(record.class, written)
 
-        whole = attributes.any?(&:conditional?)
+        whole = attributes.any? { |attribute| attribute.reads_any_column?(record.class) }
         stored = StoredRow.read(record, lock: lock && StoredRow.update_lock(record, written), whole: whole)
         stored && new(record, stored, attributes, written)
       end
@@ -27,7 +27,7 @@ module Leasehold
       # @return [Array<Array(ClaimedAttribute, Claim, nil)>]
       def deletion(record, lock = false)
         attributes = record.class.cells_claims_enabled
-        whole = attributes.any?(&:conditional?)
+        whole = attributes.any? { |attribute| attribute.reads_any_column?(record.class) }
         stored = StoredRow.read(record, lock: lock, whole: whole) if attributes.any? || other_classes(record.class).any?
         if stored&.other_class?
           return for_row_class(stored.original) { |attribute, row| [attribute.claim_before_delete(row, nil), nil] }
@@ -67,8 +67,8 @@ module Leasehold
         return [] unless model.columns_hash.key?(model.inheritance_column)
 
         Models.of_table(model.base_class).select do |other|
-          other != model && other.respond_to?(:cells_claims_attributes) &&
-            ClaimedAttribute.enabled(other.cells_claims_attributes).any?
+          other != model && other.respond_to?(:cells_claims_declarations) &&
+            ClaimedAttribute.enabled(other.cells_claims_declarations).any?
         end
       end
     end
@@ -82,6 +82,7 @@ module Leasehold
       @class_changes = stored.other_class?(written)
       # Reads the original row now, because the UPDATE overwrites it.
       stored.original if @class_changes || attributes.any?(&:conditional?)
+      stored.computed_subject if attributes.any? && record.class.cells_claims_subject_computed?
       @row_after = stored.build_instance(written) if @class_changes
     end
 

@@ -14,7 +14,7 @@ module Leasehold
     # @raise [Error::Invalid] if the key is nil or has no source id
     # @return [String] bytes that sort in the order of the keys
     def encode(key)
-      raise Error::Invalid.new("save the record first", code: "INVALID_UPDATE") if key.nil?
+      raise Error::MissingPrimaryKey.new("save the record first", code: "INVALID_UPDATE") if key.nil?
 
       # A text key is its own source id, even if it looks like a UUID. A UUID key has several
       # spellings, so it is formatted first.
@@ -22,7 +22,7 @@ module Leasehold
 
       Native.encode_source_id(@type == :uuid ? format_uuid([key.delete("{}-")].pack("H*")) : key)
     rescue Error::Invalid => error
-      raise Error::Invalid.new("`#{@model.name}##{@model.primary_key}` is #{key || "nil"}: #{error.message}", code: error.code)
+      raise error.class.new("`#{@model.name}##{@model.primary_key}` is #{key || "nil"}: #{error.message}", code: error.code)
     end
 
     # @param source_id [String] bytes

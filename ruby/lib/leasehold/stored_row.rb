@@ -92,6 +92,13 @@ module Leasehold
       @original ||= build_instance
     end
 
+    # Returns the result of the model's block for the subject's id. The first call must come before the row is
+    # written, because the block may query the database.
+    def computed_subject
+      @computed_subject ||= [original.instance_exec(&@record.class.cells_claims_subject_key)]
+      @computed_subject.first
+    end
+
     # Returns true if the row's class (STI) differs from the instance's, before or after the write.
     #
     # @param written [Array<String>] columns that the instance is about to write

@@ -16,7 +16,8 @@ RSpec.describe Leasehold::Configuration do
     {
       address: [nil, "", "host", "http://host:7171", 7171], cell_id: [nil, 0, -1, "1"], tls: [nil, true],
       tries: [0, 1.5], max_concurrent_begins: [0], request_deadline_seconds: [0, -1, "1", nil],
-      commit_within_seconds: [600, 601], verification_max_destroy_share: [-0.1, 1.1, "1", nil]
+      commit_within_seconds: [600, 601], verification_max_destroy_share: [-0.1, 1.1, "1", nil],
+      metadata_form: [:record, "bucket", nil], taken_errors_on: [:record, nil]
     }.each do |name, values|
       values.each do |value|
         wrong = configuration.dup.tap { |copy| copy.public_send("#{name}=", value) }
@@ -28,6 +29,13 @@ RSpec.describe Leasehold::Configuration do
   it "evaluates the block for feature flags, and has all flags on without one" do
     expect(configuration.feature_enabled?(:any)).to be(true)
     configuration.feature_enabled { |flag| flag == :one && :yes }
+    expect([configuration.feature_enabled?(:one), configuration.feature_enabled?(:other)]).to eq([true, false])
+  end
+
+  it "refuses `feature_enabled` without a block, and keeps the one it has" do
+    configuration.feature_enabled { |flag| flag == :one }
+
+    expect { configuration.feature_enabled }.to raise_error(ArgumentError, "`feature_enabled` has no block: pass one, or ask a flag by `feature_enabled?`")
     expect([configuration.feature_enabled?(:one), configuration.feature_enabled?(:other)]).to eq([true, false])
   end
 

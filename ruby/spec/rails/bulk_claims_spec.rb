@@ -117,7 +117,7 @@ RSpec.describe "bulk claims", :rails do
   it "retries claims that are under another lease" do
     id = insert("alice").first
     lease = as_cell(2) { Leasehold.client.begin_update(creates: [Support::Claims.username("alice", id: 9)]) }
-    creates = User.find(id).cells_claims_metadata
+    creates = User.find(id).cells_claims
     update = Leasehold::BulkUpdate.new(connection: User.connection, key: "k", creates: creates, destroys: [])
     expect { update.run }.to raise_error(Leasehold::Error::Busy)
     as_cell(2) { Leasehold.client.rollback_update(lease.uuid) }
@@ -127,7 +127,7 @@ RSpec.describe "bulk claims", :rails do
   end
 
   it "gets the same lease when the job runs again after its answer was lost" do
-    creates = [User.find(insert("alice").first).cells_claims_metadata.last]
+    creates = [User.find(insert("alice").first).cells_claims.last]
     2.times { Leasehold::BulkUpdate.new(connection: User.connection, key: "job", creates: creates, destroys: []).run }
 
     expect(claimed(User, :username)).to eq(["alice"])
@@ -162,7 +162,7 @@ RSpec.describe "bulk claims", :rails do
   it "lists the claimed attributes for one that is not claimed" do
     message = /`User#nick` is not claimed: use one of `id`, `username`/
     expect { Leasehold::BulkClaimsJob.perform_now("User", "nick", {}) }.to raise_error(ArgumentError, message)
-    expect { User.new.build_destroy_metadata_for_worker(:nick) }.to raise_error(ArgumentError, message)
+    expect(User.new.build_destroy_metadata_for_worker(:nick)).to be_nil
   end
 
   it "refuses a payload with an unknown key" do

@@ -9,7 +9,7 @@ RSpec.describe "refused claims", :rails do
 
   # Leaves the bucket under a lease of the other cell.
   def lease(username)
-    as_cell(2) { Leasehold.client.begin_update(creates: [User.new(id: 99, username: username).cells_claims_metadata.last]) }
+    as_cell(2) { Leasehold.client.begin_update(creates: [User.new(id: 99, username: username).cells_claims.last]) }
   end
 
   def expect_usable_connection
@@ -279,7 +279,7 @@ RSpec.describe "refused claims", :rails do
 
   it "keep the record from being destroyed" do
     user = User.create!(username: "alice")
-    Leasehold.client.begin_update(destroys: user.cells_claims_metadata)
+    Leasehold.client.begin_update(destroys: user.cells_claims)
 
     expect { user.destroy }.to raise_error(Leasehold::ClaimsUnavailable) { |error| expect(error.retry_after).to be >= 1 }
     expect(user.errors.details[:username]).to eq([{ error: :busy, value: "alice" }])

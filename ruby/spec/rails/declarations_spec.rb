@@ -47,10 +47,11 @@ RSpec.describe "declarations of a model's claims", :rails do
   it "refuse an invalid argument by its name" do
     {
       { type: 99 } => /`"99"` is not a bucket type: use one of .*`:EMAILS`/, { type: 0 } => /`"0"` is not a bucket type/,
-      { feature_flag: nil } => /`feature_flag:` of `name` is `nil`: name a flag/, { if: 5 } => /`if:` of `name` is `5`: pass a block/
+      { if: 5 } => /`if:` of `name` is `5`: it must be a Proc/
     }.each do |wrong, message|
       options = { type: :USERNAMES, feature_flag: :cells_claims_things, **wrong }
-      expect { snippet { cells_claims_attribute(:name, **options) } }.to raise_error(Leasehold::Error::Misconfigured, message)
+      expect { snippet { cells_claims_attribute(:name, **options) } }
+        .to raise_error(wrong.key?(:if) ? ArgumentError : Leasehold::Error::Misconfigured, message)
     end
   end
 
@@ -277,7 +278,7 @@ RSpec.describe "declarations of a model's claims", :rails do
 
       snippet.update!(name: "bob")
       expect(claimed(model, :name)).to eq(["bob"])
-      lost = Leasehold.client.begin_update(destroys: snippet.cells_claims_metadata)
+      lost = Leasehold.client.begin_update(destroys: snippet.cells_claims)
       Leasehold.client.commit_update(lost.uuid)
       expect(Leasehold::Verifier.new(model).run).to include(created: 1, destroyed: 0, invalid: 0)
       expect(claimed(model, :name)).to eq(["bob"])

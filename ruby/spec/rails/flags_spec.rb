@@ -75,8 +75,8 @@ RSpec.describe "conditions of claims", :rails do
     end
 
     it "leaves a value out of the record's metadata if the condition is false" do
-      expect(Route.new(id: 1, path: "top/below").cells_claims_metadata).to be_empty
-      expect(Route.new(id: 1, path: "top", user_id: 5).cells_claims_metadata).to contain_exactly(
+      expect(Route.new(id: 1, path: "top/below").cells_claims).to be_empty
+      expect(Route.new(id: 1, path: "top", user_id: 5).cells_claims).to contain_exactly(
         have_attributes(bucket_value: "top", subject_id: 5, source_id: [1].pack("Q>"))
       )
     end
@@ -110,7 +110,10 @@ RSpec.describe "conditions of claims", :rails do
     metadata = user.build_destroy_metadata_for_worker(:username)
 
     expect(JSON.parse(metadata.to_json)).to eq(metadata)
-    expect(metadata).to include("bucket_value" => "alice", "source_id" => format("%016x", user.id))
+    expect(metadata).to eq(
+      "bucket_type" => 4, "bucket_value" => "alice", "subject_type" => 4, "subject_id" => user.id, "source_type" => 1,
+      "primary_key" => user.id
+    )
     expect(Route.new(id: 1, path: "top/below").build_destroy_metadata_for_worker(:path)).to be_nil
   end
 end

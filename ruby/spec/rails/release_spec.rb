@@ -53,7 +53,7 @@ RSpec.describe "the release of an attribute's claims", :rails do
   end
 
   it "goes on past claims under another lease, and reports them" do
-    lease = Leasehold.client.begin_update(destroys: User.find_by!(username: "alice").cells_claims_metadata)
+    lease = Leasehold.client.begin_update(destroys: User.find_by!(username: "alice").cells_claims)
     disable
 
     expect { console(dry_run: false) }.to raise_error(Leasehold::Console::Failed, /Busy/)

@@ -183,7 +183,7 @@ RSpec.describe "rows that ActiveRecord writes", :rails do
       Route.cache do
         Route.find(route.id)
         Support::Cell[1].query("UPDATE routes SET path = 'a'")
-        claim = Route.new(id: route.id, path: "a", user: owner).cells_claims_metadata
+        claim = Route.new(id: route.id, path: "a", user: owner).cells_claims
         Leasehold.client.commit_update(Leasehold.client.begin_update(creates: claim).uuid)
         Route.find(route.id).destroy!
       end
@@ -257,7 +257,7 @@ RSpec.describe "rows that ActiveRecord writes", :rails do
     it "become invalid if another cell owns the value to claim" do
       piece = Piece.create!(name: "one", hidden: true)
       as_cell(2) do
-        claim = Leasehold::Claim.new(bucket_type: Piece.cells_claims_attributes[:name].type, bucket_value: "one", subject_type: 2,
+        claim = Leasehold::Claim.new(bucket_type: Piece.cells_claims_declarations[:name].type, bucket_value: "one", subject_type: 2,
                                      subject_id: 7, source_type: Piece.cells_claims_source_type, source_id: Leasehold::Native.encode_source_id(99))
         Leasehold.client.commit_update(Leasehold.client.begin_update(creates: [claim], destroys: []).uuid)
       end

@@ -71,7 +71,7 @@ RSpec.describe "shared examples", :rails do
     end
 
     it "list the claims that differ" do
-      claims = User.new(id: 1, username: "alice").cells_claims_metadata
+      claims = User.new(id: 1, username: "alice").cells_claims
       email = Email.new(id: 2, email: "a@example.com", user_id: 1)
       expect { expect_claims(claims, [claims.first, *claims_records_for(email)], "created") }
         .to fail_saying(/\Anot created: EMAILS "a@example.com" for USER 1\ncreated, but not expected: USERNAMES "alice" for USER 1\n`claims_rec/)

@@ -433,7 +433,7 @@ RSpec.describe "claims of a transaction", :rails do
     end
 
     def name_of(name)
-      Leasehold.client.get_record(User.cells_claims_attributes.fetch(:username).type, name).claim.bucket_value
+      Leasehold.client.get_record(User.cells_claims_declarations.fetch(:username).type, name).claim.bucket_value
     end
 
     it "become several updates in the lease-first mode too" do

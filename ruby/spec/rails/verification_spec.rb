@@ -52,7 +52,7 @@ RSpec.describe "verification", :rails do
     loop do
       page = Leasehold.client.list_records(
         source_type: model.cells_claims_source_type, after: after, deadline_seconds: 10,
-        bucket_types: [model.cells_claims_attributes.fetch(attribute).type]
+        bucket_types: [model.cells_claims_declarations.fetch(attribute).type]
       )
       page.records.each { |record| claims[record.claim.source_id.unpack1("Q>")] = [record.claim.bucket_value, record.claim.subject_id] }
       return claims unless page.truncated?

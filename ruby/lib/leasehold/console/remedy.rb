@@ -19,6 +19,7 @@ module Leasehold
       # Exit code and advice by class of error. Subclasses come before their superclasses.
       KNOWN = [
         [Models::Unknown, EXIT_USAGE, nil],
+        [Models::InvalidDeclaration, EXIT_USAGE, nil],
         [Error::Misconfigured, EXIT_USAGE, nil],
         [AlreadyRunning, EXIT_RETRY, "run the task again after that run has ended"],
         [Incomplete, EXIT_RETRY, "check that the claims server runs at `%<address>s`, then run the task again"],

@@ -46,7 +46,7 @@ module Leasehold
 
     def claim(model, name, payload)
       creates = creates(model, name, payload.fetch("create_record_ids", []))
-      destroys = payload.fetch("destroy_metadata", []).map { |metadata| claim_from(metadata) }
+      destroys = payload.fetch("destroy_metadata", []).map { |metadata| claim_from(metadata, model) }
       claims = { creates: creates, destroys: destroys_to_send(model, destroys, creates) }
       ActiveRecordCompat.with_connection(model.connection_pool) do |connection|
         # ActiveJob keeps a job's id when it retries the job (activejob 6.1.7.10, exceptions.rb:122).
@@ -57,7 +57,7 @@ module Leasehold
     # Builds the claims of each row by the row's own class (STI).
     def creates(model, name, ids)
       model.unscoped.where(model.primary_key => ids).filter_map do |record|
-        attribute = record.class.cells_claims_attributes[name]
+        attribute = record.class.cells_claims_declarations[name]
         attribute.claim(record) if attribute&.enabled? && attribute.claims?(record)
       end
     end
@@ -75,7 +75,7 @@ module Leasehold
       of_model = claims.select { |claim| claim.source_type == model.cells_claims_source_type }
       ids = of_model.map { |claim| source_key.decode(claim.source_id) }
       rows = model.base_class.unscoped.where(model.primary_key => ids.uniq).select { |row| row.is_a?(Cells::Claimable) }
-      rows.flat_map(&:cells_claims_metadata).to_set { |claim| claim_key(claim) }
+      rows.flat_map(&:cells_claims).to_set { |claim| claim_key(claim) }
     end
 
     # Returns the bucket, equal for all spellings of its value, and the source row.
@@ -83,9 +83,12 @@ module Leasehold
       [*claim.bucket, claim.source_type, claim.source_id]
     end
 
-    def claim_from(metadata)
-      claim = metadata.symbolize_keys.slice(*Claim.members)
-      Claim.new(**claim, source_id: [claim.fetch(:source_id)].pack("H*"))
+    # @param metadata [Hash] with the row's `primary_key`, or with its `source_id` in hexadecimal digits
+    def claim_from(metadata, model)
+      claim = metadata.symbolize_keys
+      key = claim[:primary_key]
+      source_id = key.nil? ? [claim.fetch(:source_id)].pack("H*") : SourceKey.new(model).encode(key)
+      Claim.new(**claim.slice(*Claim.members), source_id: source_id)
     end
   end
 end

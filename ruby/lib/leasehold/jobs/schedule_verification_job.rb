@@ -26,7 +26,7 @@ module Leasehold
     def verifiable?(name)
       Models.check(Models.fetch(name))
       true
-    rescue Error::Misconfigured, Models::Unknown => error
+    rescue Error::Misconfigured, Models::InvalidDeclaration, Models::Unknown => error
       Events.publish(:unverifiable, model: name, error: error.class.name, message: error.message)
       false
     rescue ActiveRecord::ActiveRecordError

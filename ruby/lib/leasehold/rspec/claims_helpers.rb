@@ -17,7 +17,7 @@ module Leasehold
       # @return [Array<Leasehold::Claim>]
       def claims_records_for(record, only: {})
         names = only.respond_to?(:keys) ? only.keys : Array(only)
-        attributes = record.class.cells_claims_attributes
+        attributes = record.class.cells_claims_declarations
         attributes = attributes.slice(*names) if names.any?
         attributes.each_value.filter_map { |attribute| attribute.claim(record) if attribute.enabled? && attribute.claims?(record) }
       end

@@ -200,26 +200,36 @@ module Leasehold
       # Returns true if the claims can be read from the columns, without an instance for each row.
       def readable_by_column?
         Models.subclasses_in_table(@model).empty? && @attributes.none?(&:conditional?) &&
-          @model.type_for_attribute(@model.cells_claims_subject_key).type == :integer &&
+          integer?(@model.cells_claims_subject_column) &&
           column_names.all? { |name| name == @updated_at || UNCAST_TYPES.include?(@model.type_for_attribute(name).class.name) }
+      end
+
+      def integer?(column)
+        column && @model.type_for_attribute(column).type == :integer
       end
 
       # @return [Array<String>] the columns to read, each once
       def column_names
-        @column_names ||= [@model.primary_key, @updated_at, @model.cells_claims_subject_key, *@attributes.map(&:name)].compact.uniq
+        @column_names ||= [@model.primary_key, @updated_at, @model.cells_claims_subject_column, *@attributes.map(&:name)].compact.uniq
       end
 
       def read_columns(relation, *more)
         sql = relation.reselect(*column_names, *more).to_sql
         rows = with_connection { |connection| connection.uncached { connection.select_rows(sql, "Leasehold") } }
         rows.each { |row| row[0] = @key.encode(row[0]) } if @key.text?
-        rows
+        rows.each { |row| text_positions.each { |position| row[position] = nil if ClaimedAttribute.blank?(row[position]) } }
+      end
+
+      # @return [Array<Integer>] positions of the claimed texts among the columns
+      def text_positions
+        @text_positions ||= @attributes.map(&:name).reject { |name| integer?(name) || name == @model.primary_key }
+                                       .map { |name| column_names.index(name) }
       end
 
       # @return [Array<Array>] for each claim its bucket type, subject type, and the positions of value and
       #   subject id among the columns
       def claim_layout
-        subject = column_names.index(@model.cells_claims_subject_key)
+        subject = column_names.index(@model.cells_claims_subject_column)
         @attributes.map do |attribute|
           [attribute.type, column_names.index(attribute.name), @model.cells_claims_subject_type, subject]
         end
@@ -232,7 +242,7 @@ module Leasehold
       # Builds the record's claims of the types that the run began with. Reads no feature flag again: if a
       # flag is switched off during the run, its claims would look extra and be destroyed (V11).
       def claims_of(record)
-        attributes = record.class.cells_claims_attributes.each_value.select { |attribute| bucket_types.include?(attribute.type) }
+        attributes = record.class.cells_claims_declarations.each_value.select { |attribute| bucket_types.include?(attribute.type) }
         claims = attributes.filter_map { |attribute| attribute.claim(record) if attribute.claims?(record) }
         claims.map { |claim| [claim.bucket_type, claim.bucket_value, claim.subject_type, claim.subject_id || NO_SUBJECT] }
       end

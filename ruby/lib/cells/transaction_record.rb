@@ -1,0 +1,15 @@
+# frozen_string_literal: true
+
+module Cells
+  # The names by which code that was written for GitLab's concern rescues a refused save.
+  module TransactionRecord
+    # An ancestor of every error with which a save is refused for its claims: {Leasehold::ClaimsRejected} and
+    # {Leasehold::Error}.
+    module Error; end
+
+    # An ancestor of {Leasehold::ClaimsTaken}.
+    module AlreadyClaimedError
+      include Error
+    end
+  end
+end

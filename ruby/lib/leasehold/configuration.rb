@@ -58,6 +58,9 @@ module Leasehold
     # @return [Symbol] the place of the error of a taken value: `:attribute`; or `:base`, with the type
     #   `<attributes>_taken`, which does not tell the attribute
     attr_accessor :taken_errors_on
+    # @return [Boolean] true if a text primary key that looks like a UUID has the UUID's 16 bytes as its source id;
+    #   false if every text is its own source id
+    attr_accessor :uuid_texts_as_bytes
     # @return [Symbol] the queue of the gem's jobs
     attr_accessor :queue
     # @return [Boolean] true if each test runs in transactions with `joinable: false` that are rolled
@@ -89,6 +92,7 @@ module Leasehold
       @raise_on_unavailable_destroy = true
       @metadata_form = :bucket
       @taken_errors_on = :attribute
+      @uuid_texts_as_bytes = false
       @queue = :default
       @transactional_tests = false
       @recent_within_seconds = 3600

@@ -3,11 +3,16 @@
 module Leasehold
   # Converts a row's primary key to the source id in claims (bytes), and back.
   class SourceKey
+    # A UUID in PostgreSQL's spelling. Other spellings are ordinary texts, so that no two keys have one source id.
+    UUID_TEXT = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+    private_constant :UUID_TEXT
+
     # @param model [Class]
     def initialize(model)
       @model = model
       # The type of the column, not of the attribute: the database orders rows by the column.
       @type = model.columns_hash[model.primary_key]&.type
+      @packs_uuids = text? && Leasehold.configuration.uuid_texts_as_bytes
     end
 
     # @param key [Integer, String]
@@ -16,9 +21,8 @@ module Leasehold
     def encode(key)
       raise Error::MissingPrimaryKey.new("save the record first", code: "INVALID_UPDATE") if key.nil?
 
-      # A text key is its own source id, even if it looks like a UUID. A UUID key has several
-      # spellings, so it is formatted first.
-      return key.to_s.b if text?
+      # A UUID key has several spellings, so it is formatted first. A text key has only the one that was written.
+      return encode_text(key.to_s) if text?
 
       Native.encode_source_id(@type == :uuid ? format_uuid([key.delete("{}-")].pack("H*")) : key)
     rescue Error::Invalid => error
@@ -31,7 +35,7 @@ module Leasehold
       case @type
       when :integer then source_id.unpack1("Q>")
       when :uuid then format_uuid(source_id)
-      else source_id.dup.force_encoding(Encoding::UTF_8)
+      else packed_uuid?(source_id) ? format_uuid(source_id) : source_id.dup.force_encoding(Encoding::UTF_8)
       end
     end
 
@@ -40,34 +44,75 @@ module Leasehold
     #
     # @return [Arel::Nodes::SqlLiteral]
     def order_column
+      name = quoted_name
+      return Arel.sql(text? ? %(#{name} COLLATE "C") : name) unless packs_uuids?
+
+      packed = "decode(replace(#{name}, '-', ''), 'hex')"
+      Arel.sql("CASE WHEN #{name} ~ '^#{UUID_TEXT}$' THEN #{packed} ELSE convert_to(#{name}, 'UTF8') END")
+    end
+
+    # Restricts a relation to a range of source ids, and orders it by them.
+    #
+    # @param after [String, nil] exclusive
+    # @param upto [String, nil] inclusive
+    # @param from [String, nil] inclusive
+    def range(relation, after, upto, from: nil)
+      relation = with_source_id(relation, after)
+      relation = compare(relation, ">", after) if after
+      relation = compare(relation, ">=", from) if from
+      relation = compare(relation, "<=", upto) if upto
+      relation.reorder(order_column)
+    end
+
+    # Returns true if the keys are texts.
+    def text?
+      !%i[integer uuid].include?(@type)
+    end
+
+    # Returns true if a text that looks like a UUID has the UUID's bytes as its source id. All other texts are
+    # their own source ids.
+    def packs_uuids?
+      @packs_uuids
+    end
+
+    private
+
+    def quoted_name
       column = ActiveRecordCompat.with_connection(@model.connection_pool) do |connection|
         connection.quote_column_name(@model.primary_key)
       end
-      name = "#{@model.quoted_table_name}.#{column}"
-      Arel.sql(text? ? %(#{name} COLLATE "C") : name)
+      "#{@model.quoted_table_name}.#{column}"
     end
 
-    # Returns true if the keys are texts, which are their own source ids.
-    def text?
-      !%i[integer uuid].include?(@type)
+    def encode_text(text)
+      return text.b unless packs_uuids?
+      return [text.delete("-")].pack("H*") if text.match?(/\A#{UUID_TEXT}\z/o)
+      return text.b unless text.bytesize == 16
+
+      raise Error::Invalid.new("its 16 bytes are the source id of a UUID, use a key of another length", code: "INVALID_UPDATE")
+    end
+
+    def packed_uuid?(source_id)
+      packs_uuids? && source_id.bytesize == 16
     end
 
     # @param bytes [String] 16 of them
     def format_uuid(bytes)
       bytes.unpack("H8H4H4H4H12").join("-")
     end
-    private :format_uuid
 
-    # Restricts a relation to a range of source ids, and orders it by them.
-    #
-    # @param after [String, nil] exclusive
-    # @param upto [String, nil] inclusive
-    def range(relation, after, upto)
-      # A negative key has no source id, so its row is never claimed.
-      relation = relation.where("#{order_column} >= 0") if @type == :integer && !after
-      relation = relation.where("#{order_column} > ?", decode(after)) if after
-      relation = relation.where("#{order_column} <= ?", decode(upto)) if upto
-      relation.reorder(order_column)
+    # Rows whose keys have no source id are never claimed.
+    def with_source_id(relation, after)
+      return relation.where("octet_length(#{quoted_name}) <> 16") if packs_uuids?
+
+      @type == :integer && !after ? relation.where("#{order_column} >= 0") : relation
+    end
+
+    # @param operator [String] of SQL
+    def compare(relation, operator, source_id)
+      return relation.where("#{order_column} #{operator} decode(?, 'hex')", source_id.unpack1("H*")) if packs_uuids?
+
+      relation.where("#{order_column} #{operator} ?", decode(source_id))
     end
   end
 end

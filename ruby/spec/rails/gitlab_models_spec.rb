@@ -17,6 +17,8 @@ RSpec.describe "models of GitLab", :rails do
     settings.global_feature_flag = :cells_unique_claims
     settings.metadata_form = :bucket
     settings.taken_errors_on = :attribute
+    settings.uuid_texts_as_bytes = false
+    settings.verification_page_rows = 1000
     settings.recent_within_seconds = 3600
   end
 
@@ -274,6 +276,57 @@ RSpec.describe "models of GitLab", :rails do
     Leasehold::BulkClaimsJob.perform_now("Organization", "path", JSON.parse({ "destroy_metadata" => metadata }.to_json))
 
     expect(claimed(model, :path)).to be_empty
+  end
+
+  describe "a text primary key that looks like a UUID" do
+    let(:uuid) { "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11" }
+    # A UUID's first byte may come before or after the texts in ASCII and in UTF-8.
+    let(:keys) { [uuid, "10eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", "group", uuid.upcase, "été", "ffeebc99-9c0b-4ef8-bb6d-6bb9bd380a11"] }
+    let(:model) { organization(subject_key: :owner_id).tap(&:reset_column_information) }
+
+    before { execute("ALTER TABLE organizations DROP id, ADD slug text PRIMARY KEY") }
+
+    def source_ids
+      records(model, :path).map { |record| record.claim.source_id }
+    end
+
+    def packed(key)
+      [key.delete("-")].pack("H*")
+    end
+
+    it "is its own source id by default" do
+      model.create!(slug: uuid, path: "gitlab", owner_id: 7)
+      expect(source_ids).to eq([uuid.b])
+    end
+
+    it "has the UUID's bytes if the setting says so, from saves to verification" do
+      Leasehold.configuration.uuid_texts_as_bytes = true
+      Leasehold.configuration.verification_page_rows = 2
+      keys.each_with_index { |key, index| model.insert({ slug: key, path: "path#{index}", owner_id: 7 }) }
+      model.insert({ slug: "sixteen bytes it", path: "none", owner_id: 7 })
+      expect(verify(model)).to include(created: 6, destroyed: 0, failed: 0)
+      expect(source_ids).to match_array(keys.map { |key| key.match?(/\A\h{8}-.*[a-z]/) ? packed(key) : key.b })
+
+      model.find(uuid).update!(path: "renamed")
+      model.find("été").destroy!
+      model.where(slug: "group").update_all(path: "moved")
+      expect(verify(model)).to include(created: 1, destroyed: 1, missing: 1, extra: 1, failed: 0, finished: true)
+      expect(claimed(model, :path)).to include("renamed", "moved").and have_attributes(size: 5)
+      metadata = model.find(uuid).build_destroy_metadata_for_worker(:path)
+      expect(metadata).to include("primary_key" => uuid)
+      model.where(slug: uuid).delete_all
+      Leasehold::BulkClaimsJob.perform_now("Organization", "path", "destroy_metadata" => [metadata])
+      expect(claimed(model, :path)).not_to include("renamed")
+    end
+
+    it "cannot share its source id with a text of 16 bytes" do
+      Leasehold.configuration.uuid_texts_as_bytes = true
+
+      expect { model.create!(slug: "sixteen bytes it", path: "gitlab", owner_id: 7) }.to raise_error(
+        Leasehold::Error::Invalid,
+        "`Organization#slug` is sixteen bytes it: its 16 bytes are the source id of a UUID, use a key of another length"
+      )
+    end
   end
 
   describe "a refused save" do

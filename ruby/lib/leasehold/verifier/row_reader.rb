@@ -188,7 +188,7 @@ module Leasehold
       def within_bounds(keys, relation)
         return relation.none if keys.empty?
 
-        @key.range(relation.where("#{@key.order_column} >= ?", keys.first), nil, @key.encode(keys.last))
+        @key.range(relation, nil, @key.encode(keys.last), from: @key.encode(keys.first))
       end
 
       # Returns true if the row should have claims. Rows of other classes of the table (STI) keep the claims
@@ -199,7 +199,7 @@ module Leasehold
 
       # Returns true if the claims can be read from the columns, without an instance for each row.
       def readable_by_column?
-        Models.subclasses_in_table(@model).empty? && @attributes.none?(&:conditional?) &&
+        !@key.packs_uuids? && Models.subclasses_in_table(@model).empty? && @attributes.none?(&:conditional?) &&
           integer?(@model.cells_claims_subject_column) &&
           column_names.all? { |name| name == @updated_at || UNCAST_TYPES.include?(@model.type_for_attribute(name).class.name) }
       end

@@ -83,10 +83,11 @@ module Cells
       # @raise [MissingPrimaryKeyError] if the record has no primary key yet
       def cells_claims_default_metadata
         table = self.class.cells_claims_table
-        key = read_attribute(table.primary_key)
+        # First, because a block may need the key to look the subject up.
+        source_id = table.source_key.encode(read_attribute(table.primary_key))
         {
           subject: { type: table.subject_type, id: cells_claims_subject_key },
-          source: { type: table.source_type, rails_primary_key_id: table.source_key.encode(key) },
+          source: { type: table.source_type, rails_primary_key_id: source_id },
           record: self
         }
       end

@@ -10,7 +10,8 @@ module Leasehold
     # The gem's constants outside of {Leasehold}, each by the file in which an application would define the
     # same constant.
     CONSTANTS = {
-      "cells.rb" => "Cells", "cells/claimable.rb" => "Cells::Claimable", "cells/bulk_claims_worker.rb" => "Cells::BulkClaimsWorker"
+      "cells.rb" => "Cells", "cells/claimable.rb" => "Cells::Claimable", "cells/bulk_claims_worker.rb" => "Cells::BulkClaimsWorker",
+      "cells/transaction_record.rb" => "Cells::TransactionRecord"
     }.freeze
     private_constant :CONSTANTS
 

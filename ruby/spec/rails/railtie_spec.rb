@@ -79,6 +79,7 @@ RSpec.describe "the gem in an application that boots" do
   it "refuses files of the application that its own constants would hide" do
     { "app/models/cells.rb" => "the gem defines `Cells`: move its contents",
       "app/models/concerns/cells/claimable.rb" => "the gem defines `Cells::Claimable`: remove or rename it",
+      "app/models/cells/transaction_record.rb" => "the gem defines `Cells::TransactionRecord`: remove or rename it",
       "once/cells/bulk_claims_worker.rb" => "the gem defines `Cells::BulkClaimsWorker`: remove or rename it" }.each do |file, reason|
       settings = 'config.autoload_once_paths << File.join(root, "once")'
       expect { boot(settings, "", files: { file => "" }) }.to raise_error(/#{file}` would never be loaded, because #{reason}/)

@@ -11,11 +11,11 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 /// The role that a client certificate gives to its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// A cell: `spiffe://DOMAIN/cell/7`.
+    /// The client is a cell: `spiffe://DOMAIN/cell/7`.
     Cell(CellId),
-    /// A router: `spiffe://DOMAIN/router`.
+    /// The client is a router: `spiffe://DOMAIN/router`.
     Router,
-    /// An administrator: `spiffe://DOMAIN/admin`.
+    /// The client is an administrator: `spiffe://DOMAIN/admin`.
     Admin,
 }
 
@@ -75,7 +75,7 @@ enum CellScope {
 pub enum Denied {
     /// The client has no certificate.
     NoIdentity,
-    /// The certificate has no role, or more than one.
+    /// The client's certificate names no role, or more than one.
     NoRole,
     /// No rule of the method allows the caller's role.
     RuleDenied,

@@ -172,7 +172,7 @@ fn parse() -> Result<Cli, clap::Error> {
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut Cli::command()))
 }
 
-/// Makes clap ignore environment variables that are empty: an empty variable counts as unset.
+/// Makes clap ignore empty environment variables of arguments, as if they were unset.
 fn without_empty_variables(command: clap::Command) -> clap::Command {
     let is_empty = |arg: &Arg| arg.get_env().and_then(std::env::var_os).is_some_and(|value| value.is_empty());
     let unset = |arg: Arg| if is_empty(&arg) { arg.env(Resettable::Reset) } else { arg };
@@ -214,7 +214,8 @@ fn run_server(args: ServeArgs) -> Result<(), ServeError> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(workers()).enable_all().build()?.block_on(serve(config))
 }
 
-/// The number of threads that serve connections. One core is left to the committer's thread.
+/// Returns the number of threads that serve connections: one less than the machine's cores, at
+/// least 1. One core is left to the committer's thread.
 fn workers() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().saturating_sub(1).max(1))
 }
@@ -236,7 +237,8 @@ fn export(args: ExportArgs, json: bool) -> Result<(), ServeError> {
             let [data, output] = [&data, path].map(|path| path.display().to_string());
             print_result(&json!({ "done": "exported", "rows": rows, "data": data, "output": output }))
         }
-        // Standard output has the exported lines, so the result goes to standard error, as text.
+        // Standard output may have the exported lines, so the result goes to standard error, as
+        // text.
         _ => {
             eprintln!("exported {rows} rows from `{}`", data.display());
             Ok(())
@@ -249,7 +251,8 @@ fn print_result(result: &Value) -> Result<(), ServeError> {
     Ok(writeln!(io::stdout().lock(), "{result}")?)
 }
 
-/// The configuration for `export` and `import`, with the data directory of the flag if there is one.
+/// Returns the configuration for `export` and `import`, with the data directory `data` if the flag
+/// names one.
 ///
 /// # Errors
 /// The file can't be read, or the server's store is a database and no flag names a data directory.
@@ -316,7 +319,8 @@ fn run_client(verb: Verb, json: bool) -> ExitCode {
         Err(error) => return exit_code(Err(error.into()), json),
     };
     let result = runtime.block_on(leasehold_cli::run(verb, json));
-    // A DNS lookup that hangs blocks one of the runtime's threads. Dropping the runtime would wait for it.
+    // A DNS lookup that hangs blocks one of the runtime's threads, and dropping the runtime would
+    // wait for it.
     runtime.shutdown_background();
     client_exit_code(result, json)
 }

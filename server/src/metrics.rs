@@ -44,7 +44,7 @@ pub enum Retry {
     /// The group was decided on rows that the store had assumed instead of read, and one of them
     /// was wrong.
     Mistaken,
-    /// The store was unreachable.
+    /// The store could not be reached.
     Away,
 }
 
@@ -106,7 +106,7 @@ pub struct GaugeValues {
     pub groups_at_once: usize,
     /// The size of the store on disk, in bytes.
     pub disk_bytes: u64,
-    /// True if the store has failed, or is unreachable.
+    /// True if the store has failed, or can't be reached.
     pub store_failed: bool,
     /// The counts of the pool of connections for reads; all 0 for the embedded store.
     pub pool: PoolState,

@@ -13,7 +13,7 @@ use crate::config::{Config, LogFormat};
 /// The most audit events kept in memory for the page. 10,000 events take about a megabyte.
 const RECENT_EVENTS: usize = 10_000;
 
-/// The audit file can't be opened.
+/// The error that the audit file can't be opened.
 #[derive(Debug, thiserror::Error)]
 #[error("the audit file `{}` can't be opened: {error}; let `audit.file` name a file that the server may append to", .path.display())]
 pub struct AuditError {
@@ -102,7 +102,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn lines(events: &[AuditEvent], format: LogFormat) -> String {
     let line = |event: &AuditEvent| match format {
         LogFormat::Text => format!("{event}\n"),
-        // Serialising writes strings and numbers into memory, which can't fail.
+        // An event serialises to strings and numbers in memory, which can't fail.
         LogFormat::Json => serde_json::to_string(event).map(|line| line + "\n").unwrap_or_default(),
     };
     events.iter().map(line).collect()

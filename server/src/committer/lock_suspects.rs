@@ -35,7 +35,7 @@ pub(super) struct LockSuspects(Mutex<FxHashMap<RowKey, Instant>>);
 
 impl LockSuspects {
     fn lock(&self) -> MutexGuard<'_, FxHashMap<RowKey, Instant>> {
-        // INVARIANT: no code panics while it holds the lock.
+        // INVARIANT: no code panics while it has locked this mutex.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -38,7 +38,8 @@ pub use self::queue::Capacity;
 /// The delay that an `OVERLOADED` refusal tells the caller to wait before a retry.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 
-/// A refusal by the committer: the engine did not decide the command, or the decision was not committed.
+/// A refusal by the committer: the engine did not decide the command, or its decision was not
+/// committed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Refusal {
     /// Too many begins are waiting, or too many claims are under leases. A later retry can succeed.
@@ -151,7 +152,7 @@ impl Committer {
         }
     }
 
-    /// True if the store has failed, so that nothing is written until a restart.
+    /// True if the store has failed, so that no command is written until a restart.
     pub fn has_failed(&self) -> bool {
         self.shared.has_failed()
     }
@@ -195,7 +196,7 @@ impl Drop for Committer {
     }
 }
 
-/// The time of the system clock.
+/// Returns the current time of the system clock.
 pub fn now() -> Timestamp {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     Timestamp::from_micros(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))

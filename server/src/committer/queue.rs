@@ -13,9 +13,9 @@ use tokio::sync::oneshot;
 use super::{Decision, Refusal};
 use crate::identity::Caller;
 
-/// The most commands in a group.
+/// The most commands in a group that a writer commits at once.
 const MAX_GROUP_COMMANDS: usize = 512;
-/// The most claims that the begins of a group may name together. A single begin may name more.
+/// The most claims that the begins of one group may have together. A single begin may have more.
 const MAX_GROUP_CLAIMS: usize = 8_000;
 /// The longest time that a writer waits for the callers of its last group to send their next
 /// commands.
@@ -68,7 +68,7 @@ struct Waiting {
     wanted: usize,
     // The number of groups that writers are writing now.
     under_way: usize,
-    // The number of groups taken so far.
+    // The number of groups that writers have taken from the queue so far.
     taken: u64,
     // The number of writers that have a write slot: those with the lowest numbers.
     write_slots: usize,
@@ -142,7 +142,7 @@ impl Queue {
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
-        // INVARIANT: no code panics while it holds the lock.
+        // INVARIANT: no code panics while it has locked this mutex.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

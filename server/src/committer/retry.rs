@@ -29,7 +29,7 @@ const MAX_OUTAGE_PAUSE: Duration = Duration::from_millis(400);
 /// The step that a writer takes after a failed attempt to commit a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Decide the group again.
+    /// Decide the group again at once.
     RetryNow,
     /// Decide the group again after a pause.
     RetryAfter(Duration),
@@ -95,7 +95,8 @@ pub(super) fn next(failure: Failure, attempt: &Attempt) -> Step {
 }
 
 fn after_outage(attempt: &Attempt, away_for: Duration) -> Step {
-    // Another writer may decide the commands only if this writer's attempt certainly left nothing behind.
+    // Another writer may decide the commands only if this writer's attempt was certainly not
+    // committed.
     if !attempt.may_be_committed && attempt.has_other_writers {
         return Step::Requeue;
     }
@@ -185,7 +186,7 @@ mod tests {
     #[test]
     fn a_store_that_is_away_is_waited_for_with_patience() {
         for (attempt, step) in [
-            // The connection may have died long ago.
+            // The first attempt may have used a connection that broke long before.
             (Attempt { number: 1, ..away(60) }, Step::RetryAfter(Duration::ZERO)),
             (Attempt { number: 2, outages: 1, ..away(9) }, Step::RetryAfter(MIN_OUTAGE_PAUSE)),
             (Attempt { number: 3, outages: 2, ..away(9) }, Step::RetryAfter(MIN_OUTAGE_PAUSE * 2)),
@@ -194,7 +195,7 @@ mod tests {
             (Attempt { is_stopping: true, ..away(0) }, Step::Reject),
             (Attempt { has_other_writers: true, ..away(0) }, Step::Requeue),
             (Attempt { has_other_writers: true, number: 9, ..away(60) }, Step::Requeue),
-            // Only this writer can find out whether the group was committed.
+            // If the outcome is unknown, only this writer can find out if the group was committed.
             (Attempt { has_other_writers: true, may_be_committed: true, ..away(0) }, Step::RetryAfter(Duration::ZERO)),
         ] {
             assert_eq!(next(Failure::Away, &attempt), step, "{attempt:?}");

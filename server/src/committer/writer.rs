@@ -1,4 +1,5 @@
-//! A writer: decides a group of commands on the rows that it loads, commits the changes, and answers the callers.
+//! A writer of the committer: it decides a group of commands on the rows that it loads, commits the
+//! changes, and answers the callers.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -83,8 +83,8 @@ fn each_pair(
     Ok(())
 }
 
-/// Checks that neither cell's session prefix is a prefix of the other's. An empty prefix means that
-/// the cell has none.
+/// Checks that the session prefix of neither cell is a prefix of the other cell's. An empty prefix
+/// means that the cell has no session prefix.
 fn session_prefixes(first: &CellConfig, second: &CellConfig) -> Result<(), ConfigError> {
     let is_shorter = first.session_prefix.len() <= second.session_prefix.len();
     let (short, long) = if is_shorter { (first, second) } else { (second, first) };
@@ -129,7 +129,8 @@ fn bucket_type(BucketRule { number, name, .. }: &BucketRule) -> Result<(), Confi
     if *number == RESERVED {
         return Err(ConfigError::ReservedBucketTypeNumber(number.0));
     }
-    // The command line writes a bucket as `TYPE:VALUE`, with the type as its name or its number.
+    // On the command line a bucket is written as `TYPE:VALUE`, where TYPE is the name or the number
+    // of the bucket type.
     let is_a_name = name.chars().all(|c| c != ':' && !c.is_whitespace()) && !name.bytes().all(|c| c.is_ascii_digit());
     if is_a_name { Ok(()) } else { Err(ConfigError::BucketTypeName { number: number.0, name: name.to_string() }) }
 }
@@ -262,7 +263,7 @@ mod tests {
         config.checked().map_err(|error| error.to_string())
     }
 
-    /// Parses and checks a text without cells, to which the development cells are added.
+    /// Parses a configuration without cells, adds the development cells, and checks the result.
     fn checked_without_cells(text: &str) -> Result<Config, String> {
         let config: Config = toml::from_str(text).map_err(|error| error.to_string())?;
         Config { cells: Config::development().cells, ..config }.checked().map_err(|error| error.to_string())
@@ -274,7 +275,8 @@ mod tests {
         assert_eq!(Config::development().checked().unwrap().cells.len(), 2);
     }
 
-    /// The text of two cells. Each line of `one` and `two` replaces the valid line of that field.
+    /// Returns the configuration text of two cells. Each line of `one` and `two` replaces the valid
+    /// line of the same field in the first and the second cell.
     fn cells(one: &str, two: &str) -> String {
         let cell = |id: i64, changed: &str| {
             let good = [

@@ -14,10 +14,10 @@ pub enum ConfigError {
     Unreadable {
         /// The path of the configuration file that can't be read.
         path: PathBuf,
-        /// The operating system's reason.
+        /// The reason that the operating system gave.
         error: std::io::Error,
     },
-    /// The file is not TOML, or has a field that is unknown or of another type.
+    /// The configuration file is not TOML, or has a field that is unknown or of another type.
     #[error("the configuration file `{}` is not valid: {error}", .path.display())]
     Invalid {
         /// The path of the configuration file that is not valid.
@@ -73,7 +73,8 @@ pub enum ConfigError {
         /// The id of the cell with the longer prefix.
         other: i64,
     },
-    /// A range of ids is empty, or begins below 1, the least id that a sequence gives out.
+    /// The sequence range of a cell is empty, or begins below 1, the least id that a sequence
+    /// assigns.
     #[error(
         "the `sequence_range` of cell {cell} goes from {minval} to {maxval}: set `minval` to 1 or more, and `maxval` to `minval` or more"
     )]
@@ -85,7 +86,7 @@ pub enum ConfigError {
         /// The last id of the range.
         maxval: i64,
     },
-    /// Two cells would give out the same ids.
+    /// The sequence ranges of two cells overlap, so both cells would assign the same ids.
     #[error(
         "the `sequence_range`s of cells {first} and {second} overlap from {from} to {to}: both cells would give out these ids; move one of the ranges"
     )]
@@ -99,14 +100,14 @@ pub enum ConfigError {
         /// The last id in both ranges.
         to: i64,
     },
-    /// A number is 0, negative, or larger than can work.
+    /// A numeric setting is 0, negative, or larger than can work.
     #[error("`{name}` is {value}: give 1 to {max}, or leave it out for the default")]
     OutOfRange {
-        /// The setting, with its table.
+        /// The name of the setting, with its table.
         name: &'static str,
         /// The configured value.
         value: i128,
-        /// The largest value that works.
+        /// The largest value that works for the setting.
         max: u64,
     },
     /// The trust domain has a character that SPIFFE forbids, so that no certificate could match it.
@@ -146,7 +147,7 @@ pub enum ConfigError {
         /// The number of the other bucket type.
         second: i32,
     },
-    /// Claims of the bucket type were made under another rule (B12).
+    /// A bucket type is configured with another rule than its stored claims were made under (B12).
     #[error(
         "{0}: two values that were the same name could become different ones, or the reverse; keep the rule, or `export` the data and `import` it with `--config` naming the new rule, which reports each claim that does not fit"
     )]

@@ -47,13 +47,13 @@ pub struct Config {
     /// there is less; commits and rollbacks, which need little space, are not. 0 switches the check
     /// off; with `[postgres]` there is none.
     pub min_free_disk_mib: u64,
-    /// Bounds on the load that the server accepts.
+    /// Limits on the load that the server accepts.
     pub limits: Limits,
-    /// The operational log.
+    /// Settings of the operational log.
     pub log: LogConfig,
-    /// The audit trail.
+    /// Settings of the audit trail.
     pub audit: AuditConfig,
-    /// Certificates. Without them the server speaks plain text.
+    /// Certificates and keys for TLS. Without them the server accepts connections in plain text.
     pub tls: Option<TlsConfig>,
     /// The cells that this server serves. A configuration file must have at least one.
     pub cells: Vec<CellConfig>,
@@ -67,7 +67,7 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// The most begins that may wait to be written.
+    /// The most begins that may wait in the queue of the committer.
     pub queued_begins: usize,
     /// The most claims that may be under outstanding leases at a time. A single begin with more
     /// claims than this is refused for good.
@@ -76,7 +76,7 @@ pub struct Limits {
     pub concurrent_lists: usize,
     /// The most list calls that may wait while `concurrent_lists` list calls run.
     pub queued_lists: usize,
-    /// The most requests that one connection may have open.
+    /// The most requests that one connection may have open at a time.
     pub streams_per_connection: u32,
     /// The server closes a connection that has sent nothing for this many seconds. At every third
     /// of this time, the server sends an HTTP/2 ping, which clients answer; so an idle but living

@@ -1,4 +1,5 @@
-//! The `[postgres]` table: a database as the store, and its URL without secrets.
+//! The settings of the table `[postgres]`: a database as the store. Also the form of its URL that
+//! may be shown, without secrets.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,7 +10,7 @@ use tokio_postgres::config::Host;
 /// The port of a PostgreSQL server whose URL names none.
 const DEFAULT_PORT: u16 = 5432;
 
-/// A PostgreSQL database as the store. Several servers may share it.
+/// The settings of a PostgreSQL database as the store. Several servers may share the database.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PostgresConfig {
@@ -29,7 +30,7 @@ pub struct PostgresConfig {
     /// number, with at least one connection for each.
     #[serde(default = "default_write_connections")]
     pub write_connections: usize,
-    /// The most connections that read. Each read takes one.
+    /// The most connections that read. Each read uses one connection.
     #[serde(default = "default_read_connections")]
     pub read_connections: usize,
     /// The longest time to open a connection to the database, or to get one from the pool, in
@@ -96,14 +97,14 @@ impl PostgresConfig {
     /// If the parser may have taken a part of the password for another part, the result is the
     /// scheme alone, such as `postgres://…`.
     pub fn shown_url(&self) -> String {
-        // An unknown option makes the whole URL invalid, so a second try leaves the options out. A
-        // `?` before an `@` may belong to the password; such a URL is not cut.
+        // An unknown option makes the whole URL invalid, so a second try parses the URL without its
+        // options. If an `@` follows the `?`, the `?` may belong to the password, and the URL is
+        // not cut.
         let without_options = || self.url.rsplit_once('?').filter(|(_, options)| !options.contains('@'));
         let parsed = self.url.parse::<tokio_postgres::Config>().ok();
         let parsed = parsed.or_else(|| without_options()?.0.parse().ok());
-        // The parser ends the password at the first `@`, and the host at the next `/`. A password
-        // that contains both unescaped therefore leaves its tail, with an `@`, in the database
-        // name.
+        // The parser ends the password at the first `@`, and the host at the next `/`. If a
+        // password contains both unescaped, its end is therefore in the database name, with an `@`.
         let is_unambiguous =
             |config: &tokio_postgres::Config| config.get_dbname().is_none_or(|name| !name.contains('@'));
         let Some(config) = parsed.filter(is_unambiguous) else {
@@ -116,8 +117,8 @@ impl PostgresConfig {
 
 /// The hosts of a connection string, each as `HOST:PORT`.
 fn hosts_with_ports(config: &tokio_postgres::Config) -> Vec<String> {
-    // A password whose `@` is not escaped as `%40` leaves its tail in the host: only the part after
-    // the last `@` is shown.
+    // If a password contains an `@` that is not escaped as `%40`, the parser puts the rest of the
+    // password into the host. So only the part after the last `@` is shown.
     let public = |name: &str| name.rsplit_once('@').map_or(name, |(_, host)| host).to_owned();
     let host = |host: &Host| match host {
         Host::Tcp(name) if name.contains(':') => format!("[{}]", public(name)),
@@ -129,13 +130,13 @@ fn hosts_with_ports(config: &tokio_postgres::Config) -> Vec<String> {
         hosts = config.get_hostaddrs().iter().map(ToString::to_string).collect();
     }
     let ports = config.get_ports();
-    // libpq's rule: a single port belongs to every host.
+    // As in libpq, a single port applies to every host.
     let port = |at: usize| ports.get(at).or(ports.first()).copied().unwrap_or(DEFAULT_PORT);
     hosts.iter().enumerate().map(|(at, host)| format!("{host}:{}", port(at))).collect()
 }
 
-/// The scheme of a URL that names another kind of store; `None` for a PostgreSQL URL, and for text
-/// without a scheme.
+/// Returns the scheme of a URL that is not a PostgreSQL URL; `None` for a PostgreSQL URL, and for
+/// text without a scheme.
 pub(crate) fn foreign_scheme(url: &str) -> Option<&str> {
     let (scheme, _) = url.split_once("://")?;
     let is_scheme = !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric());

@@ -156,7 +156,8 @@ pub(super) fn lease_record(row: &LeaseRow) -> wire::LeaseRecord {
 pub(super) fn cursor(cell_id: i64, position: LeasePosition) -> Any {
     let cursor = LeaseCursor {
         cell_id,
-        // Microseconds of the system clock reach `i64::MAX` in the year 294,246.
+        // The conversion can't overflow before the year 294,246, when microseconds since 1970 reach
+        // `i64::MAX`.
         created_at_micros: i64::try_from(position.created_at.as_micros()).unwrap_or(i64::MAX),
         lease_uuid: position.lease.0.into_bytes().to_vec(),
     };

@@ -38,7 +38,7 @@ fn code(reason: Reason) -> Code {
     }
 }
 
-/// The status of an update that the engine rejected.
+/// The gRPC status of a request that the engine rejected.
 pub(super) fn rejected(rejection: &Rejection) -> Status {
     let mut details = vec![error_info(rejection.reason().code(), metadata(rejection))];
     details.extend(rejected_claims(rejection).as_ref().map(any));
@@ -46,7 +46,8 @@ pub(super) fn rejected(rejection: &Rejection) -> Status {
     status(code(rejection.reason()), rejection.to_string(), details)
 }
 
-/// The status of a command that was not decided, or whose decision could not be written.
+/// The gRPC status of a command that the committer refused: it was not decided, or its decision
+/// could not be written.
 pub(super) fn refused(refusal: &Refusal) -> Status {
     match refusal {
         Refusal::Overloaded { retry_after } => {
@@ -87,7 +88,7 @@ pub fn store_code(error: &StoreError) -> Option<Code> {
     }
 }
 
-/// The status of a call that the caller may not make.
+/// The gRPC status of a call that the caller may not make.
 pub(super) fn denied(denied: Denied) -> Status {
     let (code, reason, message) = match denied {
         Denied::NoIdentity => (
@@ -112,12 +113,12 @@ pub(super) fn deadline_exceeded() -> Status {
     status(Code::DeadlineExceeded, "the caller's deadline passed before the answer was ready".into(), Vec::new())
 }
 
-/// The status of a fault in the server itself.
+/// The gRPC status of a fault in the server itself.
 pub(super) fn internal(message: &str) -> Status {
     status(Code::Internal, message.into(), vec![error_info("INTERNAL", HashMap::new())])
 }
 
-/// The status of a malformed request.
+/// The gRPC status of a malformed request.
 pub(super) fn invalid(message: &str) -> Status {
     status(Code::InvalidArgument, message.into(), vec![error_info("INVALID_UPDATE", HashMap::new())])
 }
@@ -132,7 +133,7 @@ pub(super) fn over_limit(name: &str, max: usize, actual: Option<usize>) -> Statu
     status(Code::InvalidArgument, message, vec![error_info("LIMIT_EXCEEDED", metadata)])
 }
 
-/// The status of a read that found no claim.
+/// The gRPC status of a read that found no claim.
 pub(super) fn not_found(message: &str) -> Status {
     status(Code::NotFound, message.into(), vec![error_info("CLAIM_NOT_FOUND", HashMap::new())])
 }
@@ -158,7 +159,7 @@ pub(super) fn json(status: &Status) -> axum::response::Response {
         "reason": reason,
     });
     let headers = [(http::header::CONTENT_TYPE, "application/json")];
-    // The middleware counts the response under this code.
+    // The middleware takes the gRPC code from this extension, to count the response under it.
     (http_code, Extension(status.code()), headers, body.to_string()).into_response()
 }
 
@@ -261,8 +262,8 @@ mod tests {
 
     #[test]
     fn b10_the_largest_rejection_fits_into_trailer_metadata() {
-        // Every claim of the largest update offends, under every reason and bucket type that a
-        // claim can have.
+        // Each claim of the largest allowed update is an offence. All reasons and bucket types that
+        // a claim can have occur.
         let reasons =
             [Reason::NotOwner, Reason::ClaimTaken, Reason::ClaimNotFound, Reason::ClaimChanged, Reason::ClaimBusy];
         let offences = (0..2000_u32).map(|n| {

@@ -29,7 +29,7 @@ const CLASSIFY_RPC: &str = "/gitlab.cells.topology_service.ClassifyService/Class
 /// A `tower` layer that puts [`Middleware`] in front of a service.
 #[derive(Clone)]
 pub struct MiddlewareLayer {
-    /// The access rules of each method.
+    /// The access rules of each gRPC method.
     pub rules: Arc<AccessRules>,
     /// The metrics, in which the middleware counts requests.
     pub metrics: Arc<Metrics>,
@@ -43,7 +43,7 @@ impl<S> Layer<S> for MiddlewareLayer {
     }
 }
 
-/// A service with the middleware in front.
+/// A service that runs the middleware before and after the service `inner`.
 #[derive(Clone)]
 pub struct Middleware<S> {
     inner: S,

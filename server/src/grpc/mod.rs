@@ -88,7 +88,7 @@ impl Services {
         &*self.store
     }
 
-    /// True if the store failed in a way that only a restart can mend.
+    /// True if a write or a read of the store failed in a way that only a restart can mend.
     pub fn has_failed(&self) -> bool {
         self.committer.has_failed() || self.has_failed.load(Ordering::Relaxed)
     }

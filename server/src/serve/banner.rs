@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::config::Config;
 
-/// The content of the banner.
+/// The values from which the banner is made.
 pub(super) struct Banner<'a> {
     pub(super) config: &'a Config,
     /// The data directory or the database, as text for people.
@@ -14,7 +14,7 @@ pub(super) struct Banner<'a> {
     pub(super) address: SocketAddr,
     /// The address of the metrics, if it is not the main address.
     pub(super) metrics: Option<SocketAddr>,
-    /// The hosts that the server's certificate names.
+    /// The hosts that the server's certificate names; empty without TLS.
     pub(super) certificate_hosts: Vec<String>,
     pub(super) warnings: Vec<String>,
 }

@@ -41,7 +41,7 @@ pub enum ServeError {
         flag: &'static str,
         /// The address on which the server can't listen.
         address: SocketAddr,
-        /// The operating system's reason.
+        /// The reason that the operating system gave.
         error: io::Error,
     },
     /// The protobuf descriptors that were built into the program can't be read.

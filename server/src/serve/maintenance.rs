@@ -34,7 +34,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The most settled leases that one batch of an embedded store forgets.
 const FORGET_BATCH: usize = 500;
 
-/// The background work of a server.
+/// The background work of a server, and the parts that it uses.
 pub(super) struct Maintenance {
     services: Arc<Services>,
     store: StoreMaintenance,
@@ -157,12 +157,13 @@ impl Maintenance {
             // write.
             Ok(_) if !was_reachable && !committer.is_away() => tracing::info!("the store is back"),
             Ok(_) => {}
-            // Probes are frequent: only the first failure of an outage is an error.
+            // Probes are frequent, so only the first failure of an outage is logged as an error.
             Err(error) if was_reachable => tracing::error!(%error, "the database is away"),
             Err(error) => tracing::debug!(%error, "the database is still away"),
         }
         self.publish_health().await;
-        // Other servers may have begun and settled leases during the outage.
+        // After an outage the counts are read again: other servers may have begun and settled
+        // leases meanwhile.
         if is_reachable
             && !was_reachable
             && let Ok(Ok(occupancy)) = timeout(PROBE_TIMEOUT, store.refresh_occupancy()).await

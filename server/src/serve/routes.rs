@@ -34,7 +34,8 @@ pub(super) fn access_rules() -> Result<AccessRules, ServeError> {
     AccessRules::from_descriptors().map_err(|error| invalid_descriptors(&error))
 }
 
-/// The routes of the main address. Without TLS they include those of [`plain_http`].
+/// Returns the routes of the main address: the gRPC services, and `POST /v1/classify`. Without TLS
+/// they include those of [`plain_http`].
 pub(super) fn main_address<H>(config: &Config, services: &Arc<Services>, health: H) -> Result<Routes, ServeError>
 where
     H: tower::Service<http::Request<Body>, Error = Infallible> + NamedService + Clone + Send + Sync + 'static,

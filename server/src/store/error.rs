@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::preflight::{PreflightError, Problem};
 
-/// A failure of a store.
+/// A failure to open, read or write a store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// Another process has the data directory open.
@@ -30,7 +30,7 @@ pub enum StoreError {
     /// An import into the data directory did not finish.
     #[error("an import into `{}` did not finish: remove the directory and import again", .0.display())]
     ImportIncomplete(PathBuf),
-    /// The disk, the library or the database failed in another way.
+    /// The disk, the storage library or the database failed in another way.
     #[error("the store failed: {0}")]
     Failed(String),
     /// Another transaction changed the rows that were loaded; the group's changes were not written.

@@ -51,7 +51,7 @@ pub enum Failure {
     StatementTimeout,
     /// A row of the group can't be read or written. Other commands of the group may succeed.
     Row,
-    /// No write is allowed until the store has been opened again.
+    /// The store allows no write until it has been opened again.
     Fatal,
 }
 
@@ -85,7 +85,8 @@ pub enum LockTimeout {
     Short,
 }
 
-/// A store that commits groups of commands. Its methods block, so each store has a thread of its own.
+/// A writer of a store, which loads rows for groups of commands and commits their changes. Its
+/// methods block, so each writer has a thread of its own.
 pub trait GroupStore: Send + 'static {
     /// True if other writers may change the same rows. The committer must then decide each command
     /// on rows as they were loaded, not as earlier commands of the group have left them: see
@@ -111,7 +112,8 @@ pub trait GroupStore: Send + 'static {
     /// [`Reply::with_fences`](leasehold_core::command::Reply::with_fences).
     ///
     /// # Errors
-    /// No reply may be sent. [`GroupError::may_be_committed`] says whether the outcome is known.
+    /// The group was not committed, or the outcome is unknown ([`GroupError::may_be_committed`]).
+    /// No reply may be sent.
     fn commit(&mut self, changes: &NetChanges) -> std::result::Result<Fences, GroupError>;
 
     /// Allows the store to assume rows instead of reading them. A commit may then fail as
@@ -131,7 +133,7 @@ pub trait GroupStore: Send + 'static {
     }
 }
 
-/// The occupancy of a store.
+/// The amount of data in a store: counts of leases and claims, and the size on disk.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Occupancy {
     /// The number of outstanding leases.
@@ -216,7 +218,7 @@ pub trait StoreReader: Send + Sync {
     fn is_lost_by(&self, error: &StoreError) -> bool;
 }
 
-/// One open store.
+/// One open store, which provides its writers, its reader and its maintenance.
 pub trait Backend: Send + Sync {
     /// Returns new writers for the committer. Several writers may commit groups at the same time.
     ///

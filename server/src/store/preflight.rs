@@ -11,7 +11,7 @@ pub struct PreflightError {
     pub problem: Problem,
 }
 
-/// The problem of a database. Each text continues the sentence "the database `…` …".
+/// A problem of a database. The text of each variant continues the sentence "the database `…` …".
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
     /// The settings of `[postgres]` contradict each other, or one is not valid.
@@ -60,7 +60,7 @@ pub enum Problem {
     /// The PostgreSQL version is too old.
     #[error("is PostgreSQL {0}, and this program needs 15 or newer")]
     TooOld(String),
-    /// A newer program has migrated the tables.
+    /// A newer program has migrated the tables to a version that this program does not know.
     #[error("has tables of version {found}, newer than the {known} that this program knows")]
     Newer {
         /// The version of the tables.
@@ -78,7 +78,7 @@ pub enum Problem {
     WrongSchema {
         /// The schema that has the tables.
         schema: String,
-        /// The schema in which new tables would be created.
+        /// The first schema of the role's search path, in which new tables would be created.
         current: String,
         /// The database role of the server.
         role: String,

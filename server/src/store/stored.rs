@@ -23,7 +23,7 @@ use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
-/// The version of the rows in this module.
+/// The version number of the stored form that this module defines.
 pub const VERSION: u64 = 1;
 
 /// A byte string: hexadecimal text in JSON, plain bytes in binary formats.
@@ -101,7 +101,7 @@ pub struct Record<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hold {
-    /// The id of the lease.
+    /// The id of the lease that the claim is under.
     pub lease: Uuid,
     /// The time when the lease took the claim, in microseconds since 1970.
     pub since: u64,
@@ -143,7 +143,7 @@ pub struct Claim<'a> {
     pub state: ClaimState<'a>,
 }
 
-/// A claim at rest: a value of the keyspace `claims`.
+/// The stored form of a claim at rest: a value of the keyspace `claims`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestingClaim<'a> {
     /// The cell that owns the bucket.
@@ -194,7 +194,7 @@ pub struct Lease<'a> {
     pub created_at: u64,
     /// The time when the lease was last changed, in microseconds since 1970.
     pub updated_at: u64,
-    /// The idempotency key of the begin.
+    /// The idempotency key of the lease's begin.
     #[serde(borrow)]
     pub idempotency_key: Option<IdempotencyKey<'a>>,
     /// The state of the lease.

@@ -72,8 +72,8 @@ pub enum RowError {
     UnknownCell(CellId),
 }
 
-/// Reads an export into a new data directory, and returns the number of rows. If `rules` names no
-/// cells, any cell may own claims. A failed import leaves nothing behind.
+/// Reads an export into a new data directory, and returns the number of rows. If `rules` has no
+/// cells, any cell may own claims. A failed import leaves no data behind.
 ///
 /// # Errors
 /// The directory has files, a line is missing or invalid, or the disk failed.

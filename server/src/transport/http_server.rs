@@ -46,8 +46,8 @@ where
     S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send + 'static,
 {
-    /// Accepts and serves connections until the server stops, then returns once every open request
-    /// is answered.
+    /// Accepts and serves connections until `stopping` becomes true. Returns when every open
+    /// request is answered.
     pub async fn serve(mut self, listener: TcpListener) {
         let mut connections = JoinSet::new();
         loop {

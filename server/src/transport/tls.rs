@@ -29,7 +29,7 @@ use crate::identity::{Caller, Peer};
 /// its connection for ever.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A certificate, key or authority that can't be used.
+/// The error that a certificate, key or authority file can't be used.
 #[derive(Debug, thiserror::Error)]
 #[error("the {role} `{path}` can't be used: {error}")]
 pub struct TlsError {
@@ -160,7 +160,7 @@ impl Certificates {
                     tracing::info!("the changed certificates are in force for new connections");
                     self.warning().iter().for_each(|warning| tracing::warn!("{warning}"));
                 }
-                // A file may be half written. `seen` stays, so that the next tick tries again.
+                // A file may be half written. `seen` is not updated, so the next tick tries again.
                 Err(error) => {
                     tracing::error!(%error, "the changed certificates can't be used; the former ones stay in force")
                 }

@@ -45,7 +45,7 @@ impl AckWatermark {
         Ok(watermark)
     }
 
-    /// The sequence number of the last acknowledged batch.
+    /// Returns the sequence number of the last acknowledged batch.
     pub(super) fn sequence(&self) -> u64 {
         self.sequence.load(Ordering::Relaxed)
     }

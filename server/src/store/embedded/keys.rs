@@ -55,7 +55,8 @@ fn push_number(bytes: &mut Vec<u8>, number: u64) {
         Ok(small) if small < FIRST_LONG => bytes.push(small),
         _ => {
             let used = number.to_be_bytes().into_iter().skip_while(|byte| *byte == 0);
-            // INVARIANT: a `u64` has at most 8 bytes, so the sum is at most 0xf8.
+            // INVARIANT: a `u64` has at most 8 bytes, so the sum fits in a byte: it is at most
+            // 0xf8.
             bytes.push(FIRST_LONG + used.clone().count() as u8);
             bytes.extend(used);
         }

@@ -185,5 +185,5 @@ impl<'a> KeyArrays<'a> {
     }
 }
 
-/// The parameters of a statement, with their types.
+/// The parameters of an SQL statement, with their types.
 pub(super) type Parameters<'a> = Vec<(&'a (dyn ToSql + Sync), Type)>;

@@ -1,4 +1,5 @@
-//! Connections to the database: the URL, and TLS that never falls back to plain text in silence.
+//! Connections to the database: the check of its URL, and TLS that is never replaced by plain text
+//! without the operator's consent.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;

@@ -63,7 +63,7 @@ pub(super) fn is_unreachable(code: &SqlState) -> bool {
     UNREACHABLE.contains(code) || code.code().starts_with(CONNECTION_CLASS)
 }
 
-/// True if a connection could not be made, or broke.
+/// True if the error shows that a connection could not be opened, or broke.
 pub(super) fn is_of_the_network(error: &Error) -> bool {
     error.is_closed() || io_error(error).is_some()
 }

@@ -36,7 +36,7 @@ struct Leases {
 
 impl LeaseCache {
     fn lock(&self) -> MutexGuard<'_, Leases> {
-        // INVARIANT: no code panics while it holds the lock.
+        // INVARIANT: no code panics while it has locked this mutex.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -32,8 +32,8 @@ const TABLE_LOCK_TIMEOUT_MS: u32 = 300;
 /// in this time.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Migrates the tables to [`VERSION`], and returns the version found before. Waits at most `wait_seconds` for another
-/// migration, and as long for sessions that use the tables.
+/// Migrates the tables to [`VERSION`]. Returns the version before, 0 if there were no tables. Waits
+/// at most `wait_seconds` for another migration, and as long for sessions that use the tables.
 ///
 /// # Errors
 /// The database can't be reached or refuses a statement. Another session still migrates or uses the tables. The tables
@@ -82,9 +82,9 @@ async fn migrate_once(client: &mut Client, wait_seconds: u64) -> Result<i32, Pro
 
 /// Returns the version of the tables; `None` if there are no tables.
 async fn version(client: &Client) -> Result<Option<i32>, Problem> {
-    // `CREATE TABLE IF NOT EXISTS` would need the right to create tables, which serving does not need. The query reads
-    // the rows of the catalogue, because `to_regclass` answers from a cache of the transaction and misses a table that
-    // another migration has created meanwhile.
+    // `CREATE TABLE IF NOT EXISTS` would need the right to create tables, which a server does not
+    // need. The query reads `pg_class`, because `to_regclass` answers from a cache of the
+    // transaction and misses a table that another migration has created meanwhile.
     let sql = "SELECT EXISTS (
         SELECT FROM pg_class WHERE relname = 'leasehold_migrations' AND pg_table_is_visible(oid))";
     let exists = client.query_typed_one(sql, &[]).await?;

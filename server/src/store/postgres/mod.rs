@@ -148,7 +148,8 @@ impl PostgresStore {
         })
     }
 
-    /// Runs a statement of [`reads`] on a connection of the pool.
+    /// Runs a statement of the module [`reads`] on a connection of the pool, and returns its
+    /// result.
     fn run<'a, T: Send + 'a, F: Future<Output = Result<T>> + Send + 'a>(
         &'a self,
         statement: impl Fn(Arc<PooledConnection>) -> F + Send + Sync + 'a,
@@ -275,7 +276,7 @@ async fn vacuum(client: &Client) -> Result<()> {
     if !others.is_empty() {
         return Ok(());
     }
-    // TRUNCATE would lock the whole table for a moment, on standbys too
+    // With TRUNCATE, a vacuum would lock the whole table for a moment, also on standbys
     // (https://www.postgresql.org/docs/15/sql-vacuum.html).
     client.batch_execute("VACUUM (SKIP_LOCKED, TRUNCATE false) claim_leases").await.map_err(failed)
 }

@@ -73,7 +73,7 @@ impl Pool {
         }
     }
 
-    /// Runs a statement once, for at most `timeout`.
+    /// Runs a statement once on a connection of the pool, for at most `timeout`.
     pub(super) async fn run_once<T, F: Future<Output = Result<T>>>(
         &self,
         statement: &impl Fn(Arc<PooledConnection>) -> F,

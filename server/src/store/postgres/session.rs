@@ -17,7 +17,7 @@
 
 use crate::store::error::StoreError;
 
-/// The state of a writer's connection of the type `C`.
+/// The state of a writer's connection. `C` is the type of the connection.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) enum Session<C> {
     /// The writer has no connection.
@@ -27,7 +27,8 @@ pub(super) enum Session<C> {
     Idle(C),
     /// The connection has the open transaction of the current group.
     Open(C),
-    /// The connection was lost during a commit. The group may have been committed, or may still be.
+    /// The connection was lost during a commit. The group may have been committed, or may still be
+    /// committed later.
     Unknown,
 }
 

@@ -1,11 +1,11 @@
--- The statements of every group of commands, as functions. Each connection of the database keeps the plans
--- of a function's statements, also behind a pooler that gives every transaction another connection.
--- Prepared statements would be lost there.
+-- The statements that write groups of commands, as functions. Each connection of the database keeps
+-- the plans of a function's statements, also behind a pooler that gives every transaction another
+-- connection. There, prepared statements would be lost.
 
--- Begins the transaction of a group. The planner settings make it look rows up by their keys, even if its
--- statistics lag behind tables that have just grown. The transaction holds the advisory lock `lock` to its
--- end, so that a retry of the group can wait for that end. The timeouts end the transaction of a server
--- that has vanished.
+-- Begins the transaction of a group of commands. The planner settings make it look rows up by their
+-- keys, even if the planner's statistics lag behind tables that have just grown. The transaction
+-- keeps the advisory lock `lock` to its end, so that a retry of the group can wait for that end.
+-- The timeouts end the transaction of a server that has vanished.
 CREATE FUNCTION begin_group(lock bigint, statement_timeout_ms bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM set_config('statement_timeout', statement_timeout_ms::text, true),
@@ -21,8 +21,8 @@ COMMENT ON FUNCTION begin_group IS
     'Begins the transaction of a group of commands: settings for this transaction only, and the advisory lock of the '
     'group''s number, which a retry of the group waits for';
 
--- Begins a speculative group: one statement whose rows were assumed, not read. The lock timeout is short,
--- because a row that another transaction has locked is probably not as it was assumed.
+-- Begins a speculative group: one statement whose rows were assumed, not read. The lock timeout is
+-- short, because a row that another transaction has locked probably differs from the assumed row.
 CREATE FUNCTION begin_speculative_group(lock bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     -- The lookup in abandoned_groups below must see rows that were committed while this function waited for
@@ -46,9 +46,9 @@ COMMENT ON FUNCTION begin_speculative_group IS
     'Begins a group of one statement whose rows were assumed instead of read: refuses a group that was given up, and waits '
     'for the locks of others for at most 100 ms';
 
--- Every transaction that is acknowledged must call this function. With `synchronous_commit` = off a crash
--- of the database loses acknowledged commits, and a name could be given out twice. All other values wait
--- for this machine's disk at least
+-- Every transaction whose commit is acknowledged must call this function. With `synchronous_commit`
+-- = off, a crash of the database loses acknowledged commits, and a name could be given to two
+-- cells. All other values wait at least for this machine's disk
 -- (https://www.postgresql.org/docs/15/runtime-config-wal.html#GUC-SYNCHRONOUS-COMMIT).
 CREATE FUNCTION commit_durably() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -60,8 +60,9 @@ END $$;
 COMMENT ON FUNCTION commit_durably IS
     'Makes the COMMIT of the current transaction wait for the disk, whatever the default of `synchronous_commit` is';
 
--- Gives up a group of unknown outcome. The advisory lock waits for the end of a transaction that has begun.
--- The row keeps a statement that has not arrived yet from taking effect.
+-- Gives up a group of unknown outcome. The call of pg_advisory_xact_lock waits for the end of the
+-- group's transaction, if it has begun. The inserted row keeps a statement of the group that
+-- arrives later from taking effect.
 CREATE FUNCTION abandon_group(lock bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM pg_advisory_xact_lock(lock);
@@ -120,22 +121,22 @@ BEGIN
     GET DIAGNOSTICS written = ROW_COUNT;
     PERFORM expect_rows(written, cardinality(changed));
 EXCEPTION
-    -- The DETAIL of these errors shows the row, and the database logs it. Names of people must not get into
-    -- the log. An operator may have added constraints to the table.
+    -- The DETAIL of a violated constraint shows the row, and the database logs it. Names of people
+    -- must not appear in the log. An operator may have added constraints to the table.
     WHEN integrity_constraint_violation THEN
         RAISE EXCEPTION USING ERRCODE = SQLSTATE, MESSAGE = SQLERRM;
 END $$;
 
 COMMENT ON FUNCTION change_claims IS 'Overwrites these claims; fails with a serialization failure if one is gone';
 
--- Writes nearly all changes of a group in one statement. Rows arrive as one array of a composite type for
--- each kind. A session parses the statement for every group, and ten parameters are cheaper to parse than
--- one array for each column.
+-- Writes nearly all changes of a group in one statement. There is one parameter for each kind of
+-- row: an array of a composite type. A session parses the statement for every group, and ten
+-- parameters are cheaper to parse than one array for each column.
 --
--- If another transaction was first, the function undoes its work and returns one row without a lease. An
--- error would do the same, but the database logs every error, and losing a race is normal where several
--- servers meet. ON CONFLICT DO NOTHING is no substitute. It inserts each row speculatively, and each row
--- then costs an index lookup, a lock and a WAL record more.
+-- If another transaction was first, the function undoes its work and returns one row without a
+-- lease. An error would undo the work too, but the database logs every error, and lost races are
+-- normal with several servers. ON CONFLICT DO NOTHING is no substitute: it inserts each row
+-- speculatively, which costs an index lookup, a lock and a WAL record more for each row.
 CREATE FUNCTION try_write_rows(
     speculative_lock bigint, activated_types integer[], activated_names text[], activated_at timestamptz[],
     claimed new_claim[], settled uuid[], committed boolean[], settled_at timestamptz[], begun new_lease[], keyed new_key[]
@@ -155,8 +156,8 @@ BEGIN
             GET DIAGNOSTICS written = ROW_COUNT;
             PERFORM expect_rows(written, cardinality(activated_names));
         END IF;
-        -- INVARIANT: the server sends claims and keys sorted by their primary keys. All transactions insert
-        -- in that order, so that two of them can't wait for each other.
+        -- INVARIANT: the server sends claims and idempotency keys sorted by their primary keys. All
+        -- transactions insert in this order, so two of them can't wait for each other.
         IF cardinality(claimed) > 0 THEN
             INSERT INTO claims (bucket_type, bucket_value, bucket_spelling, uuid, creator_id, subject_type, subject_id,
                 source_type, source_id, user_data, status, lease_uuid, leased_at, created_at, updated_at, replaced)
@@ -185,15 +186,15 @@ BEGIN
             PERFORM expect_rows(written, cardinality(settled));
         END IF;
     EXCEPTION
-        -- The subtransaction of this block has been undone, so the COMMIT has nothing to wait for.
+        -- The changes of this block have been undone, so the COMMIT need not wait for the disk.
         WHEN unique_violation OR serialization_failure OR deadlock_detected THEN
             PERFORM set_config('synchronous_commit', 'off', true);
             RETURN QUERY SELECT NULL::uuid, 1::bigint;
         WHEN lock_not_available THEN
             PERFORM set_config('synchronous_commit', 'off', true);
             RETURN QUERY SELECT NULL::uuid, 2::bigint;
-        -- The DETAIL of these errors shows the row, and the database logs it. Names of people must not get
-        -- into the log.
+        -- The DETAIL of a violated constraint shows the row, and the database logs it. Names of
+        -- people must not appear in the log.
         WHEN integrity_constraint_violation THEN
             RAISE EXCEPTION USING ERRCODE = SQLSTATE, MESSAGE = SQLERRM;
     END;
@@ -205,8 +206,8 @@ COMMENT ON FUNCTION try_write_rows IS
     'settled_at). With speculative_lock it is a transaction of its own. If another transaction was first, it changes nothing '
     'and returns one row without a lease: with the number 1, or 2 if it waited too long for a lock';
 
--- For a transaction with further statements. They must be undone with this one, so a lost race has to be an
--- error here.
+-- Calls try_write_rows in a transaction with other statements. A lost race is an error here, so
+-- that the other statements are undone too.
 CREATE FUNCTION write_rows(
     speculative_lock bigint, activated_types integer[], activated_names text[], activated_at timestamptz[],
     claimed new_claim[], settled uuid[], committed boolean[], settled_at timestamptz[], begun new_lease[], keyed new_key[]

@@ -1,17 +1,17 @@
--- Version 1 of the tables. The functions that servers call stand in 0001_functions.sql.
+-- Version 1 of the tables. The functions that servers call are in 0001_functions.sql.
 --
--- Values in canonical form have the collation "C": their order and equality are those of bytes, on every
--- operating system.
+-- Columns with values in canonical form have the collation "C": values are compared byte by byte,
+-- with the same result on every operating system.
 
 COMMENT ON TABLE leasehold_migrations IS 'The versions that these tables have been migrated to';
 COMMENT ON COLUMN leasehold_migrations.version IS 'The version: the number at the front of its files of statements';
 COMMENT ON COLUMN leasehold_migrations.applied_at IS 'When the tables were migrated to this version';
 
--- One row for each owned name. The primary key keeps names unique.
+-- The table has one row for each owned name. Its primary key keeps names unique.
 --
--- The fill factor leaves room on a page for the next version of each of its rows. A settle can then update
--- the row in place (HOT, https://www.postgresql.org/docs/15/storage-hot.html), provided that no index has a
--- column that the settle changes.
+-- The fill factor leaves room on each page for a new version of each row. So a settle can update a
+-- row in place (HOT, https://www.postgresql.org/docs/15/storage-hot.html), provided that no index
+-- has a column that the settle changes.
 CREATE TABLE claims (
     bucket_type     integer     NOT NULL,
     bucket_value    text        NOT NULL COLLATE "C",
@@ -34,8 +34,8 @@ CREATE TABLE claims (
     CHECK ((status = 4) = (replaced IS NOT NULL))
 ) WITH (fillfactor = 60);
 
--- The order of ListRecords. No column of this index changes when a claim becomes active, so that the update
--- stays in place.
+-- ListRecords reads claims in the order of this index. None of its columns changes when a claim
+-- becomes active, so this update stays in place.
 CREATE INDEX claims_source ON claims (creator_id, source_type, source_id);
 
 COMMENT ON TABLE claims IS 'Names and the cells that own them';
@@ -74,8 +74,9 @@ COMMENT ON COLUMN claims.replaced IS
     'In status 4, the record that a rollback restores; the other columns have the record that a commit leaves. NULL '
     'otherwise';
 
--- Outstanding leases. The table stays small, because a row leaves it when its lease is settled. Servers
--- vacuum it every few seconds; the settings below are for roles that may not vacuum.
+-- The table of outstanding leases. It stays small, because a row is deleted when its lease is
+-- settled. Servers vacuum the table every few seconds; its autovacuum settings are for roles that
+-- may not vacuum.
 CREATE TABLE claim_leases (
     uuid            uuid        PRIMARY KEY,
     creator_id      bigint      NOT NULL,
@@ -86,11 +87,11 @@ CREATE TABLE claim_leases (
     bucket_values   text[]      NOT NULL COLLATE "C"
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 
--- The order of ListLeases. The index has an expression instead of the column uuid, so that the planner
--- can't use the index to look leases up by uuid. A session plans the functions' statements once and keeps
--- the plans. Beside a small table the planner prefers a walk over a whole index to ten lookups by key.
--- Such a plan would walk the index for every later group. The order of a UUID's bytes is the order of the
--- UUID.
+-- ListLeases reads leases in the order of this index. The index has the expression uuid_send(uuid)
+-- instead of the column uuid, so that the planner can't use the index to look leases up by uuid. A
+-- session plans a function's statements once and keeps the plans. While the table is small, the
+-- planner prefers a scan of a whole index to ten lookups by key, and would then scan this index for
+-- every later group. The byte order of uuid_send(uuid) is the order of the UUIDs.
 CREATE INDEX claim_leases_listed ON claim_leases (creator_id, created_at, uuid_send(uuid));
 
 COMMENT ON INDEX claim_leases_listed IS
@@ -109,9 +110,10 @@ COMMENT ON COLUMN claim_leases.bucket_types IS
 COMMENT ON COLUMN claim_leases.bucket_values IS
     'The canonical names of the claims that the lease holds, one for each entry of bucket_types';
 
--- Settled leases, kept so that a repeated commit or rollback gets a true answer. A row dies with each lease
--- that is forgotten. At PostgreSQL's default scale factor a fifth of the table would be dead before
--- autovacuum ran, and every statement that forgets leases would step over those rows.
+-- The table of settled leases, which are kept so that a repeated commit or rollback gets a true
+-- answer. Each forgotten lease leaves a dead row. At PostgreSQL's default scale factor a fifth of
+-- the table would be dead before autovacuum ran, and every statement that forgets leases would step
+-- over those rows.
 CREATE TABLE settled_leases (
     uuid            uuid        PRIMARY KEY,
     creator_id      bigint      NOT NULL,
@@ -134,8 +136,8 @@ COMMENT ON COLUMN settled_leases.settled_at IS
     'When the lease was committed or rolled back; the row is deleted settled_retention_seconds later';
 COMMENT ON COLUMN settled_leases.idempotency_key IS 'The idempotency key of the begin; NULL if it had none';
 
--- The idempotency keys of begins. They have a table of their own, so that a key stays taken while its lease
--- moves from claim_leases to settled_leases.
+-- The idempotency keys of begins. They have a table of their own, so that a key stays in use while
+-- its lease moves from claim_leases to settled_leases.
 CREATE TABLE idempotency_keys (
     creator_id      bigint      NOT NULL,
     idempotency_key text        NOT NULL COLLATE "C",
@@ -152,8 +154,9 @@ COMMENT ON COLUMN idempotency_keys.fingerprint IS
     'Hashes of the update that was sent with the key, by which another update under the same key is refused; no name can '
     'be read from it';
 
--- Groups whose server lost the connection before it knew the outcome, and then decided the commands again.
--- A statement of such a group that arrives later finds its number here and does nothing.
+-- Groups of commands whose server lost the connection before it knew the outcome, and then decided
+-- the commands again. If a statement of such a group arrives later, it finds the group's number
+-- here and has no effect.
 CREATE TABLE abandoned_groups (
     number       bigint      PRIMARY KEY,
     abandoned_at timestamptz NOT NULL DEFAULT now()
@@ -181,8 +184,8 @@ CREATE SEQUENCE lease_fences;
 
 COMMENT ON SEQUENCE lease_fences IS 'The fences of leases, each larger than all before it';
 
--- Rows as servers send them. The types are apart from the tables, so that a later version can add columns
--- to a table while servers of this version are at work.
+-- The composite types in which servers send rows. They are separate from the tables' row types, so
+-- that a later version can add columns to a table while servers of this version are running.
 CREATE TYPE new_claim AS (
     bucket_type integer, bucket_value text, bucket_spelling text, uuid uuid, creator_id bigint, subject_type integer,
     subject_id bigint, source_type integer, source_id bytea, user_data bytea, status smallint, lease_uuid uuid,

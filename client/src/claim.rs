@@ -1,4 +1,4 @@
-//! The values that calls take and return: claims, leases, records and cells.
+//! The values that the client's calls take and return: claims, leases, records and cells.
 
 use std::ops::RangeInclusive;
 use std::time::SystemTime;
@@ -10,12 +10,12 @@ pub use leasehold_proto::gitlab::cells::topology_service::claims::v1::subject::T
 use prost_types::Any;
 use uuid::Uuid;
 
-/// A value that is unique within its type across all cells.
+/// A bucket type and a value. A value is unique within its type across all cells.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Bucket {
-    /// Number of the bucket type on the wire; a [`BucketType`] converts to it.
+    /// Number of the bucket type on the wire. A [`BucketType`] converts to this number.
     pub bucket_type: i32,
-    /// The value, in any spelling.
+    /// The value of the bucket, in any spelling.
     pub value: String,
 }
 
@@ -26,21 +26,21 @@ impl Bucket {
     }
 }
 
-/// The holder of a claim.
+/// The user, project, namespace or organization that uses a claimed value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Subject {
-    /// Number of the subject type on the wire; a [`SubjectType`] converts to it.
+    /// Number of the subject type on the wire. A [`SubjectType`] converts to this number.
     pub subject_type: i32,
-    /// Id of the holder, 1 or more.
+    /// Id of the subject in the cell's database, 1 or more.
     pub id: i64,
 }
 
 /// The database row that a claim comes from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Source {
-    /// Number of the table on the wire; a [`SourceType`] converts to it.
+    /// Number of the row's table on the wire. A [`SourceType`] converts to this number.
     pub source_type: i32,
-    /// Primary key of the row.
+    /// Primary key of the source row.
     pub id: SourceId,
 }
 
@@ -58,12 +58,12 @@ pub struct Source {
 pub struct Claim {
     /// The claimed bucket.
     pub bucket: Bucket,
-    /// The holder; a create needs one.
+    /// The subject of the claim. A create needs one.
     pub subject: Option<Subject>,
-    /// The row that the claim comes from; a create needs one. A destroy with a source is refused as changed if the claim
-    /// has moved to another row (B05).
+    /// The row that the claim comes from. A create needs one. A destroy with a source is refused as
+    /// changed if the stored claim has another source row (B05).
     pub source: Option<Source>,
-    /// Data that the server stores with the claim and returns unread.
+    /// Data that the server stores with the claim and returns unchanged.
     pub user_data: Option<Any>,
 }
 
@@ -73,13 +73,14 @@ impl Claim {
         Self { bucket: Bucket::new(bucket_type, value), subject: None, source: None, user_data: None }
     }
 
-    /// Sets the holder.
+    /// Sets the subject of the claim.
     #[must_use]
     pub fn with_subject(self, subject_type: impl Into<i32>, id: i64) -> Self {
         Self { subject: Some(Subject { subject_type: subject_type.into(), id }), ..self }
     }
 
-    /// Sets the row. A `u64` converts to the id of an integer key; [`SourceId::from_text`] takes a text or a UUID.
+    /// Sets the row that the claim comes from. A `u64` converts to the id of an integer key;
+    /// [`SourceId::from_text`] takes a text or a UUID.
     #[must_use]
     pub fn with_source(self, source_type: impl Into<i32>, id: impl Into<SourceId>) -> Self {
         Self { source: Some(Source { source_type: source_type.into(), id: id.into() }), ..self }
@@ -92,67 +93,67 @@ impl Claim {
     }
 }
 
-/// A begun update.
+/// The lease of a begun update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Lease {
     /// The cell that began the update.
     pub cell_id: i64,
-    /// Names the lease to commit or to roll back.
+    /// Id of the lease, which a commit or rollback names.
     pub uuid: Uuid,
-    /// Fencing token: larger than that of every earlier lease (B13).
+    /// Fencing token of the lease: a number larger than that of every earlier lease (B13).
     pub fence: u64,
 }
 
 /// A lease that is neither committed nor rolled back, as a list shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OutstandingLease {
-    /// Names the lease.
+    /// Id of the lease.
     pub uuid: Uuid,
-    /// Time of the begin, by the server's clock.
+    /// Time when the lease was begun, by the server's clock.
     pub created_at: SystemTime,
-    /// Time of the last change, by the server's clock.
+    /// Time of the lease's last change, by the server's clock.
     pub updated_at: SystemTime,
 }
 
-/// State of a stored record.
+/// Status of a stored record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RecordStatus {
-    /// Held, and part of no lease.
+    /// No lease lists the claim.
     Active,
-    /// Becomes active when its lease is committed.
+    /// The claim becomes active when its lease is committed.
     Creating,
-    /// Vanishes when its lease is committed.
+    /// The claim is removed when its lease is committed.
     Destroying,
-    /// A number that this version does not know.
+    /// The status has a number that this version of the client does not know.
     Other(i32),
 }
 
 /// A claim as the server stores it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
-    /// Names the record.
+    /// Id of the record.
     pub uuid: Uuid,
-    /// The claim.
+    /// The claim that the record stores.
     pub claim: Claim,
     /// The cell that owns the claim.
     pub cell_id: i64,
-    /// The state.
+    /// The status of the record.
     pub status: RecordStatus,
-    /// The outstanding lease that the record is part of.
+    /// The outstanding lease that lists the claim; `None` if no lease does.
     pub lease_uuid: Option<Uuid>,
     /// Time of the begin that created the record.
     pub created_at: SystemTime,
-    /// Time of the last change.
+    /// Time of the record's last change.
     pub updated_at: SystemTime,
 }
 
 /// A record and the cell that owns it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FoundRecord {
-    /// The record.
+    /// The record that was found.
     pub record: Record,
-    /// The cell; `None` if the server's configuration lacks it.
+    /// The cell that owns the record; `None` if the server's configuration lacks it.
     pub cell: Option<Cell>,
 }
 
@@ -165,17 +166,18 @@ pub struct Cell {
     pub name: String,
     /// Address of the cell.
     pub address: String,
-    /// Prefix of the cell's session identifiers.
+    /// Prefix of the cell's session ids.
     pub session_prefix: String,
-    /// Database ids that the cell may assign.
+    /// Database ids that the cell may assign; `None` if the configuration sets no range.
     pub ids: Option<RangeInclusive<i64>>,
 }
 
-/// The cell that a request belongs to.
+/// The cell to which a router must send a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Classification {
-    /// Address of the cell.
+    /// Address of the cell to which the request belongs.
     pub address: String,
-    /// The claim that decided; `None` if the question named no claims.
+    /// The first of the requested buckets that a cell owns; `None` if the cell was found by its id
+    /// or session prefix, or is the first cell.
     pub matched: Option<Bucket>,
 }

@@ -1,4 +1,4 @@
-//! The client: typed calls with a deadline, retried where that is safe.
+//! The client: typed calls with a deadline, which are retried if that is safe.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::refusal::Refusal;
 use crate::retry::{Attempts, NextAttempt, RetryPolicy};
 use crate::stub::Stub;
 
-/// Time for a call with all of its attempts, unless set otherwise.
+/// Default time limit of a call with all of its attempts.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Settings of a [`Client`]. Made by [`Client::builder`].
@@ -34,7 +34,7 @@ pub struct ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// Encrypts the connection by these files. A connection to another machine needs them.
+    /// Encrypts the connection with these TLS files. A connection to another machine needs them.
     pub fn tls(self, tls: Tls) -> Self {
         Self { tls: Some(tls), ..self }
     }
@@ -44,12 +44,12 @@ impl ClientBuilder {
         Self { is_plaintext_allowed: true, ..self }
     }
 
-    /// Sets the time for each call with all of its attempts: [`DEFAULT_TIMEOUT`] if not set.
+    /// Sets the time limit of each call with all of its attempts: [`DEFAULT_TIMEOUT`] if not set.
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 
-    /// Sets the number and timing of attempts.
+    /// Sets the number and timing of the attempts of each call.
     pub fn retry(self, retry: RetryPolicy) -> Self {
         Self { retry, ..self }
     }
@@ -57,7 +57,8 @@ impl ClientBuilder {
     /// Checks the settings, reads the TLS files and returns the client, which connects with its first call.
     ///
     /// # Errors
-    /// The address is none, the connection would not be encrypted, or a TLS file is unusable.
+    /// The address is not valid, the connection to another machine would not be encrypted, or a TLS
+    /// file is unusable.
     pub fn build(self) -> Result<Client, EndpointError> {
         let endpoint = Endpoint::new(&self.server, self.tls.as_ref())?;
         let endpoint = if self.is_plaintext_allowed { endpoint } else { endpoint.require_encryption()? };
@@ -66,7 +67,8 @@ impl ClientBuilder {
     }
 }
 
-/// A client of one server. Clones share its connection, which is made anew after it broke.
+/// A client of one server. Clones share its connection. After a broken connection the client
+/// connects again.
 ///
 /// A client must be built and used within a Tokio runtime.
 #[derive(Clone)]
@@ -77,7 +79,8 @@ pub struct Client {
     pub(crate) retry: RetryPolicy,
 }
 
-/// Data of a call that an [`Unanswered`] error returns to the caller.
+/// The key or lease of a call, which an [`Unanswered`] error returns so that the caller can repeat
+/// the call.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CallIdentity {
     pub(crate) idempotency_key: Option<String>,
@@ -97,19 +100,20 @@ impl Client {
         }
     }
 
-    /// Returns this client with another time for each call. The connection is shared.
+    /// Returns this client with another time limit for each call. Both clients share the
+    /// connection.
     #[must_use]
     pub fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 
-    /// Returns this client with another retry policy. The connection is shared.
+    /// Returns this client with another retry policy. Both clients share the connection.
     #[must_use]
     pub fn with_retry(self, retry: RetryPolicy) -> Self {
         Self { retry, ..self }
     }
 
-    /// Makes the changes of a lease final. A repeated commit succeeds (B22).
+    /// Commits a lease, which makes its changes final. A repeated commit succeeds (B22).
     ///
     /// # Errors
     /// The lease was rolled back, is unknown, or belongs to another cell; or no answer came.
@@ -122,7 +126,7 @@ impl Client {
         self.call(identity_of_lease(lease_uuid), send).await.map(drop)
     }
 
-    /// Takes the changes of a lease back. A repeated rollback succeeds (B22).
+    /// Rolls a lease back, which undoes its changes. A repeated rollback succeeds (B22).
     ///
     /// # Errors
     /// The lease was committed, is unknown, or belongs to another cell; or no answer came.
@@ -135,10 +139,11 @@ impl Client {
         self.call(identity_of_lease(lease_uuid), send).await.map(drop)
     }
 
-    /// Gets the record of a bucket, whichever cell owns it. The call is for administrators.
+    /// Returns the record of a bucket, whichever cell owns it, and the cell. Only administrators
+    /// may call this.
     ///
     /// # Errors
-    /// No cell claims the bucket, or the caller is no administrator; or no answer came.
+    /// No cell claims the bucket, or the caller is not an administrator; or no answer came.
     pub async fn get(&self, bucket: &Bucket) -> Result<FoundRecord, Error> {
         let message = wire::GetRecordRequest { bucket: Some(bucket.into()), claim: None };
         let send = |mut stub: Stub<Channel>| {
@@ -158,7 +163,7 @@ impl Client {
         Ok(answer.cells.into_iter().map(convert::cell).collect())
     }
 
-    /// Returns the cell that owns the first claimed one of these buckets.
+    /// Returns the cell that owns the first of these buckets that any cell owns.
     ///
     /// # Errors
     /// No cell claims any of the buckets, or one of them cannot be classified; or no answer came.
@@ -167,7 +172,7 @@ impl Client {
         self.classify_message(ClassifyRequest { claims, ..ClassifyRequest::default() }).await
     }
 
-    /// Returns the cell that owns a session prefix.
+    /// Returns the cell that has this session prefix.
     ///
     /// # Errors
     /// No cell has the prefix; or no answer came.
@@ -175,7 +180,7 @@ impl Client {
         self.classify_by(ClassifyType::SessionPrefix, prefix.into()).await
     }
 
-    /// Returns the address of a cell.
+    /// Returns the address of the cell with this id.
     ///
     /// # Errors
     /// The server's configuration lacks the cell; or no answer came.
@@ -203,7 +208,8 @@ impl Client {
         convert::classification(self.call(CallIdentity::default(), send).await?.into_inner())
     }
 
-    /// Begins an update. Every attempt carries the same key, so a retry cannot collide with its own first attempt (B09).
+    /// Begins an update under the idempotency key `key`. Every attempt carries this key, so a retry
+    /// gets the lease of an earlier attempt (B09).
     pub(crate) async fn begin(&self, message: &wire::BeginUpdateRequest, key: &str) -> Result<Lease, Error> {
         let send = |mut stub: Stub<Channel>| {
             let (message, key) = (message.clone(), key.to_owned());
@@ -215,7 +221,8 @@ impl Client {
         convert::lease(answer.into_inner(), &metadata)
     }
 
-    /// Sends a call until it is answered, refused for good, or out of attempts or time.
+    /// Sends a call until it is answered or refused for good, or until its attempts or time are
+    /// used up.
     pub(crate) async fn call<A, F>(
         &self,
         identity: CallIdentity,
@@ -255,8 +262,8 @@ impl Client {
         F: Future<Output = Result<Response<A>, Status>>,
     {
         let timeout = attempts.start(Instant::now());
-        // The server gets the deadline too, so that it drops a call that nobody waits for. The timeout here also covers
-        // the connection, of which the server knows nothing.
+        // The server gets the deadline too, so that it drops a call whose caller no longer waits.
+        // The timeout here also covers the time to connect, which the server can't measure.
         let answer = tokio::time::timeout(timeout, send(self.stub.clone().with_deadline(timeout)));
         match answer.await {
             Ok(answer) => answer.map_err(|status| Refusal::of(&status)),
@@ -265,7 +272,7 @@ impl Client {
     }
 }
 
-/// Displays the address alone.
+/// Shows the address of the server only.
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Client({})", self.endpoint.url())
@@ -276,14 +283,16 @@ fn identity_of_lease(lease_uuid: Uuid) -> CallIdentity {
     CallIdentity { idempotency_key: None, lease_uuid: Some(lease_uuid) }
 }
 
-/// Returns true if a later attempt may succeed. A server that ends in the middle of a handshake looks like one without
-/// TLS; a fault of a certificate does not pass by itself.
+/// Returns true if a later attempt may succeed in spite of the obstacle. A server that stops in the
+/// middle of a handshake looks like one without TLS, so this may pass. A certificate with a fault
+/// stays so.
 fn may_pass(obstacle: &Obstacle) -> bool {
     matches!(obstacle, Obstacle::ServerUsesNoTls)
 }
 
 fn unanswered(refusal: Refusal, obstacle: Option<Obstacle>, identity: CallIdentity) -> Error {
-    // An obstacle that was found before explains only a connection that is broken now.
+    // The obstacle was found at an earlier attempt. It explains this failure only if the connection
+    // is broken now.
     let obstacle = obstacle.filter(|_| refusal.is_broken);
     let CallIdentity { idempotency_key, lease_uuid } = identity;
     Error::Unanswered(Box::new(Unanswered { refusal, obstacle, idempotency_key, lease_uuid }))

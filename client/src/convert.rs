@@ -45,7 +45,8 @@ impl From<wire::Bucket> for Bucket {
     }
 }
 
-/// Returns the typed claim of a bucket: field number N is bucket type N, and an id is the bucket's value as a number.
+/// Converts a bucket to a typed claim. Field number N of the claim is bucket type N. For an id, the
+/// bucket's value becomes a number.
 ///
 /// # Errors
 /// The contract has no claim of the bucket's type, or the value of an id is not an integer.
@@ -76,7 +77,7 @@ pub fn claim_of_bucket(bucket: &Bucket) -> Result<types::Claim, ClassifyError> {
     Ok(types::Claim { claim: Some(kind) })
 }
 
-/// Returns the bucket of a typed claim; `None` if the claim is empty.
+/// Converts a typed claim to its bucket; `None` if the claim is empty.
 #[must_use]
 pub fn bucket_of_claim(claim: &types::Claim) -> Option<Bucket> {
     let text = |bucket_type, value: &String| Bucket::new(bucket_type, value);
@@ -102,7 +103,7 @@ pub fn bucket_of_claim(claim: &types::Claim) -> Option<Bucket> {
     })
 }
 
-/// Returns the message of a lease's name, in the 36-character form.
+/// Converts a lease's id to the wire message, in the 36-character form.
 pub(crate) fn wire_uuid(uuid: Uuid) -> types::Uuid {
     types::Uuid { value: uuid.to_string() }
 }
@@ -117,7 +118,7 @@ fn time(time: Option<Timestamp>) -> Result<SystemTime, Error> {
     SystemTime::try_from(time).map_err(|_| Error::BadAnswer("a time is out of range"))
 }
 
-/// Returns the server's clock at the time of a list (R03).
+/// Returns the server's time of a list from the metadata of the answer (R03).
 pub(crate) fn server_time(metadata: &MetadataMap) -> Result<SystemTime, Error> {
     let micros = server_time_micros(metadata).ok_or(Error::BadAnswer("a list lacks the server's time"))?;
     let time = SystemTime::UNIX_EPOCH.checked_add(Duration::from_micros(micros));

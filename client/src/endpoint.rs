@@ -1,4 +1,4 @@
-//! The server's address and the TLS files, checked before anything is sent.
+//! The server's address and the TLS files, which are checked before a call is sent.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -14,17 +14,17 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Error as Transport
 
 use crate::refusal::root_cause;
 
-/// A silent connection is probed after this time, so that one that a firewall dropped is noticed.
+/// Time after which a silent connection is probed with a ping, to notice if a firewall dropped it.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
-/// A probe that is not answered within this time ends the connection.
+/// Time within which a ping must be answered; otherwise the connection is closed.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Files in PEM for an encrypted connection.
+/// PEM files for an encrypted connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tls {
     /// Certificates of the authorities that sign the server's certificate.
     pub ca: PathBuf,
-    /// The caller's identity. Without one the server answers NO_IDENTITY to every call.
+    /// The caller's certificate and key. Without them the server answers NO_IDENTITY to every call.
     pub identity: Option<TlsIdentity>,
 }
 
@@ -38,13 +38,14 @@ pub struct TlsIdentity {
 }
 
 impl Tls {
-    /// Trusts the authorities of a file, without an identity.
+    /// Returns settings that trust the certificate authorities of a file, without a certificate of
+    /// the caller.
     #[must_use]
     pub fn new(ca: impl Into<PathBuf>) -> Self {
         Self { ca: ca.into(), identity: None }
     }
 
-    /// Sets the caller's identity.
+    /// Sets the caller's certificate and private key.
     #[must_use]
     pub fn with_identity(self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         Self { identity: Some(TlsIdentity { certificate: certificate.into(), key: key.into() }), ..self }
@@ -54,16 +55,16 @@ impl Tls {
 /// A file of [`Tls`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PemFile {
-    /// [`Tls::ca`].
+    /// The file [`Tls::ca`].
     Ca,
-    /// [`TlsIdentity::certificate`].
+    /// The file [`TlsIdentity::certificate`].
     Certificate,
-    /// [`TlsIdentity::key`].
+    /// The file [`TlsIdentity::key`].
     Key,
 }
 
 impl PemFile {
-    /// Returns the name of the file's content: `certificate` or `private key`.
+    /// Returns the kind of the file's content, for messages: `certificate` or `private key`.
     #[must_use]
     pub const fn content(self) -> &'static str {
         match self {
@@ -73,7 +74,7 @@ impl PemFile {
     }
 }
 
-/// Displays the file's setting.
+/// Shows the name of the setting that names the file.
 impl fmt::Display for PemFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -84,7 +85,7 @@ impl fmt::Display for PemFile {
     }
 }
 
-/// Returned if a server cannot be reached as it is described.
+/// The reason why the address or the TLS files of a server can't be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EndpointError {
@@ -99,41 +100,42 @@ pub enum EndpointError {
     /// TLS files are given for an http address.
     #[error("certificates need an encrypted connection: use https:// in `{0}`")]
     TlsWithoutHttps(String),
-    /// No authority is named that vouches for an https server.
+    /// The address is https, and no certificate authority is given.
     #[error("`{0}` needs a trusted certificate authority: name its PEM file in `tls.ca`")]
     NoAuthority(String),
-    /// A file cannot be read.
+    /// A TLS file cannot be read.
     #[error("cannot read `{}` for `{file}`: {error}", path.display())]
     Unreadable {
-        /// The file's role.
+        /// The setting that names the file.
         file: PemFile,
-        /// Path of the file.
+        /// Path of the TLS file.
         path: PathBuf,
-        /// The system's error.
+        /// The error of the operating system.
         error: String,
     },
-    /// A file has no content of its kind.
+    /// A TLS file has no certificate or private key in PEM form.
     #[error("`{}` for `{file}` has no {} in PEM: name another file", path.display(), file.content())]
     NotPem {
-        /// The file's role.
+        /// The setting that names the file.
         file: PemFile,
-        /// Path of the file.
+        /// Path of the TLS file.
         path: PathBuf,
     },
-    /// The files do not fit together.
+    /// The TLS files do not fit together.
     #[error("cannot use the TLS files: {0}; use a certificate and its own private key")]
     Unusable(String),
 }
 
-/// Contents of the files of [`Tls`]. Not `Debug`: one of them is the private key.
+/// Contents of the files of [`Tls`]. The type is not `Debug`, because one of the files is the
+/// private key.
 #[derive(Clone)]
 pub(crate) struct TlsContents {
     pub(crate) ca: Vec<u8>,
-    /// The certificate and its key.
+    /// Contents of the caller's certificate file and private key file.
     pub(crate) identity: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-/// A server that can be connected to: its address, and the contents of the TLS files.
+/// The checked address of a server, and the contents of the TLS files.
 #[derive(Clone)]
 pub struct Endpoint {
     endpoint: tonic::transport::Endpoint,
@@ -141,11 +143,12 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Checks an address and reads the TLS files. An address without a scheme gets https if TLS files are given, and
-    /// http if not. The connection may be unencrypted; [`Endpoint::require_encryption`] forbids that.
+    /// Checks the address `server` and reads the TLS files. An address without a scheme gets https
+    /// if TLS files are given, and http if not. The connection may be unencrypted;
+    /// [`Endpoint::require_encryption`] forbids that.
     ///
     /// # Errors
-    /// The address is none, the TLS files do not fit its scheme, or a file is unusable.
+    /// The text is not an address, the TLS files do not fit its scheme, or a file is unusable.
     pub fn new(server: &str, tls: Option<&Tls>) -> Result<Self, EndpointError> {
         let url = match (server.contains("://"), tls) {
             (true, _) => server.to_owned(),
@@ -178,7 +181,7 @@ impl Endpoint {
         Ok(self)
     }
 
-    /// Connects now.
+    /// Connects to the server now.
     ///
     /// # Errors
     /// The server cannot be reached, or the TLS handshake fails. [`Endpoint::obstacle`] explains the latter.
@@ -192,7 +195,7 @@ impl Endpoint {
         self.endpoint.connect_lazy()
     }
 
-    /// Returns the address as a URL.
+    /// Returns the server's address as a URL.
     #[must_use]
     pub fn url(&self) -> String {
         let uri = self.endpoint.uri();
@@ -200,7 +203,7 @@ impl Endpoint {
         format!("{}://{authority}", uri.scheme_str().unwrap_or_default())
     }
 
-    /// Returns the host's name or address; an IPv6 address without its brackets.
+    /// Returns the name or IP address of the server's host. An IPv6 address has no brackets.
     pub(crate) fn host(&self) -> &str {
         self.endpoint.uri().host().unwrap_or_default().trim_matches(['[', ']'])
     }
@@ -214,14 +217,14 @@ impl Endpoint {
     }
 }
 
-/// Displays the address alone; the private key must not reach a log.
+/// Shows the address only, because the private key must not appear in a log.
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Endpoint({})", self.url())
     }
 }
 
-/// Returns true for http or https, a host, an optional port, and nothing else.
+/// Returns true if the URL has only the scheme http or https, a host and an optional port.
 fn is_server_address(uri: &Uri) -> bool {
     let has_scheme = [Some(&Scheme::HTTP), Some(&Scheme::HTTPS)].contains(&uri.scheme());
     let has_no_path = uri.path_and_query().is_none_or(|path| path == "/");
@@ -267,8 +270,9 @@ fn read_identity(identity: &TlsIdentity) -> Result<(Vec<u8>, Vec<u8>), EndpointE
     }
 }
 
-/// Reads a file of certificates. tonic skips every certificate that it cannot read; a file of such ones would make a
-/// connection that trusts nobody, and would show as a server that does not answer.
+/// Reads a file of certificates, of which at least one must be valid. tonic skips invalid
+/// certificates. Without this check, a file with only invalid ones would make a connection that
+/// trusts no server, and the failure would look like a server that does not answer.
 fn read_certificates(file: PemFile, path: &Path) -> Result<Vec<u8>, EndpointError> {
     let pem = read(file, path)?;
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();

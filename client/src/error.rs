@@ -1,4 +1,4 @@
-//! The errors of calls and of scoped updates.
+//! The errors of the client's calls and of [`Update::run`](crate::Update::run).
 
 use std::fmt;
 
@@ -9,19 +9,20 @@ use crate::handshake::Obstacle;
 use crate::refusal::Refusal;
 use crate::stub::KeyError;
 
-/// Returned if a bucket has no form in a classification.
+/// The reason why a bucket can't be part of a classification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClassifyError {
-    /// The wire contract has no claim for the bucket type of this number.
+    /// The wire contract has no typed claim for the bucket type with this number.
     #[error("the bucket type {0} cannot be classified: the wire contract has no claim of that type")]
     NoClaim(i32),
-    /// Values of the bucket type of this number are ids, and the bucket's value is not an integer.
+    /// The bucket's value is not an integer, but values of the bucket type with this number are
+    /// ids.
     #[error("a value of the bucket type {0} cannot be classified: it must be a whole number")]
     NotAnInteger(i32),
 }
 
-/// A failed call.
+/// The error of a failed call.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -52,9 +53,11 @@ pub struct Unanswered {
     pub refusal: Refusal,
     /// The fault of the TLS handshake that keeps the client from the server, if one was found.
     pub obstacle: Option<Obstacle>,
-    /// Key of the begin that failed. A begin repeated under this key gets the same lease (B09).
+    /// Idempotency key of the begin that failed; `None` for other calls. A begin that is repeated
+    /// under this key gets the same lease (B09).
     pub idempotency_key: Option<String>,
-    /// The lease whose commit or rollback failed. Both may be repeated (B22).
+    /// The lease whose commit or rollback failed; `None` for other calls. Both calls may be
+    /// repeated (B22).
     pub lease_uuid: Option<Uuid>,
 }
 
@@ -68,7 +71,8 @@ impl fmt::Display for Unanswered {
 }
 
 impl Error {
-    /// Returns the refusal of the last attempt, if the call was sent and failed.
+    /// Returns the refusal of the last attempt; `None` if the call was not sent, or if its answer
+    /// was malformed.
     #[must_use]
     pub fn refusal(&self) -> Option<&Refusal> {
         match self {
@@ -88,23 +92,27 @@ impl Error {
     }
 }
 
-/// A failed [`Update::run`](crate::Update::run). `E` is the error of the caller's work.
+/// The error of a failed [`Update::run`](crate::Update::run). `E` is the error type of the caller's
+/// work.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UpdateError<E> {
-    /// The lease was not begun, and the work did not run.
+    /// The lease could not be begun, so the work did not run.
     #[error("cannot begin the update: {0}")]
     Begin(Error),
-    /// The work failed.
+    /// The caller's work failed. Its lease may be committed all the same, if the local COMMIT had
+    /// succeeded.
     #[error("{error}")]
     Work {
-        /// The error of the work.
+        /// The error that the work returned.
         error: E,
-        /// The failure to settle the lease after the work; `None` if the lease was settled, or left to reconciliation.
+        /// The failure to commit or roll back the lease after the work; `None` if that succeeded,
+        /// or if the lease was left to reconciliation.
         unsettled: Option<Error>,
     },
-    /// The work succeeded, and its lease could not be committed. The claims stay under the lease until the commit is
-    /// repeated, or until reconciliation settles the lease. The lease was not rolled back.
+    /// The work succeeded, but its lease could not be committed. The claims stay under the lease
+    /// until the commit is repeated, or until reconciliation settles the lease. The lease was not
+    /// rolled back.
     #[error("cannot commit the lease: {0}")]
     Commit(Error),
 }

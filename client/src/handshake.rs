@@ -1,8 +1,9 @@
-//! The reason why a TLS connection failed, found by one more handshake.
+//! Finds the reason why a TLS connection failed, with one more TLS handshake.
 //!
-//! A TLS 1.3 server refuses a client certificate by an alert that comes after the handshake (RFC 8446, section 4.4.2.4),
-//! when requests are already on their way. A client that writes may see the connection break before it reads the alert.
-//! This handshake sends no request: it waits for the alert.
+//! A TLS 1.3 server refuses a client certificate with an alert after the handshake (RFC 8446,
+//! section 4.4.2.4), when requests are already on their way. A client that writes may see the
+//! connection break before it reads the alert. This handshake sends no request, and waits for the
+//! alert.
 
 use std::fmt;
 use std::io;
@@ -18,11 +19,12 @@ use tokio_rustls::TlsConnector;
 
 use crate::endpoint::{Endpoint, TlsContents};
 
-/// An alert comes within this time, or the server has none to send.
+/// The longest time to wait for an alert. If none arrives in this time, the server has none to
+/// send.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Connection preface of an HTTP/2 client (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// First byte of a TLS alert (RFC 8446, section 5.1), by which a TLS server answers plaintext.
+/// First byte of a TLS alert (RFC 8446, section 5.1). A TLS server answers plaintext with an alert.
 const ALERT: u8 = 21;
 
 /// A fault that keeps a client and a server from a connection.
@@ -45,11 +47,11 @@ pub enum Obstacle {
 pub enum ServerCertificateFault {
     /// No trusted authority signed the certificate.
     UnknownIssuer,
-    /// The certificate names other hosts; rustls describes them.
+    /// The certificate names other hosts; the text of rustls has their names.
     WrongName(String),
-    /// The certificate has expired or is not valid yet; rustls describes the times.
+    /// The certificate has expired or is not valid yet; the text of rustls has the times.
     NotValidNow(String),
-    /// Another fault, as rustls describes it.
+    /// The certificate has another fault, as rustls describes it.
     Other(String),
 }
 
@@ -65,7 +67,7 @@ pub enum CertificateFault {
     Revoked,
     /// The server does not know the authority that signed the certificate.
     UnknownIssuer,
-    /// The certificate is not made for this use.
+    /// The certificate is not suitable, for example not made for TLS clients.
     Unsuitable,
 }
 
@@ -108,8 +110,8 @@ impl fmt::Display for CertificateFault {
 }
 
 impl Endpoint {
-    /// Connects once more to find the fault that broke a connection, for at most `timeout` and three seconds. Returns
-    /// `None` if the server is away, or if the connection has no fault.
+    /// Connects once more to find the fault that broke a connection, for at most `timeout` and at
+    /// most three seconds. Returns `None` if the server can't be reached, or if no fault shows.
     pub async fn obstacle(&self, timeout: Duration) -> Option<Obstacle> {
         tokio::time::timeout(PATIENCE.min(timeout), find(self)).await.ok()?
     }
@@ -150,7 +152,8 @@ fn config(tls: &TlsContents) -> Option<ClientConfig> {
         }
         None => builder.with_no_client_auth(),
     };
-    // A server that selects by ALPN refuses a client that offers no protocol, which would show another fault.
+    // The client offers HTTP/2 by ALPN as a call does. Otherwise a server that requires ALPN would
+    // refuse it, which would show another fault.
     config.alpn_protocols = vec![b"h2".to_vec()];
     Some(config)
 }
@@ -159,7 +162,8 @@ fn certificates(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
     CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().ok()
 }
 
-/// Returns the fault that an error of rustls shows, if the error is about TLS or about a certificate.
+/// Returns the fault that an error of a TLS stream shows; `None` if the error is about neither TLS
+/// nor a certificate.
 fn obstacle_in(error: &io::Error) -> Option<Obstacle> {
     match error.get_ref()?.downcast_ref()? {
         rustls::Error::InvalidMessage(_) => Some(Obstacle::ServerUsesNoTls),
@@ -171,7 +175,8 @@ fn obstacle_in(error: &io::Error) -> Option<Obstacle> {
 
 fn server_fault(error: &CertificateError) -> ServerCertificateFault {
     match error {
-        // An authority of the same name with another key shows as a bad signature.
+        // If an authority has the name of the right one but another key, rustls reports a bad
+        // signature.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => ServerCertificateFault::UnknownIssuer,
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
             ServerCertificateFault::WrongName(error.to_string())
@@ -184,13 +189,15 @@ fn server_fault(error: &CertificateError) -> ServerCertificateFault {
     }
 }
 
-/// Returns the fault of the client's certificate that an alert reports, if the alert is about a certificate.
+/// Returns the fault of the client's certificate that an alert of the server reports; `None` if the
+/// alert is not about a certificate.
 fn client_fault(alert: AlertDescription) -> Option<CertificateFault> {
     Some(match alert {
         AlertDescription::CertificateRequired => CertificateFault::Missing,
         AlertDescription::CertificateExpired => CertificateFault::NotValidNow,
         AlertDescription::CertificateRevoked => CertificateFault::Revoked,
-        // An authority of the same name with another key shows as an error of decryption.
+        // If an authority has the name of the right one but another key, the alert is a decryption
+        // error.
         AlertDescription::UnknownCA | AlertDescription::DecryptError => CertificateFault::UnknownIssuer,
         AlertDescription::BadCertificate
         | AlertDescription::UnsupportedCertificate

@@ -1,7 +1,9 @@
-//! The asynchronous client of Leasehold: it claims names for a cell and settles the cell's leases.
+//! The asynchronous Rust client of Leasehold: it claims names for a cell, and commits or rolls back
+//! the cell's leases.
 //!
-//! An *update* is a batch of creates and destroys under one *lease*. [`Client::update`] begins the lease, runs the
-//! caller's own transaction, and commits the lease if the transaction succeeded:
+//! An *update* is a list of claims to create and claims to destroy, under one *lease*.
+//! [`Client::update`] begins the lease, runs the caller's own transaction, and commits the lease if
+//! the transaction succeeded:
 //!
 //! ```no_run
 //! use leasehold_client::{BucketType, Claim, Client, SourceType, SubjectType};
@@ -29,9 +31,10 @@
 //! # }
 //! ```
 //!
-//! **Refusals are values.** A call fails with an [`Error`]. [`Error::Refused`] means that the server refused the call
-//! and changed nothing: its [`Refusal`] has the reason, the offending claims and the delay after which a retry may
-//! succeed. [`Error::Unanswered`] means that no answer came, so the call may have taken effect.
+//! **Refusals are values.** A call fails with an [`Error`]. [`Error::Refused`] means that the
+//! server refused the call and changed nothing: its [`Refusal`] has the reason, the refused claims
+//! and the delay after which a retry may succeed. [`Error::Unanswered`] means that no definite
+//! answer came, so the call may have taken effect.
 //!
 //! ```no_run
 //! # use leasehold_client::{Claim, Client, Error, RefusalKind};
@@ -47,9 +50,9 @@
 //! # }
 //! ```
 //!
-//! **Retries are safe.** Every attempt of a begin carries the same idempotency key, so a repeated begin gets the lease of
-//! the first (B09). A repeated commit or rollback succeeds and changes nothing (B22). [`RetryPolicy`] lists the failures
-//! that are retried.
+//! **Retries are safe.** Every attempt of a begin carries the same idempotency key, so a repeated
+//! begin gets the lease of the first attempt (B09). A repeated commit or rollback succeeds and
+//! changes nothing (B22). [`RetryPolicy`] lists the failures that are retried.
 //!
 //! **Two levels.** [`Client`] has typed values, deadlines and retries. [`Stub`] sends one message of the wire contract
 //! once, over any transport; the command line, the tests and the benchmarks call it directly.

@@ -1,4 +1,4 @@
-//! Lists: leases and records, page by page.
+//! The list calls: a cell's leases and records, page by page.
 
 use std::time::SystemTime;
 
@@ -14,10 +14,11 @@ use crate::error::Error;
 use crate::stub::Stub;
 
 impl Client {
-    /// Lists one page of a cell's outstanding leases, the oldest first.
+    /// Returns one page of a cell's outstanding leases, the oldest first.
     ///
     /// # Errors
-    /// The cursor is another query's, or the caller may not list the cell; or no answer came.
+    /// The cursor is of another cell's list, or the caller may not list the cell's leases; or no
+    /// answer came.
     pub async fn list_leases(&self, cell_id: i64, query: &LeaseQuery) -> Result<LeasePage, Error> {
         let message = query.message(cell_id);
         let send = |mut stub: Stub<Channel>| {
@@ -31,16 +32,18 @@ impl Client {
         Ok(LeasePage { leases, cursor: page.next.map(Cursor), server_time })
     }
 
-    /// Returns all of a cell's outstanding leases from the query's cursor on, page by page.
+    /// Returns a reader of all outstanding leases of a cell, page by page. It starts at the query's
+    /// cursor.
     #[must_use]
     pub fn lease_pages(&self, cell_id: i64, query: LeaseQuery) -> LeasePages {
         LeasePages { client: self.clone(), cell_id, query: Some(query) }
     }
 
-    /// Lists one page of a cell's records out of one table, in the order of their source ids.
+    /// Returns one page of a cell's records whose sources are in one table, in the order of their
+    /// source ids.
     ///
     /// # Errors
-    /// The caller may not list the cell; or no answer came.
+    /// The caller may not list the cell's records; or no answer came.
     pub async fn list_records(&self, cell_id: i64, query: &RecordQuery) -> Result<RecordPage, Error> {
         let message = query.message(cell_id);
         let send = |mut stub: Stub<Channel>| {
@@ -54,25 +57,25 @@ impl Client {
         Ok(RecordPage { records, is_truncated: page.truncated, server_time })
     }
 
-    /// Returns all of a cell's records of a query, page by page.
+    /// Returns a reader of all records of a cell that the query selects, page by page.
     #[must_use]
     pub fn record_pages(&self, cell_id: i64, query: RecordQuery) -> RecordPages {
         RecordPages { client: self.clone(), cell_id, query: Some(query) }
     }
 }
 
-/// Position in a list of leases, opaque to clients. The last page has none.
+/// Position in a list of leases, from which the next page starts. Its content is opaque to clients.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cursor(Any);
 
-/// The leases to list.
+/// The selection of leases to list.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LeaseQuery {
-    /// Only leases begun at this time or later, by the server's clock.
+    /// Selects only leases begun at this time or later, by the server's clock; `None` selects all.
     pub created_after: Option<SystemTime>,
-    /// Cursor of the page before; `None` for the first page.
+    /// Cursor of the previous page; `None` for the first page.
     pub cursor: Option<Cursor>,
-    /// Most leases of a page: 100 if not set, 1000 at most.
+    /// The most leases of a page: 100 if not set, at most 1000.
     pub limit: Option<i32>,
 }
 
@@ -90,20 +93,21 @@ impl LeaseQuery {
 /// One page of a cell's outstanding leases, the oldest first.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LeasePage {
-    /// The leases.
+    /// The leases of this page.
     pub leases: Vec<OutstandingLease>,
-    /// Position of the next page; `None` on the last page.
+    /// Cursor of the next page; `None` on the last page.
     pub cursor: Option<Cursor>,
-    /// The server's clock before the leases were read. The age of a lease is this time less its begin (R03).
+    /// The server's time before it read the leases. The age of a lease is this time minus the time
+    /// of the lease's begin (R03).
     pub server_time: SystemTime,
 }
 
-/// All outstanding leases of a cell, page by page. Made by [`Client::lease_pages`].
+/// Reader of all outstanding leases of a cell, page by page. Made by [`Client::lease_pages`].
 #[derive(Clone, Debug)]
 pub struct LeasePages {
     client: Client,
     cell_id: i64,
-    /// `None` after the last page.
+    /// The query for the next page; `None` after the last page.
     query: Option<LeaseQuery>,
 }
 
@@ -116,7 +120,8 @@ impl LeasePages {
         let Some(query) = &mut self.query else { return Ok(None) };
         let page = self.client.list_leases(self.cell_id, query).await?;
         query.cursor = page.cursor.clone();
-        // Only an absent cursor ends a scan: a page may be empty and still have a next one (B31).
+        // The list ends with the first page without a cursor. A page may be empty and still have a
+        // next one (B31).
         if page.cursor.is_none() {
             self.query = None;
         }
@@ -124,12 +129,13 @@ impl LeasePages {
     }
 }
 
-/// The records to list.
+/// The selection of records to list.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RecordQuery {
-    /// Number of the source table; a [`SourceType`](crate::SourceType) converts to it.
+    /// Number of the table of the records' sources. A [`SourceType`](crate::SourceType) converts to
+    /// this number.
     pub source_type: i32,
-    /// Numbers of the bucket types; empty means all.
+    /// Numbers of the bucket types to list; empty means all.
     pub bucket_types: Vec<i32>,
     /// Exclusive lower bound of the source ids; the empty id means no bound.
     pub after: SourceId,
@@ -150,24 +156,24 @@ impl RecordQuery {
     }
 }
 
-/// One page of a cell's records out of one table, in the order of their source ids. A page never splits the records of
-/// one source id.
+/// One page of a cell's records whose sources are in one table, in the order of their source ids.
+/// All records of one source id are on the same page.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecordPage {
-    /// The records.
+    /// The records of this page.
     pub records: Vec<Record>,
-    /// True if more records remain, past the last record's source id.
+    /// True if there are more records, with source ids after the last one of this page.
     pub is_truncated: bool,
-    /// The server's clock before the records were read.
+    /// The server's time before it read the records.
     pub server_time: SystemTime,
 }
 
-/// All records of a query, page by page. Made by [`Client::record_pages`].
+/// Reader of all records of a query, page by page. Made by [`Client::record_pages`].
 #[derive(Clone, Debug)]
 pub struct RecordPages {
     client: Client,
     cell_id: i64,
-    /// `None` after the last page.
+    /// The query for the next page; `None` after the last page.
     query: Option<RecordQuery>,
 }
 
@@ -175,7 +181,8 @@ impl RecordPages {
     /// Returns the next page, or `None` after the last one. A failed call may be repeated.
     ///
     /// # Errors
-    /// See [`Client::list_records`]; also, a truncated page ends where it began.
+    /// See [`Client::list_records`]. Also, the server sent a truncated page that does not get past
+    /// the page before.
     pub async fn next(&mut self) -> Result<Option<RecordPage>, Error> {
         let Some(query) = &mut self.query else { return Ok(None) };
         let page = self.client.list_records(self.cell_id, query).await?;
@@ -188,7 +195,8 @@ impl RecordPages {
     }
 }
 
-/// Returns the source id of the page's last record. An id that does not exceed the bound would repeat the page for ever.
+/// Returns the source id of the page's last record, after which the next page starts. It is an
+/// error if this id does not exceed `bound`, because the same page would then be read for ever.
 fn next_bound(page: &RecordPage, bound: &SourceId) -> Result<SourceId, Error> {
     let last = page.records.last().and_then(|record| record.claim.source.as_ref()).map(|source| source.id.clone());
     last.filter(|id| id > bound).ok_or(Error::BadAnswer("a truncated page does not get past the page before"))

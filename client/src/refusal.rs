@@ -1,4 +1,4 @@
-//! A failed call as a value: the gRPC status with its `google.rpc` details decoded.
+//! A failed call as a value: the gRPC status, and its decoded `google.rpc` details.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -12,22 +12,24 @@ use prost::{Message, Name};
 use tonic::{Code, Status, TimeoutExpired};
 use tonic_types::StatusExt;
 
-/// `google.rpc.ErrorInfo.domain` of the server's reasons. A proxy may add a reason of its own domain.
+/// The value of `google.rpc.ErrorInfo.domain` in the server's errors. A proxy may add errors with
+/// another domain.
 const DOMAIN: &str = "leasehold";
 
-/// Kinds of refusal, for a caller to match on.
+/// Kind of a refusal, for a caller to match on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RefusalKind {
-    /// The form is wrong, a limit is exceeded, a value is not allowed, or an idempotency key was reused.
+    /// The request has a wrong form, exceeds a limit, has a value that is not allowed, or reuses an
+    /// idempotency key for another update.
     Invalid,
-    /// The bucket is owned and at rest; no retry helps.
+    /// A cell owns the bucket, and no lease lists it; no retry helps.
     Taken,
     /// The bucket is under another lease; a retry after [`Refusal::retry_after`] may succeed.
     Busy,
-    /// The claim to destroy has moved to another source row.
+    /// The claim to destroy has another source row than the update says.
     Changed,
-    /// The claim or the lease does not exist; [`Refusal::reason`] says which.
+    /// The claim or the lease does not exist; [`Refusal::reason`] tells which of them.
     NotFound,
     /// The claim or the lease belongs to another cell.
     NotOwner,
@@ -35,7 +37,7 @@ pub enum RefusalKind {
     RolledBack,
     /// The lease was committed.
     Committed,
-    /// No client certificate names the caller.
+    /// The caller has no client certificate with a role.
     Unauthenticated,
     /// The client certificate does not allow the call.
     Denied,
@@ -45,44 +47,48 @@ pub enum RefusalKind {
     Unavailable,
     /// No answer came before the deadline.
     DeadlineExceeded,
-    /// Any other failure; it is a defect.
+    /// Any other failure, which is a defect of the server or of the client.
     Internal,
 }
 
 /// A claim that the server refused.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RejectedClaim {
-    /// The list of the update that has the claim.
+    /// The list of the update that has the claim: creates or destroys.
     pub list: List,
     /// Position of the claim in its list, from 0.
     pub position: u32,
     /// Number of the claim's bucket type on the wire.
     pub bucket_type: i32,
-    /// Reason code on the wire, such as `CLAIM_TAKEN`.
+    /// Code of the reason for this claim, such as `CLAIM_TAKEN`.
     pub reason: String,
 }
 
 /// A failed call: the server's refusal, or the failure to get an answer.
 #[derive(Clone, Debug)]
 pub struct Refusal {
-    /// The gRPC code. A broken connection has `Unavailable`, a passed deadline `DeadlineExceeded`.
+    /// The gRPC code of the failure. A broken connection has `Unavailable`, a passed deadline
+    /// `DeadlineExceeded`.
     pub code: Code,
-    /// Reason code on the wire, such as `CLAIM_TAKEN`; empty if the server gave none.
+    /// Code of the reason for the call's failure, such as `CLAIM_TAKEN`; empty if the server gave
+    /// none.
     pub reason: String,
-    /// Figures that belong to the reason, such as the exceeded `limit`.
+    /// Details that belong to the reason, by name, such as `limit`, `max` and `actual`.
     pub metadata: HashMap<String, String>,
-    /// Delay after which the server suggests a retry (`google.rpc.RetryInfo`).
+    /// Delay after which the server suggests a retry (`google.rpc.RetryInfo`); `None` if it
+    /// suggests none.
     pub retry_after: Option<Duration>,
-    /// The refused claims as they came, grouped by reason and bucket type; [`Refusal::claims`] lists them.
+    /// The refused claims as the server sent them, grouped by reason and bucket type;
+    /// [`Refusal::claims`] lists them one by one.
     pub rejected: RejectedClaims,
-    /// The explanation, for people.
+    /// The explanation of the failure, for people.
     pub message: String,
-    /// True if the connection was not made or broke before an answer came.
+    /// True if the connection could not be opened, or broke before an answer came.
     pub is_broken: bool,
 }
 
 impl Refusal {
-    /// Decodes a status and its details.
+    /// Decodes a gRPC status and its details into a refusal.
     #[must_use]
     pub fn of(status: &Status) -> Self {
         let info = status.get_details_error_info().filter(|info| info.domain == DOMAIN);
@@ -99,13 +105,14 @@ impl Refusal {
         }
     }
 
-    /// The failure of a call whose answer did not come within `timeout`.
+    /// Returns the failure of a call whose answer did not come within `timeout`.
     #[must_use]
     pub fn late(timeout: Duration) -> Self {
         Self::of(&Status::deadline_exceeded(format!("no answer within {} s", timeout.as_secs_f64())))
     }
 
-    /// Returns the kind: by the reason, or by the gRPC code if the reason is missing or unknown.
+    /// Returns the kind of the refusal: by its reason, or by its gRPC code if the reason is missing
+    /// or unknown.
     #[must_use]
     pub fn kind(&self) -> RefusalKind {
         self.engine_reason().map(kind_of_reason).unwrap_or_else(|| match self.reason.as_str() {
@@ -117,25 +124,27 @@ impl Refusal {
         })
     }
 
-    /// Returns the reason if it is one of the claims engine's.
+    /// Returns the reason if it is one of the engine's; `None` for any other reason.
     #[must_use]
     pub fn engine_reason(&self) -> Option<Reason> {
         Reason::ALL.into_iter().find(|reason| reason.code() == self.reason)
     }
 
-    /// Returns the gRPC code and the reason code.
+    /// Returns the gRPC code and the reason of the refusal.
     #[must_use]
     pub fn code_and_reason(&self) -> (Code, &str) {
         (self.code, &self.reason)
     }
 
-    /// Returns a figure that belongs to the reason, by its name.
+    /// Returns a detail of the reason by its name, such as `limit`; `None` if there is no such
+    /// detail.
     #[must_use]
     pub fn figure(&self, name: &str) -> Option<&str> {
         self.metadata.get(name).map(String::as_str)
     }
 
-    /// Returns each refused claim: the creates before the destroys, each list by position (B10).
+    /// Returns every refused claim (B10): first the creates, then the destroys, in the order of
+    /// their positions.
     #[must_use]
     pub fn claims(&self) -> Vec<RejectedClaim> {
         let mut claims: Vec<_> = self.rejected.groups.iter().flat_map(claims_of_group).collect();
@@ -143,7 +152,8 @@ impl Refusal {
         claims
     }
 
-    /// Returns true if the call may have taken effect although it failed: the server gave no definite answer.
+    /// Returns true if the call may have taken effect although it failed, because the server gave
+    /// no definite answer.
     #[must_use]
     pub fn outcome_is_unknown(&self) -> bool {
         matches!(
@@ -170,11 +180,11 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Returns the code, the message and whether the connection broke.
+/// Returns the gRPC code and the message of a failed call, and true if the connection broke.
 ///
-/// tonic gives `Status::source` only to a status that it made from an error of the transport, and maps most of those
-/// errors to `Unknown` or `Cancelled` (tonic 0.14, `status.rs`, `Status::try_from_error`). An answer of the server has
-/// no source.
+/// tonic sets `Status::source` only in a status that it made from an error of the transport. It
+/// maps most of these errors to `Unknown` or `Cancelled` (tonic 0.14, `status.rs`,
+/// `Status::try_from_error`). A status that the server sent has no source.
 fn outcome(status: &Status) -> (Code, String, bool) {
     let Some(source) = status.source() else { return (status.code(), status.message().to_owned(), false) };
     if chain(source).any(|error| error.is::<TimeoutExpired>()) {
@@ -187,7 +197,8 @@ fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn 
     std::iter::successors(Some(error), |&error| error.source())
 }
 
-/// Returns the text of the innermost error. The outer ones of tonic and hyper say no more than "transport error".
+/// Returns the text of the innermost error. The text of tonic's and hyper's outer errors is only
+/// "transport error".
 pub(crate) fn root_cause(error: &(dyn Error + 'static)) -> String {
     chain(error).last().map(ToString::to_string).unwrap_or_default()
 }
@@ -230,7 +241,8 @@ fn kind_of_reason(reason: Reason) -> RefusalKind {
     }
 }
 
-/// Returns the kind of a status without a known reason; a proxy may answer in place of the server.
+/// Returns the kind of a failure without a known reason, by its gRPC code. Such a status may come
+/// from a proxy.
 fn kind_of_code(code: Code) -> RefusalKind {
     match code {
         Code::InvalidArgument | Code::OutOfRange => RefusalKind::Invalid,

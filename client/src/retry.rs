@@ -1,4 +1,4 @@
-//! Retries of one call, as pure functions of the failures and of the time.
+//! Decisions about retries of a call, as pure functions of the failures and of the time.
 
 use std::time::{Duration, Instant};
 
@@ -6,20 +6,22 @@ use tonic::Code;
 
 use crate::refusal::{Refusal, RefusalKind};
 
-/// Number and timing of the attempts of one call.
+/// Number and timing of the attempts of each call.
 ///
-/// Three failures are retried: DEADLINE_EXCEEDED, UNAVAILABLE, and the server's own `OVERLOADED`. All attempts of a begin
-/// carry one idempotency key, and commit, rollback and reads may be repeated, so no retry takes effect twice. A retry
-/// waits at least as long as the server asks for in `google.rpc.RetryInfo`.
+/// The client retries three failures: DEADLINE_EXCEEDED, UNAVAILABLE, and the server's own
+/// `OVERLOADED`. All attempts of a begin carry one idempotency key, and commits, rollbacks and
+/// reads may be repeated. So no call takes effect twice. A retry waits at least as long as the
+/// server suggests in `google.rpc.RetryInfo`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// Most attempts of a call, at least 1. The call's own timeout bounds the attempts too.
+    /// The most attempts of a call, at least 1. The time limit of the call ends the attempts too.
     pub attempts: u32,
-    /// Time for one attempt.
+    /// Time limit of one attempt.
     pub attempt_timeout: Duration,
-    /// Longest wait before the second attempt. The wait doubles with each attempt and is drawn from its upper half.
+    /// Longest wait before the second attempt; it doubles with each further attempt. The actual
+    /// wait is random, between half of this time and all of it.
     pub backoff: Duration,
-    /// Longest wait between two attempts, unless the server asks for more.
+    /// Longest wait between two attempts, unless the server suggests a longer one.
     pub max_backoff: Duration,
 }
 
@@ -42,18 +44,18 @@ impl RetryPolicy {
     }
 }
 
-/// Decision after a failed attempt.
+/// Decision after a failed attempt of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NextAttempt {
-    /// Wait this long, then try again.
+    /// Wait this long, then send the call again.
     After(Duration),
-    /// Give up. No attempt of the call took effect.
+    /// Return the refusal: no attempt of the call took effect.
     RefusedForGood,
-    /// Give up. An attempt of the call may have taken effect.
+    /// Return that the outcome is unknown: an attempt of the call may have taken effect.
     OutcomeUnknown,
 }
 
-/// Attempts of one call.
+/// The attempts of one call so far, and the call's deadline.
 #[derive(Clone, Debug)]
 pub(crate) struct Attempts {
     policy: RetryPolicy,
@@ -64,19 +66,20 @@ pub(crate) struct Attempts {
 
 impl Attempts {
     pub(crate) fn new(policy: RetryPolicy, timeout: Duration, now: Instant) -> Self {
-        // A timeout beyond the clock's range is as good as a century.
+        // If the timeout exceeds the range of the clock, a century is used instead.
         let century = Duration::from_secs(100 * 365 * 24 * 3600);
         let deadline = now.checked_add(timeout).unwrap_or_else(|| now + century.min(timeout));
         Self { policy, deadline, made: 0, may_have_taken_effect: false }
     }
 
-    /// Counts an attempt and returns the time for it.
+    /// Counts a new attempt, and returns its time limit.
     pub(crate) fn start(&mut self, now: Instant) -> Duration {
         self.made = self.made.saturating_add(1);
         self.policy.attempt_timeout.min(self.remaining(now))
     }
 
-    /// Decides after a failed attempt. `jitter`, from 0 to 1, spreads the retries of many clients.
+    /// Returns the decision after a failed attempt. `jitter`, a random number from 0 to 1, spreads
+    /// the retries of many clients.
     pub(crate) fn next(&mut self, refusal: &Refusal, now: Instant, jitter: f64) -> NextAttempt {
         self.may_have_taken_effect |= refusal.outcome_is_unknown();
         let wait = self.backoff(jitter).max(refusal.retry_after.unwrap_or_default());
@@ -86,10 +89,11 @@ impl Attempts {
         self.give_up(refusal)
     }
 
-    /// Returns the decision that ends the call.
+    /// Returns the decision that ends the call after this failure.
     pub(crate) fn give_up(&self, refusal: &Refusal) -> NextAttempt {
-        // An overloaded server did not look at the call, so its refusal says nothing about the attempts before. Any
-        // other refusal does: an attempt that took effect would have been answered as a success (B09, B22).
+        // An overloaded server did not decide the call, so its refusal tells nothing about earlier
+        // attempts. Any other refusal does: if an earlier attempt had taken effect, this one would
+        // have succeeded (B09, B22).
         let is_silent = refusal.kind() == RefusalKind::Overloaded && self.may_have_taken_effect;
         if refusal.outcome_is_unknown() || is_silent {
             NextAttempt::OutcomeUnknown
@@ -102,7 +106,8 @@ impl Attempts {
         self.deadline.saturating_duration_since(now)
     }
 
-    /// Returns the wait before the next attempt: the doubled one, times a factor from 0.5 to 1.
+    /// Returns the wait before the next attempt: the longest wait after this number of attempts,
+    /// times a factor from 0.5 to 1.
     fn backoff(&self, jitter: f64) -> Duration {
         let doublings = self.made.saturating_sub(1).min(31);
         let longest = self.policy.backoff.saturating_mul(1 << doublings).min(self.policy.max_backoff);
@@ -110,11 +115,13 @@ impl Attempts {
     }
 }
 
-/// Returns true if a repeated call may be answered otherwise without a decision of anybody.
+/// Returns true if a call with this failure is retried, because the same call may succeed a moment
+/// later.
 fn is_retried(refusal: &Refusal) -> bool {
     match refusal.code {
         Code::Unavailable | Code::DeadlineExceeded => true,
-        // Without the server's own reason the answer may exceed a limit of this client, and would do so again.
+        // Without the reason `OVERLOADED`, the cause may be an answer larger than this client
+        // accepts. A retry would not change that.
         Code::ResourceExhausted => refusal.reason == "OVERLOADED",
         _ => false,
     }

@@ -1,4 +1,5 @@
-//! A lease for the time of a scope: settled at the scope's end, however the scope ends.
+//! The scope of an update's lease: when the scope ends, in whatever way, the lease is committed,
+//! rolled back, or left to reconciliation.
 //!
 //! | the local transaction | the work | the lease is |
 //! |---|---|---|
@@ -7,8 +8,8 @@
 //! | its COMMIT was interrupted, or failed | ends in any way | left to reconciliation |
 //! | its COMMIT succeeded | ends in any way | committed |
 //!
-//! An interrupted COMMIT may have been executed. The lease's row in the cell's own database is the only proof, and
-//! reconciliation reads it (R02).
+//! A local COMMIT that was interrupted may have been executed. Only the lease's row in the cell's
+//! own database proves it, and reconciliation reads this row (R02).
 
 use std::mem;
 use std::sync::Arc;
@@ -21,22 +22,22 @@ use crate::claim::Lease;
 use crate::client::Client;
 use crate::error::Error;
 
-/// The caller's own COMMIT, as far as it was reported.
+/// The state of the COMMIT of the caller's own transaction, as far as the caller reported it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum LocalCommit {
     NotReported = 0,
-    /// Sent, and not known to have succeeded.
+    /// The COMMIT was sent, and is not known to have succeeded.
     Sent = 1,
     Succeeded = 2,
 }
 
-/// Decision about a lease at the end of its scope.
+/// Decision about a lease when its scope ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Commit,
     RollBack,
-    /// Reconciliation settles the lease.
+    /// Leave the lease outstanding, so that reconciliation settles it.
     Leave,
 }
 
@@ -52,13 +53,14 @@ impl HeldLease {
         Self { lease, local_commit: Arc::new(AtomicU8::new(LocalCommit::NotReported as u8)) }
     }
 
-    /// Returns the lease.
+    /// Returns the lease of this update.
     #[must_use]
     pub fn lease(&self) -> Lease {
         self.lease
     }
 
-    /// Returns the lease's name, which the cell stores in its own database in the same transaction as its rows.
+    /// Returns the lease's id. The cell must store it in its own database, in the transaction that
+    /// writes its rows.
     #[must_use]
     pub fn uuid(&self) -> Uuid {
         self.lease.uuid
@@ -70,14 +72,15 @@ impl HeldLease {
         self.lease.fence
     }
 
-    /// Waits for the COMMIT of the caller's own transaction, and for nothing else.
+    /// Waits for `commit`, which must only COMMIT the caller's own transaction, and reports its
+    /// progress. Returns the result of `commit`.
     ///
-    /// From the first poll until `commit` succeeds, the outcome of the COMMIT is unknown: the lease is then neither
-    /// committed nor rolled back at the scope's end. After the COMMIT succeeded, the lease is committed even if the rest
-    /// of the work fails.
+    /// From the first poll until `commit` succeeds, the outcome of the COMMIT is unknown. If the
+    /// scope ends in this state, the lease is neither committed nor rolled back. After `commit`
+    /// succeeded, the lease is committed even if the rest of the work fails.
     ///
     /// # Errors
-    /// The error of `commit`.
+    /// The error that `commit` returned.
     pub async fn local_commit<T, E>(&self, commit: impl Future<Output = Result<T, E>>) -> Result<T, E> {
         self.report(LocalCommit::Sent);
         let result = commit.await;
@@ -108,20 +111,21 @@ impl HeldLease {
     }
 }
 
-/// Progress of a scope, for the case that its future is dropped.
+/// The progress of a scope, from which it is finished if its future is dropped.
 #[derive(Debug)]
 enum Stage {
-    /// No lease is outstanding because of this scope.
+    /// The scope has no outstanding lease.
     Idle,
-    /// A begin was sent and is not answered.
+    /// The begin was sent and is not answered yet.
     Beginning,
-    /// The work runs.
+    /// The caller's work runs under the lease.
     Held(HeldLease),
-    /// The lease is being settled.
+    /// The lease is being committed or rolled back, or is left to reconciliation.
     Settling(Lease, Fate),
 }
 
-/// The begin, the work and the settling of one update. A scope that is dropped in the middle finishes in the background.
+/// The scope of one update: the begin of its lease, the caller's work, and the settling. If a scope
+/// is dropped before its end, a background task settles the lease.
 #[derive(Debug)]
 pub(crate) struct Scope {
     client: Client,
@@ -135,7 +139,8 @@ impl Scope {
         Self { client, message, key, stage: Stage::Idle }
     }
 
-    /// Begins the lease. A begin without an answer is rolled back, if the server can be reached.
+    /// Begins the lease, and returns it. If no answer comes, the lease of the begin is rolled back,
+    /// provided that the server can be reached.
     pub(crate) async fn begin(&mut self) -> Result<HeldLease, Error> {
         self.stage = Stage::Beginning;
         let begun = self.client.begin(&self.message, &self.key).await;
@@ -155,7 +160,8 @@ impl Scope {
         }
     }
 
-    /// Settles the lease after the work.
+    /// Commits the lease, rolls it back or leaves it to reconciliation, after the work.
+    /// `is_work_done` is true if the work succeeded.
     pub(crate) async fn settle(&mut self, is_work_done: bool) -> Result<(), Error> {
         let Stage::Held(held) = mem::replace(&mut self.stage, Stage::Idle) else { return Ok(()) };
         let (lease, fate) = (held.lease, held.fate(is_work_done));
@@ -166,7 +172,8 @@ impl Scope {
     }
 }
 
-/// A dropped scope settles its lease in a background task: otherwise its claims would be busy until reconciliation.
+/// Settles the lease of a dropped scope in a background task. Otherwise its claims would be busy
+/// until reconciliation.
 impl Drop for Scope {
     fn drop(&mut self) {
         let (lease, fate) = match mem::replace(&mut self.stage, Stage::Idle) {
@@ -208,8 +215,9 @@ async fn settle(client: &Client, lease: Lease, fate: Fate) -> Result<(), Error> 
     }
 }
 
-/// Rolls back the lease of a begin whose answer is unknown. A begin repeated under its key gets the lease of the first
-/// one, or begins a lease that is rolled back at once.
+/// Rolls back the lease of a begin that got no answer. To learn the lease's id, it repeats the
+/// begin under the same key, which returns the lease of the first begin, or begins one that is
+/// rolled back at once.
 async fn roll_back_begin(client: &Client, message: &BeginUpdateRequest, key: &str) {
     let once = client.clone().with_retry(client.retry.once());
     let rolled_back = match once.begin(message, key).await {
@@ -254,7 +262,7 @@ mod tests {
         assert_eq!(held.fate(false), Fate::Leave);
     }
 
-    /// Polls a future once; true if it is pending.
+    /// Polls a future once. Returns true if it is still pending.
     async fn futures_poll_once<F: Future>(mut future: std::pin::Pin<&mut F>) -> bool {
         std::future::poll_fn(|context| std::task::Poll::Ready(future.as_mut().poll(context).is_pending())).await
     }

@@ -1,4 +1,5 @@
-//! The wire contract over any transport: each method sends one message once and returns the server's answer.
+//! The wire contract over any transport. Each method sends one message once, and returns the
+//! server's answer.
 
 use std::time::Duration;
 
@@ -15,15 +16,17 @@ use tonic::metadata::{AsciiMetadataValue, MetadataMap};
 use tonic::{Request, Response, Status};
 use uuid::{Builder, Uuid};
 
-/// Request metadata with the idempotency key of a begin (B09).
+/// Name of the request metadata with the idempotency key of a begin (B09).
 pub const IDEMPOTENCY_KEY: &str = "leasehold-idempotency-key";
-/// Response metadata with the fence of a begun lease (B13).
+/// Name of the response metadata with the fence of a begun lease (B13).
 const FENCE: &str = "leasehold-fence";
-/// Response metadata of a list with the server's clock, in microseconds since 1970 (R03).
+/// Name of the response metadata with the server's time of a list, in microseconds since 1970
+/// (R03).
 const SERVER_TIME: &str = "leasehold-server-time-micros";
 
-/// Largest answer that is decoded. The server bounds a page by its number of records, but a record carries the cell's own
-/// data, so a page may exceed tonic's default of 4 MiB.
+/// Largest answer that the client decodes, in bytes. The server limits a page by its number of
+/// records, but a record carries the cell's own data. So a page may exceed tonic's default of 4
+/// MiB.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
 
 /// A service that carries gRPC calls: a tonic `Channel`, or any other HTTP/2 connection.
@@ -45,7 +48,7 @@ impl<T> Transport for T where
 {
 }
 
-/// The services of the wire contract over one transport. A clone shares the transport.
+/// A client of the services of the wire contract over one transport. Clones share the transport.
 ///
 /// ```no_run
 /// use leasehold_client::{Endpoint, Stub, fence};
@@ -73,19 +76,21 @@ impl<T: Transport> Stub<T> {
         Self { claims, classification: ClassifyServiceClient::new(transport), deadline: None }
     }
 
-    /// Sets the time that the server has for each call; the server gives up a call whose time is over.
+    /// Sets the time limit that is sent to the server with each call. The server ends a call after
+    /// this time.
     #[must_use]
     pub fn with_deadline(self, deadline: Duration) -> Self {
         Self { deadline: Some(deadline), ..self }
     }
 
-    /// Sets the largest answer that is decoded, in bytes.
+    /// Sets the largest answer that the stub decodes, in bytes.
     #[must_use]
     pub fn with_max_answer_bytes(self, bytes: usize) -> Self {
         Self { claims: self.claims.max_decoding_message_size(bytes), ..self }
     }
 
-    /// Begins an update, under an idempotency key if one is given. [`fence`] reads the fence of the answer.
+    /// Begins an update, under an idempotency key if one is given. [`fence`] reads the lease's
+    /// fence from the answer's metadata.
     ///
     /// # Errors
     /// The server's refusal, or a broken connection; INVALID_ARGUMENT if the key is not printable ASCII.
@@ -126,7 +131,7 @@ impl<T: Transport> Stub<T> {
         self.claims.rollback_update(request).await
     }
 
-    /// Gets the record of one bucket and its cell.
+    /// Returns the record of one bucket, and the cell that owns it.
     ///
     /// # Errors
     /// The server's refusal, or a broken connection.
@@ -138,7 +143,8 @@ impl<T: Transport> Stub<T> {
         self.claims.get_record(request).await
     }
 
-    /// Lists one page of a cell's outstanding leases. [`server_time_micros`] reads the server's clock.
+    /// Returns one page of a cell's outstanding leases. [`server_time_micros`] reads the server's
+    /// time from the answer's metadata.
     ///
     /// # Errors
     /// The server's refusal, or a broken connection.
@@ -150,7 +156,8 @@ impl<T: Transport> Stub<T> {
         self.claims.list_leases(request).await
     }
 
-    /// Lists one page of a cell's records out of one table. [`server_time_micros`] reads the server's clock.
+    /// Returns one page of a cell's records whose sources are in one table. [`server_time_micros`]
+    /// reads the server's time from the answer's metadata.
     ///
     /// # Errors
     /// The server's refusal, or a broken connection.
@@ -171,7 +178,7 @@ impl<T: Transport> Stub<T> {
         self.claims.get_cells(request).await
     }
 
-    /// Asks which cell a request belongs to.
+    /// Returns the cell to which a router must send a request.
     ///
     /// # Errors
     /// The server's refusal, or a broken connection.
@@ -189,7 +196,8 @@ impl<T: Transport> Stub<T> {
     }
 }
 
-/// Returned if an idempotency key cannot travel as metadata.
+/// The error that an idempotency key is empty, or can't be sent as metadata because it is not
+/// printable ASCII.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` cannot be an idempotency key: use printable ASCII, such as letters and digits")]
 pub struct KeyError(pub String);
@@ -201,7 +209,7 @@ pub fn new_idempotency_key() -> String {
     uuid.to_string()
 }
 
-/// Checks that an idempotency key can travel as metadata.
+/// Checks that an idempotency key is not empty and can be sent as metadata.
 ///
 /// # Errors
 /// The key is empty, or not printable ASCII.
@@ -216,13 +224,14 @@ fn metadata_of_key(key: &str) -> Result<AsciiMetadataValue, KeyError> {
     AsciiMetadataValue::try_from(key).map_err(|_| KeyError(key.to_owned()))
 }
 
-/// Returns the fence in the metadata of a begin's answer.
+/// Returns the fence from the metadata of a begin's answer; `None` if it is missing or malformed.
 #[must_use]
 pub fn fence(metadata: &MetadataMap) -> Option<u64> {
     number(metadata, FENCE)
 }
 
-/// Returns the server's clock in the metadata of a list's answer, in microseconds since 1970.
+/// Returns the server's time from the metadata of a list's answer, in microseconds since 1970;
+/// `None` if it is missing or malformed.
 #[must_use]
 pub fn server_time_micros(metadata: &MetadataMap) -> Option<u64> {
     number(metadata, SERVER_TIME)

@@ -1,4 +1,5 @@
-//! Updates: a batch of creates and destroys, begun for a scope or in two steps.
+//! Updates: claims to create and to destroy under one lease. [`Update::run`] begins and settles the
+//! lease; [`Update::begin`] only begins it.
 
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::BeginUpdateRequest;
 
@@ -9,16 +10,17 @@ use crate::scope::{HeldLease, Scope};
 use crate::stub::{check_idempotency_key, new_idempotency_key};
 
 impl Client {
-    /// Returns an empty update of a cell.
+    /// Returns an empty update for a cell, with a random idempotency key.
     pub fn update(&self, cell_id: i64) -> Update {
         Update { client: self.clone(), cell_id, creates: Vec::new(), destroys: Vec::new(), key: new_idempotency_key() }
     }
 }
 
-/// A batch of creates and destroys under one lease: all of them take effect, or none does (B01). Made by
-/// [`Client::update`].
+/// A list of claims to create and claims to destroy under one lease. All of these changes take
+/// effect, or none does (B01). Made by [`Client::update`].
 ///
-/// A bucket in both lists is replaced: the cell keeps it without a gap while its subject, source or spelling change (B06).
+/// A bucket that is both created and destroyed is replaced: the cell owns it without a gap while
+/// its subject, source or spelling change (B06).
 #[derive(Clone, Debug)]
 #[must_use = "an update does nothing before `run` or `begin`"]
 pub struct Update {
@@ -52,24 +54,30 @@ impl Update {
         self
     }
 
-    /// Sets the idempotency key: a UUID drawn at random if not set. A begin repeated under the same key gets the same
-    /// lease for as long as the server remembers it (B09).
+    /// Sets the idempotency key: a random UUID if not set. A begin that is repeated under the same
+    /// key gets the same lease, as long as the server remembers it (B09).
     pub fn idempotency_key(self, key: impl Into<String>) -> Self {
         Self { key: key.into(), ..self }
     }
 
-    /// Begins the lease, runs `work`, and settles the lease: commits it if `work` returns `Ok`, and rolls it back if
-    /// `work` returns `Err`.
+    /// Begins the lease, runs `work`, then settles the lease and returns the result of `work`.
     ///
-    /// The work runs the caller's own transaction. It must save [`HeldLease::uuid`] in that transaction, and should
-    /// report the COMMIT by [`HeldLease::local_commit`]: a failed COMMIT may have been executed all the same, and the
-    /// lease is then left to reconciliation (R02).
+    /// If no local COMMIT was reported, the lease is committed if `work` returns `Ok`, and rolled
+    /// back if it returns `Err`. If a reported COMMIT succeeded, the lease is committed, even if
+    /// `work` then returns `Err`. If a reported COMMIT failed or was interrupted, the lease is left
+    /// to reconciliation (R02).
     ///
-    /// If the returned future is dropped, a background task settles the lease: a begin without an answer and an
-    /// unfinished work are rolled back, and a commit that was sent is repeated.
+    /// `work` runs the caller's own transaction. It must save [`HeldLease::uuid`] in that
+    /// transaction, and should report the COMMIT with [`HeldLease::local_commit`], because a COMMIT
+    /// that failed may have been executed all the same.
+    ///
+    /// If the returned future is dropped, a background task settles the lease: a begin without an
+    /// answer is rolled back, a dropped `work` counts as one that returned `Err`, and a commit that
+    /// was sent is repeated.
     ///
     /// # Errors
-    /// The lease was not begun, the work failed, or the lease could not be committed.
+    /// The lease could not be begun, `work` failed, or the lease could not be committed after
+    /// `work` succeeded.
     pub async fn run<T, E>(self, work: impl AsyncFnOnce(HeldLease) -> Result<T, E>) -> Result<T, UpdateError<E>> {
         let (client, message, key) = self.into_begin().map_err(UpdateError::Begin)?;
         let mut scope = Scope::new(client, message, key);
@@ -83,11 +91,12 @@ impl Update {
         }
     }
 
-    /// Begins the lease and leaves it outstanding: the caller settles it by [`Client::commit`] or [`Client::rollback`].
+    /// Begins the lease and returns it. The caller must then settle it with [`Client::commit`] or
+    /// [`Client::rollback`].
     ///
     /// # Errors
-    /// The server refused the update, with the offending claims; or no answer came. In the latter case the lease may be
-    /// outstanding: begin again under the key of the error.
+    /// The server refused the update; the refusal lists the refused claims. Or no answer came: then
+    /// the lease may be outstanding, and the caller should begin again under the key of the error.
     pub async fn begin(self) -> Result<Lease, Error> {
         let (client, message, key) = self.into_begin()?;
         client.begin(&message, &key).await

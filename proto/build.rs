@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 const ROOT: &str = "proto";
 
-/// The files that no other file imports. The remaining files are compiled as their imports.
+/// The `.proto` files that no other file imports. The remaining files are compiled because these
+/// import them.
 const ENTRY_FILES: [&str; 4] = [
     "gitlab/cells/topology_service/classify_service.proto",
     "gitlab/cells/topology_service/claims/v1/claim_service.proto",
@@ -18,8 +19,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut compiler = protox::Compiler::new([ROOT])?;
     compiler.include_imports(true).include_source_info(true).open_files(ENTRY_FILES)?;
 
-    // prost's own descriptor types drop unknown extensions, such as the `access_control` options,
-    // so protox encodes the set.
+    // prost's own descriptor types drop unknown extensions, such as the `access_control` options.
+    // So protox encodes the descriptor set.
     let out_dir = PathBuf::from(std::env::var("OUT_DIR")?);
     std::fs::write(out_dir.join("descriptor.bin"), compiler.encode_file_descriptor_set())?;
 

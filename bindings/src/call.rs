@@ -1,4 +1,4 @@
-//! Calls that the engine answers at once, without a session.
+//! Calls that the engine answers at once, without I/O.
 
 use leasehold_core::batch::{Batch, ClaimRequest, MAX_SOURCE_ID_BYTES, UpdateRequest};
 use leasehold_core::bucket::BucketType;
@@ -9,28 +9,28 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::DetailedError;
 
-/// A question to the engine, as a language package asks it.
+/// A call of the engine by a language package.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(tag = "call", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Call {
-    /// Computes the canonical form of a value, which decides whether two values are the same (B12).
+    /// Computes the canonical form of a value. Two values are the same name if their canonical
+    /// forms are equal (B12).
     CanonicalForm {
         /// The bucket type's number on the wire.
         bucket_type: i32,
         /// The value as a person spelled it.
         value: String,
     },
-    /// Checks an update without reading any claim: every rule that needs no stored data (B07, B11,
-    /// B12, B14).
+    /// Checks an update by every rule that needs no stored data (B07, B11, B12, B14).
     CheckBatch {
         /// The claims to create.
         creates: Vec<ClaimInput>,
         /// The claims to destroy.
         destroys: Vec<ClaimInput>,
     },
-    /// Encodes a row's primary key as the source id of a claim.
+    /// Encodes the primary key of a row as the source id of a claim.
     EncodeSourceId {
-        /// The key.
+        /// The primary key.
         key: SourceKey,
     },
 }
@@ -43,19 +43,19 @@ pub struct ClaimInput {
     pub bucket_type: i32,
     /// The value as a person spelled it.
     pub bucket_value: String,
-    /// The holder of the claim.
+    /// The subject of the claim; a create needs one.
     pub subject: Option<Subject>,
-    /// The row that the claim comes from.
+    /// The row that the claim comes from; a create needs one.
     pub source: Option<Source>,
 }
 
-/// A row's primary key as the language has it.
+/// The primary key of a row, as a value of the language.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SourceKey {
-    /// An integer of at least 0.
+    /// The key is an integer of at least 0.
     Integer(i64),
-    /// A text. The 36-character form of a UUID is encoded as its 16 bytes.
+    /// The key is a text. A UUID in the 36-character form is encoded as its 16 bytes.
     Text(String),
 }
 
@@ -63,19 +63,19 @@ pub enum SourceKey {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallOutput {
-    /// The answer to [`Call::CanonicalForm`].
+    /// The answer to [`Call::CanonicalForm`]: the canonical form.
     CanonicalForm(String),
-    /// The answer to [`Call::CheckBatch`]: the update can be begun, as far as its own contents
-    /// decide.
+    /// The answer to [`Call::CheckBatch`]: the update is valid. Only stored claims can still be a
+    /// reason to refuse it.
     BatchIsValid,
-    /// The answer to [`Call::EncodeSourceId`].
+    /// The answer to [`Call::EncodeSourceId`]: the encoded source id.
     SourceId(SourceId),
 }
 
-/// Calls the engine.
+/// Calls the engine with the bucket types of `catalogue`, and returns its answer.
 ///
 /// # Errors
-/// The engine refuses the input; the error's code is the reason.
+/// The engine refuses the input. The error's code is the code of the reason.
 pub fn call(call: Call, catalogue: &Catalogue) -> Result<CallOutput, DetailedError> {
     match call {
         Call::CanonicalForm { bucket_type, value } => {

@@ -1,4 +1,4 @@
-//! Errors in a form that every language can represent.
+//! Errors of the engine, in a form that every language can represent.
 
 use leasehold_core::catalogue::ValueError;
 use leasehold_core::reconcile::OutOfTurn;
@@ -8,34 +8,35 @@ use serde::Serialize;
 /// An error of the engine. Language packages choose the exception class by the code.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DetailedError {
-    /// The reason as on the wire, or `OUT_OF_TURN`, `INVALID_ARGUMENT`, `INVALID_ROWS` or
-    /// `INVALID_CHECKPOINT` for a misused session.
+    /// The code of the engine's reason, such as `CLAIM_TAKEN`. For a misused session:
+    /// `OUT_OF_TURN`, `INVALID_ARGUMENT`, `INVALID_ROWS` or `INVALID_CHECKPOINT`. `INTERNAL` is a
+    /// defect.
     pub code: &'static str,
-    /// The text for people.
+    /// The message of the error, for people.
     pub message: String,
-    /// The refused claims, if the error concerns single claims.
+    /// The refused claims; empty if the error does not concern single claims.
     pub details: Vec<ErrorDetail>,
     /// Microseconds after which a retry can succeed; `None` if a retry cannot help.
     pub retry_after_micros: Option<u64>,
 }
 
-/// A refused claim of an update.
+/// A refused claim of an update, in a [`DetailedError`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ErrorDetail {
-    /// `creates` or `destroys`.
+    /// The list that has the claim: `creates` or `destroys`.
     pub list: &'static str,
-    /// The position in that list, from 0.
+    /// The position of the claim in its list, from 0.
     pub position: u32,
-    /// The bucket type's number on the wire.
+    /// The number of the claim's bucket type on the wire.
     pub bucket_type: i32,
-    /// The reason, as on the wire.
+    /// The code of the reason for this claim, such as `CLAIM_TAKEN`.
     pub code: &'static str,
-    /// The text for people.
+    /// The message about this claim, for people.
     pub message: String,
 }
 
 impl DetailedError {
-    /// Creates an error that concerns no single claim.
+    /// Returns an error that does not concern single claims.
     pub fn new(code: &'static str, message: impl ToString) -> Self {
         Self { code, message: message.to_string(), details: Vec::new(), retry_after_micros: None }
     }
@@ -74,7 +75,7 @@ fn detail(place: Place, offence: &Offence) -> ErrorDetail {
     }
 }
 
-/// The reason with this code on the wire; `None` for a code of another version.
+/// Returns the reason with this code; `None` for a code that this version does not know.
 #[must_use]
 pub fn reason_by_code(code: &str) -> Option<Reason> {
     Reason::ALL.into_iter().find(|reason| reason.code() == code)

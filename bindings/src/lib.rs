@@ -1,9 +1,9 @@
-//! The engine's interface for other languages. A language package converts values and maps error
-//! codes to its own exceptions; it contains no rule of the protocol.
+//! The engine's interface for the Ruby, Python and WebAssembly packages. A language package
+//! converts values and maps error codes to its own exceptions; it contains no rule of the protocol.
 //!
-//! - *Calls*: a [`Call`] gives a [`CallOutput`] or a [`DetailedError`]. All of them are plain serde
-//!   values.
-//! - *Sessions*: the engine's machines, driven by the language's own I/O. The steps and events of
+//! - *Calls*: [`call`](fn@call) answers a [`Call`] with a [`CallOutput`] or a [`DetailedError`].
+//!   All three are plain serde values.
+//! - *Sessions*: the engine's state machines, whose I/O the language does. The steps and events of
 //!   [`reconcile::Reconciliation`] are serde values. [`Verification`] receives rows and records in
 //!   columns, because there are many of them.
 //! - *A service* in memory: [`Service`], for tests and studies without a server.

@@ -1,4 +1,4 @@
-//! A claims service in memory: the engine over its reference store. It contains no rule of the
+//! A claims service in memory: the engine with its reference store. It contains no rule of the
 //! protocol and reads no clock.
 
 use std::collections::BTreeSet;
@@ -30,10 +30,10 @@ pub struct Service {
     store: MemoryStore,
 }
 
-/// The status of a record, as on the wire.
+/// The status of a claim's record, with the values of the wire contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordStatus {
-    /// No lease holds the claim.
+    /// No lease lists the claim.
     Active,
     /// The claim becomes active when its lease is committed.
     LeaseCreating,
@@ -52,59 +52,59 @@ impl RecordStatus {
     }
 }
 
-/// A claim as readers see it.
+/// A claim in the form that reads return.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimRecord {
-    /// The id of the claim. It stays the same while the cell keeps the bucket.
+    /// The id of the claim. It stays the same while the cell owns the bucket.
     pub uuid: Uuid,
-    /// The bucket's type.
+    /// The type of the claimed bucket.
     pub bucket_type: BucketType,
-    /// The value as a person spelled it.
+    /// The claimed value, as the cell spelled it.
     pub value: String,
-    /// The holder of the claim.
+    /// The subject of the claim.
     pub subject: Subject,
     /// The row that the claim comes from.
     pub source: Source,
-    /// The cell that owns it.
+    /// The cell that owns the claim.
     pub cell: i64,
     /// The status of the claim.
     pub status: RecordStatus,
-    /// The lease that holds it.
+    /// The outstanding lease that lists the claim; `None` if no lease does.
     pub lease: Option<LeaseId>,
-    /// The time of its begin.
+    /// The time of the begin that created the claim.
     pub created_at: Timestamp,
-    /// The time of its last change.
+    /// The time of the claim's last change.
     pub updated_at: Timestamp,
 }
 
 /// A lease that is not settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutstandingLease {
-    /// The lease.
+    /// The id of the lease.
     pub lease: LeaseId,
-    /// The time of its begin.
+    /// The time when the lease was begun.
     pub created_at: Timestamp,
-    /// The time of its last change.
+    /// The time of the lease's last change.
     pub updated_at: Timestamp,
 }
 
 /// A page of a cell's leases, in the order of their begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeasePage {
-    /// The leases.
+    /// The leases of this page.
     pub leases: Vec<OutstandingLease>,
     /// The cursor of the next page; `None` on the last page.
     pub cursor: Option<String>,
 }
 
-/// The selection of a list of records.
+/// The selection of records to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordSelection {
     /// The cell that owns the records.
     pub cell: i64,
-    /// The table's number.
+    /// The number of the table of the records' sources.
     pub source_type: i32,
-    /// The bucket types' numbers; an empty list selects all.
+    /// The numbers of the bucket types to list; an empty list selects all.
     pub bucket_types: Vec<i32>,
     /// The list starts after this source id; empty means from the first record.
     pub after: Vec<u8>,
@@ -112,23 +112,24 @@ pub struct RecordSelection {
     pub upto: Vec<u8>,
 }
 
-/// A page of a table's records, in the order of their source ids.
+/// A page of a cell's records whose sources are in one table, in the order of their source ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordPage {
-    /// The records.
+    /// The records of this page.
     pub records: Vec<ClaimRecord>,
-    /// True if more records remain.
+    /// True if there are more records after this page.
     pub truncated: bool,
 }
 
 impl Service {
-    /// Creates a service without claims for these cells.
+    /// Returns a service for these cells, without claims.
     pub fn new(cells: impl IntoIterator<Item = i64>, catalogue: Catalogue) -> Self {
         let cells = cells.into_iter().map(CellId).collect();
         Self { rules: Rules { catalogue, cells }, store: MemoryStore::default() }
     }
 
-    /// Begins an update under `lease`, which must be a fresh id (B01 to B15).
+    /// Begins an update under the lease id `lease`, which must not have been used before (B01 to
+    /// B15). A repeated idempotency key returns the lease of the first begin.
     ///
     /// # Errors
     /// The engine refuses the update.
@@ -144,17 +145,17 @@ impl Service {
         decision(update::begin(&mut self.store, &command, now))
     }
 
-    /// Commits or rolls back a lease (B20 to B24). Returns false if the lease already had that
-    /// outcome.
+    /// Commits or rolls back a lease (B20 to B24). Returns true if this settled the lease, false if
+    /// it already had this outcome.
     ///
     /// # Errors
-    /// The engine refuses the settle.
+    /// The engine refuses the commit or rollback.
     pub fn settle(&mut self, cell: i64, lease: &str, outcome: Outcome, now: Timestamp) -> Result<bool, DetailedError> {
         let command = self.rules.settle(CellId(cell), lease, outcome)?;
         decision(update::settle(&mut self.store, &command, now))
     }
 
-    /// The claim of a bucket (B30).
+    /// Returns the claim on a bucket (B30).
     ///
     /// # Errors
     /// `CLAIM_NOT_FOUND`, or the value is not allowed.
@@ -166,7 +167,7 @@ impl Service {
         claim.map(|claim| claim_record(key.bucket_type, &claim)).ok_or_else(|| refusal(Reason::ClaimNotFound).into())
     }
 
-    /// A page of a cell's outstanding leases that began at `created_after` or later (B31).
+    /// Returns a page of a cell's outstanding leases that began at `created_after` or later (B31).
     ///
     /// # Errors
     /// The engine refuses the query, or the cursor is invalid.
@@ -190,7 +191,7 @@ impl Service {
         Ok(LeasePage { leases: leases.collect(), cursor })
     }
 
-    /// A page of a cell's records of one table (B32).
+    /// Returns a page of a cell's records whose sources are in one table (B32).
     ///
     /// # Errors
     /// The engine refuses the query.
@@ -216,7 +217,8 @@ impl Service {
         }
     }
 
-    /// Deletes every lease that was settled before a time and returns their number.
+    /// Deletes every lease that was settled before `settled_before`, and returns the number of
+    /// deleted leases.
     ///
     /// # Errors
     /// The state contradicts itself, which is a defect.
@@ -228,7 +230,7 @@ impl Service {
         Ok(settled.len())
     }
 
-    /// Checks the whole state against the engine's invariants.
+    /// Checks that the whole state fulfils the engine's invariants.
     ///
     /// # Errors
     /// An invariant does not hold, which is a defect.
@@ -238,12 +240,14 @@ impl Service {
     }
 }
 
-/// Converts the engine's decision.
+/// Converts the engine's decision: a rejection and a failure of the store both become a
+/// [`DetailedError`].
 fn decision<T, E: std::fmt::Display>(answer: Answer<T, E>) -> Result<T, DetailedError> {
     Ok(or_internal(answer)??)
 }
 
-/// Converts a failure of the reference store, which fails only if its state contradicts itself.
+/// Converts a failure of the reference store to `INTERNAL`. The store fails only if its state
+/// contradicts itself.
 fn or_internal<T, E: std::fmt::Display>(read: Result<T, E>) -> Result<T, DetailedError> {
     read.map_err(|error| DetailedError::new("INTERNAL", error))
 }

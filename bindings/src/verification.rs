@@ -1,4 +1,5 @@
-//! Verification as a session: source ids are bytes, refusals are codes, and the checkpoint is text.
+//! Verification as a session for other languages: source ids are bytes, reasons are codes, and the
+//! checkpoint is text.
 
 use leasehold_core::catalogue::Catalogue;
 use leasehold_core::claim::SourceId;
@@ -10,18 +11,18 @@ use leasehold_core::verify::{
 
 use crate::error::{DetailedError, reason_by_code};
 
-/// A refused claim of an update, as the server names it.
+/// A claim of an update that the server refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedClaim {
-    /// The list of the update.
+    /// The list of the update that has the claim.
     pub list: List,
-    /// The position in that list, from 0.
+    /// The position of the claim in its list, from 0.
     pub position: u32,
-    /// The code of the reason on the wire.
+    /// The code of the reason, such as `CLAIM_TAKEN`.
     pub code: String,
 }
 
-/// The result of a step of an update.
+/// The result of a begin, commit or rollback that the session asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UpdateReply {
     /// The update has begun.
@@ -30,7 +31,7 @@ pub enum UpdateReply {
     Refused(Vec<RefusedClaim>),
     /// The lease is committed or rolled back as requested.
     Settled,
-    /// The step failed in another way, or its outcome is unknown.
+    /// The begin, commit or rollback failed in another way, or its outcome is unknown.
     Failed,
 }
 
@@ -45,8 +46,8 @@ impl From<UpdateReply> for UpdateResult {
                     let place = Place { list: claim.list, position: claim.position };
                     Some((place, reason_by_code(&claim.code)?))
                 };
-                // A reason of a later version cannot be interpreted here, so the update counts as
-                // failed.
+                // A reason that this version does not know cannot be interpreted, so the update
+                // counts as failed.
                 claims.iter().map(known).collect::<Option<_>>().map_or(Self::Failed, Self::Refused)
             }
         }
@@ -79,7 +80,7 @@ impl Verification {
         Ok(Self(verify::Verification::new(settings, catalogue, checkpoint)))
     }
 
-    /// The next step. It stays the same until it is answered.
+    /// Returns the next step. It stays the same until the caller answers it.
     pub fn step(&self) -> &VerifyStep {
         self.0.step()
     }
@@ -87,7 +88,7 @@ impl Verification {
     /// Answers [`VerifyStep::FindBound`].
     ///
     /// # Errors
-    /// The machine did not ask for a bound, or the bound is out of range.
+    /// The current step is another one, or the bound is out of range.
     pub fn bound(&mut self, bound: Option<&[u8]>) -> Result<(), DetailedError> {
         Ok(self.0.bound(bound.map(SourceId::from_bytes))?)
     }
@@ -95,7 +96,7 @@ impl Verification {
     /// Answers [`VerifyStep::ListRecords`].
     ///
     /// # Errors
-    /// The machine did not ask for records, or they are out of order or range.
+    /// The current step is another one, or the records are out of order or range.
     pub fn records(&mut self, records: Records, truncated: bool) -> Result<(), DetailedError> {
         Ok(self.0.records(records, truncated)?)
     }
@@ -103,17 +104,17 @@ impl Verification {
     /// Answers [`VerifyStep::ReadRows`] and [`VerifyStep::ReadAgain`].
     ///
     /// # Errors
-    /// The machine did not ask for rows, they are out of order or range, or a bucket type is not in
-    /// the settings.
+    /// The current step is another one, the rows are out of order or range, or a bucket type is not
+    /// in the settings.
     pub fn rows(&mut self, rows: Rows) -> Result<(), DetailedError> {
         Ok(self.0.rows(rows)?)
     }
 
-    /// Answers [`VerifyStep::ReadAgain`] under a lease for rows that cannot change, such as those of a
-    /// dump.
+    /// Answers a [`VerifyStep::ReadAgain`] that comes under a lease, if the rows cannot change,
+    /// such as those of a dump.
     ///
     /// # Errors
-    /// The machine did not ask to read rows again.
+    /// The current step is another one.
     pub fn unchanged(&mut self) -> Result<(), DetailedError> {
         Ok(self.0.unchanged()?)
     }
@@ -143,9 +144,9 @@ impl Verification {
         Ok(self.0.stop()?)
     }
 
-    /// The checkpoint as text; `None` if the run has nothing left to do. Ask for it at
-    /// [`VerifyStep::PageDone`] and [`VerifyStep::Done`]. It contains values of claims, so store it like user
-    /// data.
+    /// Returns the checkpoint of the run as text; `None` if the run has nothing left to do. Call it
+    /// at [`VerifyStep::PageDone`] and [`VerifyStep::Done`]. The text contains values of claims, so
+    /// it must be protected like user data.
     ///
     /// # Errors
     /// The checkpoint cannot be written as text.
@@ -158,12 +159,12 @@ impl Verification {
         text.map(Some).map_err(|_| DetailedError::new("INVALID_CHECKPOINT", "the checkpoint cannot be written as text"))
     }
 
-    /// The counts so far.
+    /// Returns the counts of the run so far.
     pub fn report(&self) -> &Report {
         self.0.report()
     }
 
-    /// The findings about single claims since the last call.
+    /// Takes the findings about single claims that were added since the last call.
     pub fn take_findings(&mut self) -> Vec<Finding> {
         self.0.take_findings()
     }
@@ -214,8 +215,8 @@ mod tests {
         rows
     }
 
-    /// Returns a run whose update, the creation of a row's claim, was refused with each of these
-    /// codes in turn.
+    /// Returns a run whose first update, which creates the claim of one row, was refused with each
+    /// of these codes in turn.
     fn run_refused_with(codes: &[&str]) -> Verification {
         let mut run = session(None).unwrap();
         run.bound(None).unwrap();

@@ -1,5 +1,6 @@
-//! Verification's messages in their wire form: the answers to ListRecords, and the updates. Objects
-//! of a language for them would cost many times the engine's own work, so none are made.
+//! Reads and writes verification's messages in their wire form: answers to ListRecords, and
+//! updates. Converting them through objects of a language would cost many times the engine's own
+//! work.
 
 use leasehold_core::batch::{ClaimRequest, UpdateRequest};
 use leasehold_core::rejection::List;
@@ -9,18 +10,18 @@ use prost::encoding::{DecodeContext, WireType, decode_varint, encode_key, encode
 
 use crate::error::DetailedError;
 
-/// `Record.Status.ACTIVE`.
+/// The number of `Record.Status.ACTIVE` on the wire.
 const ACTIVE: u64 = 1;
 
-/// Encodes an update as a BeginUpdateRequest without its cell. In protobuf, concatenated messages
-/// merge into one, so the caller appends the cell.
+/// Encodes an update as a BeginUpdateRequest without the field `cell_id`. In protobuf, concatenated
+/// messages merge into one, so the caller appends this field.
 pub fn update(update: &UpdateRequest) -> Vec<u8> {
     let mut request = list(List::Creates, &update.creates);
     request.extend(list(List::Destroys, &update.destroys));
     request
 }
 
-/// Encodes one list of an update as a part of a BeginUpdateRequest.
+/// Encodes the creates or the destroys of an update, as a part of a BeginUpdateRequest.
 pub fn list(list: List, claims: &[ClaimRequest]) -> Vec<u8> {
     let field = match list {
         List::Creates => 1,
@@ -31,8 +32,8 @@ pub fn list(list: List, claims: &[ClaimRequest]) -> Vec<u8> {
     request
 }
 
-/// Writes `Metadata`: 1 bucket (1 type, 2 value), 2 subject (1 type, 2 id), 3 source (1 type, 2 the
-/// row's key), 4 user data (1 type, 2 value).
+/// Writes the message `Metadata`. Its field numbers: 1 bucket (1 type, 2 value), 2 subject (1 type,
+/// 2 id), 3 source (1 type, 2 primary key), 4 user data (1 type URL, 2 value).
 fn claim_request(to: &mut Vec<u8>, claim: &ClaimRequest) {
     message(to, 1, |to| {
         number(to, 1, claim.bucket_type.0.into());
@@ -58,8 +59,8 @@ fn claim_request(to: &mut Vec<u8>, claim: &ClaimRequest) {
     }
 }
 
-/// Writes an embedded message. Its length precedes it but is known only afterwards, so the length
-/// is rotated to the front; messages are short.
+/// Writes an embedded message. The length must come before the message, but is known only after it.
+/// So the length is written last and rotated to the front; messages are short.
 fn message(to: &mut Vec<u8>, field: u32, body: impl FnOnce(&mut Vec<u8>)) {
     encode_key(field, WireType::LengthDelimited, to);
     let start = to.len();
@@ -83,7 +84,8 @@ fn bytes(to: &mut Vec<u8>, field: u32, value: &[u8]) {
     to.extend_from_slice(value);
 }
 
-/// Returns the records of an answer, and true if more remain.
+/// Decodes an answer to ListRecords. Returns its records, and true if there are more records after
+/// this page.
 ///
 /// # Errors
 /// The bytes are not an answer to ListRecords.
@@ -96,7 +98,7 @@ pub fn records(answer: &[u8], now: Timestamp) -> Result<(Records, bool), Detaile
     })
 }
 
-/// Reads `ListRecordsResponse`: 1 records, 2 truncated.
+/// Reads the message `ListRecordsResponse`. Its field numbers: 1 records, 2 truncated.
 fn read(answer: &[u8], now: Timestamp) -> Result<(Records, bool), Malformed> {
     let mut records = Records::new(now);
     let mut truncated = false;
@@ -110,7 +112,7 @@ fn read(answer: &[u8], now: Timestamp) -> Result<(Records, bool), Malformed> {
     Ok((records, truncated))
 }
 
-/// Reads `Record`: 2 metadata, 4 status, 7 updated_at.
+/// Reads the message `Record`. The field numbers that are read: 2 metadata, 4 status, 7 updated_at.
 fn record(message: &[u8]) -> Result<RecordRef<'_>, Malformed> {
     let mut record = RecordRef {
         source_id: &[],
@@ -132,8 +134,8 @@ fn record(message: &[u8]) -> Result<RecordRef<'_>, Malformed> {
     Ok(record)
 }
 
-/// Reads `Metadata`: 1 bucket (1 type, 2 value), 2 subject (1 type, 2 id), 3 source (2 the row's
-/// key).
+/// Reads the message `Metadata` into `record`. The field numbers that are read: 1 bucket (1 type, 2
+/// value), 2 subject (1 type, 2 id), 3 source (2 primary key).
 fn metadata<'a>(message: &'a [u8], record: &mut RecordRef<'a>) -> Result<(), Malformed> {
     for field in Fields(message) {
         let (number, Field::Bytes(message)) = field? else { continue };
@@ -151,7 +153,7 @@ fn metadata<'a>(message: &'a [u8], record: &mut RecordRef<'a>) -> Result<(), Mal
     Ok(())
 }
 
-/// Reads `google.protobuf.Timestamp`: 1 seconds, 2 nanos.
+/// Reads the message `google.protobuf.Timestamp`. Its field numbers: 1 seconds, 2 nanos.
 fn timestamp(message: &[u8]) -> Result<Timestamp, Malformed> {
     let (mut seconds, mut nanos) = (0, 0);
     for field in Fields(message) {
@@ -169,7 +171,7 @@ fn text(bytes: &[u8]) -> Result<&str, Malformed> {
     std::str::from_utf8(bytes).map_err(|_| Malformed)
 }
 
-/// The bytes are not the expected message.
+/// The error that bytes are not the expected message.
 struct Malformed;
 
 impl From<prost::DecodeError> for Malformed {
@@ -178,7 +180,7 @@ impl From<prost::DecodeError> for Malformed {
     }
 }
 
-/// An iterator over the fields of a message, without copies.
+/// An iterator over the fields of an encoded message, without copies.
 struct Fields<'a>(&'a [u8]);
 
 enum Field<'a> {
@@ -188,7 +190,8 @@ enum Field<'a> {
 }
 
 impl<'a> Fields<'a> {
-    // A record has about twenty fields, and a call for each would cost more than reading it.
+    // The function is inlined because a record has about twenty fields, and a call for each would
+    // cost more than reading it.
     #[inline(always)]
     fn field(&mut self) -> Result<(u32, Field<'a>), Malformed> {
         let key = self.varint()?;

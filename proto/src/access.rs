@@ -9,24 +9,24 @@ use crate::gitlab::cells::topology_service::{AccessControl, AuthorizationRule};
 const EXTENDED: &str = "google.protobuf.MethodOptions";
 const EXTENSION_NUMBER: u32 = 90_000;
 
-/// The access rules of every rpc in the contract. A caller may call an rpc if it satisfies at least
-/// one of its rules.
+/// The access rules of every rpc in the contract. A caller may call an rpc if the caller satisfies
+/// at least one of the rpc's rules.
 #[derive(Clone, Debug)]
 pub struct AccessRules {
     by_path: HashMap<String, Vec<AuthorizationRule>>,
 }
 
-/// The reason for which the contract's access rules could not be read.
+/// The reason why the contract's access rules could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AccessError {
-    /// The descriptors are inconsistent.
+    /// The embedded descriptors are inconsistent.
     #[error("cannot read the embedded descriptors: rebuild leasehold-proto")]
     Descriptors(#[from] DescriptorError),
     /// The contract does not define the `access_control` option.
     #[error("no extension {EXTENSION_NUMBER} of `{EXTENDED}`: import access_control.proto")]
     NoExtension,
-    /// The option of an rpc is not an `AccessControl`.
+    /// The `access_control` option of an rpc is not an `AccessControl` message.
     #[error("cannot read the access_control option of `{path}`: make its type AccessControl")]
     Malformed {
         /// The rpc, as `/package.Service/Method`.
@@ -51,7 +51,7 @@ pub enum AccessError {
 }
 
 impl AccessRules {
-    /// Reads the rules of the embedded contract.
+    /// Reads the access rules of the embedded contract.
     ///
     /// # Errors
     /// An rpc has no rules, or rules that cannot be read.
@@ -59,7 +59,7 @@ impl AccessRules {
         Self::from_pool(&crate::descriptor_pool()?)
     }
 
-    /// Reads the rules of every rpc in `pool`.
+    /// Reads the access rules of every rpc in `pool`.
     ///
     /// # Errors
     /// An rpc has no rules, or rules that cannot be read.
@@ -79,8 +79,8 @@ impl AccessRules {
         Ok(Self { by_path })
     }
 
-    /// The rules of the rpc at `path`, such as `/package.Service/Method`; `None` for an rpc outside
-    /// the contract.
+    /// Returns the access rules of the rpc at `path`, such as `/package.Service/Method`; `None` for
+    /// an rpc outside the contract.
     #[must_use]
     pub fn for_path(&self, path: &str) -> Option<&[AuthorizationRule]> {
         self.by_path.get(path).map(Vec::as_slice)

@@ -1,11 +1,11 @@
-//! Messages in the JSON form that proto3 defines for them.
+//! Conversions between messages and the JSON form that proto3 defines for them.
 
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, ReflectMessage, Value};
 use prost_types::{Any, Timestamp};
 use serde_json::{Map, Value as Json, json};
 
-/// The reason for which a message could not be read from JSON or written as JSON.
+/// The reason why a message could not be read from JSON or written as JSON.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JsonError {
@@ -31,7 +31,7 @@ pub fn from_json<M: Message + Default>(pool: &DescriptorPool, full_name: &str, j
     Ok(message.transcode_to()?)
 }
 
-/// Writes `message`, which is the message `full_name`, as JSON. Fields with their default value are
+/// Writes `message`, whose full name is `full_name`, as JSON. Fields with their default value are
 /// omitted.
 ///
 /// # Errors
@@ -51,14 +51,14 @@ pub fn show_json<M: Message>(pool: &DescriptorPool, full_name: &str, message: &M
     show(&dynamic(pool, full_name, message)?)
 }
 
-/// Takes apart only those messages that have no JSON form, so that everything else equals
-/// [`to_json`].
+/// Converts a message to JSON. Only messages without a JSON form are converted field by field, so
+/// that everything else equals [`to_json`].
 fn show(message: &DynamicMessage) -> Result<Json, JsonError> {
     match (serde_json::to_value(message), message.descriptor().full_name()) {
         (Ok(json), _) => Ok(json),
         (Err(_), "google.protobuf.Any") => {
             let any: Any = message.transcode_to()?;
-            // The message form of bytes, `BytesValue`, is written in base64.
+            // The bytes become a `BytesValue`, whose JSON form is base64.
             let value = serde_json::to_value(any.value.transcode_to_dynamic())?;
             Ok(json!({ "@type": any.type_url, "value": value }))
         }

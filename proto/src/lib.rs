@@ -1,6 +1,6 @@
-//! The wire contract of Leasehold: messages and services generated from the `.proto` files, and
-//! their descriptors. From the descriptors come the access rules of each rpc and the JSON form of
-//! messages.
+//! The wire contract of Leasehold: messages and services generated from the `.proto` files, and the
+//! files' descriptors. The access rules of each rpc and the JSON form of messages are derived from
+//! the descriptors.
 
 mod access;
 mod json;
@@ -13,7 +13,8 @@ pub use prost_reflect::{DescriptorError, DescriptorPool};
 /// options and comments.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptor.bin"));
 
-/// Decodes [`FILE_DESCRIPTOR_SET`]. Keep the pool: it is cheap to clone but expensive to build.
+/// Decodes [`FILE_DESCRIPTOR_SET`] into a pool. A caller should keep the pool, which is cheap to
+/// clone but expensive to build.
 ///
 /// # Errors
 /// The embedded descriptors are inconsistent, which a passing build rules out.
@@ -21,7 +22,7 @@ pub fn descriptor_pool() -> Result<DescriptorPool, DescriptorError> {
     DescriptorPool::decode(FILE_DESCRIPTOR_SET)
 }
 
-/// Includes the generated code of a package.
+/// Includes the generated code of a protobuf package.
 macro_rules! generated {
     ($package:literal) => {
         include!(concat!(env!("OUT_DIR"), "/", $package, ".rs"));

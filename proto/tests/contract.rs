@@ -104,7 +104,8 @@ fn join(numbers: impl Iterator<Item = impl ToString>) -> String {
     numbers.map(|number| number.to_string()).collect::<Vec<_>>().join(" ")
 }
 
-/// Options are printed from the descriptors, not through the crate under test.
+/// Returns the text of an rpc. Its options are printed from the descriptors, not through the crate
+/// under test.
 fn rpc(pool: &DescriptorPool, method: &MethodDescriptor) -> String {
     let mut text = format!("  {}\n", method.name());
     let streaming = |is: bool| if is { "stream " } else { "" };
@@ -157,7 +158,7 @@ fn an_rpc_without_valid_access_rules_is_refused() {
     assert!(matches!(without_option, Err(AccessError::NoExtension)), "{without_option:?}");
 }
 
-/// Returns the contract with one more service, whose only rpc has these options.
+/// Returns the descriptors of the contract and one more service, whose only rpc has these options.
 fn pool_with_rpc(options: &str) -> DescriptorPool {
     let source = format!(
         r#"syntax = "proto3";
@@ -258,7 +259,7 @@ fn an_unknown_enum_number_is_preserved() {
 
 #[test]
 fn two_thousand_rejected_positions_fit_into_trailer_metadata() {
-    // Every position in turn has another bucket type and reason, which is the worst case for
+    // Neighbouring positions differ in bucket type and reason, which is the worst case for
     // grouping.
     let (reasons, bucket_types) = (5_u32, 18_u32);
     let positions = |reason: u32, bucket_type: u32, parity: u32| {

@@ -1,5 +1,6 @@
-//! Closed-loop load: a number of clients, each of which begins and commits one save after the other. A failed call that
-//! may have taken effect is repeated until its outcome is known, so that no claim stays under a lease.
+//! The verb `bench`: closed-loop load. Each of a number of clients begins and commits one save
+//! after the other. A failed call that may have taken effect is repeated until its outcome is
+//! known, so that no claim stays under a lease.
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
@@ -23,9 +24,10 @@ use crate::output;
 use crate::refused::code_name;
 use crate::session::Session;
 
-/// Wait of a client after an error, unless the server asks for another one.
+/// Pause of a client after a failed call, unless the server suggests another delay.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Time after the last save was begun, for which clients go on to settle failed calls.
+/// Time after the end of the measurement in which clients still repeat calls with an unknown
+/// outcome.
 const SETTLE_TIME: Duration = Duration::from_secs(30);
 const BEGIN: &str = "begin";
 const COMMIT: &str = "commit";
@@ -56,7 +58,7 @@ pub struct BenchArgs {
     claims: u64,
 }
 
-/// Result of a save, or of one attempt of a call.
+/// Result that a client reports: of a save, or of one attempt of a call.
 enum Sample {
     Saved {
         begin: Duration,
@@ -66,7 +68,7 @@ enum Sample {
         call: &'static str,
         error: CliError,
     },
-    /// The save may have left its claims under a lease.
+    /// The outcome of a call stayed unknown, so its save may have left its claims under a lease.
     Unsettled,
 }
 
@@ -94,7 +96,8 @@ pub(crate) async fn bench(session: &Session<'_>, args: BenchArgs) -> Result<(), 
     first_error.map_or(Ok(()), Err)
 }
 
-/// Opens the connections and makes a first call on each, so that a server of another kind is noticed before the load.
+/// Opens `count` connections and makes a first call on each, so that an error, such as a wrong
+/// server, shows before the load.
 async fn open(connection: &Connection, count: u64) -> Result<Vec<Stub<Channel>>, CliError> {
     let mut stubs = Vec::new();
     for _ in 0..count {
@@ -114,7 +117,7 @@ async fn client(load: Arc<Load>, stub: Stub<Channel>, samples: UnboundedSender<S
     }
 }
 
-/// A client that saves in a loop.
+/// A client of the load, which saves in a loop.
 struct LoadClient {
     load: Arc<Load>,
     stub: Stub<Channel>,
@@ -123,11 +126,12 @@ struct LoadClient {
 
 impl LoadClient {
     fn report(&self, sample: Sample) {
-        // The receiver is gone only if the process is about to end.
+        // Sending fails only if the process is about to end.
         let _ = self.samples.send(sample);
     }
 
-    /// Begins and commits an update, and returns the time of both calls with their repetitions; `None` if one failed.
+    /// Begins and commits an update. Returns the time of each call, repetitions included; `None` if
+    /// a call failed.
     async fn save(&self) -> Option<Sample> {
         let (connection, update, key) = (&self.load.connection, update(&self.load.args), new_idempotency_key());
         let begin = |mut stub: Stub<Channel>| {
@@ -147,7 +151,8 @@ impl LoadClient {
         Some(Sample::Saved { begin, commit: start.elapsed() })
     }
 
-    /// Repeats a call while its outcome is unknown. Returns the answer; `None` if the call was refused or time is over.
+    /// Repeats a call while its outcome is unknown. Returns the answer; `None` if the call was
+    /// refused, or if [`SETTLE_TIME`] is over.
     async fn until_known<T, F: Future<Output = Result<Response<T>, CliError>>>(
         &self,
         call: &'static str,
@@ -179,7 +184,8 @@ fn pause(error: &CliError) -> Duration {
     }
 }
 
-/// Returns true if a failed call certainly took no effect, and, for a commit, if a repetition would fail too.
+/// Returns true if a failed call need not be repeated: it certainly took no effect, and, if it is a
+/// commit, a repetition would fail too.
 fn is_known(call: &str, error: &CliError) -> bool {
     use tonic::Code::{Cancelled, DeadlineExceeded, Internal, Unavailable, Unknown};
     let CliError::Refused(failed) = error else { return false };
@@ -208,7 +214,7 @@ fn update(args: &BenchArgs) -> BeginUpdateRequest {
     }
 }
 
-/// Totals of all samples.
+/// Totals of all samples of a measurement.
 struct Tally {
     begin: Histogram<u64>,
     commit: Histogram<u64>,
@@ -330,7 +336,7 @@ fn label(error: &CliError) -> String {
     }
 }
 
-/// The rate of the last second, on standard error if that is a terminal.
+/// Display of the progress once a second, on standard error if that is a terminal.
 struct Progress {
     shown: bool,
     saves: u64,
@@ -356,7 +362,7 @@ impl Progress {
         }
     }
 
-    /// Replaces the line. A line that cannot be written does not stop the measurement.
+    /// Replaces the progress line. An error is ignored, because it must not stop the measurement.
     fn write(&self, text: &str) {
         let mut stderr = std::io::stderr().lock();
         let _ = write!(stderr, "\r\u{1b}[K{text}").and_then(|()| stderr.flush());

@@ -9,9 +9,10 @@ use crate::error::CliError;
 /// Writes the completions of a command for a shell to standard output.
 ///
 /// # Errors
-/// The output cannot be written. A reader that closes it early is no error.
+/// The output cannot be written. A broken pipe, whose reader has ended, is no error.
 pub fn write_completions(shell: Shell, command: &mut clap::Command) -> Result<(), CliError> {
-    // `generate` panics if it cannot write (clap_complete, `Generator::generate`); a buffer takes everything.
+    // `generate` panics if it cannot write (clap_complete, `Generator::generate`), so it writes to
+    // a buffer in memory.
     let mut script = Vec::new();
     clap_complete::generate(shell, command, "leasehold", &mut script);
     let mut stdout = io::stdout().lock();

@@ -1,4 +1,5 @@
-//! The options of a connection, and the connection that they describe.
+//! The options `--server`, `--ca`, `--cert`, `--key` and `--timeout-seconds`, and the connection
+//! that they describe.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -44,8 +45,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects now, so that an absent server is told from one that refuses a call. The calls of the stub carry the
-    /// timeout as their deadline.
+    /// Connects now, so that the error of a server that can't be reached differs from the error of
+    /// a refused call. The calls of the returned stub carry the timeout as their deadline.
     pub(crate) async fn open(&self) -> Result<Stub<Channel>, CliError> {
         let endpoint = self.endpoint()?;
         let connected = tokio::time::timeout(self.timeout(), endpoint.connect()).await.map_err(|_| self.late())?;
@@ -57,20 +58,22 @@ impl Connection {
         Ok(Stub::new(channel).with_deadline(self.timeout()))
     }
 
-    /// Waits for an answer, at most as long as the timeout.
+    /// Waits for the answer of a call, at most for the time of `--timeout-seconds`.
     pub(crate) async fn wait<T>(
         &self,
         answer: impl Future<Output = Result<Response<T>, Status>>,
     ) -> Result<Response<T>, CliError> {
         let answer = tokio::time::timeout(self.timeout(), answer).await.map_err(|_| self.late())?;
         answer.map_err(|status| match Refusal::of(&status) {
-            // The transport and the server both end a call by the deadline that it carries.
+            // The transport and the server also end a call when its deadline passes; the message is
+            // then the same.
             refusal if refusal.code == Code::DeadlineExceeded => self.late(),
             refusal => refusal.into(),
         })
     }
 
-    /// Returns the options that reach the same server again, for a command to type next.
+    /// Returns the options with which a next command reaches the same server. Options that equal
+    /// the default or an environment variable are left out.
     pub(crate) fn options(&self) -> String {
         let variable = |name: &str| std::env::var(name).ok();
         let unless_set = variable(SERVER_VARIABLE).filter(|url| !url.is_empty());
@@ -97,7 +100,7 @@ impl Connection {
         Refusal::late(self.timeout()).into()
     }
 
-    /// Returns the address with its scheme, as it was typed.
+    /// Returns the server's address as it was typed, with a scheme if it had none.
     pub(crate) fn url(&self) -> String {
         match (self.server.contains("://"), &self.ca) {
             (true, _) => self.server.clone(),
@@ -106,14 +109,16 @@ impl Connection {
         }
     }
 
-    /// Returns the endpoint. Plaintext to another machine is allowed, as it is for the server.
+    /// Returns the checked endpoint of the server. Plaintext to another machine is allowed: the
+    /// server has a setting that forbids it.
     pub(crate) fn endpoint(&self) -> Result<Endpoint, CliError> {
         let url = self.url();
         let tls = match (&self.ca, &self.cert, &self.key) {
             (_, Some(_), None) => return usage("a certificate needs its private key: name it in --key"),
             (_, None, Some(_)) => return usage("a private key needs its certificate: name it in --cert"),
             (None, None, None) => None,
-            // Checks the address, so that its fault is not hidden by the missing authority.
+            // The address is checked first: if it is wrong, that is the error, not the missing
+            // certificate authority.
             (None, Some(_), Some(_)) => return Endpoint::new(&url, None).map_err(explain).and_then(|_| no_https()),
             (Some(ca), None, None) => Some(Tls::new(ca)),
             (Some(ca), Some(cert), Some(key)) => Some(Tls::new(ca).with_identity(cert, key)),
@@ -130,7 +135,7 @@ fn no_https<T>() -> Result<T, CliError> {
     usage("certificates need an encrypted connection: use https:// in --server")
 }
 
-/// Returns an error of the endpoint in the words of the command line's options.
+/// Converts an error of the endpoint to a usage error that names the command line's options.
 fn explain(error: EndpointError) -> CliError {
     CliError::Usage(match error {
         EndpointError::TlsWithoutHttps(_) => {
@@ -158,7 +163,7 @@ fn option(file: PemFile) -> &'static str {
     }
 }
 
-/// Returns the text of the innermost error; the outer ones say no more than "transport error".
+/// Returns the text of the innermost error. The text of the outer errors is only "transport error".
 fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     std::iter::successors(Some(error), |error| error.source()).last().map(ToString::to_string).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Messages of the wire contract as JSON, and the two forms of a claim: bucket, and typed claim.
+//! Conversions of wire messages to and from JSON, and of claims to buckets.
 
 use std::sync::OnceLock;
 
@@ -9,19 +9,19 @@ use leasehold_proto::{DescriptorError, DescriptorPool, JsonError, from_json, sho
 use prost::{Message, Name};
 use serde_json::{Map, Value};
 
-/// Returned if a message cannot be read from JSON, or written as JSON.
+/// The error that a message cannot be read from JSON, or written as JSON.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ContractError {
-    /// The text is not the message's JSON, or the message has no JSON.
+    /// The text is not the JSON form of the message, or the message has no JSON form.
     #[error(transparent)]
     Json(#[from] JsonError),
-    /// The descriptors in the binary are damaged.
+    /// The protobuf descriptors in the program are damaged.
     #[error("cannot read the embedded descriptors: rebuild leasehold")]
     Descriptors(#[from] DescriptorError),
 }
 
-/// Explains, for the end of `--help`, how records are shown that proto3 JSON has no form for.
+/// Text at the end of `--help`: the output for values that have no proto3 JSON form.
 pub(crate) const JSON_HELP: &str = "\
 With --json, values without a proto3 JSON form are shown too: user data of a type \
 that this program does not know as {\"@type\": ..., \"value\": <base64>}, a time before \
@@ -35,7 +35,7 @@ fn pool() -> Result<&'static DescriptorPool, DescriptorError> {
     }
 }
 
-/// Returns a message's proto3 JSON as an object, to which members may be added.
+/// Returns the proto3 JSON of a message as an object, to which the caller may add members.
 pub(crate) fn object_of<M: Message + Name>(message: &M) -> Result<Map<String, Value>, ContractError> {
     let json = show_json(pool()?, &M::full_name(), message)?;
     Ok(serde_json::from_value(json).map_err(JsonError::from)?)
@@ -46,12 +46,13 @@ pub(crate) fn message_from<M: Message + Name + Default>(json: &[u8]) -> Result<M
     Ok(from_json(pool()?, &M::full_name(), json)?)
 }
 
-/// Returns the bucket of a typed claim.
+/// Returns the bucket of a typed claim; `None` if the claim is empty.
 pub(crate) fn bucket_of(claim: &Claim) -> Option<Bucket> {
     bucket_of_claim(claim).map(|bucket| Bucket::from(&bucket))
 }
 
-/// Returns the bucket of a record, whichever form the record has.
+/// Returns the bucket of a record's metadata, which has a bucket or a typed claim; `None` if it has
+/// neither.
 pub(crate) fn claimed(metadata: &Metadata) -> Option<Bucket> {
     metadata.bucket.clone().or_else(|| bucket_of(metadata.claim.as_ref()?))
 }

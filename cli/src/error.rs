@@ -1,4 +1,5 @@
-//! Failures of the command line, for people and for scripts: the message, the hint, the exit code.
+//! Failures of the command line. Each has a message and a hint for people, and an exit code and a
+//! JSON form for scripts.
 
 use std::io;
 use std::path::Path;
@@ -12,19 +13,19 @@ use crate::contract::ContractError;
 use crate::exit;
 use crate::refused::{RefusedCall, code_name};
 
-/// A failed command.
+/// The failure of a command.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CliError {
     /// The command line, or a file that it names, is wrong.
     #[error("{0}")]
     Usage(String),
-    /// No connection was made.
+    /// The server cannot be reached, or the TLS handshake failed.
     #[error("cannot reach {server}: {cause}")]
     Unreachable {
-        /// The address.
+        /// The server's address.
         server: String,
-        /// The innermost error.
+        /// The text of the innermost error.
         cause: String,
         /// Advice for the next step.
         hint: String,
@@ -32,7 +33,7 @@ pub enum CliError {
     /// The server does not accept the client's certificate.
     #[error("{message}")]
     NotAccepted {
-        /// The certificate and its fault.
+        /// The text with the certificate and its fault.
         message: String,
         /// Advice for the next step.
         hint: &'static str,
@@ -46,7 +47,7 @@ pub enum CliError {
     /// A message cannot be read from JSON or written as JSON.
     #[error(transparent)]
     Contract(#[from] ContractError),
-    /// The measurement cannot be set up.
+    /// The measurement of `bench` cannot be set up.
     #[error("cannot measure: {0}")]
     Measure(#[from] hdrhistogram::CreationError),
     /// The output cannot be written.
@@ -84,7 +85,8 @@ impl CliError {
         if json { eprintln!("{}", self.to_json()) } else { eprint!("{}", self.to_text()) }
     }
 
-    /// Returns true if the connection was not made or broke, so that another handshake may explain the failure.
+    /// Returns true if the connection could not be opened or broke. Another TLS handshake may then
+    /// explain the failure.
     pub(crate) fn is_of_connection(&self) -> bool {
         match self {
             Self::Unreachable { .. } => true,
@@ -93,7 +95,7 @@ impl CliError {
         }
     }
 
-    /// Returns this error of a call that only administrators may make.
+    /// Returns this error with a hint for a call that only administrators may make.
     pub(crate) fn for_admins(mut self) -> Self {
         if let Self::Refused(call) = &mut self {
             call.allowed = "of an administrator: a record is shown to nobody else";
@@ -101,7 +103,7 @@ impl CliError {
         self
     }
 
-    /// Returns this error with the certificate that was sent.
+    /// Returns this error with the path of the certificate that was sent, for its hint.
     pub(crate) fn with_certificate(mut self, certificate: Option<&Path>) -> Self {
         if let Self::Refused(call) = &mut self {
             call.certificate = certificate.map(Path::to_owned);
@@ -109,7 +111,8 @@ impl CliError {
         self
     }
 
-    /// Returns this error of a begin, with its refused claims by name and the key under which it may be repeated.
+    /// Returns this error of a begin, with the refused claims by name, and the key under which the
+    /// begin may be repeated.
     pub(crate) fn of_begin(mut self, request: &BeginUpdateRequest, key: &str) -> Self {
         if let Self::Refused(call) = &mut self {
             call.name_claims(request);
@@ -144,7 +147,8 @@ impl CliError {
     }
 }
 
-/// Writes a failure of another part of the program to standard error, as [`CliError::report`] writes its own.
+/// Writes a failure that is not a [`CliError`] to standard error, in the form of
+/// [`CliError::report`].
 pub fn report(message: &str, hint: Option<&str>, code: Option<Code>, exit_code: u8, json: bool) {
     if json {
         let mut object = object(message, hint, exit_code);
@@ -162,8 +166,8 @@ fn text(message: &str, hint: Option<&str>) -> String {
     format!("error: {message}\n{hint}")
 }
 
-/// Returns the JSON of an error. Every error has these members; the last four are null or empty unless a server refused
-/// the call.
+/// Returns the JSON of an error. Every error has these members. The last four are null or empty if
+/// no server refused a call.
 fn object(message: &str, hint: Option<&str>, exit_code: u8) -> Value {
     json!({ "error": {
         "message": message,

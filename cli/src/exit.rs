@@ -27,7 +27,7 @@ pub const UNAVAILABLE: u8 = 5;
 /// Exit code of a caller that has no identity, or the wrong one.
 pub const NOT_ALLOWED: u8 = 6;
 
-/// Returns the exit code of a gRPC code whose reason is missing or unknown.
+/// Returns the exit code for a gRPC code, of a failure whose reason is missing or unknown.
 #[must_use]
 pub fn of_code(code: Code) -> u8 {
     match code {
@@ -41,7 +41,8 @@ pub fn of_code(code: Code) -> u8 {
     }
 }
 
-/// Returns the exit code of a refusal: by its reason, or by its gRPC code if the reason is missing or unknown.
+/// Returns the exit code for a refusal: by its reason, or by its gRPC code if the reason is missing
+/// or unknown.
 #[must_use]
 pub fn of_refusal(refusal: &Refusal) -> u8 {
     match refusal.reason.as_str() {

@@ -1,4 +1,5 @@
-//! The client's part of the `leasehold` command line: one verb for each call of a server.
+//! The client's part of the `leasehold` command line: a verb for each call of a server, and
+//! `bench`.
 //!
 //! | file | content |
 //! |---|---|
@@ -9,9 +10,9 @@
 //! | `error.rs`, `refused.rs`, `exit.rs` | failures: messages, hints, exit codes |
 //! | `words.rs`, `contract.rs`, `output.rs` | typed values, JSON and tables |
 //!
-//! The binary of `leasehold-server` parses the command line and calls [`run`]. Every verb goes through
-//! [`leasehold_client::Stub`], which sends each call once: a person decides about a repetition, and the hint of a failed
-//! begin names the idempotency key for it.
+//! The program of the crate `leasehold-server` parses the command line and calls [`run`]. Every
+//! verb uses [`leasehold_client::Stub`], which sends each call once: the user decides if a call is
+//! repeated, and the hint of a failed begin names the idempotency key for that.
 
 mod bench;
 mod completions;
@@ -71,11 +72,12 @@ pub enum Verb {
     Bench(Call<BenchArgs>),
 }
 
-/// Calls the server as `verb` says, and writes the answer to standard output: for people, or as JSON.
+/// Calls the server as `verb` says, and writes the answer to standard output: as JSON if `json` is
+/// true, else as text for people.
 ///
 /// # Errors
-/// The command line is wrong, the server cannot be reached, or it refuses the call. Show the error by
-/// [`CliError::report`] and exit with [`CliError::exit_code`].
+/// The command line is wrong, the server cannot be reached, or it refuses the call. The caller
+/// should show the error with [`CliError::report`] and exit with [`CliError::exit_code`].
 pub async fn run(verb: Verb, json: bool) -> Result<(), CliError> {
     match verb {
         Verb::Cells(call) => call.run(json, read::cells).await,

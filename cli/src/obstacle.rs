@@ -1,4 +1,4 @@
-//! The fault that broke a connection, in the words of the command line's options.
+//! Errors for the fault that broke a connection, which name the command line's options.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,7 +8,8 @@ use leasehold_client::{CertificateFault, Obstacle, ServerCertificateFault};
 use crate::connection::Connection;
 use crate::error::CliError;
 
-/// Looks for the fault that broke a connection, for as long as there is time; `None` if the server is away.
+/// Looks for the fault that broke a connection, for at most the time `left`. Returns the error that
+/// names the fault; `None` if no fault is found, for example because the server can't be reached.
 pub(crate) async fn explain(connection: &Connection, left: Duration) -> Option<CliError> {
     let obstacle = connection.endpoint().ok()?.obstacle(left).await?;
     Some(error_of(&obstacle, connection))
@@ -38,7 +39,7 @@ fn error_of(obstacle: &Obstacle, connection: &Connection) -> CliError {
     }
 }
 
-/// Returns the cause and the advice for a server certificate that the client does not accept.
+/// Returns the cause and the hint for a server certificate that the client does not accept.
 fn server_certificate(fault: &ServerCertificateFault, connection: &Connection) -> (String, &'static str) {
     let ca = connection.ca.as_deref().unwrap_or(Path::new("")).display();
     match fault {

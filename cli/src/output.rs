@@ -1,4 +1,5 @@
-//! Standard output: plain aligned tables for people, proto3 JSON for machines.
+//! The output of verbs on standard output: plain aligned tables for people, proto3 JSON for
+//! machines.
 
 use std::io::{self, Write};
 
@@ -12,7 +13,7 @@ use crate::error::CliError;
 
 const GAP_COLUMNS: u16 = 2;
 
-/// Writes one line to stdout.
+/// Writes one line to standard output.
 pub(crate) fn line(text: &str) -> Result<(), CliError> {
     Ok(writeln!(io::stdout().lock(), "{text}")?)
 }
@@ -22,7 +23,8 @@ pub(crate) fn json_line<M: Message + Name>(message: &M) -> Result<(), CliError> 
     line(&Value::Object(object_of(message)?).to_string())
 }
 
-/// Writes pairs of a title and a value, one a line. Pairs with an empty value are left out.
+/// Writes pairs of a title and a value, each on a line of its own. Pairs with an empty value are
+/// left out.
 pub(crate) fn fields(fields: &[(&str, String)]) -> Result<(), CliError> {
     let rows = fields.iter().filter(|(_, value)| !value.is_empty());
     let mut table = plain();
@@ -31,8 +33,8 @@ pub(crate) fn fields(fields: &[(&str, String)]) -> Result<(), CliError> {
     line(&table.trim_fmt())
 }
 
-/// A table that is written page by page, so that its length needs no memory. The columns of a page are at least as wide
-/// as those of the pages before.
+/// A table that is written page by page, so that a long one needs little memory. The columns of
+/// each page are at least as wide as those of the pages before.
 pub(crate) struct Pages {
     header: Vec<&'static str>,
     widths: Vec<u16>,
@@ -43,7 +45,7 @@ impl Pages {
         Self { header: header.to_vec(), widths: Vec::new() }
     }
 
-    /// Writes one more page. The header stands above the first page that has rows.
+    /// Writes one more page of the table. The header is written above the first page that has rows.
     pub(crate) fn write(&mut self, rows: impl IntoIterator<Item = Vec<String>>) -> Result<(), CliError> {
         match self.render(rows) {
             text if text.is_empty() => Ok(()),
@@ -83,7 +85,8 @@ fn pad(table: &mut Table, widths: &[u16]) {
     }
 }
 
-/// Returns a time in RFC 3339, the form that `--created-after` takes; empty if there is none.
+/// Returns a time in the form of RFC 3339, which `--created-after` takes; empty if there is no
+/// time.
 pub(crate) fn show_time(time: Option<&Timestamp>) -> String {
     time.and_then(|time| jiff::Timestamp::new(time.seconds, time.nanos).ok())
         .map(|time| time.to_string())

@@ -1,4 +1,4 @@
-//! The verbs that change nothing: cells, get, classify, leases, records.
+//! The verbs that only read: cells, get, classify, leases, records.
 
 use leasehold_client::{Bucket, ClassifyError, MAX_LEASES_PER_PAGE, claim_of_bucket};
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::{
@@ -213,8 +213,8 @@ fn lease_row(lease: &LeaseRecord) -> Vec<String> {
 }
 
 fn wire_time(time: jiff::Timestamp) -> Timestamp {
-    // `Timestamp.nanos` is never negative and counts forward from `seconds`, before 1970 too
-    // (google/protobuf/timestamp.proto).
+    // In a protobuf `Timestamp`, `nanos` is never negative and counts forward from `seconds`, also
+    // before 1970 (google/protobuf/timestamp.proto).
     let nanos = time.subsec_nanosecond();
     let borrow = i64::from(nanos < 0);
     Timestamp { seconds: time.as_second() - borrow, nanos: if borrow == 1 { nanos + 1_000_000_000 } else { nanos } }
@@ -250,8 +250,9 @@ pub(crate) async fn records(session: &Session<'_>, args: RecordsArgs) -> Result<
     Ok(())
 }
 
-/// Returns the source id of the page's last record, after which the next page begins. An id that does not exceed the
-/// bound of this page would repeat the page for ever.
+/// Returns the source id of the page's last record, after which the next page begins. It is an
+/// error if this id does not exceed `before`, the bound of this page: the same page would then be
+/// read for ever.
 fn last_source_id(records: &[Record], before: &[u8]) -> Result<Vec<u8>, CliError> {
     let source = records.last().and_then(|record| record.metadata.as_ref()?.source.as_ref());
     source
@@ -273,7 +274,7 @@ fn record_row(record: &Record) -> Vec<String> {
     ]
 }
 
-/// Writes a note to standard error if the condition holds, so that standard output has the list alone.
+/// Writes a note to standard error if `condition` is true. Standard output has only the list.
 fn note_if(condition: bool, text: &str) {
     if condition {
         eprintln!("{text}");

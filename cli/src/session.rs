@@ -1,4 +1,4 @@
-//! One run of a verb: its connection, and the form of its output.
+//! The run of a verb: its connection, and the form of its output.
 
 use std::io;
 use std::time::Instant;
@@ -23,12 +23,13 @@ pub struct Call<A: Args> {
 /// The connection of a running verb, and the form of its output.
 pub(crate) struct Session<'a> {
     pub(crate) connection: &'a Connection,
-    /// True if the answer is written as JSON.
+    /// True if the verb's answer is written as JSON.
     pub(crate) json: bool,
 }
 
 impl<A: Args> Call<A> {
-    /// Runs the verb. A broken connection is explained by another handshake, if one shows a fault.
+    /// Runs the function `verb`. If the connection fails, another TLS handshake looks for a fault,
+    /// which then is the returned error.
     pub(crate) async fn run(
         self,
         json: bool,
@@ -36,7 +37,8 @@ impl<A: Args> Call<A> {
     ) -> Result<(), CliError> {
         let start = Instant::now();
         match verb(&Session { connection: &self.connection, json }, self.args).await {
-            // The reader of the output has seen enough: `leasehold leases | head`.
+            // A broken pipe is no error: the reader of the output has ended, as in `leasehold
+            // leases | head`.
             Err(CliError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             Err(error) if error.is_of_connection() => {
                 let left = self.connection.timeout().saturating_sub(start.elapsed());

@@ -34,7 +34,7 @@ pub struct BeginArgs {
     #[arg(long, value_name = "TYPE:VALUE")]
     destroy: Vec<BucketArg>,
 
-    /// The holder of all the claims, such as USER:7
+    /// The subject of all the claims, such as USER:7
     #[arg(long, value_name = "TYPE:ID", required_unless_present = "file")]
     subject: Option<SubjectArg>,
 

@@ -1,4 +1,5 @@
-//! Typed values of the command line as values of the wire contract, and back.
+//! Conversions of values as users type them, such as `USERNAMES:alice`, to values of the wire
+//! contract, and back.
 
 use std::str::FromStr;
 
@@ -8,16 +9,16 @@ use leasehold_proto::gitlab::cells::topology_service::types::v1::ClaimType;
 use leasehold_proto::gitlab::cells::topology_service::{ClassifyAction, ClassifyType};
 use uuid::Uuid;
 
-/// Numbers that are searched for names. Every enum of the contract ends below 128.
+/// Numbers that are searched for values of an enum. Every enum of the contract ends below 128.
 const ENUM_NUMBERS: std::ops::Range<i32> = 0..128;
 
-/// An enum of the contract. Its names come from the generated code.
+/// An enum of the wire contract, whose names come from the generated code.
 pub(crate) trait WireEnum: Copy + TryFrom<i32> + Into<i32> {
-    /// Name of the enum, for messages.
+    /// Name of the enum in error messages.
     const WHAT: &'static str;
-    /// Prefix of every name in the contract, left out on the command line.
+    /// Prefix of all names of the enum in the contract. The command line leaves it out.
     const PREFIX: &'static str = "";
-    /// Returns the value's name in the contract.
+    /// Returns the name of the enum's value in the contract.
     fn name(self) -> &'static str;
 }
 
@@ -45,7 +46,7 @@ fn short<E: WireEnum>(value: E) -> &'static str {
     value.name().strip_prefix(E::PREFIX).unwrap_or(value.name())
 }
 
-/// Returns the numbers of an enum, without 0, and the names that people type.
+/// Returns the numbers of an enum, without 0, and the names that users type for them.
 fn named<E: WireEnum>() -> impl Iterator<Item = (i32, &'static str)> {
     ENUM_NUMBERS
         .filter_map(|number| E::try_from(number).ok())
@@ -53,17 +54,19 @@ fn named<E: WireEnum>() -> impl Iterator<Item = (i32, &'static str)> {
         .filter(|(number, _)| *number != 0)
 }
 
-/// Returns the names of an enum as a list, for help and messages.
+/// Returns the names of an enum as a comma-separated list, for help and messages.
 pub(crate) fn names<E: WireEnum>() -> String {
     named::<E>().map(|(_, name)| name).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the name of an enum's number, or the number itself if the contract has no name for it.
+/// Returns the name for a number of an enum, or the number as text if the contract has no name for
+/// it.
 pub(crate) fn name_of<E: WireEnum>(number: i32) -> String {
     E::try_from(number).map_or_else(|_| number.to_string(), |value| short(value).to_owned())
 }
 
-/// Returns the number of a name, in any case. A number is taken as it is: the server decides which ones it knows.
+/// Returns the number for a typed name of an enum, in upper or lower case. A typed number is
+/// returned as it is, because the server decides which numbers it knows.
 pub(crate) fn number_of<E: WireEnum>(text: &str) -> Result<i32, String> {
     find::<E>(text)
         .or_else(|| text.parse().ok())
@@ -76,7 +79,8 @@ fn find<E: WireEnum>(text: &str) -> Option<i32> {
     named::<E>().find(|(_, name)| name.eq_ignore_ascii_case(text)).map(|(number, _)| number)
 }
 
-/// Returns the number of a bucket type, given by its name, by the name of its claim type (`username`), or by its number.
+/// Returns the number of a bucket type. `text` is its name, the name of its claim type
+/// (`username`), or its number.
 pub(crate) fn bucket_type(text: &str) -> Result<i32, String> {
     find::<ClaimType>(text).map_or_else(|| number_of::<bucket::Type>(text), Ok)
 }
@@ -96,7 +100,7 @@ fn split<'a>(text: &'a str, form: &str) -> Result<(&'a str, &'a str), String> {
     }
 }
 
-/// A bucket as typed: `USERNAMES:alice`.
+/// A bucket that is typed in the form `USERNAMES:alice`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketArg(pub(crate) Bucket);
 
@@ -109,7 +113,7 @@ impl FromStr for BucketArg {
     }
 }
 
-/// A subject as typed: `USER:7`.
+/// A subject that is typed in the form `USER:7`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubjectArg(pub(crate) Subject);
 
@@ -123,7 +127,7 @@ impl FromStr for SubjectArg {
     }
 }
 
-/// A source row as typed: `USERS:7`.
+/// A source row that is typed in the form `USERS:7`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceArg(pub(crate) Source);
 
@@ -136,7 +140,7 @@ impl FromStr for SourceArg {
     }
 }
 
-/// A bound of source ids as typed, as its bytes.
+/// The bytes of a typed source id, for a bound of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceIdArg(pub(crate) Vec<u8>);
 
@@ -148,8 +152,8 @@ impl FromStr for SourceIdArg {
     }
 }
 
-/// Returns the bytes of a typed source id: 8 for a decimal number, 16 for a UUID, the bytes after `0x`, or else the
-/// text's own.
+/// Returns the bytes of a typed source id: 8 bytes for a decimal number, 16 for a UUID, the bytes
+/// after `0x`, or else the bytes of the text.
 pub(crate) fn source_id(text: &str) -> Result<Vec<u8>, String> {
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(digits) => hex_bytes(digits).ok_or_else(|| {
@@ -170,13 +174,13 @@ fn uuid_bytes(text: &str) -> Option<Vec<u8>> {
 }
 
 fn hex_bytes(digits: &str) -> Option<Vec<u8>> {
-    // `from_str_radix` reads a sign too, as in `+f`.
+    // `from_str_radix` also accepts a sign, as in `+f`, so the digits are checked first.
     let whole = !digits.is_empty() && digits.len().is_multiple_of(2) && digits.bytes().all(|c| c.is_ascii_hexdigit());
     let pairs = (0..digits.len()).step_by(2);
     pairs.map(|at| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok()).collect::<Option<_>>().filter(|_| whole)
 }
 
-/// Returns a source id as it is typed: [`source_id`] of the result has the same bytes.
+/// Returns the text that a user types for a source id: [`source_id`] converts it to the same bytes.
 pub(crate) fn show_source_id(bytes: &[u8]) -> String {
     if let Ok(number) = bytes.try_into() {
         return u64::from_be_bytes(number).to_string();
@@ -190,7 +194,7 @@ pub(crate) fn show_source_id(bytes: &[u8]) -> String {
     }
 }
 
-/// Returns a text with its control characters escaped, so that stored data cannot control the terminal.
+/// Returns a text with escaped control characters, so that stored data cannot control the terminal.
 pub(crate) fn printable(text: &str) -> String {
     let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
     text.chars().map(escape).collect()

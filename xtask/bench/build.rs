@@ -1,4 +1,5 @@
-//! Compiles the client's side of etcd's key-value service; no `protoc` is needed.
+//! Generates the client code of etcd's key-value service from its `.proto` file. protox parses the
+//! file, so no `protoc` is needed.
 
 use std::error::Error;
 

@@ -8,10 +8,11 @@ use xtask::process::{as_a_person, root, run, target_directory};
 use crate::pipeline::Phase::{Compile, Run};
 use crate::pipeline::{self, Phase, Step};
 
-/// Features with which the workspace is compiled, once for all steps: the gem's specs call a method that panics.
+/// The features with which all steps compile the workspace, so that it is compiled once.
+/// `test-hooks` adds a method that panics, which the gem's specs call.
 pub(crate) const FEATURES: &str = "leasehold-ruby/test-hooks";
 
-/// The same, with the page in the server's binary.
+/// The features of [`FEATURES`], and the page in the server's binary.
 const FEATURES_AND_PAGE: &str = "leasehold-ruby/test-hooks,leasehold-server/page";
 
 /// The step that compiles all native code.
@@ -26,8 +27,9 @@ const CLIPPY: Step =
 
 const LINT: &[Step] = &[FORMAT, CLIPPY];
 
-/// The order in which steps start, if those before them have passed and a lane is free. Native builds wait for each
-/// other's lock, so a step that needs no such build starts between two of them.
+/// The steps of `cargo xtask test`, in the order in which they start. A step starts when the steps
+/// that it depends on have passed and a lane is free. Native builds wait for each other's lock, so
+/// a step without a native build is placed between two of them.
 const TEST: &[Step] = &[
     FORMAT,
     CLIPPY,
@@ -45,10 +47,11 @@ const TEST: &[Step] = &[
     Step::cargo("doctests", Run, &["test", "--workspace", "--features", FEATURES, "--doc"]).after(&[WORKSPACE]),
     Step::program("npm package", Run, "wasm", "npm", &["test"]).after(&[NPM_PACKAGE]),
     Step::program("page", Run, "wasm/visualiser", "npm", &["test"]).after(&[NPM_PACKAGE]),
-    // After all that starts the server without the page, or builds with the features of that one.
+    // This build replaces the server. So it comes after all steps that start the server without the
+    // page, or that build with other features.
     Step::cargo("page in a browser", Compile, &["build", "--workspace", "--bins", "--features", FEATURES_AND_PAGE])
         .after(&[("workspace", Run), ("doctests", Run), NPM_PACKAGE]),
-    // The variable names the server without the page.
+    // The variable is unset, because it names the server without the page.
     Step::program("page in a browser", Run, "wasm/visualiser", "env", &["-u", SERVER_VARIABLE, "npm", "run", "e2e"])
         .after(&[("page in a browser", Compile)]),
 ];
@@ -59,7 +62,7 @@ const FIX: &[Step] = &[
         Compile,
         &["clippy", "--workspace", "--all-targets", "--fix", "--allow-dirty", "--allow-staged"],
     ),
-    // Last, since clippy's changes may need it.
+    // rustfmt runs last, because clippy's changes may need formatting.
     Step::cargo("format", Run, &["fmt", "--all"]).after(&[("clippy", Compile)]),
 ];
 
@@ -69,7 +72,8 @@ pub(crate) const SERVER_VARIABLE: &str = "LEASEHOLD_BINARY";
 /// The variable that names the gem's extension, compiled with the workspace, to the gem's Rakefile.
 const EXTENSION_VARIABLE: &str = "LEASEHOLD_EXTENSION";
 
-/// The copy of the server that the tests start: a later step builds another one.
+/// Returns the path of the copy of the server that the tests start. A later step builds another
+/// server.
 pub(crate) fn server() -> PathBuf {
     target_directory().join("xtask/leasehold")
 }
@@ -77,7 +81,7 @@ pub(crate) fn server() -> PathBuf {
 /// Runs the lints and every test.
 ///
 /// # Errors
-/// A step failed, after all that do not depend on it have run.
+/// A step failed. All steps that do not depend on it have run.
 pub(crate) async fn test() -> Result<()> {
     let path = |path: &Path| std::path::absolute(path).context("the path of the build's directory is unknown");
     let extension = path(&target_directory().join("debug/libleasehold_ruby.so"))?;
@@ -89,23 +93,23 @@ pub(crate) async fn test() -> Result<()> {
 /// Compiles the whole workspace for the tests, and copies the server.
 ///
 /// # Errors
-/// It does not compile.
+/// The workspace does not compile, or the server cannot be copied.
 pub(crate) async fn build_workspace() -> Result<()> {
     let mut cargo = as_a_person("cargo");
     cargo.args(["build", "--workspace", "--all-targets", "--features", FEATURES]).current_dir(root());
     run(&mut cargo).await?;
     let copy = server();
     copy.parent().map_or(Ok(()), std::fs::create_dir_all)?;
-    // A new file, since a server of an earlier run may still have the old one open.
+    // The old copy is removed first, because a server of an earlier run may still have it open.
     let _ = std::fs::remove_file(&copy);
     std::fs::copy(target_directory().join("debug/leasehold"), copy).context("cannot copy the server")?;
     Ok(())
 }
 
-/// Checks format and lints.
+/// Checks the format and the lints. Changes no file.
 ///
 /// # Errors
-/// A step failed, after all of them ran.
+/// A step failed. All steps have run.
 pub(crate) async fn lint() -> Result<()> {
     pipeline::run(LINT, &[]).await
 }

@@ -1,5 +1,6 @@
-//! A newer release of Debian beside the installed one: its packages in a directory, or all of it in a changed root. The
-//! packages come from the mirror that this machine uses.
+//! A newer release of Debian beside the installed one: some of its packages unpacked in a
+//! directory, or a whole installation as the root of a chroot. The packages come from the mirror
+//! that this machine uses.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command as Blocking, Stdio};
@@ -8,16 +9,16 @@ use anyhow::{Context, Result, bail, ensure};
 use tokio::process::Command;
 use xtask::process::{as_a_person, run, target_directory};
 
-/// The release after the one that the tests run on.
+/// The name of the Debian release after the one on which the tests usually run.
 pub(crate) const NEXT: &str = "trixie";
 
-/// The keys of all releases, in Debian's package `debian-archive-keyring`.
+/// The file with the signing keys of all releases, from Debian's package `debian-archive-keyring`.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// The address of the mirror from which this machine installs Debian's packages.
+/// Returns the address of the mirror from which this machine installs Debian's packages.
 ///
 /// # Errors
-/// `apt-get` is absent, or names no mirror of Debian's.
+/// `apt-get` is absent, or knows no mirror of Debian.
 pub(crate) fn mirror() -> Result<String> {
     let targets = ["indextargets", "--format", "$(REPO_URI)", "Identifier: Packages", "Label: Debian"];
     let mut apt = Blocking::new("apt-get");
@@ -29,25 +30,25 @@ pub(crate) fn mirror() -> Result<String> {
     }
 }
 
-/// Packages of Debian's next release, unpacked in a directory without being installed.
+/// A directory in which packages of Debian's next release are unpacked, without installing them.
 pub(crate) struct Unpacked {
     directory: PathBuf,
 }
 
 impl Unpacked {
-    /// The directory of this name in the build's directory.
+    /// Returns the directory with this name in the build directory.
     pub(crate) fn new(name: &str) -> Result<Self> {
         let directory =
             std::path::absolute(target_directory().join(name)).context("the build's directory is unknown")?;
         Ok(Self { directory })
     }
 
-    /// The root directory of the unpacked files.
+    /// Returns the root directory of the unpacked files.
     pub(crate) fn root(&self) -> PathBuf {
         self.directory.join("root")
     }
 
-    /// Downloads and unpacks the packages, unless exactly these were unpacked before.
+    /// Downloads and unpacks the packages, unless exactly these packages were unpacked before.
     ///
     /// # Errors
     /// A package cannot be downloaded or unpacked.
@@ -72,7 +73,8 @@ impl Unpacked {
         std::fs::write(&list, wanted).context("cannot note what was unpacked")
     }
 
-    /// `apt-get` with lists and archives of its own, so that this machine's stay as they are.
+    /// Returns a command of `apt-get` with its own package lists and archives, so that those of
+    /// this machine stay unchanged.
     fn apt_get(&self) -> Command {
         let path = |name: &str| self.directory.join(name).display().to_string();
         let mut command = as_a_person("apt-get");
@@ -85,13 +87,14 @@ impl Unpacked {
     }
 }
 
-/// Debian's next release in a directory, for commands with that as their root.
+/// A directory with an installation of Debian's next release, in which commands run by `chroot`.
 pub(crate) struct Chroot {
     root: PathBuf,
 }
 
-/// Mounts in a namespace of their own, which end with the command: the kernel's file systems, and the Rust toolchain.
-/// `$1` is the root, `$2` and `$3` are the directories of cargo and rustup, the rest is the command.
+/// A shell script that mounts the kernel's file systems and the Rust toolchain below a root, then
+/// runs a command there. It runs in a mount namespace, so the mounts end with the command. `$1` is
+/// the root, `$2` and `$3` are the directories of cargo and rustup, the rest is the command.
 const MOUNTS: &str = r#"
 root=$1 cargo=$2 rustup=$3
 shift 3
@@ -105,22 +108,23 @@ exec chroot "$root" /usr/bin/env -i HOME=/root LANG=C.UTF-8 DEBIAN_FRONTEND=noni
 "#;
 
 impl Chroot {
-    /// The directory of this name in the build's directory.
+    /// Returns the directory with this name in the build directory.
     ///
     /// # Errors
-    /// This program does not run as root, which only may change the root of a command.
+    /// This program does not run as root. Only root may call `chroot`.
     pub(crate) fn new(name: &str) -> Result<Self> {
         ensure!(nix::unistd::geteuid().is_root(), "only root may run commands in another root: run this as root");
         let root = std::path::absolute(target_directory().join(name)).context("the build's directory is unknown")?;
         Ok(Self { root })
     }
 
-    /// The directory that is the commands' root.
+    /// Returns the directory that is the root of the commands.
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Installs the release, and these packages in it, unless exactly these were installed before.
+    /// Installs the release and these packages, unless exactly these packages were installed
+    /// before.
     ///
     /// # Errors
     /// A package cannot be installed.
@@ -145,14 +149,14 @@ impl Chroot {
         let _ = std::fs::remove_dir_all(&self.root);
         run(as_a_person("debootstrap").args(["--variant=minbase", NEXT]).arg(&self.root).arg(mirror()?)).await?;
         std::fs::copy("/etc/resolv.conf", self.root.join("etc/resolv.conf")).context("cannot copy the name servers")?;
-        // Debian's own way to keep packages from starting services.
+        // With this file, Debian's packages start no services when they are installed.
         let policy = self.root.join("usr/sbin/policy-rc.d");
         std::fs::write(&policy, "#!/bin/sh\nexit 101\n")?;
         run(as_a_person("chmod").arg("+x").arg(&policy)).await?;
         std::fs::write(finished, NEXT).context("cannot note that the release is installed")
     }
 
-    /// A command with the directory as its root.
+    /// Returns a command that runs `program` with the directory as its root.
     pub(crate) fn command(&self, program: &str) -> Command {
         let home = std::env::home_dir().unwrap_or_default();
         let directory = |variable, name| std::env::var_os(variable).map_or_else(|| home.join(name), PathBuf::from);

@@ -1,5 +1,6 @@
-//! `cargo xtask test --deep PART`: tests that gain by repetition, round after round with new seeds. A log keeps each
-//! round, so that a run continues where the last one of the same code stopped, and counts add up.
+//! `cargo xtask test --deep PART`: tests that find more when they run longer. They run in rounds,
+//! each with a new seed. A log keeps every round, so that a run continues after the last round of
+//! the same code, and the counts of all runs add up.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -17,7 +18,8 @@ use xtask::process::{as_a_person, root, target_directory};
 use crate::check::{self, FEATURES, SERVER_VARIABLE};
 use crate::rails;
 
-/// The beginning of the line in which a test prints its counts, as a JSON object of numbers.
+/// The start of the line on which a test prints its counts. The rest of the line is a JSON object
+/// of numbers.
 const COUNTS: &str = "counts: ";
 
 /// A part of the deep tests
@@ -38,7 +40,8 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    /// The test, and the environment variables that a round sets beside the seed; `None` if a round is no test of cargo's.
+    /// Returns the name of the part's test, and the environment variables that a round sets in
+    /// addition to the seed; `None` if cargo does not run the part.
     const fn test(self) -> Option<(&'static str, &'static [(&'static str, &'static str)])> {
         Some(match self {
             Self::Worlds => ("random_worlds_with_faults_are_sound_and_become_quiescent", &[]),
@@ -52,7 +55,7 @@ impl Part {
         })
     }
 
-    /// The command that repeats a round.
+    /// Returns the command with which a person repeats the round with this seed.
     fn repetition(self, seed: u64) -> String {
         match self.test() {
             Some((test, _)) => format!("SEED={seed} cargo nextest run {test}"),
@@ -65,11 +68,11 @@ impl Part {
     }
 }
 
-/// One round, as the log keeps it.
+/// One round of a part, as a line of the log.
 #[derive(Debug, Serialize, Deserialize)]
 struct Round {
     part: String,
-    /// The commit of the code, with a `+` if files differed from it.
+    /// The commit of the tested code, with a `+` if files differed from the commit.
     commit: String,
     seed: u64,
     seconds: f64,
@@ -77,10 +80,11 @@ struct Round {
     counts: BTreeMap<String, u64>,
 }
 
-/// Runs rounds of a part for `minutes`, each with the next seed, and prints the sums over all runs of the same code.
+/// Runs rounds of a part, each with the next seed, and starts no new one after `minutes`. Prints
+/// the sums of counts over all rounds of the same code.
 ///
 /// # Errors
-/// A round failed; the message names its seed.
+/// A round failed. The message names its seed.
 pub(crate) async fn run(part: Part, minutes: u64) -> Result<()> {
     let commit = commit().await?;
     let mut rounds = read(&part.name(), &commit)?;
@@ -116,7 +120,7 @@ async fn play(part: Part, commit: &str, seed: u64) -> Result<Round> {
     })
 }
 
-/// Runs a test; true if it passed, and its counts.
+/// Runs the test of a round. Returns true if it passed, and the counts that it printed.
 async fn run_test(test: &str, variables: &[(&str, &str)], seed: u64) -> Result<(bool, BTreeMap<String, u64>)> {
     let mut cargo = as_a_person("cargo");
     cargo.args(["nextest", "run", "--workspace", "--features", FEATURES, "--no-capture", test]);
@@ -130,7 +134,8 @@ async fn run_test(test: &str, variables: &[(&str, &str)], seed: u64) -> Result<(
     Ok((output.status.success(), counts(&text)?))
 }
 
-/// Runs the gem's specs on Debian's next release; true if all passed, and the number of examples.
+/// Runs the gem's specs on Debian's next release. Returns true if all passed, and the number of
+/// examples.
 async fn run_specs(seed: u64) -> Result<(bool, BTreeMap<String, u64>)> {
     let server = match std::env::var_os(SERVER_VARIABLE) {
         Some(path) => PathBuf::from(path),
@@ -143,13 +148,14 @@ async fn run_specs(seed: u64) -> Result<(bool, BTreeMap<String, u64>)> {
     Ok((summary.passed(), BTreeMap::from([("examples".to_owned(), summary.example_count)])))
 }
 
-/// The counts that a test printed, none if it printed no line of them.
+/// Reads the counts from a test's output. The result is empty if the output has no line with
+/// counts.
 fn counts(output: &str) -> Result<BTreeMap<String, u64>> {
     let line = output.lines().find_map(|line| line.trim_start().strip_prefix(COUNTS));
     line.map_or_else(|| Ok(BTreeMap::new()), |text| serde_json::from_str(text).context("counts are no JSON object"))
 }
 
-/// The commit at hand, with a `+` if files differ from it.
+/// Returns the commit of the working directory, with a `+` if files differ from the commit.
 async fn commit() -> Result<String> {
     let differs = !git(&["status", "--porcelain"]).await?.is_empty();
     Ok(git(&["rev-parse", "--short=12", "HEAD"]).await? + if differs { "+" } else { "" })
@@ -166,7 +172,7 @@ fn log() -> PathBuf {
     target_directory().join("deep.jsonl")
 }
 
-/// The rounds of a part that the log keeps of this commit.
+/// Reads the rounds of a part at this commit from the log.
 fn read(part: &str, commit: &str) -> Result<Vec<Round>> {
     let text = match std::fs::read_to_string(log()) {
         Ok(text) => text,
@@ -183,7 +189,7 @@ fn append(round: &Round) -> Result<()> {
     writeln!(file, "{}", serde_json::to_string(round)?).context("cannot write the log of rounds")
 }
 
-/// A line with the number of rounds, their seeds and the sums of their counts.
+/// Returns a line with the number of rounds, their seeds, and the sums of their counts.
 fn sums(part: Part, rounds: &[Round]) -> String {
     let Some(last) = rounds.last() else { return format!("{}: no round of this code yet", part.name()) };
     let mut counts = BTreeMap::<&str, u64>::new();

@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use xtask::process::{as_a_person, root, run, target_directory};
 
-/// The version of mdBook.
+/// The version of mdBook that is installed.
 const MDBOOK: &str = "~0.5";
 
-/// The npm package that draws the diagrams.
+/// The npm package, with its version, that draws the book's diagrams.
 const MERMAID: &str = "mermaid@~12.3";
 
-/// Builds the book into `docs` in the target directory, and prints its path. The first run installs mdBook there too.
+/// Builds the book into `docs` in the build directory, and prints its path. The first run also
+/// installs mdBook into the build directory.
 ///
 /// # Errors
 /// A tool cannot be installed, or the book does not build.
@@ -27,7 +28,7 @@ pub(crate) async fn build() -> Result<()> {
     Ok(())
 }
 
-/// The path of mdBook, which is compiled if it is missing.
+/// Returns the path of the program mdBook, which is compiled if it is missing.
 async fn mdbook(tools: &Path) -> Result<PathBuf> {
     let program = tools.join("bin/mdbook");
     if !program.exists() {
@@ -39,7 +40,7 @@ async fn mdbook(tools: &Path) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// The path of the script that draws diagrams, which is installed if it is missing.
+/// Returns the path of the script that draws diagrams, which is installed if it is missing.
 async fn mermaid(tools: &Path) -> Result<PathBuf> {
     let script = tools.join("node_modules/mermaid/dist/mermaid.min.js");
     if !script.exists() {

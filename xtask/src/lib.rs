@@ -1,4 +1,4 @@
-//! The pieces of `cargo xtask` that the benchmarks and the tests use too.
+//! The modules of `cargo xtask` that the benchmarks and the tests use too.
 
 pub mod needs;
 pub mod process;

@@ -91,7 +91,8 @@ async fn main() -> ExitCode {
 async fn run(command: Command) -> Result<()> {
     match command {
         Command::Test { deep, minutes } => {
-            // Ruby and Python come first: the later checks ask them for their packages.
+            // Ruby and Python are installed first, because later checks run them to look for their
+            // packages.
             needs::install(&[needs::FOR_EXTENSION, needs::FOR_PYTHON].concat())?;
             needs::install(
                 &[needs::FOR_TESTS, needs::FOR_GEM, needs::FOR_NPM, needs::FOR_PAGE, needs::FOR_VENV].concat(),
@@ -146,7 +147,8 @@ async fn run(command: Command) -> Result<()> {
     }
 }
 
-/// Runs the benchmarks. They are a separate program, since their dependencies take minutes to compile.
+/// Runs the benchmarks. They are a separate program because their dependencies take minutes to
+/// compile.
 async fn bench(arguments: &[OsString]) -> Result<()> {
     let mut cargo = as_a_person("cargo");
     cargo.args(["run", "--quiet", "--package", "leasehold-bench", "--"]).args(arguments).current_dir(root());

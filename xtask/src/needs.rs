@@ -1,4 +1,5 @@
-//! The programs and libraries that a command needs, and their installation on Debian and Ubuntu.
+//! The programs and libraries that commands of `cargo xtask` need, and their installation on Debian
+//! and Ubuntu.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -6,25 +7,28 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// A program or library that a command needs, and the Debian package that contains it.
+/// A program or library that a command of `cargo xtask` needs, and the Debian package that contains
+/// it.
 #[derive(Clone, Copy)]
 pub struct Need {
     sign: Sign,
     package: &'static str,
 }
 
-/// The evidence that a need is met.
+/// The sign by which a need counts as met.
 #[derive(Clone, Copy)]
 enum Sign {
-    /// A program on the `PATH`.
+    /// A program with this name is on the `PATH`.
     Program(&'static str),
-    /// A program on the `PATH`, or a file of this name in a directory; a `*` is any one directory.
+    /// A program with this name is on the `PATH` or in the directory. A `*` in the directory stands
+    /// for any one directory.
     ProgramOrFile(&'static str, &'static str),
-    /// A file of this name in a directory; a `*` is any one directory.
+    /// A file with this name is in the directory. A `*` in the directory stands for any one
+    /// directory.
     File(&'static str, &'static str),
-    /// A gem that Ruby finds.
+    /// Ruby finds a gem with this name.
     Gem(&'static str),
-    /// A module that Python finds.
+    /// Python finds a module with this name.
     Module(&'static str),
 }
 
@@ -60,7 +64,7 @@ impl Need {
     }
 }
 
-/// The needs of `cargo xtask test`, beside those of the language packages.
+/// The needs of `cargo xtask test`, in addition to those of the language packages.
 pub const FOR_TESTS: &[Need] = &[
     Need::on_path("cc", "build-essential"),
     Need::on_path("git", "git"),
@@ -72,7 +76,7 @@ pub const FOR_TESTS: &[Need] = &[
     Need::on_path("unshare", "util-linux"),
 ];
 
-/// The needs of a compilation of the Ruby extension; clippy compiles it too.
+/// The needs for compiling the Ruby extension, which clippy does too.
 pub const FOR_EXTENSION: &[Need] = &[
     Need::on_path("cc", "build-essential"),
     Need::on_path("ruby", "ruby"),
@@ -83,8 +87,8 @@ pub const FOR_EXTENSION: &[Need] = &[
 /// The needs of the gem's specs.
 pub const FOR_GEM: &[Need] = &[
     Need::on_path("grpc_tools_ruby_protoc", "ruby-grpc-tools"),
-    // Every contract imports it. Debian's compiler of contracts only recommends this package, and `install` leaves
-    // recommendations out.
+    // The `.proto` files import `descriptor.proto`. The package `ruby-grpc-tools` only recommends
+    // `libprotobuf-dev`, and [`install`] installs no recommended packages.
     Need::file_in("/usr/include/google/protobuf", "descriptor.proto", "libprotobuf-dev"),
     Need::on_path("rake", "rake"),
     Need::on_path("rspec", "ruby-rspec"),
@@ -100,11 +104,12 @@ pub const FOR_GEM: &[Need] = &[
     Need::gem("sidekiq", "ruby-sidekiq"),
 ];
 
-/// The needs of a root directory with another release of Debian.
+/// The needs of a chroot with another release of Debian.
 pub const FOR_CHROOT: &[Need] =
     &[Need::also_in("/usr/sbin", "debootstrap", "debootstrap"), Need::on_path("unshare", "util-linux")];
 
-/// The needs of a compilation of the Python extension; clippy compiles it too. pyo3 asks the interpreter, not headers.
+/// The needs for compiling the Python extension, which clippy does too. No Python headers are
+/// needed, because pyo3 asks the interpreter.
 pub const FOR_PYTHON: &[Need] = &[Need::on_path("cc", "build-essential"), Need::on_path("python3", "python3")];
 
 /// The needs of the Python package's virtual environment.
@@ -113,11 +118,12 @@ pub const FOR_VENV: &[Need] = &[Need::module("ensurepip", "python3-venv")];
 /// The needs of the npm package and its tests.
 pub const FOR_NPM: &[Need] = &[Need::on_path("node", "nodejs"), Need::on_path("npm", "npm")];
 
-/// The needs of the page's tests, which look for the browser in Debian's place.
+/// The needs of the page's tests, which start the browser at the path of Debian's package.
 pub const FOR_PAGE: &[Need] = &[Need::file_in("/usr/bin", "chromium", "chromium")];
 
-/// A compiler, the sources of its standard library and a linker for WebAssembly. They are looked for by file: on the
-/// `PATH`, programs of rustup's would hide them.
+/// The needs of a build for WebAssembly with Debian's toolchain: a compiler, the sources of its
+/// standard library, and a linker. They are looked for as files, because on the `PATH` rustup's
+/// programs come first.
 pub const FOR_WASM: &[Need] = &[
     Need::file_in("/usr/bin", "cargo", "cargo-web"),
     Need::file_in("/usr/bin", "rustc", "rustc-web"),
@@ -133,16 +139,17 @@ pub const FOR_ETCD: &[Need] = &[Need::on_path("etcd", "etcd-server")];
 pub const FOR_POSTGRES: &[Need] =
     &[Need::also_in("/usr/lib/postgresql/*/bin", "pgbench", "postgresql"), Need::on_path("setpriv", "util-linux")];
 
-/// Components of the Rust toolchain, each with the subcommand of cargo that works if it is installed.
+/// Components of the Rust toolchain, each with the subcommand of cargo that works if the component
+/// is installed.
 const COMPONENTS: &[(&str, &str)] = &[("rustfmt", "fmt"), ("clippy", "clippy")];
 
-/// The version of the test runner that is installed if none is there.
+/// The version of cargo-nextest that is installed if it is missing.
 const NEXTEST: &str = "0.9";
 
-/// Compiles and installs the test runner if it is missing.
+/// Compiles and installs the test runner cargo-nextest if it is missing.
 ///
 /// # Errors
-/// It can't be compiled.
+/// cargo-nextest can't be compiled.
 pub fn install_nextest() -> Result<()> {
     if succeeds_quietly(Command::new("cargo").args(["nextest", "--version"])) {
         return Ok(());
@@ -152,10 +159,11 @@ pub fn install_nextest() -> Result<()> {
         .context("cannot install `cargo-nextest`: install it, then try again")
 }
 
-/// Installs the packages of the needs that are not met; does nothing if all are.
+/// Installs the packages of the needs that are not met. If all needs are met, it installs no
+/// package.
 ///
 /// # Errors
-/// `apt-get` is absent or fails; the message names the packages.
+/// `apt-get` is absent or fails. The message names the packages.
 pub fn install(needs: &[Need]) -> Result<()> {
     let packages = missing(needs);
     if packages.is_empty() {
@@ -169,7 +177,7 @@ pub fn install(needs: &[Need]) -> Result<()> {
         .with_context(|| format!("cannot install `{names}`: install it, then try again"))
 }
 
-/// Adds the toolchain's components that are missing.
+/// Adds the components of the Rust toolchain that are missing.
 ///
 /// # Errors
 /// `rustup` is absent or fails.
@@ -184,7 +192,7 @@ pub fn install_components() -> Result<()> {
     Ok(())
 }
 
-/// The packages that contain what is needed.
+/// Returns the Debian packages for these needs.
 pub fn packages(needs: &[Need]) -> Vec<&'static str> {
     needs.iter().map(|need| need.package).collect()
 }
@@ -212,7 +220,8 @@ fn apt_get(arguments: &[&str]) -> Result<()> {
     }
     words.extend(arguments);
     let Some((program, rest)) = words.split_first() else { return Ok(()) };
-    // Standard output is for results only: `--json` must print nothing else.
+    // apt's output goes to standard error, because standard output is for results: with `--json` it
+    // must have nothing else.
     run(Command::new(program).args(rest).stdout(std::io::stderr()))
 }
 

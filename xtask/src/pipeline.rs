@@ -1,4 +1,5 @@
-//! Steps that run side by side, each once those before it have passed, and a table of their times.
+//! A pipeline of steps that run in parallel, each when the steps that it depends on have passed,
+//! and a table of their times.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -9,56 +10,56 @@ use anyhow::{Context, Result, ensure};
 use tokio::task::JoinSet;
 use xtask::process::{Group, as_a_person, root, target_directory};
 
-/// The number of steps that run at a time: most of them keep one processor busy.
+/// The most steps that run at a time. Most steps keep one processor busy.
 const LANES: usize = 2;
 
-/// The time between two lines that tell which steps are running.
+/// The time between two lines of output that name the running steps.
 const HEARTBEAT: Duration = Duration::from_secs(60);
 
-/// The column of the table in which a step's time counts.
+/// The phase of a step, which is the column of the table for the step's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// It compiles or installs.
+    /// The step compiles or installs.
     Compile,
-    /// It tests.
+    /// The step runs tests or checks.
     Run,
 }
 
 /// The program that a step runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Program {
-    /// A program on the `PATH`.
+    /// A program with this name on the `PATH`.
     Named(&'static str),
-    /// This very program: `cargo xtask` would wait for the lock of another step's build.
+    /// This program itself. `cargo xtask` would wait for the build lock of another step.
     Xtask,
 }
 
-/// One run of a program.
+/// A step of the pipeline: one run of a program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
-    /// The row of the table. A row has at most one step of each phase.
+    /// The name of the step's row in the table. A row has at most one step of each phase.
     pub(crate) row: &'static str,
     pub(crate) phase: Phase,
     pub(crate) program: Program,
-    /// The working directory, from the project's root.
+    /// The working directory of the program, relative to the project's root.
     pub(crate) directory: &'static str,
     pub(crate) arguments: &'static [&'static str],
-    /// The steps that must have passed before this one starts.
+    /// The steps that must have passed before this step starts, by row and phase.
     pub(crate) after: &'static [(&'static str, Phase)],
 }
 
 impl Step {
-    /// A step of cargo's.
+    /// Returns a step that runs cargo in the project's root.
     pub(crate) const fn cargo(row: &'static str, phase: Phase, arguments: &'static [&'static str]) -> Self {
         Self::program(row, phase, ".", "cargo", arguments)
     }
 
-    /// A step of another command of this program.
+    /// Returns a step that runs a command of `cargo xtask`.
     pub(crate) const fn xtask(row: &'static str, phase: Phase, arguments: &'static [&'static str]) -> Self {
         Self { row, phase, program: Program::Xtask, directory: ".", arguments, after: &[] }
     }
 
-    /// A step of a program on the `PATH`, in a directory of the project.
+    /// Returns a step that runs a program on the `PATH`, in a directory of the project.
     pub(crate) const fn program(
         row: &'static str,
         phase: Phase,
@@ -69,7 +70,7 @@ impl Step {
         Self { row, phase, program: Program::Named(name), directory, arguments, after: &[] }
     }
 
-    /// The same step after others.
+    /// Returns this step with other steps that must have passed before.
     pub(crate) const fn after(self, after: &'static [(&'static str, Phase)]) -> Self {
         Self { after, ..self }
     }
@@ -92,21 +93,23 @@ impl Step {
 enum Verdict {
     Passed,
     Failed,
-    /// A step before it did not pass.
+    /// The step did not run, because a step that it depends on did not pass.
     NotRun,
 }
 
-/// A step that has ended.
+/// The outcome of a step that has ended, or was not run.
 struct Outcome {
     step: Step,
     verdict: Verdict,
     elapsed: Duration,
 }
 
-/// Runs all steps and prints the output of each when it ends, then the table. The variables are set for every step.
+/// Runs all steps, prints the output of each when it ends, and then the table. `variables` are set
+/// in the environment of every step.
 ///
 /// # Errors
-/// A step failed, after all that do not depend on it have run; or a program could not be started.
+/// A step failed, and all steps that do not depend on it have run; or a program could not be
+/// started.
 pub(crate) async fn run(steps: &[Step], variables: &[(&'static str, PathBuf)]) -> Result<()> {
     let mut pipeline = Pipeline::new(steps);
     while !pipeline.waiting.is_empty() || !pipeline.running.is_empty() {
@@ -125,7 +128,7 @@ pub(crate) async fn run(steps: &[Step], variables: &[(&'static str, PathBuf)]) -
 struct Pipeline {
     waiting: Vec<Step>,
     running: JoinSet<Result<Outcome>>,
-    /// The running steps, and when each started.
+    /// The running steps, each with the time when it started.
     started: Vec<(Step, Instant)>,
     ended: Vec<Outcome>,
 }
@@ -135,7 +138,7 @@ impl Pipeline {
         Self { waiting: steps.to_vec(), running: JoinSet::new(), started: Vec::new(), ended: Vec::new() }
     }
 
-    /// Ends the waiting steps that come after one that did not pass.
+    /// Ends the waiting steps that depend on a step which did not pass.
     fn skip(&mut self) {
         let has_failed = |ended: &[Outcome], key: &(&str, Phase)| {
             ended.iter().any(|outcome| outcome.step.key() == *key && outcome.verdict != Verdict::Passed)
@@ -148,7 +151,7 @@ impl Pipeline {
         }
     }
 
-    /// Starts the first waiting steps that are ready, as long as there is a lane.
+    /// Starts waiting steps that are ready, in their order, as long as a lane is free.
     fn start(&mut self, variables: &[(&'static str, PathBuf)]) -> Result<()> {
         while let Some(index) = self.next() {
             let step = self.waiting.remove(index);
@@ -159,14 +162,15 @@ impl Pipeline {
         Ok(())
     }
 
-    /// The position of the first waiting step that may start; `None` if all lanes are busy or none is ready.
+    /// Returns the index of the first waiting step that may start; `None` if all lanes are busy or
+    /// no step is ready.
     fn next(&self) -> Option<usize> {
         let has_passed = |key: &(&str, Phase)| self.ended.iter().any(|outcome| outcome.step.key() == *key);
         let is_ready = |step: &Step| step.after.iter().all(has_passed);
         if self.started.len() < LANES { self.waiting.iter().position(is_ready) } else { None }
     }
 
-    /// Waits until a step ends, and prints its output.
+    /// Waits until one running step ends, and prints its output.
     async fn await_one(&mut self) -> Result<()> {
         while !self.running.is_empty() {
             let Ok(ended) = tokio::time::timeout(HEARTBEAT, self.running.join_next()).await else {
@@ -189,19 +193,20 @@ impl Pipeline {
     }
 }
 
-/// The copy of this program that steps run: a step that compiles the workspace replaces the original.
+/// Returns the path of the copy of this program that steps run. The original is replaced by a step
+/// that compiles the workspace.
 fn own_copy() -> PathBuf {
     target_directory().join("xtask/xtask")
 }
 
-/// Copies this program for the steps that run it.
+/// Copies this program to the path that steps run.
 ///
 /// # Errors
 /// The copy cannot be written.
 pub(crate) fn copy_self() -> Result<()> {
     let (original, copy) = (std::env::current_exe()?, own_copy());
     copy.parent().map_or(Ok(()), std::fs::create_dir_all)?;
-    // A new file, since a process may still run the old one.
+    // The old copy is removed first, because a process may still run it.
     let _ = std::fs::remove_file(&copy);
     std::fs::copy(original, copy).context("cannot copy this program")?;
     Ok(())
@@ -217,7 +222,7 @@ fn command(step: &Step, variables: &[(&'static str, PathBuf)]) -> Result<tokio::
     Ok(command)
 }
 
-/// The file that holds a step's output while it runs.
+/// Returns the path of the file for a step's output while the step runs.
 fn log_path(step: &Step) -> PathBuf {
     let name = format!("{}-{:?}.log", step.row.replace(' ', "-"), step.phase).to_lowercase();
     target_directory().join("xtask").join(name)
@@ -259,7 +264,8 @@ const fn word(verdict: Verdict) -> &'static str {
     }
 }
 
-/// A line for each row, in the order of `steps`: seconds of compiling, seconds of running, and the worse verdict.
+/// Returns the table with a line for each row, in the order of `steps`: the seconds of the compile
+/// step, the seconds of the run step, and the worse verdict.
 fn table(steps: &[Step], ended: &[Outcome]) -> String {
     let mut rows: Vec<&str> = Vec::new();
     for step in steps {

@@ -1,4 +1,4 @@
-//! Child processes that never outlive this one.
+//! Child processes that never live longer than this process.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -11,31 +11,33 @@ use nix::unistd::Pid;
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// The time that a process has to end after SIGTERM.
+/// The time that a process gets to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// The exit code that a shell reports for a command ended by Ctrl-C.
+/// The exit code of this program after Ctrl-C: a shell reports the same code.
 const INTERRUPTED: u8 = 130;
 
-/// The project's root directory.
+/// Returns the root directory of the project.
 pub fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
-/// The directory into which cargo builds the project.
+/// Returns the directory into which cargo builds the project.
 pub fn target_directory() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
-/// The variables in which cargo describes the running package, and where that has a build script, its output.
-/// A nested cargo must not see them: build scripts would take them for a change, and run again.
+/// Returns the names of the environment variables with which cargo describes the running package,
+/// and the output of its build script. A nested cargo must not have them: build scripts would see a
+/// change, and run again.
 pub fn package_variables() -> impl Iterator<Item = String> {
     let describes_package =
         |name: &String| name == "OUT_DIR" || name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
     std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).filter(describes_package)
 }
 
-/// A program as a person calls it: without the variables in which cargo describes the running package.
+/// Returns a command without the variables of [`package_variables`], so that the program runs as if
+/// a person had called it.
 pub fn as_a_person(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     for name in package_variables() {
@@ -44,7 +46,8 @@ pub fn as_a_person(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// Runs `work` to its end, or to the first SIGINT or SIGTERM, and returns the program's exit code. An error is printed.
+/// Runs `work` to its end, or to the first SIGINT or SIGTERM. Prints an error of `work`, and
+/// returns the exit code for the program.
 pub async fn until_interrupted(work: impl Future<Output = Result<()>>) -> ExitCode {
     tokio::select! {
         outcome = work => match outcome {
@@ -69,14 +72,15 @@ async fn interrupted() -> Result<()> {
     }
 }
 
-/// A child that leads a process group of its own; the whole group is killed when this is dropped before the child ended.
+/// A child process that leads its own process group. If this is dropped before the child has ended,
+/// the whole group is killed.
 pub struct Group {
     child: Child,
     name: String,
 }
 
 impl Group {
-    /// Starts `command` as the leader of a new group.
+    /// Starts `command` as the leader of a new process group.
     ///
     /// # Errors
     /// The program cannot be started.
@@ -86,7 +90,7 @@ impl Group {
         Ok(Self { child, name })
     }
 
-    /// Waits for the leader to end by itself.
+    /// Waits until the leader ends, and returns its exit status.
     ///
     /// # Errors
     /// The operating system refuses to wait.
@@ -108,7 +112,7 @@ impl Group {
         Ok(())
     }
 
-    /// Kills the whole group at once, and waits for the leader.
+    /// Kills the whole process group at once, and waits for the leader.
     ///
     /// # Errors
     /// The operating system refuses to signal or to wait.
@@ -119,7 +123,7 @@ impl Group {
         self.wait().await.map(drop)
     }
 
-    /// The leader's resident memory in megabytes, read from `/proc`.
+    /// Returns the leader's resident memory in megabytes, read from `/proc`.
     ///
     /// # Errors
     /// The leader has ended.
@@ -131,12 +135,14 @@ impl Group {
         Ok(kibibytes * 1024.0 / 1e6)
     }
 
-    /// Takes the pipe of the leader's standard output; `None` if it was not piped or is taken.
+    /// Takes the pipe of the leader's standard output; `None` if the output was not piped, or was
+    /// taken already.
     pub fn take_stdout(&mut self) -> Option<ChildStdout> {
         self.child.stdout.take()
     }
 
-    /// The id of the leader and of its group; `None` once the leader has ended, since the id may be reused.
+    /// Returns the id of the leader, which is also that of its group; `None` after the leader has
+    /// ended, because the id may be reused.
     fn leader(&self) -> Option<Pid> {
         self.child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw)
     }
@@ -152,10 +158,10 @@ impl Drop for Group {
     }
 }
 
-/// Runs a command without input to its end.
+/// Runs a command to its end, with empty standard input.
 ///
 /// # Errors
-/// The command cannot be started, or fails; the message names the program.
+/// The command cannot be started, or fails. The message names the program.
 pub async fn run(command: &mut Command) -> Result<()> {
     let name = command.as_std().get_program().to_string_lossy().into_owned();
     let status = Group::start(command.stdin(Stdio::null()))?.wait().await?;
@@ -173,7 +179,7 @@ mod tests {
 
     use super::*;
 
-    /// A shell whose child holds standard output open for a minute.
+    /// Starts a shell whose child keeps standard output open for a minute.
     fn shell_with_a_child() -> Group {
         let script = "sleep 60 & echo started; wait";
         Group::start(Command::new("sh").args(["-c", script]).stdout(Stdio::piped())).unwrap()

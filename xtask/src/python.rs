@@ -7,23 +7,24 @@ use tokio::process::Command;
 
 use crate::process::{as_a_person, root, run, target_directory};
 
-/// The file that lists the tools which build, check and test the package.
+/// The file that lists the tools with which the Python package is built, checked and tested.
 const REQUIREMENTS: &str = "requirements-dev.txt";
 
-/// The optimised build, which users get and the benchmark measures.
+/// The profile of the optimised build, which users get and the benchmarks measure.
 const RELEASE: Profile = Profile { name: "release", wheels: "wheels" };
-/// The quick build for the tests.
+/// The profile of the quick build for the tests.
 const DEV: Profile = Profile { name: "dev", wheels: "wheels-dev" };
 
-/// A build profile of cargo, and the directory that receives its wheel.
+/// A build profile of cargo, and the name of the directory for its wheel.
 #[derive(Clone, Copy)]
 struct Profile {
     name: &'static str,
     wheels: &'static str,
 }
 
-/// The checks of the installed wheel: a program of the environment, its working directory in `python`, its arguments.
-/// stubtest runs in `tests`: in `python` it would import the sources, which lack the extension.
+/// The checks of the installed wheel: each is a program of the environment, its working directory
+/// relative to `python`, and its arguments. stubtest runs in `tests`, because in `python` it would
+/// import the sources, which do not have the extension.
 const CHECKS: &[(&str, &str, &[&str])] = &[
     ("ruff", ".", &["check", "."]),
     ("ruff", ".", &["format", "--check", "."]),
@@ -32,38 +33,39 @@ const CHECKS: &[(&str, &str, &[&str])] = &[
     ("pytest", ".", &[]),
 ];
 
-/// The virtual environment in which the package is tested, in the build directory.
+/// The virtual environment of Python, in the build directory, in which the package is tested.
 pub struct Environment {
     package: PathBuf,
     home: PathBuf,
 }
 
 impl Environment {
-    /// The environment in the project's build directory.
+    /// Returns the environment in the project's build directory.
     pub fn of_project() -> Self {
         let home = target_directory().join("python");
-        // The path is absolute since its programs run in other directories.
+        // The path is absolute, because the programs of the environment run in other directories.
         let home = std::path::absolute(&home).unwrap_or(home);
         Self { package: root().join("python"), home }
     }
 
-    /// The path of a program of the environment.
+    /// Returns the path of a program of the environment.
     pub fn path(&self, name: &str) -> PathBuf {
         self.home.join("venv/bin").join(name)
     }
 
-    /// A command that runs a program of the environment in `python`.
+    /// Returns a command that runs a program of the environment in the directory `python`.
     pub fn program(&self, name: &str) -> Command {
         let mut command = as_a_person(self.path(name));
         command.current_dir(&self.package);
-        // Caches stay in the build directory.
+        // The variables keep the programs' caches in the build directory.
         command.env("PIP_CACHE_DIR", self.home.join("pip")).env("PIP_DISABLE_PIP_VERSION_CHECK", "1");
         command.env("HYPOTHESIS_STORAGE_DIRECTORY", self.home.join("hypothesis"));
         command.env("PYTHONDONTWRITEBYTECODE", "1");
         command
     }
 
-    /// Creates the environment if it is missing, and installs the requirements if they changed.
+    /// Creates the environment if it is missing, and installs the tools of [`REQUIREMENTS`] if the
+    /// file has changed.
     ///
     /// # Errors
     /// Python is missing, or a package cannot be installed.
@@ -88,7 +90,7 @@ impl Environment {
         self.install(RELEASE).await
     }
 
-    /// Builds a wheel into an empty directory and installs it.
+    /// Builds a wheel with this profile and installs it.
     async fn install(&self, profile: Profile) -> Result<()> {
         let wheels = self.wheels(profile);
         if wheels.exists() {
@@ -96,8 +98,8 @@ impl Environment {
         }
         let mut maturin = self.program("maturin");
         maturin.args(["build", "--quiet", "--locked", "--profile", profile.name]);
-        // A separate target directory: maturin sets variables that pyo3 compiles in, so builds in a shared directory would
-        // invalidate each other.
+        // The build has its own target directory. maturin sets variables that pyo3 compiles in, so
+        // builds in a shared directory would invalidate each other.
         maturin.arg("--target-dir").arg(self.home.join("build")).arg("--out").arg(&wheels);
         maturin.arg("--interpreter").arg(self.home.join("venv/bin/python"));
         run(&mut maturin).await?;
@@ -112,7 +114,7 @@ impl Environment {
     }
 }
 
-/// Builds the optimised package and installs it.
+/// Builds the optimised Python package and installs it.
 ///
 /// # Errors
 /// See [`Environment::prepare`] and [`Environment::install_release`].
@@ -122,20 +124,21 @@ pub async fn build() -> Result<()> {
     environment.install_release().await
 }
 
-/// Builds the package, quickly or optimised, and installs it.
+/// Builds the Python package and installs it: optimised if `is_release` is true, else quickly.
 ///
 /// # Errors
-/// The package cannot be built.
+/// The package cannot be built or installed.
 pub async fn build_for_tests(is_release: bool) -> Result<()> {
     let environment = Environment::of_project();
     environment.prepare().await?;
     environment.install(profile(is_release)).await
 }
 
-/// Checks and tests the installed package, built before by [`build_for_tests`].
+/// Checks and tests the installed Python package, which [`build_for_tests`] must have built with
+/// the same `is_release`.
 ///
 /// # Errors
-/// A check failed, after all of them ran.
+/// A check failed. All checks have run.
 pub async fn test(is_release: bool) -> Result<()> {
     let environment = Environment::of_project();
     let mut failed = Vec::new();

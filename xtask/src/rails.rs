@@ -1,4 +1,5 @@
-//! The gem's specs on a newer Rails: that of Debian's next release, with this machine's Ruby or in a root of its own.
+//! Runs the gem's specs on the Rails of Debian's next release: with this machine's Ruby, or in a
+//! chroot with that release.
 
 use std::path::Path;
 use std::time::Instant;
@@ -13,7 +14,8 @@ use crate::debian::{Chroot, Unpacked};
 /// The version of Rails in Debian's next release.
 const VERSION: &str = "7.2";
 
-/// The packages of Rails that differ from this machine's. They are all in Ruby, so that any Ruby loads them.
+/// The Debian packages of Rails that differ from this machine's. They contain only Ruby code, so
+/// any Ruby can load them.
 const PACKAGES: &[&str] = &[
     "ruby-actionpack",
     "ruby-actionview",
@@ -26,11 +28,11 @@ const PACKAGES: &[&str] = &[
     "ruby-railties",
 ];
 
-/// The packages that the chroot needs beside those of the gem's specs.
+/// The Debian packages that the chroot needs in addition to those of the gem's specs.
 const CHROOT_PACKAGES: &[&str] =
     &["build-essential", "ca-certificates", "libclang-dev", "postgresql", "ruby", "ruby-dev"];
 
-/// Downloads Rails, unless it is there.
+/// Downloads and unpacks Rails of Debian's next release, unless this was done before.
 ///
 /// # Errors
 /// A package cannot be downloaded or unpacked.
@@ -38,7 +40,7 @@ pub(crate) async fn prepare() -> Result<()> {
     Unpacked::new("rails")?.prepare(PACKAGES).await
 }
 
-/// Runs the specs that depend on Rails.
+/// Runs the specs that depend on Rails, with the Rails of Debian's next release.
 ///
 /// # Errors
 /// A spec failed.
@@ -49,8 +51,8 @@ pub(crate) async fn test() -> Result<()> {
     run(&mut rake).await
 }
 
-/// The `lib` directories of all gems below the root, as the variable `RUBYLIB` lists them. They hide the versions of the
-/// same gems that RubyGems would find.
+/// Returns the `lib` directories of all gems below `root`, in the form of the variable `RUBYLIB`.
+/// Ruby loads them instead of the versions that RubyGems would find.
 fn load_path(root: &Path) -> Result<String> {
     let gems = root.join("usr/share/rubygems-integration/all/gems");
     let gems = std::fs::read_dir(&gems).with_context(|| format!("no gems in `{}`", gems.display()))?;
@@ -59,7 +61,8 @@ fn load_path(root: &Path) -> Result<String> {
     Ok(paths.join(":"))
 }
 
-/// The file, in the copy of the project, into which the specs write their summary.
+/// The name of the file in the chroot's copy of the project into which the specs write their
+/// summary.
 const SUMMARY: &str = "summary.json";
 
 #[derive(Deserialize)]
@@ -67,7 +70,7 @@ struct Results {
     summary: Summary,
 }
 
-/// The numbers of examples, as RSpec's JSON formatter writes them.
+/// The numbers of examples and failures, as RSpec's JSON formatter writes them.
 #[derive(Deserialize)]
 pub(crate) struct Summary {
     pub(crate) example_count: u64,
@@ -76,15 +79,15 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
-    /// True if no example failed, and no file of them.
+    /// True if no example failed, and every file of examples could be loaded.
     pub(crate) const fn passed(&self) -> bool {
         self.failure_count == 0 && self.errors_outside_of_examples_count == 0
     }
 }
 
-/// Installs Debian's next release in a root of its own, builds the extension there for its Ruby, and runs all of the
-/// gem's specs against `server`. What is installed and built is kept, so that a run continues where the last one was
-/// interrupted.
+/// Installs Debian's next release in a chroot, builds the extension there for its Ruby, and runs
+/// all of the gem's specs against the program `server`. Returns the specs' summary. The
+/// installation and the build are kept, so that a later run continues from them.
 ///
 /// # Errors
 /// The release cannot be installed, or the specs cannot be run.
@@ -97,7 +100,7 @@ pub(crate) async fn test_in_chroot(server: &Path, seed: u64) -> Result<Summary> 
     chroot.prepare(&packages).await?;
     copy_project(&chroot.root().join("project")).await?;
     let copy = chroot.root().join("usr/local/bin/leasehold");
-    // A new file, since a server of an interrupted run may still have the old one open.
+    // The old copy is removed first, because a server of an interrupted run may still have it open.
     let _ = std::fs::remove_file(&copy);
     std::fs::copy(server, copy).context("cannot copy the server")?;
     eprintln!("the root is prepared after {} s", start.elapsed().as_secs());
@@ -111,12 +114,13 @@ pub(crate) async fn test_in_chroot(server: &Path, seed: u64) -> Result<Summary> 
         return ended.and_then(|()| bail!("the specs left no summary"));
     };
     let summary = serde_json::from_slice::<Results>(&text).context("the summary of the specs is damaged")?.summary;
-    // Failed examples make the command fail too.
+    // If examples failed, the command has failed too, and the summary tells more than the command's
+    // error.
     if summary.passed() { ended.map(|()| summary) } else { Ok(summary) }
 }
 
-/// Copies the project's files, without what is ignored: the specs write into the directory, and must not replace what is
-/// built for this machine's Ruby.
+/// Copies the project's files into the chroot, without those that git ignores. The specs write into
+/// the directory, and must not replace files that were built for this machine's Ruby.
 async fn copy_project(into: &Path) -> Result<()> {
     if into.exists() {
         std::fs::remove_dir_all(into)?;

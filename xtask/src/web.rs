@@ -9,18 +9,18 @@ use anyhow::Result;
 use toolchain::Toolchain;
 use xtask::process::{as_a_person, root, run, target_directory};
 
-/// The crate's name in file names.
+/// The name of the WebAssembly crate in file names.
 const CRATE: &str = "leasehold_wasm";
 
-/// The size of the stack in bytes; the tests use less than a quarter. Data follows the stack, and addresses below one
-/// mebibyte are encoded in one byte less.
+/// The size of the WebAssembly stack in bytes. The tests use less than a quarter of it. Data is
+/// placed after the stack, and the encoding of addresses below one mebibyte is one byte shorter.
 const STACK: u32 = 512 * 1024;
 
-/// One wasm file of the package.
+/// One wasm file of the npm package.
 struct Part {
-    /// The file's name, without its ending.
+    /// The name of the wasm file, without its ending.
     name: &'static str,
-    /// The feature of the crate that it is compiled with.
+    /// The feature of the crate with which the file is compiled.
     feature: &'static str,
 }
 
@@ -50,7 +50,7 @@ pub(crate) async fn build() -> Result<()> {
     Ok(())
 }
 
-/// A text with the page's directory and two ways to serve it.
+/// Returns a text with the page's directory and two ways to serve the page.
 fn how_to_see(page: &Path) -> String {
     let page = page.display();
     format!(
@@ -67,7 +67,7 @@ async fn npm(directory: &Path, arguments: &[&str]) -> Result<()> {
 }
 
 async fn optimize(directory: &Path, file: &Path) -> Result<()> {
-    // It saves a tenth of the size; flattened code lets the later passes find more.
+    // wasm-opt saves a tenth of the size. `--flatten` lets the later passes find more to remove.
     let mut optimizer = as_a_person(directory.join("node_modules/.bin/wasm-opt"));
     optimizer.args(["--flatten", "--rereloop", "-Oz", "-Oz"]).arg(file).arg("--output").arg(file);
     run(optimizer.current_dir(directory)).await?;
@@ -98,14 +98,17 @@ async fn compile(toolchain: &Toolchain, part: &Part) -> Result<PathBuf> {
     Ok(target.join(toolchain::TARGET).join("wasm").join(CRATE).with_extension("wasm"))
 }
 
-/// The target directory of WebAssembly builds. It is separate, so that they and native builds do not wait for one lock.
+/// Returns the target directory of WebAssembly builds. It is separate, so that these and native
+/// builds do not wait for each other's lock.
 fn build_directory() -> PathBuf {
     target_directory().join("wasm")
 }
 
-/// Writes the JavaScript around a wasm file, with the program `leasehold-bindgen`.
+/// Writes the JavaScript and the types for a compiled wasm file, with the program
+/// `leasehold-bindgen`.
 async fn bind(compiled: &Path, package: &Path, part: &Part) -> Result<()> {
-    // The features are those of the whole workspace, so that a build of the workspace has compiled all of it.
+    // `--workspace` selects the features of the whole workspace, so that dependencies which a build
+    // of the workspace has compiled are used again.
     let mut cargo = as_a_person("cargo");
     cargo.args(["build", "--quiet", "--workspace", "--bin", "leasehold-bindgen"]);
     run(cargo.current_dir(root())).await?;

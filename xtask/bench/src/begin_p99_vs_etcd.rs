@@ -1,4 +1,5 @@
-//! The begin's 99th percentile beside that of etcd's first transaction, under the load of `saves-vs-etcd`.
+//! The row `begin-p99-vs-etcd`: the 99th percentile of a begin's time, compared with that of etcd's
+//! first transaction, under the load of `saves-vs-etcd`.
 
 use anyhow::Result;
 
@@ -8,10 +9,10 @@ use super::saves_vs_etcd::Comparison;
 
 const HEADING: Heading = Heading { name: "begin-p99-vs-etcd", unit: "µs", better: Better::Lower, target: 1.0 };
 
-/// Measures the row.
+/// Measures the row `begin-p99-vs-etcd`.
 ///
 /// # Errors
-/// Either server cannot be measured.
+/// One of the two servers cannot be measured.
 pub(crate) async fn row(context: &Context) -> Result<Row> {
     let Comparison { ours, etcd } = context.comparison().await?;
     Ok(HEADING.row(ours.begin_p99_us, etcd.begin_p99_us))

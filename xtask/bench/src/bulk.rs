@@ -1,4 +1,4 @@
-//! Fills a server over the wire contract with large updates of a few concurrent clients.
+//! Fills a server with claims over the wire contract: a few concurrent clients send large updates.
 
 use anyhow::{Context, Result};
 use leasehold_client::Stub;
@@ -9,13 +9,13 @@ use super::connection::Connection;
 use super::load::random_name;
 use super::ours::{CELL_ID, metadata, next_id};
 
-/// The number of concurrent clients.
+/// The number of concurrent clients that fill the server.
 const CLIENTS: u64 = 8;
 
-/// Begins and commits `leases` updates of `claims_each` random names.
+/// Begins and commits `leases` updates, each of which claims `claims_each` random names.
 ///
 /// # Errors
-/// The server refuses one.
+/// The server refuses a begin or commit.
 pub(crate) async fn fill(stub: &Stub<Connection>, leases: u64, claims_each: u64) -> Result<()> {
     let share = |client| leases / CLIENTS + u64::from(client < leases % CLIENTS);
     let mut clients: JoinSet<_> = (0..CLIENTS).map(|client| save(stub.clone(), share(client), claims_each)).collect();
@@ -33,10 +33,11 @@ async fn save(mut stub: Stub<Connection>, leases: u64, claims_each: u64) -> Resu
     Ok(())
 }
 
-/// Begins an update of `claims_each` random names, and leaves it outstanding.
+/// Begins an update that claims `claims_each` random names, and leaves its lease outstanding.
+/// Returns the lease's id.
 ///
 /// # Errors
-/// The server refuses it.
+/// The server refuses the begin.
 pub(crate) async fn begin(
     stub: &mut Stub<Connection>,
     claims_each: u64,

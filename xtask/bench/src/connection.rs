@@ -1,5 +1,6 @@
-//! One HTTP/2 connection, without the queue, the reconnecting and the balancing that a channel puts in front of it: the
-//! clients share the machine with the servers, so they should cost little, to ours and to the peer alike.
+//! One HTTP/2 connection, without the queue, reconnection and load balancing of a tonic channel.
+//! The clients share the machine with the measured servers, so they should use little processor
+//! time, for Leasehold and for the peer alike.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,7 +13,7 @@ use tokio::net::TcpStream;
 use tonic::body::Body;
 use tower::Service;
 
-/// A connection; clones share it.
+/// A connection to a server under measurement. Clones share the connection.
 #[derive(Clone)]
 pub(crate) struct Connection {
     requests: SendRequest<Body>,
@@ -20,15 +21,15 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Connects in plain text.
+    /// Connects to a server in plain text.
     ///
     /// # Errors
-    /// When nothing answers at `address`.
+    /// No server answers at `address`.
     pub(crate) async fn open(address: &str) -> Result<Self> {
         let stream = TcpStream::connect(address).await.with_context(|| format!("cannot connect to `{address}`"))?;
         stream.set_nodelay(true)?;
         let (requests, connection) = handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
-        // Its end shows in the requests that it fails.
+        // An error of the connection is not looked at here, because its requests then fail.
         tokio::spawn(connection);
         Ok(Self { requests, authority: address.parse()? })
     }
@@ -47,7 +48,8 @@ impl Service<http::Request<Body>> for Connection {
         let mut parts = std::mem::take(request.uri_mut()).into_parts();
         parts.scheme = Some(Scheme::HTTP);
         parts.authority = Some(self.authority.clone());
-        // A path, which every request has, makes these a whole.
+        // The parts are a valid URI: every request has a path, and scheme and authority were just
+        // added.
         *request.uri_mut() = http::Uri::from_parts(parts).unwrap_or_default();
         let response = self.requests.send_request(request);
         Box::pin(async move { Ok(response.await?.map(Body::new)) })

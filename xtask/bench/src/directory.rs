@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
-/// Creates a directory below the build directory, removed when dropped. The system's temporary folder may lie in memory,
-/// where a sync costs nothing.
+/// Creates a directory below the build directory, which is removed when the handle is dropped. The
+/// system's temporary directory is not used, because it may be in memory, where a sync costs no
+/// time.
 ///
 /// # Errors
 /// The directory cannot be created.
@@ -17,7 +18,8 @@ pub(crate) fn new() -> Result<TempDir> {
         .with_context(|| format!("cannot create a directory in `{}`", parent.display()))
 }
 
-/// The build directory: this program lies in its `debug` or `release`, or deeper.
+/// Returns the build directory of cargo. This program is in its folder `debug` or `release`, or in
+/// a folder below.
 fn build_directory() -> Result<PathBuf> {
     let program = std::env::current_exe().context("cannot tell where this program lies")?;
     let is_profile = |path: &&Path| path.ends_with("debug") || path.ends_with("release");

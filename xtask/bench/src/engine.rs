@@ -1,4 +1,5 @@
-//! The engine alone: begin and commit over the reference store, on this one thread.
+//! The row `engine-saves`: saves of the engine alone, with begin and commit on the reference store
+//! in memory, on one thread.
 
 use std::time::{Duration, Instant};
 
@@ -18,17 +19,17 @@ use super::load::CLAIMS;
 use super::row::{Better, Heading, Row};
 
 const HEADING: Heading = Heading { name: "engine-saves", unit: "saves/s", better: Better::Higher, target: 1.0 };
-/// The bound in place of a peer, in saves a second.
+/// The required rate in saves a second, which stands in the table in place of a peer.
 const ASKED_FOR: f64 = 300_000.0;
-/// Saves in one round, each round on an empty store.
+/// The number of saves in one round. Each round starts with an empty store.
 const SAVES: u64 = 100_000;
 const ROUNDS: usize = 9;
 const CELL: CellId = CellId(1);
 
-/// Measures the row.
+/// Measures the row `engine-saves`.
 ///
 /// # Errors
-/// The engine refuses a save: names are distinct, so a refusal is a fault.
+/// The engine refuses a save, which is a defect, because the names are distinct.
 pub(crate) fn row() -> Result<Row> {
     let mut rounds = (0..ROUNDS).map(|_| round()).collect::<Result<Vec<_>>>()?;
     rounds.sort();
@@ -36,7 +37,8 @@ pub(crate) fn row() -> Result<Row> {
     Ok(HEADING.row(SAVES as f64 / median.as_secs_f64(), ASKED_FOR))
 }
 
-/// Measures the time of the saves: the check of each request, begin and commit. The caller has made the requests.
+/// Measures the time of one round of saves: for each, the check of the request, begin and commit.
+/// The requests are made before the time starts.
 fn round() -> Result<Duration> {
     let rules = Rules { cells: [CELL].into(), ..Rules::default() };
     let mut store = MemoryStore::default();
@@ -67,7 +69,8 @@ fn request(number: u64) -> UpdateRequest {
     UpdateRequest { creates: (0..CLAIMS as u64).map(claim).collect(), destroys: Vec::new() }
 }
 
-/// Returns distinct numbers that look random: multiplication by an odd number is a permutation.
+/// Returns a number that looks random, and is distinct for each `number`: multiplication by an odd
+/// number is a permutation.
 fn scattered(number: u64) -> u64 {
     number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31).wrapping_mul(0xbf58_476d_1ce4_e5b9)
 }

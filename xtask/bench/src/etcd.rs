@@ -1,4 +1,5 @@
-//! The peer: etcd, one node with its defaults (each write synced to disk before it is answered), over its own gRPC.
+//! The peer etcd: one node with its default settings, by which each write is synced to disk before
+//! it is answered. The clients use etcd's own gRPC API.
 
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -27,10 +28,10 @@ mod api {
     tonic::include_proto!("etcdserverpb");
 }
 
-/// The time between two tries to reach a starting etcd.
+/// The time between two attempts to reach an etcd that is starting.
 const POLL: Duration = Duration::from_millis(20);
 
-/// A running etcd.
+/// A running etcd server.
 pub(crate) struct Etcd {
     server: Server,
     address: String,
@@ -61,7 +62,8 @@ impl Contender for Etcd {
     }
 }
 
-/// Returns two free addresses. etcd cannot choose its own, since it has to advertise them.
+/// Returns two free addresses, for etcd's clients and for its peers. etcd cannot pick free ports
+/// itself, because it must advertise its addresses.
 fn free_addresses() -> Result<(SocketAddr, SocketAddr)> {
     let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no port is free");
     let (client, peer) = (listen()?, listen()?);
@@ -81,7 +83,7 @@ fn arguments(data: PathBuf, client: SocketAddr, peer: SocketAddr) -> Vec<OsStrin
     ["--data-dir".into(), data.into()].into_iter().chain(urls).collect()
 }
 
-/// Waits until a transaction is answered: the node has then elected itself.
+/// Waits until etcd answers a transaction. The node has then elected itself as the leader.
 async fn answers(address: &str) -> Result<()> {
     let mut poll = tokio::time::interval(POLL);
     poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -95,16 +97,18 @@ async fn answers(address: &str) -> Result<()> {
     }
 }
 
-/// A client of etcd that saves as Leasehold does: the same records, the same guards, two transactions.
+/// A client of etcd that makes the same saves as a client of Leasehold: two transactions, with the
+/// same records and the same conditions.
 pub(crate) struct Client {
     kv: KvClient<Connection>,
 }
 
-/// A save between its begin and its commit.
+/// The state of a save between its begin and its commit.
 pub(crate) struct Lease {
     uuid: String,
     names: [String; CLAIMS],
-    /// The revision of the begin, which all its records have until something else changes them.
+    /// The revision of the begin's transaction. The begin's records keep this revision until
+    /// another transaction changes them.
     revision: i64,
 }
 
@@ -135,7 +139,7 @@ impl Peer for Client {
 }
 
 impl Client {
-    /// Commits a transaction and returns its revision.
+    /// Executes a transaction, and returns etcd's revision of it.
     async fn transact(&mut self, transaction: TxnRequest) -> Result<i64> {
         let response = self.kv.txn(transaction).await.context("etcd failed")?.into_inner();
         ensure!(response.succeeded, "etcd refused a transaction, though its names are new");
@@ -151,7 +155,8 @@ fn lease_key(uuid: &str) -> Vec<u8> {
     format!("lease/1/{uuid}").into_bytes()
 }
 
-/// Returns a record of about 90 bytes, the size of ours: cell, status, lease, subject, source, two times.
+/// Returns a record of about 90 bytes, the size of Leasehold's: cell, status, lease, subject,
+/// source and time.
 fn record(status: &str, lease: &str) -> Vec<u8> {
     format!("1|{status}|{lease}|4:{:016x}|1:{:016x}|1790000000", 1, 1).into_bytes()
 }

@@ -1,4 +1,4 @@
-//! The load: closed-loop clients that save to any server.
+//! The load on a server: closed-loop clients that save.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -8,34 +8,34 @@ use futures_util::stream::{FuturesUnordered, TryStreamExt};
 use hdrhistogram::Histogram;
 use tokio::task::JoinSet;
 
-/// The claims of one save.
+/// The number of claims in one save.
 pub(crate) const CLAIMS: usize = 4;
 
-/// Latencies are kept in microseconds up to this, in 3 significant digits.
+/// The largest latency that the histograms keep, in microseconds.
 const LONGEST_MICROSECONDS: u64 = 60_000_000;
 
 /// One client of a server under measurement. A save is a begin and its commit.
 pub(crate) trait Peer: Send + 'static {
-    /// The value that a begin hands to its commit.
+    /// The value that a begin returns and its commit needs.
     type Lease: Send;
 
-    /// Takes the four names under a new lease; durable when it returns.
+    /// Claims the four names under a new lease, and returns when the change is durable.
     fn begin(&mut self, names: &[String; CLAIMS]) -> impl Future<Output = Result<Self::Lease>> + Send;
 
-    /// Makes the lease's claims active and ends it; durable when it returns.
+    /// Commits a lease, which makes its claims active, and returns when the change is durable.
     fn commit(&mut self, lease: Self::Lease) -> impl Future<Output = Result<()>> + Send;
 }
 
 /// The phases of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Schedule {
-    /// The time of load before the measurement.
+    /// The time for which the load runs before the measurement.
     pub(crate) warm_up: Duration,
-    /// The time of the measurement.
+    /// The time for which saves are measured.
     pub(crate) measured: Duration,
 }
 
-/// The figures of a server under load.
+/// The measured figures of a server under load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Load {
     pub(crate) saves_per_second: f64,
@@ -44,17 +44,18 @@ pub(crate) struct Load {
     pub(crate) commit_p99_us: f64,
 }
 
-/// The saves of one client, or of all, within the measurement.
+/// The latencies of the saves within the measurement, of one client or of all.
 struct Seen {
     begins: Histogram<u64>,
     commits: Histogram<u64>,
 }
 
-/// Makes every client save again and again; it starts its next save when its last one is answered. `connections` has the
-/// clients of each connection, which run in one task since they share one socket.
+/// Makes every client save again and again: a client starts its next save when the last one is
+/// answered. `connections` has the clients of each connection, which run in one task because they
+/// share a socket. Returns the figures of all clients together.
 ///
 /// # Errors
-/// A begin or commit fails: names are random, so a refusal is a fault.
+/// A begin or commit fails. Names are random, so a refusal is a defect of the server.
 pub(crate) async fn drive<P: Peer>(connections: Vec<Vec<P>>, schedule: Schedule) -> Result<Load> {
     let start = Instant::now() + schedule.warm_up;
     let end = start + schedule.measured;
@@ -70,7 +71,8 @@ pub(crate) async fn drive<P: Peer>(connections: Vec<Vec<P>>, schedule: Schedule)
     Ok(all.load(schedule.measured))
 }
 
-/// Runs one client's saves. Those answered between `start` and `end` count.
+/// Runs the saves of one client until `end`. Returns the latencies of the saves that were answered
+/// between `start` and `end`.
 async fn save_until(mut client: impl Peer, start: Instant, end: Instant) -> Result<Seen> {
     let mut seen = Seen::new()?;
     loop {
@@ -90,7 +92,8 @@ async fn save_until(mut client: impl Peer, start: Instant, end: Instant) -> Resu
     }
 }
 
-/// Returns random names: real names arrive in random order, and it is the harder case for a store.
+/// Returns a random name. Real names arrive in random order too, which is the harder case for a
+/// store.
 pub(crate) fn random_name() -> String {
     format!("user-{:016x}", rand::random::<u64>())
 }
@@ -125,7 +128,7 @@ impl Seen {
 }
 
 impl Load {
-    /// Returns each figure's median over `rounds`.
+    /// Returns the median of each figure over `rounds`; `None` if there is no round.
     pub(crate) fn median(rounds: &[Self]) -> Option<Self> {
         Some(Self {
             saves_per_second: median(rounds, |load| load.saves_per_second)?,
@@ -136,7 +139,8 @@ impl Load {
     }
 }
 
-/// Returns the middle value, or the mean of the middle two.
+/// Returns the median of a figure over `rounds`: the middle value, or the mean of the middle two.
+/// `None` if there is no round.
 pub(crate) fn median<T>(rounds: &[T], figure: impl Fn(&T) -> f64) -> Option<f64> {
     let mut figures: Vec<f64> = rounds.iter().map(figure).collect();
     figures.sort_by(f64::total_cmp);
@@ -155,7 +159,7 @@ mod tests {
 
     use super::*;
 
-    /// Keeps names as a server would, in memory.
+    /// A server in memory that refuses names which it has already.
     #[derive(Clone, Default)]
     struct Names(Arc<Mutex<HashSet<String>>>);
 
@@ -176,7 +180,7 @@ mod tests {
         }
     }
 
-    /// Refuses every save.
+    /// A server that refuses every save.
     struct Refuses;
 
     impl Peer for Refuses {

@@ -1,4 +1,4 @@
-//! The machine of a measurement; figures mean little without it.
+//! A description of the machine of a measurement, without which its figures mean little.
 
 use std::fmt;
 use std::fs::File;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use sysinfo::System;
 
-/// The number of writes and syncs that time the disk.
+/// The number of writes with a sync by which the disk is timed.
 const SYNCS: usize = 101;
 
 /// The machine's processor, memory, kernel and disk, and the date of the measurement.
@@ -23,7 +23,8 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Describes this machine, and times its disk in `directory`.
+    /// Returns the description of this machine. The time of a sync is measured on the disk of
+    /// `directory`.
     ///
     /// # Errors
     /// The disk cannot be timed.
@@ -51,7 +52,7 @@ impl fmt::Display for Machine {
     }
 }
 
-/// Measures the median time of a small append with its sync.
+/// Measures the median time of a small append to a file with a sync.
 fn median_sync(path: &Path) -> Result<Duration> {
     let context = || format!("cannot time the disk with `{}`", path.display());
     let mut file = File::create(path).with_context(context)?;

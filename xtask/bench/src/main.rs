@@ -1,4 +1,5 @@
-//! `cargo xtask bench`: measures, and prints a table. Each row of the table is a module that ends in a [`Row`].
+//! `cargo xtask bench`: runs the benchmarks and prints a table. A module measures each row of the
+//! table, or a few related rows, and returns [`Row`]s.
 
 mod begin_p99_vs_etcd;
 mod bulk;
@@ -33,7 +34,7 @@ use self::row::Row;
 use self::saves_vs_etcd::Comparison;
 use self::ten_million::TenMillion;
 
-/// The server's allocator: the engine is measured under the same one.
+/// The allocator is the server's, so that the engine is measured with it.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -52,7 +53,7 @@ struct Arguments {
     load: LoadArguments,
 }
 
-/// The load on servers under measurement, the same for ours and for the peer.
+/// The arguments of the load, which is the same on Leasehold's servers and on the peers.
 #[derive(Args)]
 struct LoadArguments {
     /// Seconds measured in each round
@@ -85,7 +86,7 @@ impl LoadArguments {
     }
 }
 
-/// The names of the rows.
+/// The names of the table's rows.
 #[derive(Clone, Copy, ValueEnum)]
 enum Name {
     /// Saves a second: a begin of 4 claims and its commit, each durable before it is answered
@@ -101,7 +102,7 @@ enum Name {
     /// The median begin with 10 million claims stored, beside that with 10 thousand
     #[value(name = "begin-10m-vs-10k")]
     Begin10mVs10k,
-    /// The same on PostgreSQL
+    /// The median begin on PostgreSQL with 10 million claims stored, beside that with 10 thousand
     #[value(name = "begin-postgres-10m-vs-10k")]
     BeginPostgres10mVs10k,
     /// Megabytes that the server has resident with 10 million claims stored, beside the 300 allowed
@@ -116,28 +117,31 @@ enum Name {
     VerifyRubyVsPlain,
     /// Claims a second that a verification compares from Python's Arrow tables, beside the algorithm in plain Python
     VerifyPythonVsPlain,
-    /// The same on two threads, beside one
+    /// Claims a second that a verification compares from Python on two threads, beside one
     VerifyPythonThreads,
     /// Events a second that the simulation plays natively, each of them checked, beside the 500,000 asked for
     SimulationNative,
-    /// The same through the wasm file in Node, put into words and kept, beside the 150,000 asked for
+    /// Events a second that the simulation plays through the wasm file in Node, as text and kept,
+    /// beside the 150,000 asked for
     SimulationNode,
 }
 
 impl Name {
-    /// True if another program does all of the measuring: neither this build nor the server's then matters.
+    /// True if the row is measured by another program alone. Then it does not matter if this
+    /// program and the server are optimised builds.
     const fn is_measured_elsewhere(self) -> bool {
         matches!(self, Self::VerifyRubyVsPlain | Self::VerifyPythonVsPlain | Self::VerifyPythonThreads)
     }
 }
 
-// The driver of the load shares the processors with the measured server, and one thread is the cheapest.
+// The load has one thread, which uses the least processor time: it shares the processors with the
+// measured server.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     xtask::process::until_interrupted(run(Arguments::parse())).await
 }
 
-/// Measurements that several rows share within one run of the command.
+/// The measurements that several rows share within one run of the command.
 struct Context {
     load: LoadArguments,
     comparison: OnceCell<Comparison>,
@@ -150,17 +154,19 @@ impl Context {
         Self { load, comparison: OnceCell::new(), ten_million: OnceCell::new(), postgres: OnceCell::new() }
     }
 
-    /// Returns the figures of ours and of etcd under the same load; the first call measures them.
+    /// Returns the figures of Leasehold and of etcd under the same load. The first call measures
+    /// them.
     async fn comparison(&self) -> Result<&Comparison> {
         self.comparison.get_or_try_init(|| saves_vs_etcd::compare(&self.load)).await
     }
 
-    /// Returns the figures of ours on PostgreSQL and of pgbench under the same load; the first call measures them.
+    /// Returns the figures of Leasehold on PostgreSQL and of pgbench under the same load. The first
+    /// call measures them.
     async fn postgres(&self) -> Result<&saves_postgres_vs_pgbench::Comparison> {
         self.postgres.get_or_try_init(|| saves_postgres_vs_pgbench::compare(&self.load)).await
     }
 
-    /// Returns the figures of a server with 10 million claims; the first call measures them.
+    /// Returns the figures of a server with 10 million claims. The first call measures them.
     async fn ten_million(&self) -> Result<&TenMillion> {
         self.ten_million.get_or_try_init(|| ten_million::measure(&self.load)).await
     }
@@ -169,7 +175,7 @@ impl Context {
 /// Measures the requested rows and prints them.
 ///
 /// # Errors
-/// A row could not be measured; a missed target is no error.
+/// A row cannot be measured. A missed target is no error.
 async fn run(arguments: Arguments) -> Result<()> {
     let names = arguments.name.map_or_else(|| Name::value_variants().to_vec(), |name| vec![name]);
     if cfg!(debug_assertions) && !names.iter().all(|name| name.is_measured_elsewhere()) {
@@ -184,8 +190,8 @@ async fn run(arguments: Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Measures the rows one after the other and reports each at once. All of them take an hour, and a row that fails must not
-/// cost the figures of those before it.
+/// Measures the rows one after the other, and passes each to `tell` at once. All rows take an hour,
+/// and if one fails, the figures of the rows before it must not be lost.
 async fn each(
     names: Vec<Name>,
     measure: impl AsyncFn(Name) -> Result<Row>,
@@ -200,8 +206,8 @@ async fn each(
     Ok(rows)
 }
 
-/// Replaces this process by its release build: the clients share the machine with the servers, so they must be fast too.
-/// Returns only on failure, with the error.
+/// Replaces this process with its release build, because the clients share the machine with the
+/// servers and must be fast too. Returns only if that fails, with the error.
 fn run_optimised() -> std::io::Error {
     match ours::programs() {
         Ok(programs) => Command::new(programs.bench).args(std::env::args_os().skip(1)).exec(),

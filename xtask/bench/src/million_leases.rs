@@ -1,4 +1,5 @@
-//! The time to list a cell's 10 outstanding leases, before and after a million others were settled.
+//! The row `leases-after-million`: the time to list a cell's 10 outstanding leases, before and
+//! after a million other leases were settled.
 
 use std::time::{Duration, Instant};
 
@@ -15,14 +16,14 @@ use super::server::Contender;
 const HEADING: Heading = Heading { name: "leases-after-million", unit: "µs", better: Better::Lower, target: 0.9 };
 const OUTSTANDING: usize = 10;
 const SETTLED: u64 = 1_000_000;
-/// The number of leases settled between two reports of progress.
+/// The number of leases that are settled between two reports of progress.
 const STEP: u64 = 100_000;
 const LISTS: usize = 2_000;
 
-/// Measures the row.
+/// Measures the row `leases-after-million`.
 ///
 /// # Errors
-/// The server refuses a call, or lists other leases than the outstanding ones.
+/// The server refuses a call, or its list does not have exactly the outstanding leases.
 pub(crate) async fn row() -> Result<Row> {
     let server = Ours::start().await?;
     let mut stub = server.stub().await?;
@@ -44,7 +45,7 @@ fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-/// Measures the median time of a list.
+/// Returns the median time of a call of `ListLeases`.
 async fn list_time(stub: &mut Stub<Connection>) -> Result<Duration> {
     let mut times = Vec::with_capacity(LISTS);
     for _ in 0..LISTS {

@@ -1,4 +1,5 @@
-//! Leasehold itself: the release build of its server, over the wire contract.
+//! Leasehold as a server under measurement: the release build of `leasehold serve`, called over the
+//! wire contract.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -17,13 +18,13 @@ use super::connection::Connection;
 use super::load::{CLAIMS, Peer};
 use super::server::{Contender, Server};
 
-/// The text before the address in the line of the banner that has it.
+/// The text before the server's address in the banner.
 const LISTENING: &str = "listening on ";
 
-/// The number of a cell that a server without a configuration file has.
+/// The number of the cell for which the clients save. A server without a configuration file has it.
 pub(crate) const CELL_ID: i64 = 1;
 
-/// A running Leasehold.
+/// A running server of Leasehold.
 pub(crate) struct Ours {
     server: Server,
     program: PathBuf,
@@ -52,10 +53,11 @@ impl Contender for Ours {
 }
 
 impl Ours {
-    /// Starts it on a store of the arguments that are made from a new directory.
+    /// Starts a server. `store` returns the two arguments that select its store, given the path of
+    /// a new directory.
     ///
     /// # Errors
-    /// When it does not start.
+    /// The server does not start.
     pub(crate) async fn start_on(store: impl FnOnce(PathBuf) -> [OsString; 2]) -> Result<Self> {
         let program = tokio::task::spawn_blocking(programs).await??.leasehold;
         let server = Server::start(&program, |data| arguments(store(data)))?;
@@ -64,35 +66,35 @@ impl Ours {
         Ok(ours)
     }
 
-    /// A connection of its own.
+    /// Opens a new connection to the server, and returns a client on it.
     ///
     /// # Errors
-    /// When the server does not answer.
+    /// The server does not answer.
     pub(crate) async fn stub(&self) -> Result<Stub<Connection>> {
         Ok(Stub::new(Connection::open(&self.address).await?))
     }
 
-    /// Kills it as a power cut would.
+    /// Kills the server with SIGKILL.
     ///
     /// # Errors
-    /// When it cannot be killed.
+    /// The server cannot be killed.
     pub(crate) async fn kill(&mut self) -> Result<()> {
         self.server.kill().await
     }
 
-    /// Starts it again on the data that it left, and waits until it listens.
+    /// Starts the server again on its data directory, and waits until it listens.
     ///
     /// # Errors
-    /// When it does not come back.
+    /// The server does not start again.
     pub(crate) async fn start_again(&mut self) -> Result<()> {
         self.server.start_again(&self.program, |data| arguments(embedded(data)))?;
         self.wait().await
     }
 
-    /// Megabytes of memory that it has resident.
+    /// Returns the resident memory of the server in megabytes.
     ///
     /// # Errors
-    /// When it has ended.
+    /// The server has ended.
     pub(crate) fn resident_megabytes(&self) -> Result<f64> {
         self.server.resident_megabytes()
     }
@@ -111,18 +113,19 @@ fn arguments(store: [OsString; 2]) -> Vec<OsString> {
     ["serve", "--listen", "127.0.0.1:0"].map(OsString::from).into_iter().chain(store).collect()
 }
 
-/// The embedded store, in a directory.
+/// Returns the arguments that select the embedded store in a directory.
 fn embedded(data: PathBuf) -> [OsString; 2] {
     ["--data".into(), data.into()]
 }
 
-/// The release builds that a measurement runs.
+/// The paths of the release builds that a measurement runs.
 pub(crate) struct Programs {
     pub(crate) leasehold: PathBuf,
     pub(crate) bench: PathBuf,
 }
 
-/// Builds server and clients, both in one go, so that their common dependencies are built once; done already, it is quick.
+/// Builds the server and this program in release mode, with one call of cargo, so that common
+/// dependencies are built once. Returns their paths. If both are built already, this is quick.
 pub(crate) fn programs() -> Result<Programs> {
     let packages = ["--package", "leasehold-server", "--package", "leasehold-bench", "--bins"];
     let mut build = Command::new("cargo");
@@ -137,14 +140,14 @@ pub(crate) fn programs() -> Result<Programs> {
     })
 }
 
-/// Returns the path of the program of this name, if the message of cargo has it.
+/// Returns the path of the program `name` if this message of cargo has it; `None` otherwise.
 fn executable(message: &[u8], name: &str) -> Option<PathBuf> {
     let message: serde_json::Value = serde_json::from_slice(message).ok()?;
     let path = Path::new(message.get("executable")?.as_str()?);
     path.ends_with(name).then(|| path.to_owned())
 }
 
-/// Reads the server's output up to the address it listens on.
+/// Reads the server's output up to the line with its address, and returns the address.
 async fn address(lines: &mut Lines<BufReader<ChildStdout>>) -> Result<String> {
     while let Some(line) = lines.next_line().await? {
         if let Some(address) = listening(&line) {
@@ -185,13 +188,13 @@ impl Peer for Client {
     }
 }
 
-/// A row's primary key, as a database's sequence gives them out.
+/// Returns a new primary key, like a sequence of a database.
 pub(crate) fn next_id() -> i64 {
     static NEXT: AtomicI64 = AtomicI64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// The claim of a user's name.
+/// Returns the claim of a username for the user `user_id`.
 pub(crate) fn metadata(name: &str, user_id: i64) -> Metadata {
     Metadata {
         bucket: Some(Bucket { r#type: claims::bucket::Type::Usernames.into(), value: name.to_owned() }),

@@ -1,4 +1,4 @@
-//! PostgreSQL under measurement: the cluster that ours and pgbench share, each with a database of its own.
+//! PostgreSQL for measurements: one cluster, in which Leasehold and pgbench have a database each.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use tokio::sync::Mutex;
 use super::ours::{Client, Ours};
 use super::server::Contender;
 
-/// Settings of the cluster: memory for its pages and room for its log, as any production database has. Commits are synced,
-/// by default.
+/// Settings of the PostgreSQL cluster: memory for pages and space for the log, as a production
+/// database has. Commits are synced by default.
 const SETTINGS: &[&str] = &["shared_buffers=512MB", "max_wal_size=4GB", "max_connections=200"];
 
 static CLUSTER: Mutex<Option<Arc<Cluster>>> = Mutex::const_new(None);
 
-/// Returns the cluster, which the first call starts and [`stop`] ends.
+/// Returns the cluster. The first call starts it; [`stop`] stops it.
 ///
 /// # Errors
 /// PostgreSQL does not start.
@@ -37,16 +37,16 @@ pub(crate) async fn stop() {
 /// Creates a database in the cluster and returns its name.
 ///
 /// # Errors
-/// PostgreSQL refuses.
+/// PostgreSQL refuses to create the database.
 pub(crate) async fn database() -> Result<String> {
     let cluster = cluster().await?;
     blocking(move || cluster.database()).await
 }
 
-/// Runs statements in a database.
+/// Runs SQL statements in a database.
 ///
 /// # Errors
-/// PostgreSQL refuses.
+/// PostgreSQL refuses a statement.
 pub(crate) async fn execute(database: &str, sql: &'static str) -> Result<()> {
     let (cluster, database) = (cluster().await?, database.to_owned());
     blocking(move || cluster.execute(&database, sql).map(drop)).await
@@ -56,7 +56,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + '
     tokio::task::spawn_blocking(work).await.context("the work was cut short")?
 }
 
-/// Starts a server of ours on a new database.
+/// Starts a server of Leasehold on a new database.
 ///
 /// # Errors
 /// The server does not start.
@@ -69,7 +69,8 @@ async fn on(database: &str) -> Result<Ours> {
     Ours::start_on(|_| ["--store".into(), url.into()]).await
 }
 
-/// Servers of ours with their default settings on one new database. Clients are spread over them.
+/// Several servers of Leasehold with default settings on one new database. Clients are spread over
+/// the servers.
 pub(crate) struct OnPostgres<const SERVERS: usize> {
     servers: Vec<Ours>,
     next: std::sync::atomic::AtomicUsize,
@@ -105,7 +106,7 @@ impl<const SERVERS: usize> Contender for OnPostgres<SERVERS> {
     }
 }
 
-/// The path of a script of the peer.
+/// Returns the path of a script of pgbench.
 pub(crate) fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src/pgbench").join(name)
 }

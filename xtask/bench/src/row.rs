@@ -1,29 +1,30 @@
-//! A row of the table.
+//! The rows of the table that the command prints.
 
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
-/// One measurement beside its peer's and its target.
+/// One measurement of Leasehold, with the peer's measurement and the target.
 #[derive(Debug, Serialize)]
 pub(crate) struct Row {
     name: &'static str,
     ours: f64,
     peer: f64,
-    /// The factor by which ours is better; above 1 is in our favour, whether more or less is better.
+    /// The factor by which Leasehold is better than the peer. If it is above 1, Leasehold is
+    /// better.
     ratio: f64,
-    /// The least ratio that meets the target.
+    /// The least ratio that the project aims for.
     target: f64,
     unit: &'static str,
 }
 
-/// Which of two measurements is the better one.
+/// The direction in which a measurement is better.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Better {
     Higher,
     Lower,
 }
 
-/// The fixed part of a row.
+/// The part of a row that is known before the measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Heading {
     pub(crate) name: &'static str,
@@ -33,7 +34,7 @@ pub(crate) struct Heading {
 }
 
 impl Heading {
-    /// Returns the row with these measurements.
+    /// Returns the row with the measurement of Leasehold and that of the peer.
     pub(crate) fn row(self, ours: f64, peer: f64) -> Row {
         let ratio = match self.better {
             Better::Higher => ours / peer,
@@ -64,7 +65,8 @@ pub(crate) fn table(rows: &[Row]) -> Table {
     table
 }
 
-/// Formats large numbers without a fraction and small ones with two digits of it; more would be noise.
+/// Rounds numbers of at least 100 to integers, and smaller ones to two decimal places. More digits
+/// would be noise.
 fn rounded(number: f64) -> f64 {
     if number.abs() >= 100.0 { number.round() } else { (number * 100.0).round() / 100.0 }
 }

@@ -1,4 +1,5 @@
-//! Saves a second on PostgreSQL: ours, and the statements that a person would write by hand, run by pgbench.
+//! The rows `saves-postgres-vs-pgbench` and `saves-two-servers`: saves a second on PostgreSQL, of
+//! Leasehold and of hand-written statements that pgbench runs.
 
 use std::process::Stdio;
 
@@ -17,13 +18,13 @@ const TWO: Heading = Heading { name: "saves-two-servers", unit: "saves/s", bette
 
 const NO_ROUND: &str = "no round was run";
 
-/// The rounds of all contenders, on one cluster under the same load.
+/// The measured rounds of one server, two servers and pgbench, on one cluster under the same load.
 #[derive(Debug)]
 pub(crate) struct Comparison {
     rounds: Vec<Round>,
 }
 
-/// One round: the saves a second of each contender, measured one right after the other.
+/// One round: the saves a second of each contender. They are measured one right after the other.
 #[derive(Clone, Copy, Debug)]
 struct Round {
     one_server: f64,
@@ -32,7 +33,7 @@ struct Round {
 }
 
 impl Comparison {
-    /// Returns the medians over the rounds.
+    /// Returns the row `saves-postgres-vs-pgbench`, with the medians over the rounds.
     ///
     /// # Errors
     /// No round was run.
@@ -41,8 +42,9 @@ impl Comparison {
         Ok(HEADING.row(median(|round| round.one_server)?, median(|round| round.pgbench)?))
     }
 
-    /// Returns the figures of two servers beside one, from the round with the median ratio. The two are so close that medians
-    /// of different rounds would compare the machine's speed at different minutes.
+    /// Returns the row `saves-two-servers`, with the figures of the round that has the median
+    /// ratio. The two figures are so close that medians of different rounds would compare the
+    /// machine's speed at different minutes.
     ///
     /// # Errors
     /// No round was run.
@@ -50,14 +52,14 @@ impl Comparison {
         let ratio = |round: &Round| round.two_servers / round.one_server;
         let mut rounds = self.rounds.clone();
         rounds.sort_by(|a, b| ratio(a).total_cmp(&ratio(b)));
-        // An even number of rounds has two in the middle: the lesser counts.
+        // If the number of rounds is even, the lower of the two middle ratios is used.
         let pair = rounds.get(rounds.len().saturating_sub(1) / 2).context(NO_ROUND)?;
         Ok(TWO.row(pair.two_servers, pair.one_server))
     }
 }
 
-/// Measures the contenders in turn, so that a slow minute of the machine meets all. The order of one and two servers
-/// alternates from round to round.
+/// Measures the contenders in turn, so that a slow minute of the machine affects all of them. The
+/// order of one and two servers alternates from round to round.
 ///
 /// # Errors
 /// A contender cannot be started, or refuses a save.
@@ -82,15 +84,15 @@ async fn served<const SERVERS: usize>(number: u32, arguments: &LoadArguments) ->
     Ok(round::<OnPostgres<SERVERS>>(number, arguments).await?.saves_per_second)
 }
 
-/// Measures the row.
+/// Returns the row `saves-postgres-vs-pgbench`, which is measured if it was not yet.
 ///
 /// # Errors
-/// Either cannot be measured.
+/// A contender cannot be measured.
 pub(crate) async fn row(context: &Context) -> Result<Row> {
     context.postgres().await?.row()
 }
 
-/// Runs one round of pgbench on an empty database.
+/// Runs one round of pgbench on an empty database. Returns the saves a second.
 async fn by_hand(number: u32, arguments: &LoadArguments) -> Result<f64> {
     let database = postgres::database().await?;
     postgres::execute(&database, include_str!("pgbench/schema.sql")).await?;
@@ -114,7 +116,8 @@ async fn pgbench(database: &str, arguments: &LoadArguments, seconds: u32) -> Res
     transactions_per_second(&text).with_context(|| format!("pgbench tells no rate: {text}"))
 }
 
-/// Reads the saves a second from pgbench's output; one transaction of the script is a whole save.
+/// Reads the saves a second from pgbench's output, which counts each run of the script, a whole
+/// save, as one transaction. `None` if the output has no rate.
 fn transactions_per_second(text: &str) -> Option<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix("tps = "))?;
     line.split_whitespace().next()?.parse().ok()

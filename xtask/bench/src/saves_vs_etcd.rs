@@ -1,4 +1,5 @@
-//! Saves a second, ours and etcd's, under the same load on the same machine.
+//! The row `saves-vs-etcd`: saves a second of Leasehold and of etcd, under the same load on the
+//! same machine.
 
 use std::time::Duration;
 
@@ -14,26 +15,26 @@ use xtask::needs;
 
 const HEADING: Heading = Heading { name: "saves-vs-etcd", unit: "saves/s", better: Better::Higher, target: 4.0 };
 
-/// Medians over the rounds of both servers under the same load.
+/// The medians over the rounds of both servers, under the same load.
 #[derive(Debug)]
 pub(crate) struct Comparison {
     pub(crate) ours: Load,
     pub(crate) etcd: Load,
 }
 
-/// Measures the row.
+/// Measures the row `saves-vs-etcd`.
 ///
 /// # Errors
-/// Either server cannot be measured.
+/// One of the two servers cannot be measured.
 pub(crate) async fn row(context: &Context) -> Result<Row> {
     let Comparison { ours, etcd } = context.comparison().await?;
     Ok(HEADING.row(ours.saves_per_second, etcd.saves_per_second))
 }
 
-/// Measures ours and etcd in turn, so that a slow minute of the machine meets both.
+/// Measures Leasehold and etcd in turn, so that a slow minute of the machine affects both.
 ///
 /// # Errors
-/// Either server cannot be started, or refuses a save.
+/// One of the two servers cannot be started, or refuses a save.
 pub(crate) async fn compare(arguments: &LoadArguments) -> Result<Comparison> {
     needs::install(needs::FOR_ETCD)?;
     let (mut ours, mut etcd) = (Vec::new(), Vec::new());
@@ -45,7 +46,7 @@ pub(crate) async fn compare(arguments: &LoadArguments) -> Result<Comparison> {
     Ok(Comparison { ours: median(&ours)?, etcd: median(&etcd)? })
 }
 
-/// Runs one round on an empty store, while the other server is stopped.
+/// Runs one round on an empty store, while the other contender is stopped. Returns its figures.
 pub(crate) async fn round<C: Contender>(number: u32, arguments: &LoadArguments) -> Result<Load> {
     let contender = C::start().await.with_context(|| format!("cannot start {}", C::NAME))?;
     let clients = clients(&contender, arguments).await?;
@@ -60,7 +61,8 @@ pub(crate) async fn round<C: Contender>(number: u32, arguments: &LoadArguments) 
     Ok(load)
 }
 
-/// Returns all clients, spread evenly over the connections.
+/// Opens the connections, and returns the clients of each. The clients are spread evenly over the
+/// connections.
 pub(crate) async fn clients<C: Contender>(contender: &C, arguments: &LoadArguments) -> Result<Vec<Vec<C::Client>>> {
     let connections = arguments.connections();
     let mut clients = Vec::new();

@@ -1,4 +1,4 @@
-//! Measurements that other programs make.
+//! Measurements that are made by other programs.
 
 use std::ffi::OsStr;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! A server under measurement: its process, its data, and the interface that the load drives.
+//! A server under measurement: its process, its data, and the interface that the load uses.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -18,30 +18,31 @@ use xtask::process::Group;
 /// The time within which a started server must answer.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 
-/// The number of lines of a server's log that an error shows.
+/// The number of lines at the end of a server's log that an error shows.
 const LOG_LINES: usize = 20;
 
-/// A server that can be measured.
+/// A server or a set of servers that can be measured.
 pub(crate) trait Contender: Sized {
-    /// The name in reports of progress.
+    /// The name of the contender in reports of progress.
     const NAME: &'static str;
-    /// The type of its clients.
+    /// The type of the contender's clients.
     type Client: Peer;
 
-    /// Starts it on an empty data directory, ready to answer.
+    /// Starts the contender without data, and returns when it is ready to answer.
     async fn start() -> Result<Self>;
 
-    /// Opens a new connection to it.
+    /// Opens a new connection to the contender, and returns a client on it.
     async fn connect(&self) -> Result<Self::Client>;
 
     /// Returns a client that shares the connection of another.
     fn share(client: &Self::Client) -> Self::Client;
 
-    /// Stops it and removes its data.
+    /// Stops the contender and removes its data.
     async fn stop(self) -> Result<()>;
 }
 
-/// A server's process, and the directory with its data and its log, removed when dropped.
+/// The process of a server, and the directory with its data and its log. When this is dropped, the
+/// process ends and the directory is removed.
 pub(crate) struct Server {
     // Fields are dropped in order: the process must end before its directory is removed.
     process: Group,
@@ -52,13 +53,13 @@ impl Server {
     /// Starts `program` with the arguments for its data directory.
     ///
     /// # Errors
-    /// The program cannot be started, or there is no room for its data.
+    /// The program cannot be started, or its directory cannot be created.
     pub(crate) fn start(program: &Path, arguments: impl FnOnce(PathBuf) -> Vec<OsString>) -> Result<Self> {
         let directory = directory::new()?;
         Ok(Self { process: spawn(&directory, program, arguments)?, directory })
     }
 
-    /// Kills it with SIGKILL.
+    /// Kills the server with SIGKILL.
     ///
     /// # Errors
     /// The process cannot be killed.
@@ -66,7 +67,7 @@ impl Server {
         self.process.kill().await
     }
 
-    /// Starts it again on its data.
+    /// Starts the server again on its data directory.
     ///
     /// # Errors
     /// The program cannot be started.
@@ -79,7 +80,7 @@ impl Server {
         Ok(())
     }
 
-    /// The resident memory in megabytes.
+    /// Returns the resident memory of the server in megabytes.
     ///
     /// # Errors
     /// The process has ended.
@@ -87,10 +88,12 @@ impl Server {
         self.process.resident_megabytes()
     }
 
-    /// Waits for `ready`, for a limited time and only while the server runs.
+    /// Waits for `ready`, for at most [`READY_WITHIN`] and only while the server runs. Returns the
+    /// result of `ready`.
     ///
     /// # Errors
-    /// `ready` fails, the server ends, or the time is over; the message shows the end of its log.
+    /// `ready` fails, the server ends, or the time is over. The message shows the end of the
+    /// server's log.
     pub(crate) async fn until<T>(&mut self, ready: impl Future<Output = Result<T>>) -> Result<T> {
         let outcome = tokio::select! {
             outcome = tokio::time::timeout(READY_WITHIN, ready) => outcome.context("it is not ready in time").flatten(),
@@ -99,12 +102,12 @@ impl Server {
         outcome.with_context(|| format!("the server did not start; its log ends with\n{}", self.log_tail()))
     }
 
-    /// Takes the pipe of its standard output; `None` at the second call.
+    /// Takes the pipe of the server's standard output; `None` at the second call.
     pub(crate) fn take_stdout(&mut self) -> Option<ChildStdout> {
         self.process.take_stdout()
     }
 
-    /// Stops it and removes its directory.
+    /// Stops the server and removes its directory.
     ///
     /// # Errors
     /// The process cannot be stopped, or its directory cannot be removed.

@@ -1,4 +1,5 @@
-//! The events a second that the simulation plays and checks on one core: natively, and through the wasm file.
+//! The rows `simulation-native` and `simulation-node`: the events a second that the simulation
+//! plays and checks on one core, natively and through the wasm file.
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
@@ -9,17 +10,18 @@ use xtask::needs;
 
 const NATIVE: Heading = Heading { name: "simulation-native", unit: "events/s", better: Better::Higher, target: 1.0 };
 const IN_NODE: Heading = Heading { name: "simulation-node", unit: "events/s", better: Better::Higher, target: 1.0 };
-/// The bounds in place of a peer: natively, and in a browser's engine.
+/// The required rates, which stand in the table in place of a peer: for native code, and for
+/// WebAssembly in Node.
 const ASKED_FOR: [f64; 2] = [500_000.0, 150_000.0];
 const ROUNDS: usize = 5;
 
-/// The last line of a script's output.
+/// The JSON on the last line of a measuring program's output.
 #[derive(Deserialize)]
 struct Measured {
     events_per_second: f64,
 }
 
-/// Measures the row of worlds alone, with the release build.
+/// Measures the row `simulation-native`: worlds in the release build.
 ///
 /// # Errors
 /// The example cannot be built or run.
@@ -28,7 +30,8 @@ pub(crate) async fn native() -> Result<Row> {
     Ok(NATIVE.row(median("cargo", &example).await?, ASKED_FOR[0]))
 }
 
-/// Measures the row of runs as a page plays them in Node's V8: each event is put into words and kept.
+/// Measures the row `simulation-node`: runs in Node as a page plays them. Each event becomes a text
+/// and is kept.
 ///
 /// # Errors
 /// The package cannot be built, or the script fails.

@@ -1,4 +1,5 @@
-//! The effect of 10 million stored claims on a server's begins, its memory, and its start after a crash.
+//! The rows with 10 million stored claims: their effect on a server's begins, on its memory, and on
+//! its start after a crash.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,8 @@ const BEGIN: Heading = Heading { name: "begin-10m-vs-10k", unit: "µs", better: 
 const BEGIN_ON_POSTGRES: Heading = Heading { name: "begin-postgres-10m-vs-10k", ..BEGIN };
 const MEMORY: Heading = Heading { name: "memory-10m", unit: "MB", better: Better::Lower, target: 1.0 };
 const RESTART: Heading = Heading { name: "restart-10m", unit: "s", better: Better::Lower, target: 1.0 };
-/// The bounds in place of a peer.
+/// The allowed resident memory, and the allowed time of a restart. These bounds stand in the table
+/// in place of a peer.
 const ALLOWED_MEGABYTES: f64 = 300.0;
 const ALLOWED_SECONDS: f64 = 2.0;
 
@@ -25,10 +27,10 @@ const FEW: u64 = 10_000;
 const MANY: u64 = 10_000_000;
 /// The number of claims in one update while the store is filled.
 const CLAIMS_EACH: u64 = 1_000;
-/// The number of crashes; the slowest start counts.
+/// The number of crashes. The slowest start after one counts.
 const CRASHES: usize = 5;
 
-/// The figures.
+/// The figures of a server with 10 thousand and with 10 million claims.
 #[derive(Debug)]
 pub(crate) struct TenMillion {
     begin_few_us: f64,
@@ -51,10 +53,11 @@ impl TenMillion {
     }
 }
 
-/// Fills a server twice, measures begins under the load of `saves-vs-etcd` each time, then crashes it under that load.
+/// Fills a server with 10 thousand claims, then with 10 million, and measures begins each time
+/// under the load of `saves-vs-etcd`. Then kills the server under this load several times.
 ///
 /// # Errors
-/// The server refuses a call or does not come back.
+/// The server refuses a call, or does not start again.
 pub(crate) async fn measure(arguments: &LoadArguments) -> Result<TenMillion> {
     let mut server = Ours::start().await?;
     let (begin_few_us, begin_many_us) = begins(&server, arguments).await?;
@@ -69,7 +72,7 @@ pub(crate) async fn measure(arguments: &LoadArguments) -> Result<TenMillion> {
     Ok(TenMillion { begin_few_us, begin_many_us, megabytes, slowest_restart })
 }
 
-/// Measures the row of the same begins on PostgreSQL.
+/// Measures the row `begin-postgres-10m-vs-10k`: the same begins with the store in PostgreSQL.
 ///
 /// # Errors
 /// The server refuses a call.
@@ -82,7 +85,8 @@ pub(crate) async fn on_postgres(arguments: &LoadArguments) -> Result<Row> {
     Ok(BEGIN_ON_POSTGRES.row(many, few))
 }
 
-/// Fills a server twice and measures begins each time.
+/// Fills a server with 10 thousand claims, then with 10 million. Returns the median time of a begin
+/// after each, in microseconds.
 async fn begins(server: &Ours, arguments: &LoadArguments) -> Result<(f64, f64)> {
     bulk::fill(&server.stub().await?, FEW / CLAIMS_EACH, CLAIMS_EACH).await?;
     let few = begin_p50_us(server, arguments).await?;
@@ -100,13 +104,13 @@ async fn begin_p50_us(server: &Ours, arguments: &LoadArguments) -> Result<f64> {
     Ok(load.begin_p50_us)
 }
 
-/// Kills the server under load and returns the time from its next start to its first answer.
+/// Kills the server under load, and returns the time from its next start to its first answer.
 async fn crash(server: &mut Ours, arguments: &LoadArguments) -> Result<Duration> {
     let endless = Schedule { warm_up: Duration::ZERO, measured: Duration::from_secs(3600) };
     let load = tokio::spawn(drive(clients(server, arguments).await?, endless));
     tokio::time::sleep(Duration::from_secs(2)).await;
     server.kill().await?;
-    // The clients fail, since their server is gone.
+    // The load must end with an error, because its server was killed.
     load.await?.err().context("the load went on without a server")?;
     let started = Instant::now();
     server.start_again().await?;

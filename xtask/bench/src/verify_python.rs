@@ -1,5 +1,6 @@
-//! The claims a second that verification compares from Python, measured by `python/bench/verify.py`: the extension beside
-//! plain Python, and two threads beside one.
+//! The rows `verify-python-vs-plain` and `verify-python-threads`: the claims a second that
+//! verification compares from Python, measured by `python/bench/verify.py`. They compare the
+//! extension with plain Python, and two threads with one.
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
@@ -14,14 +15,14 @@ const VS_PLAIN: Heading =
 const THREADS: Heading =
     Heading { name: "verify-python-threads", unit: "claims/s", better: Better::Higher, target: 1.7 };
 
-/// The script's output.
+/// The JSON output of `python/bench/verify.py`: two rates in claims a second.
 #[derive(Deserialize)]
 struct Measured {
     ours: f64,
     peer: f64,
 }
 
-/// Measures the row of a million Arrow rows with two claims each.
+/// Measures the row `verify-python-vs-plain`, with a million Arrow rows that have two claims each.
 ///
 /// # Errors
 /// The package cannot be built, or finds differences where there are none.
@@ -30,7 +31,8 @@ pub(crate) async fn vs_plain() -> Result<Row> {
     Ok(VS_PLAIN.row(measured.ours, measured.peer))
 }
 
-/// Measures the row of two threads, each with a run of its own; the peer is one of them alone.
+/// Measures the row `verify-python-threads`: two threads, each with its own run of verification.
+/// The peer is one such thread alone.
 ///
 /// # Errors
 /// See [`vs_plain`].

@@ -1,5 +1,5 @@
-//! The claims a second that verification compares from Ruby, measured by `ruby/bench/verify.rb`: the extension beside plain
-//! Ruby.
+//! The row `verify-ruby-vs-plain`: the claims a second that verification compares from Ruby,
+//! measured by `ruby/bench/verify.rb`. It compares the extension with plain Ruby.
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
@@ -11,14 +11,15 @@ use xtask::needs;
 const HEADING: Heading =
     Heading { name: "verify-ruby-vs-plain", unit: "claims/s", better: Better::Higher, target: 5.0 };
 
-/// The script's output, for the slower of the two forms in which rows come.
+/// The JSON output of `ruby/bench/verify.rb`: two rates in claims a second. Rows can have two
+/// forms; the rates are those of the slower one.
 #[derive(Deserialize)]
 struct Measured {
     ours: f64,
     peer: f64,
 }
 
-/// Measures the row.
+/// Measures the row `verify-ruby-vs-plain`.
 ///
 /// # Errors
 /// The extension cannot be compiled, or finds differences where there are none.

@@ -1,6 +1,8 @@
-//! Writes the JavaScript and the types around a compiled WebAssembly file: `leasehold-bindgen INPUT NAME DIRECTORY`.
+//! `leasehold-bindgen INPUT NAME DIRECTORY`: writes the JavaScript and the TypeScript types for a
+//! compiled WebAssembly file.
 //!
-//! It is a separate program, since its dependencies compile for a minute and only `cargo xtask web` needs them.
+//! This is a separate program because its dependencies take a minute to compile, and only `cargo
+//! xtask web` needs them.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -18,7 +20,7 @@ fn main() -> Result<()> {
 fn bind(input: &Path, name: &str, directory: &Path) -> Result<()> {
     let mut bindgen = Bindgen::new();
     bindgen.input_path(input).out_name(name).web(true)?.typescript(true);
-    // The default module path tells browsers and bundlers where the WebAssembly file is.
+    // The default module path is kept: by it, browsers and bundlers find the WebAssembly file.
     bindgen.omit_default_module_path(false);
     bindgen.remove_name_section(true).remove_producers_section(true);
     bindgen.generate(directory)

@@ -1,5 +1,5 @@
-//! `cargo xtask web-test`: compiles the test suites of the engine and of the simulation to WebAssembly and runs them in
-//! Node.
+//! `cargo xtask web-test`: compiles the test suites of the engine, the simulation, the model and
+//! the vectors to WebAssembly, and runs them in Node.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -12,7 +12,8 @@ use super::build_directory;
 use super::toolchain::{TARGET, Toolchain};
 use xtask::process::{as_a_person, root, run};
 
-/// Builds of suites as WebAssembly. All enable the same features of the engine, so that it is compiled once.
+/// The builds of test suites as WebAssembly. All of them enable the same features of the engine, so
+/// that it is compiled once.
 const BUILDS: &[Build] = &[
     Build {
         directories: &["core", "simulation", "tests/model"],
@@ -29,7 +30,8 @@ const BUILDS: &[Build] = &[
         ],
         only: None,
     },
-    // The other suites of `tests` start processes.
+    // Only one suite of `tests` is built, because the others start processes, which WebAssembly
+    // can't do.
     Build {
         directories: &["tests"],
         arguments: &["--package", "leasehold-tests", "--test", "vectors", "--features", "leasehold-core/default"],
@@ -37,19 +39,21 @@ const BUILDS: &[Build] = &[
     },
 ];
 
-/// All native suites, as `cargo xtask test` has compiled them.
+/// The arguments of cargo that select all native test suites, with the features of `cargo xtask
+/// test`, so that they are compiled already.
 const NATIVE: &[&str] = &["--workspace", "--tests", "--features", crate::check::FEATURES];
 
-/// Code that asks for randomness all the same gets an error.
+/// The compiler flag with which the crate getrandom always returns an error, so that code which
+/// asks for randomness fails.
 const NO_RANDOMNESS: &str = r#"--cfg=getrandom_backend="unsupported""#;
 
-/// One build of suites as WebAssembly.
+/// One build of test suites as WebAssembly.
 struct Build {
-    /// The packages, by their directories from the project's root.
+    /// The directories of the suites' packages, relative to the project's root.
     directories: &'static [&'static str],
-    /// The arguments that select them.
+    /// The arguments of cargo that select the suites.
     arguments: &'static [&'static str],
-    /// The one suite that is built, if not all.
+    /// The name of the one suite that is built; `None` if all are built.
     only: Option<&'static str>,
 }
 
@@ -66,16 +70,17 @@ struct Target {
     name: String,
 }
 
-/// A test executable: a file of tests, or the unit tests of a library.
+/// A test suite as an executable: a file of tests, or the unit tests of a library.
 struct Suite {
     name: String,
     program: PathBuf,
 }
 
-/// Compiles every suite, and if `is_run`, runs the same tests as natively.
+/// Compiles every suite to WebAssembly. If `is_run` is true, runs the suites, and checks that they
+/// have the same tests as the native ones.
 ///
 /// # Errors
-/// A test fails, or is missing on one side.
+/// A suite does not compile, a test fails, or a test or suite is missing on one side.
 pub(crate) async fn test(is_run: bool) -> Result<()> {
     let toolchain = Toolchain::find().await?;
     let mut compiled = Vec::new();
@@ -121,7 +126,7 @@ fn cargo(program: &str, suites: &[&str]) -> Command {
     cargo
 }
 
-/// The suites of the packages of `build` that cargo makes, by package and name.
+/// Runs cargo, and returns the suites of the packages of `build` that it makes, sorted by name.
 async fn suites(cargo: &mut Command, build: &Build) -> Result<Vec<Suite>> {
     let output = cargo.output().await.context("cannot start `cargo`")?;
     ensure!(output.status.success(), "the suites can't be built");
@@ -140,7 +145,7 @@ fn suite(message: Message, build: &Build) -> Option<Suite> {
     (is_wanted && build.directories.iter().any(is_ours)).then_some(suite)
 }
 
-/// The tests of a suite, as its native build lists them.
+/// Returns the names of the tests of a natively compiled suite.
 async fn listed(suite: &Suite) -> Result<Vec<String>> {
     let output = Command::new(&suite.program).args(["--list", "--format", "terse"]).output().await?;
     let text = String::from_utf8(output.stdout)?;

@@ -1,4 +1,4 @@
-//! A compiler with a standard library for WebAssembly.
+//! A Rust toolchain that can compile to WebAssembly.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -10,27 +10,28 @@ use tokio::process::Command;
 use xtask::needs;
 use xtask::process::Group;
 
-/// The compilation target.
+/// The compilation target for WebAssembly.
 pub(super) const TARGET: &str = "wasm32-unknown-unknown";
 
-/// The longest that rustup may take: without a network it may hang.
+/// The longest time that rustup may take to add the target. Without a network it may hang.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The path of Debian's compiler, which may be installed beside rustup's.
+/// The path of Debian's Rust compiler, which may be installed in addition to rustup's.
 const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
 const DEBIAN_CARGO: &str = "/usr/bin/cargo";
 
 /// A Rust toolchain that compiles to WebAssembly.
 #[derive(Debug)]
 pub(super) enum Toolchain {
-    /// The toolchain of native builds: it has the target.
+    /// The toolchain of native builds, which has the WebAssembly target.
     Own,
     /// Debian's toolchain, which builds the standard library from Debian's sources.
     Debian,
 }
 
 impl Toolchain {
-    /// Returns the native toolchain if it has the target or rustup can add it, else Debian's.
+    /// Returns the native toolchain if it has the WebAssembly target or rustup can add the target,
+    /// else Debian's toolchain.
     ///
     /// # Errors
     /// Debian's packages cannot be installed.
@@ -45,7 +46,7 @@ impl Toolchain {
         Ok(Self::Debian)
     }
 
-    /// The name or path of the toolchain's cargo.
+    /// Returns the name or path of the toolchain's cargo.
     pub(super) fn cargo(&self) -> &'static str {
         match self {
             Self::Own => "cargo",
@@ -53,24 +54,26 @@ impl Toolchain {
         }
     }
 
-    /// Adds the arguments and variables that make a call of cargo use the toolchain.
+    /// Adds the arguments and variables with which a call of cargo uses this toolchain.
     pub(super) fn configure(&self, cargo: &mut Command) {
         self.build_std(cargo, "-Zbuild-std=std,panic_abort");
         if let Self::Debian = self {
-            // Smaller algorithms, sorts above all, take a third off the library.
+            // With this feature the standard library has smaller algorithms, mainly for sorting,
+            // and is a third smaller.
             cargo.arg("-Zbuild-std-features=optimize_for_size");
         }
     }
 
-    /// Does the same for a call that builds tests, which need the crate `test` too.
+    /// Adds the arguments and variables with which a call of cargo builds tests with this
+    /// toolchain. Tests also need the crate `test`.
     pub(super) fn configure_tests(&self, cargo: &mut Command) {
         self.build_std(cargo, "-Zbuild-std=std,panic_abort,test");
     }
 
     fn build_std(&self, cargo: &mut Command, crates: &str) {
         if let Self::Debian = self {
-            // The variable allows `-Z` on a stable compiler. The sources are those of the compiler's own release, so the two
-            // always fit.
+            // RUSTC_BOOTSTRAP allows `-Z` with a stable compiler. The sources of the standard
+            // library are from the same release as the compiler, so they always fit.
             cargo.env("RUSTC", DEBIAN_RUSTC).env("RUSTC_BOOTSTRAP", "1").arg(crates);
         }
     }
@@ -82,7 +85,8 @@ async fn has_target() -> Result<bool> {
     Ok(Path::new(sysroot.trim()).join("lib/rustlib").join(TARGET).join("lib").exists())
 }
 
-/// Makes rustup add the target, and returns true if it did. Under rustup, cargo passes on the name of its toolchain.
+/// Makes rustup add the WebAssembly target. Returns true if that succeeded. If this program runs
+/// under rustup, cargo has set the variable that names the toolchain.
 async fn add_target() -> bool {
     let added = async {
         let mut rustup = Command::new("rustup");

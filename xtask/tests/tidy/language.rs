@@ -1,4 +1,5 @@
-//! Rules of language that a program can hold; `CONTRIBUTING.md`, "How we write", has the others.
+//! The rules of language that a program can check. `CONTRIBUTING.md`, "How we write", has the other
+//! rules.
 
 use std::collections::BTreeMap;
 
@@ -7,20 +8,21 @@ use syn::{Item, Visibility};
 
 use super::{File, assert_none, files};
 
-/// Words that a comment seldom begins with if it names its subject.
+/// First words that show that a comment probably does not name its subject.
 const HEADLESS: &[&str] =
     &["As", "Has", "How", "Is", "Likewise", "Nobody", "Nothing", "Of", "Those", "What", "Where", "Whether", "Who"];
 
-/// The largest share of comments that may begin with such a word, in percent.
+/// The largest share of comments that may begin with one of these words, in percent.
 const HEADLESS_PERCENT: usize = 1;
 
-/// The most characters of a line of Markdown that could be wrapped.
+/// The most characters of a line of Markdown, unless the line can't be wrapped.
 const MARKDOWN_WIDTH: usize = 100;
 
-/// The most words of a sentence in a document.
+/// The most words of a sentence in a Markdown document.
 const SENTENCE_WORDS: usize = 25;
 
-/// The first line of each comment, with its line number. A comment is a run of lines that begin with a mark.
+/// Returns the first line of each comment in a file, with its line number. A comment is a run of
+/// lines that begin with a comment mark.
 fn comments(file: &File) -> Vec<(usize, &str)> {
     let marks: &[&str] = match file.path.rsplit_once('.') {
         Some((_, "rs")) => &["//!", "///", "//"],
@@ -47,7 +49,8 @@ fn is_headless(comment: &str) -> bool {
     HEADLESS.contains(&word)
 }
 
-/// Lines of Markdown that are too wide and could be wrapped: neither code, a table, nor a link alone.
+/// Returns a complaint for each line of Markdown that is too wide and can be wrapped: not code, not
+/// a table, not a single word.
 fn wide_lines(file: &File) -> Vec<String> {
     let mut in_code = false;
     let mut complaints = Vec::new();
@@ -64,7 +67,8 @@ fn wide_lines(file: &File) -> Vec<String> {
     complaints
 }
 
-/// Sentences of a document's paragraphs and list items that have too many words. Code in a sentence counts as one word.
+/// Returns a complaint for each sentence of a document's paragraphs and list items that has too
+/// many words. Code in a sentence counts as one word.
 fn long_sentences(file: &File) -> Vec<String> {
     let complaint = |sentence: &str| {
         let words = sentence.split_whitespace().filter(|word| word.chars().any(char::is_alphanumeric)).count();
@@ -74,7 +78,7 @@ fn long_sentences(file: &File) -> Vec<String> {
     blocks(&file.text).iter().flat_map(|block| sentences(block)).filter_map(|sentence| complaint(&sentence)).collect()
 }
 
-/// The text of each paragraph and of each list item.
+/// Returns the text of each paragraph and of each list item of a Markdown document.
 fn blocks(text: &str) -> Vec<String> {
     let mut blocks = vec![String::new()];
     let mut in_code = false;
@@ -90,7 +94,7 @@ fn blocks(text: &str) -> Vec<String> {
             _ => {}
         }
     }
-    // A table is a paragraph to this parser, which knows none.
+    // Without an option, the parser reads a table as a paragraph. Such paragraphs are left out.
     blocks.into_iter().filter(|block| !block.trim_start().starts_with('|')).collect()
 }
 
@@ -100,7 +104,7 @@ fn sentences(block: &str) -> Vec<String> {
     marked.lines().map(str::to_owned).collect()
 }
 
-/// The names of the public types of a file of Rust.
+/// Returns the names of the public types that a file of Rust defines.
 fn public_types(file: &File) -> Vec<String> {
     let syntax = syn::parse_file(&file.text).unwrap_or_else(|error| panic!("{}: {error}", file.path));
     let name = |item: &Item| {
@@ -117,12 +121,13 @@ fn public_types(file: &File) -> Vec<String> {
     syntax.items.iter().filter_map(name).collect()
 }
 
-/// The crate that a file of Rust belongs to, by its folder.
+/// Returns the folder of the crate to which a file of Rust belongs; `None` for a file outside of
+/// `src`.
 fn member(path: &str) -> Option<&str> {
     path.split_once("/src/").map(|(member, _)| member)
 }
 
-/// Names that two public types of one crate share.
+/// Returns a complaint for each name that several public types of one crate have.
 fn doubled_names(files: &[File]) -> Vec<String> {
     let mut places: BTreeMap<(&str, String), Vec<&str>> = BTreeMap::new();
     for file in files {

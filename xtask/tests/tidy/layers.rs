@@ -1,10 +1,11 @@
-//! Layers point one way: each member of the workspace depends only on the members listed here.
+//! The rule that dependencies between members of the workspace go in one direction: each member
+//! depends only on the members that are listed here.
 
 use toml::{Table, Value};
 
 use super::{File, assert_none, files};
 
-/// Each member, and the members that it may depend on.
+/// Each member of the workspace, and the other members that it may depend on.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("bindings", &["core"]),
     ("cli", &["client", "proto"]),
@@ -23,13 +24,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("xtask/bindgen", &[]),
 ];
 
-/// The prefix of the names of our packages.
+/// The prefix of the names of the workspace's packages.
 const PREFIX: &str = "leasehold-";
 
-/// The tables of a manifest that hold dependencies; each also stands under `target`.
+/// The names of the tables of a Cargo manifest with dependencies. Each can also be below `target`.
 const KINDS: &[&str] = &["dependencies", "dev-dependencies", "build-dependencies"];
 
-/// The members that a manifest depends on, in any of its tables.
+/// Returns the members on which a manifest depends, from all of its tables.
 fn members(manifest: &Table) -> Vec<String> {
     let own = KINDS.iter().filter_map(|kind| manifest.get(*kind)?.as_table());
     let own = own.flatten().filter_map(|(name, value)| {
@@ -41,7 +42,8 @@ fn members(manifest: &Table) -> Vec<String> {
     own.chain(targets.flat_map(members)).collect()
 }
 
-/// Complaints about the manifest of a member; the folder is the member's name.
+/// Returns a complaint for each forbidden dependency in the manifest of a member. The member's name
+/// is its folder.
 fn wrong_way(file: &File) -> Vec<String> {
     let manifest: Table = file.text.parse().unwrap_or_else(|error| panic!("{}: {error}", file.path));
     let member = file.path.trim_end_matches("/Cargo.toml");

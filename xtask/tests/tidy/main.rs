@@ -1,5 +1,6 @@
-//! Tidy: rules for every file of the repository that the compiler does not check. Each rule is a function from text to
-//! complaints, with a test that it catches a bad example.
+//! The test suite `tidy`: rules for the files of the repository that the compiler does not check.
+//! Each rule is a function that returns complaints about a text. For each there is a test that it
+//! catches a bad example.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -11,25 +12,28 @@ mod rust;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The most lines of a file.
+/// The most lines that a file may have.
 const FILE_LINES: usize = 1000;
 
-/// Extensions of files that people write and read. Data and lock files may be long.
+/// The extensions of files for which [`FILE_LINES`] applies: people write and read them. Data and
+/// lock files may be longer.
 const WRITTEN: &[&str] = &["md", "proto", "py", "rb", "rs", "sh", "sql", "toml", "ts"];
 
-/// A text file of the repository, with its path from the root.
+/// A text file of the repository, with its path relative to the project's root.
 struct File {
     path: String,
     text: String,
 }
 
-/// The project's root. The variable is read at run time, not at compile time: clones may share a build directory.
+/// Returns the project's root. The variable is read at run time, not at compile time, because
+/// several clones may share a build directory.
 fn root() -> PathBuf {
     let member = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo runs the tests"));
     member.parent().expect("xtask lies in the root").to_owned()
 }
 
-/// Paths of all files that git tracks or would add: a new file must follow the rules before it is committed.
+/// Returns the paths of all files that git tracks or would add. A new file is included, so that it
+/// follows the rules before it is committed.
 fn paths() -> Vec<String> {
     let arguments = ["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate"];
     let output = Command::new("git").current_dir(root()).args(arguments).output().expect("git runs");
@@ -39,7 +43,7 @@ fn paths() -> Vec<String> {
     paths.map(str::to_owned).collect()
 }
 
-/// The files with one of these extensions.
+/// Returns the files of the repository with one of these extensions.
 fn files(extensions: &[&str]) -> Vec<File> {
     let read = |path: String| File { text: std::fs::read_to_string(root().join(&path)).expect("it is text"), path };
     let wanted = |path: &String| path.rsplit_once('.').is_some_and(|(_, own)| extensions.contains(&own));
@@ -52,7 +56,7 @@ fn assert_none(complaints: &[String]) {
     assert!(complaints.is_empty(), "{} to tidy:\n{}", complaints.len(), complaints.join("\n"));
 }
 
-/// A complaint if a file is too long.
+/// Returns a complaint if a file has more than [`FILE_LINES`] lines.
 fn too_long(file: &File) -> Option<String> {
     let lines = file.text.lines().count();
     (lines > FILE_LINES).then(|| format!("{}: {lines} lines: split it ({FILE_LINES} at most)", file.path))

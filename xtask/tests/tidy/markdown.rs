@@ -1,4 +1,4 @@
-//! Rules for the documents: every link and every named file exists.
+//! Rules for Markdown documents: the target of every link and every named file must exist.
 
 use std::collections::HashSet;
 
@@ -6,13 +6,13 @@ use pulldown_cmark::{Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 
 use super::{File, assert_none, files, paths};
 
-/// Endings that make a word in code type the name of a file.
+/// File name endings. A word in code type with such an ending is taken for the name of a file.
 const NAMED_FILES: &[&str] = &[".md", ".proto", ".rs"];
 
-/// The document that describes the past: files that it names may be gone.
+/// The changelog describes the past, so files that it names may no longer exist.
 const CHANGELOG: &str = "CHANGELOG.md";
 
-/// Every path of the repository, its folders too, and the headings of its documents.
+/// All paths of the repository, folders included, and the anchors of its documents' headings.
 #[derive(Default)]
 struct Repository {
     paths: HashSet<String>,
@@ -33,7 +33,7 @@ impl Repository {
         }
     }
 
-    /// True if a path equals `name` or ends in it.
+    /// True if a path of the repository equals `name`, or ends in `/` and `name`.
     fn has_some(&self, name: &str) -> bool {
         let name = name.trim_end_matches('/');
         self.paths
@@ -50,7 +50,7 @@ fn events(text: &str) -> Parser<'_> {
     Parser::new_ext(text, Options::ENABLE_TABLES)
 }
 
-/// Level and plain text of each heading.
+/// Returns the level and the plain text of each heading of a document.
 fn headings(text: &str) -> Vec<(HeadingLevel, String)> {
     let mut headings: Vec<(HeadingLevel, String)> = Vec::new();
     let mut within = false;
@@ -70,14 +70,15 @@ fn headings(text: &str) -> Vec<(HeadingLevel, String)> {
     headings
 }
 
-/// The anchor that renderers give to a heading.
+/// Returns the anchor that Markdown renderers give to a heading.
 fn slug(heading: &str) -> String {
     let kept = heading.to_lowercase();
     let kept = kept.chars().filter(|letter| letter.is_alphanumeric() || matches!(letter, ' ' | '-' | '_'));
     kept.map(|letter| if letter == ' ' { '-' } else { letter }).collect()
 }
 
-/// The path of `target`, as seen from the document `from`; `None` when it leaves the repository.
+/// Returns the path of the link target `target` in the document `from`, relative to the project's
+/// root; `None` if it is outside of the repository.
 fn resolve(from: &str, target: &str) -> Option<String> {
     let mut parts: Vec<&str> = from.split('/').collect();
     parts.pop();
@@ -100,7 +101,7 @@ fn is_alive(file: &File, target: &str, repository: &Repository) -> bool {
     })
 }
 
-/// Relative links and images whose target does not exist.
+/// Returns a complaint for each relative link and image whose target does not exist.
 fn dead_links(file: &File, repository: &Repository) -> Vec<String> {
     let target = |event| match event {
         Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => Some(dest_url),
@@ -113,7 +114,7 @@ fn dead_links(file: &File, repository: &Repository) -> Vec<String> {
     dead.map(|target| format!("{}: the link `{target}` leads nowhere", file.path)).collect()
 }
 
-/// True if a word in code type looks like the name of a file or folder of this repository.
+/// True if a word in code type looks like the name of a file or folder of the repository.
 fn is_file_name(word: &str, repository: &Repository) -> bool {
     let is_plain = word.chars().all(|letter| letter.is_ascii_alphanumeric() || "./_-".contains(letter));
     let is_ours = word.split_once('/').is_some_and(|(top, _)| repository.top_folders().any(|folder| folder == top));
@@ -121,7 +122,7 @@ fn is_file_name(word: &str, repository: &Repository) -> bool {
     is_plain && !word.starts_with('/') && !word.starts_with("target/") && (is_ours || is_named)
 }
 
-/// Names of files, in code type, that no file has.
+/// Returns a complaint for each file name in code type for which there is no file.
 fn dead_names(file: &File, repository: &Repository) -> Vec<String> {
     let word = |event| match event {
         Event::Code(word) => Some(word),
@@ -132,7 +133,7 @@ fn dead_names(file: &File, repository: &Repository) -> Vec<String> {
     dead.map(|word| format!("{}: there is no file `{word}`", file.path)).collect()
 }
 
-/// True if the changelog has a heading for changes that are not released.
+/// True if the changelog has the heading "Unreleased".
 fn has_unreleased(changelog: &str) -> bool {
     let is_it = |(level, text): &(HeadingLevel, String)| {
         *level == HeadingLevel::H2 && text.trim_matches(['[', ']']).eq_ignore_ascii_case("unreleased")

@@ -1,4 +1,5 @@
-//! Rules for Rust. They read its syntax, so that strings and comments break none.
+//! Rules for files of Rust. They read the syntax tree, so that text in strings and comments does
+//! not break a rule.
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use syn::spanned::Spanned;
@@ -13,7 +14,8 @@ const FUNCTION_LINES: usize = 70;
 /// A banned path and its replacement. The pattern matches consecutive path segments.
 type Ban = (&'static [&'static str], &'static str);
 
-/// Bans in the core: it has no clock, randomness, threads or I/O, and the same input gives the same output everywhere.
+/// Bans in the crate `core`. It has no clock, randomness, threads or I/O, so that the same input
+/// gives the same output everywhere.
 const BANNED_IN_CORE: &[Ban] = &[
     (&["SystemTime", "now"], "take `now` as an argument"),
     (&["Instant", "now"], "take `now` as an argument"),
@@ -33,10 +35,11 @@ const BANNED_IN_CORE: &[Ban] = &[
     (&["HashSet", "from"], "use `BTreeSet`, or a hasher without a seed"),
 ];
 
-/// Types that are seeded at random when their last parameter, the hasher, is left out: name, parameters with it.
+/// Types whose default hasher is seeded at random: each with its number of generic parameters, the
+/// hasher included.
 const HASHED: &[(&str, usize)] = &[("HashMap", 3), ("HashSet", 2)];
 
-/// Bans in tests.
+/// Bans in test code.
 const BANNED_IN_TESTS: &[Ban] = &[
     (&["thread", "sleep"], "wait for a condition, with a deadline"),
     (&["time", "sleep"], "wait for a condition, with a deadline"),
@@ -45,16 +48,17 @@ const BANNED_IN_TESTS: &[Ban] = &[
 /// Macros that stand for missing code.
 const BANNED_MACROS: &[&str] = &["todo", "unimplemented"];
 
-/// A path that a file names, with its line.
+/// A path that a file of Rust names, with its line.
 struct Named {
     segments: Vec<String>,
-    /// The number of generic arguments of the last segment; `None` if it has no list of them.
+    /// The number of generic arguments of the path's last segment; `None` if it has no list of
+    /// arguments.
     arguments: Option<usize>,
     line: usize,
     in_test: bool,
 }
 
-/// The facts about a file that the rules read.
+/// The facts about a file of Rust that the rules check.
 #[derive(Default)]
 struct Facts {
     names: Vec<Named>,
@@ -82,7 +86,7 @@ impl Facts {
         self.functions.push((signature.ident.to_string(), first, last - first + 1));
     }
 
-    /// The leaves of a `use`, each with its whole path.
+    /// Adds the names of a `use` declaration, each with its whole path.
     fn use_tree(&mut self, tree: &UseTree, before: &[String]) {
         let with = |segment: String| [before, &[segment]].concat();
         match tree {
@@ -94,7 +98,7 @@ impl Facts {
         }
     }
 
-    /// The paths in a macro's arguments, which are not parsed.
+    /// Adds the paths in the arguments of a macro, which syn does not parse.
     fn tokens(&mut self, tokens: TokenStream) {
         let mut path: Vec<String> = Vec::new();
         let mut joined = false;
@@ -173,12 +177,12 @@ impl<'ast> Visit<'ast> for Facts {
     }
 }
 
-/// True if the whole file is test code.
+/// True if all code of the file at this path is test code.
 fn is_test_file(path: &str) -> bool {
     path.split('/').any(|part| part == "tests" || part == "tests.rs")
 }
 
-/// True for `#[test]`, `#[tokio::test]` and `#[cfg(test)]`.
+/// True if an attribute marks test code: `#[test]`, `#[tokio::test]` or `#[cfg(test)]`.
 fn is_test(attributes: &[Attribute]) -> bool {
     let is_named = |attribute: &Attribute| attribute.path().segments.last().is_some_and(|last| last.ident == "test");
     let is_cfg = |attribute: &Attribute| match &attribute.meta {
@@ -197,7 +201,7 @@ fn long_functions(file: &File) -> Vec<String> {
     Facts::of(file).functions.iter().filter_map(long).collect()
 }
 
-/// The first ban that a path falls under.
+/// Returns the first ban that applies to a path; `None` if there is none.
 fn ban<'bans>(named: &Named, bans: &'bans [Ban]) -> Option<&'bans Ban> {
     let matches = |pattern: &[&str]| named.segments.windows(pattern.len()).any(|window| window == pattern);
     bans.iter().find(|(pattern, _)| matches(pattern))
@@ -217,7 +221,7 @@ fn banned_in_core(file: &File) -> Vec<String> {
     complaints
 }
 
-/// Types whose hasher is left out.
+/// Returns a complaint for each type of [`HASHED`] that is used with its default hasher.
 fn random_hashers(file: &File) -> Vec<String> {
     let is_random = |named: &&Named| {
         let is_short = |(name, full): &(&str, usize)| {
@@ -239,7 +243,8 @@ fn banned_in_tests(file: &File) -> Vec<String> {
     banned(file, BANNED_IN_TESTS, |named| named.in_test)
 }
 
-/// Complaints about `todo!`, `unimplemented!` and `#[ignore]`: missing code must not look like finished code.
+/// Returns a complaint for each `todo!`, `unimplemented!` and `#[ignore]`. Missing code must not
+/// look like finished code.
 fn placeholders(file: &File) -> Vec<String> {
     let facts = Facts::of(file);
     let is_banned = |named: &&Named| matches!(named.segments.as_slice(), [only] if BANNED_MACROS.iter().any(|name| only == &format!("{name}!")));
@@ -252,7 +257,8 @@ fn placeholders(file: &File) -> Vec<String> {
     macros.chain(ignored).collect()
 }
 
-/// Complaints about `allow` and `expect` without a reason, also within `cfg_attr`.
+/// Returns a complaint for each attribute `allow` or `expect` without a reason, also within
+/// `cfg_attr`.
 fn without_reason(file: &File) -> Vec<String> {
     let lacks = |attribute: &&Attribute| match &attribute.meta {
         Meta::List(list) if is_lint(&list.path) => !has_reason(list.tokens.clone()),

@@ -1,4 +1,5 @@
--- The tables and indexes of the documents that the project comes from, without their foreign key, which would slow them.
+-- The tables and indexes of the design documents on which Leasehold is based. Their foreign key is
+-- left out, because it would make pgbench slower.
 CREATE TABLE claim_leases (
     uuid       uuid         PRIMARY KEY,
     creator_id varchar(128) NOT NULL,

@@ -1,7 +1,9 @@
-//! A refused call as the command line shows it: the message, the claims by the names that were typed, and the hint.
+//! A refused call in the form that the command line shows: the message, the refused claims by the
+//! names that the user typed, and the hint.
 
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use leasehold_client::{List, Reason, Refusal, RejectedClaim};
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::BeginUpdateRequest;
@@ -11,28 +13,28 @@ use tonic::Code;
 use crate::contract::claimed;
 use crate::words::show_bucket;
 
-/// A refused call, and the facts of the command line that its hint needs.
+/// A refused call, and the values of the command line that its hint needs.
 #[derive(Debug)]
 pub struct RefusedCall {
     pub(crate) refusal: Refusal,
-    /// The refused claims by the names that the command line gave them.
+    /// The refused claims of a begin, with the names that the user typed; empty for other calls.
     pub(crate) claims: Vec<NamedClaim>,
-    /// Key under which the begin may be repeated; `None` if the call was no begin.
+    /// Key under which the begin may be repeated; `None` if the call was not a begin.
     pub(crate) idempotency_key: Option<String>,
-    /// Owner of a certificate that allows the call.
+    /// End of the hint "use the certificate …": the callers that may make the call.
     pub(crate) allowed: &'static str,
-    /// The certificate that was sent.
+    /// Path of the client certificate that was sent; `None` if none was sent.
     pub(crate) certificate: Option<PathBuf>,
 }
 
-/// A refused claim as the command line named it.
+/// A refused claim, with the name that the user typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NamedClaim {
-    /// The list of the update: `create` or `destroy`.
+    /// The list of the update that has the claim: `create` or `destroy`.
     list: &'static str,
-    /// Position in the list, from 0.
+    /// Position of the claim in its list, from 0.
     position: u32,
-    /// The claim as it is typed: `USERNAMES:alice`.
+    /// The claim as a user types it: `USERNAMES:alice`.
     name: String,
     reason: String,
 }
@@ -50,17 +52,18 @@ impl From<Refusal> for RefusedCall {
 }
 
 impl RefusedCall {
-    /// Returns the reason, or the gRPC code if the server gave no reason.
+    /// Returns the code of the reason, or the name of the gRPC code if the server gave no reason.
     pub(crate) fn label(&self) -> String {
         if self.refusal.reason.is_empty() { code_name(self.refusal.code) } else { self.refusal.reason.clone() }
     }
 
-    /// Names the refused claims by the update that was sent.
+    /// Stores the refused claims with the names that they have in `request`, the update that was
+    /// sent.
     pub(crate) fn name_claims(&mut self, request: &BeginUpdateRequest) {
         self.claims = self.refusal.claims().into_iter().map(|claim| named(claim, request)).collect();
     }
 
-    /// Returns the members that a refusal adds to the JSON of an error.
+    /// Returns the members that a refused call adds to the JSON of an error.
     pub(crate) fn to_json(&self) -> [(String, Value); 5] {
         let Refusal { code, reason, message, retry_after, .. } = &self.refusal;
         [
@@ -73,12 +76,12 @@ impl RefusedCall {
         .map(|(name, value)| (name.to_owned(), value))
     }
 
-    /// Returns the advice for the next step.
+    /// Returns the hint for the next step; `None` if there is none for this reason.
     pub(crate) fn hint(&self) -> Option<String> {
         let again = || format!("try again{}", self.delay());
         Some(match self.refusal.reason.as_str() {
             "" => return self.hint_of_code(),
-            "CLAIM_TAKEN" => format!("choose another value, or see who holds it: {}", self.get_command()),
+            "CLAIM_TAKEN" => format!("choose another value, or see which cell owns it: {}", self.get_command()),
             "CLAIM_BUSY" => format!("another update is under way: {}", again()),
             "CLAIM_CHANGED" => format!("see its present source row: {}", self.get_command()),
             "CLAIM_NOT_FOUND" => "check the type and the spelling".to_owned(),
@@ -107,8 +110,8 @@ impl RefusedCall {
         }
     }
 
-    /// Returns the advice after a failure of the store. The store may have kept the update; a repeated call is right in
-    /// either case.
+    /// Returns the hint after a failure of the store. The store may have kept the update, so the
+    /// hint is to repeat the call, which is safe in either case.
     fn hint_of_store(&self) -> String {
         let again = match &self.idempotency_key {
             Some(key) => format!("repeat it with `--idempotency-key {key}`, it begins only once"),
@@ -147,11 +150,15 @@ impl RefusedCall {
         }
     }
 
+    /// Returns the server's delay before a retry, as the end of a hint; empty if it suggests none.
+    /// The delay is rounded up, as in the server's message: a retry before it would be refused.
     fn delay(&self) -> String {
-        self.refusal.retry_after.map(|after| format!(" in {} ms", after.as_millis())).unwrap_or_default()
+        let millis = |after: Duration| after.as_micros().div_ceil(1000);
+        self.refusal.retry_after.map(|after| format!(" in {} ms", millis(after))).unwrap_or_default()
     }
 
-    /// Returns the command that shows the first claim that was refused for the deciding reason.
+    /// Returns the command that shows the first claim which was refused for the reason of the whole
+    /// refusal.
     fn get_command(&self) -> String {
         let deciding = self.claims.iter().find(|claim| claim.reason == self.refusal.reason);
         format!("`leasehold get {}`", deciding.map_or("TYPE:VALUE", |claim| &claim.name))
@@ -182,7 +189,8 @@ impl fmt::Display for NamedClaim {
     }
 }
 
-/// Returns a refused claim with the name that it has in the update, or with its position if the update lacks it.
+/// Returns a refused claim with its name in the update `request`, or with its position if the
+/// update has no such claim.
 fn named(claim: RejectedClaim, request: &BeginUpdateRequest) -> NamedClaim {
     let (list, records) = match claim.list {
         List::Creates => ("create", &request.create_records),
@@ -194,7 +202,8 @@ fn named(claim: RejectedClaim, request: &BeginUpdateRequest) -> NamedClaim {
     NamedClaim { list, position: claim.position, name, reason: claim.reason }
 }
 
-/// Returns the name of a gRPC code as the gRPC documents spell it: `FAILED_PRECONDITION`.
+/// Returns the name of a gRPC code as the gRPC documentation spells it, such as
+/// `FAILED_PRECONDITION`.
 pub(crate) fn code_name(code: Code) -> String {
     let name = format!("{code:?}");
     let upper = |(at, c): (usize, char)| {
@@ -207,7 +216,6 @@ pub(crate) fn code_name(code: Code) -> String {
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
-    use std::time::Duration;
 
     use tonic::Status;
     use tonic_types::{ErrorDetails, StatusExt};
@@ -258,6 +266,16 @@ mod tests {
         details.set_retry_info(Some(Duration::from_millis(250)));
         let busy = refused(Code::FailedPrecondition, details);
         assert_eq!(busy.hint().as_deref(), Some("another update is under way: try again in 250 ms"));
+    }
+
+    #[test]
+    fn a_delay_is_rounded_up_so_that_the_retry_is_not_too_early() {
+        for (micros, delay) in [(250_001, " in 251 ms"), (1, " in 1 ms"), (0, " in 0 ms")] {
+            let mut details = ErrorDetails::with_error_info("CLAIM_BUSY", "leasehold", HashMap::new());
+            details.set_retry_info(Some(Duration::from_micros(micros)));
+            let busy = refused(Code::FailedPrecondition, details);
+            assert_eq!(busy.delay(), delay);
+        }
     }
 
     #[test]

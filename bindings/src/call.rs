@@ -35,7 +35,7 @@ pub enum Call {
     },
 }
 
-/// One claim of an update.
+/// One claim of an update that [`Call::CheckBatch`] checks.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClaimInput {

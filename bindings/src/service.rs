@@ -233,7 +233,7 @@ impl Service {
     /// Checks that the whole state fulfils the engine's invariants.
     ///
     /// # Errors
-    /// An invariant does not hold, which is a defect.
+    /// An invariant is broken, which is a defect.
     pub fn check(&self) -> Result<(), DetailedError> {
         let state = or_internal(self.store.state())?;
         invariant::check(&state).map_err(|broken| DetailedError::new("INTERNAL", broken))

@@ -31,7 +31,7 @@ pub enum AccessError {
     Malformed {
         /// The rpc, as `/package.Service/Method`.
         path: String,
-        /// The decoding error.
+        /// The error of the decoding.
         source: prost::DecodeError,
     },
     /// An rpc has no access rules.
@@ -45,7 +45,7 @@ pub enum AccessError {
     UnknownRule {
         /// The rpc, as `/package.Service/Method`.
         path: String,
-        /// The number of the rule.
+        /// The number of the unknown rule.
         number: i32,
     },
 }

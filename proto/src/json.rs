@@ -41,9 +41,9 @@ pub fn to_json<M: Message>(pool: &DescriptorPool, full_name: &str, message: &M) 
     Ok(serde_json::to_vec(&dynamic(pool, full_name, message)?)?)
 }
 
-/// Like [`to_json`], but also shows parts that have no JSON form: an `Any` as its `@type` with its
-/// `value` in base64, and a time as its `seconds` and `nanos`. The result is for display;
-/// [`from_json`] does not read these parts.
+/// Writes `message` as JSON for display. Parts without a JSON form are shown too: an `Any` as its
+/// `@type` with its `value` in base64, and a time as its `seconds` and `nanos`. Everything else
+/// equals [`to_json`]. [`from_json`] does not read such parts.
 ///
 /// # Errors
 /// The pool has no such message.

@@ -93,8 +93,8 @@ impl AuditSink {
     }
 }
 
-/// Locks the mutex, also after a thread panicked while it held the lock. The values locked here are
-/// valid at every moment, so a panic can't have left one half changed.
+/// Locks the mutex, also after a thread panicked while it had locked the mutex. The values locked
+/// here are valid at every moment, so a panic can't have left one half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -228,7 +228,7 @@ impl Queue {
     }
 
     /// Waits until the writer has a write slot, or until the writers with slots take no commands
-    /// because a lock or a lost connection holds them up. Returns false if neither happens within
+    /// because a lock or a lost connection delays them. Returns false if neither happens within
     /// [`IDLE_AFTER`].
     fn wait_for_slot(&self, writer: usize) -> bool {
         let mut waiting = self.lock();

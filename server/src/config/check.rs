@@ -199,7 +199,7 @@ fn postgres_numbers(postgres: &PostgresConfig) -> [Number; 6] {
 }
 
 /// Returns an error for a number in the text of an invalid configuration file that its field's type
-/// can't hold, such as -1 in a `usize`; `None` if there is none.
+/// can't represent, such as -1 in a `usize`; `None` if there is none.
 ///
 /// The TOML library's own message names the type and not the allowed range, so the text is parsed
 /// once more without types.

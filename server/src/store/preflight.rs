@@ -92,7 +92,7 @@ pub enum Problem {
     /// The tables were migrated, but some objects are missing.
     #[error("was migrated, but lacks {}", .0.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "))]
     Incomplete(Vec<String>),
-    /// Another program has held the advisory lock of migrations for the whole wait.
+    /// Another program has kept the advisory lock of migrations for the whole wait.
     #[error("is still being migrated by another program after {seconds} s")]
     BeingMigrated {
         /// The time that this program waited, in seconds.

@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | `claims` | hash, bucket | a claim at rest: its owner and record |
 //! | `sources` | cell, table, row, bucket | empty: the order of ListRecords (B32) |
-//! | `outstanding` | lease | an outstanding lease with the claims that it holds |
+//! | `outstanding` | lease | an outstanding lease with its claims |
 //! | `settled` | lease | a settled lease |
 //! | `settled_order` | time of the settle, lease | empty: the order in which leases are forgotten |
 //! | `replays` | idempotency key | the begin that used the key |

@@ -74,7 +74,7 @@ impl Speculation {
     }
 
     /// Adapts the backoff after a group that speculated: `was_right` is true if its assumptions
-    /// held.
+    /// were right.
     pub(super) fn record(&mut self, was_right: bool) {
         if was_right {
             self.backoff = (self.backoff / 2).max(1);

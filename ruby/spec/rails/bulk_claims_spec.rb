@@ -28,6 +28,24 @@ RSpec.describe "bulk claims", :rails do
     expect(outstanding_leases + lease_rows).to be_empty
   end
 
+  # Rails 7.2 and newer can delay a job until the COMMIT. The backend of this example asks for the opposite, as
+  # those do that have their queue in another database.
+  it "claims after the COMMIT if it is scheduled in a transaction", if: Support::RailsVersions.since?("7.2") do
+    queue_adapter.define_singleton_method(:enqueue_after_transaction_commit?) { false }
+    schedule_in_transaction = lambda do |outcome|
+      User.transaction do
+        Cells::BulkClaimsWorker.perform_async("User", "username", { "create_record_ids" => insert("alice") })
+        expect(enqueued_jobs).to be_empty
+        raise ActiveRecord::Rollback if outcome == :rolled_back
+      end
+      enqueued_jobs.size
+    end
+
+    expect(%i[rolled_back committed].map(&schedule_in_transaction)).to eq([0, 1])
+    perform_enqueued_jobs while enqueued_jobs.any?
+    expect(claimed(User, :username)).to eq(["alice"])
+  end
+
   it "claims the rows' current values, not those in the query cache" do
     ids = insert("alice")
     User.cache do

@@ -77,6 +77,40 @@ RSpec.describe "the guide for Rails", :rails do
     Leasehold::ReconcileJob.singleton_class.remove_method(:sidekiq_options)
   end
 
+  describe "schedules" do
+    # @return [Hash] the entries of the guide's schedule in this file
+    def schedule(file)
+      guide = File.read(File.expand_path("../../../docs/src/guides/rails.md", __dir__))
+      YAML.safe_load(guide[/^```yaml\n# #{file}\n(.*?)^```/m, 1])
+    end
+
+    def good_job
+      application = Struct.new(:config).new(Struct.new(:good_job).new(Struct.new(:cron).new))
+      stub_const("Rails", Struct.new(:application).new(application))
+      run("good_job")
+      application.config.good_job.cron
+    end
+
+    # Cron's five fields: each minute, and once a day.
+    crons = { "Leasehold::ReconcileJob" => "* * * * *", "Leasehold::ScheduleVerificationJob" => "0 3 * * *" }
+
+    it "both jobs with Solid Queue" do
+      entries = schedule("config/recurring.yml").fetch("production").values
+
+      expect(entries.to_h { |entry| entry.values_at("class", "schedule") })
+        .to eq(crons.keys.zip(["every minute", "every day at 3am"]).to_h)
+      expect(entries.map { |entry| entry["class"].constantize }).to all(be < ActiveJob::Base)
+    end
+
+    it "both jobs with GoodJob and sidekiq-cron" do
+      schedules = [good_job.values.map(&:stringify_keys), schedule("config/schedule.yml").values]
+      entries = schedules.map { |schedule| schedule.to_h { |entry| entry.values_at("class", "cron") } }
+
+      expect(entries).to eq([crons, crons])
+      expect(schedules.last.map { |entry| entry["active_job"] }).to all(be(true))
+    end
+  end
+
   it "requires the file that these specs require" do
     expect(self.class.code("rails_helper.rb").lines.last).to eq(%(require "leasehold/rspec"\n))
   end

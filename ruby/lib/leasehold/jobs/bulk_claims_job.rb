@@ -6,8 +6,8 @@ require "leasehold/uncached"
 require_relative "retry_wait"
 
 module Leasehold
-  # Claims for rows that were written without callbacks. Schedule the job after the transaction of these rows
-  # has committed.
+  # Claims for rows that were written without callbacks. Until Rails 7.1, schedule the job after the transaction
+  # of these rows has committed. Later versions of Rails delay the job until then.
   class BulkClaimsJob < ActiveJob::Base
     queue_as { Leasehold.configuration.queue }
     # Arguments contain claimed values: user names, email addresses (V09). ActiveJob logs arguments by
@@ -15,6 +15,12 @@ module Leasehold
     # exception_handler.rb:9).
     self.log_arguments = false
     retry_on Error::Unavailable, Error::DeadlineExceeded, Error::Overloaded, Error::Busy, wait: RETRY_WAIT
+
+    # An earlier job would not find the rows. Rails 7.2 has the setting (activejob 7.2.2.2,
+    # enqueue_after_transaction_commit.rb:7); 8.0 replaced its Symbols by true and false.
+    if respond_to?(:enqueue_after_transaction_commit=)
+      self.enqueue_after_transaction_commit = ActiveJob.version < Gem::Version.new("8.0") ? :always : true
+    end
 
     # Keys of a payload.
     PAYLOAD_KEYS = %w[create_record_ids destroy_metadata].freeze

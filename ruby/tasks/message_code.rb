@@ -23,8 +23,17 @@ class MessageCode
         Google::Protobuf::DescriptorPool.generated_pool.add_serialized_file(#{serialized})
       end
 
-      #{modules(@file.package.split("."))}
+      unless defined?(#{self.class.constant_path(names.first)})
+      #{modules(@file.package.split("."), "  ")}
+      end
     RUBY
+  end
+
+  # @param name [String] the full name of a type or service, such as `gitlab.cells.topology_service.CellInfo`
+  # @return [String] its constant in Ruby
+  def self.constant_path(name)
+    *package, type = name.split(".")
+    ["", *package.map { |part| part.split("_").map(&:capitalize).join }, type].join("::")
   end
 
   private

@@ -64,10 +64,13 @@ module Protos
     Dir.glob("**/*.rb", base: directory).sort.to_h { |path| [path, File.read(File.join(directory, path))] }
   end
 
-  # Rewrites `require` statements to this gem's directory. On the load path another gem's file of
-  # the same name may come first.
+  # Rewrites `require` statements to this gem's directory, because another gem's file of the same name may come
+  # first on the load path. The service is declared once: gRPC refuses a call that another gem has declared
+  # (grpc 1.51.1, src/ruby/lib/grpc/generic/service.rb:93).
   def localise(path)
-    text = File.read(path)
-    File.write(path, text.gsub(%r{^require '(gitlab|leasehold)/}, %q(require 'leasehold/proto/\1/)))
+    text = File.read(path).gsub(%r{^require '(gitlab|leasehold)/}, %q(require 'leasehold/proto/\1/))
+    head, modules = text.split(/^(?=module )/, 2)
+    service = MessageCode.constant_path(text[/service_name = '(.+)'/, 1])
+    File.write(path, "#{head}unless defined?(#{service})\n#{modules.gsub(/^(?=.)/, '  ')}end\n")
   end
 end

@@ -9,10 +9,12 @@ unless Google::Protobuf::DescriptorPool.generated_pool.lookup("leasehold.v1.Reje
   Google::Protobuf::DescriptorPool.generated_pool.add_serialized_file("\n\x1Cleasehold/v1/rejection.proto\x12\fleasehold.v1\x1A4gitlab/cells/topology_service/claims/v1/record.proto\"\xE4\x02\n\x0ERejectedClaims\x12:\n\x06groups\x18\x01 \x03(\v2\".leasehold.v1.RejectedClaims.GroupR\x06groups\x1A\\\n\x05Group\x12\x16\n\x06reason\x18\x01 \x01(\tR\x06reason\x12;\n\x06claims\x18\x02 \x03(\v2#.leasehold.v1.RejectedClaims.ClaimsR\x06claims\x1A\xB7\x01\n\x06Claims\x12U\n\vbucket_type\x18\x01 \x01(\x0E24.gitlab.cells.topology_service.claims.v1.Bucket.TypeR\nbucketType\x12)\n\x10create_positions\x18\x02 \x03(\rR\x0FcreatePositions\x12+\n\x11destroy_positions\x18\x03 \x03(\rR\x10destroyPositionsb\x06proto3")
 end
 
-module Leasehold
-  module V1
-    RejectedClaims = ::Google::Protobuf::DescriptorPool.generated_pool.lookup("leasehold.v1.RejectedClaims").msgclass
-    RejectedClaims::Group = ::Google::Protobuf::DescriptorPool.generated_pool.lookup("leasehold.v1.RejectedClaims.Group").msgclass
-    RejectedClaims::Claims = ::Google::Protobuf::DescriptorPool.generated_pool.lookup("leasehold.v1.RejectedClaims.Claims").msgclass
+unless defined?(::Leasehold::V1::RejectedClaims)
+  module Leasehold
+    module V1
+      RejectedClaims = ::Google::Protobuf::DescriptorPool.generated_pool.lookup("leasehold.v1.RejectedClaims").msgclass
+      RejectedClaims::Group = ::Google::Protobuf::DescriptorPool.generated_pool.lookup("leasehold.v1.RejectedClaims.Group").msgclass
+      RejectedClaims::Claims = ::Google::Protobuf::DescriptorPool.generated_pool.lookup("leasehold.v1.RejectedClaims.Claims").msgclass
+    end
   end
 end

@@ -8,13 +8,15 @@ unless Google::Protobuf::DescriptorPool.generated_pool.lookup("gitlab.cells.topo
   Google::Protobuf::DescriptorPool.generated_pool.add_serialized_file("\n-gitlab/cells/topology_service/cell_info.proto\x12\x1Dgitlab.cells.topology_service\"\xC4\x01\n\bCellInfo\x12\x0E\n\x02id\x18\x01 \x01(\x03R\x02id\x12\x12\n\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n\aaddress\x18\x03 \x01(\tR\aaddress\x12%\n\x0Esession_prefix\x18\x04 \x01(\tR\rsessionPrefix\x12S\n\x0Esequence_range\x18\x05 \x01(\v2,.gitlab.cells.topology_service.SequenceRangeR\rsequenceRange\"?\n\rSequenceRange\x12\x16\n\x06minval\x18\x01 \x01(\x03R\x06minval\x12\x16\n\x06maxval\x18\x02 \x01(\x03R\x06maxval\"\x11\n\x0FGetCellsRequest\"Q\n\x10GetCellsResponse\x12=\n\x05cells\x18\x01 \x03(\v2'.gitlab.cells.topology_service.CellInfoR\x05cellsb\x06proto3")
 end
 
-module Gitlab
-  module Cells
-    module TopologyService
-      CellInfo = ::Google::Protobuf::DescriptorPool.generated_pool.lookup("gitlab.cells.topology_service.CellInfo").msgclass
-      SequenceRange = ::Google::Protobuf::DescriptorPool.generated_pool.lookup("gitlab.cells.topology_service.SequenceRange").msgclass
-      GetCellsRequest = ::Google::Protobuf::DescriptorPool.generated_pool.lookup("gitlab.cells.topology_service.GetCellsRequest").msgclass
-      GetCellsResponse = ::Google::Protobuf::DescriptorPool.generated_pool.lookup("gitlab.cells.topology_service.GetCellsResponse").msgclass
+unless defined?(::Gitlab::Cells::TopologyService::CellInfo)
+  module Gitlab
+    module Cells
+      module TopologyService
+        CellInfo = ::Google::Protobuf::DescriptorPool.generated_pool.lookup("gitlab.cells.topology_service.CellInfo").msgclass
+        SequenceRange = ::Google::Protobuf::DescriptorPool.generated_pool.lookup("gitlab.cells.topology_service.SequenceRange").msgclass
+        GetCellsRequest = ::Google::Protobuf::DescriptorPool.generated_pool.lookup("gitlab.cells.topology_service.GetCellsRequest").msgclass
+        GetCellsResponse = ::Google::Protobuf::DescriptorPool.generated_pool.lookup("gitlab.cells.topology_service.GetCellsResponse").msgclass
+      end
     end
   end
 end

@@ -12,21 +12,23 @@ unless Google::Protobuf::DescriptorPool.generated_pool.lookup("gitlab.cells.topo
   Google::Protobuf::DescriptorPool.generated_pool.add_serialized_file("\n4gitlab/cells/topology_service/claims/v1/record.proto\x12'gitlab.cells.topology_service.claims.v1\x1A2gitlab/cells/topology_service/types/v1/claim.proto\x1A1gitlab/cells/topology_service/types/v1/uuid.proto\x1A\x19google/protobuf/any.proto\x1A\x1Fgoogle/protobuf/timestamp.proto\"\xE0\x03\n\x06Bucket\x12H\n\x04type\x18\x01 \x01(\x0E24.gitlab.cells.topology_service.claims.v1.Bucket.TypeR\x04type\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value\"\xF5\x02\n\x04Type\x12\x0F\n\vUNSPECIFIED\x10\x00\x12\n\n\x06ROUTES\x10\x01\x12\x15\n\x11ORGANIZATION_PATH\x10\x02\x12\x13\n\x0FREDIRECT_ROUTES\x10\x03\x12\r\n\tUSERNAMES\x10\x04\x12\n\n\x06EMAILS\x10\x05\x12\x0F\n\vPROJECT_IDS\x10\x06\x12\x11\n\rNAMESPACE_IDS\x10\a\x12\f\n\bGPG_KEYS\x10\b\x12\f\n\bSSH_KEYS\x10\t\x12\f\n\bUSER_IDS\x10\n\x12\x14\n\x10ORGANIZATION_IDS\x10\v\x12\x1E\n\x1ASERVICE_DESK_CUSTOM_EMAILS\x10\f\x12\x18\n\x14GPG_KEY_FINGERPRINTS\x10\r\x12\x18\n\x14SSH_KEY_FINGERPRINTS\x10\x0F\x12\x0F\n\vSNIPPET_IDS\x10\x10\x12\x11\n\rPAGES_DOMAINS\x10\x11\x12\x18\n\x14PAGES_UNIQUE_DOMAINS\x10\x12\"\x04\b\x0E\x10\x0E*\rINVITE_EMAILS\"\xB5\x01\n\aSubject\x12I\n\x04type\x18\x01 \x01(\x0E25.gitlab.cells.topology_service.claims.v1.Subject.TypeR\x04type\x12\x0E\n\x02id\x18\x02 \x01(\x03R\x02id\"O\n\x04Type\x12\x0F\n\vUNSPECIFIED\x10\x00\x12\x10\n\fORGANIZATION\x10\x01\x12\r\n\tNAMESPACE\x10\x02\x12\v\n\aPROJECT\x10\x03\x12\b\n\x04USER\x10\x04\"\xA5\x04\n\x06Source\x12H\n\x04type\x18\x01 \x01(\x0E24.gitlab.cells.topology_service.claims.v1.Source.TypeR\x04type\x12/\n\x14rails_primary_key_id\x18\x02 \x01(\fR\x11railsPrimaryKeyId\"\x9F\x03\n\x04Type\x12\x0F\n\vUNSPECIFIED\x10\x00\x12\x15\n\x11RAILS_TABLE_USERS\x10\x01\x12\x16\n\x12RAILS_TABLE_EMAILS\x10\x02\x12\x16\n\x12RAILS_TABLE_ROUTES\x10\x03\x12\x18\n\x14RAILS_TABLE_PROJECTS\x10\x04\x12\x1A\n\x16RAILS_TABLE_NAMESPACES\x10\x05\x12\x1D\n\x19RAILS_TABLE_ORGANIZATIONS\x10\x06\x12\x1F\n\eRAILS_TABLE_REDIRECT_ROUTES\x10\a\x12\x18\n\x14RAILS_TABLE_GPG_KEYS\x10\b\x12\x14\n\x10RAILS_TABLE_KEYS\x10\t\x12%\n!RAILS_TABLE_SERVICE_DESK_SETTINGS\x10\n\x12\x17\n\x13RAILS_TABLE_MEMBERS\x10\v\x12\x18\n\x14RAILS_TABLE_SNIPPETS\x10\f\x12\x1D\n\x19RAILS_TABLE_PAGES_DOMAINS\x10\r\x12 \n\x1CRAILS_TABLE_PROJECT_SETTINGS\x10\x0E\"\x82\x03\n\bMetadata\x12G\n\x06bucket\x18\x01 \x01(\v2/.gitlab.cells.topology_service.claims.v1.BucketR\x06bucket\x12J\n\asubject\x18\x02 \x01(\v20.gitlab.cells.topology_service.claims.v1.SubjectR\asubject\x12G\n\x06source\x18\x03 \x01(\v2/.gitlab.cells.topology_service.claims.v1.SourceR\x06source\x126\n\tuser_data\x18\x04 \x01(\v2\x14.google.protobuf.AnyH\x00R\buserData\x88\x01\x01\x12H\n\x05claim\x18\x05 \x01(\v2-.gitlab.cells.topology_service.types.v1.ClaimH\x01R\x05claim\x88\x01\x01B\f\n\n_user_dataB\b\n\x06_claim\"\xAA\x04\n\x06Record\x12@\n\x04uuid\x18\x01 \x01(\v2,.gitlab.cells.topology_service.types.v1.UUIDR\x04uuid\x12M\n\bmetadata\x18\x02 \x01(\v21.gitlab.cells.topology_service.claims.v1.MetadataR\bmetadata\x12\x17\n\acell_id\x18\x03 \x01(\x03R\x06cellId\x12N\n\x06status\x18\x04 \x01(\x0E26.gitlab.cells.topology_service.claims.v1.Record.StatusR\x06status\x12P\n\nlease_uuid\x18\x05 \x01(\v2,.gitlab.cells.topology_service.types.v1.UUIDH\x00R\tleaseUuid\x88\x01\x01\x129\n\ncreated_at\x18\x06 \x01(\v2\x1A.google.protobuf.TimestampR\tcreatedAt\x129\n\nupdated_at\x18\a \x01(\v2\x1A.google.protobuf.TimestampR\tupdatedAt\"O\n\x06Status\x12\x0F\n\vUNSPECIFIED\x10\x00\x12\n\n\x06ACTIVE\x10\x01\x12\x12\n\x0ELEASE_CREATING\x10\x02\x12\x14\n\x10LEASE_DESTROYING\x10\x03B\r\n\v_lease_uuid\"\xC5\x01\n\vLeaseRecord\x12@\n\x04uuid\x18\x01 \x01(\v2,.gitlab.cells.topology_service.types.v1.UUIDR\x04uuid\x129\n\ncreated_at\x18\x02 \x01(\v2\x1A.google.protobuf.TimestampR\tcreatedAt\x129\n\nupdated_at\x18\x03 \x01(\v2\x1A.google.protobuf.TimestampR\tupdatedAtb\x06proto3")
 end
 
-module Gitlab
-  module Cells
-    module TopologyService
-      module Claims
-        module V1
-          Bucket = ::Google::Protobuf::DescriptorPool.generated_pool.lookup("gitlab.cells.topology_service.claims.v1.Bucket").msgclass
-          Bucket::Type = ::Google::Protobuf::DescriptorPool.generated_pool.lookup("gitlab.cells.topology_service.claims.v1.Bucket.Type").enummodule
-          Subject = ::Google::Protobuf::DescriptorPool.generated_pool.lookup("gitlab.cells.topology_service.claims.v1.Subject").msgclass
-          Subject::Type = ::Google::Protobuf::DescriptorPool.generated_pool.lookup("gitlab.cells.topology_service.claims.v1.Subject.Type").enummodule
-          Source = ::Google::Protobuf::DescriptorPool.generated_pool.lookup("gitlab.cells.topology_service.claims.v1.Source").msgclass
-          Source::Type = ::Google::Protobuf::DescriptorPool.generated_pool.lookup("gitlab.cells.topology_service.claims.v1.Source.Type").enummodule
-          Metadata = ::Google::Protobuf::DescriptorPool.generated_pool.lookup("gitlab.cells.topology_service.claims.v1.Metadata").msgclass
-          Record = ::Google::Protobuf::DescriptorPool.generated_pool.lookup("gitlab.cells.topology_service.claims.v1.Record").msgclass
-          Record::Status = ::Google::Protobuf::DescriptorPool.generated_pool.lookup("gitlab.cells.topology_service.claims.v1.Record.Status").enummodule
-          LeaseRecord = ::Google::Protobuf::DescriptorPool.generated_pool.lookup("gitlab.cells.topology_service.claims.v1.LeaseRecord").msgclass
+unless defined?(::Gitlab::Cells::TopologyService::Claims::V1::Bucket)
+  module Gitlab
+    module Cells
+      module TopologyService
+        module Claims
+          module V1
+            Bucket = ::Google::Protobuf::DescriptorPool.generated_pool.lookup("gitlab.cells.topology_service.claims.v1.Bucket").msgclass
+            Bucket::Type = ::Google::Protobuf::DescriptorPool.generated_pool.lookup("gitlab.cells.topology_service.claims.v1.Bucket.Type").enummodule
+            Subject = ::Google::Protobuf::DescriptorPool.generated_pool.lookup("gitlab.cells.topology_service.claims.v1.Subject").msgclass
+            Subject::Type = ::Google::Protobuf::DescriptorPool.generated_pool.lookup("gitlab.cells.topology_service.claims.v1.Subject.Type").enummodule
+            Source = ::Google::Protobuf::DescriptorPool.generated_pool.lookup("gitlab.cells.topology_service.claims.v1.Source").msgclass
+            Source::Type = ::Google::Protobuf::DescriptorPool.generated_pool.lookup("gitlab.cells.topology_service.claims.v1.Source.Type").enummodule
+            Metadata = ::Google::Protobuf::DescriptorPool.generated_pool.lookup("gitlab.cells.topology_service.claims.v1.Metadata").msgclass
+            Record = ::Google::Protobuf::DescriptorPool.generated_pool.lookup("gitlab.cells.topology_service.claims.v1.Record").msgclass
+            Record::Status = ::Google::Protobuf::DescriptorPool.generated_pool.lookup("gitlab.cells.topology_service.claims.v1.Record.Status").enummodule
+            LeaseRecord = ::Google::Protobuf::DescriptorPool.generated_pool.lookup("gitlab.cells.topology_service.claims.v1.LeaseRecord").msgclass
+          end
         end
       end
     end

@@ -8,13 +8,15 @@ unless Google::Protobuf::DescriptorPool.generated_pool.lookup("gitlab.cells.topo
   Google::Protobuf::DescriptorPool.generated_pool.add_serialized_file("\n2gitlab/cells/topology_service/types/v1/claim.proto\x12&gitlab.cells.topology_service.types.v1\"\x97\x05\n\x05Claim\x12\x16\n\x05route\x18\x01 \x01(\tH\x00R\x05route\x12-\n\x11organization_path\x18\x02 \x01(\tH\x00R\x10organizationPath\x12'\n\x0Eredirect_route\x18\x03 \x01(\tH\x00R\rredirectRoute\x12\x1C\n\busername\x18\x04 \x01(\tH\x00R\busername\x12\x16\n\x05email\x18\x05 \x01(\tH\x00R\x05email\x12\x1F\n\nproject_id\x18\x06 \x01(\x03H\x00R\tprojectId\x12#\n\fnamespace_id\x18\a \x01(\x03H\x00R\vnamespaceId\x12\x19\n\agpg_key\x18\b \x01(\tH\x00R\x06gpgKey\x12\x19\n\assh_key\x18\t \x01(\tH\x00R\x06sshKey\x12\x19\n\auser_id\x18\n \x01(\x03H\x00R\x06userId\x12)\n\x0Forganization_id\x18\v \x01(\x03H\x00R\x0EorganizationId\x12;\n\x19service_desk_custom_email\x18\f \x01(\tH\x00R\x16serviceDeskCustomEmail\x120\n\x13gpg_key_fingerprint\x18\r \x01(\tH\x00R\x11gpgKeyFingerprint\x120\n\x13ssh_key_fingerprint\x18\x0F \x01(\tH\x00R\x11sshKeyFingerprint\x12\x1F\n\nsnippet_id\x18\x10 \x01(\x03H\x00R\tsnippetId\x12#\n\fpages_domain\x18\x11 \x01(\tH\x00R\vpagesDomain\x120\n\x13pages_unique_domain\x18\x12 \x01(\tH\x00R\x11pagesUniqueDomainB\a\n\x05claimJ\x04\b\x0E\x10\x0F*\xA1\x04\n\tClaimType\x12\x1A\n\x16CLAIM_TYPE_UNSPECIFIED\x10\x00\x12\x14\n\x10CLAIM_TYPE_ROUTE\x10\x01\x12 \n\x1CCLAIM_TYPE_ORGANIZATION_PATH\x10\x02\x12\x1D\n\x19CLAIM_TYPE_REDIRECT_ROUTE\x10\x03\x12\x17\n\x13CLAIM_TYPE_USERNAME\x10\x04\x12\x14\n\x10CLAIM_TYPE_EMAIL\x10\x05\x12\x19\n\x15CLAIM_TYPE_PROJECT_ID\x10\x06\x12\e\n\x17CLAIM_TYPE_NAMESPACE_ID\x10\a\x12\x16\n\x12CLAIM_TYPE_GPG_KEY\x10\b\x12\x16\n\x12CLAIM_TYPE_SSH_KEY\x10\t\x12\x16\n\x12CLAIM_TYPE_USER_ID\x10\n\x12\x1E\n\x1ACLAIM_TYPE_ORGANIZATION_ID\x10\v\x12(\n$CLAIM_TYPE_SERVICE_DESK_CUSTOM_EMAIL\x10\f\x12\"\n\x1ECLAIM_TYPE_GPG_KEY_FINGERPRINT\x10\r\x12\"\n\x1ECLAIM_TYPE_SSH_KEY_FINGERPRINT\x10\x0F\x12\x19\n\x15CLAIM_TYPE_SNIPPET_ID\x10\x10\x12\e\n\x17CLAIM_TYPE_PAGES_DOMAIN\x10\x11\x12\"\n\x1ECLAIM_TYPE_PAGES_UNIQUE_DOMAIN\x10\x12\"\x04\b\x0E\x10\x0Eb\x06proto3")
 end
 
-module Gitlab
-  module Cells
-    module TopologyService
-      module Types
-        module V1
-          Claim = ::Google::Protobuf::DescriptorPool.generated_pool.lookup("gitlab.cells.topology_service.types.v1.Claim").msgclass
-          ClaimType = ::Google::Protobuf::DescriptorPool.generated_pool.lookup("gitlab.cells.topology_service.types.v1.ClaimType").enummodule
+unless defined?(::Gitlab::Cells::TopologyService::Types::V1::Claim)
+  module Gitlab
+    module Cells
+      module TopologyService
+        module Types
+          module V1
+            Claim = ::Google::Protobuf::DescriptorPool.generated_pool.lookup("gitlab.cells.topology_service.types.v1.Claim").msgclass
+            ClaimType = ::Google::Protobuf::DescriptorPool.generated_pool.lookup("gitlab.cells.topology_service.types.v1.ClaimType").enummodule
+          end
         end
       end
     end

@@ -8,12 +8,14 @@ unless Google::Protobuf::DescriptorPool.generated_pool.lookup("gitlab.cells.topo
   Google::Protobuf::DescriptorPool.generated_pool.add_serialized_file("\n1gitlab/cells/topology_service/types/v1/uuid.proto\x12&gitlab.cells.topology_service.types.v1\"\x1C\n\x04UUID\x12\x14\n\x05value\x18\x01 \x01(\tR\x05valueb\x06proto3")
 end
 
-module Gitlab
-  module Cells
-    module TopologyService
-      module Types
-        module V1
-          UUID = ::Google::Protobuf::DescriptorPool.generated_pool.lookup("gitlab.cells.topology_service.types.v1.UUID").msgclass
+unless defined?(::Gitlab::Cells::TopologyService::Types::V1::UUID)
+  module Gitlab
+    module Cells
+      module TopologyService
+        module Types
+          module V1
+            UUID = ::Google::Protobuf::DescriptorPool.generated_pool.lookup("gitlab.cells.topology_service.types.v1.UUID").msgclass
+          end
         end
       end
     end

@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::lease::{Fence, Lease, LeaseId};
+use crate::lease::{Fence, IdempotencyKey, Lease, LeaseId, Replay};
 use crate::rows::{Keys, Workspace};
 use crate::time::Timestamp;
 use crate::transaction::Transaction;
@@ -63,15 +63,18 @@ impl Command {
         })
     }
 
-    /// Adds the keys of the rows that the command reads to `keys`, as far as they are known. A
-    /// settle also reads the claims that its lease lists, a forget the replay of its lease. So
-    /// these keys are known once the lease is loaded.
+    /// Adds the keys of the rows that the command reads to `keys`, as far as they are known. Some
+    /// keys stand in a row that is read first: the replay of a begin names its lease, the lease of
+    /// a settle lists its claims, and the lease of a forget names its replay.
     fn add_keys(&self, workspace: &Workspace, keys: &mut Keys) {
         match self {
             Self::Begin(begin) => {
                 keys.claims.extend(begin.batch.keys().cloned());
-                keys.replays.extend(begin.idempotency.as_ref().map(|(key, _)| key.clone()));
                 keys.leases.extend(begin.resumed.then_some(begin.lease));
+                if let Some((key, _)) = &begin.idempotency {
+                    keys.replays.push(key.clone());
+                    keys.leases.extend(loaded_replay(workspace, key).map(|replay| replay.lease));
+                }
             }
             Self::Settle(Settle { lease, .. }) => {
                 keys.leases.push(*lease);
@@ -91,11 +94,15 @@ fn loaded_lease<'a>(workspace: &'a Workspace, id: &LeaseId) -> Option<&'a Lease>
     workspace.row(id).ok().flatten()
 }
 
+fn loaded_replay<'a>(workspace: &'a Workspace, key: &IdempotencyKey) -> Option<&'a Replay> {
+    workspace.row(key).ok().flatten()
+}
+
 impl Workspace {
     /// Returns the keys of the rows that `commands` read and that are not loaded yet.
     ///
     /// A host loads these rows and calls this method again until no key is missing. Two rounds
-    /// suffice: the leases that the first round loads name the rows of the second.
+    /// suffice: the rows that the first round loads name those of the second.
     pub fn missing<'a>(&self, commands: impl IntoIterator<Item = &'a Command>) -> Keys {
         let mut keys = Keys::default();
         commands.into_iter().for_each(|command| command.add_keys(self, &mut keys));

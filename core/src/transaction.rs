@@ -51,6 +51,9 @@ pub enum BrokenState {
     /// A lease lists a claim that is absent or that the lease does not hold.
     #[error("lease {0} lists a claim that it does not hold")]
     LeaseListsForeignClaim(LeaseId),
+    /// An idempotency key's answer names a lease that has no row.
+    #[error("lease {0} is missing, although an idempotency key names it")]
+    ReplayWithoutLease(LeaseId),
     /// A command read a row that the host had not loaded. Holds the name of the row's kind.
     #[error("a row of `{0}` was read that had not been loaded")]
     NotLoaded(&'static str),

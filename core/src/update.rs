@@ -130,7 +130,8 @@ pub fn begin<T: Transaction>(tx: &mut T, command: &Begin, now: Timestamp) -> Ans
     if let Some((key, fingerprint)) = &command.idempotency
         && let Some(replay) = tx.replay(key)?
     {
-        return Ok(replayed(replay, fingerprint));
+        let lease = tx.lease(replay.lease)?.ok_or(BrokenState::ReplayWithoutLease(replay.lease))?;
+        return Ok(replayed(replay, lease, fingerprint));
     }
     let hold = Hold { lease: command.lease, since: now };
     let mut offences = Vec::new();
@@ -152,11 +153,15 @@ pub fn begin<T: Transaction>(tx: &mut T, command: &Begin, now: Timestamp) -> Ans
 }
 
 /// Returns the answer to a begin whose idempotency key was used before: the answer of the first
-/// begin, or a refusal if the updates differ.
-fn replayed(replay: &Replay, fingerprint: &Fingerprint) -> Result<Begun, Rejection> {
-    match replay.fingerprint.difference(fingerprint) {
-        Some(field) => Err(Rejection::whole(Reason::IdempotencyKeyReused, Detail::Differs(field))),
-        None => Ok(Begun { lease: replay.lease, fence: replay.fence, replayed: true }),
+/// begin, or a refusal if the updates differ or the first begin's lease was rolled back. A cell that
+/// got a rolled back lease would write its rows, although another cell may own the names by then.
+fn replayed(replay: &Replay, lease: &Lease, fingerprint: &Fingerprint) -> Result<Begun, Rejection> {
+    match (replay.fingerprint.difference(fingerprint), lease.outcome()) {
+        (Some(field), _) => Err(Rejection::whole(Reason::IdempotencyKeyReused, Detail::Differs(field))),
+        (None, Some(Outcome::RolledBack)) => Err(Rejection::whole(Reason::LeaseRolledBack, Detail::None)),
+        (None, None | Some(Outcome::Committed)) => {
+            Ok(Begun { lease: replay.lease, fence: replay.fence, replayed: true })
+        }
     }
 }
 

@@ -411,7 +411,9 @@ impl Save {
         };
         self.attempts = 0;
         self.has_unanswered_begin = false;
-        if self.skipped_destroys == 0 && claims.iter().all(need_not_be_destroyed) {
+        // A refusal of the whole update, as of one whose lease was rolled back, names no claim.
+        let may_skip = self.skipped_destroys == 0 && !claims.is_empty();
+        if may_skip && claims.iter().all(need_not_be_destroyed) {
             if self.is_lease_first(mode) {
                 // Until the save has locked the row, another save can claim the missing name. So
                 // the lease must wait for the lock.

@@ -29,6 +29,8 @@ module Leasehold
 
     def attempt(batch)
       apply(batch) unless batch.empty?
+    rescue Error::RolledBack
+      begin_anew(batch)
     rescue Error => error
       return @batches.unshift(*batch.halves) if too_large?(batch, error)
       raise if error.rejected.empty?
@@ -52,17 +54,21 @@ module Leasehold
         creates: batch.creates, destroys: batch.destroys, idempotency_key: key(batch), deadline_seconds: @deadline_seconds
       )
       @table.insert(lease.uuid, begun_at)
-      commit(batch, lease.uuid)
+      commit(lease.uuid)
       @table.delete(lease.uuid)
     end
 
-    # Commits the lease. If the process of an earlier attempt died between begin and insert, reconciliation
-    # has rolled that lease back. This attempt gets the same lease by its key, so the batch is queued again
-    # under a new key.
-    def commit(batch, uuid)
+    def commit(uuid)
       @client.commit_update(uuid, deadline_seconds: @deadline_seconds)
     rescue Error::RolledBack
-      @key = [@key, uuid]
+      @table.delete(uuid)
+      raise
+    end
+
+    # Queues the batch under a new key. A process that dies between begin and insert leaves a lease that
+    # reconciliation rolls back, and the server refuses a begin that repeats the key of such a lease (B09).
+    def begin_anew(batch)
+      @key = [@key]
       @batches.unshift(batch)
     end
 

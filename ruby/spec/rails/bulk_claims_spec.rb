@@ -74,6 +74,19 @@ RSpec.describe "bulk claims", :rails do
     expect(outstanding_leases + lease_rows).to be_empty
   end
 
+  it "begins under a new key if its process died after the begin and the lease was rolled back (B09)" do
+    job = Leasehold::BulkClaimsJob.new("User", "username", "create_record_ids" => insert("alice"))
+    allow_any_instance_of(Leasehold::LeaseTable).to receive(:insert).and_raise(Interrupt)
+    expect { job.perform_now }.to raise_error(Interrupt)
+    outstanding_leases.each { |uuid| Leasehold.client.rollback_update(uuid) }
+
+    allow_any_instance_of(Leasehold::LeaseTable).to receive(:insert).and_call_original
+    job.perform_now
+
+    expect(claimed(User, :username)).to eq(["alice"])
+    expect(outstanding_leases + lease_rows).to be_empty
+  end
+
   it "destroys the claims of deleted rows" do
     users = %w[alice bob].map { |name| User.create!(username: name) }
     metadata = users.filter_map { |user| user.build_destroy_metadata_for_worker(:username) }

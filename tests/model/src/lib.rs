@@ -310,15 +310,18 @@ impl Model {
 
     /// Returns the first answer again if this begin repeats an earlier one under the same
     /// idempotency key (B09); `None` if the key is new or missing. A different update under the key
-    /// is an error.
+    /// is an error, and so is a repetition after the lease was rolled back.
     fn replayed(&self, begin: &Begin) -> Result<Option<Reply>, Offences> {
         let Some(key) = &begin.key else { return Ok(None) };
         let Some(earlier) = self.key_uses.get(&(begin.cell, key.clone())) else { return Ok(None) };
         match difference(&earlier.body, &begin.body) {
             Some(what) => Err(of_whole_command("IDEMPOTENCY_KEY_REUSED", OffenceDetail::Differs(what))),
             None => {
-                let fence = self.lease(earlier.lease).fence;
-                Ok(Some(Reply::Begun { lease: earlier.lease, fence, replayed: true }))
+                let lease = self.lease(earlier.lease);
+                if matches!(lease.progress, Progress::Settled(End::Rollback)) {
+                    return Err(of_whole_command("LEASE_ROLLED_BACK", OffenceDetail::TextOnly));
+                }
+                Ok(Some(Reply::Begun { lease: earlier.lease, fence: lease.fence, replayed: true }))
             }
         }
     }

@@ -28,6 +28,8 @@ module Leasehold
       def release
         lease = @client.recover_lease(creates: @effect.creates, destroys: @effect.destroys, idempotency_key: @key)
         @client.rollback_update(lease.uuid)
+      rescue Error::RolledBack
+        # Reconciliation has rolled the lease back already.
       rescue Error => error
         Events.publish(:unsettled, lease: lease&.uuid, wanted: :rollback, error: error.class.name, message: error.message)
       end

@@ -97,7 +97,9 @@ impl ClaimService for ClaimsHandler {
         let request = request.into_inner();
         let (bucket_type, value) = convert::bucket(request.bucket, request.claim).map_err(errors::invalid)?;
         let key = self.0.bucket_key(bucket_type, value)?;
-        let claim = self.0.claim(&key).await?.ok_or_else(|| errors::not_found("no cell claims this bucket"))?;
+        let claims = self.0.claims(std::slice::from_ref(&key)).await?;
+        let claim =
+            claims.into_iter().flatten().next().ok_or_else(|| errors::not_found("no cell claims this bucket"))?;
         let cell_info = self.0.cell_info(claim.owner);
         Ok(Response::new(GetRecordResponse { record: Some(convert::record(&key, claim)), cell_info }))
     }

@@ -10,8 +10,10 @@ use axum::response::{IntoResponse, Response as HttpResponse};
 use axum::routing::post;
 use axum::{Extension, Router};
 use leasehold_core::batch::MAX_REQUEST_BYTES;
+use leasehold_core::claim::Claim;
 use leasehold_proto::DescriptorPool;
 use leasehold_proto::gitlab::cells::topology_service::classify_service_server::ClassifyService;
+use leasehold_proto::gitlab::cells::topology_service::types::v1 as types;
 use leasehold_proto::gitlab::cells::topology_service::{
     CellInfo, ClassifyAction, ClassifyRequest, ClassifyResponse, ClassifyType, GetCellsRequest, GetCellsResponse,
     ProxyInfo,
@@ -48,20 +50,36 @@ impl Services {
             return Err(errors::over_limit("claims_per_classify", MAX_CLAIMS, Some(request.claims.len())));
         }
         let by_claims = !request.claims.is_empty();
-        for claim in request.claims {
-            let (bucket_type, value) = convert::bucket(None, Some(claim.clone()))
-                .map_err(|_| errors::invalid("a claim of `claims` is empty"))?;
-            let key = self.bucket_key(bucket_type, value)?;
-            let found = self.claim(&key).await?;
-            if let Some(cell) = found.and_then(|found| self.cell_info(found.owner)) {
-                return Ok(ClassifyResponse { matched_claim: Some(claim), ..proxy(cell) });
-            }
+        if let Some((claim, cell)) = self.first_owned(&request.claims).await? {
+            return Ok(ClassifyResponse { matched_claim: Some(claim), ..proxy(cell) });
         }
         match ClassifyType::try_from(request.r#type) {
             Ok(ClassifyType::Unspecified) if by_claims => Err(errors::not_found("no cell owns any of these claims")),
             Ok(kind) => self.classify_by_type(kind, &request.value).map(proxy),
             Err(_) => Err(errors::invalid("`type` is not known")),
         }
+    }
+
+    /// Returns the first claim of the list that a cell owns, and that cell. All claims are read at
+    /// one moment. A claim that its bucket type does not allow is owned by no cell.
+    async fn first_owned(&self, claims: &[types::Claim]) -> Result<Option<(types::Claim, CellInfo)>, Status> {
+        let mut asked = Vec::with_capacity(claims.len());
+        let mut keys = Vec::with_capacity(claims.len());
+        for claim in claims {
+            let (bucket_type, value) = convert::bucket(None, Some(claim.clone()))
+                .map_err(|_| errors::invalid("a claim of `claims` is empty"))?;
+            if let Ok(bucket) = self.rules.catalogue.bucket(bucket_type, value.into()) {
+                asked.push(claim);
+                keys.push(bucket.key);
+            }
+        }
+        if keys.is_empty() {
+            return Ok(None);
+        }
+        let found = self.claims(&keys).await?;
+        let owned =
+            |(claim, found): (&types::Claim, Option<Claim>)| Some((claim.clone(), self.cell_info(found?.owner)?));
+        Ok(asked.into_iter().zip(found).find_map(owned))
     }
 
     fn classify_by_type(&self, kind: ClassifyType, value: &str) -> Result<CellInfo, Status> {

@@ -112,9 +112,9 @@ impl Services {
         })
     }
 
-    /// Reads the claim on a bucket (B30); `None` if no cell claims the bucket.
-    async fn claim(&self, key: &BucketKey) -> Result<Option<Claim>, Status> {
-        self.store.claim(key).await.map_err(|error| self.unreadable(&error))
+    /// Reads the claims on buckets as they were at one moment, in the order of `keys` (B30).
+    async fn claims(&self, keys: &[BucketKey]) -> Result<Vec<Option<Claim>>, Status> {
+        self.store.claims(keys).await.map_err(|error| self.unreadable(&error))
     }
 
     /// Runs a list call as soon as fewer than `limits.concurrent_lists` run. If

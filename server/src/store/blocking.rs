@@ -65,7 +65,8 @@ impl Store for BlockingStore {
     }
 
     fn claim(&self, key: &BucketKey) -> Result<Option<Claim>> {
-        self.runtime.block_on(self.reader.claim(key))
+        let claims = self.runtime.block_on(self.reader.claims(std::slice::from_ref(key)))?;
+        Ok(claims.into_iter().next().flatten())
     }
 
     fn leases(&self, scan: &LeaseScan) -> Result<Vec<LeaseRow>> {

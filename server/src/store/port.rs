@@ -160,11 +160,12 @@ pub struct PoolState {
 /// The asynchronous reader of a store. Each read sees every group whose commit was answered before
 /// the read began (B30).
 pub trait StoreReader: Send + Sync {
-    /// Reads the claim on a bucket (B30); `None` if no cell claims the bucket.
+    /// Reads the claims on buckets as they were at one moment, in the order of `keys` (B30); `None`
+    /// for each bucket that no cell claims.
     ///
     /// # Errors
-    /// The row could not be read.
-    fn claim<'a>(&'a self, key: &'a BucketKey) -> Answer<'a, Option<Claim>>;
+    /// A row could not be read.
+    fn claims<'a>(&'a self, keys: &'a [BucketKey]) -> Answer<'a, Vec<Option<Claim>>>;
 
     /// Reads a page of a cell's outstanding leases, in the order of their creation (B31).
     ///

@@ -243,7 +243,7 @@ impl Importer {
             return Ok(false);
         }
         let is_pending = self.held.contains_key(key) || self.pending.claims.contains_key(key);
-        Ok(is_pending || self.store.claim(key)?.is_some())
+        Ok(is_pending || self.store.claims(std::slice::from_ref(key))?.iter().any(Option::is_some))
     }
 
     fn take_lease(&mut self, id: LeaseId, lease: Lease) -> Result<(), TransferError> {

@@ -36,6 +36,11 @@ impl Inner {
         self.settled.decode::<stored::Lease<'_>>(bytes).map(Into::into)
     }
 
+    fn resting_claim_in(&self, snapshot: &Snapshot, key: &BucketKey) -> Result<Option<Claim>> {
+        let bytes = self.claims.get_in(snapshot, keys::claim(key))?;
+        bytes.map(|bytes| self.decode_claim(&bytes)).transpose()
+    }
+
     pub(super) fn claim(&self, held: &Outstanding, key: &BucketKey) -> Result<Option<Claim>> {
         match held.claim(key) {
             Some(claim) => Ok(Some(claim.clone())),
@@ -148,10 +153,7 @@ impl Inner {
         for (_, key) in sources.into_iter().take(scan.limit) {
             let claim = match held.claim(&key) {
                 Some(claim) => claim.clone(),
-                None => {
-                    let bytes = self.claims.get_in(&snapshot, keys::claim(&key))?;
-                    self.decode_claim(&bytes.ok_or_else(|| self.sources.damaged())?)?
-                }
+                None => self.resting_claim_in(&snapshot, &key)?.ok_or_else(|| self.sources.damaged())?,
             };
             rows.push(RecordRow { key, claim });
         }
@@ -204,15 +206,24 @@ impl EmbeddedStore {
         Ok(inner.fence()?)
     }
 
-    /// Reads the claim on a bucket; `None` if no cell claims the bucket.
+    /// Reads the claims on buckets as they were at one moment, in the order of `keys`; `None` for each
+    /// bucket that no cell claims.
     ///
     /// # Errors
-    /// The row could not be read.
-    pub fn claim(&self, key: &BucketKey) -> Result<Option<Claim>> {
-        if let Some(claim) = self.inner.held().claim(key) {
-            return Ok(Some(claim.clone()));
-        }
-        self.inner.resting_claim(key)
+    /// A row could not be read.
+    pub fn claims(&self, keys: &[BucketKey]) -> Result<Vec<Option<Claim>>> {
+        let (held, snapshot) = {
+            // INVARIANT: the lock is taken before the snapshot. The writer changes the held claims under the lock after
+            // the disk, so both show the same moment.
+            let outstanding = self.inner.held();
+            let held: Vec<_> = keys.iter().map(|key| outstanding.claim(key).cloned()).collect();
+            (held, self.inner.database.snapshot())
+        };
+        let claim = |(key, held): (&BucketKey, Option<Claim>)| match held {
+            Some(claim) => Ok(Some(claim)),
+            None => self.inner.resting_claim_in(&snapshot, key),
+        };
+        keys.iter().zip(held).map(claim).collect()
     }
 
     fn state(&self) -> Result<State> {
@@ -240,9 +251,13 @@ impl EmbeddedStore {
 }
 
 impl StoreReader for EmbeddedStore {
-    fn claim<'a>(&'a self, key: &'a BucketKey) -> Answer<'a, Option<Claim>> {
-        // This read is usually answered from memory, so it runs on the calling thread.
-        std::future::ready(Self::claim(self, key)).boxed()
+    fn claims<'a>(&'a self, keys: &'a [BucketKey]) -> Answer<'a, Vec<Option<Claim>>> {
+        // One claim is usually in memory, so the calling thread reads it. Many may wait for the disk.
+        if keys.len() <= 1 {
+            return std::future::ready(Self::claims(self, keys)).boxed();
+        }
+        let keys = keys.to_vec();
+        self.blocking(move |store| store.claims(&keys))
     }
 
     fn leases(&self, scan: LeaseScan) -> Answer<'_, Vec<LeaseRow>> {

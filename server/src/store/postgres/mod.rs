@@ -182,8 +182,8 @@ impl Backend for PostgresStore {
 }
 
 impl StoreReader for PostgresStore {
-    fn claim<'a>(&'a self, key: &'a BucketKey) -> Answer<'a, Option<Claim>> {
-        self.run(move |client| async move { reads::claim(&client, key).await })
+    fn claims<'a>(&'a self, keys: &'a [BucketKey]) -> Answer<'a, Vec<Option<Claim>>> {
+        self.run(move |client| async move { reads::claims(&client, keys).await })
     }
 
     fn leases(&self, scan: LeaseScan) -> Answer<'_, Vec<LeaseRow>> {

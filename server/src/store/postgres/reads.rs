@@ -1,6 +1,6 @@
 //! The statements of reads and periodic tasks, which run outside of groups and on any connection.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 
 use leasehold_core::bucket::BucketKey;
@@ -23,11 +23,16 @@ use crate::store::stored;
 
 type Result<T> = std::result::Result<T, StoreError>;
 
-pub(super) async fn claim(client: &Client, key: &BucketKey) -> Result<Option<Claim>> {
-    let sql = format!("SELECT {CLAIM} FROM claims c WHERE bucket_type = $1 AND bucket_value = $2");
-    let value = &*key.canonical;
-    let row = client.query_typed_opt(&sql, &[(&key.bucket_type.0, Type::INT4), (&value, Type::TEXT)]).await;
-    Ok(row.map_err(failed)?.as_ref().map(columns::claim).transpose()?.map(|(_, claim)| claim))
+/// Reads the claims on buckets, in the order of `keys`. One statement sees one snapshot of the database.
+pub(super) async fn claims(client: &Client, keys: &[BucketKey]) -> Result<Vec<Option<Claim>>> {
+    let sql = format!(
+        "SELECT {CLAIM} FROM unnest($1, $2) AS k (t, v) JOIN claims c ON c.bucket_type = k.t AND c.bucket_value = k.v"
+    );
+    let types: Vec<_> = keys.iter().map(|key| key.bucket_type.0).collect();
+    let values: Vec<_> = keys.iter().map(|key| &*key.canonical).collect();
+    let rows = client.query_typed(&sql, &[(&types, Type::INT4_ARRAY), (&values, Type::TEXT_ARRAY)]).await;
+    let found: HashMap<_, _> = rows.map_err(failed)?.iter().map(columns::claim).collect::<Result<_>>()?;
+    Ok(keys.iter().map(|key| found.get(key).cloned()).collect())
 }
 
 /// Reads at most `scan.limit` outstanding leases of a cell, in the order of `ListLeases` (B31).

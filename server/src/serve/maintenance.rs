@@ -2,8 +2,8 @@
 //! health status up to date.
 
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use leasehold_core::command::Command;
@@ -18,6 +18,7 @@ use tonic::server::NamedService;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
+use super::steady_clock::SteadyClock;
 use crate::committer::now;
 use crate::grpc::{ClaimsHandler, ClassifyHandler, Services};
 use crate::identity::Caller;
@@ -40,6 +41,7 @@ pub(super) struct Maintenance {
     store: StoreMaintenance,
     health: HealthReporter,
     retention_seconds: u64,
+    clock: Mutex<SteadyClock>,
     // True if the health status that was last published is `SERVING`.
     was_serving: AtomicBool,
 }
@@ -51,7 +53,10 @@ impl Maintenance {
         health: HealthReporter,
         retention_seconds: u64,
     ) -> Self {
-        Self { services, store, health, retention_seconds, was_serving: AtomicBool::new(true) }
+        // An hour for the default retention of a day.
+        let trusted_after = Duration::from_secs(retention_seconds / 24);
+        let clock = Mutex::new(SteadyClock::new(trusted_after, Instant::now()));
+        Self { services, store, health, retention_seconds, clock, was_serving: AtomicBool::new(true) }
     }
 
     /// Runs the background work until the server stops.
@@ -70,9 +75,11 @@ impl Maintenance {
     }
 
     /// Returns the time before which a lease must have been settled, so that it may be forgotten
-    /// now (B22).
-    fn forget_before(&self) -> Timestamp {
-        now().minus_micros(self.retention_seconds.saturating_mul(1_000_000))
+    /// now (B22); `None` if the clock jumped lately, or the server has just started.
+    fn forget_before(&self) -> Option<Timestamp> {
+        let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = clock.trusted(now(), Instant::now())?;
+        Some(now.minus_micros(self.retention_seconds.saturating_mul(1_000_000)))
     }
 
     /// Publishes the health status if it changed. The status of `ClassifyService` stays `SERVING`,
@@ -99,7 +106,7 @@ impl Maintenance {
 
     /// Forgets a batch of settled leases of an embedded store. Returns true if there may be more.
     async fn forget_batch(&self, store: &dyn StoreReader) -> bool {
-        let settled_before = self.forget_before();
+        let Some(settled_before) = self.forget_before() else { return false };
         let leases = match store.settled(settled_before, FORGET_BATCH).await {
             Ok(leases) => leases,
             // An embedded store is away only while the runtime is shutting down.
@@ -216,7 +223,8 @@ impl Maintenance {
         // A large backlog of settled leases is continued in the next run, so that the other steps
         // need not wait for it.
         let forgotten = loop {
-            match store.forget(self.forget_before()).await {
+            let Some(settled_before) = self.forget_before() else { break Ok(()) };
+            match store.forget(settled_before).await {
                 Ok(true) if Instant::now() < until => {}
                 done => break done.map(drop),
             }

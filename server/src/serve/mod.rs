@@ -8,6 +8,7 @@ mod maintenance;
 mod page;
 mod routes;
 mod shutdown;
+mod steady_clock;
 mod storage;
 
 use std::io::{self, Write};

@@ -105,8 +105,8 @@ module Leasehold
       return if table.guarded?(settings.stale_after_seconds)
 
       raise Fault, "the trigger of `#{LeaseTable::NAME}` is missing, disabled, or has more seconds than `stale_after_seconds` " \
-                   "(#{settings.stale_after_seconds}), so two cells may own one name: run the migration of `leasehold:install` anew; " \
-                   "`db/schema.rb` has no triggers, `db/structure.sql` has them"
+                   "(#{settings.stale_after_seconds}), so two cells may own one name: run " \
+                   "`bin/rails generate leasehold:update --force`, then `bin/rails db:migrate`; `db/schema.rb` has no triggers, `db/structure.sql` has them"
     end
 
     def check_clock(table)

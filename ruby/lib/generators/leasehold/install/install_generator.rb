@@ -37,18 +37,6 @@ module Leasehold
             "To keep `db/schema.rb`, run the generator with `--skip-schema-format`.")
         environment "config.active_record.schema_format = :sql"
       end
-
-      KEPT_SCHEMA = "`db/schema.rb` has no triggers: a database that is loaded from it accepts late COMMITs, and two cells may " \
-                    "own one name. Load databases by `bin/rails db:migrate`, and check them by `bin/rails leasehold:doctor`."
-      private_constant :KEPT_SCHEMA
-
-      private
-
-      # Rails 7.0 moved the setting from `ActiveRecord::Base` to `ActiveRecord` (activerecord 7.2.2.2,
-      # active_record.rb:388).
-      def schema_format
-        ::ActiveRecord.respond_to?(:schema_format) ? ::ActiveRecord.schema_format : ::ActiveRecord::Base.schema_format
-      end
     end
   end
 end

@@ -17,7 +17,23 @@ module Leasehold
         statement("execute \"#{Leasehold::LeaseTable.unguard_sql}\"")
       end
 
+      # @return [String] the statements that replace the commit guard, whether or not the database has it
+      def replace_statement
+        drop = "DROP TRIGGER IF EXISTS #{LeaseTable::GUARD} ON #{LeaseTable::NAME};\nDROP FUNCTION IF EXISTS #{LeaseTable::GUARD}();\n"
+        statement("execute <<~SQL", "#{(drop + Leasehold::LeaseTable.guard_sql).indent(2)}SQL")
+      end
+
+      KEPT_SCHEMA = "`db/schema.rb` has no triggers: a database that is loaded from it accepts late COMMITs, and two cells may " \
+                    "own one name. Load databases by `bin/rails db:migrate`, and check them by `bin/rails leasehold:doctor`."
+      private_constant :KEPT_SCHEMA
+
       private
+
+      # Rails 7.0 moved the setting from `ActiveRecord::Base` to `ActiveRecord` (activerecord 7.2.2.2,
+      # active_record.rb:388).
+      def schema_format
+        ::ActiveRecord.respond_to?(:schema_format) ? ::ActiveRecord.schema_format : ::ActiveRecord::Base.schema_format
+      end
 
       # strong_migrations refuses each `execute` that is not declared safe.
       def statement(*lines)

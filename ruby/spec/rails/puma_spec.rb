@@ -75,4 +75,17 @@ RSpec.describe "an application preloaded by Puma", :rails do
     expect(User.pluck(:username)).to eq(["preloaded"])
     expect(outstanding_leases + lease_rows).to be_empty
   end
+
+  it "claims in workers that `fork_worker` forks from the first one" do
+    answered = puma("fork_worker 0\n") { |port| answers(port) }
+
+    expect(answered.map(&:code)).to all(eq("200"))
+    expect(answered.map(&:body).uniq.size).to eq(2)
+  end
+
+  # @return [Array<Net::HTTPResponse>] answers of both workers
+  def answers(port)
+    names = Array.new(4) { Array.new(10) { SecureRandom.hex(8) } }
+    names.map { |some| Thread.new { some.map { |name| get(port, name) } } }.flat_map(&:value)
+  end
 end

@@ -8,14 +8,16 @@
 //! | [`grpc`] | converts requests and answers; every gRPC code is here |
 //! | [`committer`] | decides commands in groups, and writes each group at once |
 //! | [`store`] | the ports of a store, and the two stores behind them |
-//! | [`config`], [`identity`], [`metrics`], [`audit`], [`logging`] | used by the layers above |
+//! | [`config`], [`identity`], [`budget`], [`descriptors`], [`metrics`], [`audit`], [`logging`] | used by the layers above |
 //!
 //! [`transport`] accepts connections, with TLS if configured, and hands their requests to `grpc`.
 //! [`transfer`] implements `leasehold export` and `leasehold import`.
 
 pub mod audit;
+pub mod budget;
 pub mod committer;
 pub mod config;
+pub mod descriptors;
 pub mod grpc;
 pub mod identity;
 pub mod logging;

@@ -83,6 +83,9 @@ pub struct Metrics {
     groups_at_once: Gauge,
     disk_bytes: Gauge,
     store_failed: Gauge,
+    connections: Gauge,
+    connections_refused: Counter,
+    request_bytes: Gauge,
     // True if the last probe of the database failed. The probe also runs while no command is
     // written.
     is_database_away: AtomicBool,
@@ -108,6 +111,8 @@ pub struct GaugeValues {
     pub disk_bytes: u64,
     /// True if the store has failed, or can't be reached.
     pub store_failed: bool,
+    /// The bytes of requests that the server holds.
+    pub request_bytes: usize,
     /// The counts of the pool of connections for reads; all 0 for the embedded store.
     pub pool: PoolState,
 }
@@ -139,6 +144,9 @@ impl Default for Metrics {
             groups_at_once: Gauge::default(),
             disk_bytes: Gauge::default(),
             store_failed: Gauge::default(),
+            connections: Gauge::default(),
+            connections_refused: Counter::default(),
+            request_bytes: Gauge::default(),
             is_database_away: AtomicBool::default(),
             is_maintenance_failing: AtomicBool::default(),
         };
@@ -184,6 +192,11 @@ impl Metrics {
         all.register("pool_connections", "Connections to the database for reads", self.pool_connections.clone());
         all.register("pool_idle_connections", "Connections for reads that are idle", self.pool_idle.clone());
         all.register("pool_waiting_reads", "Reads that wait for a connection", self.pool_waiting.clone());
+        all.register("connections", "Open connections of clients", self.connections.clone());
+        let refused = "Connections closed at once, since as many as allowed were open";
+        all.register("connections_refused", refused, self.connections_refused.clone());
+        let held = "Bytes of requests that are not answered";
+        all.register_with_unit("request", held, Unit::Bytes, self.request_bytes.clone());
         all.register("store_failed", "1 while the store can't be written", self.store_failed.clone());
     }
 
@@ -202,6 +215,21 @@ impl Metrics {
     /// Counts a request of this method that was refused under load.
     pub fn shed(&self, method: &'static str) {
         self.shed.get_or_create(&MethodLabel { method }).inc();
+    }
+
+    /// Counts a connection that was accepted.
+    pub fn connection_opened(&self) {
+        self.connections.inc();
+    }
+
+    /// Counts the end of a connection that was accepted.
+    pub fn connection_closed(&self) {
+        self.connections.dec();
+    }
+
+    /// Counts a connection that was closed at once, because too many were open.
+    pub fn connection_refused(&self) {
+        self.connections_refused.inc();
     }
 
     /// Counts a retry of a group of commands.
@@ -255,6 +283,7 @@ impl Metrics {
         set(&self.groups_at_once, values.groups_at_once as u64);
         set(&self.disk_bytes, values.disk_bytes);
         set(&self.store_failed, u64::from(values.store_failed || self.is_database_lost()));
+        set(&self.request_bytes, values.request_bytes as u64);
         set(&self.pool_connections, values.pool.open as u64);
         set(&self.pool_idle, values.pool.idle as u64);
         set(&self.pool_waiting, values.pool.waiting as u64);

@@ -91,6 +91,16 @@ impl Authority {
         self.sign(expire(client_params(uris)?))
     }
 
+    /// Returns a certificate for a client that expires after `left`, to the second.
+    ///
+    /// # Errors
+    /// See [`Authority::client`].
+    pub fn client_until(&self, uris: &[&str], left: std::time::Duration) -> Result<Pair> {
+        let mut params = client_params(uris)?;
+        params.not_after = (std::time::SystemTime::now() + left).into();
+        self.sign(params)
+    }
+
     fn sign(&self, params: CertificateParams) -> Result<Pair> {
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.issuer)?;

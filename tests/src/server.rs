@@ -108,6 +108,7 @@ pub struct Builder {
     listen: Option<String>,
     arguments: Vec<OsString>,
     environment: Vec<(OsString, OsString)>,
+    open_files: Option<u32>,
 }
 
 impl Builder {
@@ -151,6 +152,13 @@ impl Builder {
         self
     }
 
+    /// Sets the limit of open files, which the server can't raise.
+    #[must_use]
+    pub fn open_files(mut self, limit: u32) -> Self {
+        self.open_files = Some(limit);
+        self
+    }
+
     /// True if the configuration or the arguments name a PostgreSQL database as the server's store.
     fn names_a_database(&self) -> bool {
         let in_config = self.config.as_ref().is_some_and(|text| text.contains("[postgres]"));
@@ -184,7 +192,14 @@ struct Settings {
 
 impl Settings {
     fn command(&self) -> Result<Command> {
-        let mut command = Command::new(binary()?);
+        let mut command = match self.builder.open_files {
+            None => Command::new(binary()?),
+            Some(limit) => {
+                let mut shell = Command::new("sh");
+                shell.arg("-c").arg(format!("ulimit -n {limit} && exec \"$0\" \"$@\"")).arg(binary()?);
+                shell
+            }
+        };
         // Remove the tester's own `LEASEHOLD_*` variables: they would change the server under test.
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("LEASEHOLD_")) {
             command.env_remove(name);

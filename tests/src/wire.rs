@@ -236,7 +236,7 @@ pub async fn http<S>(stream: S, head: &str, body: &[u8]) -> Result<(u16, String)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let head = format!("{head}\r\nhost: test\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
+    let head = format!("{head}\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
     let (reader, mut writer) = tokio::io::split(stream);
     let write = async {
         writer.write_all(head.as_bytes()).await?;

@@ -36,7 +36,7 @@ use crate::store::GroupStore;
 pub use self::queue::Capacity;
 
 /// The delay that an `OVERLOADED` refusal tells the caller to wait before a retry.
-const RETRY_AFTER: Duration = Duration::from_millis(200);
+pub const RETRY_AFTER: Duration = Duration::from_millis(200);
 
 /// A refusal by the committer: the engine did not decide the command, or its decision was not
 /// committed.

@@ -163,7 +163,7 @@ fn numbers(config: &Config) -> Result<(), ConfigError> {
     config.postgres.as_ref().map_or(Ok(()), postgres)
 }
 
-fn server_numbers(config: &Config) -> [Number; 8] {
+fn server_numbers(config: &Config) -> [Number; 13] {
     let limits = config.limits;
     [
         ("settled_retention_seconds", config.settled_retention_seconds, 36_500 * DAY),
@@ -171,6 +171,11 @@ fn server_numbers(config: &Config) -> [Number; 8] {
         ("limits.held_claims", limits.held_claims as u64, 1_000_000_000),
         ("limits.concurrent_lists", limits.concurrent_lists as u64, 1_000_000),
         ("limits.queued_lists", limits.queued_lists as u64, 1_000_000),
+        ("limits.connections", limits.connections as u64, 1_000_000),
+        ("limits.connection_age_seconds", limits.connection_age_seconds.into(), DAY),
+        ("limits.body_seconds", limits.body_seconds.into(), DAY),
+        ("limits.request_mib", limits.request_mib as u64, 1_000_000),
+        ("limits.request_mib_per_connection", limits.request_mib_per_connection as u64, 1_000_000),
         ("limits.streams_per_connection", limits.streams_per_connection.into(), 1_000_000),
         ("limits.idle_seconds", limits.idle_seconds.into(), DAY),
         ("tls.reload_interval_seconds", config.tls.as_ref().map_or(1, |tls| tls.reload_interval_seconds), DAY),

@@ -32,6 +32,9 @@ pub struct Config {
     /// The address that serves `/metrics` in plain HTTP. A server without `[tls]` serves it on
     /// `listen` as well.
     pub metrics_listen: Option<SocketAddr>,
+    /// The host names under which plain HTTP is served, beside addresses and `localhost`. Without
+    /// any, an address beyond loopback is served under every name.
+    pub http_hosts: Vec<String>,
     /// The data directory of the embedded store. The default is `leasehold` in the user's state
     /// folder.
     pub data: Option<PathBuf>,
@@ -76,6 +79,19 @@ pub struct Limits {
     pub concurrent_lists: usize,
     /// The most list calls that may wait while `concurrent_lists` list calls run.
     pub queued_lists: usize,
+    /// The most connections that clients may have open; fewer if the limit of open files leaves no
+    /// room for so many. The server closes those beyond it at once.
+    pub connections: usize,
+    /// The server closes a connection at this age, once its requests are answered. Clients connect
+    /// again by themselves.
+    pub connection_age_seconds: u32,
+    /// A request must have arrived whole this long after its head.
+    pub body_seconds: u32,
+    /// The most MiB of requests that the server may hold, from their arrival to their answer.
+    /// Commits and rollbacks don't count.
+    pub request_mib: usize,
+    /// The most MiB of requests that one connection may hold.
+    pub request_mib_per_connection: usize,
     /// The most requests that one connection may have open at a time.
     pub streams_per_connection: u32,
     /// The server closes a connection that has sent nothing for this many seconds. At every third
@@ -177,6 +193,7 @@ impl Default for Config {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 7171)),
             metrics_listen: None,
+            http_hosts: Vec::new(),
             data: None,
             postgres: None,
             insecure_plaintext: false,
@@ -199,6 +216,11 @@ impl Default for Limits {
             held_claims: 1_000_000,
             concurrent_lists: 16,
             queued_lists: 256,
+            connections: 10_000,
+            connection_age_seconds: 3600,
+            body_seconds: 30,
+            request_mib: 128,
+            request_mib_per_connection: 32,
             streams_per_connection: 1024,
             idle_seconds: 60,
         }

@@ -4,12 +4,10 @@
 use std::sync::Arc;
 
 use axum::body::Bytes;
-use axum::extract::rejection::BytesRejection;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::response::{IntoResponse, Response as HttpResponse};
 use axum::routing::post;
 use axum::{Extension, Router};
-use leasehold_core::batch::MAX_REQUEST_BYTES;
 use leasehold_core::claim::Claim;
 use leasehold_proto::DescriptorPool;
 use leasehold_proto::gitlab::cells::topology_service::classify_service_server::ClassifyService;
@@ -20,7 +18,7 @@ use leasehold_proto::gitlab::cells::topology_service::{
 };
 use tonic::{Request, Response, Status, async_trait};
 
-use super::{REQUEST_BYTES, Services, convert, errors, permit};
+use super::{CLASSIFY_HTTP, Services, convert, errors, permit};
 use crate::identity::{Denied, Permit};
 
 /// The most claims in one `ClassifyRequest`.
@@ -115,22 +113,15 @@ struct HttpState {
 
 /// Returns the router for `POST /v1/classify`, whose bodies are in proto3 JSON.
 pub fn http_router(service: Arc<Services>, pool: DescriptorPool) -> Router {
-    let limit = DefaultBodyLimit::max(MAX_REQUEST_BYTES);
-    Router::new().route("/v1/classify", post(classify_json).layer(limit)).with_state(HttpState { service, pool })
+    // The middleware has bounded the body.
+    let limit = DefaultBodyLimit::disable();
+    Router::new().route(CLASSIFY_HTTP, post(classify_json).layer(limit)).with_state(HttpState { service, pool })
 }
 
-async fn classify_json(
-    State(http): State<HttpState>,
-    permit: Option<Extension<Permit>>,
-    body: Result<Bytes, BytesRejection>,
-) -> HttpResponse {
+async fn classify_json(State(http): State<HttpState>, permit: Option<Extension<Permit>>, body: Bytes) -> HttpResponse {
     if permit.is_none() {
         return errors::json(&errors::denied(Denied::NoIdentity));
     }
-    let body = match body {
-        Ok(body) => body,
-        Err(rejection) => return unreadable_body(&rejection),
-    };
     let name = |message| format!("gitlab.cells.topology_service.{message}");
     let request = leasehold_proto::from_json::<ClassifyRequest>(&http.pool, &name("ClassifyRequest"), &body);
     let answer = match request {
@@ -145,15 +136,4 @@ async fn classify_json(
         Ok(bytes) => ([(http::header::CONTENT_TYPE, "application/json")], bytes).into_response(),
         Err(status) => errors::json(&status),
     }
-}
-
-/// The response to a request whose body is too large, or ends too early.
-fn unreadable_body(rejection: &BytesRejection) -> HttpResponse {
-    let status = match rejection.status() {
-        http::StatusCode::PAYLOAD_TOO_LARGE => errors::over_limit(REQUEST_BYTES, MAX_REQUEST_BYTES, None),
-        _ => errors::invalid("the body can't be read to its end"),
-    };
-    let mut response = errors::json(&status);
-    *response.status_mut() = rejection.status();
-    response
 }

@@ -16,7 +16,9 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt;
 use tonic_types::pb::{ErrorInfo, RetryInfo};
 
-use crate::committer::Refusal;
+use super::REQUEST_BYTES;
+use crate::budget::BudgetExceeded;
+use crate::committer::{RETRY_AFTER, Refusal};
 use crate::identity::Denied;
 use crate::store::{Problem, StoreError};
 
@@ -113,6 +115,23 @@ pub(super) fn deadline_exceeded() -> Status {
     status(Code::DeadlineExceeded, "the caller's deadline passed before the answer was ready".into(), Vec::new())
 }
 
+/// The status of a request whose bytes do not fit beside those of other requests.
+pub(super) fn over_budget(BudgetExceeded(limit): BudgetExceeded) -> Status {
+    let metadata = HashMap::from([("limit".to_owned(), limit.to_owned())]);
+    let message = format!("the server holds as many bytes of requests as `{limit}` allows, try again");
+    let details = vec![error_info("OVERLOADED", metadata), retry_info(RETRY_AFTER)];
+    status(Code::ResourceExhausted, message, details)
+}
+
+/// The status of a request that did not arrive in time.
+pub(super) fn incomplete(timeout: Duration) -> Status {
+    let message = format!(
+        "the request did not arrive within `limits.body_seconds` = {}: send it faster, or split the update",
+        timeout.as_secs()
+    );
+    status(Code::DeadlineExceeded, message, vec![error_info("REQUEST_INCOMPLETE", HashMap::new())])
+}
+
 /// The gRPC status of a fault in the server itself.
 pub(super) fn internal(message: &str) -> Status {
     status(Code::Internal, message.into(), vec![error_info("INTERNAL", HashMap::new())])
@@ -143,7 +162,12 @@ pub(super) fn not_found(message: &str) -> Status {
 pub(super) fn json(status: &Status) -> axum::response::Response {
     use axum::Extension;
     use axum::response::IntoResponse;
+    let info = status.get_details_error_info();
+    let is_too_large =
+        info.as_ref().is_some_and(|info| info.metadata.get("limit").is_some_and(|it| it == REQUEST_BYTES));
     let http_code = match status.code() {
+        _ if is_too_large => http::StatusCode::PAYLOAD_TOO_LARGE,
+        Code::DeadlineExceeded => http::StatusCode::REQUEST_TIMEOUT,
         Code::InvalidArgument => http::StatusCode::BAD_REQUEST,
         Code::Unauthenticated => http::StatusCode::UNAUTHORIZED,
         Code::PermissionDenied => http::StatusCode::FORBIDDEN,
@@ -152,7 +176,7 @@ pub(super) fn json(status: &Status) -> axum::response::Response {
         Code::Unavailable => http::StatusCode::SERVICE_UNAVAILABLE,
         _ => http::StatusCode::INTERNAL_SERVER_ERROR,
     };
-    let reason = status.get_details_error_info().map(|info| info.reason);
+    let reason = info.map(|info| info.reason);
     let body = serde_json::json!({
         "code": status.code() as i32,
         "message": status.message(),

@@ -1,45 +1,64 @@
 //! The middleware in front of every gRPC service and of `POST /v1/classify`.
 //!
-//! Before a handler runs, the middleware finds the caller's permit, bounds the size of the request
-//! and starts the caller's deadline. Afterwards it counts the request, and replaces the status of a
-//! request that tonic could not decode.
+//! Before a handler runs, the layer checks the protocol, finds the caller's permit and receives the
+//! whole request, within bounds of size, memory and time. Afterwards it counts the request, and
+//! replaces the status of a request that tonic could not decode. A handler that panics fails its
+//! own call only.
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use leasehold_proto::AccessRules;
+use tokio::sync::watch;
 use tonic::body::Body;
 use tonic::{Code, Status};
 use tower::{Layer, Service};
 
-use super::errors;
-use super::message_limit::MessageLimit;
+use super::message::{Form, Size, receive};
+use super::protocol::BoundedBody;
+use super::{CLASSIFY_HTTP, errors, protocol};
+use crate::budget::Charge;
+use crate::committer::Refusal;
 use crate::identity::{Denied, Peer};
 use crate::metrics::Metrics;
 
-/// The path of `Classify` over HTTP. Its access rules are those of [`CLASSIFY_RPC`], the same
-/// method over gRPC.
-const CLASSIFY_HTTP: &str = "/v1/classify";
+/// The path of `Classify` over gRPC, whose rules the path over HTTP obeys too.
 const CLASSIFY_RPC: &str = "/gitlab.cells.topology_service.ClassifyService/Classify";
 
-/// A `tower` layer that puts [`Middleware`] in front of a service.
+/// The time after the stop of the server for the rest of a request that arrives: enough for a round
+/// trip, and far less than the server waits for requests under way.
+const REST_AFTER_STOP: Duration = Duration::from_secs(2);
+
+/// Puts the middleware in front of a service.
 #[derive(Clone)]
 pub struct MiddlewareLayer {
-    /// The access rules of each gRPC method.
-    pub rules: Arc<AccessRules>,
-    /// The metrics, in which the middleware counts requests.
+    /// The state that all requests share.
+    pub shared: Arc<MiddlewareState>,
+}
+
+/// The state that the middleware of all requests shares.
+pub struct MiddlewareState {
+    /// The access rules of each method.
+    pub rules: AccessRules,
+    /// The counters of requests.
     pub metrics: Arc<Metrics>,
+    /// The time in which a whole request must arrive.
+    pub body_timeout: Duration,
+    /// Becomes true when the server stops.
+    pub stopping: watch::Receiver<bool>,
 }
 
 impl<S> Layer<S> for MiddlewareLayer {
     type Service = Middleware<S>;
 
     fn layer(&self, inner: S) -> Middleware<S> {
-        Middleware { inner, shared: self.clone() }
+        Middleware { inner, shared: self.shared.clone() }
     }
 }
 
@@ -47,14 +66,14 @@ impl<S> Layer<S> for MiddlewareLayer {
 #[derive(Clone)]
 pub struct Middleware<S> {
     inner: S,
-    shared: MiddlewareLayer,
+    shared: Arc<MiddlewareState>,
 }
 
 type Answer = Result<http::Response<Body>, Infallible>;
 
 impl<S> Service<http::Request<Body>> for Middleware<S>
 where
-    S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>,
+    S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send + 'static,
 {
     type Response = http::Response<Body>;
@@ -65,57 +84,148 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
-        let started = Instant::now();
-        let method = method_label(request.uri().path());
-        let metrics = self.shared.metrics.clone();
-        if let Err(denied) = self.shared.authorise(&mut request) {
-            let status = errors::denied(denied);
-            metrics.answered(method, errors::code_name(status.code()), started.elapsed());
-            let is_json = request.uri().path() == CLASSIFY_HTTP;
-            let response = if is_json { errors::json(&status).map(Body::new) } else { status.into_http() };
-            return Box::pin(std::future::ready(Ok(response)));
-        }
-        let time_limit = time_limit(request.headers());
-        let answer = self.inner.call(with_message_limit(request));
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let (inner, shared, started) = (self.inner.clone(), self.shared.clone(), Instant::now());
         Box::pin(async move {
-            let answer = match time_limit {
-                Some(limit) => tokio::time::timeout(limit, answer).await.ok(),
-                None => Some(answer.await),
-            };
+            let method = method_label(request.uri().path());
+            let form = if protocol::is_grpc(&request) { Form::Grpc } else { Form::Plain };
+            let answer = AssertUnwindSafe(shared.answer(inner, request, form, started)).catch_unwind().await;
+            let answer = answer.unwrap_or_else(|_| {
+                tracing::error!(method, "a handler panicked, its caller is answered INTERNAL: report this fault");
+                Err(errors::internal("the server has a fault in this method: see its log"))
+            });
             let (code, response) = match answer {
-                Some(answer) => with_code(answer?),
-                None => (Code::DeadlineExceeded, errors::deadline_exceeded().into_http()),
+                Ok(response) => with_code(response),
+                Err(status) => (status.code(), refusal(form, &status)),
             };
-            metrics.answered(method, errors::code_name(code), started.elapsed());
+            shared.metrics.answered(method, errors::code_name(code), started.elapsed());
             Ok(response)
         })
     }
 }
 
-impl MiddlewareLayer {
-    /// Adds the caller's [`Permit`](crate::identity::Permit) to the request, or returns the reason
-    /// why the call is denied. A path without access rules, such as health and reflection, is open
-    /// to all and gets no permit.
-    fn authorise(&self, request: &mut http::Request<Body>) -> Result<(), Denied> {
+impl MiddlewareState {
+    /// The handler's answer, or the status of a request that reached no handler in time.
+    async fn answer<S>(
+        &self,
+        mut inner: S,
+        mut request: http::Request<Body>,
+        form: Form,
+        started: Instant,
+    ) -> Result<http::Response<Body>, Status>
+    where
+        S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>,
+    {
+        if let Some(response) = protocol::refuse(&request) {
+            return Ok(response);
+        }
+        self.authorise(&mut request, started).map_err(errors::denied)?;
+        let time_limit = time_limit(request.headers());
+        let answer = async {
+            // The charge is kept until the answer: a handler holds what it was sent.
+            let (request, _charge) = self.receive(request, form).await?;
+            let Ok(response) = inner.call(request).await;
+            Ok(response)
+        };
+        match time_limit {
+            Some(limit) => {
+                tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| Err(errors::deadline_exceeded()))
+            }
+            None => answer.await,
+        }
+    }
+
+    /// Adds the caller's permit to the request. A path without rules, such as health and
+    /// reflection, is open to all.
+    fn authorise(&self, request: &mut http::Request<Body>, now: Instant) -> Result<(), Denied> {
         let path = match request.uri().path() {
             CLASSIFY_HTTP => CLASSIFY_RPC,
             path => path,
         };
         let Some(rules) = self.rules.for_path(path) else { return Ok(()) };
-        let caller = request.extensions().get::<Peer>().ok_or(Denied::NoIdentity)?.caller;
+        let caller = request.extensions().get::<Peer>().ok_or(Denied::NoIdentity)?.caller(now);
         let permit = caller.permit(rules)?;
         request.extensions_mut().insert(permit);
         Ok(())
     }
+
+    /// The request once its body has arrived, and the charge for it.
+    async fn receive(
+        &self,
+        request: http::Request<Body>,
+        form: Form,
+    ) -> Result<(http::Request<Body>, Option<Charge>), Status> {
+        let (parts, body) = request.into_parts();
+        let peer = parts.extensions.get::<Peer>();
+        let (size, budget) = match (request_kind(parts.uri.path(), form), peer) {
+            (RequestKind::Whole(size), Some(peer)) => (size, peer.budget()),
+            (RequestKind::Stream, _) => {
+                let body = Body::new(BoundedBody::new(body, self.arrival()));
+                return Ok((http::Request::from_parts(parts, body), None));
+            }
+            // The handler reads no body.
+            (RequestKind::Bodiless, _) | (_, None) => {
+                return Ok((http::Request::from_parts(parts, Body::empty()), None));
+            }
+        };
+        let mut charge = Charge::new(budget);
+        let body = tokio::select! {
+            biased;
+            received = receive(body, form, size, &mut charge) => received,
+            // Begun at the first poll: a body that is there at once starts no timer.
+            status = async { self.arrival().await } => Err(status),
+        };
+        let body = body.inspect_err(|status| {
+            if status.code() == Code::ResourceExhausted {
+                self.metrics.shed(method_label(parts.uri.path()));
+            }
+        });
+        Ok((http::Request::from_parts(parts, body?), Some(charge)))
+    }
+
+    /// Returns when the rest of a request comes too late, with the status for its caller.
+    fn arrival(&self) -> impl Future<Output = Status> + Send + 'static {
+        let (timeout, mut stopping) = (self.body_timeout, self.stopping.clone());
+        async move {
+            let stopped = async {
+                let _ = stopping.wait_for(|stop| *stop).await;
+                tokio::time::sleep(REST_AFTER_STOP).await;
+            };
+            tokio::select! {
+                () = tokio::time::sleep(timeout) => errors::incomplete(timeout),
+                () = stopped => errors::refused(&Refusal::Stopping),
+            }
+        }
+    }
 }
 
-/// Limits the size of the message in a gRPC request. The body of an HTTP request is limited by
-/// axum.
-fn with_message_limit(request: http::Request<Body>) -> http::Request<Body> {
-    let content_type = request.headers().get(http::header::CONTENT_TYPE);
-    let is_grpc = content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"));
-    if is_grpc { request.map(|body| Body::new(MessageLimit::new(body))) } else { request }
+/// The way in which a handler takes its request.
+enum RequestKind {
+    /// The whole body at once.
+    Whole(Size),
+    /// Message by message.
+    Stream,
+    /// The head alone.
+    Bodiless,
+}
+
+fn request_kind(path: &str, form: Form) -> RequestKind {
+    match (form, method_label(path)) {
+        (Form::Grpc, "CommitUpdate" | "RollbackUpdate" | "GetCells" | "Health") => RequestKind::Whole(Size::Small),
+        (Form::Grpc, "Other") if path.starts_with("/grpc.reflection.") => RequestKind::Stream,
+        (Form::Grpc, "Other") => RequestKind::Bodiless,
+        (Form::Grpc, _) => RequestKind::Whole(Size::Large),
+        (Form::Plain, _) if path == CLASSIFY_HTTP => RequestKind::Whole(Size::Large),
+        (Form::Plain, _) => RequestKind::Bodiless,
+    }
+}
+
+/// The response to a request that no handler answered.
+fn refusal(form: Form, status: &Status) -> http::Response<Body> {
+    match form {
+        Form::Grpc => status.clone().into_http(),
+        Form::Plain => errors::json(status).map(Body::new),
+    }
 }
 
 /// The label of a request's method in the metrics. Unknown paths share one label, so that callers

@@ -8,8 +8,9 @@ mod claims;
 mod classify;
 mod convert;
 mod errors;
-mod message_limit;
+mod message;
 mod middleware;
+mod protocol;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use tokio::sync::Semaphore;
 use tonic::{Request, Status};
 
 use crate::audit::AuditSink;
+use crate::budget::ServerBudget;
 use crate::committer::{Committer, Refusal};
 use crate::config::{CellConfig, Config};
 use crate::identity::{Denied, Permit};
@@ -34,10 +36,14 @@ use crate::store::{StoreError, StoreReader};
 pub use claims::ClaimsHandler;
 pub use classify::{ClassifyHandler, http_router};
 pub use errors::store_code;
-pub use middleware::MiddlewareLayer;
+pub use message::MAX_SMALL_REQUEST_BYTES;
+pub use middleware::{MiddlewareLayer, MiddlewareState};
+pub use protocol::is_grpc;
 
 /// The name of the limit on a request's size, in the refusal of a larger request.
 const REQUEST_BYTES: &str = "request_bytes";
+/// The path of `Classify` over HTTP.
+const CLASSIFY_HTTP: &str = "/v1/classify";
 
 /// The state that all services of the server share.
 pub struct Services {
@@ -52,7 +58,9 @@ pub struct Services {
     pub metrics: Arc<Metrics>,
     /// The audit trail of the server.
     pub audit: Arc<AuditSink>,
-    // True if a read of the store has failed in a way that only a restart can mend.
+    /// The bytes of requests that the server holds.
+    pub budget: Arc<ServerBudget>,
+    // A read has failed in a way that only a restart can mend.
     has_failed: AtomicBool,
 }
 
@@ -74,6 +82,7 @@ impl Services {
             admitted_lists: semaphore(config.limits.concurrent_lists.saturating_add(config.limits.queued_lists)),
             metrics,
             audit,
+            budget: ServerBudget::new(mib(config.limits.request_mib), mib(config.limits.request_mib_per_connection)),
             has_failed: AtomicBool::new(false),
         }
     }
@@ -140,6 +149,11 @@ impl Services {
         }
         errors::refused(&Refusal::StoreUnavailable(error.to_string().into()))
     }
+}
+
+/// The bytes of so many MiB.
+fn mib(count: usize) -> usize {
+    count.saturating_mul(1024 * 1024)
 }
 
 fn semaphore(permits: usize) -> Semaphore {

@@ -3,6 +3,7 @@
 mod banner;
 mod checks;
 mod error;
+mod hosts;
 mod maintenance;
 #[cfg(feature = "page")]
 mod page;
@@ -14,21 +15,26 @@ mod storage;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tonic::service::Routes;
 use tower::Layer;
 
 use self::banner::Banner;
 use self::maintenance::Maintenance;
 use self::shutdown::{StopSignals, run_until_stopped};
 use crate::config::Config;
-use crate::grpc::{MiddlewareLayer, Services};
+use crate::descriptors;
+use crate::grpc::{MiddlewareLayer, MiddlewareState, Services};
 use crate::store::StoreMaintenance;
 use crate::transport::{Certificates, HttpServer};
 
 pub use self::error::ServeError;
+
+/// The most connections to the address of the metrics. They have a number of their own: a server
+/// whose clients take all connections can still be looked at.
+const METRICS_CONNECTIONS: usize = 64;
 
 /// Runs a server until a signal asks it to stop. The operational log must have been started.
 ///
@@ -42,6 +48,7 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
     let (store, services) = storage::open(&config).await?;
     let listeners = Listeners::open(&config).await?;
     let mut warnings = checks::warnings(&config, &*store).await?;
+    warnings.extend(connections_warning(&config));
     warnings.extend(certificates.as_ref().and_then(|certificates| certificates.warning()));
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let banner = Banner {
@@ -56,6 +63,14 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
     run(config, store.maintenance(), Arc::new(services), certificates, listeners, signals).await?;
     print_line("stopped");
     Ok(())
+}
+
+/// A warning if the limit of open files allows fewer connections than `limits.connections`.
+fn connections_warning(config: &Config) -> Option<String> {
+    let (connections, limit) = descriptors::max_connections(config);
+    limit.map(|limit| {
+        format!("the limit of {limit} open files allows {connections} connections only: raise it (`ulimit -n`, `LimitNOFILE`), or lower `limits.connections`")
+    })
 }
 
 /// The listening sockets of a server: the main address, and the address for metrics if it is
@@ -94,9 +109,9 @@ async fn run(
     let maintenance = Maintenance::new(services.clone(), store, health.clone(), config.settled_retention_seconds);
     tokio::spawn(maintenance.run(stopping.clone()));
     if let Some(listener) = listeners.metrics {
-        let service = Routes::from(routes::plain_http(services.clone())).prepare();
-        let server = HttpServer { service, certificates: None, limits: config.limits, stopping: stopping.clone() };
-        tokio::spawn(server.serve(listener));
+        let service = routes::metrics_address(&config, services.clone(), listener.local_addr()?.ip());
+        let server = http_server(&config, &services, service, None, stopping.clone());
+        tokio::spawn(HttpServer { max_connections: METRICS_CONNECTIONS, ..server }.serve(listener));
     }
     if let Some(certificates) = certificates.clone() {
         let mut stopping = stopping.clone();
@@ -105,10 +120,34 @@ async fn run(
         });
     }
     let routes = routes::main_address(&config, &services, health_service)?;
-    let middleware = MiddlewareLayer { rules: Arc::new(routes::access_rules()?), metrics: services.metrics.clone() };
-    let server = HttpServer { service: middleware.layer(routes), certificates, limits: config.limits, stopping };
+    let middleware = MiddlewareState {
+        rules: routes::access_rules()?,
+        metrics: services.metrics.clone(),
+        body_timeout: Duration::from_secs(config.limits.body_seconds.into()),
+        stopping: stopping.clone(),
+    };
+    let service = MiddlewareLayer { shared: Arc::new(middleware) }.layer(routes);
+    let server = http_server(&config, &services, service, certificates, stopping);
     run_until_stopped(server.serve(listeners.main), signals, stop, health).await;
     Ok(())
+}
+
+fn http_server<S>(
+    config: &Config,
+    services: &Services,
+    service: S,
+    certificates: Option<Arc<Certificates>>,
+    stopping: watch::Receiver<bool>,
+) -> HttpServer<S> {
+    HttpServer {
+        service,
+        certificates,
+        limits: config.limits,
+        max_connections: descriptors::max_connections(config).0,
+        budget: services.budget.clone(),
+        metrics: services.metrics.clone(),
+        stopping,
+    }
 }
 
 /// Writes a line to standard output. An error is ignored, so that the server continues if its

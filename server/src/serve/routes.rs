@@ -3,11 +3,12 @@
 
 use std::convert::Infallible;
 use std::fmt::Display;
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
-use axum::response::IntoResponse;
 use axum::routing::get;
 use http::header::CONTENT_TYPE;
 use leasehold_core::batch::MAX_REQUEST_BYTES;
@@ -15,13 +16,14 @@ use leasehold_proto::AccessRules;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_server::ClaimServiceServer;
 use leasehold_proto::gitlab::cells::topology_service::classify_service_server::ClassifyServiceServer;
 use tonic::body::Body;
-use tonic::server::NamedService;
 use tonic::service::Routes;
+use tonic_health::pb::health_server::{Health, HealthServer};
+use tower::Service;
 
-use super::ServeError;
+use super::{ServeError, hosts};
 use crate::committer::now;
 use crate::config::Config;
-use crate::grpc::{ClaimsHandler, ClassifyHandler, Services, http_router};
+use crate::grpc::{ClaimsHandler, ClassifyHandler, MAX_SMALL_REQUEST_BYTES, Services, http_router, is_grpc};
 use crate::metrics::GaugeValues;
 
 fn invalid_descriptors(error: &dyn Display) -> ServeError {
@@ -34,42 +36,76 @@ pub(super) fn access_rules() -> Result<AccessRules, ServeError> {
     AccessRules::from_descriptors().map_err(|error| invalid_descriptors(&error))
 }
 
-/// Returns the routes of the main address: the gRPC services, and `POST /v1/classify`. Without TLS
-/// they include those of [`plain_http`].
-pub(super) fn main_address<H>(config: &Config, services: &Arc<Services>, health: H) -> Result<Routes, ServeError>
-where
-    H: tower::Service<http::Request<Body>, Error = Infallible> + NamedService + Clone + Send + Sync + 'static,
-    H::Response: IntoResponse,
-    H::Future: Send + 'static,
-{
+/// The routes of the main address. A gRPC call and a plain request never reach each other's routes.
+#[derive(Clone)]
+pub(super) struct MainRoutes {
+    grpc: Routes,
+    http: Routes,
+}
+
+impl Service<http::Request<Body>> for MainRoutes {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = <Routes as Service<http::Request<Body>>>::Future;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        // Both routers are always ready (axum's `Router`).
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let routes = if is_grpc(&request) { &mut self.grpc } else { &mut self.http };
+        routes.call(request)
+    }
+}
+
+/// The routes of the main address. Without TLS they include those of [`plain_http`].
+pub(super) fn main_address<H: Health>(
+    config: &Config,
+    services: &Arc<Services>,
+    health: HealthServer<H>,
+) -> Result<MainRoutes, ServeError> {
     let pool = leasehold_proto::descriptor_pool().map_err(|error| invalid_descriptors(&error))?;
+    let mut http = http_router(services.clone(), pool);
+    if config.tls.is_none() {
+        http = http.merge(plain_http(services.clone()));
+    }
+    let http = hosts::guard(http, config.listen.ip(), &config.http_hosts);
+    Ok(MainRoutes { grpc: grpc(services, health)?, http: Routes::from(http).prepare() })
+}
+
+fn grpc<H: Health>(services: &Arc<Services>, health: HealthServer<H>) -> Result<Routes, ServeError> {
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(leasehold_proto::FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
+    let (v1, v1alpha) = (reflection().build_v1(), reflection().build_v1alpha());
+    let (v1, v1alpha) =
+        (v1.map_err(|error| invalid_descriptors(&error))?, v1alpha.map_err(|error| invalid_descriptors(&error))?);
     // A response with 1,000 leases or 2,000 records has no bound in bytes, because records contain
     // the cells' own data.
     let claims = ClaimServiceServer::new(ClaimsHandler(services.clone()))
         .max_decoding_message_size(MAX_REQUEST_BYTES)
         .max_encoding_message_size(usize::MAX);
     let classify = ClassifyServiceServer::new(ClassifyHandler(services.clone()));
-    let mut http = http_router(services.clone(), pool);
-    if config.tls.is_none() {
-        http = http.merge(plain_http(services.clone()));
-    }
-    Ok(Routes::from(http)
+    Ok(Routes::default()
         .add_service(claims)
         .add_service(classify.max_decoding_message_size(MAX_REQUEST_BYTES))
-        .add_service(health)
-        .add_service(reflection().build_v1().map_err(|error| invalid_descriptors(&error))?)
-        .add_service(reflection().build_v1alpha().map_err(|error| invalid_descriptors(&error))?)
+        .add_service(health.max_decoding_message_size(MAX_SMALL_REQUEST_BYTES))
+        .add_service(v1.max_decoding_message_size(MAX_SMALL_REQUEST_BYTES))
+        .add_service(v1alpha.max_decoding_message_size(MAX_SMALL_REQUEST_BYTES))
         .prepare())
 }
 
-/// Returns the routes that are served in plain HTTP: the metrics, and the page in a server built
-/// with it.
-pub(super) fn plain_http(services: Arc<Services>) -> Router {
+/// The routes of the address of the metrics.
+pub(super) fn metrics_address(config: &Config, services: Arc<Services>, address: IpAddr) -> Routes {
+    Routes::from(hosts::guard(plain_http(services), address, &config.http_hosts)).prepare()
+}
+
+/// The routes for people and their tools, which need no TLS: the metrics, and the page in a server
+/// built with it.
+fn plain_http(services: Arc<Services>) -> Router {
     let router = metrics(services.clone());
     #[cfg(feature = "page")]
     let router = router.merge(super::page::router(services));
@@ -93,6 +129,7 @@ fn render_metrics(services: &Services) -> Result<String, http::StatusCode> {
         groups_at_once: services.committer().write_slots(),
         disk_bytes: occupancy.disk_bytes,
         store_failed: services.has_failed() || services.committer().is_away(),
+        request_bytes: services.budget.held(),
         pool: services.store().pool().unwrap_or_default(),
     };
     services.metrics.render(values).map_err(|_| http::StatusCode::INTERNAL_SERVER_ERROR)

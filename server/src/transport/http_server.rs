@@ -6,11 +6,14 @@
 //! single task, all answers of a group are written with one system call.
 
 use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -19,12 +22,32 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::Sleep;
 use tonic::body::Body;
 use tower::{Service, ServiceExt};
 
 use super::idle_timeout::IdleTimeout;
-use super::tls::{self, Certificates, ClientStream};
+use super::tls::{self, Accepted, Certificates, ClientStream};
+use crate::budget::{ConnectionBudget, ServerBudget};
 use crate::config::Limits;
+use crate::identity::{Caller, Peer};
+use crate::metrics::Metrics;
+
+/// The streams and the window of a connection whose client has no identity. Only health and
+/// reflection are open to it, so it needs few, and costs little memory.
+const ANONYMOUS_STREAMS: u32 = 16;
+const ANONYMOUS_WINDOW: u32 = 65_535;
+
+/// The longest time for which a connection that ends waits for its open requests. Health watches
+/// never end by themselves.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The time that an ending connection without an open request gets for its last bytes. h2 waits for
+/// the client's answer to a ping, which may never come.
+const CLOSE_TICK: Duration = Duration::from_secs(3);
+
+/// The shortest time between two log lines about refused connections.
+const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// An HTTP server for the connections of one listener. Each connection gets a clone.
 #[derive(Clone)]
@@ -33,8 +56,14 @@ pub struct HttpServer<S> {
     pub service: S,
     /// The certificates for TLS; `None` if the listener speaks plain text.
     pub certificates: Option<Arc<Certificates>>,
-    /// The bounds on streams and idle time of a connection.
+    /// The bounds on streams, idle time and age of a connection.
     pub limits: Limits,
+    /// The most connections at a time. Those beyond it are closed at once.
+    pub max_connections: usize,
+    /// The budget for the requests of all connections.
+    pub budget: Arc<ServerBudget>,
+    /// The counters of connections.
+    pub metrics: Arc<Metrics>,
     /// A flag that becomes true when the server must stop.
     pub stopping: watch::Receiver<bool>,
 }
@@ -50,10 +79,19 @@ where
     /// request is answered.
     pub async fn serve(mut self, listener: TcpListener) {
         let mut connections = JoinSet::new();
+        let mut warned_at = None;
         loop {
             tokio::select! {
+                // Ended connections are counted first, so that they make room for new ones.
+                biased;
+                Some(_) = connections.join_next() => self.metrics.connection_closed(),
+                () = stopped(&mut self.stopping) => break,
                 accepted = listener.accept() => match accepted {
-                    Ok((stream, address)) => drop(connections.spawn(self.clone().connection(stream, address))),
+                    Ok((stream, address)) if connections.len() < self.max_connections => {
+                        self.metrics.connection_opened();
+                        connections.spawn(self.clone().connection(stream, address));
+                    }
+                    Ok(_) => self.refuse_connection(&mut warned_at),
                     Err(error) => {
                         // The usual error is EMFILE: no file descriptor is left. `accept` would
                         // fail again at once, so the pause lets some connections close.
@@ -61,42 +99,82 @@ where
                         tokio::time::sleep(Duration::from_millis(50)).await;
                     }
                 },
-                Some(_) = connections.join_next() => {}
-                () = stopped(&mut self.stopping) => break,
             }
         }
         drop(listener);
-        while connections.join_next().await.is_some() {}
-    }
-
-    async fn connection(mut self, stream: TcpStream, address: SocketAddr) {
-        let handshake = tokio::select! {
-            handshake = tls::accept(stream, self.certificates.take()) => handshake,
-            () = stopped(&mut self.stopping) => return,
-        };
-        match handshake {
-            Ok(stream) => self.requests(stream).await,
-            Err(error) => tracing::info!(%error, %address, "a client failed the TLS handshake"),
+        while connections.join_next().await.is_some() {
+            self.metrics.connection_closed();
         }
     }
 
-    async fn requests(mut self, stream: ClientStream) {
-        let peer = stream.peer();
-        let service = self.service.map_request(move |mut request: http::Request<Incoming>| {
-            request.extensions_mut().insert(peer);
+    /// Counts a connection that was closed because of the limit, and warns about it now and then.
+    fn refuse_connection(&self, warned_at: &mut Option<Instant>) {
+        self.metrics.connection_refused();
+        if warned_at.is_none_or(|at| at.elapsed() >= WARNING_INTERVAL) {
+            *warned_at = Some(Instant::now());
+            tracing::warn!(
+                open = self.max_connections,
+                "new connections are closed at once: as many are open as `limits.connections` and the limit of open files allow"
+            );
+        }
+    }
+
+    async fn connection(mut self, stream: TcpStream, address: SocketAddr) {
+        let certificates = self.certificates.take();
+        // A reload during the handshake must not be missed.
+        let changes = certificates.as_ref().map(|certificates| certificates.changes());
+        let handshake = tokio::select! {
+            handshake = tls::accept(stream, certificates.as_deref()) => handshake,
+            () = stopped(&mut self.stopping) => return,
+        };
+        let accepted = match handshake {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::info!(%error, %address, "a client failed the TLS handshake");
+                return;
+            }
+        };
+        let peer = accepted.peer(ConnectionBudget::new(self.budget.clone()));
+        let Accepted { stream, chain, .. } = accepted;
+        let rejected = async {
+            match (&certificates, changes) {
+                (Some(certificates), Some(changes)) => certificates.reject(&chain, changes).await,
+                _ => std::future::pending().await,
+            }
+        };
+        let end = end_of_life(self.stopping.clone(), max_age(&self.limits), &peer, rejected);
+        self.requests(stream, peer.clone(), end).await;
+    }
+
+    /// Serves the requests of a connection. Once `end` returns, no new ones are taken.
+    async fn requests(self, stream: ClientStream, peer: Peer, end: impl Future<Output = ()>) {
+        let (executor, mut requests) = request_tasks();
+        let is_anonymous = matches!(peer.caller(Instant::now()), Caller::Anonymous | Caller::Unrecognised);
+        let builder = builder(executor, self.limits, is_anonymous);
+        let open = Arc::new(AtomicUsize::new(0));
+        let count = open.clone();
+        let service = self.service.map_future(move |answer| {
+            let request = OpenRequest::new(count.clone());
+            answer.inspect(move |_| drop(request))
+        });
+        let service = service.map_request(move |mut request: http::Request<Incoming>| {
+            request.extensions_mut().insert(peer.clone());
             request.map(Body::new)
         });
-        let (executor, mut requests) = request_tasks();
-        let builder = builder(executor, self.limits);
         let idle = Duration::from_secs(self.limits.idle_seconds.into());
         let stream = TokioIo::new(IdleTimeout::new(stream, idle));
         let mut connection = pin!(builder.serve_connection(stream, TowerToHyperService::new(service)));
-        let mut stopped = pin!(stopped(&mut self.stopping));
-        let mut stopping = false;
+        let mut end = pin!(end);
+        let mut closing: Option<Closing> = None;
         let served = std::future::poll_fn(|cx| {
-            if !stopping && stopped.as_mut().poll(cx).is_ready() {
-                stopping = true;
+            if closing.is_none() && end.as_mut().poll(cx).is_ready() {
+                closing = Some(Closing::new());
                 connection.as_mut().graceful_shutdown();
+            }
+            // hyper runs the requests of HTTP/1 inside of the connection itself.
+            let is_busy = !requests.running.is_empty() || open.load(Ordering::Relaxed) > 0;
+            if closing.as_mut().is_some_and(|closing| closing.poll_over(cx, is_busy).is_ready()) {
+                return Poll::Ready(Ok(()));
             }
             // The order matters. Requests that were answered run first, so that the connection then
             // writes all their responses at once. Requests that the connection has just read start
@@ -112,9 +190,75 @@ where
     }
 }
 
+/// A request that is not answered, among those that a connection counts.
+struct OpenRequest(Arc<AtomicUsize>);
+
+impl OpenRequest {
+    fn new(count: Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for OpenRequest {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The end of a connection that takes no new requests.
+struct Closing {
+    since: Instant,
+    tick: Pin<Box<Sleep>>,
+}
+
+impl Closing {
+    fn new() -> Self {
+        Self { since: Instant::now(), tick: Box::pin(tokio::time::sleep(CLOSE_TICK)) }
+    }
+
+    /// Ready once the connection must not wait any longer.
+    fn poll_over(&mut self, cx: &mut Context<'_>, is_busy: bool) -> Poll<()> {
+        while self.tick.as_mut().poll(cx).is_ready() {
+            if !is_busy || self.since.elapsed() >= CLOSE_TIMEOUT {
+                return Poll::Ready(());
+            }
+            self.tick.as_mut().reset((Instant::now() + CLOSE_TICK).into());
+        }
+        Poll::Pending
+    }
+}
+
+/// The age at which a connection ends. It differs from connection to connection by up to a tenth,
+/// so that clients that came together do not come back together.
+fn max_age(limits: &Limits) -> Duration {
+    Duration::from_secs(limits.connection_age_seconds.into()).mul_f64(rand::random_range(0.9..=1.0))
+}
+
+/// Returns when a connection must end: the server stops, the connection is old, or its client's
+/// certificates are not valid any more. `rejected` returns once a reload forbids them.
+async fn end_of_life(
+    mut stopping: watch::Receiver<bool>,
+    max_age: Duration,
+    peer: &Peer,
+    rejected: impl Future<Output = ()>,
+) {
+    let old = Instant::now() + max_age;
+    let end = peer.valid_until().map_or(old, |until| until.min(old));
+    tokio::select! {
+        () = stopped(&mut stopping) => {}
+        () = tokio::time::sleep_until(end.into()) => {}
+        () = rejected => peer.revoke(),
+    }
+}
+
 /// Returns hyper's settings for a connection.
-fn builder(executor: RequestExecutor, limits: Limits) -> Builder<RequestExecutor> {
+fn builder(executor: RequestExecutor, limits: Limits, is_anonymous: bool) -> Builder<RequestExecutor> {
     let idle = Duration::from_secs(limits.idle_seconds.into());
+    let streams = match is_anonymous {
+        true => limits.streams_per_connection.min(ANONYMOUS_STREAMS),
+        false => limits.streams_per_connection,
+    };
     let mut builder = Builder::new(executor);
     // `IdleTimeout` does not end a connection whose client sends the head of a request byte by byte
     // and never completes it.
@@ -126,12 +270,15 @@ fn builder(executor: RequestExecutor, limits: Limits) -> Builder<RequestExecutor
         // client reaches the idle time.
         .keep_alive_interval(idle / 3)
         .keep_alive_timeout(idle / 3)
-        .max_concurrent_streams(limits.streams_per_connection)
+        .max_concurrent_streams(streams)
         // By default, h2 allows 20 streams that the client reset before the server accepted them,
         // and treats more as a rapid-reset attack (RFC 9113, 10.5). A client whose deadlines pass
         // while this server is paused may reset all its streams, and must not lose the connection
         // for that.
-        .max_pending_accept_reset_streams(usize::try_from(limits.streams_per_connection).ok());
+        .max_pending_accept_reset_streams(usize::try_from(streams).ok());
+    if is_anonymous {
+        builder.http2().initial_connection_window_size(ANONYMOUS_WINDOW).initial_stream_window_size(ANONYMOUS_WINDOW);
+    }
     builder
 }
 
@@ -149,8 +296,9 @@ struct RequestExecutor(mpsc::UnboundedSender<RequestTask>);
 
 impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for RequestExecutor {
     fn execute(&self, request: F) {
-        // Sending fails only after the connection has ended, when no client waits for the answer.
-        let _ = self.0.send(Box::pin(request));
+        // A panic ends its own request, whose stream is then reset. Sending fails only after the
+        // connection has ended, when nobody waits for the answer.
+        let _ = self.0.send(Box::pin(AssertUnwindSafe(request).catch_unwind().map(drop)));
     }
 }
 

@@ -9,19 +9,22 @@ use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{ASN1Time, FromDer, Validity, X509Certificate};
 
+use crate::budget::ConnectionBudget;
 use crate::config::TlsConfig;
 use crate::identity::{Caller, Peer};
 
@@ -51,11 +54,18 @@ fn read_certificates(role: &'static str, path: &Path) -> Result<Vec<CertificateD
     Ok(certificates)
 }
 
-/// Reads the PEM files of the server into a rustls configuration.
+/// The content of the files, as rustls uses it.
+struct InForce {
+    config: Arc<rustls::ServerConfig>,
+    /// Verifies the certificates of clients.
+    verifier: Arc<dyn ClientCertVerifier>,
+}
+
+/// Reads the files.
 ///
 /// # Errors
 /// A file is missing or unreadable, or the key does not belong to the certificate.
-fn server_config(tls: &TlsConfig) -> Result<rustls::ServerConfig, TlsError> {
+fn read_files(tls: &TlsConfig) -> Result<InForce, TlsError> {
     let chain = read_certificates("certificate", &tls.certificate)?;
     let key = PrivateKeyDer::from_pem_file(&tls.key).map_err(|error| invalid("private key", &tls.key, error))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -76,11 +86,11 @@ fn server_config(tls: &TlsConfig) -> Result<rustls::ServerConfig, TlsError> {
     // alert.
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).allow_unauthenticated();
     let verifier = verifier.build().map_err(|error| invalid("client authority", authority, error))?;
-    let builder = builder.with_client_cert_verifier(verifier);
+    let builder = builder.with_client_cert_verifier(verifier.clone());
     let mut config =
         builder.with_single_cert(chain, key).map_err(|error| invalid("certificate", &tls.certificate, error))?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(config)
+    Ok(InForce { config: Arc::new(config), verifier })
 }
 
 /// Returns the hosts among the subject alternative names of a certificate, in their order.
@@ -114,7 +124,11 @@ fn date_problem(der: &[u8], now: ASN1Time) -> Option<String> {
 /// The certificates in force, which [`watch`](Self::watch) replaces when their files change.
 pub struct Certificates {
     tls: TlsConfig,
-    current: ArcSwap<rustls::ServerConfig>,
+    current: ArcSwap<InForce>,
+    /// The contents of the files when they were first read.
+    first: Vec<Option<Vec<u8>>>,
+    /// Counts the changes of `current`.
+    changes: watch::Sender<u64>,
 }
 
 impl Certificates {
@@ -123,8 +137,10 @@ impl Certificates {
     /// # Errors
     /// The PEM files can't be used, so the server must not start.
     pub fn load(tls: TlsConfig) -> Result<Self, TlsError> {
-        let current = ArcSwap::from_pointee(server_config(&tls)?);
-        Ok(Self { tls, current })
+        // Before the files are parsed: a change in between is then found by the first check.
+        let first = contents(&tls);
+        let current = ArcSwap::from_pointee(read_files(&tls)?);
+        Ok(Self { tls, current, first, changes: watch::Sender::new(0) })
     }
 
     /// Returns the hosts that the server's certificate names, in its order, without wildcards.
@@ -145,19 +161,22 @@ impl Certificates {
     /// Checks the PEM files for changes every `tls.reload_interval_seconds`, and puts changed
     /// certificates in force. Never returns.
     pub async fn watch(&self) {
-        let mut seen = self.contents();
+        let mut seen = self.first.clone();
         let mut ticks = tokio::time::interval(Duration::from_secs(self.tls.reload_interval_seconds));
         loop {
             ticks.tick().await;
-            let now = self.contents();
+            let now = contents(&self.tls);
             if now == seen {
                 continue;
             }
-            match server_config(&self.tls) {
-                Ok(config) => {
-                    self.current.store(Arc::new(config));
+            match read_files(&self.tls) {
+                Ok(changed) => {
+                    self.current.store(Arc::new(changed));
+                    self.changes.send_modify(|changes| *changes += 1);
                     seen = now;
-                    tracing::info!("the changed certificates are in force for new connections");
+                    tracing::info!(
+                        "the changed certificates are in force: clients that they do not allow are disconnected"
+                    );
                     self.warning().iter().for_each(|warning| tracing::warn!("{warning}"));
                 }
                 // A file may be half written. `seen` is not updated, so the next tick tries again.
@@ -167,30 +186,72 @@ impl Certificates {
             }
         }
     }
+}
 
-    /// Returns the contents of the PEM files; `None` for one that can't be read. Modification times
-    /// would miss a change within their resolution, and a symlink that now points to another file.
-    fn contents(&self) -> Vec<Option<Vec<u8>>> {
-        let files = [&self.tls.certificate, &self.tls.key, &self.tls.client_ca];
-        files.into_iter().map(|path| std::fs::read(path).ok()).collect()
+/// Returns the contents of the PEM files; `None` for one that can't be read. Modification times
+/// would miss a change within their resolution, and a symlink that now points to another file.
+fn contents(tls: &TlsConfig) -> Vec<Option<Vec<u8>>> {
+    let files = [&tls.certificate, &tls.key, &tls.client_ca];
+    files.into_iter().map(|path| std::fs::read(path).ok()).collect()
+}
+
+/// The certificates that a client presented, its own first.
+pub(super) type Chain = Vec<CertificateDer<'static>>;
+
+impl Certificates {
+    /// Returns once the certificates of a client do not pass the authorities in force any more.
+    /// `changes` must be older than the handshake.
+    pub(super) async fn reject(&self, chain: &Chain, mut changes: watch::Receiver<u64>) {
+        loop {
+            if changes.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+            let Some((own, intermediates)) = chain.split_first() else { continue };
+            let verifier = self.current.load().verifier.clone();
+            if verifier.verify_client_cert(own, intermediates, UnixTime::now()).is_err() {
+                return;
+            }
+        }
     }
+
+    /// A subscription to the changes from now on.
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+}
+
+/// The moment at which the first certificate of a chain expires.
+fn valid_until(chain: &Chain) -> Option<Instant> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+    let end = |der: &CertificateDer<'_>| {
+        let (_, certificate) = X509Certificate::from_der(der).ok()?;
+        // A certificate is valid through the second of its end (RFC 5280, 4.1.2.5).
+        u64::try_from(certificate.validity().not_after.timestamp()).ok()?.checked_add(1)
+    };
+    let end = Duration::from_secs(chain.iter().filter_map(end).min()?);
+    Instant::now().checked_add(end.saturating_sub(now))
 }
 
 /// A client's connection after the handshake.
 pub(super) enum ClientStream {
     /// A connection in plain text.
     Plain(TcpStream),
-    /// A connection with TLS, and the caller that the client certificate names.
-    Tls(Box<tokio_rustls::server::TlsStream<TcpStream>>, Caller),
+    /// TLS.
+    Tls(Box<tokio_rustls::server::TlsStream<TcpStream>>),
 }
 
-impl ClientStream {
-    /// Returns the caller of this connection, which is added to the extensions of each request.
-    pub(super) fn peer(&self) -> Peer {
-        match self {
-            Self::Plain(_) => Peer { caller: Caller::Trusted },
-            Self::Tls(_, caller) => Peer { caller: *caller },
-        }
+/// A client's connection after the handshake, and the identity that was found.
+pub(super) struct Accepted {
+    pub(super) stream: ClientStream,
+    pub(super) caller: Caller,
+    /// The certificates that the client presented; empty without TLS.
+    pub(super) chain: Chain,
+}
+
+impl Accepted {
+    /// The peer, for the extensions of each request.
+    pub(super) fn peer(&self, budget: Arc<ConnectionBudget>) -> Peer {
+        Peer::new(self.caller, valid_until(&self.chain), budget)
     }
 }
 
@@ -198,7 +259,7 @@ impl AsyncRead for ClientStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
-            Self::Tls(stream, _) => Pin::new(stream).poll_read(cx, buf),
+            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
         }
     }
 }
@@ -207,7 +268,7 @@ impl AsyncWrite for ClientStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
-            Self::Tls(stream, _) => Pin::new(stream).poll_write(cx, buf),
+            Self::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
         }
     }
 
@@ -218,28 +279,28 @@ impl AsyncWrite for ClientStream {
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
-            Self::Tls(stream, _) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
         }
     }
 
     fn is_write_vectored(&self) -> bool {
         match self {
             Self::Plain(stream) => stream.is_write_vectored(),
-            Self::Tls(stream, _) => stream.is_write_vectored(),
+            Self::Tls(stream) => stream.is_write_vectored(),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Tls(stream, _) => Pin::new(stream).poll_flush(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Tls(stream, _) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 }
@@ -250,22 +311,23 @@ impl AsyncWrite for ClientStream {
 /// # Errors
 /// The client went away, took too long, or presented a certificate that the client authority did
 /// not sign.
-pub(super) async fn accept(stream: TcpStream, certificates: Option<Arc<Certificates>>) -> io::Result<ClientStream> {
+pub(super) async fn accept(stream: TcpStream, certificates: Option<&Certificates>) -> io::Result<Accepted> {
     stream.set_nodelay(true)?;
     match certificates {
-        None => Ok(ClientStream::Plain(stream)),
-        Some(certificates) => handshake(stream, &certificates).await,
+        None => Ok(Accepted { stream: ClientStream::Plain(stream), caller: Caller::Trusted, chain: Chain::new() }),
+        Some(certificates) => handshake(stream, certificates).await,
     }
 }
 
-async fn handshake(stream: TcpStream, certificates: &Certificates) -> io::Result<ClientStream> {
-    let acceptor = TlsAcceptor::from(certificates.current.load_full());
+async fn handshake(stream: TcpStream, certificates: &Certificates) -> io::Result<Accepted> {
+    let acceptor = TlsAcceptor::from(certificates.current.load().config.clone());
     let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await??;
     let (_, session) = stream.get_ref();
-    let certificate = session.peer_certificates().and_then(<[_]>::first);
+    let chain: Chain =
+        session.peer_certificates().unwrap_or_default().iter().cloned().map(|der| der.into_owned()).collect();
     let trust_domain = &certificates.tls.trust_domain;
-    let caller = certificate.map_or(Caller::Anonymous, |der| Caller::of_certificate(der, trust_domain));
-    Ok(ClientStream::Tls(Box::new(stream), caller))
+    let caller = chain.first().map_or(Caller::Anonymous, |der| Caller::of_certificate(der, trust_domain));
+    Ok(Accepted { stream: ClientStream::Tls(Box::new(stream)), caller, chain })
 }
 
 #[cfg(test)]

@@ -27,8 +27,9 @@ async fn server_with_idle_limit() -> (Server, SocketAddr) {
 #[tokio::test(flavor = "multi_thread")]
 async fn silent_connections_are_closed_after_the_idle_limit() {
     let (server, metrics) = server_with_idle_limit().await;
-    let half_a_body =
-        format!("POST {BEGIN} HTTP/1.1\r\nhost: x\r\ncontent-type: application/grpc\r\ncontent-length: 50\r\n\r\nhalf");
+    let half_a_body = format!(
+        "POST {BEGIN} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/grpc\r\ncontent-length: 50\r\n\r\nhalf"
+    );
     let mut silent = tokio::task::JoinSet::new();
     for address in [server.address(), metrics] {
         for sent in [
@@ -36,7 +37,7 @@ async fn silent_connections_are_closed_after_the_idle_limit() {
             "PRI * HTTP/2.0\r\n",
             "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0",
             "GET /metrics HTTP/1.1\r\nhost",
-            "GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n",
+            "GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n",
             &half_a_body,
         ] {
             let sent = sent.to_owned();

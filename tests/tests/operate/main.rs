@@ -223,7 +223,7 @@ async fn metrics_report_outstanding_leases_and_the_age_of_the_oldest() {
 async fn metrics_are_openmetrics_and_have_a_plain_address_beside_tls() {
     let server = Server::start().unwrap();
     let mut stream = TcpStream::connect(server.address()).await.unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     assert!(answer.contains("content-type: application/openmetrics-text; version=1.0.0"), "{answer}");
@@ -585,7 +585,7 @@ async fn a_begin_past_its_deadline_is_answered_deadline_exceeded() {
     // client library would end the call itself at the deadline.
     let mut stream = TcpStream::connect(server.address()).await.unwrap();
     let head = format!(
-        "POST {BEGIN} HTTP/1.1\r\nhost: x\r\ncontent-type: application/grpc\r\nte: trailers\r\n\
+        "POST {BEGIN} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/grpc\r\nte: trailers\r\n\
          grpc-timeout: 100m\r\ncontent-length: 50\r\n\r\n"
     );
     stream.write_all(head.as_bytes()).await.unwrap();
@@ -680,7 +680,7 @@ async fn idle_connections_do_not_delay_a_stop() {
     call_raw(&channel, GET_CELLS, vec![]).await.unwrap();
     let _silent = TcpStream::connect(server.address()).await.unwrap();
     let mut kept_alive = TcpStream::connect(server.address()).await.unwrap();
-    kept_alive.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    kept_alive.write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     kept_alive.read_exact(&mut [0; 12]).await.unwrap();
     let asked = Instant::now();
     let stopped = tokio::task::spawn_blocking(move || server.terminate()).await.unwrap();

@@ -14,6 +14,7 @@ use fjall::{CompressionType, Database, KeyspaceCreateOptions};
 use super::ack_watermark::AckWatermark;
 use super::rows::Keyspace;
 use super::{EmbeddedStore, Inner, Result, journal, keys, manifest};
+use crate::descriptors;
 use crate::store::error::StoreError;
 use crate::store::stored;
 
@@ -114,6 +115,7 @@ impl EmbeddedStore {
         // manual because the store syncs each batch itself.
         let builder = Database::builder(dir.join("fjall"))
             .cache_size(32 * MIB)
+            .max_cached_files(Some(descriptors::cached_files()))
             .max_journaling_size(64 * MIB)
             .worker_threads(1)
             .manual_journal_persist(true);

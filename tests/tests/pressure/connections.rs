@@ -1,0 +1,48 @@
+//! Connections leave file descriptors to the store.
+
+use leasehold_tests::http2::PREFACE;
+use leasehold_tests::server::Server;
+use leasehold_tests::wire::{creates, eventually};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+
+use super::metric;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_beyond_the_limit_are_closed_and_saves_go_on() {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
+    let server = Server::builder().config("metrics_listen = \"127.0.0.1:0\"\n").open_files(1024).start().unwrap();
+    let said = "the limit of 1024 open files allows 768 connections only";
+    let stdout = eventually(said, async || Some(server.stdout()).filter(|text| text.contains(said))).await.unwrap();
+    let metrics = stdout.split("http://").nth(1).unwrap().split("/metrics").next().unwrap().parse().unwrap();
+    let mut claims = server.claims(None).await.unwrap();
+    let mut idle = Vec::new();
+    for _ in 0..1074 {
+        let mut stream = TcpStream::connect(server.address()).await.unwrap();
+        // The server may have closed it already.
+        let _ = stream.write_all(PREFACE).await;
+        idle.push(stream);
+    }
+    eventually("the limit is reached", async || {
+        (metric(metrics, "leasehold_connections_refused_total").await >= 307.0).then_some(())
+    })
+    .await
+    .unwrap();
+    // The connection that reads the metrics counts too.
+    assert_eq!(metric(metrics, "leasehold_connections").await, 769.0);
+    let open = std::fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap().count();
+    assert!(open < 900, "{open} descriptors are open");
+    for n in 0..20 {
+        claims.begin_update(creates(1, &[&format!("name-{n}")])).await.unwrap();
+    }
+    assert!(server.stderr().contains("new connections are closed at once"), "{}", server.stderr());
+    drop(idle);
+    eventually("new clients are served", async || {
+        let mut claims = server.claims(None).await.ok()?;
+        claims.begin_update(creates(2, &["later"])).await.ok()
+    })
+    .await
+    .unwrap();
+}

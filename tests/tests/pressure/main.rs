@@ -1,0 +1,58 @@
+//! Hostile and careless clients: memory, time, connections and rights stay bounded, and other
+//! callers are served meanwhile.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+mod arrival;
+mod connections;
+mod memory;
+mod protocol;
+mod rights;
+
+use std::path::Path;
+
+use leasehold_tests::certificates::{Authority, Pair};
+use leasehold_tests::server::{Builder, Server};
+use leasehold_tests::wire::get;
+
+const BEGIN: &str = "/gitlab.cells.topology_service.claims.v1.ClaimService/BeginUpdate";
+const COMMIT: &str = "/gitlab.cells.topology_service.claims.v1.ClaimService/CommitUpdate";
+const GET_CELLS: &str = "/gitlab.cells.topology_service.claims.v1.ClaimService/GetCells";
+const HEALTH: &str = "/grpc.health.v1.Health/Check";
+const REFLECTION: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+
+/// A field of `/proc/PID/status` in bytes: `VmRSS` is the resident memory, `VmHWM` its highest
+/// value so far.
+fn memory(server: &Server, field: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
+    let kib: u64 = line.trim_matches([':', ' ', '\t']).split(' ').next().unwrap().trim().parse().unwrap();
+    kib * 1024
+}
+
+/// A value of the server's metrics.
+async fn metric(address: std::net::SocketAddr, name: &str) -> f64 {
+    let (_, text) = get(address, "/metrics").await.unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("there is no {name}")).parse().unwrap()
+}
+
+fn write(path: &Path, text: &str) {
+    std::fs::write(path, text).unwrap();
+}
+
+/// Returns a server with TLS whose files lie in `directory`.
+fn tls_server(directory: &Path, authority: &Authority, settings: &str) -> Builder {
+    let Pair { certificate, key } = authority.server().unwrap();
+    write(&directory.join("server.pem"), &certificate);
+    write(&directory.join("server.key"), &key);
+    write(&directory.join("ca.pem"), &authority.pem());
+    let at = |name: &str| directory.join(name).display().to_string();
+    let tls = format!(
+        "[tls]\ncertificate = '{}'\nkey = '{}'\nclient_ca = '{}'\nreload_interval_seconds = 1\n",
+        at("server.pem"),
+        at("server.key"),
+        at("ca.pem")
+    );
+    Server::builder().config(format!("{settings}\n{tls}"))
+}

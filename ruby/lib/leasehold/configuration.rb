@@ -52,6 +52,9 @@ module Leasehold
     # @return [Symbol, nil] a flag that switches all claims on or off, for example `:cells_unique_claims`; nil if
     #   only the flags of attributes are asked
     attr_accessor :global_feature_flag
+    # @return [Boolean] true if verification jobs ask a feature flag for each model, such as
+    #   `cells_claims_verification_worker_user`
+    attr_accessor :verification_feature_flags
     # @return [Symbol] the form of a record's `cells_claims_metadata`: `:bucket` has the bucket's type and value,
     #   `:claim` the field of a claim message
     attr_accessor :metadata_form
@@ -90,6 +93,7 @@ module Leasehold
       @verification_stagger_seconds = 600
       @verification_jitter_seconds = 600
       @raise_on_unavailable_destroy = true
+      @verification_feature_flags = true
       @metadata_form = :bucket
       @taken_errors_on = :attribute
       @uuid_texts_as_bytes = false

@@ -193,7 +193,7 @@ RSpec.describe "jobs", :rails do
         Leasehold.configuration.verification_page_rows = 1
         changed = Leasehold.client.list_leases.server_time
         Leasehold::Verifier.new(User, time_budget_seconds: 0).run
-        lost = User.order(:id).first.cells_claims_metadata
+        lost = User.order(:id).first.cells_claims
         Leasehold.client.commit_update(Leasehold.client.begin_update(destroys: lost).uuid)
         wait_for("the server's clock") { Leasehold.client.list_leases.server_time > changed + 0.01 }
       end

@@ -372,6 +372,19 @@ RSpec.describe "verification", :rails do
       expect(all_claims.size).to eq(3)
     end
 
+    it "asks no flag of the model if the setting says so" do
+      insert_users(1..3)
+      let_it_settle
+      Leasehold.configuration.feature_enabled { |flag| flag != :cells_claims_verification_worker_user }
+      Leasehold.configuration.verification_feature_flags = false
+      Leasehold::VerifyJob.perform_now("User")
+
+      expect(all_claims.size).to eq(3)
+    ensure
+      Leasehold.configuration.verification_feature_flags = true
+      Leasehold.configuration.feature_enabled { true }
+    end
+
     it "schedules its continuation if the time budget was too short" do
       Leasehold.configuration.verification_time_budget_seconds = 1e-9
       Leasehold.configuration.verification_page_rows = 1

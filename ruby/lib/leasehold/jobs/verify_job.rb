@@ -22,9 +22,10 @@ module Leasehold
     # @param failed [Integer] number of failed corrections of the earlier parts of this run
     def perform(model_name, allow_empty: false, max_destroy_share: nil, failed: 0)
       model = Models.fetch(model_name)
-      return unless Leasehold.configuration.feature_enabled?(self.class.flag(model))
+      settings = Leasehold.configuration
+      return unless !settings.verification_feature_flags || settings.feature_enabled?(self.class.flag(model))
 
-      budget = Leasehold.configuration.verification_time_budget_seconds
+      budget = settings.verification_time_budget_seconds
       permissions = { allow_empty: allow_empty, max_destroy_share: max_destroy_share }
       report = Verifier.new(model, time_budget_seconds: budget, **permissions).run
       continue_or_retry(model_name, permissions, failed, report) if report

@@ -249,8 +249,13 @@ impl Owner {
         }
         self.asked = self.settled.len();
         if let Some((update, begun)) = &self.keyed {
-            let repeated = client.begin(update.clone()).await.expect("repeating a begin by its key succeeds");
-            assert_eq!(repeated, *begun);
+            let repeated = client.begin(update.clone()).await;
+            if self.settled.contains(&(begun.lease.clone(), Outcome::RolledBack)) {
+                let refused = repeated.expect_err("repeating a begin of a lease that was rolled back is refused");
+                assert_eq!(reason(&refused), "LEASE_ROLLED_BACK");
+            } else {
+                assert_eq!(repeated.expect("repeating a begin by its key succeeds"), *begun);
+            }
         }
         let some = self.seen.iter().sample(&mut self.rng, 3);
         for (name, record) in some {

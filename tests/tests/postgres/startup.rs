@@ -30,11 +30,17 @@ fn run(arguments: &[&str]) -> Exit {
 }
 
 impl Exit {
-    /// Returns the error object that a run with `--json` printed as the last line of stderr.
+    /// Returns the error object that a run with `--json` printed as a line of stderr. The log has
+    /// further lines if the session of the run before has not ended yet.
     fn error(&self) -> Value {
-        let line = self.stderr.lines().last().unwrap();
-        let object: Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("{}", self.stderr));
-        object["error"].clone()
+        let objects = self.stderr.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let error = objects.map(|mut object| object["error"].take()).find(|error| error["exitCode"].is_number());
+        error.unwrap_or_else(|| panic!("{}", self.stderr))
+    }
+
+    /// Returns true if a line of stderr starts with `start`.
+    fn has_line(&self, start: &str) -> bool {
+        self.stderr.lines().any(|line| line.starts_with(start))
     }
 }
 
@@ -46,7 +52,7 @@ fn expect_error(url: &str, code: i32, grpc_code: Option<&str>, words: &[&str]) {
         let exit = run(&[verb, &["--store", url]].concat());
         assert_eq!(exit.code, code, "{verb:?} {url}: {}", exit.stderr);
         let scheme = url.split_once("://").map_or("postgres", |(scheme, _)| scheme);
-        assert!(exit.stderr.starts_with(&format!("error: the database `{scheme}://")), "{}", exit.stderr);
+        assert!(exit.has_line(&format!("error: the database `{scheme}://")), "{}", exit.stderr);
         for word in words {
             assert!(exit.stderr.contains(word), "no `{word}` in: {}", exit.stderr);
         }

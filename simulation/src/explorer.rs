@@ -72,9 +72,10 @@ pub struct Plan {
     /// The events that happen before every schedule.
     #[serde(default)]
     pub before: Vec<Event>,
-    /// The saves that users request in every schedule, at most 16.
+    /// The saves that users may request. A schedule requests each at most once. At most 16.
     pub wishes: Vec<Wish>,
-    /// The changes by plain SQL in every schedule, each with the number of its cell, at most 16.
+    /// The changes by plain SQL that may happen, each with the number of its cell. A schedule makes
+    /// each at most once. At most 16.
     #[serde(default)]
     pub drifts: Vec<(u8, Drift)>,
     /// The largest numbers of faults, waits and runs in one schedule.

@@ -78,8 +78,9 @@ pub struct Report {
     /// The number of records that differ and were left alone because they were changed within the
     /// threshold (V02).
     pub records_recent: u64,
-    /// The number of records that a lease holds. If such a record differs from its row, the run
-    /// leaves it alone. If it does not differ, the end of the lease may still remove it.
+    /// The number of compared records that a lease holds; those of recent rows are not compared. If
+    /// such a record differs from its row, the run leaves it alone. If it does not differ, the end of
+    /// the lease may still remove it.
     pub records_held: u64,
     /// The number of claims that rows call for and the server lacks. If a page's creates are
     /// dropped and the page is compared once more, only the second comparison counts them.

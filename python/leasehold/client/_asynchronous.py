@@ -196,7 +196,7 @@ class AsyncClient(ClientBase):
         return await self._run(calls.classify_cell(cell_id), timeout_seconds)
 
     async def classify_first_cell(self, *, timeout_seconds: float | None = None) -> Classification:
-        """Return the first configured cell, which serves requests that belong to no other cell."""
+        """Return the configured cell with the lowest id. Use it for requests that belong to no other cell."""
         return await self._run(calls.classify_first_cell(), timeout_seconds)
 
     async def _begin(

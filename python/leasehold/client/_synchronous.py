@@ -291,7 +291,7 @@ class Client(ClientBase):
         return self._run(calls.classify_cell(cell_id), timeout_seconds)
 
     def classify_first_cell(self, *, timeout_seconds: float | None = None) -> Classification:
-        """Return the first configured cell, which serves requests that belong to no other cell."""
+        """Return the configured cell with the lowest id. Use it for requests that belong to no other cell."""
         return self._run(calls.classify_first_cell(), timeout_seconds)
 
     def _begin(

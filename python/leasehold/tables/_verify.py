@@ -340,8 +340,8 @@ class _Driver:
         except LeaseholdError as error:
             self._report_failure(update, error)
         except BaseException:
-            # An interrupt before the step `Commit` left the `with` block as an exception, which rolled the lease back. An
-            # interrupt during the commit itself leaves its outcome unknown, so try a rollback before the exception propagates.
+            # An interrupt before the step `Commit` made the `with` statement roll the lease back. An interrupt during the
+            # commit leaves its outcome unknown, so try a rollback before the exception propagates.
             if isinstance(self._run.step(), Commit):
                 self._was_committed(update)
             raise

@@ -80,8 +80,8 @@ module Leasehold
       Events.publish(:reconcile_failed, step: failure.step, lease: failure.lease, error: error.class.name, message: error.message)
     end
 
-    # Skips a step of a dry run. The session treats it like a failed step, which the next run
-    # repeats.
+    # Counts a step of a dry run as planned instead of performing it. The session notes it as failed and
+    # continues with the next step.
     def skip
       @planned += 1
       @session.failed

@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
 module Leasehold
-  # The values that a row has in the database, read under the lock of the statement that is about to write
-  # it. The instance may have other values: another instance changed the row since it was loaded, or a
-  # savepoint in which it was saved was rolled back.
+  # The values that a row has in the database, read before a statement writes it. The read takes the
+  # statement's lock if the caller names that lock. The instance may have other values: another instance
+  # changed the row since it was loaded, or a savepoint in which it was saved was rolled back.
   class StoredRow
     # The lock that a DELETE takes on its row.
     DELETE_LOCK = "FOR UPDATE"

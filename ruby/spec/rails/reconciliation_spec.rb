@@ -12,7 +12,7 @@ RSpec.describe "reconciliation", :rails do
     Leasehold.client.begin_update(creates: [Support::Claims.username(username)]).uuid
   end
 
-  # Writes a row, like a process that dies after COMMIT.
+  # Writes the row of a lease and leaves the lease outstanding, like a process that dies after COMMIT.
   def commit_locally(uuid, base = ActiveRecord::Base)
     table = Leasehold::LeaseTable.new(base.connection)
     table.insert(uuid, table.clock_and_session.first)

@@ -24,8 +24,8 @@ const GATE_INTERVAL: Duration = Duration::from_secs(1);
 /// other writers can.
 const LONE_PAUSE: Duration = Duration::from_secs(1);
 
-/// The text of the refusal of a command, if an earlier command of its group has just found the same
-/// rows locked.
+/// The refusal of a command that was not tried. An earlier command of its group has just found the
+/// same rows locked.
 const FOUND_LOCKED: &str = "the rows are locked by another session of the database: end its transaction; another command met the lock just now";
 
 /// An SQL statement for operators that finds the sessions which lock servers' rows for more than

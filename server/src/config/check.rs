@@ -9,8 +9,8 @@ use super::{CellConfig, Config, ConfigError, PostgresConfig, SequenceRange, TlsC
 /// Checks the whole configuration.
 ///
 /// # Errors
-/// The first problem found. Missing cells are reported last, so that an error with a more precise
-/// message wins.
+/// The first problem found. An empty list of cells is reported last, so that an error with a more
+/// precise message wins.
 pub(super) fn all(config: &Config) -> Result<(), ConfigError> {
     cells(&config.cells)?;
     bucket_types(&config.bucket_types)?;

@@ -155,8 +155,8 @@ fn beside_an_active_server_a_server_writes_one_group_at_a_time() {
     pair.runtime.block_on(client.settle(&lease, Outcome::Committed)).unwrap();
     let concurrent_groups = || metric(&pair.runtime, &pair.servers[0], "leasehold_groups_at_once").unwrap();
     assert_eq!(concurrent_groups(), "2");
-    // The lock makes the second server's groups slow, so that the first server always finds one
-    // being written.
+    // The foreign session's lock makes each group of the second server slow. So the first server
+    // always sees the second one writing a group.
     let foreign = open_session(&pair.runtime, &pair.cluster.url(&pair.database));
     pair.runtime.block_on(foreign.batch_execute("BEGIN; SELECT 1 FROM claims FOR UPDATE")).unwrap();
     let destroys = pair.runtime.spawn(async move {
@@ -313,8 +313,8 @@ fn updates_with_opposite_orders_of_buckets_do_not_deadlock() {
     let lease = pair.runtime.block_on(client.begin(all)).unwrap().lease;
     pair.runtime.block_on(client.settle(&lease, Outcome::Committed)).unwrap();
     let destroyed = contend_all(&pair, false);
-    // PostgreSQL reports the counts of a session to its statistics at the latest when the session
-    // ends.
+    // The servers are stopped first: PostgreSQL adds all counts of a session to its statistics only
+    // when the session ends.
     let (cluster, database) = pair.stop();
     let count = |counter: &str| -> usize {
         let sql = format!("SELECT {counter} FROM pg_stat_database WHERE datname = '{database}'");

@@ -127,8 +127,8 @@ enum Name {
 }
 
 impl Name {
-    /// True if the row is measured by another program alone. Then it does not matter if this
-    /// program and the server are optimised builds.
+    /// True if a Ruby or Python program measures the row. It uses neither this program nor the
+    /// server, so these need no optimised build.
     const fn is_measured_elsewhere(self) -> bool {
         matches!(self, Self::VerifyRubyVsPlain | Self::VerifyPythonVsPlain | Self::VerifyPythonThreads)
     }

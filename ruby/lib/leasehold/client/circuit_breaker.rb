@@ -59,8 +59,8 @@ module Leasehold
           @in_flight -= 1
           probed = @probe.equal?(ticket)
           @probe = nil if probed
-          # While the circuit is open, only the probe counts. The other begins were sent before the circuit
-          # opened.
+          # While the circuit is open, only the probe's outcome counts. All other begins that end now were
+          # sent before the circuit opened.
           record_outcome(outcome) if probed || !@open_until
         end
       end

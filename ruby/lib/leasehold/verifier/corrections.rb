@@ -11,7 +11,7 @@ module Leasehold
     class Corrections
       # Errors after which no correction can succeed.
       FATAL_ERRORS = [Error::Misconfigured, Error::Unauthenticated, Error::Denied].freeze
-      # Seconds for which an interrupted run waits for its calls.
+      # Seconds for which a run that failed or was interrupted waits for each open call.
       GRACE_SECONDS = 1
 
       # @param connection [ActiveRecord::ConnectionAdapters::AbstractAdapter] to the model's database

@@ -27,8 +27,8 @@ def check_seconds(name: str, seconds: float) -> float:
 class Retry:
     """The retry policy of a client.
 
-    A call is retried if no answer arrived or the server was overloaded. All attempts of a begin send the same idempotency
-    key, so that a retry returns the lease of the first attempt.
+    A call is retried if no answer arrived, or if the server was overloaded or its store was down. All attempts of a begin
+    send the same idempotency key, so that a retry returns the lease of the first attempt.
 
     Attributes
     ----------

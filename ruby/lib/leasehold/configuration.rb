@@ -49,8 +49,8 @@ module Leasehold
     # @return [Array<Class>, nil] classes connected to the databases that have a lease table; nil
     #   for those of the claimable models, which is right except for sharded databases
     attr_accessor :lease_databases
-    # @return [Symbol, nil] a flag that switches all claims on or off, for example `:cells_unique_claims`; nil if
-    #   only the flags of attributes are asked
+    # @return [Symbol, nil] a flag that every claim needs besides its attribute's own flag, for example
+    #   `:cells_unique_claims`; nil if there is none
     attr_accessor :global_feature_flag
     # @return [Boolean] true if verification jobs ask a feature flag for each model, such as
     #   `cells_claims_verification_worker_user`

@@ -3,7 +3,8 @@
 require "leasehold/rails"
 
 module Leasehold
-  # The rake tasks' work: runs reconciliation and verification by hand, with output for a terminal.
+  # The work of the rake tasks: reconciles leases, verifies models, checks the setup and releases claims,
+  # with output for a terminal.
   class Console
     # Number of findings shown of each outcome, unless `SAMPLES` is set. The first run on a large
     # table has a finding per claim.

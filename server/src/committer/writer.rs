@@ -24,8 +24,8 @@ const GATE_INTERVAL: Duration = Duration::from_secs(1);
 /// other writers can.
 const LONE_PAUSE: Duration = Duration::from_secs(1);
 
-/// The refusal of a command that was not tried. An earlier command of its group has just found the
-/// same rows locked.
+/// The refusal of a command that was not tried. Another command that needs one of the same rows has
+/// just met a lock.
 const FOUND_LOCKED: &str = "the rows are locked by another session of the database: end its transaction; another command met the lock just now";
 
 /// An SQL statement for operators that finds the sessions which lock servers' rows for more than
@@ -319,9 +319,9 @@ impl Writer {
         self.reject(group, &Refusal::Locked(text));
     }
 
-    /// Retries the jobs one at a time. A job with suspect rows gets a short lock timeout; it is
-    /// rejected if an earlier job of this group met the same lock. If the store goes away, the
-    /// remaining jobs are requeued.
+    /// Retries the jobs one at a time. A job with suspect rows gets a short lock timeout. It is
+    /// rejected if another job that needs one of its rows has met a lock since this call began. If
+    /// the store goes away, the remaining jobs are requeued.
     fn commit_one_by_one(&mut self, group: Vec<Job>) {
         let (mut jobs, since) = (group.into_iter(), Instant::now());
         for job in jobs.by_ref() {

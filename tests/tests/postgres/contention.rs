@@ -313,7 +313,7 @@ fn updates_with_opposite_orders_of_buckets_do_not_deadlock() {
     let lease = pair.runtime.block_on(client.begin(all)).unwrap().lease;
     pair.runtime.block_on(client.settle(&lease, Outcome::Committed)).unwrap();
     let destroyed = contend_all(&pair, false);
-    // The servers are stopped first: PostgreSQL adds all counts of a session to its statistics only
+    // The servers are stopped first: PostgreSQL may delay the last counts of a session, but adds them
     // when the session ends.
     let (cluster, database) = pair.stop();
     let count = |counter: &str| -> usize {

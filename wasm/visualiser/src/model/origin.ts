@@ -1,4 +1,4 @@
-// The origin of a run: the shortest description with which a link can reproduce the run.
+// The origin of a run, which a link stores. The link also stores the events that the origin does not give.
 import { commonPrefixLength } from "./events";
 import type { Scenario, Settings, WorldEvent } from "./protocol";
 

@@ -54,7 +54,7 @@ pub struct Unanswered {
     /// The fault of the TLS handshake that keeps the client from the server, if one was found.
     pub obstacle: Option<Obstacle>,
     /// Idempotency key of the begin that failed; `None` for other calls. A begin that is repeated
-    /// under this key gets the same lease (B09).
+    /// under this key gets the same lease, unless it was rolled back (B09).
     pub idempotency_key: Option<String>,
     /// The lease whose commit or rollback failed; `None` for other calls. Both calls may be
     /// repeated (B22).

@@ -55,7 +55,8 @@ impl Update {
     }
 
     /// Sets the idempotency key: a random UUID if not set. A begin that is repeated under the same
-    /// key gets the same lease, as long as the server remembers it (B09).
+    /// key gets the same lease, as long as the server remembers it and it was not rolled back
+    /// (B09).
     pub fn idempotency_key(self, key: impl Into<String>) -> Self {
         Self { key: key.into(), ..self }
     }

@@ -9,11 +9,11 @@ use crate::config::Config;
 /// that are written, logs, listeners, the runtime.
 const RESERVED: u64 = 128;
 
-/// The limit of open files, raised as far as the operating system allows.
+/// Raises the limit of open files as far as the operating system allows, and returns the limit.
 ///
 /// systemd starts services with 1,024, because `select` can't take more, and leaves the hard limit
 /// far higher. This program does not call `select`.
-fn limit() -> u64 {
+fn raised_limit() -> u64 {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return 1024 };
     let raised = setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok();
     if raised { hard } else { soft }
@@ -22,7 +22,7 @@ fn limit() -> u64 {
 /// The most files of the embedded store that may stay open between two reads. fjall keeps 900 if it
 /// is not told.
 pub fn cached_files() -> usize {
-    usize::try_from(cached_files_of(limit())).unwrap_or(usize::MAX)
+    usize::try_from(cached_files_of(raised_limit())).unwrap_or(usize::MAX)
 }
 
 fn cached_files_of(limit: u64) -> u64 {
@@ -33,7 +33,7 @@ fn cached_files_of(limit: u64) -> u64 {
 /// open files leaves no room for so many. The second value is that limit, if it decides.
 pub fn max_connections(config: &Config) -> (usize, Option<u64>) {
     let database = config.postgres.as_ref().map_or(0, |it| it.write_connections + it.read_connections + 1);
-    bounded(config.limits.connections, limit(), database as u64)
+    bounded(config.limits.connections, raised_limit(), database as u64)
 }
 
 fn bounded(connections: usize, limit: u64, database: u64) -> (usize, Option<u64>) {

@@ -255,7 +255,8 @@ fn print_result(result: &Value) -> Result<(), ServeError> {
 /// names one.
 ///
 /// # Errors
-/// The file can't be read, or the server's store is a database and no flag names a data directory.
+/// The file can't be read, is not TOML, or has an invalid field. Or the file or the environment names a
+/// database, and no flag names a data directory.
 fn embedded_config(config: Option<PathBuf>, data: Option<PathBuf>) -> Result<Config, ConfigError> {
     let mut config = config.as_deref().map_or_else(|| Ok(Config::default()), Config::read)?;
     // `serve` would take its database from this variable. `export` and `import` have no such flag,

@@ -33,8 +33,9 @@ module Leasehold
         pool.with_connection(prevent_permanent_checkout: true, &block)
       end
 
-      # Returns true if this thread's query cache of the pool may be on. Rails enables it for each request and
-      # job, for the pools of all databases (query_cache.rb:28 / 37).
+      # Returns false only if this thread holds no connection of the pool and the pool's query cache is off.
+      # Rails enables the cache for each request and job, for all pools (query_cache.rb:28 / 37). Rails 7.2
+      # leaves out pools with `query_cache: false`.
       def query_cache?(pool)
         pool.active_connection? || pool.query_cache_enabled ? true : false
       end

@@ -52,6 +52,7 @@ module Leasehold
     # @param idempotency_key [String] a key that later calls can repeat; random unless given
     # @raise [Error::Taken, Error::Busy, Error::Changed, Error::NotFound, Error::NotOwner,
     #   Error::Invalid] with the rejected claims
+    # @raise [Error::RolledBack] if the lease of an earlier begin with this key was rolled back
     # @raise [Error::Overloaded, Error::CircuitOpen] if the begin was not sent
     # @return [Lease]
     def begin_update(creates: [], destroys: [], idempotency_key: nil, deadline_seconds: nil)
@@ -75,6 +76,7 @@ module Leasehold
     # counts this call.
     #
     # @param idempotency_key [String] the key of that begin
+    # @raise [Error::RolledBack] if the lease of that begin was rolled back
     # @return [Lease]
     def recover_lease(creates:, destroys:, idempotency_key:, deadline_seconds: nil)
       begin_lease(creates, destroys, idempotency_key, deadline_seconds, &:call)

@@ -280,13 +280,18 @@ RSpec.describe "rows that ActiveRecord writes", :rails do
     count
   end
 
-  it "are validated when their claims are begun if they were loaded without the columns that `if:` reads" do
+  # Defines a model of the routes, which claims the paths of user 7 only.
+  def stub_signpost(type)
     stub_const("Signpost", Class.new(ApplicationRecord) do
       self.table_name = "routes"
       include Cells::Claimable
-      cells_claims_attribute :path, type: :USERNAMES, feature_flag: :cells_claims_routes, if: ->(route) { route.user_id == 7 }
+      cells_claims_attribute :path, type: type, feature_flag: :cells_claims_routes, if: ->(route) { route.user_id == 7 }
       cells_claims_metadata subject_type: :USER, subject_key: :user_id
     end)
+  end
+
+  it "are validated when their claims are begun if they were loaded without the columns that `if:` reads" do
+    stub_signpost(:USERNAMES)
     claiming, other = [7, 8].map { |user_id| Signpost.create!(path: "path#{user_id}", user_id: user_id) }
     partial = ->(post) { Signpost.select(:id, :path).find(post.id) }
 
@@ -300,12 +305,7 @@ RSpec.describe "rows that ActiveRecord writes", :rails do
   end
 
   it "are read once per statement if `if:` is given" do
-    stub_const("Signpost", Class.new(ApplicationRecord) do
-      self.table_name = "routes"
-      include Cells::Claimable
-      cells_claims_attribute :path, type: :ROUTES, feature_flag: :cells_claims_routes, if: ->(route) { route.user_id == 7 }
-      cells_claims_metadata subject_type: :USER, subject_key: :user_id
-    end)
+    stub_signpost(:ROUTES)
     post = Signpost.create!(path: "top", user_id: 7)
     partial = Signpost.select(:id, :path).find(post.id)
     reads = [-> { post.update!(user_id: 8) }, -> { post.update!(user_id: 7) }, -> { partial.tap { partial.path = "other" }.save!(validate: false) }, -> { post.destroy! }]

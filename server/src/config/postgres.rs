@@ -130,7 +130,7 @@ fn hosts_with_ports(config: &tokio_postgres::Config) -> Vec<String> {
         hosts = config.get_hostaddrs().iter().map(ToString::to_string).collect();
     }
     let ports = config.get_ports();
-    // As in libpq, a single port applies to every host.
+    // A single port applies to every host, as in libpq.
     let port = |at: usize| ports.get(at).or(ports.first()).copied().unwrap_or(DEFAULT_PORT);
     hosts.iter().enumerate().map(|(at, host)| format!("{host}:{}", port(at))).collect()
 }

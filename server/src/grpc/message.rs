@@ -52,58 +52,33 @@ pub(super) enum Form {
     Plain,
 }
 
-/// The part of a body that has arrived.
-enum Received {
-    /// One frame, as it came: the most common body, which is not copied.
-    Frame(Bytes),
-    /// Bytes that were copied together. A frame is a slice of h2's read buffer, and would keep all
-    /// of that in memory.
-    Copied(BytesMut),
-}
-
-impl Received {
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Frame(bytes) => bytes,
-            Self::Copied(bytes) => bytes,
-        }
-    }
-
-    fn push(&mut self, data: &[u8]) {
-        match self {
-            Self::Frame(bytes) => *self = Self::Copied([bytes, data].concat().as_slice().into()),
-            Self::Copied(bytes) => bytes.extend_from_slice(data),
-        }
-    }
-
-    fn into_bytes(self) -> Bytes {
-        match self {
-            Self::Frame(bytes) => bytes,
-            Self::Copied(bytes) => bytes.freeze(),
-        }
-    }
-}
-
 /// Receives a body to its end, and charges its bytes. Trailers are dropped: no method reads them.
 ///
 /// # Errors
 /// The body is too large, is not one message, breaks off, or does not fit into the budget.
 pub(super) async fn receive(mut body: Body, form: Form, size: Size, charge: &mut Charge) -> Result<Body, Status> {
-    let mut received = Received::Copied(BytesMut::new());
+    // A frame is a slice of h2's read buffer and would keep all of that in memory, so frames are
+    // copied together.
+    let mut received = BytesMut::new();
     while let Some(frame) = next_frame(&mut body).await {
         let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
         if size == Size::Large {
             charge.add(data.len()).map_err(errors::over_budget)?;
         }
-        let is_first = received.bytes().is_empty();
-        match body.is_end_stream() {
-            true if is_first => received = Received::Frame(data),
-            _ => received.push(&data),
+        // The most common body is a single frame, which is not copied.
+        if received.is_empty() && body.is_end_stream() {
+            return whole(data, form, size);
         }
-        check(received.bytes(), form, size, false)?;
+        received.extend_from_slice(&data);
+        check(&received, form, size, false)?;
     }
-    check(received.bytes(), form, size, true)?;
-    Ok(Body::new(Whole(Some(received.into_bytes()))))
+    whole(received.freeze(), form, size)
+}
+
+/// Returns a body that has arrived to its end as one frame.
+fn whole(bytes: Bytes, form: Form, size: Size) -> Result<Body, Status> {
+    check(&bytes, form, size, true)?;
+    Ok(Body::new(Whole(Some(bytes))))
 }
 
 async fn next_frame(body: &mut Body) -> Option<Result<Frame<Bytes>, Status>> {

@@ -24,7 +24,7 @@ impl<S> IdleTimeout<S> {
         Self { stream, timeout, last_read: Instant::now(), timer: Box::pin(sleep(timeout)) }
     }
 
-    /// Is ready when `timeout` has passed since the last read.
+    /// Returns ready once `timeout` has passed since the last read.
     fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             ready!(self.timer.as_mut().poll(cx));

@@ -384,6 +384,27 @@ async fn an_import_refuses_unknown_fields() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_import_refuses_lines_out_of_their_place() {
+    let dir = TempDir::new().unwrap();
+    let (_, lines) = exported(dir.path()).await;
+    let (data, bad) = (dir.path().join("new"), dir.path().join("bad"));
+    let rows = Rows::of(&lines).0;
+    let (header, end) = (rows.first().unwrap(), rows.last().unwrap());
+    let count = rows.len();
+    for (line, order) in [
+        (count + 1, [rows.as_slice(), rows.as_slice()].concat()),
+        (2, [&[header.clone()], rows.as_slice()].concat()),
+        (1, rows.iter().skip(1).cloned().collect()),
+        (count + 1, [rows.as_slice(), &[end.clone()]].concat()),
+    ] {
+        std::fs::write(&bad, Rows(order).lines()).unwrap();
+        let output = run("import", &data, &["--input", bad.to_str().unwrap()]).unwrap();
+        let message = "is not a row of an export: a row must be between the header and the end";
+        refused(&output, &format!("line {line} {message}"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_error_about_a_long_line_is_short() {
     let dir = TempDir::new().unwrap();
     let (_, lines) = exported(dir.path()).await;

@@ -32,10 +32,10 @@ pub enum LineError {
     /// The line is not JSON, or has a field that is unknown or of another type.
     #[error("{0}")]
     Json(#[from] serde_json::Error),
-    /// The export has a format that this program does not know, because a newer program wrote it.
+    /// The first line is the header of a format that this program does not know.
     #[error("format {0} is not known here: import with the version that exported it")]
     Format(u64),
-    /// The header is not the first line, or a line comes after the end.
+    /// The first line is not a header, a second header follows, or a line comes after the end.
     #[error("a row must be between the header and the end")]
     OutOfPlace,
 }
@@ -167,7 +167,8 @@ impl Importer {
             let line = serde_json::from_str(&line).map_err(|error| invalid(error.into()))?;
             match line {
                 Line::Header { format } if self.line == 1 && format == stored::VERSION => {}
-                Line::Header { format } => return Err(invalid(LineError::Format(format))),
+                Line::Header { format } if self.line == 1 => return Err(invalid(LineError::Format(format))),
+                Line::Header { .. } => return Err(invalid(LineError::OutOfPlace)),
                 _ if self.line == 1 || end.is_some() => return Err(invalid(LineError::OutOfPlace)),
                 Line::End { fence, rows } => end = Some((fence, rows)),
                 row => self.take(row)?,

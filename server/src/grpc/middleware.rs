@@ -325,6 +325,18 @@ mod tests {
     }
 
     #[test]
+    fn every_rpc_of_the_contract_has_a_label_and_a_body() {
+        let pool = leasehold_proto::descriptor_pool().unwrap();
+        let methods: Vec<_> = pool.services().flat_map(|service| service.methods().collect::<Vec<_>>()).collect();
+        assert!(!methods.is_empty());
+        for method in methods {
+            let path = format!("/{}/{}", method.parent_service().full_name(), method.name());
+            assert_ne!(method_label(&path), "Other", "{path}");
+            assert!(matches!(request_kind(&path, Form::Grpc), RequestKind::Whole(_)), "{path}");
+        }
+    }
+
+    #[test]
     fn timeouts_have_the_form_that_grpc_specifies() {
         for (text, expected) in [
             ("300m", Some(Duration::from_millis(300))),

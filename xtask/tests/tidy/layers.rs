@@ -16,15 +16,15 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("ruby/ext/leasehold", &["bindings"]),
     ("server", &["cli", "core", "proto"]),
     ("simulation", &["core"]),
-    ("tests", &["client", "core", "proto", "server"]),
+    ("tests", &["client", "core", "proto", "server", "xtask"]),
     ("tests/model", &["core"]),
     ("wasm", &["bindings", "simulation"]),
     ("xtask", &[]),
-    ("xtask/bench", &["client", "core", "proto", "tests"]),
+    ("xtask/bench", &["client", "core", "proto", "tests", "xtask"]),
     ("xtask/bindgen", &[]),
 ];
 
-/// The prefix of the names of the workspace's packages.
+/// The prefix of the names of the workspace's packages, except that of `xtask`.
 const PREFIX: &str = "leasehold-";
 
 /// The names of the tables of a Cargo manifest with dependencies. Each can also be below `target`.
@@ -35,7 +35,7 @@ fn members(manifest: &Table) -> Vec<String> {
     let own = KINDS.iter().filter_map(|kind| manifest.get(*kind)?.as_table());
     let own = own.flatten().filter_map(|(name, value)| {
         let package = value.get("package").and_then(Value::as_str).unwrap_or(name);
-        package.strip_prefix(PREFIX).map(str::to_owned)
+        (package == "xtask").then_some(package).or_else(|| package.strip_prefix(PREFIX)).map(str::to_owned)
     });
     let targets = manifest.get("target").and_then(Value::as_table);
     let targets = targets.into_iter().flat_map(Table::values).filter_map(Value::as_table);
@@ -72,6 +72,7 @@ fn a_dependency_against_the_layers_is_caught() {
         "[build-dependencies]\nwire = { path = \"../proto\", package = \"leasehold-proto\" }",
         "[target.'cfg(unix)'.dependencies]\nleasehold-proto = { path = \"../proto\" }",
         "[dependencies.leasehold-proto]\nworkspace = true",
+        "[dev-dependencies]\nxtask = { path = \"../xtask\" }",
     ] {
         assert_eq!(complaints("core", text), 1, "{text}");
         assert_eq!(complaints("tests", text), 0, "{text}");

@@ -17,7 +17,8 @@ const FILE_LINES: usize = 1000;
 
 /// The extensions of files for which [`FILE_LINES`] applies: people write and read them. Data and
 /// lock files may be longer.
-const WRITTEN: &[&str] = &["md", "proto", "py", "rb", "rs", "sh", "sql", "toml", "ts"];
+const WRITTEN: &[&str] =
+    &["css", "js", "md", "mjs", "proto", "py", "pyi", "rb", "rbs", "rs", "sh", "sql", "toml", "ts", "tsx"];
 
 /// A text file of the repository, with its path relative to the project's root.
 struct File {

@@ -127,7 +127,8 @@ pub enum Step {
     /// List rows of the cell's database that have a minimal age by the database's clock, the oldest
     /// first: answer [`Event::Rows`].
     ListRows {
-        /// The row after which the list begins, by age and lease. `None` for the first page.
+        /// The last row of the previous page, `None` for the first page. The order is by age, then
+        /// by lease.
         after: Option<LocalRow>,
         /// The minimal age of the rows, in microseconds.
         min_age_micros: u64,

@@ -12,8 +12,10 @@
 //! | [`AnyRow`] | one row of any kind, for dumps |
 //!
 //! **To add a kind of row**, define its type and the type's rules in a new file. Add an
-//! `impl RowKind` and a line in `row_family!` to this file. Encode the rows in each store. A
-//! command then reads a row by key with [`Transaction::row`](crate::transaction::Transaction::row)
+//! `impl RowKind` and a line in `row_family!` to this file. Name the rows that commands read in
+//! `Command::add_keys`, check them in `invariant.rs`, and have the random commands of
+//! `conformance.rs` use them. Then load and write the rows in each store: the conformance suite
+//! fails for a store that lacks the kind. A command then reads a row by key with [`Transaction::row`](crate::transaction::Transaction::row)
 //! or several in order with [`Transaction::first`](crate::transaction::Transaction::first).
 //!
 //! All these types are generic, so a read costs one hash look-up: no row is boxed, and no call is

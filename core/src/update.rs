@@ -274,8 +274,7 @@ fn busy(hold: Hold, now: Timestamp) -> (Reason, Detail) {
 /// Commits a lease (B20) or rolls it back (B21). Returns true if the lease was outstanding, and
 /// false if it had been settled in the same way before (B22).
 ///
-/// The outer error means that the store failed. The inner error is a refusal: the lease is unknown
-/// or another cell's (B24), or was settled in the other way (B23).
+/// # Errors
 /// The store failed. The inner error is a refusal: the lease is unknown or another cell's (B24), or
 /// was settled the other way (B23).
 pub fn settle<T: Transaction>(tx: &mut T, command: &Settle, now: Timestamp) -> Answer<bool, T::Error> {

@@ -216,7 +216,7 @@ class ClaimsService:
         return RecordPage(tuple(map(_record, records)), truncated, self._clock())
 
     def forget_settled(self) -> int:
-        """Forget every settled lease of the service. Return the number of forgotten leases."""
+        """Forget the leases that were settled before the clock's time. Return their number."""
         return self._service.forget(self._now())
 
     def check(self) -> None:

@@ -11,7 +11,7 @@ module Package
   RUBY = Extension::RUBY
   ROOT = File.expand_path("..", RUBY)
   OUTPUT = File.join(RUBY, "pkg")
-  # The crates that the extension depends on.
+  # The crates of this workspace that the extension depends on, directly or indirectly.
   MEMBERS = %w[bindings core].freeze
 
   module_function

@@ -138,9 +138,10 @@ pub enum Request {
     },
     /// List a page of the cell's claims, in the order of the rows that they come from.
     ListRecords {
-        /// The source id of the row after which the page starts.
+        /// The exclusive lower bound of the page's source ids; empty for no bound.
         after: SourceId,
-        /// The source id of the last row of the page.
+        /// The inclusive upper bound of the page's source ids; empty for no bound. The page may end
+        /// earlier.
         upto: SourceId,
     },
 }

@@ -1,5 +1,5 @@
-//! Small worlds for the explorer: three in which each kind of fault can happen, and for each rule
-//! one that breaks without the rule.
+//! Small worlds for the explorer: three in which faults can happen, and for each rule one that breaks
+//! without the rule.
 
 use crate::event::{Change, Drift, Event};
 use crate::explorer::{Allowance, Plan, Wish};
@@ -30,8 +30,8 @@ fn plan(settings: WorldSettings, wishes: Vec<Wish>, allowance: Allowance) -> Pla
     Plan { settings, before, wishes, drifts, allowance, wait_seconds: STALE_SECONDS, depth: DEPTH }
 }
 
-/// Returns a plan in which one cell saves one row. One fault of each kind except a duplicated
-/// message can happen, and reconciliation can run.
+/// Returns a plan in which one cell saves one row. Each of these can happen once: a lost message, a
+/// time-out, a crash, a lost database connection, a wait, and a run of reconciliation.
 pub fn one_save(mode: Mode) -> Plan {
     let allowance = Allowance {
         drops: 1,

@@ -195,7 +195,7 @@ impl Stream for DelayedMessages {
 pub struct Kept {
     /// The outstanding leases, each with the id of its cell.
     pub leases: Vec<(i64, LeaseRecord)>,
-    /// The records of all cells and tables.
+    /// The records of these cells that come from tables 1 to 14 or from `UNNAMED_TABLE`.
     pub records: Vec<Record>,
 }
 

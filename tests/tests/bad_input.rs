@@ -1,5 +1,5 @@
-//! Tests of invalid requests: the server answers each with a fixed gRPC code and reason, keeps
-//! running, and stores nothing.
+//! Tests of unusual and invalid requests. The server refuses an invalid request, keeps running and
+//! stores nothing. Most refusals have a fixed gRPC code and reason, or a fixed HTTP status.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 

@@ -67,7 +67,7 @@ struct Owner {
     seen: BTreeMap<String, Record>,
     stage: Stage,
     settled: Vec<(String, Outcome)>,
-    /// The number of settled leases, the first ones, that were checked after a restart.
+    /// The number of leases at the front of `settled` that were already checked after a restart.
     asked: usize,
     keyed: Option<(Update, Begun)>,
     cut: Cut,

@@ -10,7 +10,8 @@ use anyhow::{Context, Result, ensure};
 use tokio::task::JoinSet;
 use xtask::process::{Group, as_a_person, root, target_directory};
 
-/// The most steps that run at a time. Most steps keep one processor busy.
+/// The largest number of steps that run at the same time. With more, builds slow down the tests,
+/// whose deadlines are in seconds.
 const LANES: usize = 2;
 
 /// The time between two lines of output that name the running steps.

@@ -104,8 +104,8 @@ fn build_directory() -> PathBuf {
     target_directory().join("wasm")
 }
 
-/// Writes the JavaScript and the types for a compiled wasm file, with the program
-/// `leasehold-bindgen`.
+/// Writes the package's files for a compiled wasm file, with the program `leasehold-bindgen`: the
+/// JavaScript, the types and the processed wasm file `NAME_bg.wasm`.
 async fn bind(compiled: &Path, package: &Path, part: &Part) -> Result<()> {
     // `--workspace` selects the features of the whole workspace, so that dependencies which a build
     // of the workspace has compiled are used again.

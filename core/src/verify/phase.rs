@@ -41,7 +41,7 @@ pub enum PhaseEvent {
     LastPage,
     /// A noted span is to be compared a second time.
     SpanLeft,
-    /// Deferred creates are left, which are to be tried for the last time.
+    /// Deferred creates remain; the run tries them for the last time.
     CreatesLeft,
     /// The host has stopped the run.
     Stopped,

@@ -62,7 +62,7 @@ impl Progress {
         (self.scan.clone(), self.again.iter().cloned().collect())
     }
 
-    /// Returns the span to compare now, `None` if every span is compared.
+    /// Returns the span to compare next, `None` if no span is left to compare.
     pub(super) fn span(&self) -> Option<Span> {
         match &self.scan {
             Scan::After(after) => Some(Span { after: after.clone(), upto: SourceId::default() }),

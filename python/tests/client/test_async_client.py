@@ -1,4 +1,4 @@
-"""Tests of the asyncio client, on the real server with each of its stores."""
+"""Tests of the asyncio client on the real server: most with each store, the rest with one."""
 
 from __future__ import annotations
 

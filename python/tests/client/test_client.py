@@ -143,7 +143,7 @@ def test_a_field_of_the_wrong_type_is_named_by_position_without_its_value(client
     object.__setattr__(wrong, "subject", subject)
     error = raised_by(lambda: client.begin([username("bob"), wrong]))
     if value is None:
-        # proto3 encodes a missing integer as 0, and the server refuses the id 0.
+        # proto3 omits a missing integer, so the server reads the id 0 and refuses it.
         assert error.code == "INVALID_UPDATE"
         return
     assert isinstance(error, errors.InvalidError)

@@ -136,7 +136,7 @@ module Cells
 
       # @raise [Leasehold::Error::Misconfigured] if the model does not call `cells_claims_metadata`, or the
       #   contract has no source type for the table
-      # @return [Leasehold::ClaimedTable] the members that the claims of all rows share
+      # @return [Leasehold::ClaimedTable] the settings from which the claims of all rows are built
       def cells_claims_table
         settings = cells_claims_settings!
         columns = columns_hash

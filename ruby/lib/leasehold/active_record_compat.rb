@@ -74,7 +74,8 @@ module Leasehold
 
       # @param transaction [ActiveRecord::ConnectionAdapters::Transaction]
       # @param type [Module]
-      # @return [Array<Participant>] the participants of this type, in the order in which they joined
+      # @return [Array<Participant>] the participants of this type, in the order in which ActiveRecord
+      #   notifies them: those of {add_first_participant} come first, the latest of them before the others
       def participants(transaction, type)
         transaction.records.to_a.grep(type)
       end

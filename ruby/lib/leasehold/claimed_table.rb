@@ -1,8 +1,9 @@
 # frozen_string_literal: true
 
 module Leasehold
-  # The members that the claims of all rows of a model share. Built once per model, because every save needs
-  # them.
+  # The settings of a model from which the claims of all its rows are built: the types and keys of subject and
+  # source, and the primary key. A model keeps one instance, because every save needs it, and builds a new one
+  # when its settings or columns change.
   class ClaimedTable
     # @return [Integer] the contract's source type for a table's name
     # @raise [Error::Misconfigured] if the contract has none

@@ -3,8 +3,8 @@
 require "active_support/notifications"
 
 module Leasehold
-  # Publishes ActiveSupport notifications named `EVENT.leasehold`. Payloads contain counts, lease
-  # ids and codes, never a claimed value (V09).
+  # Publishes ActiveSupport notifications named `EVENT.leasehold`. Payloads contain names of
+  # models, counts, ids, codes, flags and errors. They never contain a claimed value, only its hash (V09).
   module Events
     module_function
 

@@ -3,8 +3,9 @@
 require "leasehold/rails"
 
 module Leasehold
-  # Gives up all claims of one attribute of a model, after the attribute's flag was switched off. Verification
-  # leaves the claims of such attributes alone (V11).
+  # Gives up this cell's claims of an attribute's bucket types, for all rows of the model's table. Other
+  # attributes and STI classes with these types lose their claims too, so the flags of all of them must be
+  # off. Verification keeps the claims of an attribute whose flag is off (V11).
   class Release
     # @param name [Symbol, String] the attribute
     # @raise [Models::Unknown] if the model does not claim the attribute
@@ -58,8 +59,11 @@ module Leasehold
       claiming.map(&:type).uniq
     end
 
-    # Gives up the claims page by page. A page is listed before its claims are given up, so the next page
-    # begins after the page's last source id.
+    # Gives up the claims page by page. The next page begins after the last source id of the listed page, so
+    # claims that could not be given up are not listed again.
+    #
+    # @raise [Error::Busy] after the last page, if claims of some page are under another lease
+    # @return [Integer] the number of claims that were given up
     def release(connection)
       before = count
       busy = nil

@@ -21,8 +21,8 @@ module Leasehold
     # Feed a row outside of the model's scope without claims, and a row that an open transaction is writing
     # with the current time as its last change.
     ReadAgain = Struct.new(:ids)
-    # Begin an update; feed {#updated}. {Client#begin_encoded} sends `encoded` as it is. {#creates}
-    # and {#destroys} decode it for callers that need the claims.
+    # Begin an update, then pass the result to {#updated}. `encoded` is a BeginUpdateRequest without
+    # `cell_id`, which {Client#begin_encoded} adds. {#creates} and {#destroys} decode `encoded`.
     Begin = Struct.new(:encoded, :create_count, :destroy_count) do
       include FilteredInspect
 

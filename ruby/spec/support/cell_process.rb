@@ -8,8 +8,8 @@ module Support
   # process.
   class CellProcess
     ENVIRONMENT = File.expand_path("../rails_app/config/environment.rb", __dir__)
-    # Functions for the script: `stop_before(:commit_update)` and `stop_after(:begin_update)` make
-    # it report the call and sleep there.
+    # Functions for the script. `stop_before(:commit_update)` and `stop_after(:begin_update)` make
+    # the script print "stopped" before or after the call, and then sleep.
     STOPS = <<~'RUBY'
       class Stop
         def initialize(edge); @edge = edge; end

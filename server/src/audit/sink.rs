@@ -39,8 +39,9 @@ enum Output {
 }
 
 impl AuditSink {
-    /// Opens the audit sink that the configuration asks for. The operational log must have been
-    /// started, because `log.filter` decides if events go to standard error.
+    /// Opens the audit sink that the configuration asks for: the file `audit.file` if it is set,
+    /// otherwise standard error, or nothing if `log.filter` switches the target `audit` off. The
+    /// operational log must run already, because the sink asks it for that filter.
     ///
     /// # Errors
     /// The file `audit.file` can't be opened.

@@ -124,7 +124,8 @@ pub(super) struct Queue {
     arrived: Condvar,
     // Wakes writers that wait for a write slot.
     slot_freed: Condvar,
-    // Locked by the one writer that is waiting for a group.
+    // A writer holds this mutex while it waits for commands and takes its group, so that only one
+    // writer does so at a time.
     turn: Mutex<()>,
     capacity: Capacity,
 }

@@ -83,8 +83,8 @@ fn grpc<H: Health>(services: &Arc<Services>, health: HealthServer<H>) -> Result<
     let (v1, v1alpha) = (reflection().build_v1(), reflection().build_v1alpha());
     let (v1, v1alpha) =
         (v1.map_err(|error| invalid_descriptors(&error))?, v1alpha.map_err(|error| invalid_descriptors(&error))?);
-    // A response with 1,000 leases or 2,000 records has no bound in bytes, because records contain
-    // the cells' own data.
+    // A response has no bound in bytes: the records of one source id are never divided, and leases
+    // contain the cells' own data.
     let claims = ClaimServiceServer::new(ClaimsHandler(services.clone()))
         .max_decoding_message_size(MAX_REQUEST_BYTES)
         .max_encoding_message_size(usize::MAX);

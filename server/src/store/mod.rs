@@ -1,5 +1,5 @@
 //! The stores: fjall embedded in this process ([`EmbeddedStore`]), and a PostgreSQL database that several servers share
-//! ([`PostgresStore`]). The rest of the server depends on the ports only.
+//! ([`PostgresStore`]). The committer and the gRPC layer depend on the ports only; `serve` opens the stores.
 
 mod blocking;
 mod embedded;

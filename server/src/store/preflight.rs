@@ -20,7 +20,8 @@ pub enum Problem {
     /// The database does not answer.
     #[error("can't be reached: {0}")]
     Unreachable(String),
-    /// The certificate of the database is not trusted, or the database does not encrypt.
+    /// The TLS handshake with the database failed: for example, its certificate is not trusted, or
+    /// the database has TLS switched off.
     #[error("can't be reached over TLS: {0}")]
     Untrusted(String),
     /// The database does not trust the certificate of this server.

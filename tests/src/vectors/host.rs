@@ -103,7 +103,7 @@ pub trait Host {
     /// Begins an update of `cell`. `key` is the idempotency key, if the step has one.
     ///
     /// # Errors
-    /// The host failed; the same holds for every other method of this trait.
+    /// The host failed and made no decision. A refusal is no error but the inner result.
     fn begin(&mut self, cell: i64, update: UpdateRequest, key: Option<&str>) -> Answer<BegunLease>;
 
     /// Commits the lease or rolls it back, as `outcome` says. `lease` is the lease's id as text.

@@ -1,5 +1,5 @@
-//! Tests that the book's configurations for a database over TLS and for pgbouncer work, after
-//! hosts, ports and paths are replaced.
+//! Tests that the book's configurations for a database over TLS and for pgbouncer work. The
+//! tests replace the role, the hosts, the ports and the paths.
 
 use leasehold_tests::certificates::Authority;
 use leasehold_tests::postgres::{Bouncer, Cluster};

@@ -28,8 +28,8 @@ pub(super) struct Writes<'a> {
     begun: CompositeRows,
     settled: SettledArrays,
     forgotten: Vec<Uuid>,
-    // The keys of changed claims that were at rest. Other servers may change them at the same time,
-    // so they are locked first.
+    // The keys of changed claims that no lease held before. Other servers may change such a claim
+    // at the same time, so these rows are locked first.
     contended: KeyArrays<'a>,
     inserted: CompositeRows,
     // The claims that become active with an unchanged record, and the times of the change.

@@ -1,5 +1,6 @@
-// Computes the SVG paths of messages and events in the lanes. All messages of a kind share one long
-// path, because a browser spends time on each SVG element in every frame.
+// Computes the SVG paths of messages and events in the lanes. All lines of messages with
+// the same fate (arrived, lost, in flight …) share one path, and so do all events that are drawn
+// alike, because a browser spends time on each SVG element in every frame.
 import { partsOf } from "./events";
 import { type MessageLine, messageLine, pointAt, rowMiddle } from "./geometry";
 import type { LaneLayout } from "./lanes";

@@ -57,6 +57,12 @@ module Leasehold
         model.descendants.select { |subclass| subclass.table_name == model.table_name }
       end
 
+      # @return [Array<Class>] all classes with claims whose rows are in the model's table (STI): its base class,
+      #   and that class's subclasses
+      def sharing_table(model)
+        [model.base_class, *model.base_class.descendants].select { |other| claims?(other) && other.table_name == model.table_name }
+      end
+
       # Checks that the model or one of its subclasses (STI) claims the attribute.
       #
       # @raise [Unknown] if none does; the message lists the claimed attributes

@@ -38,12 +38,22 @@ module Leasehold
 
     private
 
-    # Refuses the release while saves still claim the bucket type: they would claim the values again.
+    # Refuses the release while saves still claim the bucket type: they would claim the values again. The release
+    # lists claims by source type, so it also gives up those of other classes of the table (STI).
     def check
-      enabled = Models.of_table(@model).flat_map(&:cells_claims_enabled).select { |attribute| types.include?(attribute.type) }
-      return if enabled.empty?
+      claiming = Models.sharing_table(@model).index_with { |model| enabled(model) }.select { |_, attributes| attributes.any? }
+      return if claiming.empty?
 
-      raise Error::Misconfigured, "saves of `#{@model.name}` claim the bucket type of `#{@name}`: #{remedy(enabled)} first"
+      names = claiming.keys.map { |model| "`#{model.name}`" }.join(", ")
+      raise Error::Misconfigured,
+            "saves of #{names} claim the bucket type of `#{@name}`: #{remedy(claiming.values.flatten)} first"
+    end
+
+    # @return [Array<ClaimedAttribute>] the attributes whose claims the release would give up, and which saves of
+    #   the model claim
+    def enabled(model)
+      source_type = @model.cells_claims_source_type
+      model.cells_claims_enabled.select { |attribute| types.include?(attribute.type) && model.cells_claims_source_type == source_type }
     end
 
     # @param enabled [Array<ClaimedAttribute>]

@@ -39,6 +39,21 @@ RSpec.describe "the release of an attribute's claims", :rails do
     expect(claimed(User, :username)).to eq(%w[alice bob])
   end
 
+  { "the base class" => ["User", :cells_claims_users], "another subclass" => ["Guest", :cells_claims_guests] }
+    .each do |kind, (name, enabled)|
+    it "is refused for a class while saves of #{kind} of its table claim the bucket type (STI)" do
+      { "Admin" => :cells_claims_admins, "Guest" => :cells_claims_guests }.each do |subclass, flag|
+        stub_const(subclass, Class.new(User) { cells_claims_attribute :username, type: :USERNAMES, feature_flag: flag })
+      end
+      Leasehold.configuration.feature_enabled { |flag| [:cells_unique_claims, enabled].include?(flag) }
+
+      expect { Leasehold::Release.new(Admin, :username).run }.to raise_error(
+        Leasehold::Error::Misconfigured, /saves of `#{name}` claim the bucket type of `username`: switch off `#{enabled}` first/
+      )
+      expect(claimed(User, :username)).to eq(%w[alice bob])
+    end
+  end
+
   it "is refused for an attribute that is not claimed, and beside a verification" do
     disable
     expect { Leasehold::Release.new(User, :created_at) }.to raise_error(ArgumentError, /use one of `id`, `username`/)

@@ -161,6 +161,16 @@ module Leasehold
         model.respond_to?(:partial_updates) ? model.partial_updates : model.partial_writes
       end
 
+      # Returns the relation's query. `to_sql` would write its values into the text, and its result would be
+      # logged with them (V09). Joins of `eager_load` are added as `to_sql` adds them (relation.rb:657 / 1196).
+      #
+      # @return [Arel::SelectManager]
+      def query(relation)
+        return relation.arel unless relation.eager_loading?
+
+        relation.send(:apply_join_dependency) { |joined, dependency| dependency.apply_column_aliases(joined).arel }
+      end
+
       # Restores the loaded records of a collection association. A rollback does not: saving removed those that
       # are marked for destruction (associations/collection_association.rb:397 / 403).
       def restore_target(association, target)

@@ -5,7 +5,11 @@ module Leasehold
   class SourceKey
     # A UUID in PostgreSQL's spelling. Other spellings are ordinary texts, so that no two keys have one source id.
     UUID_TEXT = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
-    private_constant :UUID_TEXT
+    # Sizes of source ids, in bytes, by the key's type. Those of texts have any size.
+    BYTES = { integer: 8, uuid: 16 }.freeze
+    # The source id of the largest number that PostgreSQL's type bigint has.
+    MAX_INTEGER = [2**63 - 1].pack("Q>").freeze
+    private_constant :UUID_TEXT, :BYTES, :MAX_INTEGER
 
     # @param model [Class]
     def initialize(model)
@@ -30,8 +34,10 @@ module Leasehold
     end
 
     # @param source_id [String] bytes
-    # @return [Integer, String] the key
+    # @return [Integer, String, nil] the key; nil if no key has this source id
     def decode(source_id)
+      return unless source_id == last_upto(source_id)
+
       case @type
       when :integer then source_id.unpack1("Q>")
       when :uuid then format_uuid(source_id)
@@ -58,9 +64,9 @@ module Leasehold
     # @param from [String, nil] inclusive
     def range(relation, after, upto, from: nil)
       relation = with_source_id(relation, after)
-      relation = compare(relation, ">", after) if after
-      relation = compare(relation, ">=", from) if from
-      relation = compare(relation, "<=", upto) if upto
+      relation = relation.where(order_column.gt(parameter(after))) if after
+      relation = relation.where(order_column.gteq(parameter(from))) if from
+      relation = relation.where(order_column.lteq(parameter(upto))) if upto
       relation.reorder(order_column)
     end
 
@@ -108,11 +114,35 @@ module Leasehold
       @type == :integer && !after ? relation.where("#{order_column} >= 0") : relation
     end
 
-    # @param operator [String] of SQL
-    def compare(relation, operator, source_id)
-      return relation.where("#{order_column} #{operator} decode(?, 'hex')", source_id.unpack1("H*")) if packs_uuids?
+    # Returns the last source id of a key that is not after this one. The claims of a table may have source ids of
+    # another form, for example those of an earlier type of its key.
+    def last_upto(source_id)
+      bytes = BYTES[@type] or return source_id
+      if source_id.bytesize < bytes
+        number = source_id.unpack1("H*").ljust(2 * bytes, "0").to_i(16)
+        return [format("%0*x", 2 * bytes, [number - 1, 0].max)].pack("H*")
+      end
 
-      relation.where("#{order_column} #{operator} ?", decode(source_id))
+      id = source_id.b.byteslice(0, bytes)
+      @type == :integer ? [id, MAX_INTEGER].min : id
+    end
+
+    # Returns a parameter to compare with {#order_column}. It has the primary key's name, by which
+    # `filter_attributes` can hide it in the log; a literal would be in the logs of statements (V09).
+    #
+    # @return [Arel::Nodes::Node]
+    def parameter(source_id)
+      return bind(source_id, ActiveModel::Type::Binary.new) if packs_uuids?
+
+      key = decode(last_upto(source_id))
+      return bind(key, ActiveModel::Type::String.new) unless @type == :integer
+
+      # Without a cast PostgreSQL would give the parameter the column's type, which may be smaller.
+      Arel::Nodes::InfixOperation.new("::", bind(key, ActiveModel::Type::BigInteger.new), Arel.sql("bigint"))
+    end
+
+    def bind(value, type)
+      Arel::Nodes::BindParam.new(ActiveRecord::Relation::QueryAttribute.new(@model.primary_key, value, type))
     end
   end
 end

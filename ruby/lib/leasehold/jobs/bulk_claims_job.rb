@@ -24,6 +24,9 @@ module Leasehold
 
     # Keys of a payload.
     PAYLOAD_KEYS = %w[create_record_ids destroy_metadata].freeze
+    # Maximum number of keys in a query. With more than 65,535 parameters ActiveRecord writes the values into the
+    # text, which logs show (V09; activerecord 6.1.7.10, connection_adapters/abstract/database_statements.rb:30).
+    KEYS_PER_QUERY = 1000
 
     # @param model_name [String]
     # @param attribute_name [String]
@@ -62,7 +65,7 @@ module Leasehold
 
     # Builds the claims of each row by the row's own class (STI).
     def creates(model, name, ids)
-      model.unscoped.where(model.primary_key => ids).filter_map do |record|
+      rows(model.unscoped, ids).filter_map do |record|
         attribute = record.class.cells_claims_declarations[name]
         attribute.claim(record) if attribute&.enabled? && attribute.claims?(record)
       end
@@ -79,9 +82,14 @@ module Leasehold
     def current_claim_keys(model, claims)
       source_key = SourceKey.new(model)
       of_model = claims.select { |claim| claim.source_type == model.cells_claims_source_type }
-      ids = of_model.map { |claim| source_key.decode(claim.source_id) }
-      rows = model.base_class.unscoped.where(model.primary_key => ids.uniq).select { |row| row.is_a?(Cells::Claimable) }
+      ids = of_model.filter_map { |claim| source_key.decode(claim.source_id) }
+      rows = rows(model.base_class.unscoped, ids).select { |row| row.is_a?(Cells::Claimable) }
       rows.flat_map(&:cells_claims).to_set { |claim| claim_key(claim) }
+    end
+
+    # @return [Array<ActiveRecord::Base>] the relation's rows that have these keys
+    def rows(relation, keys)
+      keys.uniq.each_slice(KEYS_PER_QUERY).flat_map { |slice| relation.where(relation.primary_key => slice).to_a }.uniq
     end
 
     # Returns the bucket, equal for all spellings of its value, and the source row.

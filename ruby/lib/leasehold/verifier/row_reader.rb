@@ -84,9 +84,10 @@ module Leasehold
       end
 
       # Reads single rows again and feeds them to the session. Rows outside of the model's scope have no
-      # claims. A row that an open transaction is writing counts as changed now (V03).
+      # claims, as have source ids that no key has. A row that an open transaction is writing counts as changed now
+      # (V03).
       def feed_again(session, source_ids)
-        keys = source_ids.map { |source_id| @key.decode(source_id) }
+        keys = source_ids.filter_map { |source_id| @key.decode(source_id) }
         now = clock
         feed(session, (reread_columns(keys, now) if readable_by_column?) || Batch.new(reread_records(keys, now), now))
       end
@@ -214,8 +215,8 @@ module Leasehold
       end
 
       def read_columns(relation, *more)
-        sql = relation.reselect(*column_names, *more).to_sql
-        rows = with_connection { |connection| connection.uncached { connection.select_rows(sql, "Leasehold") } }
+        query = ActiveRecordCompat.query(relation.reselect(*column_names, *more))
+        rows = with_connection { |connection| connection.uncached { connection.select_rows(query, "Leasehold") } }
         rows.each { |row| row[0] = @key.encode(row[0]) } if @key.text?
         rows.each { |row| text_positions.each { |position| row[position] = nil if ClaimedAttribute.blank?(row[position]) } }
       end

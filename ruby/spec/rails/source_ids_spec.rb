@@ -1,0 +1,60 @@
+# frozen_string_literal: true
+
+require "rails_helper"
+
+# The claims of a table may have source ids of another form, for example those of an earlier type of its key.
+RSpec.describe "source ids that no key has", :rails do
+  let(:foreign) { ["\0\x01", "\x01".b * 9, "\xff".b * 8, "\xff".b * 128] }
+
+  before { Leasehold.configuration.recent_within_seconds = 0.001 }
+
+  after do
+    Leasehold.configuration.recent_within_seconds = 3600
+    ActiveRecord::Base.connection.execute("DROP TABLE organizations")
+  end
+
+  def organization(key_type, **options)
+    ActiveRecord::Base.connection.execute("CREATE TABLE organizations (key #{key_type} PRIMARY KEY, path text, owner_id bigint)")
+    stub_const("Organization", Class.new(ApplicationRecord) do
+      self.table_name = "organizations"
+      include Cells::Claimable
+      cells_claims_attribute :path, type: :ORGANIZATION_PATH, **options
+      cells_claims_metadata subject_type: :ORGANIZATION, subject_key: :owner_id
+    end)
+  end
+
+  def claim(model, source_ids)
+    claims = source_ids.map.with_index do |source_id, index|
+      Leasehold::Claim.new(
+        bucket_type: 2, bucket_value: "nowhere-#{index}", subject_type: 1, subject_id: 7,
+        source_type: model.cells_claims_source_type, source_id: source_id
+      )
+    end
+    Leasehold.client.commit_update(Leasehold.client.begin_update(creates: claims).uuid)
+  end
+
+  { "bigint" => 1, "integer" => 1, "uuid" => "5ec2e700-0000-4000-8000-000000000001" }.each do |type, key|
+    { "columns" => {}, "instances" => { if: ->(_record) { true } } }.each do |reading, options|
+      it "are given up beside rows whose key is #{type}, read by #{reading}" do
+        model = organization(type, **options)
+        claim(model, foreign)
+        model.insert_all!([{ key: key, path: "one", owner_id: 7 }])
+
+        expect(Leasehold::Verifier.new(model).run).to include(extra: 4, destroyed: 4, created: 1, failed: 0)
+        expect(claimed(model, :path)).to eq(["one"])
+      end
+    end
+  end
+
+  it "bound the rows between two of them" do
+    model = organization("bigint")
+    model.insert_all!([0, 1, 255, 256, 2**62].map { |key| { key: key, path: key.to_s, owner_id: 7 } })
+    bytes = Leasehold::SourceKey.new(model)
+    keys = ->(*range) { bytes.range(model.all, *range).ids }
+
+    expect(keys.call("\0" * 7, "\xff".b * 8)).to eq([1, 255, 256, 2**62])
+    expect(keys.call("\0" * 6 + "\x01", nil)).to eq([256, 2**62])
+    expect(keys.call("\0" * 7 + "\x01\x01", "\0" * 6 + "\x01")).to eq([255])
+    expect(keys.call("\xff".b * 9, nil)).to be_empty
+  end
+end

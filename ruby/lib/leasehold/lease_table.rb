@@ -18,6 +18,11 @@ module Leasehold
       #
       # @param age_seconds [Integer] must be well below `stale_after_seconds` of the reconciling processes
       def guard_sql(age_seconds: Leasehold.configuration.commit_within_seconds)
+        guard_function_sql + guard_trigger_sql(age_seconds)
+      end
+
+      # Returns the first part of {#guard_sql}.
+      def guard_function_sql
         <<~SQL
           CREATE FUNCTION #{GUARD}() RETURNS trigger LANGUAGE plpgsql AS $$
           BEGIN
@@ -28,6 +33,12 @@ module Leasehold
             RETURN NULL;
           END
           $$;
+        SQL
+      end
+
+      # Returns the second part of {#guard_sql}.
+      def guard_trigger_sql(age_seconds = Leasehold.configuration.commit_within_seconds)
+        <<~SQL
           CREATE CONSTRAINT TRIGGER #{GUARD} AFTER INSERT ON #{NAME}
             DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION #{GUARD}(#{Integer(age_seconds)});
         SQL

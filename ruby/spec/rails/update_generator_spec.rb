@@ -82,6 +82,40 @@ RSpec.describe "the update generator", :rails do
     end
   end
 
+  describe "of an application with files of fx" do
+    let(:name) { "cells_outstanding_leases_refuse_late_commit" }
+
+    before { run_generator(Leasehold::Generators::InstallGenerator, "--fx", "--force") }
+
+    def definitions
+      Dir[File.join(@root, "db/{functions,triggers}/*.sql")].map { |path| path.delete_prefix("#{@root}/db/") }
+    end
+
+    it "writes nothing if the files have the present SQL" do
+      expect(update).to include("nothing to update")
+      expect(definitions).to contain_exactly("functions/#{name}_v01.sql", "triggers/#{name}_v01.sql")
+      expect(migration).to be_nil
+    end
+
+    it "writes files of the next version, and a migration that replaces the commit guard by them" do
+      with_limit(60) do
+        expect(update).not_to include("has no triggers")
+        expect(update).to include("nothing to update")
+      end
+
+      expect(definitions).to include("functions/#{name}_v02.sql", "triggers/#{name}_v02.sql").and have_attributes(size: 4)
+      expect(File.read(File.join(@root, "db/triggers/#{name}_v02.sql"))).to include("refuse_late_commit(60)")
+      expect(migration).to include(<<-RUBY)
+    execute <<~SQL
+      DROP TRIGGER IF EXISTS cells_outstanding_leases_refuse_late_commit ON cells_outstanding_leases;
+      DROP FUNCTION IF EXISTS cells_outstanding_leases_refuse_late_commit();
+    SQL
+    create_function :cells_outstanding_leases_refuse_late_commit, version: 2
+    create_trigger :cells_outstanding_leases_refuse_late_commit, on: :cells_outstanding_leases, version: 2
+      RUBY
+    end
+  end
+
   it "declares the statements safe if the application has strong_migrations" do
     stub_const("StrongMigrations", Module.new)
     with_limit(60) { update }

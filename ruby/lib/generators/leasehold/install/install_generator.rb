@@ -2,7 +2,7 @@
 
 require "rails/generators"
 require "rails/generators/active_record"
-require_relative "statements"
+require_relative "fx_definitions"
 
 module Leasehold
   module Generators
@@ -10,7 +10,7 @@ module Leasehold
     # lease table.
     class InstallGenerator < ::Rails::Generators::Base
       include ::ActiveRecord::Generators::Migration
-      include Statements
+      include FxDefinitions
 
       source_root File.expand_path("templates", __dir__)
       desc "Adds an initializer and the migration that creates the lease table."
@@ -23,14 +23,18 @@ module Leasehold
         template "initializer.rb.tt", "config/initializers/leasehold.rb"
       end
 
+      def create_guard_definitions
+        write_definitions if fx?
+      end
+
       def create_lease_migration
         migration_template "migration.rb.tt", File.join(db_migrate_path, "create_cells_outstanding_leases.rb")
       end
 
       # Switches the application to `db/structure.sql`: `db/schema.rb` cannot express the commit guard, which
-      # is a trigger (R04).
+      # is a trigger (R04). With the gem fx it can.
       def keep_schema_as_sql
-        return if schema_format == :sql
+        return if schema_format == :sql || fx?
         return say(KEPT_SCHEMA) if options[:skip_schema_format]
 
         say("The schema is kept in `db/structure.sql` from now on, because `db/schema.rb` has no triggers. " \

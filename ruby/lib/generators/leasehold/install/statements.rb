@@ -19,13 +19,15 @@ module Leasehold
 
       # @return [String] the statements that replace the commit guard, whether or not the database has it
       def replace_statement
-        drop = "DROP TRIGGER IF EXISTS #{LeaseTable::GUARD} ON #{LeaseTable::NAME};\nDROP FUNCTION IF EXISTS #{LeaseTable::GUARD}();\n"
-        statement("execute <<~SQL", "#{(drop + Leasehold::LeaseTable.guard_sql).indent(2)}SQL")
+        statement("execute <<~SQL", "#{(DROP_GUARD + Leasehold::LeaseTable.guard_sql).indent(2)}SQL")
       end
+
+      # The SQL that removes the commit guard if the database has it.
+      DROP_GUARD = "DROP TRIGGER IF EXISTS #{LeaseTable::GUARD} ON #{LeaseTable::NAME};\nDROP FUNCTION IF EXISTS #{LeaseTable::GUARD}();\n"
 
       KEPT_SCHEMA = "`db/schema.rb` has no triggers: a database that is loaded from it accepts late COMMITs, and two cells may " \
                     "own one name. Load databases by `bin/rails db:migrate`, and check them by `bin/rails leasehold:doctor`."
-      private_constant :KEPT_SCHEMA
+      private_constant :DROP_GUARD, :KEPT_SCHEMA
 
       private
 

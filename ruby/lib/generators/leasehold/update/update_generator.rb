@@ -2,7 +2,7 @@
 
 require "rails/generators"
 require "rails/generators/active_record"
-require_relative "../install/statements"
+require_relative "../install/fx_definitions"
 
 module Leasehold
   module Generators
@@ -10,7 +10,7 @@ module Leasehold
     # the present `commit_within_seconds`, if no migration of the application has it last.
     class UpdateGenerator < ::Rails::Generators::Base
       include ::ActiveRecord::Generators::Migration
-      include Statements
+      include FxDefinitions
 
       NAME = "update_cells_outstanding_leases"
       CURRENT = "the migrations have the SQL of this version: nothing to update; if a database lacks the trigger, use `--force`"
@@ -26,14 +26,18 @@ module Leasehold
       def create_update_migration
         return say(CURRENT) if current? && !options[:force]
 
+        write_definitions if fx?
         migration_template "migration.rb.tt", File.join(db_migrate_path, "#{migration_name}.rb")
-        say(KEPT_SCHEMA) unless schema_format == :sql || options[:skip_schema_format]
+        say(KEPT_SCHEMA) unless schema_format == :sql || options[:skip_schema_format] || fx?
       end
 
       private
 
-      # Returns true if the last migration that creates the guard creates the present one.
+      # Returns true if the last migration that creates the guard creates the present one, or the files of fx have
+      # it.
       def current?
+        return definitions_current? if fx?
+
         defining = migrations.map { |path| squeeze(File.read(path)) }.grep(/CREATE CONSTRAINT TRIGGER #{LeaseTable::GUARD} /)
         defining.last&.include?(squeeze(LeaseTable.guard_sql)) || false
       end

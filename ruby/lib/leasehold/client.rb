@@ -33,6 +33,8 @@ module Leasehold
     FENCE = "leasehold-fence"
     # Response metadata: the server's clock.
     SERVER_TIME = "leasehold-server-time-micros"
+    # Response metadata: the server's version.
+    SERVER_VERSION = "leasehold-server-version"
 
     # @param configuration [Configuration]
     # @raise [Error::Misconfigured] if a setting or certificate is invalid
@@ -107,7 +109,7 @@ module Leasehold
       request = @messages.list_leases(created_after, cursor, limit)
       Instrumentation.measure(:list_leases) do |payload|
         response, headers = call(:list_leases, request, payload, deadline_seconds)
-        @messages.lease_page(response, server_time(headers))
+        @messages.lease_page(response, server_time(headers), headers[SERVER_VERSION])
       end
     end
 

@@ -157,7 +157,10 @@ module Leasehold
 
     # @param result [Doctor::Result]
     def print_result(result)
-      return @output.puts("ok     #{result.subject}: #{result.text}") unless result.error
+      unless result.error
+        @output.puts "#{result.warning ? 'warn' : 'ok  '}   #{result.subject}: #{[result.text, result.warning].compact.join("\n       ")}"
+        return
+      end
 
       @output.puts "fault  #{result.subject}: #{(Remedy.of(result.error) || result.error.message).to_s.gsub("\n", "\n       ")}"
     end

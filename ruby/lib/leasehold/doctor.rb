@@ -17,7 +17,8 @@ module Leasehold
     # - `subject`: the checked object, for example "server"
     # - `error`: the error; nil if the check passed
     # - `text`: the facts if the check passed
-    Result = Struct.new(:subject, :error, :text)
+    # - `warning`: the remedy of a fact that stops no save; nil for none
+    Result = Struct.new(:subject, :error, :text, :warning)
 
     # Raised if a check failed. The message has the remedy.
     Fault = Class.new(StandardError)
@@ -33,13 +34,14 @@ module Leasehold
       settings = check("settings") { describe_settings }
       # Without valid settings there is no client.
       server = settings.error ? [] : [check("certificates") { check_certificates }, check("server") { check_server }]
-      [settings, *server, *databases, *models]
+      [settings, *server, check("versions") { versions }, *databases, *models]
     end
 
     private
 
+    # @yieldreturn [String, Array(String, String)] the text, or the text and a warning
     def check(subject)
-      Result.new(subject, nil, yield)
+      Result.new(subject, nil, *yield)
     rescue Fault, Error, Models::InvalidDeclaration, Models::Unknown, ActiveRecord::ActiveRecordError, PG::Error => error
       Result.new(subject, error)
     end
@@ -50,7 +52,7 @@ module Leasehold
 
     def describe_settings
       settings.validate!
-      "cell #{settings.cell_id}, server #{settings.address}, Rails #{::Rails.version}, Ruby #{RUBY_VERSION}"
+      "cell #{settings.cell_id}, server #{settings.address}"
     end
 
     def check_certificates
@@ -74,11 +76,29 @@ module Leasehold
     def check_server
       client = @client || Leasehold.client
       sent = Time.now
-      server_time = client.list_leases(limit: 1, deadline_seconds: settings.verification_deadline_seconds).server_time
-      difference = (server_time - sent - (Time.now - sent) / 2).abs
+      page = client.list_leases(limit: 1, deadline_seconds: settings.verification_deadline_seconds)
+      @server_version = page.server_version
+      difference = (page.server_time - sent - (Time.now - sent) / 2).abs
       return "answers, clocks differ by #{difference.round(1)} s" if difference < CLOCK_SECONDS
 
       raise Fault, "the clocks of the server and of this host differ by #{difference.round} s: synchronise them"
+    end
+
+    # Returns the versions of all parts, and a warning if the server is older than the gem. A later gem may call
+    # what an older server does not have, so servers are upgraded first.
+    def versions
+      parts = {
+        "gem" => VERSION, "server" => @server_version || "unknown", "extension" => Native::VERSION,
+        "Rails" => ::Rails.version, "Ruby" => RUBY_VERSION,
+        "google-protobuf" => gem_version("google-protobuf"), "grpc" => GRPC::VERSION
+      }
+      text = parts.map { |name, version| "#{name} #{version}" }.join(", ")
+      older = @server_version && Gem::Version.new(@server_version) < Gem::Version.new(VERSION)
+      older ? [text, "the server is older than the gem: upgrade the server"] : text
+    end
+
+    def gem_version(name)
+      Gem.loaded_specs[name]&.version || "unknown"
     end
 
     def databases

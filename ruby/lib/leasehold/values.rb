@@ -45,8 +45,9 @@ module Leasehold
   OutstandingLease = Struct.new(:uuid, :created_at, :updated_at, keyword_init: true)
 
   # A page of outstanding leases. `cursor` requests the next page and is nil on the last one.
-  # `server_time` is the server's clock, by which the ages of these leases are judged (R03).
-  LeasePage = Struct.new(:leases, :cursor, :server_time, keyword_init: true)
+  # `server_time` is the server's clock, by which the ages of these leases are judged (R03). `server_version` is nil
+  # if the server does not tell it.
+  LeasePage = Struct.new(:leases, :cursor, :server_time, :server_version, keyword_init: true)
 
   # A claim with its owner and state, as the server returns it.
   Record = Struct.new(:uuid, :claim, :cell_id, :status, :lease_uuid, :created_at, :updated_at, keyword_init: true) do

@@ -25,6 +25,22 @@ RSpec.describe "leasehold:doctor", :rails do
     expect(code).to eq(0)
   end
 
+  it "tells the versions of all parts" do
+    versions = { "gem" => Leasehold::VERSION, "server" => Leasehold::VERSION, "extension" => Leasehold::VERSION,
+                 "Rails" => Rails.version, "Ruby" => RUBY_VERSION }
+    expected = versions.map { |name, version| Regexp.escape("#{name} #{version}") }.join(", ")
+
+    expect(doctor.last).to match(/^ok     versions: #{expected}, google-protobuf \d+\.\d+\S*, grpc \d+\.\d+\S*$/)
+  end
+
+  it "warns of a server that is older than the gem" do
+    stub_const("Leasehold::VERSION", "99.0.0")
+
+    expect(doctor).to match(
+      [0, /^warn   versions: gem 99\.0\.0, server #{Regexp.escape(Leasehold::Native::VERSION)}, .*\n       the server is older than the gem: upgrade/]
+    )
+  end
+
   it "reports an unreachable server and an invalid setting, with the exit code of each" do
     server.stop
     expect(doctor).to match([5, /^fault  server: Leasehold::Error::Unavailable: .*\n       .*check that the claims server runs/])

@@ -19,6 +19,7 @@ use leasehold_proto::gitlab::cells::topology_service::claims::v1::{
 };
 use leasehold_proto::gitlab::cells::topology_service::types::v1::Uuid;
 use leasehold_proto::gitlab::cells::topology_service::{GetCellsRequest, GetCellsResponse};
+use tonic::metadata::AsciiMetadataValue;
 use tonic::{Request, Response, Status, async_trait};
 
 use super::{Services, convert, errors, permit};
@@ -32,6 +33,8 @@ const FENCE: &str = "leasehold-fence";
 /// The response metadata that carries the server's time of a list. A cell compares it with the
 /// leases' times, which are from the same clock (R03).
 const SERVER_TIME: &str = "leasehold-server-time-micros";
+/// The response metadata that carries the server's version, with a list.
+const SERVER_VERSION: &str = "leasehold-server-version";
 
 /// The handlers of `ClaimService`.
 #[derive(Clone)]
@@ -45,12 +48,14 @@ fn allowed_cell(permit: Permit, cell_id: i64) -> Result<CellId, Status> {
     Ok(cell)
 }
 
-/// Returns a response with a page of a list and the server's time `read_at`. This time must be
-/// taken before the page is read: a lease begun in between would otherwise look older than it is,
-/// and could be taken for stale.
-fn with_server_time<T>(page: T, read_at: Timestamp) -> Response<T> {
+/// Returns a response with a page of a list, the server's version, and the server's time
+/// `read_at`. This time must be taken before the page is read: a lease begun in between would
+/// otherwise look older than it is, and could be taken for stale.
+fn list_response<T>(page: T, read_at: Timestamp) -> Response<T> {
     let mut response = Response::new(page);
-    response.metadata_mut().insert(SERVER_TIME, read_at.as_micros().into());
+    let metadata = response.metadata_mut();
+    metadata.insert(SERVER_TIME, read_at.as_micros().into());
+    metadata.insert(SERVER_VERSION, AsciiMetadataValue::from_static(env!("CARGO_PKG_VERSION")));
     response
 }
 
@@ -166,7 +171,7 @@ impl ClaimService for ClaimsHandler {
             leases: page.leases.iter().map(convert::lease_record).collect(),
             next: page.next.map(|position| convert::cursor(request.cell_id, position)),
         };
-        Ok(with_server_time(page, read_at))
+        Ok(list_response(page, read_at))
     }
 
     async fn list_records(
@@ -197,7 +202,7 @@ impl ClaimService for ClaimsHandler {
         });
         let page = page.await?;
         let records = page.records.into_iter().map(|row| convert::record(&row.key, row.claim)).collect();
-        Ok(with_server_time(ListRecordsResponse { records, truncated: page.truncated }, read_at))
+        Ok(list_response(ListRecordsResponse { records, truncated: page.truncated }, read_at))
     }
 }
 

@@ -880,7 +880,7 @@ fn micros_now() -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn r03_lists_carry_the_servers_time() {
+async fn r03_lists_carry_the_servers_time_and_version() {
     let server = Server::start().unwrap();
     let mut claims = Claims::new(server.connect(None).await.unwrap());
     let before = micros_now();
@@ -892,6 +892,8 @@ async fn r03_lists_carry_the_servers_time() {
         let time = metadata.get("leasehold-server-time-micros").unwrap();
         time.to_str().unwrap().parse::<u64>().unwrap()
     });
-    let [leases, records] = told;
-    assert!(before <= leases && leases <= records && records <= after, "{before} {told:?} {after}");
+    assert!(before <= told[0] && told[0] <= told[1] && told[1] <= after, "{before} {told:?} {after}");
+    for metadata in [leases.metadata(), records.metadata()] {
+        assert_eq!(metadata.get("leasehold-server-version").unwrap(), env!("CARGO_PKG_VERSION"));
+    }
 }

@@ -12,6 +12,7 @@ static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(Catalogue::default);
 
 pub(crate) fn init(_: &Ruby, leasehold: RModule) -> Result<(), Error> {
     let native = leasehold.define_module("Native")?;
+    native.const_set("VERSION", env!("CARGO_PKG_VERSION"))?;
     native.define_singleton_method("canonical_form", function!(canonical_form, 2))?;
     native.define_singleton_method("check_batch", function!(check_batch, 2))?;
     native.define_singleton_method("encode_source_id", function!(encode_source_id, 1))?;

@@ -80,7 +80,7 @@ module Leasehold
         V1::GetRecordRequest.new(bucket: V1::Bucket.new(type: bucket_type, value: value))
       end
 
-      def lease_page(response, server_time)
+      def lease_page(response, server_time, server_version)
         leases = response.leases.map do |lease|
           OutstandingLease.new(
             uuid: lease.uuid.value, created_at: time(lease.created_at), updated_at: time(lease.updated_at)
@@ -88,7 +88,7 @@ module Leasehold
         end
         # Base64, so that a caller can store the cursor as text.
         cursor = response.next && [Google::Protobuf::Any.encode(response.next)].pack("m0")
-        LeasePage.new(leases: leases, cursor: cursor, server_time: server_time)
+        LeasePage.new(leases: leases, cursor: cursor, server_time: server_time, server_version: server_version)
       end
 
       # @param encoded [String] a ListRecordsResponse

@@ -76,10 +76,11 @@ module Leasehold
 
       # @yieldparam service [Native::Service]
       # @yieldreturn the response
-      # @return [Operation] with the server's time
+      # @return [Operation] with the server's time and version
       def answer
         @server.call do |service, now|
-          Operation.new(yield(service), { Leasehold::Client::SERVER_TIME => now.to_s })
+          headers = { Leasehold::Client::SERVER_TIME => now.to_s, Leasehold::Client::SERVER_VERSION => Native::VERSION }
+          Operation.new(yield(service), headers)
         end
       end
 

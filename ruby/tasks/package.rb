@@ -23,15 +23,30 @@ module Package
 
   # Builds the precompiled gem for this platform. It contains an extension for each version of Ruby.
   #
-  # @param libraries [Hash{String => String}] the paths of built extensions by the version of Ruby, such as
-  #   "3.1"; by default one that is built for this Ruby
+  # @param libraries [Hash{String => String}] see {libraries}
   # @return [String] the path of the gem
-  def native(libraries = { Extension::RUBY_SERIES => Extension.build("--release") })
+  def native(libraries)
     stage do |directory|
       extensions = libraries.map do |series, library|
         File.join("lib/leasehold", series, File.basename(Extension::TARGET)).tap { |path| Extension.copy(library, path) }
       end
       build(precompiled(specification(directory), extensions, libraries.keys))
+    end
+  end
+
+  # @param pairs [Array<String>] the version of Ruby and the path of its built extension, such as
+  #   "3.1=target/release/libleasehold_ruby.so"; if empty, the extension is built for this Ruby
+  # @raise [ArgumentError] if a pair has another form, or its file is missing
+  # @return [Hash{String => String}] the absolute paths of the extensions by the version of Ruby
+  def libraries(pairs)
+    return { Extension::RUBY_SERIES => Extension.build("--release") } if pairs.empty?
+
+    pairs.to_h do |pair|
+      series, path = pair.match(/\A(\d+\.\d+)=(.+)\z/)&.captures
+      raise ArgumentError, "`#{pair}` is not a version and a path: write `3.1=PATH`" unless path
+      raise ArgumentError, "`#{path}` is missing: build it with Ruby #{series}, by `cargo build --release`" unless File.file?(path)
+
+      [series, File.expand_path(path)]
     end
   end
 

@@ -55,7 +55,8 @@ RSpec.describe Package do
   end
 
   it "is precompiled for this platform and for several versions of Ruby" do
-    gem_path = described_class.native(Extension::RUBY_SERIES => Extension::TARGET, "3.9" => Extension::TARGET)
+    pairs = [Extension::RUBY_SERIES, "3.9"].map { |series| "#{series}=#{Extension::TARGET}" }
+    gem_path = described_class.native(described_class.libraries(pairs))
     form, extension = install(gem_path)
     expect(form).to eq("alice")
     expect(extension).to end_with("/lib/leasehold/#{Extension::RUBY_SERIES}/leasehold_ruby.so")
@@ -64,5 +65,25 @@ RSpec.describe Package do
     wanted = package.spec.required_ruby_version
     versions = [RUBY_VERSION, "3.9.0", "3.0.9", "3.10.0"].map { |version| Gem::Version.new(version) }
     expect(versions.map { |version| wanted.satisfied_by?(version) }).to eq([true, true, false, false])
+  end
+
+  it "refuses a library without a version, and one that is missing" do
+    expect { described_class.libraries([Extension::TARGET]) }.to raise_error(ArgumentError, /write `3.1=PATH`/)
+    expect { described_class.libraries(["3.1=/absent"]) }.to raise_error(ArgumentError, /`\/absent` is missing/)
+  end
+
+  {
+    "linux-gnu" => ["libleasehold_ruby.so", nil],
+    "linux-musl" => ["libleasehold_ruby.so", "-C target-feature=-crt-static"],
+    "darwin23" => ["libleasehold_ruby.dylib", "-C link-arg=-Wl,-undefined,dynamic_lookup"]
+  }.each do |host, (library, flags)|
+    it "has a Makefile for #{host}" do
+      script = File.join(Package::RUBY, "ext/leasehold/extconf.rb")
+      set_host = "require 'rbconfig'; RbConfig::CONFIG['host_os'] = '#{host}'; load '#{script}'"
+      run(RbConfig.ruby, "-e", set_host)
+      makefile = File.read(File.join(@directory, "Makefile"))
+      expect(makefile).to include("/release/#{library}\"")
+      expect(makefile[/RUSTFLAGS="\$\$RUSTFLAGS (.*)"/, 1]).to eq(flags)
+    end
   end
 end

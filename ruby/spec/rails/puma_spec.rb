@@ -24,13 +24,13 @@ RSpec.describe "an application preloaded by Puma", :rails do
     end
   RUBY
 
-  # Runs Puma and calls the block with its port.
-  def puma(boot = "")
+  # Runs Puma and calls the block with its port, its process id and its output.
+  def puma(boot = "", configuration: CONFIGURATION)
     reader, writer = IO.pipe
     environment = Support::Cell[1].environment(server.address)
-    pid = spawn(environment, RbConfig.ruby, "-S", "puma", "-C", write_configuration(boot), %i[out err] => writer)
+    pid = spawn(environment, RbConfig.ruby, "-S", "puma", "-C", write_configuration(configuration + boot), %i[out err] => writer)
     writer.close
-    yield port(reader)
+    yield port(reader), pid, reader
   ensure
     Process.kill("TERM", pid)
     Process.wait(pid)
@@ -38,9 +38,9 @@ RSpec.describe "an application preloaded by Puma", :rails do
     FileUtils.rm_rf(@directory)
   end
 
-  def write_configuration(boot)
+  def write_configuration(code)
     @directory = Dir.mktmpdir("leasehold-puma")
-    File.join(@directory, "puma.rb").tap { |path| File.write(path, CONFIGURATION + boot) }
+    File.join(@directory, "puma.rb").tap { |path| File.write(path, code) }
   end
 
   # @return [String] the port, after both workers have booted
@@ -81,6 +81,33 @@ RSpec.describe "an application preloaded by Puma", :rails do
 
     expect(answered.map(&:code)).to all(eq("200"))
     expect(answered.map(&:body).uniq.size).to eq(2)
+  end
+
+  # With `preload_app!` Puma does not refork: it replaces worker 0 (puma 5.6.5, lib/puma/cluster.rb:213). The
+  # second refork ends the worker of the first one.
+  it "raises Forked in workers that `fork_worker` forks later, and these end cleanly with the guide's hook" do
+    reforking = "fork_worker 0\non_refork { Leasehold.reset_client }\n"
+    printed = puma(reforking, configuration: CONFIGURATION.sub("preload_app!\n", "")) do |port, pid, output|
+      expect(answers(port).map(&:code)).to all(eq("200"))
+      first, second = [1, 2].map { |phase| refork(pid, output, phase).tap { @answered = answers(port) } }
+
+      expect(@answered.map { |answer| [answer.code, answer.body[/Leasehold.*/]] }.uniq)
+        .to contain_exactly(["200", nil], ["500", "Leasehold::Error::Forked"])
+      first + second
+    end
+
+    expect(printed.grep(/Worker 1 .*booted/).size).to eq(2)
+    expect(printed.grep(/\[BUG\]/)).to be_empty
+  end
+
+  # @return [Array<String>] the lines that Puma prints until worker 1 has booted again
+  def refork(pid, output, phase)
+    Process.kill("URG", pid)
+    Timeout.timeout(60) do
+      lines = []
+      lines << output.gets until lines.last&.match?(/Worker 1 .* phase: #{phase}$/)
+      lines
+    end
   end
 
   # @return [Array<Net::HTTPResponse>] answers of both workers

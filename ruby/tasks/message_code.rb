@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
-# The Ruby code of the messages and enumerations of one file of the contract.
+# The Ruby code of the messages and enumerations of one file of the contract, in the gem's own pool of descriptors.
 #
-# The compiler's own `--ruby_out` is not used: versions before 23 generate calls of `DescriptorPool#build`, which
-# google-protobuf removed in 4.26. `add_serialized_file` exists from 3.21 on.
+# The compiler's own `--ruby_out` is not used: it adds to google-protobuf's pool. Versions before 23 generate calls of
+# `DescriptorPool#build`, which google-protobuf removed in 4.26. `add_serialized_file` exists from 3.21 on.
 class MessageCode
   # @param file [Google::Protobuf::FileDescriptorProto]
   def initialize(file)
@@ -18,37 +18,20 @@ class MessageCode
 
       #{requires.map { |path| "require '#{path}'" }.join("\n")}
 
-      # The pool refuses names that it has: another gem of the same contract may have added them.
-      unless Google::Protobuf::DescriptorPool.generated_pool.lookup("#{names.first}")
-        Google::Protobuf::DescriptorPool.generated_pool.add_serialized_file(#{serialized})
-      end
+      Leasehold::Contract::POOL.add_serialized_file(#{serialized})
 
-      unless defined?(#{self.class.constant_path(names.first)})
-      #{modules(@file.package.split("."), "  ")}
-      end
+      #{modules(["leasehold", "contract", *@file.package.split(".")])}
     RUBY
-  end
-
-  # @param name [String] the full name of a type or service, such as `gitlab.cells.topology_service.CellInfo`
-  # @return [String] its constant in Ruby
-  def self.constant_path(name)
-    *package, type = name.split(".")
-    ["", *package.map { |part| part.split("_").map(&:capitalize).join }, type].join("::")
   end
 
   private
 
   def requires
-    ["google/protobuf", *@file.dependency.map { |path| path.sub(/\.proto\z/, "_pb").sub(%r{\A(gitlab|leasehold)/}, 'leasehold/proto/\0') }]
+    ["leasehold/contract", *@file.dependency.map { |path| "leasehold/proto/#{path.sub(/\.proto\z/, "_pb")}" }]
   end
 
   def serialized
     Google::Protobuf::FileDescriptorProto.encode(@file).dump
-  end
-
-  # @return [Array<String>] the full names of the file's types
-  def names
-    [*@file.message_type, *@file.enum_type].map { |type| "#{@file.package}.#{type.name}" }
   end
 
   def modules(packages, indent = "")
@@ -70,6 +53,6 @@ class MessageCode
 
   def constant(names, kind)
     full_name = [@file.package, *names].join(".")
-    "#{names.join('::')} = ::Google::Protobuf::DescriptorPool.generated_pool.lookup(\"#{full_name}\").#{kind}"
+    "#{names.join('::')} = POOL.lookup(\"#{full_name}\").#{kind}"
   end
 end

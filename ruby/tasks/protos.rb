@@ -13,8 +13,8 @@ module Protos
   SOURCE = File.expand_path("../proto/proto", RUBY)
   TARGET = File.join(RUBY, "lib/leasehold/proto")
 
-  # The contract's files that the client uses, with their imports. Google's files come from other
-  # gems.
+  # The contract's files that the client uses. Google's files that they import are generated too, because their
+  # messages must be in the same pool.
   FILES = %w[
     gitlab/cells/topology_service/access_control.proto
     gitlab/cells/topology_service/cell_info.proto
@@ -30,7 +30,7 @@ module Protos
   # Generates the code into `directory`.
   def generate(directory = TARGET)
     descriptors = File.join(directory, "descriptors")
-    compile("--descriptor_set_out=#{descriptors}", "--grpc_out=#{directory}")
+    compile("--descriptor_set_out=#{descriptors}", "--include_imports", "--grpc_out=#{directory}")
     set = Google::Protobuf::FileDescriptorSet.decode(File.binread(descriptors))
     FileUtils.rm(descriptors)
     set.file.each { |file| write(directory, file) }
@@ -64,13 +64,11 @@ module Protos
     Dir.glob("**/*.rb", base: directory).sort.to_h { |path| [path, File.read(File.join(directory, path))] }
   end
 
-  # Rewrites `require` statements to this gem's directory, because another gem's file of the same name may come
-  # first on the load path. The service is declared once: gRPC refuses a call that another gem has declared
-  # (grpc 1.51.1, src/ruby/lib/grpc/generic/service.rb:93).
+  # Moves the service into this gem's directory and module. gRPC refuses a call that another gem has declared in the
+  # same class (grpc 1.51.1, src/ruby/lib/grpc/generic/service.rb:93).
   def localise(path)
     text = File.read(path).gsub(%r{^require '(gitlab|leasehold)/}, %q(require 'leasehold/proto/\1/))
-    head, modules = text.split(/^(?=module )/, 2)
-    service = MessageCode.constant_path(text[/service_name = '(.+)'/, 1])
-    File.write(path, "#{head}unless defined?(#{service})\n#{modules.gsub(/^(?=.)/, '  ')}end\n")
+    head, modules = text.gsub(/::(?=Gitlab::)/, "::Leasehold::Contract::").split(/^(?=module )/, 2)
+    File.write(path, "#{head}module Leasehold\n  module Contract\n#{modules.gsub(/^(?=.)/, '    ')}  end\nend\n")
   end
 end

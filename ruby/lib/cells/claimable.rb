@@ -27,13 +27,13 @@ module Cells
     include Leasehold::ActiveRecordCompat::RowWrites
     include Metadata
 
-    CLAIMS_BUCKET_TYPE = Gitlab::Cells::TopologyService::Claims::V1::Bucket::Type
-    CLAIMS_SUBJECT_TYPE = Gitlab::Cells::TopologyService::Claims::V1::Subject::Type
-    CLAIMS_SOURCE_TYPE = Gitlab::Cells::TopologyService::Claims::V1::Source::Type
+    CLAIMS_BUCKET_TYPE = Leasehold::Contract::Gitlab::Cells::TopologyService::Claims::V1::Bucket::Type
+    CLAIMS_SUBJECT_TYPE = Leasehold::Contract::Gitlab::Cells::TopologyService::Claims::V1::Subject::Type
+    CLAIMS_SOURCE_TYPE = Leasehold::Contract::Gitlab::Cells::TopologyService::Claims::V1::Source::Type
     # The kinds of claims, with the numbers of {CLAIMS_BUCKET_TYPE}.
-    CLAIMS_CLAIM_TYPE = Gitlab::Cells::TopologyService::Types::V1::ClaimType
+    CLAIMS_CLAIM_TYPE = Leasehold::Contract::Gitlab::Cells::TopologyService::Types::V1::ClaimType
     # The message of a claim whose kind is the field.
-    CLAIMS_CLAIM = Gitlab::Cells::TopologyService::Types::V1::Claim
+    CLAIMS_CLAIM = Leasehold::Contract::Gitlab::Cells::TopologyService::Types::V1::Claim
     # The field of {CLAIMS_CLAIM} by the number of its kind.
     CLAIM_FIELD_BY_TYPE = CLAIMS_CLAIM.descriptor.to_h { |field| [field.number, field.name.to_sym] }.freeze
     # Raised for a claim of a row that has no primary key yet.

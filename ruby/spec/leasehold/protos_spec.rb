@@ -10,19 +10,33 @@ RSpec.describe Protos do
     expect(described_class.generated).to eq(described_class.committed), "run `rake protos`"
   end
 
-  # The compiler's own code adds descriptors and declares a service without looking for those of other gems.
-  it "loads after another gem of the same contract, such as GitLab's client" do
-    Dir.mktmpdir do |directory|
-      described_class.committed.each do |path, code|
-        target = File.join(directory, "other", path)
-        FileUtils.mkdir_p(File.dirname(target))
-        File.write(target, code.gsub("require 'leasehold/proto/", "require 'other/").gsub(/^unless .*$/, "begin"))
+  # GitLab's client has the compiler's own code, which adds to google-protobuf's pool and declares the service.
+  describe "beside another gem of the same contract, such as GitLab's client" do
+    around do |example|
+      Dir.mktmpdir do |directory|
+        @directory = directory
+        described_class.compile("--ruby_out=#{directory}", "--grpc_out=#{directory}")
+        example.run
       end
-      service = "other/gitlab/cells/topology_service/claims/v1/claim_service_services_pb"
-      script = %(require "#{service}"; require "leasehold/client"; print Leasehold::Client::Messages::V1::Bucket::Type.resolve(:USERNAMES))
-      output, = Open3.capture2e(RbConfig.ruby, "-I", directory, "-I", File.expand_path("../../lib", __dir__), "-e", script)
+    end
 
-      expect(output).to eq("4")
+    # @return [String] what a process prints that loads both, and uses a message of each
+    def load_both(*libraries)
+      script = libraries.map { |library| "require #{library.inspect}\n" }.join + <<~RUBY
+        theirs = Gitlab::Cells::TopologyService::Claims::V1::CommitUpdateRequest.new(cell_id: 7)
+        ours = Leasehold::Client::Messages.new(7).commit_update("")
+        print theirs.class == ours.class, Gitlab::Cells::TopologyService::Claims::V1::ClaimService::Stub.new("127.0.0.1:1", :this_channel_is_insecure).class
+        print ours.class.decode(theirs.class.encode(theirs)).cell_id
+      RUBY
+      output, = Open3.capture2e(RbConfig.ruby, "-W0", "-I", @directory, "-I", File.expand_path("../../lib", __dir__), "-e", script)
+      output
+    end
+
+    orders = ["gitlab/cells/topology_service/claims/v1/claim_service_services_pb", "leasehold/client"].permutation
+    orders.each do |first, second|
+      it "loads #{first.start_with?("leasehold") ? "before" : "after"} it, with messages of its own" do
+        expect(load_both(first, second)).to eq("falseGitlab::Cells::TopologyService::Claims::V1::ClaimService::Stub7")
+      end
     end
   end
 

@@ -248,7 +248,7 @@ RSpec.describe "models of GitLab", :rails do
       expect(record.cells_claims_metadata).to eq([expected])
       expect(record.cells_claims_metadata_for_attribute(:path)).to eq(expected)
       expect(record.cells_claims_metadata_for_attribute("name")).to be_nil
-      expect(Gitlab::Cells::TopologyService::Claims::V1::Metadata.new(expected.except(:record)).bucket.value).to eq("gitlab")
+      expect(Leasehold::Contract::Gitlab::Cells::TopologyService::Claims::V1::Metadata.new(expected.except(:record)).bucket.value).to eq("gitlab")
     end
 
     it "names the field of a claim message if the setting says so" do

@@ -46,7 +46,7 @@ module Support
     end
 
     def self.number(type)
-      types = Gitlab::Cells::TopologyService::Claims::V1::Bucket::Type
+      types = Leasehold::Contract::Gitlab::Cells::TopologyService::Claims::V1::Bucket::Type
       type[/\Abucket#(\d+)\z/, 1]&.to_i || types.const_get(type)
     end
 

@@ -7,8 +7,8 @@ module Leasehold
       # The generated stub, with two methods that bypass message objects: records are returned and
       # updates are sent as encoded bytes. Both are large, and Ruby allocates an object for each
       # nested message.
-      class Stub < Gitlab::Cells::TopologyService::Claims::V1::ClaimService::Stub
-        SERVICE = Gitlab::Cells::TopologyService::Claims::V1::ClaimService::Service
+      class Stub < Contract::Gitlab::Cells::TopologyService::Claims::V1::ClaimService::Stub
+        SERVICE = Contract::Gitlab::Cells::TopologyService::Claims::V1::ClaimService::Service
         LIST_RECORDS = "/#{SERVICE.service_name}/ListRecords"
         BEGIN_UPDATE = "/#{SERVICE.service_name}/BeginUpdate"
         private_constant :SERVICE, :LIST_RECORDS, :BEGIN_UPDATE

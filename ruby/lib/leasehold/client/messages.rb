@@ -4,8 +4,8 @@ module Leasehold
   class Client
     # Converts between the gem's values and the messages of the wire contract.
     class Messages
-      V1 = Gitlab::Cells::TopologyService::Claims::V1
-      UUID = Gitlab::Cells::TopologyService::Types::V1::UUID
+      V1 = Contract::Gitlab::Cells::TopologyService::Claims::V1
+      UUID = Contract::Gitlab::Cells::TopologyService::Types::V1::UUID
       # Errors of google-protobuf for a value that a message cannot hold.
       ENCODING_ERRORS = [ArgumentError, TypeError, RangeError, EncodingError].freeze
       private_constant :ENCODING_ERRORS
@@ -56,8 +56,8 @@ module Leasehold
       end
 
       def list_leases(created_after, cursor, limit)
-        created_after &&= Google::Protobuf::Timestamp.new(seconds: created_after.to_i, nanos: created_after.nsec)
-        cursor &&= Google::Protobuf::Any.decode(cursor.unpack1("m0"))
+        created_after &&= Contract::Google::Protobuf::Timestamp.new(seconds: created_after.to_i, nanos: created_after.nsec)
+        cursor &&= Contract::Google::Protobuf::Any.decode(cursor.unpack1("m0"))
         V1::ListLeasesRequest.new(cell_id: @cell_id, created_after: created_after, next: cursor, limit: limit)
       end
 
@@ -87,7 +87,7 @@ module Leasehold
           )
         end
         # Base64, so that a caller can store the cursor as text.
-        cursor = response.next && [Google::Protobuf::Any.encode(response.next)].pack("m0")
+        cursor = response.next && [Contract::Google::Protobuf::Any.encode(response.next)].pack("m0")
         LeasePage.new(leases: leases, cursor: cursor, server_time: server_time, server_version: server_version)
       end
 

@@ -8,6 +8,9 @@ module Leasehold
   class Client
     # Converts a gRPC status, with its details, to a class of {Error}.
     module StatusTranslation
+      REJECTED_CLAIMS = Contract::Leasehold::V1::RejectedClaims
+      private_constant :REJECTED_CLAIMS
+
       # Codes and classes for a status without a reason: a proxy may answer instead of the server.
       BY_STATUS = {
         GRPC::Core::StatusCodes::CANCELLED => ["CANCELLED", Error::Unavailable],
@@ -40,7 +43,7 @@ module Leasehold
           error_class.new(
             status.details,
             code: code,
-            rejected: rejected(details[V1::RejectedClaims]),
+            rejected: rejected(details[REJECTED_CLAIMS]),
             retry_after_seconds: seconds_of(details[Google::Rpc::RetryInfo]),
             metadata: info ? info.metadata.to_h : {}
           )
@@ -65,7 +68,7 @@ module Leasehold
         # @return [Hash{Class => Object}] the known details by class; nil for an absent one
         def details(status)
           rich = status.to_rpc_status
-          classes = [Google::Rpc::ErrorInfo, Google::Rpc::RetryInfo, V1::RejectedClaims]
+          classes = [Google::Rpc::ErrorInfo, Google::Rpc::RetryInfo, REJECTED_CLAIMS]
           classes.to_h { |type| [type, rich&.details&.find { |any| any.is(type) }&.unpack(type)] }
         end
 

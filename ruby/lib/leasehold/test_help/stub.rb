@@ -47,7 +47,7 @@ module Leasehold
           after &&= after.seconds * 1_000_000 + after.nanos / 1000
           limit = request.limit if request.has_limit?
           leases, cursor = service.leases(request.cell_id, limit, after, request.next&.value)
-          V1::ListLeasesResponse.new(leases: leases.map { |lease| lease_record(*lease) }, next: cursor && Google::Protobuf::Any.new(value: cursor))
+          V1::ListLeasesResponse.new(leases: leases.map { |lease| lease_record(*lease) }, next: cursor && Contract::Google::Protobuf::Any.new(value: cursor))
         end
       end
 
@@ -103,7 +103,7 @@ module Leasehold
 
       def time(micros)
         seconds, rest = micros.divmod(1_000_000)
-        Google::Protobuf::Timestamp.new(seconds: seconds, nanos: rest * 1000)
+        Contract::Google::Protobuf::Timestamp.new(seconds: seconds, nanos: rest * 1000)
       end
 
       # Returns the number of an enumeration's member. google-protobuf returns the number itself for a member that

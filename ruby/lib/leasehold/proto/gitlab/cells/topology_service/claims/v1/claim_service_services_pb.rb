@@ -7,38 +7,40 @@
 require 'grpc'
 require 'leasehold/proto/gitlab/cells/topology_service/claims/v1/claim_service_pb'
 
-unless defined?(::Gitlab::Cells::TopologyService::Claims::V1::ClaimService)
-  module Gitlab
-    module Cells
-      module TopologyService
-        module Claims
-          module V1
-            module ClaimService
-              class Service
+module Leasehold
+  module Contract
+    module Gitlab
+      module Cells
+        module TopologyService
+          module Claims
+            module V1
+              module ClaimService
+                class Service
 
-                include ::GRPC::GenericService
+                  include ::GRPC::GenericService
 
-                self.marshal_class_method = :encode
-                self.unmarshal_class_method = :decode
-                self.service_name = 'gitlab.cells.topology_service.claims.v1.ClaimService'
+                  self.marshal_class_method = :encode
+                  self.unmarshal_class_method = :decode
+                  self.service_name = 'gitlab.cells.topology_service.claims.v1.ClaimService'
 
-                # Lists all configured cells.
-                rpc :GetCells, ::Gitlab::Cells::TopologyService::GetCellsRequest, ::Gitlab::Cells::TopologyService::GetCellsResponse
-                # Returns the record of a bucket, and the cell that owns it.
-                rpc :GetRecord, ::Gitlab::Cells::TopologyService::Claims::V1::GetRecordRequest, ::Gitlab::Cells::TopologyService::Claims::V1::GetRecordResponse
-                # Begins an update: puts all of its creates and destroys under one lease, or none of them.
-                rpc :BeginUpdate, ::Gitlab::Cells::TopologyService::Claims::V1::BeginUpdateRequest, ::Gitlab::Cells::TopologyService::Claims::V1::BeginUpdateResponse
-                # Commits a lease and makes its changes final.
-                rpc :CommitUpdate, ::Gitlab::Cells::TopologyService::Claims::V1::CommitUpdateRequest, ::Gitlab::Cells::TopologyService::Claims::V1::CommitUpdateResponse
-                # Rolls a lease back and undoes its changes.
-                rpc :RollbackUpdate, ::Gitlab::Cells::TopologyService::Claims::V1::RollbackUpdateRequest, ::Gitlab::Cells::TopologyService::Claims::V1::RollbackUpdateResponse
-                # Lists a cell's outstanding leases, the oldest first.
-                rpc :ListLeases, ::Gitlab::Cells::TopologyService::Claims::V1::ListLeasesRequest, ::Gitlab::Cells::TopologyService::Claims::V1::ListLeasesResponse
-                # Lists a cell's records whose sources are in one table, in the order of their source ids.
-                rpc :ListRecords, ::Gitlab::Cells::TopologyService::Claims::V1::ListRecordsRequest, ::Gitlab::Cells::TopologyService::Claims::V1::ListRecordsResponse
+                  # Lists all configured cells.
+                  rpc :GetCells, ::Leasehold::Contract::Gitlab::Cells::TopologyService::GetCellsRequest, ::Leasehold::Contract::Gitlab::Cells::TopologyService::GetCellsResponse
+                  # Returns the record of a bucket, and the cell that owns it.
+                  rpc :GetRecord, ::Leasehold::Contract::Gitlab::Cells::TopologyService::Claims::V1::GetRecordRequest, ::Leasehold::Contract::Gitlab::Cells::TopologyService::Claims::V1::GetRecordResponse
+                  # Begins an update: puts all of its creates and destroys under one lease, or none of them.
+                  rpc :BeginUpdate, ::Leasehold::Contract::Gitlab::Cells::TopologyService::Claims::V1::BeginUpdateRequest, ::Leasehold::Contract::Gitlab::Cells::TopologyService::Claims::V1::BeginUpdateResponse
+                  # Commits a lease and makes its changes final.
+                  rpc :CommitUpdate, ::Leasehold::Contract::Gitlab::Cells::TopologyService::Claims::V1::CommitUpdateRequest, ::Leasehold::Contract::Gitlab::Cells::TopologyService::Claims::V1::CommitUpdateResponse
+                  # Rolls a lease back and undoes its changes.
+                  rpc :RollbackUpdate, ::Leasehold::Contract::Gitlab::Cells::TopologyService::Claims::V1::RollbackUpdateRequest, ::Leasehold::Contract::Gitlab::Cells::TopologyService::Claims::V1::RollbackUpdateResponse
+                  # Lists a cell's outstanding leases, the oldest first.
+                  rpc :ListLeases, ::Leasehold::Contract::Gitlab::Cells::TopologyService::Claims::V1::ListLeasesRequest, ::Leasehold::Contract::Gitlab::Cells::TopologyService::Claims::V1::ListLeasesResponse
+                  # Lists a cell's records whose sources are in one table, in the order of their source ids.
+                  rpc :ListRecords, ::Leasehold::Contract::Gitlab::Cells::TopologyService::Claims::V1::ListRecordsRequest, ::Leasehold::Contract::Gitlab::Cells::TopologyService::Claims::V1::ListRecordsResponse
+                end
+
+                Stub = Service.rpc_stub_class
               end
-
-              Stub = Service.rpc_stub_class
             end
           end
         end

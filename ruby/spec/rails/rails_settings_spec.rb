@@ -63,5 +63,36 @@ RSpec.describe "claims under a setting of Rails", :rails do
       expect(seen.map { |call| call[:call] }).to eq(%i[begin_update commit_update])
       expect(claimed(User, :username)).to eq(["alice"])
     end
+
+    # Creates users at once, each in a fiber of one thread. Statements of PostgreSQL switch to another fiber.
+    #
+    # @return [Integer] the largest number of transactions that were open at once
+    def create_in_fibers(names)
+      open = most = 0
+      Thread.new do
+        Fiber.set_scheduler(Support::FiberScheduler.new)
+        names.each do |name|
+          Fiber.schedule do
+            User.transaction do
+              most = [most, open += 1].max
+              User.create!(username: name)
+              User.connection.execute("SELECT pg_sleep(0.1)")
+              open -= 1
+              raise ActiveRecord::Rollback if name.start_with?("undone")
+            end
+          ensure
+            User.connection_pool.release_connection
+          end
+        end
+      end.join
+      most
+    end
+
+    it "are claimed by fibers that a scheduler switches, as in Falcon" do
+      expect(create_in_fibers(%w[alice undone-1 bob undone-2])).to be > 1
+      expect(claimed(User, :username)).to eq(%w[alice bob])
+      expect(User.pluck(:username)).to match_array(%w[alice bob])
+      expect(outstanding_leases + lease_rows).to be_empty
+    end
   end
 end

@@ -218,6 +218,7 @@ fn parse_create(position: u32, claim: ClaimRequest, catalogue: &Catalogue) -> Re
     check_subject(subject)?;
     let source = claim.source.ok_or_else(|| invalid("`source` is missing"))?;
     check_source(&source)?;
+    claim.user_data.as_ref().map_or(Ok(()), |data| check_user_data(data, catalogue))?;
     Ok(Create { position, bucket, subject, source, user_data: claim.user_data.map(Arc::new) })
 }
 
@@ -254,6 +255,14 @@ fn check_source(source: &Source) -> Result<(), Refused> {
     let bytes = source.id.as_bytes().len();
     if bytes > MAX_SOURCE_ID_BYTES {
         return Err((Reason::LimitExceeded, limit("source_id_bytes", MAX_SOURCE_ID_BYTES, bytes)));
+    }
+    Ok(())
+}
+
+fn check_user_data(data: &UserData, catalogue: &Catalogue) -> Result<(), Refused> {
+    let (max, bytes) = (catalogue.max_user_data_bytes(), data.type_url.len() + data.value.len());
+    if bytes > max {
+        return Err((Reason::LimitExceeded, limit("user_data_bytes", max, bytes)));
     }
     Ok(())
 }

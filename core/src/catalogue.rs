@@ -26,6 +26,9 @@ use crate::rejection::{Detail, Reason};
 
 /// The longest value of a bucket, in bytes of UTF-8 (B11).
 pub const MAX_VALUE_BYTES: usize = 1024;
+/// The most bytes of data that a cell may attach to a claim, unless a service sets another limit
+/// (B11).
+pub const MAX_USER_DATA_BYTES: usize = 4096;
 
 /// The form of a bucket type's values. In every form, a value is not empty and has no control or
 /// invisible characters.
@@ -131,10 +134,12 @@ impl fmt::Display for RuleChange {
     }
 }
 
-/// The rules of all bucket types of a service, by number.
+/// The rules of all bucket types of a service, by number, and the limit on the data that a cell
+/// attaches to a claim.
 #[derive(Clone, Debug, Hash)]
 pub struct Catalogue {
     rules: BTreeMap<BucketType, BucketRule>,
+    max_user_data_bytes: usize,
 }
 
 /// The error of a value that its bucket type does not allow.
@@ -159,13 +164,24 @@ impl Catalogue {
         // (see `order.rs`).
         let mut by_number = BTreeMap::new();
         by_number.extend(rules.into_iter().map(|rule| (rule.number, rule)));
-        Self { rules: by_number }
+        Self { rules: by_number, max_user_data_bytes: MAX_USER_DATA_BYTES }
     }
 
     /// Makes a catalogue of the built-in rules and these rules. A given rule replaces the built-in
     /// rule with the same number.
     pub fn with(rules: impl IntoIterator<Item = BucketRule>) -> Self {
         Self::new(BUILT_IN.into_iter().chain(rules))
+    }
+
+    /// Returns the catalogue with another limit on attached data, in bytes (B11).
+    #[must_use]
+    pub fn with_user_data_bytes(self, max_user_data_bytes: usize) -> Self {
+        Self { max_user_data_bytes, ..self }
+    }
+
+    /// Returns the most bytes of data that a cell may attach to a claim: type URL and value (B11).
+    pub fn max_user_data_bytes(&self) -> usize {
+        self.max_user_data_bytes
     }
 
     /// Returns the rule of a bucket type, `None` if the catalogue lacks the type.

@@ -2,6 +2,7 @@
 //! server opens its store or listens.
 
 use http::Uri;
+use leasehold_core::batch::MAX_REQUEST_BYTES;
 use leasehold_core::catalogue::{BucketRule, Catalogue, RESERVED};
 
 use super::{CellConfig, Config, ConfigError, PostgresConfig, SequenceRange, TlsConfig};
@@ -163,12 +164,13 @@ fn numbers(config: &Config) -> Result<(), ConfigError> {
     config.postgres.as_ref().map_or(Ok(()), postgres)
 }
 
-fn server_numbers(config: &Config) -> [Number; 13] {
+fn server_numbers(config: &Config) -> [Number; 14] {
     let limits = config.limits;
     [
         ("settled_retention_seconds", config.settled_retention_seconds, 36_500 * DAY),
         ("limits.queued_begins", limits.queued_begins as u64, 1_000_000),
         ("limits.held_claims", limits.held_claims as u64, 1_000_000_000),
+        ("limits.user_data_bytes", limits.user_data_bytes as u64, MAX_REQUEST_BYTES as u64),
         ("limits.concurrent_lists", limits.concurrent_lists as u64, 1_000_000),
         ("limits.queued_lists", limits.queued_lists as u64, 1_000_000),
         ("limits.connections", limits.connections as u64, 1_000_000),

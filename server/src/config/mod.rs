@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use leasehold_core::catalogue::{BucketRule, Catalogue};
+use leasehold_core::catalogue::{BucketRule, Catalogue, MAX_USER_DATA_BYTES};
 use leasehold_core::cell::CellId;
 use leasehold_core::rules::Rules;
 use serde::Deserialize;
@@ -75,6 +75,8 @@ pub struct Limits {
     /// The most claims that may be under outstanding leases at a time. A single begin with more
     /// claims than this is refused for good.
     pub held_claims: usize,
+    /// The most bytes of data that a cell may attach to a claim. Claims that have more keep it.
+    pub user_data_bytes: usize,
     /// The most `ListLeases` and `ListRecords` calls that may run at a time.
     pub concurrent_lists: usize,
     /// The most list calls that may wait while `concurrent_lists` list calls run.
@@ -214,6 +216,7 @@ impl Default for Limits {
         Self {
             queued_begins: 4096,
             held_claims: 1_000_000,
+            user_data_bytes: MAX_USER_DATA_BYTES,
             concurrent_lists: 16,
             queued_lists: 256,
             connections: 10_000,
@@ -298,7 +301,8 @@ impl Config {
     /// The configured bucket types and cells, as the engine's rules.
     pub fn rules(&self) -> Rules {
         Rules {
-            catalogue: Catalogue::with(self.bucket_types.iter().cloned()),
+            catalogue: Catalogue::with(self.bucket_types.iter().cloned())
+                .with_user_data_bytes(self.limits.user_data_bytes),
             cells: self.cells().into_keys().collect(),
         }
     }

@@ -82,7 +82,7 @@ fn large_begin(name: &str, bytes: usize) -> Vec<u8> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_have_a_budget_that_leaves_commits_alone() {
-    let limits = "[limits]\nrequest_mib = 1\nrequest_mib_per_connection = 1\n";
+    let limits = "[limits]\nrequest_mib = 1\nrequest_mib_per_connection = 1\nuser_data_bytes = 1_000_000\n";
     let server = Server::builder().config(limits).start().unwrap();
     let channel = server.connect(None).await.unwrap();
     let held = async || metric(server.address(), "leasehold_request_bytes").await;

@@ -11,7 +11,7 @@ use leasehold_core::claim::{Claim, ClaimState, Source, SourceId, SourceType, Sub
 use leasehold_core::invariant;
 use leasehold_core::lease::{LeaseId, Outcome};
 use leasehold_core::memory::MemoryStore;
-use leasehold_core::query::{LeasePosition, LeaseQuery, RecordQuery, RecordStep};
+use leasehold_core::query::{LeasePosition, LeaseQuery, RecordQuery};
 use leasehold_core::rejection::{self, Reason, Rejection};
 use leasehold_core::rules::{Rules, parse_lease_id};
 use leasehold_core::store::Store;
@@ -204,17 +204,15 @@ impl Service {
             SourceId::from_bytes(&query.after),
             SourceId::from_bytes(&query.upto),
         )?;
-        let mut scan = query.scan();
-        loop {
-            match query.step(or_internal(self.store.records(&scan))?, &scan) {
-                RecordStep::Again(larger) => scan = larger,
-                RecordStep::Page(page) => {
-                    let records =
-                        page.records.iter().map(|row| claim_record(row.key.bucket_type, &row.claim)).collect();
-                    return Ok(RecordPage { records, truncated: page.truncated });
-                }
+        let mut list = query.list();
+        let page = loop {
+            let part = or_internal(self.store.records(list.scan()))?;
+            if let Some(page) = list.add(part)? {
+                break page;
             }
-        }
+        };
+        let records = page.records.iter().map(|row| claim_record(row.key.bucket_type, &row.claim)).collect();
+        Ok(RecordPage { records, truncated: page.truncated })
     }
 
     /// Deletes every lease that was settled before `settled_before`, and returns the number of

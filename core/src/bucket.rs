@@ -25,7 +25,7 @@ pub struct BucketKey {
 
 impl BucketKey {
     /// Returns the smallest key, from which an ordered read begins.
-    pub(crate) fn first() -> Self {
+    pub fn first() -> Self {
         Self { bucket_type: BucketType(i32::MIN), canonical: "".into() }
     }
 }

@@ -30,7 +30,7 @@
 #![allow(clippy::expect_used, reason = "a suite of assertions: a store that fails an expectation has failed the suite")]
 
 use std::collections::BTreeSet;
-use std::ops::Bound;
+use std::ops::{Bound, RangeBounds};
 
 use uuid::Uuid;
 
@@ -42,7 +42,7 @@ use crate::command::{Command, Reply};
 use crate::invariant;
 use crate::lease::{Fence, LeaseId, Outcome};
 use crate::memory::MemoryStore;
-use crate::query::{LeasePosition, LeaseScan, RecordScan};
+use crate::query::{LeasePosition, LeaseScan, RecordPlace, RecordPosition, RecordRow, RecordScan};
 use crate::rejection::Rejection;
 use crate::rules::Rules;
 use crate::store::Store;
@@ -156,9 +156,27 @@ impl<S: Store> Pair<S> {
         assert_eq!(rows, self.reference.leases(scan).expect("memory"), "{scan:?}");
     }
 
+    /// Scans to the end, part by part, and compares all rows with those of one part of the
+    /// reference.
     fn compare_records(&self, scan: &RecordScan) {
-        let rows = self.store.records(scan).expect("records can be read");
-        assert_eq!(rows, self.reference.records(scan).expect("memory"), "{scan:?}");
+        let whole = RecordScan { limit: usize::MAX, max_bytes: usize::MAX, ..scan.clone() };
+        let expected = self.reference.records(&whole).expect("memory");
+        assert_eq!(expected.next, None);
+        let (mut rows, mut next) = (Vec::new(), scan.clone());
+        loop {
+            let part = self.store.records(&next).expect("records can be read");
+            assert_eq!(part.damaged, 0, "{next:?}");
+            let bytes = part.rows.iter().rev().skip(1).map(RecordRow::bytes).sum::<usize>();
+            assert!(part.rows.len() <= scan.limit && bytes < scan.max_bytes, "{next:?}: {part:?}");
+            rows.extend(part.rows);
+            let Some(place) = part.next else { break };
+            let last = rows.last().map(|row| (row.claim.record().source.id.clone(), row.key.clone()));
+            assert!(last.is_none_or(|last| last <= place), "{next:?} leaves out rows before {place:?}");
+            let after = RecordPosition::Claim(place.clone());
+            assert!(is_before(&next.after, &place), "{next:?} does not get past its beginning");
+            next.after = after;
+        }
+        assert_eq!(rows, expected.rows, "{scan:?}");
     }
 
     fn compare_settled(&self, before: u64, limit: usize) -> Vec<LeaseId> {
@@ -167,6 +185,10 @@ impl<S: Store> Pair<S> {
         assert_eq!(ids, self.reference.settled(before, limit).expect("memory"));
         ids
     }
+}
+
+fn is_before(position: &RecordPosition, place: &RecordPlace) -> bool {
+    (position.bound(), Bound::Unbounded).contains(place)
 }
 
 /// Loads the rows of a group of commands, runs the commands and saves their changes, as a server
@@ -205,10 +227,8 @@ fn random_claim(dice: &mut Dice) -> ClaimRequest {
     let value = if dice.one_in(2) { format!("Name{name}") } else { format!("name{name}") };
     let id = dice.roll(3);
     let user_data = dice.one_in(4).then(|| UserData { type_url: "t".into(), value: vec![0xff; 3] });
-    ClaimRequest {
-        user_data,
-        ..claim(4, &value, source(1 + i32::try_from(dice.roll(2)).unwrap_or(0), &id.to_be_bytes()))
-    }
+    let source = source(1 + i32::try_from(dice.roll(2)).unwrap_or(0), &id.to_be_bytes());
+    ClaimRequest { user_data, ..claim(4, &value, source) }
 }
 
 fn random_command<S: Store>(pair: &mut Pair<S>, dice: &mut Dice, leases: &[LeaseId]) -> Option<Command> {
@@ -284,10 +304,11 @@ fn compare_random_lists<S: Store>(pair: &Pair<S>, dice: &mut Dice) {
     pair.compare_records(&RecordScan {
         cell,
         source_type,
-        bucket_types: BTreeSet::new(),
-        source_id_gt,
+        bucket_types: if dice.one_in(2) { BTreeSet::new() } else { [BucketType(9)].into() },
+        after: RecordPosition::Source(source_id_gt),
         source_id_lte,
         limit,
+        max_bytes: if dice.one_in(2) { usize::MAX } else { 500 },
     });
     pair.compare_settled(pair.now, limit);
 }
@@ -332,9 +353,10 @@ fn records_are_listed_in_byte_order(harness: &mut impl Harness) {
                 cell: CellId(1),
                 source_type: SourceType(2),
                 bucket_types: types.into_iter().map(BucketType).collect(),
-                source_id_gt: gt.clone(),
+                after: RecordPosition::Source(gt.clone()),
                 source_id_lte: lte.clone(),
                 limit,
+                max_bytes: usize::MAX,
             });
         }
     }

@@ -44,7 +44,9 @@ use crate::bucket::BucketKey;
 use crate::claim::{Claim, SourceId, SourceType};
 use crate::command::Fences;
 use crate::lease::{Fence, Lease, LeaseId};
-use crate::query::{LeasePosition, LeaseRow, LeaseScan, RecordRow, RecordScan};
+use crate::query::{
+    LeasePosition, LeaseRow, LeaseScan, RecordPart, RecordPlace, RecordPosition, RecordRow, RecordScan,
+};
 use crate::rows::{Changes, Keys, Kind, LeaseOrder, NetChanges, OrderedRead, State, Tables, Workspace};
 use crate::store::Store;
 use crate::time::Timestamp;
@@ -114,22 +116,35 @@ impl Store for MemoryStore {
         Ok(rows.into_iter().map(row).collect())
     }
 
-    fn records(&self, scan: &RecordScan) -> Result<Vec<RecordRow>, BrokenState> {
-        let place = |source_type, id| (scan.cell, source_type, id, BucketKey::first());
-        // In byte order, no id lies between an id and the same id with a zero byte appended.
-        let beyond = |id: &SourceId| place(scan.source_type, SourceId::from_bytes(&[id.as_bytes(), &[0]].concat()));
-        let from = match scan.source_id_gt.is_empty() {
-            true => place(scan.source_type, SourceId::default()),
-            false => beyond(&scan.source_id_gt),
+    fn records(&self, scan: &RecordScan) -> Result<RecordPart, BrokenState> {
+        let position = |(id, key): RecordPlace| (scan.cell, scan.source_type, id, key);
+        let from = scan.after.bound().map(position);
+        let end = match scan.source_id_lte.is_empty() {
+            true => scan.source_type.0.checked_add(1).map(|next| (SourceType(next), SourceId::default())),
+            false => match RecordPosition::Source(scan.source_id_lte.clone()).bound() {
+                Bound::Included((id, _)) | Bound::Excluded((id, _)) => Some((scan.source_type, id)),
+                Bound::Unbounded => None,
+            },
         };
-        let next_table = scan.source_type.0.checked_add(1).map(|next| place(SourceType(next), SourceId::default()));
-        let to = if scan.source_id_lte.is_empty() { next_table } else { Some(beyond(&scan.source_id_lte)) };
-        let to = to.map_or(Bound::Unbounded, Bound::Excluded);
-        // The rows of one bucket type are no contiguous part of the order. So the type filter runs
-        // over the whole range, and the limit applies to the filtered rows.
-        let rows = self.tables.first::<Claim>(&OrderedRead { from: Bound::Included(from), to, limit: usize::MAX });
-        let covered = rows.into_iter().filter(|(key, claim)| scan.covers_claim(key, claim));
-        Ok(covered.take(scan.limit).map(|(key, claim)| RecordRow { key, claim }).collect())
+        let to =
+            end.map_or(Bound::Unbounded, |(table, id)| Bound::Excluded((scan.cell, table, id, BucketKey::first())));
+        let rows = self.tables.first::<Claim>(&OrderedRead { from, to, limit: scan.limit.saturating_add(1) });
+        let (mut part, mut bytes) = (RecordPart::default(), 0);
+        // An unbounded end also takes the tables of later cells.
+        let own = rows.into_iter().take_while(|(_, claim)| claim.owner == scan.cell);
+        for (looked_at, (key, claim)) in own.enumerate() {
+            if looked_at == scan.limit || bytes >= scan.max_bytes {
+                return Ok(part);
+            }
+            part.next = Some((claim.record().source.id.clone(), key.clone()));
+            if scan.covers(key.bucket_type) {
+                let row = RecordRow { key, claim };
+                bytes += row.bytes();
+                part.rows.push(row);
+            }
+        }
+        part.next = None;
+        Ok(part)
     }
 
     fn settled(&self, before: Timestamp, limit: usize) -> Result<Vec<LeaseId>, BrokenState> {

@@ -1,5 +1,6 @@
 //! Lists of leases and of records, page by page. A query names the scan that a host must run. The
-//! query then cuts the scanned rows into a page, within the limits.
+//! query then cuts the scanned rows into a page, within the limits. Records are scanned in bounded
+//! parts: [`RecordList`].
 //!
 //! ```
 //! use leasehold_core::cell::CellId;
@@ -39,10 +40,20 @@ pub const DEFAULT_LEASES_PER_PAGE: usize = 100;
 pub const MAX_LEASES_PER_PAGE: usize = 1000;
 /// The most records in a page of `ListRecords`, unless one source id alone has more.
 pub const RECORDS_PER_PAGE: usize = 1000;
-/// The most bytes of values, source ids and attached data in a page of `ListRecords`, unless one
-/// source id alone has more. gRPC clients refuse messages over 4 MiB by default, and names and
-/// framing come on top.
+/// The most bytes in a page of `ListRecords`, unless one source id alone has more. gRPC clients
+/// refuse messages over 4 MiB by default.
 pub const RECORD_BYTES_PER_PAGE: usize = 2 * 1024 * 1024;
+/// The most bytes of the records of one source id, which are on one page.
+pub const RECORD_BYTES_PER_SOURCE: usize = 16 * 1024 * 1024;
+/// The number of claims that a store looks at in one part of a scan.
+pub const CLAIMS_PER_PART: usize = 1024;
+/// The most claims that a store looks at in one part, while all of them have one source id.
+const MAX_CLAIMS_PER_PART: usize = 8 * CLAIMS_PER_PART;
+/// The number of claims after which a page ends at the next source id, however few records it has.
+const CLAIMS_PER_PAGE: usize = 100 * CLAIMS_PER_PART;
+/// The bytes of a record as the wire has it, without its value, source id and attached data: two
+/// UUIDs of 36 characters, two times, six numbers, and the headers of their messages.
+const RECORD_OVERHEAD_BYTES: usize = 160;
 
 /// The position of an outstanding lease in the list: by the time of its begin, then by id. The id
 /// makes positions distinct, so a cursor never skips a lease or repeats one (B31).
@@ -146,15 +157,43 @@ impl RecordRow {
         &self.claim.record().source.id
     }
 
-    fn bytes(&self) -> usize {
+    /// The most bytes that the record takes on the wire, where it has the value twice.
+    pub fn bytes(&self) -> usize {
         let record = self.claim.record();
         let user_data = record.user_data.as_ref().map_or(0, |data| data.type_url.len() + data.value.len());
-        record.spelling.len() + record.source.id.as_bytes().len() + user_data
+        RECORD_OVERHEAD_BYTES + 2 * record.spelling.len() + record.source.id.as_bytes().len() + user_data
     }
 }
 
-/// A scan that a store runs: claims of one cell and one table, in the order of source id, bucket
-/// type and canonical value.
+/// The place of a claim in the order of `ListRecords`: source id, bucket type, canonical value.
+pub type RecordPlace = (SourceId, BucketKey);
+
+/// The position after which a part of a scan begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RecordPosition {
+    /// After all claims of this source id. An empty id means the beginning of the table.
+    Source(SourceId),
+    /// After the claim at this place.
+    Claim(RecordPlace),
+}
+
+impl RecordPosition {
+    /// Returns the position as a bound of places.
+    pub fn bound(&self) -> Bound<RecordPlace> {
+        match self {
+            Self::Source(id) if id.is_empty() => Bound::Included((SourceId::default(), BucketKey::first())),
+            // In byte order, no id lies between an id and the same id with a zero byte appended.
+            Self::Source(id) => {
+                let next = SourceId::from_bytes(&[id.as_bytes(), &[0]].concat());
+                Bound::Included((next, BucketKey::first()))
+            }
+            Self::Claim(place) => Bound::Excluded(place.clone()),
+        }
+    }
+}
+
+/// A part of a scan that a store runs: claims of one cell and one table, in the order of source id,
+/// bucket type and canonical value. A store sees all claims of a part at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordScan {
     /// The cell whose claims are scanned.
@@ -163,29 +202,38 @@ pub struct RecordScan {
     pub source_type: SourceType,
     /// The bucket types of the claims to return. An empty set returns claims of all types.
     pub bucket_types: BTreeSet<BucketType>,
-    /// The source id after which the scan begins. An empty id means the beginning of the table.
-    pub source_id_gt: SourceId,
+    /// The position after which the part begins.
+    pub after: RecordPosition,
     /// The last source id of the scan. An empty id means the end of the table.
     pub source_id_lte: SourceId,
-    /// The largest number of claims that the scan returns.
+    /// The largest number of claims that the store looks at, also of other bucket types.
     pub limit: usize,
+    /// The number of bytes ([`RecordRow::bytes`]) at which the part ends. The row that reaches it
+    /// is still returned.
+    pub max_bytes: usize,
 }
 
 impl RecordScan {
-    /// Returns true if the claim is of the scan's cell and table, one of its bucket types and in
-    /// its range of source ids.
-    pub fn covers_claim(&self, key: &BucketKey, claim: &Claim) -> bool {
-        let source = &claim.record().source;
-        claim.owner == self.cell && source.source_type == self.source_type && self.covers(key.bucket_type, &source.id)
+    /// Returns true if the scan returns claims of this bucket type.
+    pub fn covers(&self, bucket_type: BucketType) -> bool {
+        self.bucket_types.is_empty() || self.bucket_types.contains(&bucket_type)
     }
 
-    /// Returns true if a claim with this bucket type and source id is part of the scan. The claim
-    /// must be of the scan's cell and table.
-    pub fn covers(&self, bucket_type: BucketType, source_id: &SourceId) -> bool {
-        (self.bucket_types.is_empty() || self.bucket_types.contains(&bucket_type))
-            && *source_id > self.source_id_gt
-            && (self.source_id_lte.is_empty() || *source_id <= self.source_id_lte)
+    /// Returns true if a source id does not lie beyond the end of the scan.
+    pub fn reaches(&self, source_id: &SourceId) -> bool {
+        self.source_id_lte.is_empty() || *source_id <= self.source_id_lte
     }
+}
+
+/// The claims that a store found in a part of a scan.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecordPart {
+    /// The claims found, in the order of the scan. There may be none although more follow.
+    pub rows: Vec<RecordRow>,
+    /// The place after which the scan goes on; `None` if the scan is at its end.
+    pub next: Option<RecordPlace>,
+    /// The number of claims that are left out because they can't be read.
+    pub damaged: usize,
 }
 
 /// A checked request for a page of records (B32).
@@ -196,21 +244,46 @@ pub struct RecordQuery {
 
 /// A page of records. Records of one source id are never split between pages, and a truncated page
 /// is never empty. So a caller can continue after the last source id (B32).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordPage {
     /// The records of the page, in the order of the scan.
     pub records: Vec<RecordRow>,
     /// True if more records follow after the last source id of the page.
     pub truncated: bool,
+    /// The number of claims that are left out because they can't be read.
+    pub damaged: usize,
 }
 
-/// The result of cutting the rows of a scan into a page.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RecordStep {
-    /// The page that the rows make.
-    Page(RecordPage),
-    /// One source id has more rows than the scan could return: the host must run this larger scan.
-    Again(RecordScan),
+/// A page of records while its host scans for it, part by part.
+///
+/// The parts may be of different moments. The records of one source id are of one moment, unless
+/// they do not fit into one part.
+///
+/// ```
+/// use leasehold_core::cell::CellId;
+/// use leasehold_core::claim::{SourceId, SourceType};
+/// use leasehold_core::memory::MemoryStore;
+/// use leasehold_core::query::RecordQuery;
+/// use leasehold_core::store::Store;
+///
+/// let store = MemoryStore::default();
+/// let (cell, table, all) = (CellId(1), SourceType(1), SourceId::default());
+/// let query = RecordQuery::parse(cell, table, [].into(), all.clone(), all).unwrap();
+/// let mut list = query.list();
+/// let page = loop {
+///     let part = store.records(list.scan()).unwrap();
+///     if let Some(page) = list.add(part).unwrap() {
+///         break page;
+///     }
+/// };
+/// assert!(page.records.is_empty() && !page.truncated);
+/// ```
+#[derive(Clone, Debug)]
+pub struct RecordList {
+    scan: RecordScan,
+    page: RecordPage,
+    // An upper bound of the claims that the parts have looked at.
+    looked_at: usize,
 }
 
 impl RecordQuery {
@@ -233,39 +306,96 @@ impl RecordQuery {
             return Err(invalid("`bucket_types` has a number that is not 1 or more"));
         }
         [&source_id_gt, &source_id_lte].into_iter().try_for_each(check_bound)?;
-        let limit = RECORDS_PER_PAGE + 1;
-        Ok(Self { scan: RecordScan { cell, source_type, bucket_types, source_id_gt, source_id_lte, limit } })
+        let after = RecordPosition::Source(source_id_gt);
+        let (limit, max_bytes) = (CLAIMS_PER_PART, RECORD_BYTES_PER_PAGE);
+        Ok(Self { scan: RecordScan { cell, source_type, bucket_types, after, source_id_lte, limit, max_bytes } })
     }
 
-    /// Returns the scan that the host must run first. The scan's limit is one above the page's, so
-    /// that an extra row shows if more records follow.
-    pub fn scan(&self) -> RecordScan {
-        self.scan.clone()
+    /// Begins the page that the query asks for.
+    pub fn list(self) -> RecordList {
+        RecordList { scan: self.scan, page: RecordPage::default(), looked_at: 0 }
+    }
+}
+
+impl RecordList {
+    /// Returns the part of the scan that the host must run next.
+    pub fn scan(&self) -> &RecordScan {
+        &self.scan
     }
 
-    /// Makes a page from the rows that `scan` returned, or returns a larger scan for the host to
-    /// run.
-    pub fn step(&self, mut rows: Vec<RecordRow>, scan: &RecordScan) -> RecordStep {
-        let mut truncated = rows.len() >= scan.limit;
-        if truncated {
-            // The last source id may have rows beyond the scan's limit, so the next page takes this
-            // source id.
-            let whole = start_of_last_source(&rows);
-            if whole == 0 {
-                return RecordStep::Again(RecordScan { limit: scan.limit.saturating_mul(2), ..scan.clone() });
-            }
-            rows.truncate(whole);
+    /// Adds a part that the host has scanned. Returns the page if it is complete, `None` if the
+    /// host must run the next part.
+    ///
+    /// # Errors
+    /// One source id has records of more than [`RECORD_BYTES_PER_SOURCE`].
+    pub fn add(&mut self, part: RecordPart) -> Result<Option<RecordPage>, Rejection> {
+        let before = self.page.records.len();
+        self.looked_at += self.scan.limit;
+        self.page.damaged += part.damaged;
+        self.page.records.extend(part.rows);
+        let Some(next) = part.next else { return self.cut().map(Some) };
+        // The source id at which the part ends may have further records.
+        let records = &self.page.records;
+        let whole = records.iter().rposition(|row| *row.source_id() != next.0).map_or(0, |at| at + 1);
+        if whole > 0 && self.is_full() {
+            self.page.records.truncate(whole);
+            self.page.truncated = true;
+            return self.cut().map(Some);
         }
-        while rows.len() > RECORDS_PER_PAGE || bytes(&rows) > RECORD_BYTES_PER_PAGE {
-            let whole = start_of_last_source(&rows);
+        self.go_on(whole, whole > before, next)?;
+        Ok(None)
+    }
+
+    /// Sets the next part of the scan. The first `whole` records are of complete source ids.
+    fn go_on(&mut self, whole: usize, is_past_a_source: bool, next: RecordPlace) -> Result<(), Rejection> {
+        self.scan.after = RecordPosition::Claim(next);
+        if is_past_a_source && whole < self.page.records.len() {
+            // The next part reads the last source id from its beginning, so that its records are of
+            // one moment.
+            self.page.records.truncate(whole);
+            let last = self.page.records.last().map(|row| row.source_id().clone());
+            self.scan.after = RecordPosition::Source(last.unwrap_or_default());
+        }
+        let bytes = bytes(&self.page.records);
+        self.scan.max_bytes = RECORD_BYTES_PER_PAGE.saturating_sub(bytes).max(1);
+        if whole == 0 && !self.page.records.is_empty() {
+            check_source_bytes(bytes)?;
+            self.scan.limit = self.scan.limit.saturating_mul(2).min(MAX_CLAIMS_PER_PART);
+            self.scan.max_bytes = RECORD_BYTES_PER_SOURCE.saturating_sub(bytes) + 1;
+        }
+        Ok(())
+    }
+
+    fn is_full(&self) -> bool {
+        self.page.records.len() >= RECORDS_PER_PAGE
+            || self.looked_at >= CLAIMS_PER_PAGE
+            || bytes(&self.page.records) >= RECORD_BYTES_PER_PAGE
+    }
+
+    /// Returns the records as a page within the limits, and leaves an empty page.
+    fn cut(&mut self) -> Result<RecordPage, Rejection> {
+        let mut page = std::mem::take(&mut self.page);
+        let mut size = bytes(&page.records);
+        while page.records.len() > RECORDS_PER_PAGE || size > RECORD_BYTES_PER_PAGE {
+            let whole = start_of_last_source(&page.records);
             if whole == 0 {
+                check_source_bytes(size)?;
                 break;
             }
-            rows.truncate(whole);
-            truncated = true;
+            size -= page.records.drain(whole..).map(|row| row.bytes()).sum::<usize>();
+            page.truncated = true;
         }
-        RecordStep::Page(RecordPage { records: rows, truncated })
+        Ok(page)
     }
+}
+
+fn check_source_bytes(bytes: usize) -> Result<(), Rejection> {
+    if bytes <= RECORD_BYTES_PER_SOURCE {
+        return Ok(());
+    }
+    let max = RECORD_BYTES_PER_SOURCE as u64;
+    let detail = Detail::Limit { name: "record_bytes_per_source", max, actual: bytes as u64 };
+    Err(Rejection::whole(Reason::LimitExceeded, detail))
 }
 
 fn bytes(rows: &[RecordRow]) -> usize {

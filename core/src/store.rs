@@ -5,7 +5,7 @@ use crate::bucket::BucketKey;
 use crate::claim::Claim;
 use crate::command::Fences;
 use crate::lease::LeaseId;
-use crate::query::{LeaseRow, LeaseScan, RecordRow, RecordScan};
+use crate::query::{LeaseRow, LeaseScan, RecordPart, RecordScan};
 use crate::rows::{Keys, NetChanges, State, Workspace};
 use crate::time::Timestamp;
 
@@ -61,11 +61,12 @@ pub trait Store {
     /// A row could not be read.
     fn leases(&self, scan: &LeaseScan) -> Result<Vec<LeaseRow>, Self::Error>;
 
-    /// Returns claims of a cell from one table, in the order of source ids (B32).
+    /// Returns claims of a cell from one table, in the order of source ids (B32), as they are at one
+    /// moment. The store looks at `scan.limit` claims at most.
     ///
     /// # Errors
-    /// A row could not be read.
-    fn records(&self, scan: &RecordScan) -> Result<Vec<RecordRow>, Self::Error>;
+    /// The scan could not be run. A claim that can't be read is counted and left out.
+    fn records(&self, scan: &RecordScan) -> Result<RecordPart, Self::Error>;
 
     /// Returns the ids of at most `limit` leases that were settled before a time, the oldest settle
     /// first.

@@ -11,7 +11,7 @@ use leasehold_core::cell::CellId;
 use leasehold_core::claim::{Claim, ClaimState, SourceId};
 use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId, Outcome, Replay};
 use leasehold_core::memory::MemoryStore;
-use leasehold_core::query::{LeasePosition, LeaseQuery, LeaseScan, RecordQuery, RecordStep};
+use leasehold_core::query::{LeasePosition, LeaseQuery, LeaseScan, RecordQuery};
 use leasehold_core::reconcile::{RemoteLease, Settled};
 use leasehold_core::rejection::{Reason, Rejection};
 use leasehold_core::rows::{Changes, Kind, OrderedRead, State};
@@ -211,14 +211,15 @@ impl Service {
             Ok(query) => query,
             Err(rejection) => return Ok(refused(&rejection, false)),
         };
-        let mut scan = query.scan();
+        let mut list = query.list();
         loop {
-            match query.step(self.store.records(&scan)?, &scan) {
-                RecordStep::Again(larger) => scan = larger,
-                RecordStep::Page(page) => {
+            match list.add(self.store.records(list.scan())?) {
+                Ok(None) => {}
+                Ok(Some(page)) => {
                     let records = page.records.into();
                     return Ok(Answer::Records { records, now: call.now, truncated: page.truncated });
                 }
+                Err(rejection) => return Ok(refused(&rejection, false)),
             }
         }
     }

@@ -12,7 +12,7 @@ use leasehold_core::claim::{Claim, Source, SourceId, SourceType, Subject};
 use leasehold_core::command::{Command, Reply};
 use leasehold_core::lease::{LeaseId, Outcome};
 use leasehold_core::memory::MemoryStore;
-use leasehold_core::query::{RecordPage, RecordQuery, RecordRow, RecordStep};
+use leasehold_core::query::{RecordPage, RecordQuery, RecordRow};
 use leasehold_core::rejection::{Reason, Rejection};
 use leasehold_core::rows::State;
 use leasehold_core::rules::Rules;
@@ -155,11 +155,10 @@ impl World {
     fn records(&self, after: &SourceId, upto: &SourceId, settings: &VerifySettings) -> (Records, bool) {
         let types = settings.bucket_types.clone();
         let query = RecordQuery::parse(OWN, settings.source_type, types, after.clone(), upto.clone()).unwrap();
-        let mut scan = query.scan();
+        let mut list = query.list();
         let mut page = loop {
-            match query.step(self.store.records(&scan).unwrap(), &scan) {
-                RecordStep::Page(page) => break page,
-                RecordStep::Again(larger) => scan = larger,
+            if let Some(page) = list.add(self.store.records(list.scan()).unwrap()).unwrap() {
+                break page;
             }
         };
         cut(&mut page, self.records_per_page);

@@ -9,7 +9,7 @@ use leasehold_core::cell::CellId;
 use leasehold_core::claim::{SourceId, SourceType};
 use leasehold_core::command::{Command, Reply};
 use leasehold_core::lease::{LeaseId, Outcome};
-use leasehold_core::query::{LeaseQuery, RecordQuery, RecordStep};
+use leasehold_core::query::{LeaseQuery, RecordQuery};
 use leasehold_core::time::Timestamp;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_server::ClaimService;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::{
@@ -22,6 +22,7 @@ use leasehold_proto::gitlab::cells::topology_service::{GetCellsRequest, GetCells
 use tonic::metadata::AsciiMetadataValue;
 use tonic::{Request, Response, Status, async_trait};
 
+use super::lists::read_records;
 use super::{Services, convert, errors, permit};
 use crate::committer::{Refusal, now};
 use crate::identity::{Caller, Permit};
@@ -165,7 +166,8 @@ impl ClaimService for ClaimsHandler {
         let query = LeaseQuery::parse(cell, request.limit, created_after, cursor)
             .map_err(|rejection| self.reject(&rejection))?;
         let read_at = now();
-        let rows = self.0.list("ListLeases", self.0.store().leases(query.scan())).await?;
+        let scan = query.scan();
+        let rows = self.0.list("ListLeases", |store, _| async move { Ok(store.leases(scan).await?) }).await?;
         let page = query.page(rows);
         let page = ListLeasesResponse {
             leases: page.leases.iter().map(convert::lease_record).collect(),
@@ -191,16 +193,7 @@ impl ClaimService for ClaimsHandler {
         )
         .map_err(|rejection| self.reject(&rejection))?;
         let read_at = now();
-        let page = self.0.list("ListRecords", async {
-            let mut scan = query.scan();
-            loop {
-                match query.step(self.0.store().records(scan.clone()).await?, &scan) {
-                    RecordStep::Page(page) => return Ok(page),
-                    RecordStep::Again(larger) => scan = larger,
-                }
-            }
-        });
-        let page = page.await?;
+        let page = self.0.list("ListRecords", |store, caller| read_records(store, query, caller)).await?;
         let records = page.records.into_iter().map(|row| convert::record(&row.key, row.claim)).collect();
         Ok(list_response(ListRecordsResponse { records, truncated: page.truncated }, read_at))
     }

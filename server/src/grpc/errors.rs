@@ -8,7 +8,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use leasehold_core::bucket::BucketType;
+use leasehold_core::claim::SourceType;
+use leasehold_core::query::RECORD_BYTES_PER_SOURCE;
 use leasehold_core::rejection::{Detail, List, Offence, Reason, Rejection};
+use leasehold_proto::gitlab::cells::topology_service::claims::v1::source;
 use leasehold_proto::leasehold::v1::{RejectedClaims, rejected_claims};
 use prost::{Message, Name};
 use prost_types::Any;
@@ -150,6 +153,23 @@ pub(super) fn over_limit(name: &str, max: usize, actual: Option<usize>) -> Statu
     metadata.extend(actual.map(|actual| ("actual".into(), actual.to_string())));
     let message = format!("over the limit `{name}`: at most {max}{found}");
     status(Code::InvalidArgument, message, vec![error_info("LIMIT_EXCEEDED", metadata)])
+}
+
+/// The gRPC status of a page of records that would have one source id with too many bytes. A
+/// repetition can't help, so the status has no `RetryInfo`.
+pub(super) fn source_too_large(source_type: SourceType) -> Status {
+    let max = RECORD_BYTES_PER_SOURCE;
+    let number = source_type.0;
+    let table = source::Type::try_from(number).map_or_else(|_| number.to_string(), |it| it.as_str_name().to_owned());
+    let message = format!(
+        "a row of the table `{table}` has records of more than {max} bytes: give up some of its claims, or attach less data"
+    );
+    let metadata = HashMap::from([
+        ("limit".to_owned(), "record_bytes_per_source".to_owned()),
+        ("max".to_owned(), max.to_string()),
+        ("source_type".to_owned(), number.to_string()),
+    ]);
+    status(Code::ResourceExhausted, message, vec![error_info("LIMIT_EXCEEDED", metadata)])
 }
 
 /// The gRPC status of a read that found no claim.

@@ -8,6 +8,7 @@ mod claims;
 mod classify;
 mod convert;
 mod errors;
+mod lists;
 mod message;
 mod middleware;
 mod protocol;
@@ -22,7 +23,6 @@ use leasehold_core::claim::Claim;
 use leasehold_core::rejection::Rejection;
 use leasehold_core::rules::Rules;
 use leasehold_proto::gitlab::cells::topology_service::{CellInfo, GetCellsResponse, SequenceRange};
-use tokio::sync::Semaphore;
 use tonic::{Request, Status};
 
 use crate::audit::AuditSink;
@@ -32,6 +32,8 @@ use crate::config::{CellConfig, Config};
 use crate::identity::{Denied, Permit};
 use crate::metrics::Metrics;
 use crate::store::{StoreError, StoreReader};
+
+use lists::ListPermits;
 
 pub use claims::ClaimsHandler;
 pub use classify::{ClassifyHandler, http_router};
@@ -51,9 +53,7 @@ pub struct Services {
     cells: BTreeMap<CellId, CellInfo>,
     store: Arc<dyn StoreReader>,
     committer: Committer,
-    running_lists: Semaphore,
-    // The permits of list calls, for those that run and those that wait.
-    admitted_lists: Semaphore,
+    lists: ListPermits,
     /// The metrics of the server.
     pub metrics: Arc<Metrics>,
     /// The audit trail of the server.
@@ -78,8 +78,7 @@ impl Services {
             cells: config.cells().into_iter().map(|(id, cell)| (id, cell_info(cell))).collect(),
             store,
             committer,
-            running_lists: semaphore(config.limits.concurrent_lists),
-            admitted_lists: semaphore(config.limits.concurrent_lists.saturating_add(config.limits.queued_lists)),
+            lists: ListPermits::new(config.limits.concurrent_lists, config.limits.queued_lists),
             metrics,
             audit,
             budget: ServerBudget::new(mib(config.limits.request_mib), mib(config.limits.request_mib_per_connection)),
@@ -126,22 +125,6 @@ impl Services {
         self.store.claims(keys).await.map_err(|error| self.unreadable(&error))
     }
 
-    /// Runs a list call as soon as fewer than `limits.concurrent_lists` run. If
-    /// `limits.queued_lists` calls wait already, the call is refused at once.
-    async fn list<T>(
-        &self,
-        method: &'static str,
-        list: impl Future<Output = Result<T, StoreError>>,
-    ) -> Result<T, Status> {
-        let shed = || {
-            self.metrics.shed(method);
-            errors::refused(&Refusal::overloaded())
-        };
-        let _admitted = self.admitted_lists.try_acquire().map_err(|_| shed())?;
-        let _running = self.running_lists.acquire().await.map_err(|_| shed())?;
-        list.await.map_err(|error| self.unreadable(&error))
-    }
-
     fn unreadable(&self, error: &StoreError) -> Status {
         tracing::error!(%error, "a row can't be read");
         if self.store.is_lost_by(error) {
@@ -154,10 +137,6 @@ impl Services {
 /// The bytes of so many MiB.
 fn mib(count: usize) -> usize {
     count.saturating_mul(1024 * 1024)
-}
-
-fn semaphore(permits: usize) -> Semaphore {
-    Semaphore::new(permits.min(Semaphore::MAX_PERMITS))
 }
 
 fn cell_info(cell: CellConfig) -> CellInfo {

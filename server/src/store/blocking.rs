@@ -9,7 +9,7 @@ use leasehold_core::bucket::BucketKey;
 use leasehold_core::claim::Claim;
 use leasehold_core::command::Fences;
 use leasehold_core::lease::LeaseId;
-use leasehold_core::query::{LeaseRow, LeaseScan, RecordRow, RecordScan};
+use leasehold_core::query::{LeaseRow, LeaseScan, RecordPart, RecordScan};
 use leasehold_core::rows::{Keys, NetChanges, State, Workspace};
 use leasehold_core::store::Store;
 use leasehold_core::time::Timestamp;
@@ -73,7 +73,7 @@ impl Store for BlockingStore {
         self.runtime.block_on(self.reader.leases(*scan))
     }
 
-    fn records(&self, scan: &RecordScan) -> Result<Vec<RecordRow>> {
+    fn records(&self, scan: &RecordScan) -> Result<RecordPart> {
         self.runtime.block_on(self.reader.records(scan.clone()))
     }
 

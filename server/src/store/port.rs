@@ -21,7 +21,7 @@ use leasehold_core::cell::CellId;
 use leasehold_core::claim::Claim;
 use leasehold_core::command::Fences;
 use leasehold_core::lease::LeaseId;
-use leasehold_core::query::{LeaseRow, LeaseScan, RecordRow, RecordScan};
+use leasehold_core::query::{LeaseRow, LeaseScan, RecordPart, RecordScan};
 use leasehold_core::rows::{Keys, NetChanges, State, Workspace};
 use leasehold_core::time::Timestamp;
 
@@ -173,12 +173,13 @@ pub trait StoreReader: Send + Sync {
     /// A row could not be read.
     fn leases(&self, scan: LeaseScan) -> Answer<'_, Vec<LeaseRow>>;
 
-    /// Reads a page of the claims whose source is in one table of a cell, in the order of source
-    /// id, bucket type and canonical value (B32).
+    /// Reads a part of the claims whose source is in one table of a cell, in the order of source
+    /// id, bucket type and canonical value (B32). A part takes a short time, in which it holds up
+    /// neither writers nor other reads.
     ///
     /// # Errors
-    /// A row could not be read.
-    fn records(&self, scan: RecordScan) -> Answer<'_, Vec<RecordRow>>;
+    /// The part could not be read. A claim that can't be read is counted and left out.
+    fn records(&self, scan: RecordScan) -> Answer<'_, RecordPart>;
 
     /// Reads the ids of at most `limit` leases that were settled before `before`, those settled
     /// first at the front.

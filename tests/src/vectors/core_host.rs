@@ -11,7 +11,7 @@ use leasehold_core::claim::{Claim, ClaimState, SourceId, SourceType};
 use leasehold_core::invariant;
 use leasehold_core::lease::{LeaseId, Outcome};
 use leasehold_core::memory::MemoryStore;
-use leasehold_core::query::{LeasePosition, LeaseQuery, RecordQuery, RecordStep};
+use leasehold_core::query::{LeasePosition, LeaseQuery, RecordQuery};
 use leasehold_core::rejection::{Reason, Rejection};
 use leasehold_core::rules::Rules;
 use leasehold_core::store::Store;
@@ -162,15 +162,16 @@ impl Host for CoreHost {
             Ok(query) => query,
             Err(rejection) => return Ok(Err(refusal(&rejection))),
         };
-        let mut scan = query.scan();
+        let mut list = query.list();
         loop {
-            match query.step(self.store.records(&scan)?, &scan) {
-                RecordStep::Again(larger) => scan = larger,
-                RecordStep::Page(page) => {
+            match list.add(self.store.records(list.scan())?) {
+                Ok(None) => {}
+                Ok(Some(page)) => {
                     let records =
                         page.records.iter().map(|row| observed_record(row.key.bucket_type, &row.claim)).collect();
                     return Ok(Ok((records, page.truncated)));
                 }
+                Err(rejection) => return Ok(Err(refusal(&rejection))),
             }
         }
     }

@@ -5,6 +5,7 @@
 
 mod arrival;
 mod connections;
+mod lists;
 mod memory;
 mod protocol;
 mod rights;
@@ -24,10 +25,19 @@ const REFLECTION: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionI
 /// A field of `/proc/PID/status` in bytes: `VmRSS` is the resident memory, `VmHWM` its highest
 /// value so far.
 fn memory(server: &Server, field: &str) -> u64 {
+    status(server, field) * 1024
+}
+
+/// The number of the server's threads.
+fn thread_count(server: &Server) -> u64 {
+    status(server, "Threads")
+}
+
+/// The number in a field of `/proc/PID/status`.
+fn status(server: &Server, field: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
-    let kib: u64 = line.trim_matches([':', ' ', '\t']).split(' ').next().unwrap().trim().parse().unwrap();
-    kib * 1024
+    line.trim_matches([':', ' ', '\t']).split(' ').next().unwrap().trim().parse().unwrap()
 }
 
 /// A value of the server's metrics.

@@ -6,19 +6,30 @@ use std::ops::Bound;
 
 use leasehold_core::bucket::BucketKey;
 use leasehold_core::cell::CellId;
-use leasehold_core::claim::{Claim, SourceId, SourceType};
+use leasehold_core::claim::{Claim, Record, SourceId, SourceType};
 use leasehold_core::lease::{Lease, LeaseId};
-use leasehold_core::query::{LeasePosition, LeaseRow, LeaseScan, RecordScan};
+use leasehold_core::query::{LeasePosition, LeaseRow, LeaseScan, RecordPlace, RecordScan};
 use leasehold_core::time::Timestamp;
 use rustc_hash::FxHashMap;
 
 type SourceKey = (CellId, SourceType, SourceId, BucketKey);
 
+/// The claims under leases in a part of a scan of records.
+#[derive(Debug, Default)]
+pub(super) struct HeldPart {
+    /// The claim at each place; `None` at a place that the claim leaves because its lease moves it
+    /// to another source.
+    pub(super) claims: BTreeMap<RecordPlace, Option<Claim>>,
+    /// The last place of the part; `None` if the part reaches the end of the scan.
+    pub(super) last: Option<RecordPlace>,
+}
+
 /// Outstanding leases and their claims, with the indexes that lists read.
 #[derive(Debug, Default)]
 pub(super) struct Outstanding {
     claims: FxHashMap<BucketKey, Claim>,
-    // The keys of the claims under leases, in the order of `ListRecords`.
+    // The keys of the claims under leases, in the order of `ListRecords`. A claim whose source a
+    // lease changes has two.
     sources: BTreeSet<SourceKey>,
     leases: FxHashMap<LeaseId, Lease>,
     // The time of each lease's last change, in the order of `ListLeases`.
@@ -71,10 +82,12 @@ impl Outstanding {
     /// entry is removed.
     pub(super) fn put_claim(&mut self, key: &BucketKey, claim: Option<&Claim>) {
         if let Some(before) = self.claims.remove(key) {
-            self.sources.remove(&source_key(key, &before));
+            source_keys(key, &before).for_each(|key| {
+                self.sources.remove(&key);
+            });
         }
         if let Some(claim) = claim.filter(|claim| claim.hold().is_some()) {
-            self.sources.insert(source_key(key, claim));
+            self.sources.extend(source_keys(key, claim));
             self.claims.insert(key.clone(), claim.clone());
         }
     }
@@ -103,20 +116,34 @@ impl Outstanding {
         rows.take(scan.limit).map(|((_, position), &updated_at)| LeaseRow { position: *position, updated_at }).collect()
     }
 
-    /// Returns the source id and bucket of at most `scan.limit` claims under leases whose source is
-    /// in one table, in the order of `ListRecords` (B32).
-    pub(super) fn records(&self, scan: &RecordScan) -> Vec<(SourceId, BucketKey)> {
-        let first = BucketKey { bucket_type: leasehold_core::bucket::BucketType(i32::MIN), canonical: "".into() };
-        let from = (scan.cell, scan.source_type, scan.source_id_gt.clone(), first);
-        let table = |key: &&SourceKey| key.0 == scan.cell && key.1 == scan.source_type;
-        let upto = |key: &&SourceKey| scan.source_id_lte.is_empty() || key.2 <= scan.source_id_lte;
-        let rows = self.sources.range(from..).take_while(table).take_while(upto);
-        let covered = rows.filter(|key| scan.covers(key.3.bucket_type, &key.2));
-        covered.take(scan.limit).map(|key| (key.2.clone(), key.3.clone())).collect()
+    /// Returns the claims under leases in a part of a scan (B32). Looks at `scan.limit` claims at
+    /// most.
+    pub(super) fn records(&self, scan: &RecordScan) -> HeldPart {
+        let from = scan.after.bound().map(|(id, key)| (scan.cell, scan.source_type, id, key));
+        let is_covered = |key: &&SourceKey| key.0 == scan.cell && key.1 == scan.source_type && scan.reaches(&key.2);
+        let places = self.sources.range((from, Bound::Unbounded)).take_while(is_covered).take(scan.limit);
+        let mut part = HeldPart::default();
+        let mut looked_at = 0;
+        for (_, _, id, key) in places {
+            looked_at += 1;
+            let place = (id.clone(), key.clone());
+            if looked_at == scan.limit {
+                part.last = Some(place.clone());
+            }
+            if scan.covers(key.bucket_type) {
+                let claim = self.claims.get(key).filter(|claim| {
+                    let source = &claim.record().source;
+                    (source.source_type, &source.id) == (scan.source_type, id)
+                });
+                part.claims.insert(place, claim.cloned());
+            }
+        }
+        part
     }
 }
 
-fn source_key(key: &BucketKey, claim: &Claim) -> SourceKey {
-    let source = &claim.record().source;
-    (claim.owner, source.source_type, source.id.clone(), key.clone())
+/// Returns the places in `sources` of a claim's records.
+fn source_keys(key: &BucketKey, claim: &Claim) -> impl Iterator<Item = SourceKey> {
+    let source = |record: &Record| (claim.owner, record.source.source_type, record.source.id.clone(), key.clone());
+    claim.records().map(source)
 }

@@ -9,9 +9,9 @@ use futures_util::FutureExt;
 use leasehold_core::bucket::BucketKey;
 use leasehold_core::catalogue::BucketRule;
 use leasehold_core::cell::CellId;
-use leasehold_core::claim::{Claim, SourceId};
+use leasehold_core::claim::Claim;
 use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId, Replay};
-use leasehold_core::query::{LeaseRow, LeaseScan, RecordRow, RecordScan};
+use leasehold_core::query::{LeaseRow, LeaseScan, RecordPart, RecordPlace, RecordRow, RecordScan};
 use leasehold_core::rows::{AnyRow, State};
 use leasehold_core::time::Timestamp;
 
@@ -107,57 +107,91 @@ impl Inner {
         Ok(())
     }
 
-    /// Returns the source id and bucket of at most `scan.limit` claims at rest, in order. Claims
-    /// under a lease are left out.
-    fn resting_records(
+    /// Returns the places of claims at rest in a part of a scan that ends at `last`, and the place
+    /// after which the scan goes on; `None` if it is at its end. Looks at `scan.limit` places at
+    /// most.
+    fn resting_places(
         &self,
-        held: &Outstanding,
         snapshot: &Snapshot,
         scan: &RecordScan,
-    ) -> Result<BTreeSet<(SourceId, BucketKey)>> {
+        last: Option<RecordPlace>,
+    ) -> Result<(BTreeSet<RecordPlace>, Option<RecordPlace>)> {
         let table = keys::table(scan.cell, scan.source_type);
-        let row = |id: &SourceId| keys::source(scan.cell, scan.source_type, id);
-        let from =
-            if scan.source_id_gt.is_empty() { table.clone() } else { keys::beyond_source(row(&scan.source_id_gt)) };
-        let to = if scan.source_id_lte.is_empty() {
-            keys::beyond_table(&table)
-        } else {
-            keys::beyond_source(row(&scan.source_id_lte))
+        let place = |(id, key): &RecordPlace| keys::source_claim(scan.cell, scan.source_type, id, key);
+        let from = match scan.after.bound() {
+            // No claim is at the first key, so the key of its source id is the bound.
+            Bound::Included((id, _)) if id.is_empty() => Bound::Included(table.clone()),
+            Bound::Included((id, _)) => Bound::Included(keys::source(scan.cell, scan.source_type, &id)),
+            bound => bound.map(|at| place(&at)),
         };
-        let mut found = BTreeSet::new();
-        if from >= to {
-            return Ok(found);
-        }
-        for row in self.sources.range(snapshot, (Bound::Included(from), Bound::Excluded(to))) {
+        let end = match scan.source_id_lte.is_empty() {
+            true => keys::beyond_table(&table),
+            false => keys::beyond_source(keys::source(scan.cell, scan.source_type, &scan.source_id_lte)),
+        };
+        let mut places = BTreeSet::new();
+        let mut looked_at = (0, None);
+        for row in self.sources.range(snapshot, (from, Bound::Unbounded)) {
             let (key, _) = row?;
-            let source = key.strip_prefix(table.as_slice()).and_then(keys::read_source_claim);
-            let (id, bucket) = source.ok_or_else(|| self.sources.damaged())?;
-            if scan.covers(bucket.bucket_type, &id) && held.claim(&bucket).is_none() {
-                found.insert((id, bucket));
-                if found.len() >= scan.limit {
-                    break;
-                }
+            if key >= end {
+                return Ok((places, last));
             }
+            if looked_at.0 == scan.limit {
+                return Ok((places, looked_at.1));
+            }
+            let source = key.strip_prefix(table.as_slice()).and_then(keys::read_source_claim);
+            let found = source.ok_or_else(|| self.sources.damaged())?;
+            if last.as_ref().is_some_and(|last| found > *last) {
+                return Ok((places, last));
+            }
+            if scan.covers(found.1.bucket_type) {
+                places.insert(found.clone());
+            }
+            looked_at = (looked_at.0 + 1, Some(found));
         }
-        Ok(found)
+        Ok((places, last))
     }
 
-    fn records(&self, scan: &RecordScan) -> Result<Vec<RecordRow>> {
-        // INVARIANT: the lock is taken before the snapshot. The writer changes the claims in memory
-        // under this lock, after it has changed the disk. So both show the same moment.
-        let held = self.held();
-        let snapshot = self.database.snapshot();
-        let mut sources = self.resting_records(&held, &snapshot, scan)?;
-        sources.extend(held.records(scan));
-        let mut rows = Vec::with_capacity(sources.len().min(scan.limit));
-        for (_, key) in sources.into_iter().take(scan.limit) {
-            let claim = match held.claim(&key) {
-                Some(claim) => claim.clone(),
-                None => self.resting_claim_in(&snapshot, &key)?.ok_or_else(|| self.sources.damaged())?,
+    fn records(&self, scan: &RecordScan) -> Result<RecordPart> {
+        let (mut held, snapshot) = {
+            // INVARIANT: the lock is taken before the snapshot. The writer changes the claims in
+            // memory under this lock, after it has changed the disk. So both show the same moment.
+            let outstanding = self.held();
+            (outstanding.records(scan), self.database.snapshot())
+        };
+        let (mut places, next) = self.resting_places(&snapshot, scan, held.last.take())?;
+        places.extend(held.claims.keys().cloned());
+        let mut part = RecordPart::default();
+        let mut bytes = 0;
+        for place in places {
+            if next.as_ref().is_some_and(|next| place > *next) {
+                break;
+            }
+            if part.rows.len() == scan.limit || bytes >= scan.max_bytes {
+                return Ok(part);
+            }
+            let claim = match held.claims.remove(&place) {
+                Some(claim) => Ok(claim),
+                None => self.listed_claim(&snapshot, &place.1).map(Some),
             };
-            rows.push(RecordRow { key, claim });
+            match claim {
+                Ok(Some(claim)) => {
+                    let row = RecordRow { key: place.1.clone(), claim };
+                    bytes += row.bytes();
+                    part.rows.push(row);
+                }
+                Ok(None) => {}
+                Err(StoreError::Damaged(_)) => part.damaged += 1,
+                Err(error) => return Err(error),
+            }
+            part.next = Some(place);
         }
-        Ok(rows)
+        part.next = next;
+        Ok(part)
+    }
+
+    /// Reads the claim at rest that the keyspace `sources` lists.
+    fn listed_claim(&self, snapshot: &Snapshot, key: &BucketKey) -> Result<Claim> {
+        self.resting_claim_in(snapshot, key)?.ok_or_else(|| self.sources.damaged())
     }
 
     fn settled_leases(&self, before: Timestamp, limit: usize) -> Result<Vec<LeaseId>> {
@@ -264,7 +298,7 @@ impl StoreReader for EmbeddedStore {
         self.blocking(move |store| Ok(store.inner.held().page(&scan)))
     }
 
-    fn records(&self, scan: RecordScan) -> Answer<'_, Vec<RecordRow>> {
+    fn records(&self, scan: RecordScan) -> Answer<'_, RecordPart> {
         self.blocking(move |store| store.inner.records(&scan))
     }
 
@@ -285,9 +319,9 @@ impl StoreReader for EmbeddedStore {
     }
 
     fn occupancy(&self) -> Occupancy {
+        let disk_bytes = self.inner.database.disk_space().unwrap_or(0);
         let held = self.inner.held();
         let (leases, held_claims) = held.counts();
-        let disk_bytes = self.inner.database.disk_space().unwrap_or(0);
         Occupancy { leases, held_claims, oldest_lease: held.oldest(), disk_bytes }
     }
 

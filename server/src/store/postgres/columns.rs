@@ -10,6 +10,7 @@ use leasehold_core::claim::{
     Claim, ClaimState, Hold, Record, Replacement, Source, SourceId, SourceType, Subject, UserData,
 };
 use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId, LeaseState, Outcome, Replay};
+use leasehold_core::query::RecordPlace;
 use leasehold_core::time::Timestamp;
 use prost::Message;
 use prost_types::Any;
@@ -104,6 +105,15 @@ pub(super) fn claim(row: &Row) -> Result<(BucketKey, Claim), StoreError> {
         _ => return Err(damaged("claims")),
     };
     Ok((key, Claim { owner, state }))
+}
+
+/// Reads the place of a claim in the order of records from a row with the columns [`CLAIM`].
+pub(super) fn record_place(row: &Row) -> Result<RecordPlace, StoreError> {
+    let damaged = |_| damaged("claims");
+    let bucket_type = BucketType(row.try_get("bucket_type").map_err(damaged)?);
+    let canonical = row.try_get::<_, &str>("bucket_value").map_err(damaged)?.into();
+    let source_id = SourceId::from_bytes(row.try_get("source_id").map_err(damaged)?);
+    Ok((source_id, BucketKey { bucket_type, canonical }))
 }
 
 fn user_data(bytes: &[u8]) -> Result<UserData, StoreError> {

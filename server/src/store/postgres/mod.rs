@@ -35,7 +35,7 @@ use leasehold_core::catalogue::BucketRule;
 use leasehold_core::cell::CellId;
 use leasehold_core::claim::Claim;
 use leasehold_core::lease::LeaseId;
-use leasehold_core::query::{LeaseRow, LeaseScan, RecordRow, RecordScan};
+use leasehold_core::query::{LeaseRow, LeaseScan, RecordPart, RecordScan};
 use leasehold_core::rows::State;
 use leasehold_core::time::Timestamp;
 use tokio_postgres::Client;
@@ -190,7 +190,7 @@ impl StoreReader for PostgresStore {
         self.run(move |client| async move { reads::leases(&client, &scan).await })
     }
 
-    fn records(&self, scan: RecordScan) -> Answer<'_, Vec<RecordRow>> {
+    fn records(&self, scan: RecordScan) -> Answer<'_, RecordPart> {
         let scan = Arc::new(scan);
         self.run(move |client| {
             let scan = scan.clone();

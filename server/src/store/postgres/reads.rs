@@ -6,9 +6,9 @@ use std::ops::Bound;
 use leasehold_core::bucket::BucketKey;
 use leasehold_core::catalogue::BucketRule;
 use leasehold_core::cell::CellId;
-use leasehold_core::claim::Claim;
+use leasehold_core::claim::{Claim, SourceId};
 use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId, Replay};
-use leasehold_core::query::{LeasePosition, LeaseRow, LeaseScan, RecordRow, RecordScan};
+use leasehold_core::query::{LeasePosition, LeaseRow, LeaseScan, RecordPart, RecordRow, RecordScan};
 use leasehold_core::rows::State;
 use leasehold_core::time::Timestamp;
 use tokio_postgres::types::Type;
@@ -64,18 +64,38 @@ pub(super) async fn leases(client: &Client, scan: &LeaseScan) -> Result<Vec<Leas
     client.query_typed(&sql, &parameters).await.map_err(failed)?.iter().map(row).collect()
 }
 
-/// Reads at most `scan.limit` claims whose source is in one table of a cell, in the order of source
-/// id, bucket type and value (B32).
-pub(super) async fn records(client: &Client, scan: &RecordScan) -> Result<Vec<RecordRow>> {
+/// Reads a part of the claims whose source is in one table of a cell, in the order of source id,
+/// bucket type and value (B32).
+///
+/// The statement returns the claims until their bytes reach `scan.max_bytes`, and the last of the
+/// `scan.limit` claims that it looks at, after which the scan goes on. It computes sizes without
+/// reading attached data that PostgreSQL stores apart from the row (TOAST).
+pub(super) async fn records(client: &Client, scan: &RecordScan) -> Result<RecordPart> {
+    let (after, place) = match scan.after.bound() {
+        Bound::Included(place) => ("source_id >= $3", place),
+        Bound::Excluded(place) => ("source_id >= $3 AND (source_id, bucket_type, bucket_value) > ($3, $8, $9)", place),
+        Bound::Unbounded => ("source_id >= $3", (SourceId::default(), BucketKey::first())),
+    };
     let sql = format!(
-        "SELECT {CLAIM} FROM claims c
-         WHERE creator_id = $1 AND source_type = $2 AND source_id > $3 AND ($4 = ''::bytea OR source_id <= $4)
-           AND (cardinality($5) = 0 OR bucket_type = ANY ($5))
-         ORDER BY source_id, bucket_type, bucket_value LIMIT $6"
+        "WITH looked_at AS (
+             SELECT claims.*, cardinality($5) = 0 OR bucket_type = ANY ($5) AS is_covered FROM claims
+             WHERE creator_id = $1 AND source_type = $2 AND {after} AND ($4 = ''::bytea OR source_id <= $4)
+             ORDER BY source_id, bucket_type, bucket_value LIMIT $6
+         ), sized AS (
+             SELECT *, count(*) FILTER (WHERE is_covered) OVER () AS covered, row_number() OVER listed AS number,
+                    sum(CASE WHEN is_covered THEN {BYTES} ELSE 0 END) OVER listed
+                    - CASE WHEN is_covered THEN {BYTES} ELSE 0 END AS bytes_before
+             FROM looked_at
+             WINDOW listed AS (ORDER BY source_id, bucket_type, bucket_value ROWS UNBOUNDED PRECEDING)
+         )
+         SELECT {CLAIM}, is_covered AND bytes_before < $7 AS is_listed, number = $6 AS is_last, covered FROM sized c
+         WHERE is_covered AND bytes_before < $7 OR number = $6
+         ORDER BY source_id, bucket_type, bucket_value"
     );
     let types: Vec<i32> = scan.bucket_types.iter().map(|bucket_type| bucket_type.0).collect();
-    let (gt, lte) = (scan.source_id_gt.as_bytes(), scan.source_id_lte.as_bytes());
+    let (gt, lte, value) = (place.0.as_bytes(), scan.source_id_lte.as_bytes(), &*place.1.canonical);
     let limit = i64::try_from(scan.limit).unwrap_or(i64::MAX);
+    let max_bytes = i64::try_from(scan.max_bytes).unwrap_or(i64::MAX);
     let parameters: Parameters<'_> = vec![
         (&scan.cell.0, Type::INT8),
         (&scan.source_type.0, Type::INT4),
@@ -83,11 +103,43 @@ pub(super) async fn records(client: &Client, scan: &RecordScan) -> Result<Vec<Re
         (&lte, Type::BYTEA),
         (&types, Type::INT4_ARRAY),
         (&limit, Type::INT8),
+        (&max_bytes, Type::INT8),
+        (&place.1.bucket_type.0, Type::INT4),
+        (&value, Type::TEXT),
     ];
-    let row = |row: &Row| columns::claim(row).map(|(key, claim)| RecordRow { key, claim });
-    client.query_typed(&sql, &parameters).await.map_err(failed)?.iter().map(row).collect()
+    let rows = client.query_typed(&sql, &parameters).await.map_err(failed)?;
+    record_part(&rows)
 }
 
+fn record_part(rows: &[Row]) -> Result<RecordPart> {
+    let (mut part, mut listed, mut last) = (RecordPart::default(), 0, None);
+    for row in rows {
+        let flag = |name| row.try_get::<_, bool>(name).map_err(failed);
+        if flag("is_last")? {
+            last = Some(columns::record_place(row)?);
+        }
+        if !flag("is_listed")? {
+            continue;
+        }
+        listed += 1;
+        part.next = Some(columns::record_place(row)?);
+        match columns::claim(row) {
+            Ok((key, claim)) => part.rows.push(RecordRow { key, claim }),
+            Err(StoreError::Damaged(_)) => part.damaged += 1,
+            Err(error) => return Err(error),
+        }
+    }
+    let covered: i64 = rows.first().map_or(Ok(0), |row| row.try_get("covered")).map_err(failed)?;
+    // If the bytes did not end the part, it has looked at all that the limit allows.
+    if listed == covered {
+        part.next = last;
+    }
+    Ok(part)
+}
+
+/// The bytes of a record in SQL: [`RecordRow::bytes`], or some more.
+const BYTES: &str = "160 + 2 * octet_length(coalesce(bucket_spelling, bucket_value)) + octet_length(source_id)
+    + coalesce(octet_length(user_data), 0)";
 /// Reads the ids of at most `limit` leases that were settled before `before`, those settled first
 /// at the front.
 pub(super) async fn settled(client: &Client, before: Timestamp, limit: usize) -> Result<Vec<LeaseId>> {

@@ -13,7 +13,7 @@ use leasehold_cli::{CliError, Verb, exit};
 use leasehold_server::config::{Config, ConfigError, LogFormat};
 use leasehold_server::serve::{ServeError, serve};
 use leasehold_server::store::PostgresStore;
-use leasehold_server::transfer::TransferError;
+use leasehold_server::transfer::{Exported, TransferError};
 use leasehold_server::{logging, transfer};
 use serde_json::{Value, json};
 
@@ -95,6 +95,9 @@ struct ExportArgs {
     /// The file to write [default: standard output]
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Leave out rows that can't be read, count them, and end with exit code 1 if there are any
+    #[arg(long)]
+    salvage: bool,
 }
 
 #[derive(Args)]
@@ -222,28 +225,32 @@ fn workers() -> usize {
 
 fn export(args: ExportArgs, json: bool) -> Result<(), ServeError> {
     let data = embedded_config(args.config, args.data)?.data_dir()?;
-    let rows = match &args.output {
+    let Exported { rows, damaged } = match &args.output {
         Some(path) => {
-            let written = transfer::write_to(path, |file| transfer::export(&data, BufWriter::new(file)));
+            let written = transfer::write_to(path, |file| transfer::export(&data, args.salvage, BufWriter::new(file)));
             written.map_err(|error| match error {
                 TransferError::Io(error) => with_path(path, &error).into(),
                 error => error,
             })?
         }
-        None => transfer::export(&data, BufWriter::new(io::stdout().lock()))?,
+        None => transfer::export(&data, args.salvage, BufWriter::new(io::stdout().lock()))?,
     };
     match &args.output {
         Some(path) if json => {
             let [data, output] = [&data, path].map(|path| path.display().to_string());
-            print_result(&json!({ "done": "exported", "rows": rows, "data": data, "output": output }))
+            let mut result = json!({ "done": "exported", "rows": rows, "data": data, "output": output });
+            if args.salvage {
+                result["damaged"] = damaged.into();
+            }
+            print_result(&result)?;
         }
         // Standard output may have the exported lines, so the result goes to standard error, as
         // text.
         _ => {
             eprintln!("exported {rows} rows from `{}`", data.display());
-            Ok(())
         }
     }
+    if damaged > 0 { Err(TransferError::Damaged(damaged).into()) } else { Ok(()) }
 }
 
 /// Prints a result as a line of JSON.

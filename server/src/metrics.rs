@@ -83,6 +83,7 @@ pub struct Metrics {
     groups_at_once: Gauge,
     disk_bytes: Gauge,
     store_failed: Gauge,
+    damaged_rows: Counter,
     connections: Gauge,
     connections_refused: Counter,
     request_bytes: Gauge,
@@ -144,6 +145,7 @@ impl Default for Metrics {
             groups_at_once: Gauge::default(),
             disk_bytes: Gauge::default(),
             store_failed: Gauge::default(),
+            damaged_rows: Counter::default(),
             connections: Gauge::default(),
             connections_refused: Counter::default(),
             request_bytes: Gauge::default(),
@@ -197,6 +199,8 @@ impl Metrics {
         all.register("connections_refused", refused, self.connections_refused.clone());
         let held = "Bytes of requests that are not answered";
         all.register_with_unit("request", held, Unit::Bytes, self.request_bytes.clone());
+        let damaged = "Rows that a read or a list found damaged, each time";
+        all.register("damaged_rows", damaged, self.damaged_rows.clone());
         all.register("store_failed", "1 while the store can't be written", self.store_failed.clone());
     }
 
@@ -215,6 +219,11 @@ impl Metrics {
     /// Counts a request of this method that was refused under load.
     pub fn shed(&self, method: &'static str) {
         self.shed.get_or_create(&MethodLabel { method }).inc();
+    }
+
+    /// Counts rows that a read found damaged.
+    pub fn damaged(&self, rows: usize) {
+        self.damaged_rows.inc_by(rows as u64);
     }
 
     /// Counts a connection that was accepted.

@@ -74,6 +74,8 @@ pub fn reason(status: &Status) -> String {
 pub struct Client {
     stub: Stub<Channel>,
     cell_id: i64,
+    /// The number of damaged records that the server has left out of lists.
+    pub damaged_records: u64,
 }
 
 impl Client {
@@ -91,7 +93,7 @@ impl Client {
         // Tests attach more data to claims than cells do, so the client accepts answers of any
         // size.
         let stub = Stub::new(channel).with_max_answer_bytes(usize::MAX).with_deadline(CALL_DEADLINE);
-        Self { stub, cell_id }
+        Self { stub, cell_id, damaged_records: 0 }
     }
 
     /// Begins an update of the client's cell. Returns the lease.
@@ -148,7 +150,10 @@ impl Client {
             source_id_gt,
             ..wire::ListRecordsRequest::default()
         };
-        Ok(self.stub.list_records(message).await?.into_inner())
+        let answer = self.stub.list_records(message).await?;
+        let damaged = answer.metadata().get("leasehold-damaged-records").and_then(|count| count.to_str().ok());
+        self.damaged_records += damaged.and_then(|count| count.parse::<u64>().ok()).unwrap_or(0);
+        Ok(answer.into_inner())
     }
 
     /// Returns all records of the cell that come from the table of users, page by page.

@@ -37,6 +37,10 @@ const SERVER_TIME: &str = "leasehold-server-time-micros";
 /// The response metadata that carries the server's version, with a list.
 const SERVER_VERSION: &str = "leasehold-server-version";
 
+/// The response metadata with the number of damaged rows that a list leaves out; absent if there
+/// are none.
+const DAMAGED: &str = "leasehold-damaged-records";
+
 /// The handlers of `ClaimService`.
 #[derive(Clone)]
 pub struct ClaimsHandler(pub Arc<Services>);
@@ -184,9 +188,10 @@ impl ClaimService for ClaimsHandler {
         let request = request.into_inner();
         let cell = allowed_cell(permit, request.cell_id)?;
         self.0.rules.check_cell(cell).map_err(|rejection| self.reject(&rejection))?;
+        let source_type = request.source_type;
         let query = RecordQuery::parse(
             cell,
-            SourceType(request.source_type),
+            SourceType(source_type),
             bucket_types(request.bucket_types, request.claim_types).map_err(errors::invalid)?,
             SourceId::from_bytes(&request.source_id_gt),
             SourceId::from_bytes(&request.source_id_lte),
@@ -194,8 +199,17 @@ impl ClaimService for ClaimsHandler {
         .map_err(|rejection| self.reject(&rejection))?;
         let read_at = now();
         let page = self.0.list("ListRecords", |store, caller| read_records(store, query, caller)).await?;
+        let damaged = page.damaged;
+        if damaged > 0 {
+            tracing::error!(damaged, source_type, "a list leaves out damaged rows: export the rest with `--salvage`");
+            self.0.metrics.damaged(damaged);
+        }
         let records = page.records.into_iter().map(|row| convert::record(&row.key, row.claim)).collect();
-        Ok(list_response(ListRecordsResponse { records, truncated: page.truncated }, read_at))
+        let mut response = list_response(ListRecordsResponse { records, truncated: page.truncated }, read_at);
+        if damaged > 0 {
+            response.metadata_mut().insert(DAMAGED, (damaged as u64).into());
+        }
+        Ok(response)
     }
 }
 

@@ -127,6 +127,9 @@ impl Services {
 
     fn unreadable(&self, error: &StoreError) -> Status {
         tracing::error!(%error, "a row can't be read");
+        if matches!(error, StoreError::Damaged(_)) {
+            self.metrics.damaged(1);
+        }
         if self.store.is_lost_by(error) {
             self.has_failed.store(true, Ordering::Relaxed);
         }

@@ -10,7 +10,7 @@ mod preflight;
 pub mod stored;
 
 pub use blocking::BlockingStore;
-pub use embedded::EmbeddedStore;
+pub use embedded::{EmbeddedStore, Salvaged};
 pub use error::StoreError;
 pub use port::{
     Answer, Backend, Failure, GroupError, GroupStore, LockTimeout, Occupancy, PoolState, Probe, SharedMaintenance,

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::store::stored::{self, Claim, IdempotencyKey, Key, Lease, Replay};
-use crate::store::{EmbeddedStore, StoreError};
+use crate::store::{EmbeddedStore, Salvaged, StoreError};
 
 pub use import::{LineError, RowError, import};
 pub use output::write_to;
@@ -86,6 +86,9 @@ pub enum TransferError {
         /// The problem of the row.
         error: RowError,
     },
+    /// A salvage left out this many rows, which can't be read. The others were written.
+    #[error("{} can't be read, and left out of the export: restore what they held from a copy", damaged_rows(*.0))]
+    Damaged(u64),
     /// The data directory to import into is not empty.
     #[error("the data directory `{}` is not empty: import into a new one", .0.display())]
     NotEmpty(PathBuf),
@@ -100,19 +103,33 @@ fn shortened(error: &impl Display) -> String {
     }
 }
 
-/// Writes every row of the data directory as JSON lines, and returns the number of rows.
+fn damaged_rows(count: u64) -> String {
+    if count == 1 { "1 damaged row".to_owned() } else { format!("{count} damaged rows") }
+}
+
+/// The rows of an export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exported {
+    /// The number of rows written.
+    pub rows: u64,
+    /// The number of rows that can't be read; 0 unless it is a salvage.
+    pub damaged: u64,
+}
+
+/// Writes every row of the data directory as JSON lines. If `salvage` is true, rows that can't be
+/// read are counted and left out.
 ///
 /// # Errors
 /// The store can't be opened or read (a running server has it open), or the output can't be
 /// written.
-pub fn export(data: &Path, mut to: impl Write) -> Result<u64, TransferError> {
+pub fn export(data: &Path, salvage: bool, mut to: impl Write) -> Result<Exported, TransferError> {
     if !data.is_dir() {
         return Err(TransferError::NoData(data.to_owned()));
     }
     let store = EmbeddedStore::open(data)?;
     let mut rows = 0;
     write_line(&mut to, &Line::Header { format: stored::VERSION })?;
-    let fence = store.for_each(|row| {
+    let write = |row| {
         rows += 1;
         report("exported", rows);
         write_line(
@@ -123,10 +140,12 @@ pub fn export(data: &Path, mut to: impl Write) -> Result<u64, TransferError> {
                 AnyRow::Replay(key, replay) => Line::Replay { key: key.into(), replay: replay.into() },
             },
         )
-    })?;
+    };
+    let Salvaged { fence, damaged } =
+        if salvage { store.salvage(write)? } else { Salvaged { fence: store.for_each(write)?, damaged: 0 } };
     write_line(&mut to, &Line::End { fence: fence.0, rows })?;
     to.flush()?;
-    Ok(rows)
+    Ok(Exported { rows, damaged })
 }
 
 fn write_line(to: &mut impl Write, line: &Line<'_>) -> Result<(), TransferError> {
@@ -153,7 +172,7 @@ mod tests {
         let (one, two) = (dir.path().join("one"), dir.path().join("two"));
         drop(EmbeddedStore::open(&one).unwrap());
         let mut lines = Vec::new();
-        assert_eq!(export(&one, &mut lines).unwrap(), 0);
+        assert_eq!(export(&one, false, &mut lines).unwrap(), Exported { rows: 0, damaged: 0 });
         assert_eq!(import(&two, lines.as_slice(), Rules::default()).unwrap(), 0);
         assert!(matches!(import(&two, lines.as_slice(), Rules::default()), Err(TransferError::NotEmpty(_))));
         let cut = lines.iter().position(|byte| *byte == b'\n').unwrap() + 1;

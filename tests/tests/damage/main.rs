@@ -11,6 +11,7 @@
 
 mod corruption;
 mod disk;
+mod one_row;
 
 use leasehold_tests::client::{Update, user};
 use leasehold_tests::server::Server;

@@ -136,7 +136,7 @@ fn an_export_of_version_1_is_imported_and_exported_again_byte_for_byte() {
     assert_eq!(usize::try_from(rows).unwrap(), state.claims.len() + state.leases.len() + state.replays.len());
     assert_eq!(embedded(&data).state().unwrap(), state);
     let mut exported = Vec::new();
-    transfer::export(&data, &mut exported).unwrap();
+    transfer::export(&data, false, &mut exported).unwrap();
     assert_eq!(String::from_utf8(exported).unwrap(), String::from_utf8(lines).unwrap());
 }
 
@@ -162,7 +162,7 @@ fn write_files(folder: &Path) {
     drop(store);
     EmbeddedStore::open(&data).unwrap().remember_bucket_types(&bucket_types()).unwrap();
     copy(&data, &folder.join("data"));
-    transfer::export(&data, std::fs::File::create(folder.join("export.jsonl")).unwrap()).unwrap();
+    transfer::export(&data, false, std::fs::File::create(folder.join("export.jsonl")).unwrap()).unwrap();
 
     let cluster = Cluster::start(NO_SYNC).unwrap();
     let database = cluster.database().unwrap();

@@ -139,6 +139,13 @@ pub(super) fn read_source_claim(mut bytes: &[u8]) -> Option<(SourceId, BucketKey
     Some((SourceId::from_bytes(&id), read_bucket(bytes)?))
 }
 
+/// Reads the bucket from a key of `sources`; `None` if the bytes are not such a key.
+pub(super) fn read_source(bytes: &[u8]) -> Option<BucketKey> {
+    let (_cell, rest) = read_number(bytes)?;
+    let (_table, rest) = read_number(rest)?;
+    Some(read_source_claim(rest)?.1)
+}
+
 /// Appends a source id in groups of [`GROUP_BYTES`] bytes, the last padded with zeros. After each
 /// group comes a byte: the number of bytes used in the group, or [`GROUP_BYTES`] + 1 if another
 /// group follows. So encodings sort as ids do, and their end can be found.

@@ -16,7 +16,8 @@
 //! when its lease is settled. Outstanding leases and their claims are also kept in memory, and are
 //! read from disk when the store is opened.
 //!
-//! `open` checks and opens a directory, `rows` encodes rows, `write` commits groups, `read` answers reads.
+//! `open` checks and opens a directory, `rows` encodes rows, `write` commits groups, `read` answers reads, and
+//! `salvage` reads what a damaged store still has.
 
 mod ack_watermark;
 mod journal;
@@ -26,6 +27,7 @@ mod open;
 mod outstanding;
 mod read;
 mod rows;
+mod salvage;
 mod write;
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -38,6 +40,7 @@ use leasehold_core::lease::Fence;
 use self::ack_watermark::AckWatermark;
 use self::outstanding::Outstanding;
 use self::rows::Keyspace;
+pub use self::salvage::Salvaged;
 use super::error::StoreError;
 use super::port::{Answer, Backend, GroupStore, StoreMaintenance, StoreReader};
 use super::stored;

@@ -52,6 +52,10 @@ impl Inner {
         if let Some(lease) = held.lease(id) {
             return Ok(Some(lease.clone()));
         }
+        self.settled_lease(id)
+    }
+
+    pub(super) fn settled_lease(&self, id: LeaseId) -> Result<Option<Lease>> {
         self.settled.get(keys::lease(id))?.map(|bytes| self.decode_lease(&bytes)).transpose()
     }
 
@@ -190,7 +194,7 @@ impl Inner {
     }
 
     /// Reads the claim at rest that the keyspace `sources` lists.
-    fn listed_claim(&self, snapshot: &Snapshot, key: &BucketKey) -> Result<Claim> {
+    pub(super) fn listed_claim(&self, snapshot: &Snapshot, key: &BucketKey) -> Result<Claim> {
         self.resting_claim_in(snapshot, key)?.ok_or_else(|| self.sources.damaged())
     }
 
@@ -326,6 +330,7 @@ impl StoreReader for EmbeddedStore {
     }
 
     fn is_lost_by(&self, error: &StoreError) -> bool {
-        !error.is_away()
+        // A damaged row says nothing of the others.
+        !error.is_away() && !matches!(error, StoreError::Damaged(_))
     }
 }

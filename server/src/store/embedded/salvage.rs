@@ -1,0 +1,130 @@
+//! Reads of a damaged store, for `leasehold export --salvage`.
+//!
+//! A scan of fjall can't go on behind a damaged block, because it would miss newer versions of rows
+//! or find older ones. So each row is read by its key, which comes from another keyspace: claims
+//! from `sources`, settled leases from `settled_order`, idempotency keys from the leases.
+
+use fjall::{Slice, Snapshot};
+use leasehold_core::lease::{Fence, Lease, LeaseId};
+use leasehold_core::rows::AnyRow;
+
+use super::outstanding::Outstanding;
+use super::rows::Keyspace;
+use super::{EmbeddedStore, Inner, Result, keys};
+use crate::store::error::StoreError;
+
+/// The result of a salvage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Salvaged {
+    /// The newest fence.
+    pub fence: Fence,
+    /// The number of rows that can't be read. A part of a keyspace that can't be scanned counts as
+    /// one row.
+    pub damaged: u64,
+}
+
+struct Salvage<'a> {
+    inner: &'a Inner,
+    snapshot: Snapshot,
+    damaged: u64,
+}
+
+impl Salvage<'_> {
+    /// Returns the value that was read; `None`, and counts it, if it is damaged.
+    fn intact<T>(&mut self, read: Result<T>) -> Result<Option<T>> {
+        match read {
+            Ok(value) => Ok(Some(value)),
+            Err(StoreError::Damaged(error)) => {
+                eprintln!("left out: {error}");
+                self.damaged += 1;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Passes the keys of a keyspace to `visit`, up to the first that can't be read.
+    fn visit_keys<E: From<StoreError>>(
+        &mut self,
+        keyspace: &Keyspace,
+        mut visit: impl FnMut(&mut Self, &Slice) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        let snapshot = self.snapshot.clone();
+        for row in keyspace.range::<&[u8]>(&snapshot, ..) {
+            let Some((key, _)) = self.intact(row)? else { break };
+            visit(self, &key)?;
+        }
+        Ok(())
+    }
+
+    fn visit_claims<E: From<StoreError>>(
+        &mut self,
+        held: &Outstanding,
+        visit: &mut impl FnMut(AnyRow) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        let inner = self.inner;
+        self.visit_keys(&inner.sources, |salvage, key| {
+            let bucket = keys::read_source(key).ok_or_else(|| inner.sources.damaged());
+            let Some(bucket) = salvage.intact(bucket)? else { return Ok(()) };
+            if held.claim(&bucket).is_some() {
+                return Ok(());
+            }
+            let claim = inner.listed_claim(&salvage.snapshot, &bucket);
+            let claim = salvage.intact(claim)?;
+            claim.map_or(Ok(()), |claim| visit(AnyRow::Claim(bucket, claim)))
+        })?;
+        held.claims().try_for_each(|(key, claim)| visit(AnyRow::Claim(key.clone(), claim.clone())))
+    }
+
+    fn visit_leases<E: From<StoreError>>(
+        &mut self,
+        held: &Outstanding,
+        visit: &mut impl FnMut(AnyRow) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        for (id, lease) in held.leases() {
+            self.visit_lease(*id, lease.clone(), visit)?;
+        }
+        let inner = self.inner;
+        self.visit_keys(&inner.settled_order, |salvage, key| {
+            let id = keys::read_settled(key).ok_or_else(|| inner.settled_order.damaged());
+            let Some(id) = salvage.intact(id)? else { return Ok(()) };
+            let lease = inner.settled_lease(id).and_then(|lease| lease.ok_or_else(|| inner.settled.damaged()));
+            let lease = salvage.intact(lease)?;
+            lease.map_or(Ok(()), |lease| salvage.visit_lease(id, lease, visit))
+        })
+    }
+
+    /// Passes a lease and the row of its idempotency key to `visit`.
+    fn visit_lease<E: From<StoreError>>(
+        &mut self,
+        id: LeaseId,
+        lease: Lease,
+        visit: &mut impl FnMut(AnyRow) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        let key = lease.idempotency_key.clone();
+        visit(AnyRow::Lease(id, lease))?;
+        let Some(key) = key else { return Ok(()) };
+        let replay = self.inner.replay(&key);
+        let replay = self.intact(replay)?.flatten();
+        replay.map_or(Ok(()), |replay| visit(AnyRow::Replay(key, replay)))
+    }
+}
+
+impl EmbeddedStore {
+    /// Passes every row that can be read to `visit`: claims, then leases, each followed by the row
+    /// of its idempotency key.
+    ///
+    /// # Errors
+    /// The disk failed, or `visit` failed.
+    pub fn salvage<E: From<StoreError>>(
+        &self,
+        mut visit: impl FnMut(AnyRow) -> std::result::Result<(), E>,
+    ) -> std::result::Result<Salvaged, E> {
+        let inner = &*self.inner;
+        let (held, snapshot) = (inner.held(), inner.database.snapshot());
+        let mut salvage = Salvage { inner, snapshot, damaged: 0 };
+        salvage.visit_claims(&held, &mut visit)?;
+        salvage.visit_leases(&held, &mut visit)?;
+        Ok(Salvaged { fence: inner.fence()?, damaged: salvage.damaged })
+    }
+}

@@ -25,6 +25,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     std::fs::write(out_dir.join("descriptor.bin"), compiler.encode_file_descriptor_set())?;
 
     let mut config = tonic_prost_build::Config::new();
+    // See `src/claim.rs` for the reason.
+    config.extern_path(".gitlab.cells.topology_service.types.v1.Claim", "crate::claim::Claim");
     config.enable_type_names().type_name_domain(["."], "type.googleapis.com");
     let has_network = std::env::var("CARGO_CFG_TARGET_FAMILY")? != "wasm";
     let generator = tonic_prost_build::configure().build_client(has_network).build_server(has_network);

@@ -1,22 +1,26 @@
 //! Conversions between the client's values and the messages of the wire contract.
 
+use std::sync::LazyLock;
 use std::time::{Duration, SystemTime};
 
+use leasehold_core::bucket::BucketType as CoreBucketType;
+use leasehold_core::catalogue::{Catalogue, Form};
 use leasehold_core::claim::SourceId;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1 as wire;
 use leasehold_proto::gitlab::cells::topology_service::types::v1 as types;
-use leasehold_proto::gitlab::cells::topology_service::types::v1::claim::Claim as Kind;
 use leasehold_proto::gitlab::cells::topology_service::{CellInfo, ClassifyAction, ClassifyResponse};
 use prost_types::Timestamp;
 use tonic::metadata::MetadataMap;
 use uuid::Uuid;
 
 use crate::claim::{
-    Bucket, BucketType, Cell, Claim, Classification, FoundRecord, Lease, OutstandingLease, Record, RecordStatus,
-    Source, Subject,
+    Bucket, Cell, Claim, Classification, FoundRecord, Lease, OutstandingLease, Record, RecordStatus, Source, Subject,
 };
 use crate::error::{ClassifyError, Error};
 use crate::stub::{fence, server_time_micros};
+
+/// The rules of the bucket types that the contract names.
+static BUILT_IN: LazyLock<Catalogue> = LazyLock::new(Catalogue::default);
 
 impl From<&Claim> for wire::Metadata {
     fn from(claim: &Claim) -> Self {
@@ -52,55 +56,19 @@ impl From<wire::Bucket> for Bucket {
 /// The contract has no claim of the bucket's type, or the value of an id is not an integer.
 pub fn claim_of_bucket(bucket: &Bucket) -> Result<types::Claim, ClassifyError> {
     let number = bucket.bucket_type;
-    let text = || bucket.value.clone();
-    let id = || bucket.value.parse().map_err(|_| ClassifyError::NotAnInteger(number));
-    let kind = match BucketType::try_from(number).map_err(|_| ClassifyError::NoClaim(number))? {
-        BucketType::Unspecified => return Err(ClassifyError::NoClaim(number)),
-        BucketType::Routes => Kind::Route(text()),
-        BucketType::OrganizationPath => Kind::OrganizationPath(text()),
-        BucketType::RedirectRoutes => Kind::RedirectRoute(text()),
-        BucketType::Usernames => Kind::Username(text()),
-        BucketType::Emails => Kind::Email(text()),
-        BucketType::ProjectIds => Kind::ProjectId(id()?),
-        BucketType::NamespaceIds => Kind::NamespaceId(id()?),
-        BucketType::GpgKeys => Kind::GpgKey(text()),
-        BucketType::SshKeys => Kind::SshKey(text()),
-        BucketType::UserIds => Kind::UserId(id()?),
-        BucketType::OrganizationIds => Kind::OrganizationId(id()?),
-        BucketType::ServiceDeskCustomEmails => Kind::ServiceDeskCustomEmail(text()),
-        BucketType::GpgKeyFingerprints => Kind::GpgKeyFingerprint(text()),
-        BucketType::SshKeyFingerprints => Kind::SshKeyFingerprint(text()),
-        BucketType::SnippetIds => Kind::SnippetId(id()?),
-        BucketType::PagesDomains => Kind::PagesDomain(text()),
-        BucketType::PagesUniqueDomains => Kind::PagesUniqueDomain(text()),
-    };
-    Ok(types::Claim { claim: Some(kind) })
+    match BUILT_IN.rule(CoreBucketType(number)).ok_or(ClassifyError::NoClaim(number))?.form {
+        Form::Decimal => {
+            let id = bucket.value.parse().map_err(|_| ClassifyError::NotAnInteger(number))?;
+            Ok(types::Claim::id(number, id))
+        }
+        _ => Ok(types::Claim::text(number, bucket.value.as_str())),
+    }
 }
 
 /// Converts a typed claim to its bucket; `None` if the claim is empty.
 #[must_use]
 pub fn bucket_of_claim(claim: &types::Claim) -> Option<Bucket> {
-    let text = |bucket_type, value: &String| Bucket::new(bucket_type, value);
-    let id = |bucket_type, value: &i64| Bucket::new(bucket_type, value.to_string());
-    Some(match claim.claim.as_ref()? {
-        Kind::Route(value) => text(BucketType::Routes, value),
-        Kind::OrganizationPath(value) => text(BucketType::OrganizationPath, value),
-        Kind::RedirectRoute(value) => text(BucketType::RedirectRoutes, value),
-        Kind::Username(value) => text(BucketType::Usernames, value),
-        Kind::Email(value) => text(BucketType::Emails, value),
-        Kind::ProjectId(value) => id(BucketType::ProjectIds, value),
-        Kind::NamespaceId(value) => id(BucketType::NamespaceIds, value),
-        Kind::GpgKey(value) => text(BucketType::GpgKeys, value),
-        Kind::SshKey(value) => text(BucketType::SshKeys, value),
-        Kind::UserId(value) => id(BucketType::UserIds, value),
-        Kind::OrganizationId(value) => id(BucketType::OrganizationIds, value),
-        Kind::ServiceDeskCustomEmail(value) => text(BucketType::ServiceDeskCustomEmails, value),
-        Kind::GpgKeyFingerprint(value) => text(BucketType::GpgKeyFingerprints, value),
-        Kind::SshKeyFingerprint(value) => text(BucketType::SshKeyFingerprints, value),
-        Kind::SnippetId(value) => id(BucketType::SnippetIds, value),
-        Kind::PagesDomain(value) => text(BucketType::PagesDomains, value),
-        Kind::PagesUniqueDomain(value) => text(BucketType::PagesUniqueDomains, value),
-    })
+    claim.field().map(|(bucket_type, value)| Bucket::new(bucket_type, value.to_bucket_value()))
 }
 
 /// Converts a lease's id to the wire message, in the 36-character form.
@@ -207,6 +175,7 @@ pub(crate) fn classification(answer: ClassifyResponse) -> Result<Classification,
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::claim::BucketType;
 
     #[test]
     fn every_bucket_type_has_its_claim_and_back() {

@@ -79,11 +79,8 @@ const fn rule(number: i32, name: &'static str, form: Form, fold_case: bool) -> B
     BucketRule { number: BucketType(number), name: Cow::Borrowed(name), form, fold_case }
 }
 
-/// The bucket type number that the wire contract reserves, because a removed type had it.
-pub const RESERVED: BucketType = BucketType(14);
-
 /// The rules of the bucket types that the wire contract names.
-const BUILT_IN: [BucketRule; 17] = [
+const BUILT_IN: [BucketRule; 18] = [
     rule(1, "ROUTES", Form::Line, true),
     rule(2, "ORGANIZATION_PATH", Form::Word, true),
     rule(3, "REDIRECT_ROUTES", Form::Line, true),
@@ -97,6 +94,7 @@ const BUILT_IN: [BucketRule; 17] = [
     rule(11, "ORGANIZATION_IDS", Form::Decimal, false),
     rule(12, "SERVICE_DESK_CUSTOM_EMAILS", Form::Email, true),
     rule(13, "GPG_KEY_FINGERPRINTS", Form::Word, true),
+    rule(14, "SERVICE_DESK_PROJECT_KEY_ADDRESS_SLUGS", Form::Word, true),
     rule(15, "SSH_KEY_FINGERPRINTS", Form::Word, false),
     rule(16, "SNIPPET_IDS", Form::Decimal, false),
     rule(17, "PAGES_DOMAINS", Form::Word, true),
@@ -399,7 +397,7 @@ mod tests {
         assert_eq!(key(4, &"a".repeat(1024)).unwrap().canonical.len(), 1024);
         let long = key(4, &"a".repeat(1025)).unwrap_err();
         assert_eq!(long.detail, Detail::Limit { name: "bucket_value_bytes", max: 1024, actual: 1025 });
-        for number in [0, 14, 99, -1] {
+        for number in [0, 19, 99, -1] {
             assert_eq!(key(number, "a").unwrap_err().reason, Reason::InvalidUpdate);
         }
     }
@@ -409,7 +407,7 @@ mod tests {
         let extra = BucketRule { number: BucketType(40), name: "TEAMS".into(), form: Form::Word, fold_case: false };
         let catalogue = Catalogue::with([extra]);
         assert!(catalogue.bucket(BucketType(40), "x".into()).is_ok());
-        assert_eq!(catalogue.rules().count(), 18);
+        assert_eq!(catalogue.rules().count(), 19);
     }
 
     #[test]

@@ -3,9 +3,11 @@
 //! the descriptors.
 
 mod access;
+mod claim;
 mod json;
 
 pub use access::{AccessError, AccessRules};
+pub use claim::ClaimValue;
 pub use json::{JsonError, from_json, show_json, to_json};
 pub use prost_reflect::{DescriptorError, DescriptorPool};
 
@@ -49,6 +51,8 @@ pub mod gitlab {
 
             pub mod types {
                 pub mod v1 {
+                    pub use crate::claim::Claim;
+
                     generated!("gitlab.cells.topology_service.types.v1");
                 }
             }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use leasehold_proto::gitlab::cells::topology_service as topology;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::{Bucket, ListLeasesResponse, ListRecordsRequest};
-use leasehold_proto::gitlab::cells::topology_service::types::v1::{Claim, claim};
+use leasehold_proto::gitlab::cells::topology_service::types::v1::Claim;
 use leasehold_proto::gitlab::cells::topology_service::{AuthorizationRule, ClassifyRequest, ClassifyResponse};
 use leasehold_proto::leasehold::v1::rejected_claims::{Claims, Group};
 use leasehold_proto::leasehold::v1::{LeaseCursor, RejectedClaims};
@@ -194,10 +194,7 @@ fn messages_are_read_and_written_as_proto3_json() {
     let request = ClassifyRequest {
         r#type: topology::ClassifyType::CellId.into(),
         value: "2".to_owned(),
-        claims: vec![
-            Claim { claim: Some(claim::Claim::ProjectId(9_007_199_254_740_993)) },
-            Claim { claim: Some(claim::Claim::Route("a/b".to_owned())) },
-        ],
+        claims: vec![Claim::id(6, 9_007_199_254_740_993), Claim::text(1, "a/b")],
     };
     let json = r#"{"type":"CELL_ID","value":"2","claims":[{"projectId":"9007199254740993"},{"route":"a/b"}]}"#;
     assert_eq!(String::from_utf8(to_json(&pool, CLASSIFY_REQUEST, &request).unwrap()).unwrap(), json);

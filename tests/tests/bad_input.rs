@@ -11,7 +11,7 @@ use leasehold_proto::gitlab::cells::topology_service::claims::v1::{
     RollbackUpdateRequest, Source, Subject, record,
 };
 use leasehold_proto::gitlab::cells::topology_service::classify_service_client::ClassifyServiceClient;
-use leasehold_proto::gitlab::cells::topology_service::types::v1::{Claim, Uuid, claim};
+use leasehold_proto::gitlab::cells::topology_service::types::v1::{Claim, Uuid};
 use leasehold_proto::gitlab::cells::topology_service::{ClassifyRequest, GetCellsRequest};
 use leasehold_proto::leasehold::v1::LeaseCursor;
 use leasehold_tests::server::Server;
@@ -108,10 +108,6 @@ fn with_subject(number: i32, id: i64) -> Metadata {
     metadata(|m| m.subject = Some(Subject { r#type: number, id }))
 }
 
-fn claimed(claim: claim::Claim) -> Option<Claim> {
-    Some(Claim { claim: Some(claim) })
-}
-
 fn update(create_records: Vec<Metadata>) -> BeginUpdateRequest {
     BeginUpdateRequest { create_records, destroy_records: Vec::new(), cell_id: 1 }
 }
@@ -169,7 +165,7 @@ async fn strings_that_are_not_utf8_are_refused() {
         message
     };
     let lease_uuid = Some(Uuid { value: "spoil!".to_owned() });
-    let claims = vec![Claim { claim: Some(claim::Claim::Username("spoil!".to_owned())) }];
+    let claims = vec![Claim::text(4, "spoil!")];
     let any = Any { type_url: "spoil!".to_owned(), value: vec![] };
     for (path, message) in [
         (BEGIN, creates(1, &["spoil!"]).encode_to_vec()),
@@ -333,16 +329,26 @@ async fn b11_a_limit_refusal_states_the_limit_and_the_actual_figure() {
 #[tokio::test(flavor = "multi_thread")]
 async fn b14_malformed_claims_are_refused() {
     let mut world = Fixture::new().await;
-    let disagree = |claim| metadata(|m| m.claim = claimed(claim));
+    let disagree = |claim| metadata(|m| m.claim = Some(claim));
     for (what, create, kind) in [
         ("no bucket", metadata(|m| m.bucket = None), INVALID),
         ("an empty claim", metadata(|m| (m.bucket, m.claim) = (None, Some(Claim::default()))), INVALID),
         ("an unspecified bucket type", with_bucket(0, "new"), INVALID),
         ("a negative bucket type", with_bucket(-4, "new"), INVALID),
-        ("a reserved bucket type", with_bucket(14, "new"), INVALID),
+        ("a bucket type between the known ones", with_bucket(19, "new"), INVALID),
         ("an unknown bucket type", with_bucket(4711, "new"), INVALID),
-        ("a bucket and a claim of other values", disagree(claim::Claim::Username("other".to_owned())), INVALID),
-        ("a bucket and a claim of other types", disagree(claim::Claim::Email("new".to_owned())), INVALID),
+        ("a bucket and a claim of other values", disagree(Claim::text(4, "other")), INVALID),
+        ("a bucket and a claim of other types", disagree(Claim::text(5, "new")), INVALID),
+        (
+            "a claim with a number of a type of texts",
+            metadata(|m| (m.bucket, m.claim) = (None, Some(Claim::id(4, 7)))),
+            INVALID,
+        ),
+        (
+            "a claim with a text of a type of ids",
+            metadata(|m| (m.bucket, m.claim) = (None, Some(Claim::text(6, "7")))),
+            INVALID,
+        ),
         ("no subject", metadata(|m| m.subject = None), INVALID),
         ("an unspecified subject type", with_subject(0, 7), INVALID),
         ("a negative subject type", with_subject(-1, 7), INVALID),
@@ -361,11 +367,7 @@ async fn b14_malformed_claims_are_refused() {
         ("a DEL in a route", with_bucket(1, "a/\u{7f}b"), NOT_ALLOWED),
         ("a control character in an email", with_bucket(5, "a\u{1}@b"), NOT_ALLOWED),
         ("a negative id", with_bucket(6, "-7"), NOT_ALLOWED),
-        (
-            "a negative id in a claim",
-            metadata(|m| (m.bucket, m.claim) = (None, claimed(claim::Claim::ProjectId(-7)))),
-            NOT_ALLOWED,
-        ),
+        ("a negative id in a claim", metadata(|m| (m.bucket, m.claim) = (None, Some(Claim::id(6, -7)))), NOT_ALLOWED),
         ("an id that is no number", with_bucket(6, "seven"), NOT_ALLOWED),
     ] {
         for (list, in_list) in [("create", update(vec![create.clone()])), ("destroy", destroys(create.clone()))] {
@@ -693,7 +695,7 @@ async fn malformed_lists_and_reads_are_refused() {
         ("an unknown type", bucket(4711, "x"), None, INVALID),
         ("a control character", bucket(USERNAMES, "a\u{7}"), None, NOT_ALLOWED),
         ("1025 bytes", bucket(USERNAMES, &"x".repeat(1025)), None, LIMIT),
-        ("two names", bucket(USERNAMES, "at-rest"), claimed(claim::Claim::Username("held".to_owned())), INVALID),
+        ("two names", bucket(USERNAMES, "at-rest"), Some(Claim::text(4, "held")), INVALID),
         ("a name that nobody has", bucket(USERNAMES, "nobody"), None, absent),
     ] {
         let refusal = refused(what, world.claims.get_record(GetRecordRequest { bucket, claim }).await);
@@ -706,7 +708,7 @@ async fn malformed_lists_and_reads_are_refused() {
 async fn malformed_classify_requests_are_refused() {
     let world = Fixture::new().await;
     let mut classify = ClassifyServiceClient::new(world.channel.clone());
-    let named = |name: &str| Claim { claim: Some(claim::Claim::Username(name.to_owned())) };
+    let named = |name: &str| Claim::text(4, name);
     let by = |r#type, value: &str| ClassifyRequest { r#type, value: value.to_owned(), claims: vec![] };
     let claims = |claims| ClassifyRequest { claims, ..ClassifyRequest::default() };
     let absent = (Code::NotFound, "CLAIM_NOT_FOUND");
@@ -738,20 +740,24 @@ async fn malformed_classify_requests_are_refused() {
 async fn a_typed_claim_alone_names_a_bucket() {
     let server = Server::start().unwrap();
     let mut claims = server.claims(None).await.unwrap();
-    let name = || claimed(claim::Claim::Username("Alone".to_owned()));
+    let name = || Some(Claim::text(4, "Alone"));
     let alone = metadata(|m| (m.bucket, m.claim) = (None, name()));
-    let both = metadata(|m| (m.bucket, m.claim) = (bucket(6, "77"), claimed(claim::Claim::ProjectId(77))));
+    let both = metadata(|m| (m.bucket, m.claim) = (bucket(6, "77"), Some(Claim::id(6, 77))));
     let uuid = begin(&mut claims, update(vec![alone, both])).await;
     commit(&mut claims, 1, &uuid).await.unwrap();
     for (bucket, claim, number, value) in [
-        (None, claimed(claim::Claim::Username("alone".to_owned())), USERNAMES, "Alone"),
+        (None, Some(Claim::text(4, "alone")), USERNAMES, "Alone"),
         (bucket(USERNAMES, "ALONE"), None, USERNAMES, "Alone"),
         (bucket(USERNAMES, "Alone"), name(), USERNAMES, "Alone"),
-        (None, claimed(claim::Claim::ProjectId(77)), 6, "77"),
+        (None, Some(Claim::id(6, 77)), 6, "77"),
     ] {
         let found = claims.get_record(GetRecordRequest { bucket, claim }).await.unwrap().into_inner().record.unwrap();
-        let bucket = found.metadata.unwrap().bucket.unwrap();
+        let found = found.metadata.unwrap();
+        let bucket = found.bucket.unwrap();
         assert_eq!((bucket.r#type, bucket.value.as_str()), (number, value));
+        let (number, value) = (bucket.r#type, bucket.value);
+        let claim = value.parse().map_or_else(|_| Claim::text(number, value), |id| Claim::id(number, id));
+        assert_eq!(found.claim, Some(claim), "both forms are answered");
     }
 }
 
@@ -768,7 +774,8 @@ async fn unknown_subject_and_source_types_are_stored_and_returned() {
     let kept = kept(&server.connect(None).await.unwrap(), &CELLS).await.unwrap();
     assert_eq!(kept.records.len(), 1);
     assert_eq!(kept.records[0].status(), record::Status::LeaseCreating);
-    assert_eq!(kept.records[0].metadata.as_ref(), Some(&sent));
+    let answered = Metadata { claim: Some(Claim::text(4, "new")), ..sent };
+    assert_eq!(kept.records[0].metadata.as_ref(), Some(&answered));
 }
 
 #[tokio::test(flavor = "multi_thread")]

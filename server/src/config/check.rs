@@ -3,7 +3,7 @@
 
 use http::Uri;
 use leasehold_core::batch::MAX_REQUEST_BYTES;
-use leasehold_core::catalogue::{BucketRule, Catalogue, RESERVED};
+use leasehold_core::catalogue::{BucketRule, Catalogue};
 
 use super::{CellConfig, Config, ConfigError, PostgresConfig, SequenceRange, TlsConfig};
 
@@ -126,9 +126,6 @@ pub(super) fn bucket_types(rules: &[BucketRule]) -> Result<(), ConfigError> {
 fn bucket_type(BucketRule { number, name, .. }: &BucketRule) -> Result<(), ConfigError> {
     if number.0 < 1 {
         return Err(ConfigError::BucketTypeNumber(number.0));
-    }
-    if *number == RESERVED {
-        return Err(ConfigError::ReservedBucketTypeNumber(number.0));
     }
     // On the command line a bucket is written as `TYPE:VALUE`, where TYPE is the name or the number
     // of the bucket type.
@@ -405,7 +402,7 @@ mod tests {
             (&[(0, "X")][..], "bucket type number 0 is not 1 or more"),
             (&[(4, "X")], "bucket type number 4 is built in or used twice"),
             (&[(100, "X"), (100, "Y")], "bucket type number 100 is built in or used twice"),
-            (&[(14, "X")], "bucket type number 14 is reserved"),
+            (&[(14, "X")], "bucket type number 14 is built in or used twice"),
             (&[(100, "")], "the `name` of bucket type 100, ``,"),
             (&[(100, "A:B")], "the `name` of bucket type 100, `A:B`,"),
             (&[(100, "A B")], "the `name` of bucket type 100, `A B`,"),

@@ -124,9 +124,6 @@ pub enum ConfigError {
         "bucket type number {0} is built in or used twice: claims under it would change their meaning; give the type another `number`"
     )]
     DuplicateBucketTypeNumber(i32),
-    /// The number of a bucket type once belonged to a type that the wire contract has removed.
-    #[error("bucket type number {0} is reserved by the wire contract: give the type another `number`")]
-    ReservedBucketTypeNumber(i32),
     /// The name of a bucket type can't be written as `TYPE:VALUE` on the command line.
     #[error(
         "the `name` of bucket type {number}, `{name}`, could be read as a number or a value: use letters, digits and `_`, such as `TEAMS`"

@@ -105,13 +105,13 @@ impl ClaimService for ClaimsHandler {
     async fn get_record(&self, request: Request<GetRecordRequest>) -> Result<Response<GetRecordResponse>, Status> {
         permit(&request)?;
         let request = request.into_inner();
-        let (bucket_type, value) = convert::bucket(request.bucket, request.claim).map_err(errors::invalid)?;
+        let (bucket_type, value) = self.0.bucket(request.bucket, request.claim.as_ref())?;
         let key = self.0.bucket_key(bucket_type, value)?;
         let claims = self.0.claims(std::slice::from_ref(&key)).await?;
         let claim =
             claims.into_iter().flatten().next().ok_or_else(|| errors::not_found("no cell claims this bucket"))?;
         let cell_info = self.0.cell_info(claim.owner);
-        Ok(Response::new(GetRecordResponse { record: Some(convert::record(&key, claim)), cell_info }))
+        Ok(Response::new(GetRecordResponse { record: Some(self.0.record(&key, claim)), cell_info }))
     }
 
     async fn begin_update(
@@ -204,7 +204,7 @@ impl ClaimService for ClaimsHandler {
             tracing::error!(damaged, source_type, "a list leaves out damaged rows: export the rest with `--salvage`");
             self.0.metrics.damaged(damaged);
         }
-        let records = page.records.into_iter().map(|row| convert::record(&row.key, row.claim)).collect();
+        let records = page.records.into_iter().map(|row| self.0.record(&row.key, row.claim)).collect();
         let mut response = list_response(ListRecordsResponse { records, truncated: page.truncated }, read_at);
         if damaged > 0 {
             response.metadata_mut().insert(DAMAGED, (damaged as u64).into());

@@ -18,7 +18,7 @@ use leasehold_proto::gitlab::cells::topology_service::{
 };
 use tonic::{Request, Response, Status, async_trait};
 
-use super::{CLASSIFY_HTTP, Services, convert, errors, permit};
+use super::{CLASSIFY_HTTP, Services, errors, permit};
 use crate::identity::{Denied, Permit};
 
 /// The most claims in one `ClassifyRequest`.
@@ -64,8 +64,10 @@ impl Services {
         let mut asked = Vec::with_capacity(claims.len());
         let mut keys = Vec::with_capacity(claims.len());
         for claim in claims {
-            let (bucket_type, value) = convert::bucket(None, Some(claim.clone()))
-                .map_err(|_| errors::invalid("a claim of `claims` is empty"))?;
+            if claim.field().is_none() {
+                return Err(errors::invalid("a claim of `claims` is empty"));
+            }
+            let (bucket_type, value) = self.bucket(None, Some(claim))?;
             if let Ok(bucket) = self.rules.catalogue.bucket(bucket_type, value.into()) {
                 asked.push(claim);
                 keys.push(bucket.key);

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use leasehold_core::batch::{Batch, ClaimRequest, UpdateRequest, check_size};
 use leasehold_core::bucket::{BucketKey, BucketType};
-use leasehold_core::catalogue::Catalogue;
+use leasehold_core::catalogue::{Catalogue, Form};
 use leasehold_core::claim::{Claim, ClaimState, Source, SourceId, SourceType, Subject, UserData};
 use leasehold_core::lease::LeaseId;
 use leasehold_core::query::{LeasePosition, LeaseRow};
 use leasehold_core::rejection::{Detail, Offence, Place, Reason, Rejection};
 use leasehold_core::time::Timestamp;
+use leasehold_proto::ClaimValue;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1 as wire;
 use leasehold_proto::gitlab::cells::topology_service::types::v1 as types;
 use leasehold_proto::leasehold::v1::LeaseCursor;
@@ -23,49 +24,50 @@ pub(super) type Malformed = &'static str;
 
 /// Returns the bucket type and the value of a claim in a request; `None` if no field of the claim
 /// is set. The bucket type is the number of the field that is set. An id becomes decimal text.
-fn claim_bucket(claim: types::Claim) -> Option<(i32, String)> {
-    use types::claim::Claim as Kind;
-    Some(match claim.claim? {
-        Kind::Route(value) => (1, value),
-        Kind::OrganizationPath(value) => (2, value),
-        Kind::RedirectRoute(value) => (3, value),
-        Kind::Username(value) => (4, value),
-        Kind::Email(value) => (5, value),
-        Kind::ProjectId(id) => (6, id.to_string()),
-        Kind::NamespaceId(id) => (7, id.to_string()),
-        Kind::GpgKey(value) => (8, value),
-        Kind::SshKey(value) => (9, value),
-        Kind::UserId(id) => (10, id.to_string()),
-        Kind::OrganizationId(id) => (11, id.to_string()),
-        Kind::ServiceDeskCustomEmail(value) => (12, value),
-        Kind::GpgKeyFingerprint(value) => (13, value),
-        Kind::SshKeyFingerprint(value) => (15, value),
-        Kind::SnippetId(id) => (16, id.to_string()),
-        Kind::PagesDomain(value) => (17, value),
-        Kind::PagesUniqueDomain(value) => (18, value),
-    })
+///
+/// # Errors
+/// The content of the field is of another kind than the values of the bucket type.
+fn claim_bucket(claim: &types::Claim, catalogue: &Catalogue) -> Result<Option<(BucketType, String)>, Malformed> {
+    let Some((number, value)) = claim.field() else { return Ok(None) };
+    let bucket_type = BucketType(number);
+    // The engine refuses a type that the catalogue lacks.
+    match (catalogue.rule(bucket_type).map(|rule| rule.form), value) {
+        (Some(Form::Decimal), ClaimValue::Text(_)) => Err("`claim` has a text, but its type has ids"),
+        (Some(form), ClaimValue::Id(_)) if form != Form::Decimal => Err("`claim` has an id, but its type has texts"),
+        _ => Ok(Some((bucket_type, value.to_bucket_value()))),
+    }
+}
+
+/// Returns the claim of a bucket, for an answer; `None` if no field can have the number of the
+/// bucket type.
+fn bucket_claim(bucket_type: BucketType, value: &str, catalogue: &Catalogue) -> Option<types::Claim> {
+    let claim = match catalogue.rule(bucket_type)?.form {
+        Form::Decimal => types::Claim::id(bucket_type.0, value.parse().ok()?),
+        Form::Word | Form::Email | Form::Line | Form::Block => types::Claim::text(bucket_type.0, value),
+    };
+    claim.field().is_some().then_some(claim)
 }
 
 /// Returns the bucket type and the value that a request names. A request may have `bucket`,
 /// `claim`, or both if they name the same bucket.
 pub(super) fn bucket(
     bucket: Option<wire::Bucket>,
-    claim: Option<types::Claim>,
+    claim: Option<&types::Claim>,
+    catalogue: &Catalogue,
 ) -> Result<(BucketType, String), Malformed> {
-    let claimed = claim.and_then(claim_bucket);
-    match (bucket, claimed) {
-        (Some(bucket), Some((number, value))) if bucket.r#type != number || bucket.value != value => {
-            Err("`bucket` and `claim` disagree")
-        }
-        (Some(bucket), _) => Ok((BucketType(bucket.r#type), bucket.value)),
-        (None, Some((number, value))) => Ok((BucketType(number), value)),
-        (None, None) => Err("`bucket` is missing"),
+    let claimed = claim.map_or(Ok(None), |claim| claim_bucket(claim, catalogue))?;
+    let named = bucket.map(|bucket| (BucketType(bucket.r#type), bucket.value));
+    match (named, claimed) {
+        (Some(named), Some(claimed)) if named != claimed => Err("`bucket` and `claim` disagree"),
+        (Some(one), _) | (None, Some(one)) => Ok(one),
+        (None, None) => Err("`claim` and `bucket` are missing"),
     }
 }
 
-fn claim_request(metadata: wire::Metadata) -> Result<ClaimRequest, (BucketType, Malformed)> {
+fn claim_request(metadata: wire::Metadata, catalogue: &Catalogue) -> Result<ClaimRequest, (BucketType, Malformed)> {
     let bucket_type = BucketType(metadata.bucket.as_ref().map_or(0, |bucket| bucket.r#type));
-    let (bucket_type, value) = bucket(metadata.bucket, metadata.claim).map_err(|what| (bucket_type, what))?;
+    let named = bucket(metadata.bucket, metadata.claim.as_ref(), catalogue);
+    let (bucket_type, value) = named.map_err(|what| (bucket_type, what))?;
     Ok(ClaimRequest {
         bucket_type,
         value: value.into(),
@@ -92,7 +94,7 @@ pub(super) fn update(
     let mut offences = Vec::new();
     let mut list = |claims: Vec<wire::Metadata>, place: fn(u32) -> Place| {
         let mut request = |(position, claim): (u32, wire::Metadata)| {
-            claim_request(claim).unwrap_or_else(|(bucket_type, what)| {
+            claim_request(claim, catalogue).unwrap_or_else(|(bucket_type, what)| {
                 let detail = Detail::Form(what);
                 offences.push(Offence::at(place(position), bucket_type, Reason::InvalidUpdate, detail));
                 placeholder()
@@ -181,7 +183,10 @@ pub(super) fn read_cursor(cell_id: i64, any: &Any) -> Result<LeasePosition, Malf
 
 /// Converts a claim into the record that reads return. A claim under a replace is shown with its
 /// new record and the status of a create (B08).
-pub(super) fn record(key: &BucketKey, claim: Claim) -> wire::Record {
+///
+/// The record names its bucket twice, as `bucket` and as `claim`: older clients read only the
+/// first, newer ones only the second.
+pub(super) fn record(key: &BucketKey, claim: Claim, catalogue: &Catalogue) -> wire::Record {
     let hold = claim.hold();
     let (status, record) = match claim.state {
         ClaimState::Active(record) => (wire::record::Status::Active, record),
@@ -200,7 +205,7 @@ pub(super) fn record(key: &BucketKey, claim: Claim) -> wire::Record {
             .user_data
             .map(Arc::unwrap_or_clone)
             .map(|data| Any { type_url: data.type_url, value: data.value }),
-        claim: None,
+        claim: bucket_claim(key.bucket_type, &record.spelling, catalogue),
     };
     wire::Record {
         uuid: uuid(record.uuid),

@@ -22,6 +22,8 @@ use leasehold_core::cell::CellId;
 use leasehold_core::claim::Claim;
 use leasehold_core::rejection::Rejection;
 use leasehold_core::rules::Rules;
+use leasehold_proto::gitlab::cells::topology_service::claims::v1 as wire;
+use leasehold_proto::gitlab::cells::topology_service::types::v1 as types;
 use leasehold_proto::gitlab::cells::topology_service::{CellInfo, GetCellsResponse, SequenceRange};
 use tonic::{Request, Status};
 
@@ -107,6 +109,20 @@ impl Services {
 
     fn all_cells(&self) -> GetCellsResponse {
         GetCellsResponse { cells: self.cells.values().cloned().collect() }
+    }
+
+    /// Returns the bucket type and the value that a request names, or the gRPC status for a request
+    /// that names none, or two.
+    fn bucket(
+        &self,
+        bucket: Option<wire::Bucket>,
+        claim: Option<&types::Claim>,
+    ) -> Result<(BucketType, String), Status> {
+        convert::bucket(bucket, claim, &self.rules.catalogue).map_err(errors::invalid)
+    }
+
+    fn record(&self, key: &BucketKey, claim: Claim) -> wire::Record {
+        convert::record(key, claim, &self.rules.catalogue)
     }
 
     /// Returns the key of the bucket with this type and value, or the gRPC status for a value that

@@ -11,7 +11,7 @@ use leasehold_core::lease::Outcome;
 use leasehold_core::rejection::Place;
 use leasehold_proto::gitlab::cells::topology_service::ClassifyRequest;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1 as wire;
-use leasehold_proto::gitlab::cells::topology_service::types::v1::{Claim, Uuid as WireUuid, claim};
+use leasehold_proto::gitlab::cells::topology_service::types::v1::{Claim, Uuid as WireUuid};
 use prost_types::{Any, Timestamp};
 use tokio::runtime::Runtime;
 use tonic::transport::Channel;
@@ -242,19 +242,8 @@ fn observed_record(record: wire::Record) -> Result<ObservedRecord> {
 }
 
 fn typed_claim(bucket: &BucketName) -> Result<Claim> {
-    use claim::Claim as Kind;
-    let text = || bucket.value.to_string();
-    let id = || bucket.value.parse::<i64>().context("a claim of this type is a number");
-    let kind = match wire::bucket::Type::try_from(bucket.bucket_type.0)? {
-        wire::bucket::Type::Routes => Kind::Route(text()),
-        wire::bucket::Type::OrganizationPath => Kind::OrganizationPath(text()),
-        wire::bucket::Type::Usernames => Kind::Username(text()),
-        wire::bucket::Type::Emails => Kind::Email(text()),
-        wire::bucket::Type::ProjectIds => Kind::ProjectId(id()?),
-        wire::bucket::Type::SshKeys => Kind::SshKey(text()),
-        other => bail!("no vector classifies by {}: add it here", other.as_str_name()),
-    };
-    Ok(Claim { claim: Some(kind) })
+    let bucket = leasehold_client::Bucket::new(bucket.bucket_type.0, &*bucket.value);
+    Ok(leasehold_client::claim_of_bucket(&bucket)?)
 }
 
 /// Returns the refusal that a failed call reports. A status without a reason is a failure of the

@@ -16,7 +16,7 @@ use leasehold_proto::gitlab::cells::topology_service::claims::v1::{
     ListRecordsRequest, Metadata, RollbackUpdateRequest, Source, Subject,
 };
 use leasehold_proto::gitlab::cells::topology_service::classify_service_client::ClassifyServiceClient;
-use leasehold_proto::gitlab::cells::topology_service::types::v1::{Claim, claim};
+use leasehold_proto::gitlab::cells::topology_service::types::v1::Claim;
 use leasehold_proto::gitlab::cells::topology_service::{
     CellInfo, ClassifyRequest, ClassifyResponse, GetCellsRequest, SequenceRange,
 };
@@ -77,7 +77,7 @@ fn refused<T: std::fmt::Debug>(answer: Result<T, Status>) -> Refusal {
 }
 
 fn named(name: &str) -> Claim {
-    Claim { claim: Some(claim::Claim::Username(name.to_owned())) }
+    Claim::text(4, name)
 }
 
 fn get_username(name: &str) -> GetRecordRequest {

@@ -215,7 +215,7 @@ async fn an_invalid_configuration_stops_the_start_and_names_the_setting() {
         ("[audit]\npath = \"a\"".to_owned(), "`path`"),
         (format!("[audit]\nfile = \"/nowhere/a\"\n{cell}"), "the audit file `/nowhere/a` can't be opened"),
         ("min_free_disk_mib = 1".to_owned(), "no `[[cells]]`"),
-        (format!("{cell}{}", teams("number = 14")), "bucket type number 14 is reserved"),
+        (format!("{cell}{}", teams("number = 14")), "bucket type number 14 is built in or used twice"),
         (format!("{cell}{}", teams("fold_cases = true")), "`fold_cases`"),
         ("listen = \"localhost\"".to_owned(), "listen"),
         ("[limits]\nheld_claims = 0".to_owned(), "`limits.held_claims`"),

@@ -12,11 +12,13 @@ use crate::store::preflight::Problem;
 /// The SQL statements of each version of the tables, from version 1 on. The statements of a
 /// released version never change. A later version keeps the functions of earlier versions, because
 /// servers of those versions may still be running.
-const MIGRATIONS: &[&str] =
-    &[concat!(include_str!("migrations/0001_schema.sql"), include_str!("migrations/0001_functions.sql"))];
+const MIGRATIONS: &[&str] = &[
+    concat!(include_str!("migrations/0001_schema.sql"), include_str!("migrations/0001_functions.sql")),
+    include_str!("migrations/0002_comments.sql"),
+];
 
 /// The version of the tables that this program reads and writes.
-pub(super) const VERSION: i32 = 1;
+pub(super) const VERSION: i32 = 2;
 
 const TABLE: &str = "
     CREATE TABLE leasehold_migrations (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())";

@@ -100,9 +100,11 @@ pub(crate) async fn cells(session: &Session<'_>, _: CellsArgs) -> Result<(), Cli
 }
 
 fn cell_row(cell: &CellInfo) -> Vec<String> {
-    let ids = cell.sequence_range.map(|range| format!("{}-{}", range.minval, range.maxval)).unwrap_or_default();
+    // A server of an older version sends the one range alone.
+    let ranges = if cell.sequence_ranges.is_empty() { cell.sequence_range.as_slice() } else { &cell.sequence_ranges };
+    let ids: Vec<_> = ranges.iter().map(|range| format!("{}-{}", range.minval, range.maxval)).collect();
     let text = [&cell.name, &cell.address, &cell.session_prefix].map(|text| printable(text));
-    std::iter::once(cell.id.to_string()).chain(text).chain([ids]).collect()
+    std::iter::once(cell.id.to_string()).chain(text).chain([ids.join(", ")]).collect()
 }
 
 pub(crate) async fn get(session: &Session<'_>, args: GetArgs) -> Result<(), CliError> {

@@ -34,14 +34,14 @@ pub const DEVELOPMENT_CELLS: &str = r#"
 [[cells]]
 id = 1
 name = "cell-1"
-address = "http://127.0.0.1:3001"
+address = "127.0.0.1:3001"
 session_prefix = "cell-1-"
 sequence_range = { minval = 1, maxval = 1000000000 }
 
 [[cells]]
 id = 2
 name = "cell-2"
-address = "http://127.0.0.1:3002"
+address = "127.0.0.1:3002"
 session_prefix = "cell-2-"
 sequence_range = { minval = 1000000001, maxval = 2000000000 }
 "#;

@@ -211,7 +211,7 @@ pub async fn kept(channel: &Channel, cells: &[i64]) -> Result<Kept> {
         let page = stub.list_leases(request).await?.into_inner();
         anyhow::ensure!(page.next.is_none(), "there are more leases than fit on a page");
         kept.leases.extend(page.leases.into_iter().map(|lease| (cell_id, lease)));
-        for source_type in (1..=14).chain([UNNAMED_TABLE]) {
+        for source_type in (1..=15).chain([UNNAMED_TABLE]) {
             let request = ListRecordsRequest { cell_id, source_type, ..ListRecordsRequest::default() };
             let page = stub.list_records(request).await?.into_inner();
             anyhow::ensure!(!page.truncated, "there are more records than fit on a page");

@@ -262,7 +262,7 @@ async fn classify_over_http_has_the_access_rules_of_the_rpc() {
         match verdict(&classify.rules, role, None) {
             None => {
                 assert_eq!((code, &answer["action"]), (200, &"PROXY".into()), "{role:?}: {body}");
-                assert_eq!(answer["proxy"]["address"], "http://127.0.0.1:3001");
+                assert_eq!(answer["proxy"]["address"], "127.0.0.1:3001");
             }
             Some((Code::Unauthenticated, reason)) => assert_eq!((code, &answer["reason"]), (401, &reason.into())),
             Some((_, reason)) => assert_eq!((code, &answer["reason"]), (403, &reason.into())),

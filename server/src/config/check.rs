@@ -4,6 +4,7 @@
 use http::Uri;
 use leasehold_core::batch::MAX_REQUEST_BYTES;
 use leasehold_core::catalogue::{BucketRule, Catalogue};
+use leasehold_core::cell::CellId;
 
 use super::{CellConfig, Config, ConfigError, PostgresConfig, SequenceRange, TlsConfig};
 
@@ -14,6 +15,7 @@ use super::{CellConfig, Config, ConfigError, PostgresConfig, SequenceRange, TlsC
 /// precise message wins.
 pub(super) fn all(config: &Config) -> Result<(), ConfigError> {
     cells(&config.cells)?;
+    default_cell(config)?;
     bucket_types(&config.bucket_types)?;
     numbers(config)?;
     one_store(config)?;
@@ -49,12 +51,33 @@ fn cell(cell: &CellConfig) -> Result<(), ConfigError> {
         return Err(ConfigError::EmptyCellName(cell.id));
     }
     if !is_address(&cell.address) {
-        return Err(ConfigError::CellAddress { cell: cell.id, address: cell.address.clone() });
+        return Err(ConfigError::CellAddress { cell: cell.id, field: "address", address: cell.address.clone() });
     }
-    match cell.sequence_range {
-        Some(SequenceRange { minval, maxval }) if minval < 1 || minval > maxval => {
-            Err(ConfigError::SequenceRange { cell: cell.id, minval, maxval })
-        }
+    if let Some(address) = cell.pages_address.as_ref().filter(|address| !is_address(address)) {
+        return Err(ConfigError::CellAddress { cell: cell.id, field: "pages_address", address: address.clone() });
+    }
+    own_ranges(cell)
+}
+
+/// Checks each range of ids of a cell, and that no two of them overlap.
+fn own_ranges(cell: &CellConfig) -> Result<(), ConfigError> {
+    if cell.sequence_range.is_some() && !cell.sequence_ranges.is_empty() {
+        return Err(ConfigError::TwoSequenceRanges(cell.id));
+    }
+    let ranges = cell.ranges();
+    let is_valid = |range: &SequenceRange| range.minval <= range.maxval && (range.minval >= 1 || range.has_every_id());
+    if let Some(&SequenceRange { minval, maxval }) = ranges.iter().find(|range| !is_valid(range)) {
+        return Err(ConfigError::SequenceRange { cell: cell.id, minval, maxval });
+    }
+    each_pair(&ranges, |one, other| match overlap(*one, *other) {
+        None => Ok(()),
+        Some((from, to)) => Err(ConfigError::OverlappingSequenceRanges { first: cell.id, second: cell.id, from, to }),
+    })
+}
+
+fn default_cell(config: &Config) -> Result<(), ConfigError> {
+    match config.default_cell {
+        Some(id) if config.cells.iter().all(|cell| cell.id != id) => Err(ConfigError::DefaultCell(id)),
         _ => Ok(()),
     }
 }
@@ -73,12 +96,12 @@ fn is_address(address: &str) -> bool {
     known_scheme && port_is_valid
 }
 
-fn each_pair(
-    cells: &[CellConfig],
-    mut check: impl FnMut(&CellConfig, &CellConfig) -> Result<(), ConfigError>,
-) -> Result<(), ConfigError> {
-    let pairs = cells.iter().enumerate().flat_map(|(at, first)| cells.iter().skip(at + 1).map(move |b| (first, b)));
-    for (first, second) in pairs {
+fn pairs<T>(items: &[T]) -> impl Iterator<Item = (&T, &T)> {
+    items.iter().enumerate().flat_map(|(at, first)| items.iter().skip(at + 1).map(move |second| (first, second)))
+}
+
+fn each_pair<T>(items: &[T], mut check: impl FnMut(&T, &T) -> Result<(), ConfigError>) -> Result<(), ConfigError> {
+    for (first, second) in pairs(items) {
         check(first, second)?;
     }
     Ok(())
@@ -100,13 +123,33 @@ fn session_prefixes(first: &CellConfig, second: &CellConfig) -> Result<(), Confi
     })
 }
 
+/// Checks that no database id is in ranges of both cells. A range with every id is no error: the
+/// database of the first cell of a deployment has assigned ids from all over it.
 fn sequence_ranges(first: &CellConfig, second: &CellConfig) -> Result<(), ConfigError> {
-    let (Some(one), Some(other)) = (first.sequence_range, second.sequence_range) else { return Ok(()) };
-    let (from, to) = (one.minval.max(other.minval), one.maxval.min(other.maxval));
-    if from > to {
-        return Ok(());
+    let bounded = |cell: &CellConfig| cell.ranges().into_iter().filter(|range| !range.has_every_id());
+    let pairs = bounded(first).flat_map(|one| bounded(second).map(move |other| (one, other)));
+    match pairs.into_iter().find_map(|(one, other)| overlap(one, other)) {
+        None => Ok(()),
+        Some((from, to)) => {
+            Err(ConfigError::OverlappingSequenceRanges { first: first.id, second: second.id, from, to })
+        }
     }
-    Err(ConfigError::OverlappingSequenceRanges { first: first.id, second: second.id, from, to })
+}
+
+/// Returns the first and the last id that are in both ranges; `None` if there is no such id.
+fn overlap(one: SequenceRange, other: SequenceRange) -> Option<(i64, i64)> {
+    let (from, to) = (one.minval.max(other.minval), one.maxval.min(other.maxval));
+    (from <= to).then_some((from, to))
+}
+
+/// Returns the pairs of cells that have ids in common.
+pub(super) fn overlapping_cells(cells: &[CellConfig]) -> Vec<(CellId, CellId)> {
+    let has_overlap = |first: &CellConfig, second: &CellConfig| {
+        let others = second.ranges();
+        first.ranges().into_iter().any(|one| others.iter().any(|other| overlap(one, *other).is_some()))
+    };
+    let overlapping = pairs(cells).filter(|(first, second)| has_overlap(first, second));
+    overlapping.map(|(first, second)| (CellId(first.id), CellId(second.id))).collect()
 }
 
 /// Checks the configured bucket types, against each other and against the built-in ones.
@@ -327,6 +370,8 @@ mod tests {
             ("", "sequence_range = { minval = 9, maxval = 8 }", "`sequence_range` of cell 2 goes from 9 to 8"),
             ("", "sequence_range = { minval = 1999, maxval = 2999 }", "cells 1 and 2 overlap from 1999 to 1999"),
             ("sequence_range = { minval = 1, maxval = 9999 }", "", "cells 1 and 2 overlap from 2001 to 2999"),
+            ("pages_address = \"https://\"", "", "`pages_address` of cell 1, `https://`,"),
+            ("sequence_ranges = [{ minval = 1, maxval = 2 }]", "", "cell 1 has `sequence_range` and `sequence_ranges`"),
         ] {
             let error = checked(&cells(one, two)).expect_err(&format!("{one} {two}"));
             assert!(error.contains(said), "{one} {two}: {error}");
@@ -338,8 +383,41 @@ mod tests {
             ("address = \"127.0.0.1:3000\"", "address = \"https://two.example:443\""),
             ("sequence_range = { minval = 1, maxval = 2000 }", ""),
             ("sequence_range = { minval = 5, maxval = 5 }", ""),
+            ("pages_address = \"pages.example\"", "address = \"two.example\""),
+            ("sequence_range = { minval = 1, maxval = 9223372036854775807 }", ""),
+            ("sequence_range = { minval = -9223372036854775808, maxval = 9223372036854775807 }", ""),
+            (
+                "sequence_range = { minval = 1, maxval = 9223372036854775807 }",
+                "sequence_range = { minval = 1, maxval = 9223372036854775807 }",
+            ),
         ] {
             assert_eq!(checked(&cells(one, two)).map(|config| config.cells.len()), Ok(2), "{one} {two}");
+        }
+    }
+
+    #[test]
+    fn a_cell_may_have_several_ranges_and_a_default_cell_must_exist() {
+        let range = |from: i64, to: i64| format!("{{ minval = {from}, maxval = {to} }}");
+        let cell = |id: i64, ranges: &[String]| {
+            let ranges = ranges.join(", ");
+            format!("[[cells]]\nid = {id}\nname = \"{id}\"\naddress = \"a\"\nsequence_ranges = [{ranges}]\n")
+        };
+        let two = cell(1, &[range(1, 9), range(20, 29)]) + &cell(2, &[range(10, 19)]);
+        let config = checked(&format!("default_cell = 2\n{two}")).unwrap();
+        assert_eq!(config.default_cell(), Some(CellId(2)));
+        assert_eq!(config.cells[0].ranges().len(), 2);
+        assert_eq!(config.overlapping_cells(), []);
+        assert_eq!(checked(&two).unwrap().default_cell(), Some(CellId(1)));
+        let legacy = checked(&(cell(7, &[range(1, i64::MAX)]) + &two)).unwrap();
+        assert_eq!(legacy.overlapping_cells(), [(CellId(7), CellId(1)), (CellId(7), CellId(2))]);
+        for (text, said) in [
+            (format!("default_cell = 3\n{two}"), "`default_cell` is 3"),
+            (cell(1, &[range(1, 9), range(9, 29)]), "cells 1 and 1 overlap from 9 to 9"),
+            (cell(1, &[range(1, 9), range(30, 39)]) + &cell(2, &[range(39, 40)]), "cells 1 and 2 overlap from 39"),
+            (cell(1, &[range(0, 9)]), "`sequence_range` of cell 1 goes from 0 to 9"),
+        ] {
+            let error = checked(&text).unwrap_err();
+            assert!(error.contains(said), "{text}: {error}");
         }
     }
 

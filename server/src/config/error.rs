@@ -51,11 +51,13 @@ pub enum ConfigError {
     },
     /// The address of a cell is not one that a router could use.
     #[error(
-        "the `address` of cell {cell}, `{address}`, is neither an http(s) URL nor a host: write `https://HOST:PORT` or `HOST:PORT`"
+        "the `{field}` of cell {cell}, `{address}`, is neither a host nor an http(s) URL: write `HOST`, `HOST:PORT` or `https://HOST:PORT`"
     )]
     CellAddress {
         /// The id of the cell.
         cell: i64,
+        /// The setting: `address` or `pages_address`.
+        field: &'static str,
         /// The configured address.
         address: String,
     },
@@ -86,6 +88,12 @@ pub enum ConfigError {
         /// The last id of the range.
         maxval: i64,
     },
+    /// A cell has both forms of the setting for its ranges of ids.
+    #[error("cell {0} has `sequence_range` and `sequence_ranges`: move all ranges to `sequence_ranges`")]
+    TwoSequenceRanges(i64),
+    /// The default cell is not configured.
+    #[error("`default_cell` is {0}, and no cell has this id: name a cell of `[[cells]]`")]
+    DefaultCell(i64),
     /// The sequence ranges of two cells overlap, so both cells would assign the same ids.
     #[error(
         "the `sequence_range`s of cells {first} and {second} overlap from {from} to {to}: both cells would give out these ids; move one of the ranges"

@@ -58,6 +58,9 @@ pub struct Config {
     pub audit: AuditConfig,
     /// Certificates and keys for TLS. Without them the server accepts connections in plain text.
     pub tls: Option<TlsConfig>,
+    /// The id of the cell that `FIRST_CELL` stands for. Without it, that is the cell with the lowest
+    /// id.
+    pub default_cell: Option<i64>,
     /// The cells that this server serves. A configuration file must have at least one.
     pub cells: Vec<CellConfig>,
     /// Bucket types in addition to those of the wire contract.
@@ -170,14 +173,22 @@ pub struct CellConfig {
     pub id: i64,
     /// The name of the cell.
     pub name: String,
-    /// The address that `Classify` gives to routers: `https://HOST:PORT` or `HOST:PORT`.
+    /// The address that `Classify` gives to routers, unchanged. Most routers take a host alone and
+    /// add scheme and port themselves.
     pub address: String,
+    /// The address that `ClassifyPages` gives to routers of Pages, unchanged. Without it the cell
+    /// serves no Pages.
+    pub pages_address: Option<String>,
     /// The prefix of this cell's session ids, by which routers find the cell. No prefix may be a
     /// prefix of another cell's.
     #[serde(default)]
     pub session_prefix: String,
-    /// The ids that the cell's database may give out. The ranges of two cells must not overlap.
+    /// The ids that the cell's database may give out, if they are one range.
     pub sequence_range: Option<SequenceRange>,
+    /// The ids that the cell's database may give out, if they are several ranges. The ranges of two
+    /// cells must not overlap, unless one has every id.
+    #[serde(default)]
+    pub sequence_ranges: Vec<SequenceRange>,
 }
 
 /// The ids that a cell's database may give out, both ends included.
@@ -188,6 +199,20 @@ pub struct SequenceRange {
     pub minval: i64,
     /// The last id of the range.
     pub maxval: i64,
+}
+
+impl CellConfig {
+    /// The ranges of ids that the cell's database may give out.
+    pub fn ranges(&self) -> Vec<SequenceRange> {
+        self.sequence_range.iter().chain(&self.sequence_ranges).copied().collect()
+    }
+}
+
+impl SequenceRange {
+    /// True if the range has every id, like that of a database which is older than its cell.
+    pub fn has_every_id(self) -> bool {
+        self.minval <= 1 && self.maxval == i64::MAX
+    }
 }
 
 impl Default for Config {
@@ -205,6 +230,7 @@ impl Default for Config {
             log: LogConfig::default(),
             audit: AuditConfig::default(),
             tls: None,
+            default_cell: None,
             cells: Vec::new(),
             bucket_types: Vec::new(),
         }
@@ -327,6 +353,16 @@ impl Config {
         }
     }
 
+    /// The cell that `FIRST_CELL` stands for; `None` if no cell is configured.
+    pub fn default_cell(&self) -> Option<CellId> {
+        self.default_cell.map(CellId).or_else(|| self.cells().into_keys().next())
+    }
+
+    /// The pairs of cells whose ranges of ids overlap, because one has every id.
+    pub fn overlapping_cells(&self) -> Vec<(CellId, CellId)> {
+        check::overlapping_cells(&self.cells)
+    }
+
     /// The configured cells by their number.
     pub fn cells(&self) -> BTreeMap<CellId, CellConfig> {
         self.cells.iter().map(|cell| (CellId(cell.id), cell.clone())).collect()
@@ -337,9 +373,11 @@ fn development_cells() -> Vec<CellConfig> {
     let cell = |id: i64| CellConfig {
         id,
         name: format!("cell-{id}"),
-        address: format!("http://127.0.0.1:{}", 3000 + id),
+        address: format!("127.0.0.1:{}", 3000 + id),
+        pages_address: None,
         session_prefix: format!("cell-{id}-"),
         sequence_range: Some(SequenceRange { minval: (id - 1) * 1_000_000_000 + 1, maxval: id * 1_000_000_000 }),
+        sequence_ranges: Vec::new(),
     };
     vec![cell(1), cell(2)]
 }

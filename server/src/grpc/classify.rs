@@ -8,13 +8,14 @@ use axum::extract::{DefaultBodyLimit, State};
 use axum::response::{IntoResponse, Response as HttpResponse};
 use axum::routing::post;
 use axum::{Extension, Router};
+use leasehold_core::cell::CellId;
 use leasehold_core::claim::Claim;
 use leasehold_proto::DescriptorPool;
 use leasehold_proto::gitlab::cells::topology_service::classify_service_server::ClassifyService;
 use leasehold_proto::gitlab::cells::topology_service::types::v1 as types;
 use leasehold_proto::gitlab::cells::topology_service::{
-    CellInfo, ClassifyAction, ClassifyRequest, ClassifyResponse, ClassifyType, GetCellsRequest, GetCellsResponse,
-    ProxyInfo,
+    CellInfo, ClassifyAction, ClassifyPagesRequest, ClassifyPagesResponse, ClassifyRequest, ClassifyResponse,
+    ClassifyType, GetCellsRequest, GetCellsResponse, ProxyInfo,
 };
 use tonic::{Request, Response, Status, async_trait};
 
@@ -38,15 +39,20 @@ impl ClassifyService for ClassifyHandler {
         permit(&request)?;
         self.0.classify(request.into_inner()).await.map(Response::new)
     }
+
+    async fn classify_pages(
+        &self,
+        request: Request<ClassifyPagesRequest>,
+    ) -> Result<Response<ClassifyPagesResponse>, Status> {
+        permit(&request)?;
+        self.0.classify_pages(request.into_inner()).await.map(Response::new)
+    }
 }
 
 impl Services {
     /// Returns the cell that owns the first claim of the list that any cell owns (B30). If no cell
     /// owns any of them, or the list is empty, `type` and `value` decide.
     async fn classify(&self, request: ClassifyRequest) -> Result<ClassifyResponse, Status> {
-        if request.claims.len() > MAX_CLAIMS {
-            return Err(errors::over_limit("claims_per_classify", MAX_CLAIMS, Some(request.claims.len())));
-        }
         let by_claims = !request.claims.is_empty();
         if let Some((claim, cell)) = self.first_owned(&request.claims).await? {
             return Ok(ClassifyResponse { matched_claim: Some(claim), ..proxy(cell) });
@@ -58,9 +64,28 @@ impl Services {
         }
     }
 
+    /// Returns the address at which the cell that owns the first owned claim of the list serves
+    /// Pages.
+    async fn classify_pages(&self, request: ClassifyPagesRequest) -> Result<ClassifyPagesResponse, Status> {
+        if request.claims.is_empty() {
+            return Err(errors::invalid("give `claims`"));
+        }
+        let owned = self.first_owned(&request.claims).await?;
+        let (claim, cell) = owned.ok_or_else(|| errors::not_found("no cell owns any of these claims"))?;
+        let pages = self.pages.get(&CellId(cell.id)).cloned();
+        Ok(ClassifyPagesResponse {
+            action: ClassifyAction::Proxy.into(),
+            pages_address: pages.ok_or_else(|| errors::not_found("the cell that owns the claim serves no Pages"))?,
+            matched_claim: Some(claim),
+        })
+    }
+
     /// Returns the first claim of the list that a cell owns, and that cell. All claims are read at
     /// one moment. A claim that its bucket type does not allow is owned by no cell.
     async fn first_owned(&self, claims: &[types::Claim]) -> Result<Option<(types::Claim, CellInfo)>, Status> {
+        if claims.len() > MAX_CLAIMS {
+            return Err(errors::over_limit("claims_per_classify", MAX_CLAIMS, Some(claims.len())));
+        }
         let mut asked = Vec::with_capacity(claims.len());
         let mut keys = Vec::with_capacity(claims.len());
         for claim in claims {
@@ -86,7 +111,7 @@ impl Services {
         let mut cells = self.cells.values();
         let cell = match kind {
             ClassifyType::Unspecified => return Err(errors::invalid("give `claims`, or a `type`")),
-            ClassifyType::FirstCell => cells.next(),
+            ClassifyType::FirstCell => self.default_cell.and_then(|cell| self.cells.get(&cell)),
             ClassifyType::SessionPrefix if value.is_empty() => return Err(errors::invalid("`value` is empty")),
             ClassifyType::SessionPrefix => cells.find(|cell| cell.session_prefix == value),
             ClassifyType::CellId => {

@@ -211,7 +211,9 @@ enum RequestKind {
 
 fn request_kind(path: &str, form: Form) -> RequestKind {
     match (form, method_label(path)) {
-        (Form::Grpc, "CommitUpdate" | "RollbackUpdate" | "GetCells" | "Health") => RequestKind::Whole(Size::Small),
+        (Form::Grpc, "CommitUpdate" | "RollbackUpdate" | "GetCell" | "GetCells" | "Health") => {
+            RequestKind::Whole(Size::Small)
+        }
         (Form::Grpc, "Other") if path.starts_with("/grpc.reflection.") => RequestKind::Stream,
         (Form::Grpc, "Other") => RequestKind::Bodiless,
         (Form::Grpc, _) => RequestKind::Whole(Size::Large),
@@ -236,9 +238,11 @@ fn method_label(path: &str) -> &'static str {
         Some("CommitUpdate") => "CommitUpdate",
         Some("RollbackUpdate") => "RollbackUpdate",
         Some("GetRecord") => "GetRecord",
+        Some("GetCell") => "GetCell",
         Some("GetCells") => "GetCells",
         Some("ListLeases") => "ListLeases",
         Some("ListRecords") => "ListRecords",
+        Some("ClassifyPages") => "ClassifyPages",
         Some("Classify" | "classify") => "Classify",
         Some("Check" | "Watch") => "Health",
         _ => "Other",

@@ -4,6 +4,7 @@
 //! This module has no rule of the protocol; those are in `leasehold_core`. Only this module has
 //! gRPC codes: the layers below it return typed failures.
 
+mod cells;
 mod claims;
 mod classify;
 mod convert;
@@ -30,13 +31,14 @@ use tonic::{Request, Status};
 use crate::audit::AuditSink;
 use crate::budget::ServerBudget;
 use crate::committer::{Committer, Refusal};
-use crate::config::{CellConfig, Config};
+use crate::config::{self, CellConfig, Config};
 use crate::identity::{Denied, Permit};
 use crate::metrics::Metrics;
 use crate::store::{StoreError, StoreReader};
 
 use lists::ListPermits;
 
+pub use cells::CellHandler;
 pub use claims::ClaimsHandler;
 pub use classify::{ClassifyHandler, http_router};
 pub use errors::store_code;
@@ -53,6 +55,9 @@ const CLASSIFY_HTTP: &str = "/v1/classify";
 pub struct Services {
     rules: Rules,
     cells: BTreeMap<CellId, CellInfo>,
+    // The addresses at which cells serve Pages, for those that do.
+    pages: BTreeMap<CellId, String>,
+    default_cell: Option<CellId>,
     store: Arc<dyn StoreReader>,
     committer: Committer,
     lists: ListPermits,
@@ -77,7 +82,9 @@ impl Services {
     ) -> Self {
         Self {
             rules: config.rules(),
+            pages: config.cells().into_iter().filter_map(|(id, cell)| Some((id, cell.pages_address?))).collect(),
             cells: config.cells().into_iter().map(|(id, cell)| (id, cell_info(cell))).collect(),
+            default_cell: config.default_cell(),
             store,
             committer,
             lists: ListPermits::new(config.limits.concurrent_lists, config.limits.queued_lists),
@@ -159,12 +166,15 @@ fn mib(count: usize) -> usize {
 }
 
 fn cell_info(cell: CellConfig) -> CellInfo {
+    let range = |range: &config::SequenceRange| SequenceRange { minval: range.minval, maxval: range.maxval };
+    let sequence_ranges: Vec<_> = cell.ranges().iter().map(range).collect();
     CellInfo {
         id: cell.id,
         name: cell.name,
         address: cell.address,
         session_prefix: cell.session_prefix,
-        sequence_range: cell.sequence_range.map(|range| SequenceRange { minval: range.minval, maxval: range.maxval }),
+        sequence_range: sequence_ranges.first().copied(),
+        sequence_ranges,
     }
 }
 

@@ -20,6 +20,7 @@ use crate::store::{Backend, StoreError, StoreMaintenance, StoreReader};
 pub(super) async fn warnings(config: &Config, store: &dyn Backend) -> Result<Vec<String>, ServeError> {
     let missing_types = keep_bucket_types(config, store).await?;
     let warnings = [
+        overlapping_cells_warning(&config.overlapping_cells()),
         unconfigured_cells_warning(&unconfigured_cells(config, &*store.reader()).await),
         unconfigured_types_warning(&missing_types),
         role_without_vacuum(&store.maintenance()).await?.as_deref().map(vacuum_warning),
@@ -76,6 +77,12 @@ fn joined<T: Display>(items: &[T]) -> String {
     items.iter().map(T::to_string).collect::<Vec<_>>().join(", ")
 }
 
+fn overlapping_cells_warning(pairs: &[(CellId, CellId)]) -> Option<String> {
+    let texts: Vec<_> = pairs.iter().map(|(first, second)| format!("{first} and {second}")).collect();
+    let advice = "rows of both may have the same id; after the cell with every id was given a range, set that range";
+    (!texts.is_empty()).then(|| format!("the `sequence_range`s of cells {} overlap: {advice}", texts.join(", ")))
+}
+
 fn unconfigured_cells_warning(cells: &[CellId]) -> Option<String> {
     match cells {
         [] => None,
@@ -123,6 +130,17 @@ mod tests {
         assert_eq!(types(&[]), None);
         assert!(types(&[1000]).unwrap().starts_with("bucket type 1000 has been served and is not configured: its"));
         assert!(types(&[100, 1000]).unwrap().starts_with("bucket types 100, 1000 have been served and are not"));
+    }
+
+    #[test]
+    fn cells_with_common_ids_are_named() {
+        let pairs = |pairs: &[(i64, i64)]| {
+            overlapping_cells_warning(&pairs.iter().map(|&(a, b)| (CellId(a), CellId(b))).collect::<Vec<_>>())
+        };
+        assert_eq!(pairs(&[]), None);
+        assert!(
+            pairs(&[(1, 2), (1, 3)]).unwrap().starts_with("the `sequence_range`s of cells 1 and 2, 1 and 3 overlap")
+        );
     }
 
     #[test]

@@ -13,6 +13,7 @@ use axum::routing::get;
 use http::header::CONTENT_TYPE;
 use leasehold_core::batch::MAX_REQUEST_BYTES;
 use leasehold_proto::AccessRules;
+use leasehold_proto::gitlab::cells::topology_service::cell_service_server::CellServiceServer;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_server::ClaimServiceServer;
 use leasehold_proto::gitlab::cells::topology_service::classify_service_server::ClassifyServiceServer;
 use tonic::body::Body;
@@ -23,7 +24,9 @@ use tower::Service;
 use super::{ServeError, hosts};
 use crate::committer::now;
 use crate::config::Config;
-use crate::grpc::{ClaimsHandler, ClassifyHandler, MAX_SMALL_REQUEST_BYTES, Services, http_router, is_grpc};
+use crate::grpc::{
+    CellHandler, ClaimsHandler, ClassifyHandler, MAX_SMALL_REQUEST_BYTES, Services, http_router, is_grpc,
+};
 use crate::metrics::GaugeValues;
 
 fn invalid_descriptors(error: &dyn Display) -> ServeError {
@@ -89,9 +92,11 @@ fn grpc<H: Health>(services: &Arc<Services>, health: HealthServer<H>) -> Result<
         .max_decoding_message_size(MAX_REQUEST_BYTES)
         .max_encoding_message_size(usize::MAX);
     let classify = ClassifyServiceServer::new(ClassifyHandler(services.clone()));
+    let cells = CellServiceServer::new(CellHandler(services.clone()));
     Ok(Routes::default()
         .add_service(claims)
         .add_service(classify.max_decoding_message_size(MAX_REQUEST_BYTES))
+        .add_service(cells.max_decoding_message_size(MAX_SMALL_REQUEST_BYTES))
         .add_service(health.max_decoding_message_size(MAX_SMALL_REQUEST_BYTES))
         .add_service(v1.max_decoding_message_size(MAX_SMALL_REQUEST_BYTES))
         .add_service(v1alpha.max_decoding_message_size(MAX_SMALL_REQUEST_BYTES))

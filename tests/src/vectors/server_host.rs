@@ -25,21 +25,21 @@ const CELLS: &str = r#"
 [[cells]]
 id = 1
 name = "cell-1"
-address = "http://127.0.0.1:3001"
+address = "127.0.0.1:3001"
 session_prefix = "cell-1-"
 sequence_range = { minval = 1, maxval = 1000000 }
 
 [[cells]]
 id = 2
 name = "cell-2"
-address = "http://127.0.0.1:3002"
+address = "127.0.0.1:3002"
 session_prefix = "cell-2-"
 sequence_range = { minval = 1000001, maxval = 2000000 }
 
 [[cells]]
 id = 3
 name = "cell-3"
-address = "http://127.0.0.1:3003"
+address = "127.0.0.1:3003"
 session_prefix = "cell-3-"
 sequence_range = { minval = 2000001, maxval = 3000000 }
 "#;

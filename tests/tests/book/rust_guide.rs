@@ -238,7 +238,7 @@ async fn leases_and_records_are_listed() {
     let mut lines = reading::report(&client).await.unwrap();
     lines.sort();
     let outstanding = format!("outstanding: {}", lease.uuid);
-    assert_eq!(lines, ["alice is at http://127.0.0.1:3001", "claimed: alice", "claimed: bob", &outstanding]);
+    assert_eq!(lines, ["alice is at 127.0.0.1:3001", "claimed: alice", "claimed: bob", &outstanding]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -119,8 +119,8 @@ async fn cells_lists_the_configured_cells() {
     let text = world.run("cells").await.expect_success();
     let expected = [
         vec!["CELL", "NAME", "ADDRESS", "SESSION PREFIX", "IDS"],
-        vec!["1", "cell-1", "http://127.0.0.1:3001", "cell-1-", "1-1000000000"],
-        vec!["2", "cell-2", "http://127.0.0.1:3002", "cell-2-", "1000000001-2000000000"],
+        vec!["1", "cell-1", "127.0.0.1:3001", "cell-1-", "1-1000000000"],
+        vec!["2", "cell-2", "127.0.0.1:3002", "cell-2-", "1000000001-2000000000"],
     ];
     assert_eq!(table(&text), expected);
     let json = world.run("cells --json").await.expect_json_lines();
@@ -208,7 +208,7 @@ async fn get_shows_a_record_and_its_cell() {
     let text = world.run("get username:ALICE").await.expect_success();
     for (field, value) in [
         ("claim", "USERNAMES:Alice"),
-        ("cell", "1 (cell-1, http://127.0.0.1:3001)"),
+        ("cell", "1 (cell-1, 127.0.0.1:3001)"),
         ("status", "LEASE_CREATING"),
         ("lease", &lease),
         ("subject", "USER:7"),
@@ -232,11 +232,11 @@ async fn classify_prints_the_address_of_the_cell() {
         ["classify USERNAMES:nobody username:ALICE", "classify PROJECT_IDS:77", "classify --type cell_id --value 2"]
     {
         let text = world.run(line).await.expect_success();
-        assert!(text.contains("PROXY") && text.contains("http://127.0.0.1:3002"), "{line}: {text}");
+        assert!(text.contains("PROXY") && text.contains("127.0.0.1:3002"), "{line}: {text}");
         assert_eq!(text.contains("matched"), !line.contains("--type"), "{line}: {text}");
     }
     let json = world.run("classify --json --type SESSION_PREFIX --value cell-1-").await.expect_json_lines();
-    assert_eq!(json, [json!({"action": "PROXY", "proxy": {"address": "http://127.0.0.1:3001"}})]);
+    assert_eq!(json, [json!({"action": "PROXY", "proxy": {"address": "127.0.0.1:3001"}})]);
     world.run("classify USERNAMES:nobody").await.expect_failure(3, &["error: ", "CLAIM_NOT_FOUND"]);
     world.run("classify --type cell_id --value 9").await.expect_failure(3, &["error: "]);
     world.run("classify --type first_cell USERNAMES:nobody").await.expect_success();

@@ -806,6 +806,7 @@ async fn get_cells_returns_the_configured_cells() {
         address: address.to_owned(),
         session_prefix: prefix.to_owned(),
         sequence_range,
+        sequence_ranges: sequence_range.into_iter().collect(),
     };
     let expected = [
         cell(7, "seven", "seven.example", "7-", Some(SequenceRange { minval: 1, maxval: i64::MAX })),

@@ -5,8 +5,9 @@
 
 use std::path::Path;
 
+use leasehold_client::RefusalKind;
 use leasehold_tests::server::Server;
-use leasehold_tests::wire::call_raw;
+use leasehold_tests::wire::{Refusal, call_raw};
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, MethodDescriptor};
 use serde_json::{Value, json};
@@ -186,4 +187,27 @@ async fn a_cell_reads_its_configuration() {
     let first = classify.classify(first).await.unwrap().into_inner();
     assert_eq!(first.proxy.unwrap().address, "new.example", "the default cell, with its address as configured");
     assert!(server.stderr().contains("of cells 1 and 2 overlap"), "{}", server.stderr());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b03_a_busy_create_has_the_configured_code_and_keeps_its_reason() {
+    for (setting, code) in
+        [("", Code::FailedPrecondition), ("busy_create_code = \"already_exists\"\n", Code::AlreadyExists)]
+    {
+        let server = Server::builder().config(format!("{setting}{CONFIG}")).start().unwrap();
+        let client = Client::connect(&server).await;
+        client.create(&[record(0, &json!({"username": "held"}))]).await;
+        let held = record(0, &json!({"username": "held"}));
+        let begun =
+            json!({"createRecords": [record(1, &json!({"username": "new"}))], "destroyRecords": [held], "cellId": 2});
+        client.call(CLAIMS, "BeginUpdate", begun).await.unwrap();
+        for (list, name, code) in [("createRecords", "new", code), ("destroyRecords", "held", Code::FailedPrecondition)]
+        {
+            let begin = json!({list: [record(0, &json!({"username": name}))], "cellId": 2});
+            let status = client.call(CLAIMS, "BeginUpdate", begin).await.unwrap_err();
+            let refusal = Refusal::of(&status);
+            assert_eq!((refusal.code, refusal.reason.as_str()), (code, "CLAIM_BUSY"), "{setting}{list}");
+            assert!(refusal.retry_after.is_some() && refusal.kind() == RefusalKind::Busy, "{refusal:?}");
+        }
+    }
 }

@@ -50,6 +50,8 @@ pub struct Config {
     /// there is less; commits and rollbacks, which need little space, are not. 0 switches the check
     /// off; with `[postgres]` there is none.
     pub min_free_disk_mib: u64,
+    /// The gRPC code of a begin that creates a claim under another lease (B03).
+    pub busy_create_code: BusyCreateCode,
     /// Limits on the load that the server accepts.
     pub limits: Limits,
     /// Settings of the operational log.
@@ -103,6 +105,18 @@ pub struct Limits {
     /// of this time, the server sends an HTTP/2 ping, which clients answer; so an idle but living
     /// client stays connected.
     pub idle_seconds: u32,
+}
+
+/// The gRPC code of a begin that creates a claim under another lease. Reason and retry delay are the
+/// same under both codes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BusyCreateCode {
+    /// The code that tells the conflict from a claim at rest.
+    #[default]
+    FailedPrecondition,
+    /// The code of a claim at rest, for clients that rescue this one alone.
+    AlreadyExists,
 }
 
 /// The operational log, on standard error.
@@ -226,6 +240,7 @@ impl Default for Config {
             insecure_plaintext: false,
             settled_retention_seconds: 24 * 60 * 60,
             min_free_disk_mib: 256,
+            busy_create_code: BusyCreateCode::default(),
             limits: Limits::default(),
             log: LogConfig::default(),
             audit: AuditConfig::default(),

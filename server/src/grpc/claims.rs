@@ -68,7 +68,7 @@ impl ClaimsHandler {
     /// Counts a rejection in the metrics, and returns the gRPC status for it.
     fn reject(&self, rejection: &leasehold_core::rejection::Rejection) -> Status {
         self.0.metrics.rejected(rejection);
-        errors::rejected(rejection)
+        errors::rejected_command(rejection, self.0.busy_create_code)
     }
 
     /// Submits a command, and returns the reply once the command is decided and written. If the

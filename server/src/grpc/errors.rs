@@ -22,6 +22,7 @@ use tonic_types::pb::{ErrorInfo, RetryInfo};
 use super::REQUEST_BYTES;
 use crate::budget::BudgetExceeded;
 use crate::committer::{RETRY_AFTER, Refusal};
+use crate::config::BusyCreateCode;
 use crate::identity::Denied;
 use crate::store::{Problem, StoreError};
 
@@ -45,10 +46,27 @@ fn code(reason: Reason) -> Code {
 
 /// The gRPC status of a request that the engine rejected.
 pub(super) fn rejected(rejection: &Rejection) -> Status {
+    rejected_as(code(rejection.reason()), rejection)
+}
+
+fn rejected_as(code: Code, rejection: &Rejection) -> Status {
     let mut details = vec![error_info(rejection.reason().code(), metadata(rejection))];
     details.extend(rejected_claims(rejection).as_ref().map(any));
     details.extend(rejection.retry_after_micros().map(|micros| retry_info(Duration::from_micros(micros))));
-    status(code(rejection.reason()), rejection.to_string(), details)
+    status(code, rejection.to_string(), details)
+}
+
+/// The gRPC status of a command that the engine rejected, with the configured code for a busy create
+/// (B03).
+pub(super) fn rejected_command(rejection: &Rejection, busy_create: BusyCreateCode) -> Status {
+    let is_busy_create = |offence: &Offence| {
+        offence.reason == Reason::ClaimBusy && offence.place.is_some_and(|place| place.list == List::Creates)
+    };
+    let is_busy = rejection.reason() == Reason::ClaimBusy && rejection.offences().iter().any(is_busy_create);
+    match busy_create {
+        BusyCreateCode::AlreadyExists if is_busy => rejected_as(Code::AlreadyExists, rejection),
+        BusyCreateCode::AlreadyExists | BusyCreateCode::FailedPrecondition => rejected(rejection),
+    }
 }
 
 /// The gRPC status of a command that the committer refused: it was not decided, or its decision

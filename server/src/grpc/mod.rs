@@ -31,7 +31,7 @@ use tonic::{Request, Status};
 use crate::audit::AuditSink;
 use crate::budget::ServerBudget;
 use crate::committer::{Committer, Refusal};
-use crate::config::{self, CellConfig, Config};
+use crate::config::{self, BusyCreateCode, CellConfig, Config};
 use crate::identity::{Denied, Permit};
 use crate::metrics::Metrics;
 use crate::store::{StoreError, StoreReader};
@@ -58,6 +58,7 @@ pub struct Services {
     // The addresses at which cells serve Pages, for those that do.
     pages: BTreeMap<CellId, String>,
     default_cell: Option<CellId>,
+    busy_create_code: BusyCreateCode,
     store: Arc<dyn StoreReader>,
     committer: Committer,
     lists: ListPermits,
@@ -85,6 +86,7 @@ impl Services {
             pages: config.cells().into_iter().filter_map(|(id, cell)| Some((id, cell.pages_address?))).collect(),
             cells: config.cells().into_iter().map(|(id, cell)| (id, cell_info(cell))).collect(),
             default_cell: config.default_cell(),
+            busy_create_code: config.busy_create_code,
             store,
             committer,
             lists: ListPermits::new(config.limits.concurrent_lists, config.limits.queued_lists),

@@ -30,6 +30,8 @@ pub enum Role {
 pub enum Caller {
     /// Anybody, on a server without TLS. This caller may call every method for every cell.
     Trusted,
+    /// This server itself, when it takes a begin back (B25).
+    Server,
     /// A client with a certificate that the client authority signed and that names exactly one
     /// role.
     Authenticated(Role),
@@ -88,6 +90,7 @@ impl std::fmt::Display for Caller {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Trusted => f.write_str("trusted"),
+            Self::Server => f.write_str("server"),
             Self::Authenticated(Role::Cell(cell)) => write!(f, "cell/{cell}"),
             Self::Authenticated(Role::Router) => f.write_str("router"),
             Self::Authenticated(Role::Admin) => f.write_str("admin"),
@@ -164,7 +167,7 @@ impl Caller {
     /// The caller has no role, or no rule allows the role.
     pub fn permit(self, rules: &[AuthorizationRule]) -> Result<Permit, Denied> {
         let scope = match self {
-            Self::Trusted => Some(CellScope::AnyCell),
+            Self::Trusted | Self::Server => Some(CellScope::AnyCell),
             Self::Unrecognised => return Err(Denied::NoRole),
             Self::Anonymous => return Err(Denied::NoIdentity),
             Self::Authenticated(role) => widest(rules.iter().filter_map(|rule| role.scope(*rule))),

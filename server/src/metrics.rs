@@ -36,6 +36,32 @@ struct CauseLabel {
     cause: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EffectLabel {
+    effect: &'static str,
+}
+
+/// The effect of the end of a caller on its begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Abandoned {
+    /// The begin was dropped before it was decided.
+    Dropped,
+    /// The begun lease was rolled back, because no response had left the server.
+    TakenBack,
+}
+
+impl Abandoned {
+    const ALL: [Self; 2] = [Self::Dropped, Self::TakenBack];
+
+    fn label(self) -> EffectLabel {
+        let effect = match self {
+            Self::Dropped => "dropped",
+            Self::TakenBack => "taken_back",
+        };
+        EffectLabel { effect }
+    }
+}
+
 /// The cause of a retry of a group of commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
@@ -71,6 +97,7 @@ pub struct Metrics {
     shed: Family<MethodLabel, Counter>,
     group_commands: Histogram,
     retries: Family<CauseLabel, Counter>,
+    abandoned: Family<EffectLabel, Counter>,
     pool_connections: Gauge,
     pool_idle: Gauge,
     pool_waiting: Gauge,
@@ -132,6 +159,7 @@ impl Default for Metrics {
             rejections: Family::default(),
             shed: Family::default(),
             retries: Family::default(),
+            abandoned: Family::default(),
             pool_connections: Gauge::default(),
             pool_idle: Gauge::default(),
             pool_waiting: Gauge::default(),
@@ -157,6 +185,9 @@ impl Default for Metrics {
         // count the first step of a series that starts at 1.
         for cause in Retry::ALL {
             drop(metrics.retries.get_or_create(&cause.label()));
+        }
+        for effect in Abandoned::ALL {
+            drop(metrics.abandoned.get_or_create(&effect.label()));
         }
         metrics
     }
@@ -191,6 +222,7 @@ impl Metrics {
         all.register("groups_at_once", groups_at_once, self.groups_at_once.clone());
         all.register_with_unit("disk", "Bytes of the store on disk", Unit::Bytes, self.disk_bytes.clone());
         all.register("retries", "Retries of groups of commands, by cause", self.retries.clone());
+        all.register("abandoned_begins", "Begins whose caller was gone, by effect", self.abandoned.clone());
         all.register("pool_connections", "Connections to the database for reads", self.pool_connections.clone());
         all.register("pool_idle_connections", "Connections for reads that are idle", self.pool_idle.clone());
         all.register("pool_waiting_reads", "Reads that wait for a connection", self.pool_waiting.clone());
@@ -244,6 +276,11 @@ impl Metrics {
     /// Counts a retry of a group of commands.
     pub fn retried(&self, cause: Retry) {
         self.retries.get_or_create(&cause.label()).inc();
+    }
+
+    /// Counts a begin whose caller is gone.
+    pub fn abandoned(&self, effect: Abandoned) {
+        self.abandoned.get_or_create(&effect.label()).inc();
     }
 
     /// Observes the number of commands in a group.

@@ -10,10 +10,14 @@
 //! If more commands wait than a group may have, commits and rollbacks go before begins. Commits and
 //! rollbacks are never refused for load. A begin is admitted only if its claims, the claims of
 //! waiting begins and the claims under leases together stay within `limits.held_claims`.
+//!
+//! A begin is dropped if its caller is gone before the first attempt to decide it. If the caller of
+//! a begin without an idempotency key is gone later, the lease is rolled back ([`Undelivered`]).
 
 mod lock_suspects;
 mod queue;
 mod retry;
+mod undelivered;
 mod writer;
 
 use std::sync::{Arc, Mutex};
@@ -23,6 +27,7 @@ use std::time::Duration;
 use leasehold_core::command::{Command, Reply};
 use leasehold_core::rejection::Rejection;
 use leasehold_core::time::Timestamp;
+use leasehold_core::update::Begin;
 use tokio::sync::oneshot;
 
 use self::lock_suspects::LockSuspects;
@@ -34,6 +39,7 @@ use crate::metrics::Metrics;
 use crate::store::GroupStore;
 
 pub use self::queue::Capacity;
+pub use self::undelivered::Undelivered;
 
 /// The delay that an `OVERLOADED` refusal tells the caller to wait before a retry.
 pub const RETRY_AFTER: Duration = Duration::from_millis(200);
@@ -71,6 +77,9 @@ pub enum Refusal {
 
 /// The answer to a command: the engine's reply or rejection, or the committer's refusal.
 pub type Decision = Result<Result<Reply, Rejection>, Refusal>;
+
+/// A decision, and the lease that nobody knows before the caller gets it.
+type Answer = (Decision, Option<Undelivered>);
 
 /// A function that returns the reason why no update may begin now, or `None` if updates may begin.
 /// The committer calls it at most once a second.
@@ -136,19 +145,31 @@ impl Committer {
         Ok(committer)
     }
 
-    /// Queues a command, and returns its reply or rejection when its effect is durable.
+    /// Queues a settle or a forget, and returns its reply or rejection when its effect is durable.
     ///
     /// # Errors
     /// A [`Refusal`] if the command was not decided, or if its decision could not be committed.
     pub async fn submit(&self, caller: Caller, command: Command) -> Decision {
+        self.ask(caller, command).await.0
+    }
+
+    /// Queues a begin, and returns its reply or rejection when its effect is durable.
+    ///
+    /// The second value is present if only the response tells the caller its lease. The response
+    /// takes the value along: dropping it rolls the lease back.
+    pub async fn begin(&self, caller: Caller, begin: Begin) -> Answer {
+        self.ask(caller, Command::Begin(begin)).await
+    }
+
+    async fn ask(&self, caller: Caller, command: Command) -> Answer {
         let (answer, decision) = oneshot::channel();
         // A writer drops `answer` without an answer if the server is stopping, or if the writer has
         // panicked.
         let gone = || self.shared.failure().unwrap_or(Refusal::Stopping);
         match self.shared.queue.push(Job { caller, command, tried: false, answer }) {
-            Ok(()) => decision.await.unwrap_or_else(|_| Err(gone())),
-            Err(Refusal::Stopping) => Err(gone()),
-            Err(refusal) => Err(refusal),
+            Ok(()) => decision.await.unwrap_or_else(|_| (Err(gone()), None)),
+            Err(Refusal::Stopping) => (Err(gone()), None),
+            Err(refusal) => (Err(refusal), None),
         }
     }
 

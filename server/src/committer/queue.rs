@@ -10,7 +10,7 @@ use leasehold_core::command::Command;
 use leasehold_core::rows::RowChange;
 use tokio::sync::oneshot;
 
-use super::{Decision, Refusal};
+use super::{Answer, Refusal};
 use crate::identity::Caller;
 
 /// The most commands in a group that a writer commits at once.
@@ -43,7 +43,15 @@ pub(super) struct Job {
     pub(super) command: Command,
     // True if an earlier attempt to commit this command may have succeeded.
     pub(super) tried: bool,
-    pub(super) answer: oneshot::Sender<Decision>,
+    pub(super) answer: oneshot::Sender<Answer>,
+}
+
+impl Job {
+    /// True if the command need not be decided: a begin of a caller that is gone. A begin that was
+    /// tried may have been kept, so it is decided. A settle ends a lease for which others wait.
+    pub(super) fn is_abandoned(&self) -> bool {
+        !self.tried && matches!(self.command, Command::Begin(_)) && self.answer.is_closed()
+    }
 }
 
 /// The limits up to which the queue admits begins.

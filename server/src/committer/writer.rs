@@ -13,9 +13,9 @@ use tokio::sync::oneshot;
 use super::lock_suspects::LockSuspects;
 use super::queue::{BatchPolicy, Job, Queue};
 use super::retry::{self, Attempt, Step};
-use super::{BeginGate, Decision, Refusal, now};
+use super::{Answer, BeginGate, Decision, Refusal, Undelivered, now};
 use crate::audit::{AuditEvent, AuditSink};
-use crate::metrics::{Metrics, Retry};
+use crate::metrics::{Abandoned, Metrics, Retry};
 use crate::store::{Failure, GroupError, GroupStore, LockTimeout};
 
 /// The time for which the answer of the begin gate is reused, before the gate is called again.
@@ -164,7 +164,7 @@ impl Writer {
                 self.on_idle();
                 continue;
             }
-            let group = self.reject_forbidden(group);
+            let group = self.reject_forbidden(self.drop_abandoned(group));
             let (others, suspects) = self.split_suspects(group);
             if !others.is_empty() {
                 self.commit(others);
@@ -218,6 +218,14 @@ impl Writer {
         own.min(shared.mark_away(error))
     }
 
+    /// Drops the commands of a group that need not be decided, and returns the others.
+    fn drop_abandoned(&self, mut group: Vec<Job>) -> Vec<Job> {
+        let dropped: Vec<_> = group.extract_if(.., |job| job.is_abandoned()).collect();
+        dropped.iter().for_each(|_| self.shared.metrics.abandoned(Abandoned::Dropped));
+        self.shared.queue.settle_account(&dropped, &[]);
+        group
+    }
+
     /// Rejects the group's forbidden commands: all of them after a fatal failure, the begins while
     /// the begin gate refuses. Returns the other commands.
     fn reject_forbidden(&mut self, mut group: Vec<Job>) -> Vec<Job> {
@@ -239,7 +247,7 @@ impl Writer {
 
     fn reject(&self, group: Vec<Job>, refusal: &Refusal) {
         self.shared.queue.settle_account(&group, &[]);
-        group.into_iter().for_each(|job| send(job.answer, Err(refusal.clone())));
+        group.into_iter().for_each(|job| refuse(job.answer, refusal.clone()));
     }
 
     /// Commits a group, and executes the steps of [`retry::next`] after each failed attempt.
@@ -402,7 +410,7 @@ impl Writer {
         if !undecided.is_empty() {
             self.shared.queue.requeue(undecided);
         }
-        answer(decided, decisions, &self.shared.audit);
+        answer(decided, decisions, &self.shared);
     }
 }
 
@@ -452,19 +460,21 @@ fn numbered(decision: Decision, fences: &Fences) -> Decision {
 
 /// Sends the decisions, which are durable now, to the callers of the group. Then records the audit
 /// events, also those of callers that have disconnected.
-fn answer(group: Vec<Job>, decisions: Vec<Decision>, audit: &AuditSink) {
+fn answer(group: Vec<Job>, decisions: Vec<Decision>, shared: &Arc<Shared>) {
     let (at, mut events) = (now(), Vec::with_capacity(group.len()));
     for (job, decision) in group.into_iter().zip(decisions) {
         if let Ok(Ok(reply)) = &decision {
             events.extend(AuditEvent::of_command(at, job.caller, &job.command, reply, job.tried));
         }
-        send(job.answer, decision);
+        let undelivered = Undelivered::of(&job.command, &decision, shared);
+        // The send fails if the caller is gone. A lease that it can't learn is then taken back, with
+        // the drop of `undelivered`.
+        let _ = job.answer.send((decision, undelivered));
     }
-    audit.record(events);
+    shared.audit.record(events);
 }
 
-fn send(answer: oneshot::Sender<Decision>, decision: Decision) {
-    // The send fails if the caller has disconnected. It can learn the outcome by sending the
-    // command again.
-    let _ = answer.send(decision);
+fn refuse(answer: oneshot::Sender<Answer>, refusal: Refusal) {
+    // The send fails if the caller is gone.
+    let _ = answer.send((Err(refusal), None));
 }

@@ -24,7 +24,7 @@ use tonic::{Request, Response, Status, async_trait};
 
 use super::lists::read_records;
 use super::{Services, convert, errors, permit};
-use crate::committer::{Refusal, now};
+use crate::committer::{Decision, Refusal, now};
 use crate::identity::{Caller, Permit};
 
 /// The request metadata that carries the idempotency key of a begin (B09).
@@ -74,13 +74,17 @@ impl ClaimsHandler {
     /// Submits a command, and returns the reply once the command is decided and written. If the
     /// command is refused for load, the metrics count it under `method`.
     async fn submit(&self, method: &'static str, caller: Caller, command: Command) -> Result<Reply, Status> {
-        let decision = self.0.committer.submit(caller, command).await.map_err(|refusal| {
+        self.reply(method, self.0.committer.submit(caller, command).await)
+    }
+
+    fn reply(&self, method: &'static str, decision: Decision) -> Result<Reply, Status> {
+        let decided = decision.map_err(|refusal| {
             if matches!(refusal, Refusal::Overloaded { .. }) {
                 self.0.metrics.shed(method);
             }
             errors::refused(&refusal)
         })?;
-        decision.map_err(|rejection| self.reject(&rejection))
+        decided.map_err(|rejection| self.reject(&rejection))
     }
 
     async fn settle(&self, permit: Permit, cell_id: i64, lease: Option<Uuid>, outcome: Outcome) -> Result<(), Status> {
@@ -130,11 +134,15 @@ impl ClaimService for ClaimsHandler {
         let begin = convert::update(create_records, destroy_records, &self.0.rules.catalogue)
             .and_then(|update| self.0.rules.begin(cell, update, key.as_deref(), LeaseId(uuid::Uuid::now_v7())))
             .map_err(|rejection| self.reject(&rejection))?;
-        let Reply::Begun(begun) = self.submit("BeginUpdate", permit.caller(), Command::Begin(begin)).await? else {
+        let (decision, undelivered) = self.0.committer.begin(permit.caller(), begin).await;
+        let Reply::Begun(begun) = self.reply("BeginUpdate", decision)? else {
             return Err(errors::internal("a begin got the reply of another command"));
         };
         let mut response = Response::new(BeginUpdateResponse { cell_id, lease_uuid: convert::uuid(begun.lease) });
         response.metadata_mut().insert(FENCE, begun.fence.0.into());
+        if let Some(undelivered) = undelivered {
+            response.extensions_mut().insert(Arc::new(undelivered));
+        }
         Ok(response)
     }
 

@@ -22,7 +22,7 @@ use tower::{Layer, Service};
 
 use super::message::{Form, Size, receive};
 use super::protocol::BoundedBody;
-use super::{CLASSIFY_HTTP, errors, protocol};
+use super::{CLASSIFY_HTTP, delivery, errors, protocol};
 use crate::budget::Charge;
 use crate::committer::Refusal;
 use crate::identity::{Denied, Peer};
@@ -86,8 +86,11 @@ where
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let (inner, shared, started) = (self.inner.clone(), self.shared.clone(), Instant::now());
+        let method = method_label(request.uri().path());
+        // Outside of the future: a call that is cancelled before its first poll counts too.
+        let count = CallCount { metrics: shared.metrics.clone(), method, started, code: Code::Cancelled };
         Box::pin(async move {
-            let method = method_label(request.uri().path());
+            let mut count = count;
             let form = if protocol::is_grpc(&request) { Form::Grpc } else { Form::Plain };
             let answer = AssertUnwindSafe(shared.answer(inner, request, form, started)).catch_unwind().await;
             let answer = answer.unwrap_or_else(|_| {
@@ -98,9 +101,23 @@ where
                 Ok(response) => with_code(response),
                 Err(status) => (status.code(), refusal(form, &status)),
             };
-            shared.metrics.answered(method, errors::code_name(code), started.elapsed());
-            Ok(response)
+            count.code = code;
+            Ok(delivery::guard(response))
         })
+    }
+}
+
+/// A call, which is counted when it ends: when it is answered, or when its caller is gone.
+struct CallCount {
+    metrics: Arc<Metrics>,
+    method: &'static str,
+    started: Instant,
+    code: Code,
+}
+
+impl Drop for CallCount {
+    fn drop(&mut self) {
+        self.metrics.answered(self.method, errors::code_name(self.code), self.started.elapsed());
     }
 }
 

@@ -8,6 +8,7 @@ mod cells;
 mod claims;
 mod classify;
 mod convert;
+mod delivery;
 mod errors;
 mod lists;
 mod message;

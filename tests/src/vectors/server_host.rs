@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use leasehold_client::{List, Stub, fence};
 use leasehold_core::batch::{ClaimRequest, UpdateRequest};
 use leasehold_core::bucket::BucketType;

@@ -13,6 +13,7 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::budget::ConnectionBudget;
+use crate::subject::SubjectConfig;
 
 /// The role that a client certificate gives to its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +33,9 @@ pub enum Caller {
     Trusted,
     /// This server itself, when it takes a begin back (B25).
     Server,
+    /// A balancer that ends TLS in front of the server. The header of each request names the request's
+    /// caller ([`crate::subject`]).
+    Balancer,
     /// A client with a certificate that the client authority signed and that names exactly one
     /// role.
     Authenticated(Role),
@@ -94,7 +98,7 @@ impl std::fmt::Display for Caller {
             Self::Authenticated(Role::Cell(cell)) => write!(f, "cell/{cell}"),
             Self::Authenticated(Role::Router) => f.write_str("router"),
             Self::Authenticated(Role::Admin) => f.write_str("admin"),
-            Self::Unrecognised | Self::Anonymous => f.write_str("unknown"),
+            Self::Balancer | Self::Unrecognised | Self::Anonymous => f.write_str("unknown"),
         }
     }
 }
@@ -146,15 +150,19 @@ impl Permit {
 impl Caller {
     /// Returns the caller that a client certificate names. `der` is the certificate in DER, which
     /// the TLS handshake has verified.
-    pub fn of_certificate(der: &[u8], trust_domain: &str) -> Self {
+    ///
+    /// The URIs come first. The subject decides if no URI names a role.
+    pub fn of_certificate(der: &[u8], trust_domain: &str, subjects: &SubjectConfig) -> Self {
         let Ok((_, certificate)) = X509Certificate::from_der(der) else { return Self::Unrecognised };
-        let Ok(Some(names)) = certificate.subject_alternative_name() else { return Self::Unrecognised };
-        let mut roles = names.value.general_names.iter().filter_map(|name| match name {
+        let Ok(names) = certificate.subject_alternative_name() else { return Self::Unrecognised };
+        let names = names.iter().flat_map(|names| &names.value.general_names);
+        let mut roles = names.filter_map(|name| match name {
             GeneralName::URI(uri) => parse_role(uri, trust_domain),
             _ => None,
         });
         match (roles.next(), roles.next()) {
             (Some(role), None) => Self::Authenticated(role),
+            (None, _) => subjects.caller(certificate.subject()),
             // A certificate with two roles is refused: a choice between them would depend on their
             // order in the certificate.
             _ => Self::Unrecognised,
@@ -169,7 +177,7 @@ impl Caller {
         let scope = match self {
             Self::Trusted | Self::Server => Some(CellScope::AnyCell),
             Self::Unrecognised => return Err(Denied::NoRole),
-            Self::Anonymous => return Err(Denied::NoIdentity),
+            Self::Balancer | Self::Anonymous => return Err(Denied::NoIdentity),
             Self::Authenticated(role) => widest(rules.iter().filter_map(|rule| role.scope(*rule))),
         };
         scope.map(|scope| Permit { caller: self, scope }).ok_or(Denied::RuleDenied)
@@ -210,13 +218,16 @@ fn parse_role(uri: &str, trust_domain: &str) -> Option<Role> {
     match path.split_once('/') {
         None if path == "router" => Some(Role::Router),
         None if path == "admin" => Some(Role::Admin),
-        // Each cell has exactly one valid URI. `i64::from_str` alone would also accept `+7` and
-        // `07`.
-        Some(("cell", id)) if id.bytes().all(|byte| byte.is_ascii_digit()) && !id.starts_with('0') => {
-            id.parse().ok().map(|id| Role::Cell(CellId(id)))
-        }
+        Some(("cell", id)) => cell_of(id).map(Role::Cell),
         _ => None,
     }
+}
+
+/// Returns the cell with this id in a certificate; `None` for text that is no id.
+pub(crate) fn cell_of(id: &str) -> Option<CellId> {
+    // Each cell has exactly one valid name. `i64::from_str` alone would also accept `+7` and `07`.
+    let is_id = id.bytes().all(|byte| byte.is_ascii_digit()) && !id.starts_with('0');
+    id.parse().ok().filter(|_| is_id).map(CellId)
 }
 
 #[cfg(test)]

@@ -24,5 +24,6 @@ pub mod logging;
 pub mod metrics;
 pub mod serve;
 pub mod store;
+pub mod subject;
 pub mod transfer;
 pub mod transport;

@@ -113,6 +113,7 @@ pub struct Metrics {
     damaged_rows: Counter,
     connections: Gauge,
     connections_refused: Counter,
+    subject_headers_removed: Counter,
     request_bytes: Gauge,
     // True if the last probe of the database failed. The probe also runs while no command is
     // written.
@@ -176,6 +177,7 @@ impl Default for Metrics {
             damaged_rows: Counter::default(),
             connections: Gauge::default(),
             connections_refused: Counter::default(),
+            subject_headers_removed: Counter::default(),
             request_bytes: Gauge::default(),
             is_database_away: AtomicBool::default(),
             is_maintenance_failing: AtomicBool::default(),
@@ -229,6 +231,8 @@ impl Metrics {
         all.register("connections", "Open connections of clients", self.connections.clone());
         let refused = "Connections closed at once, since as many as allowed were open";
         all.register("connections_refused", refused, self.connections_refused.clone());
+        let removed = "Requests whose header named a subject, from peers that are no balancer";
+        all.register("subject_headers_removed", removed, self.subject_headers_removed.clone());
         let held = "Bytes of requests that are not answered";
         all.register_with_unit("request", held, Unit::Bytes, self.request_bytes.clone());
         let damaged = "Rows that a read or a list found damaged, each time";
@@ -271,6 +275,11 @@ impl Metrics {
     /// Counts a connection that was closed at once, because too many were open.
     pub fn connection_refused(&self) {
         self.connections_refused.inc();
+    }
+
+    /// Counts a request from whose head a subject was removed, because the peer is no balancer.
+    pub fn subject_header_removed(&self) {
+        self.subject_headers_removed.inc();
     }
 
     /// Counts a retry of a group of commands.

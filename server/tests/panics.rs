@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use leasehold_proto::AccessRules;
 use leasehold_server::budget::ServerBudget;
-use leasehold_server::config::Limits;
+use leasehold_server::config::{Limits, SubjectConfig};
 use leasehold_server::grpc::{MiddlewareLayer, MiddlewareState};
+use leasehold_server::identity::Caller;
 use leasehold_server::metrics::Metrics;
 use leasehold_server::transport::HttpServer;
 use tokio::net::TcpListener;
@@ -35,6 +36,7 @@ async fn start(stopping: watch::Receiver<bool>) -> Channel {
     });
     let middleware = MiddlewareState {
         rules: AccessRules::from_descriptors().unwrap(),
+        subjects: SubjectConfig::default(),
         metrics: Arc::default(),
         body_timeout: Duration::from_secs(30),
         stopping: stopping.clone(),
@@ -42,6 +44,7 @@ async fn start(stopping: watch::Receiver<bool>) -> Channel {
     let server = HttpServer {
         service: MiddlewareLayer { shared: Arc::new(middleware) }.layer(service),
         certificates: None,
+        plaintext_caller: Caller::Trusted,
         limits: Limits::default(),
         max_connections: 1,
         budget: ServerBudget::new(1 << 20, 1 << 20),

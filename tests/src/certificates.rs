@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use rcgen::string::Ia5String;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose, SanType};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair, KeyUsagePurpose,
+    SanType,
+};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -80,6 +83,17 @@ impl Authority {
     /// A URI is not ASCII, or no key can be generated.
     pub fn client(&self, uris: &[&str]) -> Result<Pair> {
         self.sign(client_params(uris)?)
+    }
+
+    /// Returns a client certificate with the common name `name` and no subject alternative names.
+    ///
+    /// # Errors
+    /// No key can be generated.
+    pub fn client_named(&self, name: &str) -> Result<Pair> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        self.sign(params)
     }
 
     /// Returns a client certificate that expired in 2001, with `uris` as its subject alternative

@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use leasehold_proto::gitlab::cells::topology_service::AuthorizationRule as Rule;
+use leasehold_proto::gitlab::cells::topology_service::claims::v1::ListLeasesRequest;
+use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_client::ClaimServiceClient;
 use leasehold_tests::certificates::{Authority, Pair};
 use leasehold_tests::server::{DEVELOPMENT_CELLS, Server};
-use leasehold_tests::wire::{Refusal, Rpc, call_raw, eventually, http, leasehold, rpcs};
+use leasehold_tests::wire::{Refusal, Rpc, call_raw, eventually, get, http, leasehold, rpcs};
 use prost::Message;
 use prost_reflect::{DynamicMessage, Value};
 use tempfile::TempDir;
@@ -448,4 +450,85 @@ async fn an_unusable_rotation_keeps_the_previous_certificates() {
     })
     .await
     .unwrap();
+}
+
+/// Names that give roles by the subject of a certificate, and a balancer.
+const SUBJECTS: &str = r#"
+[subjects]
+cell = "CELL-{id}"
+router = "router.example"
+admin = "admin.example"
+balancers = ["balancer.example"]
+"#;
+
+/// The DER names `CN=CELL-2` and `CN=admin.example` in base64, as OpenSSL writes them.
+const CELL_2: &str = "MBExDzANBgNVBAMMBkNFTEwtMg==";
+const ADMIN: &str = "MBgxFjAUBgNVBAMMDWFkbWluLmV4YW1wbGU=";
+
+/// Lists the leases of a cell with a subject in the header. Returns the code of the answer.
+async fn list_as(channel: &Channel, cell_id: i64, subject: Option<&str>) -> Code {
+    let mut stub = ClaimServiceClient::new(channel.clone());
+    let mut request = tonic::Request::new(ListLeasesRequest { cell_id, ..ListLeasesRequest::default() });
+    if let Some(subject) = subject {
+        request.metadata_mut().insert("x-client-runway-cc-subject-dn", subject.parse().unwrap());
+    }
+    stub.list_leases(request).await.map_or_else(|status| status.code(), |_| Code::Ok)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_rpc_allows_exactly_the_roles_of_common_names() {
+    let files = Files::new();
+    let server = Server::builder().config(files.config() + SUBJECTS).start().unwrap();
+    for (name, role) in [
+        ("CELL-1", Role::Cell(1)),
+        ("CELL-2", Role::Cell(2)),
+        ("router.example", Role::Router),
+        ("admin.example", Role::Admin),
+        ("CELL-01", Role::Nobody),
+        ("balancer.example", Role::Nobody),
+    ] {
+        let pair = files.authority.client_named(name).unwrap();
+        let channel = server.connect(Some(files.authority.client_config(Some(&pair)))).await.unwrap();
+        check_every_rpc(&channel, name, role).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subject_in_a_header_is_believed_from_a_balancer_alone() {
+    let files = Files::new();
+    let server = Server::builder().config(files.config() + SUBJECTS).start().unwrap();
+    let connect = async |name: &str| {
+        let pair = files.authority.client_named(name).unwrap();
+        server.connect(Some(files.authority.client_config(Some(&pair)))).await.unwrap()
+    };
+    let balancer = connect("balancer.example").await;
+    for (cell, subject, code) in [
+        (2, Some(CELL_2), Code::Ok),
+        (1, Some(CELL_2), Code::PermissionDenied),
+        (1, Some(ADMIN), Code::Ok),
+        (1, None, Code::Unauthenticated),
+        (1, Some("no name"), Code::Unauthenticated),
+    ] {
+        assert_eq!(list_as(&balancer, cell, subject).await, code, "{cell} {subject:?}");
+    }
+    let cell = connect("CELL-1").await;
+    assert_eq!(list_as(&cell, 1, Some(ADMIN)).await, Code::Ok, "as cell 1");
+    assert_eq!(list_as(&cell, 2, Some(ADMIN)).await, Code::PermissionDenied, "as cell 1");
+    let nobody = connect("elsewhere.example").await;
+    assert_eq!(list_as(&nobody, 1, Some(ADMIN)).await, Code::Unauthenticated);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subject_in_a_header_is_believed_over_loopback_if_configured() {
+    let server = Server::builder().config(format!("{SUBJECTS}loopback_balancer = true\n")).start().unwrap();
+    let channel = server.connect(None).await.unwrap();
+    assert_eq!(list_as(&channel, 2, Some(CELL_2)).await, Code::Ok);
+    assert_eq!(list_as(&channel, 1, Some(CELL_2)).await, Code::PermissionDenied);
+    assert_eq!(list_as(&channel, 1, None).await, Code::Unauthenticated, "without the header nobody is trusted");
+
+    let trusting = Server::start().unwrap();
+    let channel = trusting.connect(None).await.unwrap();
+    assert_eq!(list_as(&channel, 1, Some(CELL_2)).await, Code::Ok, "the header has no effect");
+    let (_, metrics) = get(trusting.address(), "/metrics").await.unwrap();
+    assert!(metrics.contains("leasehold_subject_headers_removed_total 1\n"), "{metrics}");
 }

@@ -21,6 +21,7 @@ pub(super) fn all(config: &Config) -> Result<(), ConfigError> {
     one_store(config)?;
     config.tls.as_ref().map_or(Ok(()), tls)?;
     addresses(config)?;
+    subjects(config)?;
     if config.cells.is_empty() { Err(ConfigError::NoCells) } else { Ok(()) }
 }
 
@@ -278,6 +279,17 @@ fn tls(tls: &TlsConfig) -> Result<(), ConfigError> {
     Ok(())
 }
 
+fn subjects(config: &Config) -> Result<(), ConfigError> {
+    if !config.subjects.has_valid_pattern() {
+        return Err(ConfigError::SubjectPattern(config.subjects.cell.clone().unwrap_or_default()));
+    }
+    // A caller from elsewhere would have every right without the header.
+    if config.subjects.loopback_balancer && (config.tls.is_some() || !config.listen.ip().is_loopback()) {
+        return Err(ConfigError::LoopbackBalancer(config.listen));
+    }
+    Ok(())
+}
+
 fn one_store(config: &Config) -> Result<(), ConfigError> {
     match (&config.data, &config.postgres) {
         (Some(data), Some(postgres)) => {
@@ -449,6 +461,13 @@ mod tests {
             (
                 "metrics_listen = \"127.0.0.1:7171\"".to_owned(),
                 "`metrics_listen` and `listen` are both `127.0.0.1:7171`",
+            ),
+            ("[subjects]\ncell = \"CELL\"".to_owned(), "`subjects.cell` is `CELL`"),
+            ("[subjects]\ncell = \"{id}{id}\"".to_owned(), "`subjects.cell` is `{id}{id}`"),
+            (format!("{}[subjects]\nloopback_balancer = true", with_ca("")), "`subjects.loopback_balancer` needs"),
+            (
+                "listen = \"0.0.0.0:1\"\ninsecure_plaintext = true\n[subjects]\nloopback_balancer = true".to_owned(),
+                "`subjects.loopback_balancer` needs",
             ),
             ("listen = \"0.0.0.0:1\"".to_owned(), "`0.0.0.0:1` is not a loopback address"),
             (format!("data = \"d\"\n{}", database("")), "both a data directory (`d`, from"),

@@ -121,6 +121,14 @@ pub enum ConfigError {
     /// The trust domain has a character that SPIFFE forbids, so that no certificate could match it.
     #[error("`tls.trust_domain`, `{0}`, is not a trust domain: use lower-case letters, digits, `.`, `-` and `_` only")]
     TrustDomain(String),
+    /// The pattern for the common names of cells has no place for the id, or several.
+    #[error("`subjects.cell` is `{0}`: write `{{id}}` once in the place of the cell's id, such as `CELL-{{id}}`")]
+    SubjectPattern(String),
+    /// The header of a balancer is to be believed over loopback, but not all callers come from there.
+    #[error(
+        "`subjects.loopback_balancer` needs a `listen` on loopback and no `[tls]`, and `listen` is `{0}`: name the balancer's certificate in `subjects.balancers` instead"
+    )]
+    LoopbackBalancer(SocketAddr),
     /// `metrics_listen` and `listen` are the same address.
     #[error("`metrics_listen` and `listen` are both `{0}`: give one of them another port")]
     MetricsListen(SocketAddr),

@@ -17,6 +17,7 @@ use leasehold_core::cell::CellId;
 use leasehold_core::rules::Rules;
 use serde::Deserialize;
 
+pub use crate::subject::SubjectConfig;
 pub use error::ConfigError;
 pub use postgres::PostgresConfig;
 pub(crate) use postgres::foreign_scheme;
@@ -60,6 +61,8 @@ pub struct Config {
     pub audit: AuditConfig,
     /// Certificates and keys for TLS. Without them the server accepts connections in plain text.
     pub tls: Option<TlsConfig>,
+    /// The roles of callers by the subjects of their certificates, and the trusted balancers.
+    pub subjects: SubjectConfig,
     /// The id of the cell that `FIRST_CELL` stands for. Without it, that is the cell with the lowest
     /// id.
     pub default_cell: Option<i64>,
@@ -245,6 +248,7 @@ impl Default for Config {
             log: LogConfig::default(),
             audit: AuditConfig::default(),
             tls: None,
+            subjects: SubjectConfig::default(),
             default_cell: None,
             cells: Vec::new(),
             bucket_types: Vec::new(),

@@ -25,8 +25,9 @@ use super::protocol::BoundedBody;
 use super::{CLASSIFY_HTTP, delivery, errors, protocol};
 use crate::budget::Charge;
 use crate::committer::Refusal;
-use crate::identity::{Denied, Peer};
+use crate::identity::{Caller, Denied, Peer};
 use crate::metrics::Metrics;
+use crate::subject::{self, SubjectConfig};
 
 /// The path of `Classify` over gRPC, whose rules the path over HTTP obeys too.
 const CLASSIFY_RPC: &str = "/gitlab.cells.topology_service.ClassifyService/Classify";
@@ -46,6 +47,8 @@ pub struct MiddlewareLayer {
 pub struct MiddlewareState {
     /// The access rules of each method.
     pub rules: AccessRules,
+    /// The roles of callers that a balancer names.
+    pub subjects: SubjectConfig,
     /// The counters of requests.
     pub metrics: Arc<Metrics>,
     /// The time in which a whole request must arrive.
@@ -154,14 +157,20 @@ impl MiddlewareState {
 
     /// Adds the caller's permit to the request. A path without rules, such as health and
     /// reflection, is open to all.
+    ///
+    /// The headers of balancers are removed on every path, so that no handler can believe them.
     fn authorise(&self, request: &mut http::Request<Body>, now: Instant) -> Result<(), Denied> {
+        let peer = request.extensions().get::<Peer>().map_or(Caller::Anonymous, |peer| peer.caller(now));
+        let identified = subject::identify(peer, request.headers_mut(), &self.subjects);
+        if identified.has_removed {
+            self.metrics.subject_header_removed();
+        }
         let path = match request.uri().path() {
             CLASSIFY_HTTP => CLASSIFY_RPC,
             path => path,
         };
         let Some(rules) = self.rules.for_path(path) else { return Ok(()) };
-        let caller = request.extensions().get::<Peer>().ok_or(Denied::NoIdentity)?.caller(now);
-        let permit = caller.permit(rules)?;
+        let permit = identified.caller.permit(rules)?;
         request.extensions_mut().insert(permit);
         Ok(())
     }

@@ -27,6 +27,7 @@ use self::shutdown::{StopSignals, run_until_stopped};
 use crate::config::Config;
 use crate::descriptors;
 use crate::grpc::{MiddlewareLayer, MiddlewareState, Services};
+use crate::identity::Caller;
 use crate::store::StoreMaintenance;
 use crate::transport::{Certificates, HttpServer};
 
@@ -44,7 +45,8 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
     // Signals are caught from here on, because a supervisor that reads the banner may send one at
     // once.
     let signals = StopSignals::new()?;
-    let certificates = config.tls.clone().map(Certificates::load).transpose()?.map(Arc::new);
+    let certificates =
+        config.tls.clone().map(|tls| Certificates::load(tls, config.subjects.clone())).transpose()?.map(Arc::new);
     let (store, services) = storage::open(&config).await?;
     let listeners = Listeners::open(&config).await?;
     let mut warnings = checks::warnings(&config, &*store).await?;
@@ -122,6 +124,7 @@ async fn run(
     let routes = routes::main_address(&config, &services, health_service)?;
     let middleware = MiddlewareState {
         rules: routes::access_rules()?,
+        subjects: config.subjects.clone(),
         metrics: services.metrics.clone(),
         body_timeout: Duration::from_secs(config.limits.body_seconds.into()),
         stopping: stopping.clone(),
@@ -142,6 +145,7 @@ fn http_server<S>(
     HttpServer {
         service,
         certificates,
+        plaintext_caller: if config.subjects.loopback_balancer { Caller::Balancer } else { Caller::Trusted },
         limits: config.limits,
         max_connections: descriptors::max_connections(config).0,
         budget: services.budget.clone(),

@@ -56,6 +56,8 @@ pub struct HttpServer<S> {
     pub service: S,
     /// The certificates for TLS; `None` if the listener speaks plain text.
     pub certificates: Option<Arc<Certificates>>,
+    /// The caller of a connection in plain text.
+    pub plaintext_caller: Caller,
     /// The bounds on streams, idle time and age of a connection.
     pub limits: Limits,
     /// The most connections at a time. Those beyond it are closed at once.
@@ -124,7 +126,7 @@ where
         // A reload during the handshake must not be missed.
         let changes = certificates.as_ref().map(|certificates| certificates.changes());
         let handshake = tokio::select! {
-            handshake = tls::accept(stream, certificates.as_deref()) => handshake,
+            handshake = tls::accept(stream, certificates.as_deref(), self.plaintext_caller) => handshake,
             () = stopped(&mut self.stopping) => return,
         };
         let accepted = match handshake {

@@ -25,7 +25,7 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{ASN1Time, FromDer, Validity, X509Certificate};
 
 use crate::budget::ConnectionBudget;
-use crate::config::TlsConfig;
+use crate::config::{SubjectConfig, TlsConfig};
 use crate::identity::{Caller, Peer};
 
 /// The longest time for a TLS handshake. A client that never finishes one would otherwise occupy
@@ -124,6 +124,7 @@ fn date_problem(der: &[u8], now: ASN1Time) -> Option<String> {
 /// The certificates in force, which [`watch`](Self::watch) replaces when their files change.
 pub struct Certificates {
     tls: TlsConfig,
+    subjects: SubjectConfig,
     current: ArcSwap<InForce>,
     /// The contents of the files when they were first read.
     first: Vec<Option<Vec<u8>>>,
@@ -136,11 +137,11 @@ impl Certificates {
     ///
     /// # Errors
     /// The PEM files can't be used, so the server must not start.
-    pub fn load(tls: TlsConfig) -> Result<Self, TlsError> {
+    pub fn load(tls: TlsConfig, subjects: SubjectConfig) -> Result<Self, TlsError> {
         // Before the files are parsed: a change in between is then found by the first check.
         let first = contents(&tls);
         let current = ArcSwap::from_pointee(read_files(&tls)?);
-        Ok(Self { tls, current, first, changes: watch::Sender::new(0) })
+        Ok(Self { tls, subjects, current, first, changes: watch::Sender::new(0) })
     }
 
     /// Returns the hosts that the server's certificate names, in its order, without wildcards.
@@ -306,15 +307,19 @@ impl AsyncWrite for ClientStream {
 }
 
 /// Turns an accepted connection into a client's stream: after a TLS handshake if there are
-/// certificates, at once if there are none.
+/// certificates, at once if there are none. The caller is then `plaintext`.
 ///
 /// # Errors
 /// The client went away, took too long, or presented a certificate that the client authority did
 /// not sign.
-pub(super) async fn accept(stream: TcpStream, certificates: Option<&Certificates>) -> io::Result<Accepted> {
+pub(super) async fn accept(
+    stream: TcpStream,
+    certificates: Option<&Certificates>,
+    plaintext: Caller,
+) -> io::Result<Accepted> {
     stream.set_nodelay(true)?;
     match certificates {
-        None => Ok(Accepted { stream: ClientStream::Plain(stream), caller: Caller::Trusted, chain: Chain::new() }),
+        None => Ok(Accepted { stream: ClientStream::Plain(stream), caller: plaintext, chain: Chain::new() }),
         Some(certificates) => handshake(stream, certificates).await,
     }
 }
@@ -325,8 +330,8 @@ async fn handshake(stream: TcpStream, certificates: &Certificates) -> io::Result
     let (_, session) = stream.get_ref();
     let chain: Chain =
         session.peer_certificates().unwrap_or_default().iter().cloned().map(|der| der.into_owned()).collect();
-    let trust_domain = &certificates.tls.trust_domain;
-    let caller = chain.first().map_or(Caller::Anonymous, |der| Caller::of_certificate(der, trust_domain));
+    let (domain, subjects) = (&certificates.tls.trust_domain, &certificates.subjects);
+    let caller = chain.first().map_or(Caller::Anonymous, |der| Caller::of_certificate(der, domain, subjects));
     Ok(Accepted { stream: ClientStream::Tls(Box::new(stream)), caller, chain })
 }
 

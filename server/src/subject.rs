@@ -1,0 +1,229 @@
+//! Identity by the subject of a certificate: a mapping from common names to roles, for clients whose
+//! certificates have no SPIFFE URI, and for balancers that end TLS in front of the server.
+
+use base64::Engine;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use http::HeaderMap;
+use serde::Deserialize;
+use x509_parser::prelude::FromDer;
+use x509_parser::x509::X509Name;
+
+use crate::identity::{Caller, Role, cell_of};
+
+/// The headers in which a balancer sends the subject of its client's certificate, as base64 of the
+/// DER name; the second is the older name.
+const HEADERS: [&str; 2] = ["x-client-runway-cc-subject-dn", "x-client-cert-subject-dn"];
+
+/// The longest subject that is decoded, in bytes of base64.
+const MAX_SUBJECT_BYTES: usize = 4096;
+
+/// The part of a pattern that stands for a cell's id.
+const ID: &str = "{id}";
+
+/// The common names that give roles, and the balancers whose header is believed.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SubjectConfig {
+    /// The common name of cells, with `{id}` for the cell's id: `CELL-{id}`.
+    pub cell: Option<String>,
+    /// The common name of routers.
+    pub router: Option<String>,
+    /// The common name of administrators.
+    pub admin: Option<String>,
+    /// The common names of the balancers whose header is believed.
+    pub balancers: Vec<String>,
+    /// Believes the header over loopback without TLS. A caller without the header then has no
+    /// identity.
+    pub loopback_balancer: bool,
+}
+
+impl SubjectConfig {
+    /// Returns the caller with a certificate of this subject. A balancer is the caller
+    /// [`Caller::Balancer`].
+    pub fn caller(&self, subject: &X509Name<'_>) -> Caller {
+        let Some(name) = common_name(subject) else { return Caller::Unrecognised };
+        if self.balancers.iter().any(|balancer| balancer == name) {
+            return Caller::Balancer;
+        }
+        self.role(name).map_or(Caller::Unrecognised, Caller::Authenticated)
+    }
+
+    fn role(&self, name: &str) -> Option<Role> {
+        let is = |configured: &Option<String>| configured.as_deref() == Some(name);
+        let cell = self.cell.as_deref().and_then(|pattern| {
+            let (before, after) = pattern.split_once(ID)?;
+            cell_of(name.strip_prefix(before)?.strip_suffix(after)?)
+        });
+        let named =
+            [cell.map(Role::Cell), is(&self.router).then_some(Role::Router), is(&self.admin).then_some(Role::Admin)];
+        // A name with two roles is refused, like a certificate with two.
+        let mut roles = named.into_iter().flatten();
+        roles.next().filter(|_| roles.next().is_none())
+    }
+
+    /// Returns the caller that a balancer's header names; [`Caller::Unrecognised`] if the header
+    /// can't be read, or names a balancer.
+    fn caller_of_header(&self, header: &[u8]) -> Caller {
+        if header.len() > MAX_SUBJECT_BYTES {
+            return Caller::Unrecognised;
+        }
+        let config = GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
+        let Ok(der) = GeneralPurpose::new(&STANDARD, config).decode(header) else { return Caller::Unrecognised };
+        match X509Name::from_der(&der).map(|(rest, subject)| (rest, self.caller(&subject))) {
+            Ok(([], caller @ Caller::Authenticated(_))) => caller,
+            _ => Caller::Unrecognised,
+        }
+    }
+
+    /// True if the pattern of cells has exactly one `{id}`, or there is none.
+    pub fn has_valid_pattern(&self) -> bool {
+        self.cell.as_ref().is_none_or(|pattern| pattern.matches(ID).count() == 1)
+    }
+}
+
+/// Returns the one common name of a subject; `None` if it has none or several.
+fn common_name<'a>(subject: &'a X509Name<'_>) -> Option<&'a str> {
+    let mut names = subject.iter_common_name();
+    let name = names.next().filter(|_| names.next().is_none())?;
+    name.as_str().ok()
+}
+
+/// The content of the balancers' headers of a request.
+enum Header {
+    Absent,
+    One(Vec<u8>),
+    /// A balancer that adds its header to one that its client sent can't be believed.
+    Several,
+}
+
+fn remove(headers: &mut HeaderMap) -> Header {
+    let values: Vec<_> = HEADERS.iter().flat_map(|name| headers.get_all(*name)).cloned().collect();
+    HEADERS.iter().for_each(|name| drop(headers.remove(*name)));
+    match values.as_slice() {
+        [] => Header::Absent,
+        [one] => Header::One(one.as_bytes().to_vec()),
+        _ => Header::Several,
+    }
+}
+
+/// The caller of a request, and the header that was not believed.
+pub struct Identified {
+    /// The caller of the request.
+    pub caller: Caller,
+    /// True if a header was removed because the peer is no balancer.
+    pub has_removed: bool,
+}
+
+/// Removes the balancers' headers from a request of the peer `caller`, and returns the caller of the
+/// request: the one whom the header names, if the peer is a balancer, else the peer itself.
+pub fn identify(caller: Caller, headers: &mut HeaderMap, subjects: &SubjectConfig) -> Identified {
+    match (caller, remove(headers)) {
+        (Caller::Balancer, Header::One(subject)) => {
+            Identified { caller: subjects.caller_of_header(&subject), has_removed: false }
+        }
+        (Caller::Balancer, Header::Several) => Identified { caller: Caller::Unrecognised, has_removed: false },
+        (Caller::Balancer, Header::Absent) => Identified { caller: Caller::Anonymous, has_removed: false },
+        (caller, Header::Absent) => Identified { caller, has_removed: false },
+        (caller, Header::One(_) | Header::Several) => Identified { caller, has_removed: true },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use base64::engine::general_purpose::STANDARD as BASE64;
+    use leasehold_core::cell::CellId;
+    use proptest::prelude::*;
+    use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
+    use x509_parser::prelude::X509Certificate;
+
+    use super::*;
+
+    fn subjects() -> SubjectConfig {
+        SubjectConfig {
+            cell: Some("CELL-{id}".into()),
+            router: Some("router.example".into()),
+            admin: Some("admin.example".into()),
+            balancers: vec!["balancer.example".into()],
+            loopback_balancer: false,
+        }
+    }
+
+    /// Returns the header for a subject with these common names.
+    fn header(names: &[&str]) -> String {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::OrganizationName, "an organization");
+        if let [name, ..] = names {
+            params.distinguished_name.push(DnType::CommonName, *name);
+        }
+        let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+        let (_, certificate) = X509Certificate::from_der(certificate.der()).unwrap();
+        BASE64.encode(certificate.subject().as_raw())
+    }
+
+    fn identified(caller: Caller, values: &[(&'static str, &str)]) -> (Caller, bool) {
+        let mut headers = HeaderMap::new();
+        for (name, value) in values {
+            headers.append(*name, value.parse().unwrap());
+        }
+        let identified = identify(caller, &mut headers, &subjects());
+        assert!(headers.is_empty());
+        (identified.caller, identified.has_removed)
+    }
+
+    #[test]
+    fn a_common_name_gives_a_role() {
+        let cell = |id| Caller::Authenticated(Role::Cell(CellId(id)));
+        for (name, caller) in [
+            ("CELL-1", cell(1)),
+            ("CELL-9223372036854775807", cell(i64::MAX)),
+            ("router.example", Caller::Authenticated(Role::Router)),
+            ("admin.example", Caller::Authenticated(Role::Admin)),
+            ("CELL-", Caller::Unrecognised),
+            ("CELL-0", Caller::Unrecognised),
+            ("CELL-01", Caller::Unrecognised),
+            ("CELL-+1", Caller::Unrecognised),
+            ("CELL-1 ", Caller::Unrecognised),
+            ("cell-1", Caller::Unrecognised),
+            ("CELL-9223372036854775808", Caller::Unrecognised),
+            // A balancer's header never names a balancer.
+            ("balancer.example", Caller::Unrecognised),
+        ] {
+            let value = header(&[name]);
+            assert_eq!(identified(Caller::Balancer, &[(HEADERS[0], &value)]), (caller, false), "{name}");
+            assert_eq!(identified(Caller::Balancer, &[(HEADERS[1], &value)]), (caller, false), "{name}");
+        }
+        let unnamed = header(&[]);
+        assert_eq!(identified(Caller::Balancer, &[(HEADERS[0], &unnamed)]).0, Caller::Unrecognised);
+    }
+
+    #[test]
+    fn only_a_balancer_is_believed_and_only_one_header() {
+        let admin = header(&["admin.example"]);
+        for caller in [Caller::Trusted, Caller::Anonymous, Caller::Unrecognised, Caller::Authenticated(Role::Router)] {
+            assert_eq!(identified(caller, &[(HEADERS[0], &admin)]), (caller, true));
+            assert_eq!(identified(caller, &[]), (caller, false));
+        }
+        let twice = [(HEADERS[0], admin.as_str()), (HEADERS[0], &admin)];
+        assert_eq!(identified(Caller::Balancer, &twice), (Caller::Unrecognised, false));
+        let both = [(HEADERS[0], admin.as_str()), (HEADERS[1], &admin)];
+        assert_eq!(identified(Caller::Balancer, &both), (Caller::Unrecognised, false));
+        assert_eq!(identified(Caller::Balancer, &[]), (Caller::Anonymous, false));
+        let long = "A".repeat(MAX_SUBJECT_BYTES + 4);
+        assert_eq!(identified(Caller::Balancer, &[(HEADERS[0], &long)]).0, Caller::Unrecognised);
+        let longer = BASE64.encode([BASE64.decode(&admin).unwrap(), vec![0]].concat());
+        assert_eq!(identified(Caller::Balancer, &[(HEADERS[0], &longer)]).0, Caller::Unrecognised, "bytes follow");
+    }
+
+    proptest! {
+        #[test]
+        fn any_header_gives_a_caller(header in prop::collection::vec(any::<u8>(), 0..200)) {
+            let encoded = BASE64.encode(&header);
+            prop_assert!(!matches!(subjects().caller_of_header(&header), Caller::Trusted | Caller::Balancer));
+            prop_assert!(!matches!(subjects().caller_of_header(encoded.as_bytes()), Caller::Trusted | Caller::Balancer));
+        }
+    }
+}

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n-gitlab/cells/topology_service/cell_info.proto\x12\x1dgitlab.cells.topology_service\"\x93\x01\n\x08\x43\x65llInfo\x12\n\n\x02id\x18\x01 \x01(\x03\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x16\n\x0esession_prefix\x18\x04 \x01(\t\x12\x44\n\x0esequence_range\x18\x05 \x01(\x0b\x32,.gitlab.cells.topology_service.SequenceRange\"/\n\rSequenceRange\x12\x0e\n\x06minval\x18\x01 \x01(\x03\x12\x0e\n\x06maxval\x18\x02 \x01(\x03\"\x11\n\x0fGetCellsRequest\"J\n\x10GetCellsResponse\x12\x36\n\x05\x63\x65lls\x18\x01 \x03(\x0b\x32\'.gitlab.cells.topology_service.CellInfob\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n-gitlab/cells/topology_service/cell_info.proto\x12\x1dgitlab.cells.topology_service\"\xda\x01\n\x08\x43\x65llInfo\x12\n\n\x02id\x18\x01 \x01(\x03\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x16\n\x0esession_prefix\x18\x04 \x01(\t\x12\x44\n\x0esequence_range\x18\x05 \x01(\x0b\x32,.gitlab.cells.topology_service.SequenceRange\x12\x45\n\x0fsequence_ranges\x18\x06 \x03(\x0b\x32,.gitlab.cells.topology_service.SequenceRange\"/\n\rSequenceRange\x12\x0e\n\x06minval\x18\x01 \x01(\x03\x12\x0e\n\x06maxval\x18\x02 \x01(\x03\"\x11\n\x0fGetCellsRequest\"J\n\x10GetCellsResponse\x12\x36\n\x05\x63\x65lls\x18\x01 \x03(\x0b\x32\'.gitlab.cells.topology_service.CellInfob\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,11 +32,11 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'leasehold._proto.gitlab.cel
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_CELLINFO']._serialized_start=81
-  _globals['_CELLINFO']._serialized_end=228
-  _globals['_SEQUENCERANGE']._serialized_start=230
-  _globals['_SEQUENCERANGE']._serialized_end=277
-  _globals['_GETCELLSREQUEST']._serialized_start=279
-  _globals['_GETCELLSREQUEST']._serialized_end=296
-  _globals['_GETCELLSRESPONSE']._serialized_start=298
-  _globals['_GETCELLSRESPONSE']._serialized_end=372
+  _globals['_CELLINFO']._serialized_end=299
+  _globals['_SEQUENCERANGE']._serialized_start=301
+  _globals['_SEQUENCERANGE']._serialized_end=348
+  _globals['_GETCELLSREQUEST']._serialized_start=350
+  _globals['_GETCELLSREQUEST']._serialized_end=367
+  _globals['_GETCELLSRESPONSE']._serialized_start=369
+  _globals['_GETCELLSRESPONSE']._serialized_end=443
 # @@protoc_insertion_point(module_scope)

@@ -28,7 +28,7 @@ from leasehold._proto.gitlab.cells.topology_service.types.v1 import claim_pb2 as
 from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n4gitlab/cells/topology_service/classify_service.proto\x12\x1dgitlab.cells.topology_service\x1a\x32gitlab/cells/topology_service/access_control.proto\x1a-gitlab/cells/topology_service/cell_info.proto\x1a\x32gitlab/cells/topology_service/types/v1/claim.proto\x1a\x1cgoogle/api/annotations.proto\"\xa7\x01\n\x0f\x43lassifyRequest\x12\x39\n\x04type\x18\x02 \x01(\x0e\x32+.gitlab.cells.topology_service.ClassifyType\x12\r\n\x05value\x18\x03 \x01(\t\x12=\n\x06\x63laims\x18\x05 \x03(\x0b\x32-.gitlab.cells.topology_service.types.v1.ClaimJ\x04\x08\x04\x10\x05R\x05\x63laim\"\xd0\x01\n\x10\x43lassifyResponse\x12=\n\x06\x61\x63tion\x18\x01 \x01(\x0e\x32-.gitlab.cells.topology_service.ClassifyAction\x12\x37\n\x05proxy\x18\x02 \x01(\x0b\x32(.gitlab.cells.topology_service.ProxyInfo\x12\x44\n\rmatched_claim\x18\x03 \x01(\x0b\x32-.gitlab.cells.topology_service.types.v1.Claim\"\x1c\n\tProxyInfo\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t*P\n\x0c\x43lassifyType\x12\x0f\n\x0bUNSPECIFIED\x10\x00\x12\x0e\n\nFIRST_CELL\x10\x01\x12\x12\n\x0eSESSION_PREFIX\x10\x02\x12\x0b\n\x07\x43\x45LL_ID\x10\x03*3\n\x0e\x43lassifyAction\x12\x16\n\x12\x41\x43TION_UNSPECIFIED\x10\x00\x12\t\n\x05PROXY\x10\x01\x32\x97\x02\n\x0f\x43lassifyService\x12t\n\x08GetCells\x12..gitlab.cells.topology_service.GetCellsRequest\x1a/.gitlab.cells.topology_service.GetCellsResponse\"\x07\x82\xf9+\x03\n\x01\x01\x12\x8d\x01\n\x08\x43lassify\x12..gitlab.cells.topology_service.ClassifyRequest\x1a/.gitlab.cells.topology_service.ClassifyResponse\" \x82\xf9+\x05\n\x03\x02\x04\x05\x82\xd3\xe4\x93\x02\x11\"\x0c/v1/classify:\x01*b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n4gitlab/cells/topology_service/classify_service.proto\x12\x1dgitlab.cells.topology_service\x1a\x32gitlab/cells/topology_service/access_control.proto\x1a-gitlab/cells/topology_service/cell_info.proto\x1a\x32gitlab/cells/topology_service/types/v1/claim.proto\x1a\x1cgoogle/api/annotations.proto\"\xa7\x01\n\x0f\x43lassifyRequest\x12\x39\n\x04type\x18\x02 \x01(\x0e\x32+.gitlab.cells.topology_service.ClassifyType\x12\r\n\x05value\x18\x03 \x01(\t\x12=\n\x06\x63laims\x18\x05 \x03(\x0b\x32-.gitlab.cells.topology_service.types.v1.ClaimJ\x04\x08\x04\x10\x05R\x05\x63laim\"\xd0\x01\n\x10\x43lassifyResponse\x12=\n\x06\x61\x63tion\x18\x01 \x01(\x0e\x32-.gitlab.cells.topology_service.ClassifyAction\x12\x37\n\x05proxy\x18\x02 \x01(\x0b\x32(.gitlab.cells.topology_service.ProxyInfo\x12\x44\n\rmatched_claim\x18\x03 \x01(\x0b\x32-.gitlab.cells.topology_service.types.v1.Claim\"\x1c\n\tProxyInfo\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\"U\n\x14\x43lassifyPagesRequest\x12=\n\x06\x63laims\x18\x01 \x03(\x0b\x32-.gitlab.cells.topology_service.types.v1.Claim\"\xb3\x01\n\x15\x43lassifyPagesResponse\x12=\n\x06\x61\x63tion\x18\x01 \x01(\x0e\x32-.gitlab.cells.topology_service.ClassifyAction\x12\x15\n\rpages_address\x18\x02 \x01(\t\x12\x44\n\rmatched_claim\x18\x03 \x01(\x0b\x32-.gitlab.cells.topology_service.types.v1.Claim*P\n\x0c\x43lassifyType\x12\x0f\n\x0bUNSPECIFIED\x10\x00\x12\x0e\n\nFIRST_CELL\x10\x01\x12\x12\n\x0eSESSION_PREFIX\x10\x02\x12\x0b\n\x07\x43\x45LL_ID\x10\x03*3\n\x0e\x43lassifyAction\x12\x16\n\x12\x41\x43TION_UNSPECIFIED\x10\x00\x12\t\n\x05PROXY\x10\x01\x32\x9f\x03\n\x0f\x43lassifyService\x12t\n\x08GetCells\x12..gitlab.cells.topology_service.GetCellsRequest\x1a/.gitlab.cells.topology_service.GetCellsResponse\"\x07\x82\xf9+\x03\n\x01\x01\x12\x8d\x01\n\x08\x43lassify\x12..gitlab.cells.topology_service.ClassifyRequest\x1a/.gitlab.cells.topology_service.ClassifyResponse\" \x82\xf9+\x05\n\x03\x02\x04\x05\x82\xd3\xe4\x93\x02\x11\"\x0c/v1/classify:\x01*\x12\x85\x01\n\rClassifyPages\x12\x33.gitlab.cells.topology_service.ClassifyPagesRequest\x1a\x34.gitlab.cells.topology_service.ClassifyPagesResponse\"\t\x82\xf9+\x05\n\x03\x02\x04\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,16 +39,22 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CLASSIFYSERVICE'].methods_by_name['GetCells']._serialized_options = b'\202\371+\003\n\001\001'
   _globals['_CLASSIFYSERVICE'].methods_by_name['Classify']._loaded_options = None
   _globals['_CLASSIFYSERVICE'].methods_by_name['Classify']._serialized_options = b'\202\371+\005\n\003\002\004\005\202\323\344\223\002\021\"\014/v1/classify:\001*'
-  _globals['_CLASSIFYTYPE']._serialized_start=679
-  _globals['_CLASSIFYTYPE']._serialized_end=759
-  _globals['_CLASSIFYACTION']._serialized_start=761
-  _globals['_CLASSIFYACTION']._serialized_end=812
+  _globals['_CLASSIFYSERVICE'].methods_by_name['ClassifyPages']._loaded_options = None
+  _globals['_CLASSIFYSERVICE'].methods_by_name['ClassifyPages']._serialized_options = b'\202\371+\005\n\003\002\004\005'
+  _globals['_CLASSIFYTYPE']._serialized_start=948
+  _globals['_CLASSIFYTYPE']._serialized_end=1028
+  _globals['_CLASSIFYACTION']._serialized_start=1030
+  _globals['_CLASSIFYACTION']._serialized_end=1081
   _globals['_CLASSIFYREQUEST']._serialized_start=269
   _globals['_CLASSIFYREQUEST']._serialized_end=436
   _globals['_CLASSIFYRESPONSE']._serialized_start=439
   _globals['_CLASSIFYRESPONSE']._serialized_end=647
   _globals['_PROXYINFO']._serialized_start=649
   _globals['_PROXYINFO']._serialized_end=677
-  _globals['_CLASSIFYSERVICE']._serialized_start=815
-  _globals['_CLASSIFYSERVICE']._serialized_end=1094
+  _globals['_CLASSIFYPAGESREQUEST']._serialized_start=679
+  _globals['_CLASSIFYPAGESREQUEST']._serialized_end=764
+  _globals['_CLASSIFYPAGESRESPONSE']._serialized_start=767
+  _globals['_CLASSIFYPAGESRESPONSE']._serialized_end=946
+  _globals['_CLASSIFYSERVICE']._serialized_start=1084
+  _globals['_CLASSIFYSERVICE']._serialized_end=1499
 # @@protoc_insertion_point(module_scope)

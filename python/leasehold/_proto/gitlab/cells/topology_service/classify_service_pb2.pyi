@@ -54,3 +54,19 @@ class ProxyInfo(_message.Message):
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     address: str
     def __init__(self, address: _Optional[str] = ...) -> None: ...
+
+class ClassifyPagesRequest(_message.Message):
+    __slots__ = ("claims",)
+    CLAIMS_FIELD_NUMBER: _ClassVar[int]
+    claims: _containers.RepeatedCompositeFieldContainer[_claim_pb2.Claim]
+    def __init__(self, claims: _Optional[_Iterable[_Union[_claim_pb2.Claim, _Mapping]]] = ...) -> None: ...
+
+class ClassifyPagesResponse(_message.Message):
+    __slots__ = ("action", "pages_address", "matched_claim")
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    PAGES_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    MATCHED_CLAIM_FIELD_NUMBER: _ClassVar[int]
+    action: ClassifyAction
+    pages_address: str
+    matched_claim: _claim_pb2.Claim
+    def __init__(self, action: _Optional[_Union[ClassifyAction, str]] = ..., pages_address: _Optional[str] = ..., matched_claim: _Optional[_Union[_claim_pb2.Claim, _Mapping]] = ...) -> None: ...

@@ -3,7 +3,7 @@
 
 require 'leasehold/contract'
 
-Leasehold::Contract::POOL.add_serialized_file("\n-gitlab/cells/topology_service/cell_info.proto\x12\x1Dgitlab.cells.topology_service\"\xC4\x01\n\bCellInfo\x12\x0E\n\x02id\x18\x01 \x01(\x03R\x02id\x12\x12\n\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n\aaddress\x18\x03 \x01(\tR\aaddress\x12%\n\x0Esession_prefix\x18\x04 \x01(\tR\rsessionPrefix\x12S\n\x0Esequence_range\x18\x05 \x01(\v2,.gitlab.cells.topology_service.SequenceRangeR\rsequenceRange\"?\n\rSequenceRange\x12\x16\n\x06minval\x18\x01 \x01(\x03R\x06minval\x12\x16\n\x06maxval\x18\x02 \x01(\x03R\x06maxval\"\x11\n\x0FGetCellsRequest\"Q\n\x10GetCellsResponse\x12=\n\x05cells\x18\x01 \x03(\v2'.gitlab.cells.topology_service.CellInfoR\x05cellsb\x06proto3")
+Leasehold::Contract::POOL.add_serialized_file("\n-gitlab/cells/topology_service/cell_info.proto\x12\x1Dgitlab.cells.topology_service\"\x9B\x02\n\bCellInfo\x12\x0E\n\x02id\x18\x01 \x01(\x03R\x02id\x12\x12\n\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n\aaddress\x18\x03 \x01(\tR\aaddress\x12%\n\x0Esession_prefix\x18\x04 \x01(\tR\rsessionPrefix\x12S\n\x0Esequence_range\x18\x05 \x01(\v2,.gitlab.cells.topology_service.SequenceRangeR\rsequenceRange\x12U\n\x0Fsequence_ranges\x18\x06 \x03(\v2,.gitlab.cells.topology_service.SequenceRangeR\x0EsequenceRanges\"?\n\rSequenceRange\x12\x16\n\x06minval\x18\x01 \x01(\x03R\x06minval\x12\x16\n\x06maxval\x18\x02 \x01(\x03R\x06maxval\"\x11\n\x0FGetCellsRequest\"Q\n\x10GetCellsResponse\x12=\n\x05cells\x18\x01 \x03(\v2'.gitlab.cells.topology_service.CellInfoR\x05cellsb\x06proto3")
 
 module Leasehold
   module Contract

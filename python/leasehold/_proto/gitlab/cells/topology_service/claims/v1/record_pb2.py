@@ -28,7 +28,7 @@ from google.protobuf import any_pb2 as google_dot_protobuf_dot_any__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n4gitlab/cells/topology_service/claims/v1/record.proto\x12\'gitlab.cells.topology_service.claims.v1\x1a\x32gitlab/cells/topology_service/types/v1/claim.proto\x1a\x31gitlab/cells/topology_service/types/v1/uuid.proto\x1a\x19google/protobuf/any.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd3\x03\n\x06\x42ucket\x12\x42\n\x04type\x18\x01 \x01(\x0e\x32\x34.gitlab.cells.topology_service.claims.v1.Bucket.Type\x12\r\n\x05value\x18\x02 \x01(\t\"\xf5\x02\n\x04Type\x12\x0f\n\x0bUNSPECIFIED\x10\x00\x12\n\n\x06ROUTES\x10\x01\x12\x15\n\x11ORGANIZATION_PATH\x10\x02\x12\x13\n\x0fREDIRECT_ROUTES\x10\x03\x12\r\n\tUSERNAMES\x10\x04\x12\n\n\x06\x45MAILS\x10\x05\x12\x0f\n\x0bPROJECT_IDS\x10\x06\x12\x11\n\rNAMESPACE_IDS\x10\x07\x12\x0c\n\x08GPG_KEYS\x10\x08\x12\x0c\n\x08SSH_KEYS\x10\t\x12\x0c\n\x08USER_IDS\x10\n\x12\x14\n\x10ORGANIZATION_IDS\x10\x0b\x12\x1e\n\x1aSERVICE_DESK_CUSTOM_EMAILS\x10\x0c\x12\x18\n\x14GPG_KEY_FINGERPRINTS\x10\r\x12\x18\n\x14SSH_KEY_FINGERPRINTS\x10\x0f\x12\x0f\n\x0bSNIPPET_IDS\x10\x10\x12\x11\n\rPAGES_DOMAINS\x10\x11\x12\x18\n\x14PAGES_UNIQUE_DOMAINS\x10\x12\"\x04\x08\x0e\x10\x0e*\rINVITE_EMAILS\"\xab\x01\n\x07Subject\x12\x43\n\x04type\x18\x01 \x01(\x0e\x32\x35.gitlab.cells.topology_service.claims.v1.Subject.Type\x12\n\n\x02id\x18\x02 \x01(\x03\"O\n\x04Type\x12\x0f\n\x0bUNSPECIFIED\x10\x00\x12\x10\n\x0cORGANIZATION\x10\x01\x12\r\n\tNAMESPACE\x10\x02\x12\x0b\n\x07PROJECT\x10\x03\x12\x08\n\x04USER\x10\x04\"\x8c\x04\n\x06Source\x12\x42\n\x04type\x18\x01 \x01(\x0e\x32\x34.gitlab.cells.topology_service.claims.v1.Source.Type\x12\x1c\n\x14rails_primary_key_id\x18\x02 \x01(\x0c\"\x9f\x03\n\x04Type\x12\x0f\n\x0bUNSPECIFIED\x10\x00\x12\x15\n\x11RAILS_TABLE_USERS\x10\x01\x12\x16\n\x12RAILS_TABLE_EMAILS\x10\x02\x12\x16\n\x12RAILS_TABLE_ROUTES\x10\x03\x12\x18\n\x14RAILS_TABLE_PROJECTS\x10\x04\x12\x1a\n\x16RAILS_TABLE_NAMESPACES\x10\x05\x12\x1d\n\x19RAILS_TABLE_ORGANIZATIONS\x10\x06\x12\x1f\n\x1bRAILS_TABLE_REDIRECT_ROUTES\x10\x07\x12\x18\n\x14RAILS_TABLE_GPG_KEYS\x10\x08\x12\x14\n\x10RAILS_TABLE_KEYS\x10\t\x12%\n!RAILS_TABLE_SERVICE_DESK_SETTINGS\x10\n\x12\x17\n\x13RAILS_TABLE_MEMBERS\x10\x0b\x12\x18\n\x14RAILS_TABLE_SNIPPETS\x10\x0c\x12\x1d\n\x19RAILS_TABLE_PAGES_DOMAINS\x10\r\x12 \n\x1cRAILS_TABLE_PROJECT_SETTINGS\x10\x0e\"\xd8\x02\n\x08Metadata\x12?\n\x06\x62ucket\x18\x01 \x01(\x0b\x32/.gitlab.cells.topology_service.claims.v1.Bucket\x12\x41\n\x07subject\x18\x02 \x01(\x0b\x32\x30.gitlab.cells.topology_service.claims.v1.Subject\x12?\n\x06source\x18\x03 \x01(\x0b\x32/.gitlab.cells.topology_service.claims.v1.Source\x12,\n\tuser_data\x18\x04 \x01(\x0b\x32\x14.google.protobuf.AnyH\x00\x88\x01\x01\x12\x41\n\x05\x63laim\x18\x05 \x01(\x0b\x32-.gitlab.cells.topology_service.types.v1.ClaimH\x01\x88\x01\x01\x42\x0c\n\n_user_dataB\x08\n\x06_claim\"\xe9\x03\n\x06Record\x12:\n\x04uuid\x18\x01 \x01(\x0b\x32,.gitlab.cells.topology_service.types.v1.UUID\x12\x43\n\x08metadata\x18\x02 \x01(\x0b\x32\x31.gitlab.cells.topology_service.claims.v1.Metadata\x12\x0f\n\x07\x63\x65ll_id\x18\x03 \x01(\x03\x12\x46\n\x06status\x18\x04 \x01(\x0e\x32\x36.gitlab.cells.topology_service.claims.v1.Record.Status\x12\x45\n\nlease_uuid\x18\x05 \x01(\x0b\x32,.gitlab.cells.topology_service.types.v1.UUIDH\x00\x88\x01\x01\x12.\n\ncreated_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"O\n\x06Status\x12\x0f\n\x0bUNSPECIFIED\x10\x00\x12\n\n\x06\x41\x43TIVE\x10\x01\x12\x12\n\x0eLEASE_CREATING\x10\x02\x12\x14\n\x10LEASE_DESTROYING\x10\x03\x42\r\n\x0b_lease_uuid\"\xa9\x01\n\x0bLeaseRecord\x12:\n\x04uuid\x18\x01 \x01(\x0b\x32,.gitlab.cells.topology_service.types.v1.UUID\x12.\n\ncreated_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestampb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n4gitlab/cells/topology_service/claims/v1/record.proto\x12\'gitlab.cells.topology_service.claims.v1\x1a\x32gitlab/cells/topology_service/types/v1/claim.proto\x1a\x31gitlab/cells/topology_service/types/v1/uuid.proto\x1a\x19google/protobuf/any.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf9\x03\n\x06\x42ucket\x12\x42\n\x04type\x18\x01 \x01(\x0e\x32\x34.gitlab.cells.topology_service.claims.v1.Bucket.Type\x12\r\n\x05value\x18\x02 \x01(\t\"\x9b\x03\n\x04Type\x12\x0f\n\x0bUNSPECIFIED\x10\x00\x12\n\n\x06ROUTES\x10\x01\x12\x15\n\x11ORGANIZATION_PATH\x10\x02\x12\x13\n\x0fREDIRECT_ROUTES\x10\x03\x12\r\n\tUSERNAMES\x10\x04\x12\n\n\x06\x45MAILS\x10\x05\x12\x0f\n\x0bPROJECT_IDS\x10\x06\x12\x11\n\rNAMESPACE_IDS\x10\x07\x12\x0c\n\x08GPG_KEYS\x10\x08\x12\x0c\n\x08SSH_KEYS\x10\t\x12\x0c\n\x08USER_IDS\x10\n\x12\x14\n\x10ORGANIZATION_IDS\x10\x0b\x12\x1e\n\x1aSERVICE_DESK_CUSTOM_EMAILS\x10\x0c\x12\x18\n\x14GPG_KEY_FINGERPRINTS\x10\r\x12*\n&SERVICE_DESK_PROJECT_KEY_ADDRESS_SLUGS\x10\x0e\x12\x18\n\x14SSH_KEY_FINGERPRINTS\x10\x0f\x12\x0f\n\x0bSNIPPET_IDS\x10\x10\x12\x11\n\rPAGES_DOMAINS\x10\x11\x12\x18\n\x14PAGES_UNIQUE_DOMAINS\x10\x12*\rINVITE_EMAILS\"\xab\x01\n\x07Subject\x12\x43\n\x04type\x18\x01 \x01(\x0e\x32\x35.gitlab.cells.topology_service.claims.v1.Subject.Type\x12\n\n\x02id\x18\x02 \x01(\x03\"O\n\x04Type\x12\x0f\n\x0bUNSPECIFIED\x10\x00\x12\x10\n\x0cORGANIZATION\x10\x01\x12\r\n\tNAMESPACE\x10\x02\x12\x0b\n\x07PROJECT\x10\x03\x12\x08\n\x04USER\x10\x04\"\xb8\x04\n\x06Source\x12\x42\n\x04type\x18\x01 \x01(\x0e\x32\x34.gitlab.cells.topology_service.claims.v1.Source.Type\x12\x1c\n\x14rails_primary_key_id\x18\x02 \x01(\x0c\"\xcb\x03\n\x04Type\x12\x0f\n\x0bUNSPECIFIED\x10\x00\x12\x15\n\x11RAILS_TABLE_USERS\x10\x01\x12\x16\n\x12RAILS_TABLE_EMAILS\x10\x02\x12\x16\n\x12RAILS_TABLE_ROUTES\x10\x03\x12\x18\n\x14RAILS_TABLE_PROJECTS\x10\x04\x12\x1a\n\x16RAILS_TABLE_NAMESPACES\x10\x05\x12\x1d\n\x19RAILS_TABLE_ORGANIZATIONS\x10\x06\x12\x1f\n\x1bRAILS_TABLE_REDIRECT_ROUTES\x10\x07\x12\x18\n\x14RAILS_TABLE_GPG_KEYS\x10\x08\x12\x14\n\x10RAILS_TABLE_KEYS\x10\t\x12%\n!RAILS_TABLE_SERVICE_DESK_SETTINGS\x10\n\x12\x17\n\x13RAILS_TABLE_MEMBERS\x10\x0b\x12\x18\n\x14RAILS_TABLE_SNIPPETS\x10\x0c\x12\x1d\n\x19RAILS_TABLE_PAGES_DOMAINS\x10\r\x12 \n\x1cRAILS_TABLE_PROJECT_SETTINGS\x10\x0e\x12*\n&RAILS_TABLE_JIRA_CONNECT_INSTALLATIONS\x10\x0f\"\xd8\x02\n\x08Metadata\x12?\n\x06\x62ucket\x18\x01 \x01(\x0b\x32/.gitlab.cells.topology_service.claims.v1.Bucket\x12\x41\n\x07subject\x18\x02 \x01(\x0b\x32\x30.gitlab.cells.topology_service.claims.v1.Subject\x12?\n\x06source\x18\x03 \x01(\x0b\x32/.gitlab.cells.topology_service.claims.v1.Source\x12,\n\tuser_data\x18\x04 \x01(\x0b\x32\x14.google.protobuf.AnyH\x00\x88\x01\x01\x12\x41\n\x05\x63laim\x18\x05 \x01(\x0b\x32-.gitlab.cells.topology_service.types.v1.ClaimH\x01\x88\x01\x01\x42\x0c\n\n_user_dataB\x08\n\x06_claim\"\xe9\x03\n\x06Record\x12:\n\x04uuid\x18\x01 \x01(\x0b\x32,.gitlab.cells.topology_service.types.v1.UUID\x12\x43\n\x08metadata\x18\x02 \x01(\x0b\x32\x31.gitlab.cells.topology_service.claims.v1.Metadata\x12\x0f\n\x07\x63\x65ll_id\x18\x03 \x01(\x03\x12\x46\n\x06status\x18\x04 \x01(\x0e\x32\x36.gitlab.cells.topology_service.claims.v1.Record.Status\x12\x45\n\nlease_uuid\x18\x05 \x01(\x0b\x32,.gitlab.cells.topology_service.types.v1.UUIDH\x00\x88\x01\x01\x12.\n\ncreated_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"O\n\x06Status\x12\x0f\n\x0bUNSPECIFIED\x10\x00\x12\n\n\x06\x41\x43TIVE\x10\x01\x12\x12\n\x0eLEASE_CREATING\x10\x02\x12\x14\n\x10LEASE_DESTROYING\x10\x03\x42\r\n\x0b_lease_uuid\"\xa9\x01\n\x0bLeaseRecord\x12:\n\x04uuid\x18\x01 \x01(\x0b\x32,.gitlab.cells.topology_service.types.v1.UUID\x12.\n\ncreated_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestampb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,23 +36,23 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'leasehold._proto.gitlab.cel
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_BUCKET']._serialized_start=261
-  _globals['_BUCKET']._serialized_end=728
+  _globals['_BUCKET']._serialized_end=766
   _globals['_BUCKET_TYPE']._serialized_start=355
-  _globals['_BUCKET_TYPE']._serialized_end=728
-  _globals['_SUBJECT']._serialized_start=731
-  _globals['_SUBJECT']._serialized_end=902
-  _globals['_SUBJECT_TYPE']._serialized_start=823
-  _globals['_SUBJECT_TYPE']._serialized_end=902
-  _globals['_SOURCE']._serialized_start=905
-  _globals['_SOURCE']._serialized_end=1429
-  _globals['_SOURCE_TYPE']._serialized_start=1014
-  _globals['_SOURCE_TYPE']._serialized_end=1429
-  _globals['_METADATA']._serialized_start=1432
-  _globals['_METADATA']._serialized_end=1776
-  _globals['_RECORD']._serialized_start=1779
-  _globals['_RECORD']._serialized_end=2268
-  _globals['_RECORD_STATUS']._serialized_start=2174
-  _globals['_RECORD_STATUS']._serialized_end=2253
-  _globals['_LEASERECORD']._serialized_start=2271
-  _globals['_LEASERECORD']._serialized_end=2440
+  _globals['_BUCKET_TYPE']._serialized_end=766
+  _globals['_SUBJECT']._serialized_start=769
+  _globals['_SUBJECT']._serialized_end=940
+  _globals['_SUBJECT_TYPE']._serialized_start=861
+  _globals['_SUBJECT_TYPE']._serialized_end=940
+  _globals['_SOURCE']._serialized_start=943
+  _globals['_SOURCE']._serialized_end=1511
+  _globals['_SOURCE_TYPE']._serialized_start=1052
+  _globals['_SOURCE_TYPE']._serialized_end=1511
+  _globals['_METADATA']._serialized_start=1514
+  _globals['_METADATA']._serialized_end=1858
+  _globals['_RECORD']._serialized_start=1861
+  _globals['_RECORD']._serialized_end=2350
+  _globals['_RECORD_STATUS']._serialized_start=2256
+  _globals['_RECORD_STATUS']._serialized_end=2335
+  _globals['_LEASERECORD']._serialized_start=2353
+  _globals['_LEASERECORD']._serialized_end=2522
 # @@protoc_insertion_point(module_scope)

@@ -30,6 +30,7 @@ class Bucket(_message.Message):
         ORGANIZATION_IDS: _ClassVar[Bucket.Type]
         SERVICE_DESK_CUSTOM_EMAILS: _ClassVar[Bucket.Type]
         GPG_KEY_FINGERPRINTS: _ClassVar[Bucket.Type]
+        SERVICE_DESK_PROJECT_KEY_ADDRESS_SLUGS: _ClassVar[Bucket.Type]
         SSH_KEY_FINGERPRINTS: _ClassVar[Bucket.Type]
         SNIPPET_IDS: _ClassVar[Bucket.Type]
         PAGES_DOMAINS: _ClassVar[Bucket.Type]
@@ -48,6 +49,7 @@ class Bucket(_message.Message):
     ORGANIZATION_IDS: Bucket.Type
     SERVICE_DESK_CUSTOM_EMAILS: Bucket.Type
     GPG_KEY_FINGERPRINTS: Bucket.Type
+    SERVICE_DESK_PROJECT_KEY_ADDRESS_SLUGS: Bucket.Type
     SSH_KEY_FINGERPRINTS: Bucket.Type
     SNIPPET_IDS: Bucket.Type
     PAGES_DOMAINS: Bucket.Type
@@ -97,6 +99,7 @@ class Source(_message.Message):
         RAILS_TABLE_SNIPPETS: _ClassVar[Source.Type]
         RAILS_TABLE_PAGES_DOMAINS: _ClassVar[Source.Type]
         RAILS_TABLE_PROJECT_SETTINGS: _ClassVar[Source.Type]
+        RAILS_TABLE_JIRA_CONNECT_INSTALLATIONS: _ClassVar[Source.Type]
     UNSPECIFIED: Source.Type
     RAILS_TABLE_USERS: Source.Type
     RAILS_TABLE_EMAILS: Source.Type
@@ -112,6 +115,7 @@ class Source(_message.Message):
     RAILS_TABLE_SNIPPETS: Source.Type
     RAILS_TABLE_PAGES_DOMAINS: Source.Type
     RAILS_TABLE_PROJECT_SETTINGS: Source.Type
+    RAILS_TABLE_JIRA_CONNECT_INSTALLATIONS: Source.Type
     TYPE_FIELD_NUMBER: _ClassVar[int]
     RAILS_PRIMARY_KEY_ID_FIELD_NUMBER: _ClassVar[int]
     type: Source.Type

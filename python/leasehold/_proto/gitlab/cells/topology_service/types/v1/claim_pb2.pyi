@@ -21,6 +21,7 @@ class ClaimType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CLAIM_TYPE_ORGANIZATION_ID: _ClassVar[ClaimType]
     CLAIM_TYPE_SERVICE_DESK_CUSTOM_EMAIL: _ClassVar[ClaimType]
     CLAIM_TYPE_GPG_KEY_FINGERPRINT: _ClassVar[ClaimType]
+    CLAIM_TYPE_SERVICE_DESK_PROJECT_KEY_ADDRESS_SLUG: _ClassVar[ClaimType]
     CLAIM_TYPE_SSH_KEY_FINGERPRINT: _ClassVar[ClaimType]
     CLAIM_TYPE_SNIPPET_ID: _ClassVar[ClaimType]
     CLAIM_TYPE_PAGES_DOMAIN: _ClassVar[ClaimType]
@@ -39,13 +40,14 @@ CLAIM_TYPE_USER_ID: ClaimType
 CLAIM_TYPE_ORGANIZATION_ID: ClaimType
 CLAIM_TYPE_SERVICE_DESK_CUSTOM_EMAIL: ClaimType
 CLAIM_TYPE_GPG_KEY_FINGERPRINT: ClaimType
+CLAIM_TYPE_SERVICE_DESK_PROJECT_KEY_ADDRESS_SLUG: ClaimType
 CLAIM_TYPE_SSH_KEY_FINGERPRINT: ClaimType
 CLAIM_TYPE_SNIPPET_ID: ClaimType
 CLAIM_TYPE_PAGES_DOMAIN: ClaimType
 CLAIM_TYPE_PAGES_UNIQUE_DOMAIN: ClaimType
 
 class Claim(_message.Message):
-    __slots__ = ("route", "organization_path", "redirect_route", "username", "email", "project_id", "namespace_id", "gpg_key", "ssh_key", "user_id", "organization_id", "service_desk_custom_email", "gpg_key_fingerprint", "ssh_key_fingerprint", "snippet_id", "pages_domain", "pages_unique_domain")
+    __slots__ = ("route", "organization_path", "redirect_route", "username", "email", "project_id", "namespace_id", "gpg_key", "ssh_key", "user_id", "organization_id", "service_desk_custom_email", "gpg_key_fingerprint", "service_desk_project_key_address_slug", "ssh_key_fingerprint", "snippet_id", "pages_domain", "pages_unique_domain")
     ROUTE_FIELD_NUMBER: _ClassVar[int]
     ORGANIZATION_PATH_FIELD_NUMBER: _ClassVar[int]
     REDIRECT_ROUTE_FIELD_NUMBER: _ClassVar[int]
@@ -59,6 +61,7 @@ class Claim(_message.Message):
     ORGANIZATION_ID_FIELD_NUMBER: _ClassVar[int]
     SERVICE_DESK_CUSTOM_EMAIL_FIELD_NUMBER: _ClassVar[int]
     GPG_KEY_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    SERVICE_DESK_PROJECT_KEY_ADDRESS_SLUG_FIELD_NUMBER: _ClassVar[int]
     SSH_KEY_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     SNIPPET_ID_FIELD_NUMBER: _ClassVar[int]
     PAGES_DOMAIN_FIELD_NUMBER: _ClassVar[int]
@@ -76,8 +79,9 @@ class Claim(_message.Message):
     organization_id: int
     service_desk_custom_email: str
     gpg_key_fingerprint: str
+    service_desk_project_key_address_slug: str
     ssh_key_fingerprint: str
     snippet_id: int
     pages_domain: str
     pages_unique_domain: str
-    def __init__(self, route: _Optional[str] = ..., organization_path: _Optional[str] = ..., redirect_route: _Optional[str] = ..., username: _Optional[str] = ..., email: _Optional[str] = ..., project_id: _Optional[int] = ..., namespace_id: _Optional[int] = ..., gpg_key: _Optional[str] = ..., ssh_key: _Optional[str] = ..., user_id: _Optional[int] = ..., organization_id: _Optional[int] = ..., service_desk_custom_email: _Optional[str] = ..., gpg_key_fingerprint: _Optional[str] = ..., ssh_key_fingerprint: _Optional[str] = ..., snippet_id: _Optional[int] = ..., pages_domain: _Optional[str] = ..., pages_unique_domain: _Optional[str] = ...) -> None: ...
+    def __init__(self, route: _Optional[str] = ..., organization_path: _Optional[str] = ..., redirect_route: _Optional[str] = ..., username: _Optional[str] = ..., email: _Optional[str] = ..., project_id: _Optional[int] = ..., namespace_id: _Optional[int] = ..., gpg_key: _Optional[str] = ..., ssh_key: _Optional[str] = ..., user_id: _Optional[int] = ..., organization_id: _Optional[int] = ..., service_desk_custom_email: _Optional[str] = ..., gpg_key_fingerprint: _Optional[str] = ..., service_desk_project_key_address_slug: _Optional[str] = ..., ssh_key_fingerprint: _Optional[str] = ..., snippet_id: _Optional[int] = ..., pages_domain: _Optional[str] = ..., pages_unique_domain: _Optional[str] = ...) -> None: ...

@@ -43,6 +43,12 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 /// Returns the head of a gRPC call, whose body follows.
 #[must_use]
 pub fn grpc_head(stream: u32, path: &str) -> Vec<u8> {
+    grpc_head_with(stream, path, &[])
+}
+
+/// Returns the head of a gRPC call with further fields.
+#[must_use]
+pub fn grpc_head_with(stream: u32, path: &str, further: &[(&str, &str)]) -> Vec<u8> {
     let fields = [
         (":method", "POST"),
         (":scheme", "http"),
@@ -51,7 +57,12 @@ pub fn grpc_head(stream: u32, path: &str) -> Vec<u8> {
         ("content-type", "application/grpc"),
         ("te", "trailers"),
     ];
-    frame(HEADERS, END_HEADERS, stream, &fields.map(|(name, value)| field(name, value)).concat())
+    frame(
+        HEADERS,
+        END_HEADERS,
+        stream,
+        &fields.iter().chain(further).flat_map(|(name, value)| field(name, value)).collect::<Vec<_>>(),
+    )
 }
 
 /// Returns a field that is not compressed (RFC 7541, 6.2.2). Both texts are shorter than 127 bytes.

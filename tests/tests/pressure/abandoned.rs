@@ -1,59 +1,54 @@
 //! Begins whose callers are gone hold no name for long (B25).
 
-use std::time::Duration;
-
+use leasehold_tests::http2::{HEADERS, begin, grpc_head_with, last_data, prefix, read_until, send};
 use leasehold_tests::server::Server;
 use leasehold_tests::wire::{creates, eventually, kept};
-use tonic::{Code, Request};
+use prost::Message;
+use tokio::net::TcpStream;
 
-use super::metric;
+use super::{BEGIN, metric};
 
-/// The message of the server's own DEADLINE_EXCEEDED. tonic's client has another one.
-const BY_SERVER: &str = "the caller's deadline passed before the answer was ready";
-/// The least number of begins that the server must answer so.
-const ENOUGH: usize = 20;
+const CALLS: u32 = 400;
+/// A deadline of which the server leaves half a millisecond for the begin: less than a sync takes.
+const SHORT: &str = "1500u";
+const LONG: &str = "20S";
 
-/// Begins an update with this deadline. Returns true if the server answered that the deadline has
-/// passed.
-async fn begin_late(server: &Server, name: String, deadline: Duration) -> bool {
-    let mut claims = server.claims(None).await.unwrap();
-    let mut request = Request::new(creates(1, &[&name]));
-    request.set_timeout(deadline);
-    let answer = claims.begin_update(request).await;
-    answer.is_err_and(|status| status.code() == Code::DeadlineExceeded && status.message() == BY_SERVER)
+fn requests(code: &str) -> String {
+    format!("leasehold_requests_total{{method=\"BeginUpdate\",code=\"{code}\"}}")
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b25_a_begin_that_the_server_answers_too_late_holds_no_name() {
+async fn b25_a_begin_that_is_answered_too_late_leaves_no_lease() {
     let server = Server::start().unwrap();
-    let mut late = Vec::new();
-    for deadline in (1..=10).cycle().take(1000).map(Duration::from_millis) {
-        let name = format!("late-{}", deadline.as_millis() + 100 * late.len() as u128);
-        if begin_late(&server, name.clone(), deadline).await {
-            late.push(name);
-        }
-        if late.len() == ENOUGH {
-            break;
-        }
+    let mut stream = TcpStream::connect(server.address()).await.unwrap();
+    begin(&mut stream).await.unwrap();
+    for call in 0..CALLS {
+        let (id, deadline) = (2 * call + 1, if call % 8 == 0 { LONG } else { SHORT });
+        let message = creates(1, &[&format!("name-{call}")]).encode_to_vec();
+        let body = [prefix(u32::try_from(message.len()).unwrap()), message].concat();
+        let head = grpc_head_with(id, BEGIN, &[("grpc-timeout", deadline)]);
+        send(&mut stream, &[head, last_data(id, &body)].concat()).await.unwrap();
+        read_until(&mut stream, |frame| frame.stream == id && frame.kind == HEADERS).await.unwrap();
     }
-    assert_eq!(late.len(), ENOUGH, "too few begins were late");
+    let late = metric(server.address(), &requests("DeadlineExceeded")).await;
+    let begun = metric(server.address(), &requests("Ok")).await;
+    assert!(late >= 20.0 && begun >= f64::from(CALLS / 8), "{late} were late, {begun} began");
+    assert_eq!(late + begun, f64::from(CALLS));
+
     let channel = server.connect(None).await.unwrap();
-    eventually("no late begin holds its name", async || {
-        let records = kept(&channel, &[1]).await.unwrap().records;
-        let held = |name: &String| {
-            let is_of = |record: &leasehold_proto::gitlab::cells::topology_service::claims::v1::Record| {
-                record.metadata.as_ref().and_then(|data| data.bucket.as_ref()).is_some_and(|it| it.value == *name)
-            };
-            records.iter().any(is_of)
-        };
-        (!late.iter().any(held)).then_some(())
+    eventually("only leases that a caller knows are outstanding", async || {
+        let leases = kept(&channel, &[1]).await.unwrap().leases.len();
+        (leases as f64 == begun).then_some(())
     })
     .await
     .unwrap();
     let effect = |name| format!("leasehold_abandoned_begins_total{{effect=\"{name}\"}}");
-    let (dropped, taken_back) =
-        (metric(server.address(), &effect("dropped")).await, metric(server.address(), &effect("taken_back")).await);
-    assert!(dropped + taken_back >= ENOUGH as f64, "{dropped} were dropped and {taken_back} taken back");
-    let audited = server.stderr().matches("lease settled caller=server").count();
-    assert!(taken_back == 0.0 || audited > 0, "they are audited");
+    let taken_back = metric(server.address(), &effect("taken_back")).await;
+    assert!(taken_back > 0.0 && taken_back <= late, "{taken_back} of {late} were taken back");
+    eventually("each rollback is audited", async || {
+        let audited = server.stderr().matches("lease settled caller=server cell=1").count();
+        (audited as f64 == taken_back).then_some(())
+    })
+    .await
+    .unwrap();
 }

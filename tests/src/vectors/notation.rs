@@ -227,6 +227,6 @@ mod tests {
             assert!(!is_source(token));
             assert_eq!(write_subject(read_subject(token).unwrap()), token);
         }
-        assert_eq!(known_source_types().count(), 14);
+        assert_eq!(known_source_types().count(), 15);
     }
 }

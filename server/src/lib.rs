@@ -8,7 +8,7 @@
 //! | [`grpc`] | converts requests and answers; every gRPC code is here |
 //! | [`committer`] | decides commands in groups, and writes each group at once |
 //! | [`store`] | the ports of a store, and the two stores behind them |
-//! | [`config`], [`identity`], [`budget`], [`descriptors`], [`metrics`], [`audit`], [`logging`] | used by the layers above |
+//! | [`config`], [`identity`], [`budget`], [`descriptors`], [`metrics`], [`audit`], [`logging`], [`line_queue`] | used by the layers above |
 //!
 //! [`transport`] accepts connections, with TLS if configured, and hands their requests to `grpc`.
 //! [`transfer`] implements `leasehold export` and `leasehold import`.
@@ -20,6 +20,7 @@ pub mod config;
 pub mod descriptors;
 pub mod grpc;
 pub mod identity;
+pub mod line_queue;
 pub mod logging;
 pub mod metrics;
 pub mod serve;

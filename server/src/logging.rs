@@ -1,13 +1,23 @@
 //! The operational log, on standard error: lines of text for people, or JSON objects for machines.
 //! Claims' values never appear in the log.
+//!
+//! A [`LineQueue`] writes the log, so a reader of standard error that is slow, or stands still,
+//! never delays a call.
 
-use std::io::{self, IsTerminal};
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::io::{self, IsTerminal, Write};
+use std::panic::PanicHookInfo;
+use std::sync::{Arc, OnceLock};
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::{LevelFilter, ParseError};
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
 use crate::config::{LogConfig, LogFormat};
+use crate::line_queue::{FLUSH_TIMEOUT, LineQueue, LineSink};
+
+/// The queue of the log's lines, which the process has once its log is started.
+static LINES: OnceLock<Arc<LineQueue>> = OnceLock::new();
 
 /// The operational log can't be started: its filter is not valid, or the process has a log already.
 #[derive(Debug, thiserror::Error)]
@@ -28,37 +38,89 @@ enum Reason {
     Syntax(#[from] ParseError),
     #[error("the process has a log already: {0}")]
     Started(#[from] TryInitError),
+    #[error("its thread can't be started: {0}")]
+    Thread(#[from] io::Error),
 }
 
 /// The advice of error messages: the forms that `log.filter` may have.
 const ALLOWED: &str = "write a level (`off`, `error`, `warn`, `info`, `debug` or `trace`), `TARGET=LEVEL`, or several of these separated by commas";
 
-/// Starts the operational log of this process, with the configured format and filter.
+/// The running log. Dropping it waits until the lines so far are written, for at most a second.
+#[must_use]
+pub struct Log {
+    lines: Arc<LineQueue>,
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.lines.flush(FLUSH_TIMEOUT);
+    }
+}
+
+/// Writes lines to standard error.
+struct Stderr;
+
+impl LineSink for Stderr {
+    fn write_lines(&mut self, lines: &[u8]) -> io::Result<()> {
+        write_to_stderr(lines)
+    }
+
+    fn report_dropped(&mut self, lines: u64) {
+        tracing::warn!(lines, "lines of the log were dropped: standard error was read too slowly, or not at all");
+    }
+}
+
+/// Writes whole lines to standard error, between the lines of other threads.
+///
+/// # Errors
+/// Not all of the lines were written.
+pub fn write_to_stderr(lines: &[u8]) -> io::Result<()> {
+    io::stderr().lock().write_all(lines)
+}
+
+/// The number of lines that the log has dropped since its start.
+pub fn dropped_lines() -> u64 {
+    LINES.get().map_or(0, |lines| lines.dropped())
+}
+
+/// Starts the operational log of this process, with the configured format and filter. Panics are
+/// logged too.
 ///
 /// # Errors
 /// The log filter is not valid, or this process has started a log before.
-pub fn start(log: &LogConfig) -> Result<(), LogError> {
+pub fn start(log: &LogConfig) -> Result<Log, LogError> {
     try_start(log).map_err(|reason| LogError { filter: log.filter.clone(), reason })
 }
 
-fn try_start(log: &LogConfig) -> Result<(), Reason> {
+fn try_start(log: &LogConfig) -> Result<Log, Reason> {
     check(&log.filter)?;
     // The storage libraries fjall and lsm-tree log every flush and compaction at level `info`, so
     // they are limited to `warn`. A filter that names them still wins, because the last directive
     // for a target counts.
     let filter = EnvFilter::try_new(format!("fjall=warn,lsm_tree=warn,{}", log.filter))?;
+    let lines = Arc::new(LineQueue::start("log", Stderr)?);
     // By default, tracing-subscriber reports a failed write of the log with `eprintln!`
-    // (fmt_layer.rs), which panics if standard error is closed.
+    // (fmt_layer.rs), which waits for the reader of standard error.
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(io::stderr)
+        .with_writer(lines.clone())
         .with_ansi(io::stderr().is_terminal())
         .log_internal_errors(false);
     match log.format {
         LogFormat::Text => builder.finish().try_init()?,
         LogFormat::Json => builder.json().flatten_event(true).finish().try_init()?,
     }
-    Ok(())
+    std::panic::set_hook(Box::new(log_panic));
+    Ok(Log { lines: LINES.get_or_init(|| lines).clone() })
+}
+
+/// Logs a panic. The standard library's hook would write to standard error itself, and a thread
+/// that panics would wait for its reader.
+fn log_panic(panic: &PanicHookInfo<'_>) {
+    let backtrace = Backtrace::capture();
+    let backtrace = (backtrace.status() == BacktraceStatus::Captured).then_some(backtrace);
+    let backtrace = backtrace.as_ref().map(tracing::field::display);
+    tracing::error!(backtrace, "{panic}");
 }
 
 /// Checks a log filter. It is an error if the filter has no directive, or a directive without `=`

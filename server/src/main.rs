@@ -213,8 +213,10 @@ fn client_exit_code(result: Result<(), CliError>, json: bool) -> ExitCode {
 
 fn run_server(args: ServeArgs) -> Result<(), ServeError> {
     let config = args.config()?;
-    logging::start(&config.log)?;
-    tokio::runtime::Builder::new_multi_thread().worker_threads(workers()).enable_all().build()?.block_on(serve(config))
+    // The log is dropped last, so that it has the lines of every part that stops.
+    let _log = logging::start(&config.log)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers()).enable_all().build()?;
+    runtime.block_on(serve(config))
 }
 
 /// Returns the number of threads that serve connections: one less than the machine's cores, at
@@ -300,7 +302,7 @@ fn migrate(args: MigrateArgs, json: bool) -> Result<(), ServeError> {
         config.log.format = LogFormat::Json;
     }
     let settings = config.migration_database()?;
-    logging::start(&config.log)?;
+    let _log = logging::start(&config.log)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (from, to) = runtime.block_on(PostgresStore::migrate(settings))?;
     let database = settings.shown_url();

@@ -115,6 +115,8 @@ pub struct Metrics {
     connections_refused: Counter,
     subject_headers_removed: Counter,
     request_bytes: Gauge,
+    log_lines_dropped: Counter,
+    audit_events_dropped: Counter,
     // True if the last probe of the database failed. The probe also runs while no command is
     // written.
     is_database_away: AtomicBool,
@@ -123,7 +125,7 @@ pub struct Metrics {
     is_maintenance_failing: AtomicBool,
 }
 
-/// The values of the gauges at the moment when Prometheus scrapes them.
+/// The values, at the moment when Prometheus scrapes them, of metrics that other parts keep.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GaugeValues {
     /// The number of outstanding leases.
@@ -142,6 +144,10 @@ pub struct GaugeValues {
     pub store_failed: bool,
     /// The bytes of requests that the server holds.
     pub request_bytes: usize,
+    /// The number of lines that the log has dropped since the start.
+    pub log_lines_dropped: u64,
+    /// The number of events that the audit trail has dropped since the start.
+    pub audit_events_dropped: u64,
     /// The counts of the pool of connections for reads; all 0 for the embedded store.
     pub pool: PoolState,
 }
@@ -179,6 +185,8 @@ impl Default for Metrics {
             connections_refused: Counter::default(),
             subject_headers_removed: Counter::default(),
             request_bytes: Gauge::default(),
+            log_lines_dropped: Counter::default(),
+            audit_events_dropped: Counter::default(),
             is_database_away: AtomicBool::default(),
             is_maintenance_failing: AtomicBool::default(),
         };
@@ -237,6 +245,10 @@ impl Metrics {
         all.register_with_unit("request", held, Unit::Bytes, self.request_bytes.clone());
         let damaged = "Rows that a read or a list found damaged, each time";
         all.register("damaged_rows", damaged, self.damaged_rows.clone());
+        let lines = "Lines of the log that were dropped, since standard error was not read";
+        all.register("log_lines_dropped", lines, self.log_lines_dropped.clone());
+        let events = "Events of the audit trail that were dropped, since they could not be written";
+        all.register("audit_events_dropped", events, self.audit_events_dropped.clone());
         all.register("store_failed", "1 while the store can't be written", self.store_failed.clone());
     }
 
@@ -323,7 +335,7 @@ impl Metrics {
         self.is_database_away.load(Ordering::Relaxed) || self.is_maintenance_failing.load(Ordering::Relaxed)
     }
 
-    /// Returns every metric in the OpenMetrics text format, with `values` as the gauges.
+    /// Returns every metric in the OpenMetrics text format, with these `values`.
     ///
     /// # Errors
     /// Formatting failed. It can't fail in practice, because the text is written to memory.
@@ -339,6 +351,8 @@ impl Metrics {
         set(&self.disk_bytes, values.disk_bytes);
         set(&self.store_failed, u64::from(values.store_failed || self.is_database_lost()));
         set(&self.request_bytes, values.request_bytes as u64);
+        self.log_lines_dropped.inner().store(values.log_lines_dropped, Ordering::Relaxed);
+        self.audit_events_dropped.inner().store(values.audit_events_dropped, Ordering::Relaxed);
         set(&self.pool_connections, values.pool.open as u64);
         set(&self.pool_idle, values.pool.idle as u64);
         set(&self.pool_waiting, values.pool.waiting as u64);

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -109,6 +109,8 @@ pub struct Builder {
     arguments: Vec<OsString>,
     environment: Vec<(OsString, OsString)>,
     open_files: Option<u32>,
+    ignores_hangup: bool,
+    stderr_is_unread: bool,
 }
 
 impl Builder {
@@ -159,6 +161,20 @@ impl Builder {
         self
     }
 
+    /// Starts the server as `nohup` does: SIGHUP is ignored.
+    #[must_use]
+    pub fn ignore_hangup(mut self) -> Self {
+        self.ignores_hangup = true;
+        self
+    }
+
+    /// Leaves the server's standard error unread until [`Server::read_stderr`] is called.
+    #[must_use]
+    pub fn leave_stderr_unread(mut self) -> Self {
+        self.stderr_is_unread = true;
+        self
+    }
+
     /// True if the configuration or the arguments name a PostgreSQL database as the server's store.
     fn names_a_database(&self) -> bool {
         let in_config = self.config.as_ref().is_some_and(|text| text.contains("[postgres]"));
@@ -192,14 +208,14 @@ struct Settings {
 
 impl Settings {
     fn command(&self) -> Result<Command> {
-        let mut command = match self.builder.open_files {
-            None => Command::new(binary()?),
-            Some(limit) => {
-                let mut shell = Command::new("sh");
-                shell.arg("-c").arg(format!("ulimit -n {limit} && exec \"$0\" \"$@\"")).arg(binary()?);
-                shell
-            }
-        };
+        let mut prelude = String::new();
+        if let Some(limit) = self.builder.open_files {
+            prelude += &format!("ulimit -n {limit} && ");
+        }
+        if self.builder.ignores_hangup {
+            prelude += "trap '' HUP && ";
+        }
+        let mut command = if prelude.is_empty() { Command::new(binary()?) } else { shell(&prelude)? };
         // Remove the tester's own `LEASEHOLD_*` variables: they would change the server under test.
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("LEASEHOLD_")) {
             command.env_remove(name);
@@ -216,6 +232,13 @@ impl Settings {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         Ok(command)
     }
+}
+
+/// A shell that runs the prelude, and then becomes the server.
+fn shell(prelude: &str) -> Result<Command> {
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(format!("{prelude}exec \"$0\" \"$@\"")).arg(binary()?);
+    Ok(shell)
 }
 
 /// The lines that the server has written to one output stream. `lines` receives each line; the
@@ -276,6 +299,7 @@ struct Process {
     child: Child,
     stdout: Output,
     stderr: Output,
+    unread_stderr: Option<ChildStderr>,
     address: SocketAddr,
     status: Option<ExitStatus>,
 }
@@ -284,9 +308,13 @@ impl Process {
     fn start(settings: &Settings) -> Result<Self> {
         let mut child = settings.command()?.spawn().context("the server cannot be run")?;
         let stdout = Output::collect(child.stdout.take().context("the server has no stdout")?);
-        let stderr = Output::collect(child.stderr.take().context("the server has no stderr")?);
+        let stderr = child.stderr.take().context("the server has no stderr")?;
+        let (stderr, unread_stderr) = match settings.builder.stderr_is_unread {
+            false => (Output::collect(stderr), None),
+            true => (Output::collect(std::io::empty()), Some(stderr)),
+        };
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut process = Self { child, stdout, stderr, address, status: None };
+        let mut process = Self { child, stdout, stderr, unread_stderr, address, status: None };
         match process.stdout.wait_for(Instant::now() + START_DEADLINE, listening_address) {
             Some(address) => {
                 process.address = address;
@@ -384,6 +412,14 @@ impl Server {
     #[must_use]
     pub fn stderr(&self) -> String {
         self.process.stderr.text()
+    }
+
+    /// Begins to read the standard error of a server that was started with
+    /// [`Builder::leave_stderr_unread`].
+    pub fn read_stderr(&mut self) {
+        if let Some(stderr) = self.process.unread_stderr.take() {
+            self.process.stderr = Output::collect(stderr);
+        }
     }
 
     /// Kills the server by SIGKILL, so that it cannot clean up. Returns the exit status.

@@ -8,34 +8,47 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{AuditEvent, TARGET};
-use crate::config::{Config, LogFormat};
+use crate::config::{AuditConfig, Config, LogFormat};
+use crate::line_queue::{LineQueue, LineSink};
+use crate::logging;
 
 /// The most audit events kept in memory for the page. 10,000 events take about a megabyte.
 const RECENT_EVENTS: usize = 10_000;
 
-/// The error that the audit file can't be opened.
+/// The reason why the audit trail can't be opened.
 #[derive(Debug, thiserror::Error)]
-#[error("the audit file `{}` can't be opened: {error}; let `audit.file` name a file that the server may append to", .path.display())]
-pub struct AuditError {
-    path: PathBuf,
-    error: io::Error,
+pub enum AuditError {
+    /// The audit file can't be opened.
+    #[error("the audit file `{}` can't be opened: {error}; let `audit.file` name a file that the server may append to", .path.display())]
+    File {
+        /// The setting `audit.file`.
+        path: PathBuf,
+        /// The reason that the operating system gave.
+        error: io::Error,
+    },
+    /// The thread that writes the trail can't be started.
+    #[error("the thread of the audit trail can't be started: {0}")]
+    Thread(io::Error),
 }
 
-/// Writes audit events. A server that was built with the page also keeps the last `RECENT_EVENTS`
-/// in memory.
+/// Writes audit events, on a thread of its own. A server that was built with the page also keeps
+/// the last `RECENT_EVENTS` in memory.
 pub struct AuditSink {
-    output: Output,
+    // `None` if events are written nowhere, because `log.filter` switches the target `audit` off.
+    output: Option<AuditOutput>,
     recent: Option<Mutex<VecDeque<AuditEvent>>>,
 }
 
-/// The destination of audit events.
-enum Output {
-    /// Events are written nowhere, because `log.filter` switches the target `audit` off.
-    Off,
-    /// Events go to standard error, in the format of the operational log.
-    Stderr(LogFormat),
-    /// Events go to the file `audit.file`, as JSON lines.
-    File(Mutex<AuditFile>),
+/// The lines of audit events that wait for their destination, and their format.
+struct AuditOutput {
+    lines: LineQueue,
+    format: LogFormat,
+}
+
+impl AuditOutput {
+    fn start(sink: impl LineSink, format: LogFormat) -> io::Result<Self> {
+        Ok(Self { lines: LineQueue::start("audit", sink)?, format })
+    }
 }
 
 impl AuditSink {
@@ -47,10 +60,14 @@ impl AuditSink {
     /// The file `audit.file` can't be opened.
     pub fn open(config: &Config) -> Result<Self, AuditError> {
         let output = match &config.audit.file {
-            Some(path) => Output::File(Mutex::new(AuditFile::open(path)?)),
-            None if tracing::enabled!(target: TARGET, tracing::Level::INFO) => Output::Stderr(config.log.format),
-            None => Output::Off,
+            // The file is for machines, so its format is always JSON.
+            Some(path) => Some(AuditOutput::start(AuditFile::open(path, &config.audit)?, LogFormat::Json)),
+            None if tracing::enabled!(target: TARGET, tracing::Level::INFO) => {
+                Some(AuditOutput::start(StderrTrail, config.log.format))
+            }
+            None => None,
         };
+        let output = output.transpose().map_err(AuditError::Thread)?;
         // Only the page shows recent events, so a server without the page does not keep them.
         let recent = cfg!(feature = "page").then(Mutex::default);
         Ok(Self { output, recent })
@@ -59,23 +76,23 @@ impl AuditSink {
     /// Returns an audit sink that drops every event, for tests.
     #[cfg(test)]
     pub(crate) fn off() -> Self {
-        Self { output: Output::Off, recent: None }
+        Self { output: None, recent: None }
     }
 
-    /// Writes the audit events of one group of commands, in the group's order.
-    ///
-    /// All events of the group are written with one call, because each write to standard error is a
-    /// system call. A failed write is logged and refuses no command: the changes are durable and
-    /// answered already.
+    /// The number of audit events that were dropped since the start.
+    pub fn dropped(&self) -> u64 {
+        self.output.as_ref().map_or(0, |output| output.lines.dropped())
+    }
+
+    /// Queues the audit events of one group of commands, in the group's order. Events that the
+    /// destination does not take are dropped and counted, and refuse no command: the changes are
+    /// durable and answered already.
     pub fn record(&self, events: Vec<AuditEvent>) {
         if events.is_empty() {
             return;
         }
-        match &self.output {
-            Output::Off => {}
-            // If standard error can't be written, there is no place left to report that.
-            Output::Stderr(format) => drop(io::stderr().lock().write_all(lines(&events, *format).as_bytes())),
-            Output::File(file) => lock(file).append(&events),
+        if let Some(output) = &self.output {
+            output.lines.push(lines(&events, output.format).as_bytes(), events.len() as u64);
         }
         if let Some(recent) = &self.recent {
             let mut recent = lock(recent);
@@ -109,37 +126,114 @@ fn lines(events: &[AuditEvent], format: LogFormat) -> String {
     events.iter().map(line).collect()
 }
 
-/// The audit file, to which events are appended as JSON lines.
+/// The audit trail on standard error, together with the operational log.
+struct StderrTrail;
+
+impl LineSink for StderrTrail {
+    fn write_lines(&mut self, lines: &[u8]) -> io::Result<()> {
+        logging::write_to_stderr(lines)
+    }
+
+    fn report_dropped(&mut self, events: u64) {
+        report_dropped(events);
+    }
+}
+
+fn report_dropped(events: u64) {
+    tracing::error!(events, "events of the audit trail were dropped: it was not written as fast as leases changed");
+}
+
+/// The audit file, to which events are appended as JSON lines. A file that has reached its largest
+/// size is renamed, and a new one is begun.
 struct AuditFile {
     file: File,
     path: PathBuf,
-    // True if the last write to the file failed. Only the first failure and the recovery are
-    // logged: a line for each failure could fill the log's disk too.
+    rotation: Option<Rotation>,
+    // True if the last write to the file failed. Only the first failure is logged: a line for each
+    // could fill the log's disk too.
     is_failing: bool,
+    // True if the file may end within a line, because a write was cut short.
+    is_torn: bool,
 }
 
 impl AuditFile {
-    /// Opens the audit file in append mode, so that log rotation may truncate it (`copytruncate`)
-    /// while the server runs.
-    fn open(path: &Path) -> Result<Self, AuditError> {
-        // Only the server's user may read the audit file, as with data directories: the events tell
-        // which cell changed claims, and when.
-        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
-        let file = file.map_err(|error| AuditError { path: path.to_owned(), error })?;
-        Ok(Self { file, path: path.to_owned(), is_failing: false })
+    fn open(path: &Path, config: &AuditConfig) -> Result<Self, AuditError> {
+        let file = append_to(path).map_err(|error| AuditError::File { path: path.to_owned(), error })?;
+        let rotation =
+            config.max_mib.map(|mib| Rotation { max_bytes: mib.saturating_mul(1024 * 1024), kept: config.kept_files });
+        Ok(Self { file, path: path.to_owned(), rotation, is_failing: false, is_torn: false })
     }
 
-    fn append(&mut self, events: &[AuditEvent]) {
-        let written = self.file.write_all(lines(events, LogFormat::Json).as_bytes());
-        let path = self.path.display();
-        match &written {
-            Err(error) if !self.is_failing => {
-                tracing::error!(%error, %path, "the audit file can't be written, events are lost: make room, or mend the disk");
-            }
-            Ok(()) if self.is_failing => tracing::info!(%path, "the audit file can be written again"),
-            _ => {}
+    fn append(&mut self, lines: &[u8]) -> io::Result<()> {
+        let bytes = self.file.metadata()?.len();
+        if let Some(rotation) = self.rotation.filter(|rotation| bytes >= rotation.max_bytes) {
+            rotation.rename(&self.path)?;
+            self.file = append_to(&self.path)?;
+            self.is_torn = false;
+        }
+        if self.is_torn {
+            self.file.write_all(b"\n")?;
+        }
+        self.is_torn = true;
+        self.file.write_all(lines)?;
+        self.is_torn = false;
+        Ok(())
+    }
+}
+
+impl LineSink for AuditFile {
+    fn write_lines(&mut self, lines: &[u8]) -> io::Result<()> {
+        let written = self.append(lines);
+        if let Err(error) = &written
+            && !self.is_failing
+        {
+            let path = self.path.display();
+            tracing::error!(%error, %path, "the audit file can't be written, events are lost: make room, or mend the disk");
         }
         self.is_failing = written.is_err();
+        written
+    }
+
+    fn report_dropped(&mut self, events: u64) {
+        report_dropped(events);
+    }
+}
+
+/// Opens the audit file in append mode, so that log rotation may truncate it (`copytruncate`) while
+/// the server runs.
+fn append_to(path: &Path) -> io::Result<File> {
+    // Only the server's user may read the audit file, as with data directories: the events tell
+    // which cell changed claims, and when.
+    OpenOptions::new().append(true).create(true).mode(0o600).open(path)
+}
+
+/// The size from which the audit file is renamed, and the number of renamed files that are kept.
+#[derive(Clone, Copy)]
+struct Rotation {
+    max_bytes: u64,
+    kept: usize,
+}
+
+impl Rotation {
+    /// Renames the audit file to `PATH.1`, and each older file to the next number. The oldest file
+    /// is replaced.
+    fn rename(self, path: &Path) -> io::Result<()> {
+        let numbered = |number: usize| {
+            let mut name = path.as_os_str().to_owned();
+            name.push(format!(".{number}"));
+            PathBuf::from(name)
+        };
+        for number in (1..self.kept).rev() {
+            rename_if_present(&numbered(number), &numbered(number + 1))?;
+        }
+        rename_if_present(path, &numbered(1))
+    }
+}
+
+fn rename_if_present(from: &Path, to: &Path) -> io::Result<()> {
+    match std::fs::rename(from, to) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        renamed => renamed,
     }
 }
 
@@ -153,11 +247,11 @@ mod tests {
 
     use super::super::event::examples;
     use super::*;
-    use crate::config::AuditConfig;
+    use crate::line_queue::FLUSH_TIMEOUT;
 
     #[test]
     fn the_page_shows_the_last_events() {
-        let sink = AuditSink { output: Output::Off, recent: Some(Mutex::default()) };
+        let sink = AuditSink { output: None, recent: Some(Mutex::default()) };
         for _ in 0..2 * RECENT_EVENTS / 3 + 10 {
             sink.record(examples());
         }
@@ -167,7 +261,7 @@ mod tests {
     }
 
     fn config(path: &Path) -> Config {
-        Config { audit: AuditConfig { file: Some(path.to_owned()) }, ..Config::default() }
+        Config { audit: AuditConfig { file: Some(path.to_owned()), ..AuditConfig::default() }, ..Config::default() }
     }
 
     #[test]
@@ -188,9 +282,42 @@ mod tests {
         let path = directory.path().join("audit.jsonl");
         let sink = AuditSink::open(&config(&path)).unwrap();
         sink.record(examples());
+        flush(&sink);
         File::create(&path).unwrap();
         sink.record(examples());
+        flush(&sink);
         assert_eq!(std::fs::read_to_string(&path).unwrap(), lines(&examples(), LogFormat::Json));
+    }
+
+    fn flush(sink: &AuditSink) {
+        sink.output.as_ref().unwrap().lines.flush(FLUSH_TIMEOUT);
+    }
+
+    #[test]
+    fn a_full_file_is_renamed_and_old_files_are_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("audit.jsonl");
+        let mut file =
+            AuditFile::open(&path, &AuditConfig { kept_files: 2, max_mib: Some(1), ..AuditConfig::default() }).unwrap();
+        let mib = |number: u8| vec![number; 1024 * 1024];
+        for number in 1..=5 {
+            file.write_lines(&mib(number)).unwrap();
+        }
+        let found = ["audit.jsonl", "audit.jsonl.1", "audit.jsonl.2"]
+            .map(|name| std::fs::read(directory.path().join(name)).unwrap());
+        assert!(found == [mib(5), mib(4), mib(3)]);
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 3);
+    }
+
+    #[test]
+    fn a_line_after_a_torn_one_begins_a_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("audit.jsonl");
+        let mut file = AuditFile::open(&path, &AuditConfig::default()).unwrap();
+        std::fs::write(&path, "{\"torn").unwrap();
+        file.is_torn = true;
+        file.write_lines(b"{}\n").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "{\"torn\n{}\n");
     }
 
     #[test]

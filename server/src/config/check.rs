@@ -205,7 +205,7 @@ fn numbers(config: &Config) -> Result<(), ConfigError> {
     config.postgres.as_ref().map_or(Ok(()), postgres)
 }
 
-fn server_numbers(config: &Config) -> [Number; 14] {
+fn server_numbers(config: &Config) -> [Number; 16] {
     let limits = config.limits;
     [
         ("settled_retention_seconds", config.settled_retention_seconds, 36_500 * DAY),
@@ -221,6 +221,8 @@ fn server_numbers(config: &Config) -> [Number; 14] {
         ("limits.request_mib_per_connection", limits.request_mib_per_connection as u64, 1_000_000),
         ("limits.streams_per_connection", limits.streams_per_connection.into(), 1_000_000),
         ("limits.idle_seconds", limits.idle_seconds.into(), DAY),
+        ("audit.max_mib", config.audit.max_mib.unwrap_or(1), 1_000_000),
+        ("audit.kept_files", config.audit.kept_files as u64, 1_000),
         ("tls.reload_interval_seconds", config.tls.as_ref().map_or(1, |tls| tls.reload_interval_seconds), DAY),
     ]
 }

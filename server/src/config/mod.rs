@@ -144,13 +144,18 @@ pub enum LogFormat {
 }
 
 /// The audit trail: one line when a lease begins, and one when it is settled.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AuditConfig {
     /// The file to which the trail is appended as JSON lines, whatever `log.filter` says. Without
     /// it the trail goes to standard error in the form of `log.format`, unless `log.filter`
     /// switches the target `audit` off.
     pub file: Option<PathBuf>,
+    /// The size in MiB from which the file is renamed to `FILE.1`, and a new one is begun. Without
+    /// it the file grows until something else rotates it.
+    pub max_mib: Option<u64>,
+    /// The most renamed files that are kept.
+    pub kept_files: usize,
 }
 
 /// Mutual TLS between the server and its callers, from PEM files that the server reads again when
@@ -272,6 +277,12 @@ impl Default for Limits {
             streams_per_connection: 1024,
             idle_seconds: 60,
         }
+    }
+}
+
+impl Default for AuditConfig {
+    fn default() -> Self {
+        Self { file: None, max_mib: None, kept_files: 10 }
     }
 }
 

@@ -9,10 +9,10 @@ mod maintenance;
 mod page;
 mod routes;
 mod shutdown;
+mod stdout;
 mod steady_clock;
 mod storage;
 
-use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,11 +23,13 @@ use tower::Layer;
 
 use self::banner::Banner;
 use self::maintenance::Maintenance;
-use self::shutdown::{StopSignals, run_until_stopped};
+use self::shutdown::{StopSignal, run_until_stopped};
+use self::stdout::Stdout;
 use crate::config::Config;
 use crate::descriptors;
 use crate::grpc::{MiddlewareLayer, MiddlewareState, Services};
 use crate::identity::Caller;
+use crate::line_queue::FLUSH_TIMEOUT;
 use crate::store::StoreMaintenance;
 use crate::transport::{Certificates, HttpServer};
 
@@ -44,7 +46,8 @@ const METRICS_CONNECTIONS: usize = 64;
 pub async fn serve(config: Config) -> Result<(), ServeError> {
     // Signals are caught from here on, because a supervisor that reads the banner may send one at
     // once.
-    let signals = StopSignals::new()?;
+    let stdout = Stdout::start()?;
+    let signal = StopSignal::listen(stdout.clone())?;
     let certificates =
         config.tls.clone().map(|tls| Certificates::load(tls, config.subjects.clone())).transpose()?.map(Arc::new);
     let (store, services) = storage::open(&config).await?;
@@ -61,9 +64,10 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
         certificate_hosts: certificates.as_ref().map(|certificates| certificates.hosts()).unwrap_or_default(),
         warnings,
     };
-    banner.lines().iter().for_each(|line| print_line(line));
-    run(config, store.maintenance(), Arc::new(services), certificates, listeners, signals).await?;
-    print_line("stopped");
+    banner.lines().iter().for_each(|line| stdout.print(line));
+    run(config, store.maintenance(), Arc::new(services), certificates, listeners, signal).await?;
+    stdout.print("stopped");
+    stdout.flush(FLUSH_TIMEOUT);
     Ok(())
 }
 
@@ -104,7 +108,7 @@ async fn run(
     services: Arc<Services>,
     certificates: Option<Arc<Certificates>>,
     listeners: Listeners,
-    signals: StopSignals,
+    signal: StopSignal,
 ) -> Result<(), ServeError> {
     let (stop, stopping) = watch::channel(false);
     let (health, health_service) = tonic_health::server::health_reporter();
@@ -131,7 +135,7 @@ async fn run(
     };
     let service = MiddlewareLayer { shared: Arc::new(middleware) }.layer(routes);
     let server = http_server(&config, &services, service, certificates, stopping);
-    run_until_stopped(server.serve(listeners.main), signals, stop, health).await;
+    run_until_stopped(server.serve(listeners.main), signal, stop, health).await;
     Ok(())
 }
 
@@ -152,10 +156,4 @@ fn http_server<S>(
         metrics: services.metrics.clone(),
         stopping,
     }
-}
-
-/// Writes a line to standard output. An error is ignored, so that the server continues if its
-/// output is closed.
-fn print_line(line: &str) {
-    let _ = writeln!(io::stdout().lock(), "{line}");
 }

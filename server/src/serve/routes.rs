@@ -27,6 +27,7 @@ use crate::config::Config;
 use crate::grpc::{
     CellHandler, ClaimsHandler, ClassifyHandler, MAX_SMALL_REQUEST_BYTES, Services, http_router, is_grpc,
 };
+use crate::logging;
 use crate::metrics::GaugeValues;
 
 fn invalid_descriptors(error: &dyn Display) -> ServeError {
@@ -135,6 +136,8 @@ fn render_metrics(services: &Services) -> Result<String, http::StatusCode> {
         disk_bytes: occupancy.disk_bytes,
         store_failed: services.has_failed() || services.committer().is_away(),
         request_bytes: services.budget.held(),
+        log_lines_dropped: logging::dropped_lines(),
+        audit_events_dropped: services.audit.dropped(),
         pool: services.store().pool().unwrap_or_default(),
     };
     services.metrics.render(values).map_err(|_| http::StatusCode::INTERNAL_SERVER_ERROR)

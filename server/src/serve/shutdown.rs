@@ -7,38 +7,93 @@ use std::time::Duration;
 
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_server::ClaimServiceServer;
 use leasehold_proto::gitlab::cells::topology_service::classify_service_server::ClassifyServiceServer;
+use nix::sys::signal::Signal as SignalNumber;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 use tonic::server::NamedService;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
-use super::print_line;
+use super::stdout::Stdout;
 use crate::grpc::{ClaimsHandler, ClassifyHandler};
 
 /// The longest time that a stopping server waits for requests under way.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest time that the last line of a server that stops at once may take.
+const LAST_LINE_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// The signals that ask the server to stop: SIGTERM, SIGINT and SIGHUP.
-pub(super) struct StopSignals {
+/// The signals that ask the server to stop: SIGTERM, SIGINT, and SIGHUP unless it is ignored.
+struct Signals {
     terminate: Signal,
     interrupt: Signal,
-    hangup: Signal,
+    hangup: Option<Signal>,
 }
 
-impl StopSignals {
-    /// Installs the handlers of the stop signals. From now on they no longer end the process.
-    pub(super) fn new() -> io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hangup: signal(SignalKind::hangup())?,
-        })
+impl Signals {
+    /// Installs the handlers of the stop signals, which then don't end the process by themselves.
+    fn install() -> io::Result<Self> {
+        // `nohup` ignores SIGHUP for the program that it starts, which must not undo that.
+        let hangup = if is_ignored(SignalNumber::SIGHUP) { None } else { Some(signal(SignalKind::hangup())?) };
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())?, hangup })
     }
 
     async fn recv(&mut self) {
-        tokio::select! { _ = self.terminate.recv() => {}, _ = self.interrupt.recv() => {}, _ = self.hangup.recv() => {} }
+        let hangup = async {
+            match &mut self.hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! { _ = self.terminate.recv() => {}, _ = self.interrupt.recv() => {}, _ = hangup => {} }
+    }
+}
+
+/// True if the process ignores this signal. Only Linux tells without unsafe code: see `SigIgn` in
+/// proc_pid_status(5).
+fn is_ignored(signal: SignalNumber) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & (1 << (signal as u32 - 1)) != 0)
+}
+
+/// The first signal that asks the server to stop.
+pub(super) struct StopSignal(oneshot::Receiver<()>);
+
+impl StopSignal {
+    /// Starts a thread that waits for the stop signals. The second one ends the process.
+    ///
+    /// The thread has a runtime of its own, so that signals are noticed although all threads of the
+    /// server may be busy or blocked.
+    pub(super) fn listen(stdout: Stdout) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+        let mut signals = {
+            let _entered = runtime.enter();
+            Signals::install()?
+        };
+        let (sender, first) = oneshot::channel();
+        let watch = async move {
+            signals.recv().await;
+            stdout.print("stopping: requests under way are finished first, another signal stops at once");
+            // The receiver is gone if the server has ended by itself.
+            let _ = sender.send(());
+            signals.recv().await;
+            stdout.print("stopped at once");
+            stdout.flush(LAST_LINE_TIMEOUT);
+            // No destructor may run: dropping the committer waits for the store, which may be the part
+            // that hangs. The exit loses no more than a kill would: the change of every answered
+            // command is on disk.
+            std::process::exit(0);
+        };
+        std::thread::Builder::new().name("signals".into()).spawn(move || runtime.block_on(watch))?;
+        Ok(Self(first))
+    }
+
+    async fn recv(self) {
+        if self.0.await.is_err() {
+            // INVARIANT: the sender lives as long as the thread of the signals, which never ends.
+            std::future::pending().await
+        }
     }
 }
 
@@ -46,26 +101,17 @@ impl StopSignals {
 /// callers choose another server, then the listener, then the connections.
 pub(super) async fn run_until_stopped(
     server: impl Future<Output = ()>,
-    mut signals: StopSignals,
+    signal: StopSignal,
     stop: watch::Sender<bool>,
     health: HealthReporter,
 ) {
     let mut server = pin!(server);
     tokio::select! {
         () = &mut server => return,
-        () = signals.recv() => {}
+        () = signal.recv() => {}
     }
     end_health(health).await;
     stop.send_replace(true);
-    print_line("stopping: requests under way are finished first, another signal stops at once");
-    tokio::spawn(async move {
-        signals.recv().await;
-        print_line("stopped at once");
-        // No destructor may run: dropping the committer waits for the store, which may be the part
-        // that hangs. The exit loses no more than a kill would: the change of every answered
-        // command is on disk.
-        std::process::exit(0);
-    });
     let _ = timeout(DRAIN_TIMEOUT, server).await;
 }
 

@@ -14,6 +14,7 @@ use leasehold_core::rows::State;
 use leasehold_core::store::Store;
 use leasehold_tests::client::{Begun, Client, Update, user};
 use leasehold_tests::postgres::Cluster;
+use leasehold_tests::server::Server;
 use leasehold_tests::wire::{Refusal, leasehold};
 use nix::sys::signal::Signal;
 use tokio::runtime::Runtime;
@@ -378,14 +379,18 @@ fn a_silent_connection_delays_its_own_server_and_other_servers_only_briefly() {
 }
 
 /// After the first signal a server completes its commands before it stops. After a second signal it
-/// must stop at once.
+/// must stop at once, also if nobody reads its log.
 #[test]
 fn a_second_signal_stops_a_server_at_once_while_its_database_hangs() {
     let cluster = Cluster::start(NO_SYNC).unwrap();
-    let mut server = serve(&cluster.url(&cluster.database().unwrap()), "write_connections = 1");
+    let url = cluster.url(&cluster.database().unwrap());
+    let builder = Server::builder().config(format!("[postgres]\nurl = \"{url}\"\nwrite_connections = 1\n"));
+    let mut server = builder.arg("--log").arg("info,h2=trace").leave_stderr_unread().start().unwrap();
     let runtime = Runtime::new().unwrap();
     let mut client = client_of(&runtime, &server);
-    runtime.block_on(client.begin(create("before"))).unwrap();
+    for number in 0..100 {
+        runtime.block_on(client.begin(create(format!("before-{number}")))).unwrap();
+    }
     // `Cluster::freeze` suspends only the processes of existing connections. The server's probe
     // must be connected before, or it would get a running process and report a working database.
     let probe = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%FROM claims, claim_leases WHERE false%'

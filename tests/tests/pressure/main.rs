@@ -8,6 +8,7 @@ mod arrival;
 mod connections;
 mod lists;
 mod memory;
+mod output;
 mod protocol;
 mod rights;
 

@@ -9,7 +9,8 @@
 //!
 //! If more commands wait than a group may have, commits and rollbacks go before begins. Commits and
 //! rollbacks are never refused for load. A begin is admitted only if its claims, the claims of
-//! waiting begins and the claims under leases together stay within `limits.held_claims`.
+//! waiting begins and the claims under leases together stay within `limits.held_claims`, and within
+//! its cell's share of that limit ([`shares`]).
 //!
 //! A begin is dropped if its caller is gone before the first attempt to decide it. If the caller of
 //! a begin without an idempotency key is gone later, the lease is rolled back ([`Undelivered`]).
@@ -17,6 +18,7 @@
 mod lock_suspects;
 mod queue;
 mod retry;
+mod shares;
 mod undelivered;
 mod writer;
 
@@ -38,7 +40,8 @@ use crate::identity::Caller;
 use crate::metrics::Metrics;
 use crate::store::GroupStore;
 
-pub use self::queue::Capacity;
+pub use self::queue::{Capacity, HeldClaims};
+pub use self::shares::LimitReached;
 pub use self::undelivered::Undelivered;
 
 /// The delay that an `OVERLOADED` refusal tells the caller to wait before a retry.
@@ -48,18 +51,23 @@ pub const RETRY_AFTER: Duration = Duration::from_millis(200);
 /// committed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Refusal {
-    /// Too many begins are waiting, or too many claims are under leases. A later retry can succeed.
-    #[error("the server is overloaded, try again")]
+    /// Too many begins or lists are waiting, or too many claims are under leases. A later retry can
+    /// succeed.
+    #[error("{limit}")]
     Overloaded {
+        /// The limit that is used up.
+        limit: LimitReached,
         /// The delay that the caller should wait before it sends the command again.
         retry_after: Duration,
     },
-    /// One begin has more claims than `limits.held_claims` allows for all leases together.
-    #[error("the update alone has {claims} claims, more than `limits.held_claims` = {max}: make it smaller")]
+    /// One begin has more claims than its cell's share of `limits.held_claims`.
+    #[error(
+        "the update alone has {claims} claims, more than {max}, the cell's share of `limits.held_claims`: make it smaller"
+    )]
     TooLarge {
         /// The number of claims in the refused begin.
         claims: usize,
-        /// The limit `limits.held_claims`.
+        /// The cell's share of `limits.held_claims`.
         max: usize,
     },
     /// A database session that does not belong to a Leasehold server locks the command's rows. The
@@ -86,9 +94,9 @@ type Answer = (Decision, Option<Undelivered>);
 pub type BeginGate = Box<dyn FnMut() -> Option<Refusal> + Send>;
 
 impl Refusal {
-    /// The refusal of a call while the server has too many calls already.
-    pub fn overloaded() -> Self {
-        Self::Overloaded { retry_after: RETRY_AFTER }
+    /// The refusal of a call that would exceed a limit on the server's load.
+    pub fn overloaded(limit: LimitReached) -> Self {
+        Self::Overloaded { limit, retry_after: RETRY_AFTER }
     }
 }
 
@@ -96,8 +104,8 @@ impl Refusal {
 pub struct CommitterSettings {
     /// The limits beyond which begins are refused as overloaded.
     pub capacity: Capacity,
-    /// The number of claims in the store that are under a lease when the server starts.
-    pub held_claims: usize,
+    /// The claims of each cell that are under a lease when the server starts.
+    pub held_claims: HeldClaims,
     /// The longest time that commands wait while the store can't be reached. After this time they
     /// are refused.
     pub patience: Duration,
@@ -183,9 +191,9 @@ impl Committer {
         self.shared.is_away()
     }
 
-    /// Sets the number of claims under leases, as read from the store. Leases that other servers
-    /// began count too.
-    pub fn set_held_claims(&self, held_claims: usize) {
+    /// Sets the number of claims under leases of each cell, as read from the store. Leases that
+    /// other servers began count too.
+    pub fn set_held_claims(&self, held_claims: HeldClaims) {
         self.shared.queue.set_held_claims(held_claims);
     }
 
@@ -255,9 +263,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_writer_that_panics_refuses_its_callers_and_fails_the_store() {
-        let capacity = Capacity { queued_begins: 8, held_claims: 8 };
+        let capacity = Capacity { cells: [].into(), queued_begins: 8, held_claims: 8 };
         let (begin_gate, audit) = (Box::new(|| None), Arc::new(AuditSink::off()));
-        let settings = CommitterSettings { capacity, held_claims: 0, patience: Duration::ZERO, begin_gate, audit };
+        let held_claims = HeldClaims::new();
+        let settings = CommitterSettings { capacity, held_claims, patience: Duration::ZERO, begin_gate, audit };
         let stores: Vec<Box<dyn GroupStore>> = vec![Box::new(Faulty), Box::new(Faulty)];
         let committer = Committer::start(stores, settings, Arc::default()).unwrap();
         let forget = || Command::Forget(Forget { lease: LeaseId(Uuid::nil()), settled_before: now() });

@@ -1,15 +1,18 @@
 //! The queue of commands in front of the writers: it admits or refuses commands, and decides how
 //! many commands form a group.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use leasehold_core::cell::CellId;
 use leasehold_core::claim::Claim;
 use leasehold_core::command::Command;
 use leasehold_core::rows::RowChange;
+use leasehold_core::update::Begin;
 use tokio::sync::oneshot;
 
+use super::shares::Shares;
 use super::{Answer, Refusal};
 use crate::identity::Caller;
 
@@ -54,9 +57,11 @@ impl Job {
     }
 }
 
-/// The limits up to which the queue admits begins.
-#[derive(Clone, Copy, Debug)]
+/// The limits up to which the queue admits begins. No cell can use up a limit alone: see [`Shares`].
+#[derive(Clone, Debug)]
 pub struct Capacity {
+    /// The cells among which the limits are shared.
+    pub cells: BTreeSet<CellId>,
     /// The most begins that may wait in the queue.
     pub queued_begins: usize,
     /// The most claims that may be under leases, counting the claims of begins that are waiting or
@@ -64,14 +69,20 @@ pub struct Capacity {
     pub held_claims: usize,
 }
 
+/// The number of claims under leases of each cell.
+pub type HeldClaims = BTreeMap<CellId, usize>;
+
 /// The content of the queue, which its mutex protects.
-#[derive(Default)]
 struct Waiting {
     settles: VecDeque<Job>,
     begins: VecDeque<Job>,
-    held_claims: usize,
-    // The number of claims in begins that are waiting or being written.
-    reserved_claims: usize,
+    // The waiting begins of each cell.
+    queued: Shares,
+    // The claims of each cell that are under leases, or in begins that are waiting or being
+    // written.
+    claims: Shares,
+    // The claims of each cell in begins that are waiting or being written.
+    reserved: BTreeMap<CellId, usize>,
     // The number of waiting commands at which a waiting writer is woken.
     wanted: usize,
     // The number of groups that writers are writing now.
@@ -84,8 +95,70 @@ struct Waiting {
 }
 
 impl Waiting {
+    fn new(capacity: Capacity, held: HeldClaims, write_slots: usize) -> Self {
+        let Capacity { cells, queued_begins, held_claims } = capacity;
+        let mut claims = Shares::new("limits.held_claims", held_claims, cells.clone());
+        held.into_iter().for_each(|(cell, held)| claims.add(cell, held));
+        Self {
+            settles: VecDeque::new(),
+            begins: VecDeque::new(),
+            queued: Shares::new("limits.queued_begins", queued_begins, cells),
+            claims,
+            reserved: BTreeMap::new(),
+            wanted: 0,
+            under_way: 0,
+            taken: 0,
+            write_slots,
+            closed: false,
+        }
+    }
+
     fn len(&self) -> usize {
         self.settles.len() + self.begins.len()
+    }
+
+    /// Counts the claims of a begin as under a lease, until the begin is decided.
+    ///
+    /// # Errors
+    /// [`Refusal::TooLarge`] if the begin alone exceeds its cell's share; overloaded if it does so
+    /// together with the begins before it.
+    fn admit(&mut self, begin: &Begin) -> Result<(), Refusal> {
+        let (cell, claims) = (begin.cell, begin.batch.entries().len());
+        let max = self.claims.largest_share(cell);
+        if claims > max {
+            return Err(Refusal::TooLarge { claims, max });
+        }
+        self.queued.check(cell, 1).map_err(Refusal::overloaded)?;
+        self.claims.check(cell, claims).map_err(Refusal::overloaded)?;
+        self.claims.add(cell, claims);
+        *self.reserved.entry(cell).or_default() += claims;
+        Ok(())
+    }
+
+    /// Takes the first waiting begin, or command of the server itself.
+    fn pop_begin(&mut self) -> Option<Job> {
+        let job = self.begins.pop_front()?;
+        if let Command::Begin(begin) = &job.command {
+            self.queued.subtract(begin.cell, 1);
+        }
+        Some(job)
+    }
+
+    /// Puts a begin, or a command of the server itself, to the front.
+    fn unpop_begin(&mut self, job: Job) {
+        if let Command::Begin(begin) = &job.command {
+            self.queued.add(begin.cell, 1);
+        }
+        self.begins.push_front(job);
+    }
+
+    /// Ends the reservation of a begin's claims.
+    fn release(&mut self, begin: &Begin) {
+        let (cell, claims) = (begin.cell, begin.batch.entries().len());
+        self.claims.subtract(cell, claims);
+        if let Some(reserved) = self.reserved.get_mut(&cell) {
+            *reserved = reserved.saturating_sub(claims);
+        }
     }
 }
 
@@ -135,18 +208,15 @@ pub(super) struct Queue {
     // A writer holds this mutex while it waits for commands and takes its group, so that only one
     // writer does so at a time.
     turn: Mutex<()>,
-    capacity: Capacity,
 }
 
 impl Queue {
-    pub(super) fn new(capacity: Capacity, held_claims: usize, write_slots: usize) -> Self {
-        let waiting = Waiting { held_claims, write_slots, ..Waiting::default() };
+    pub(super) fn new(capacity: Capacity, held: HeldClaims, write_slots: usize) -> Self {
         Self {
-            waiting: Mutex::new(waiting),
+            waiting: Mutex::new(Waiting::new(capacity, held, write_slots)),
             arrived: Condvar::new(),
             slot_freed: Condvar::new(),
             turn: Mutex::default(),
-            capacity,
         }
     }
 
@@ -164,11 +234,15 @@ impl Queue {
         if waiting.closed {
             return Err(Refusal::Stopping);
         }
-        if let Command::Settle(_) = job.command {
-            waiting.settles.push_back(job);
-        } else {
-            waiting.reserved_claims += self.capacity.admit(&waiting, &job.command)?;
-            waiting.begins.push_back(job);
+        match &job.command {
+            Command::Settle(_) => waiting.settles.push_back(job),
+            Command::Begin(begin) => {
+                waiting.admit(begin)?;
+                waiting.queued.add(begin.cell, 1);
+                waiting.begins.push_back(job);
+            }
+            // The server itself submits these, in batches.
+            Command::Forget(_) => waiting.begins.push_back(job),
         }
         let enough = waiting.len() >= waiting.wanted;
         drop(waiting);
@@ -271,11 +345,11 @@ impl Queue {
         let mut group: Vec<_> = waiting.settles.drain(..settles).collect();
         let mut claims = 0;
         while group.len() < MAX_GROUP_COMMANDS
-            && let Some(job) = waiting.begins.pop_front()
+            && let Some(job) = waiting.pop_begin()
         {
             claims += claims_of(&job.command);
             if claims > MAX_GROUP_CLAIMS && !group.is_empty() {
-                waiting.begins.push_front(job);
+                waiting.unpop_begin(job);
                 break;
             }
             group.push(job);
@@ -289,19 +363,33 @@ impl Queue {
     /// group's begins, adds the claims that are under a lease now, and subtracts those that no
     /// longer are.
     pub(super) fn settle_account(&self, group: &[Job], changes: &[RowChange<Claim>]) {
-        let held = |claim: &Option<Claim>| usize::from(claim.as_ref().is_some_and(|claim| claim.hold().is_some()));
-        let begun: usize = changes.iter().map(|change| held(&change.after)).sum();
-        let ended: usize = changes.iter().map(|change| held(&change.before)).sum();
-        let reserved: usize = group.iter().map(|job| claims_of(&job.command)).sum();
+        let holder = |claim: &Option<Claim>| claim.as_ref().filter(|claim| claim.hold().is_some()).map(|it| it.owner);
         let mut waiting = self.lock();
-        waiting.reserved_claims = waiting.reserved_claims.saturating_sub(reserved);
-        waiting.held_claims = (waiting.held_claims + begun).saturating_sub(ended);
+        for job in group {
+            if let Command::Begin(begin) = &job.command {
+                waiting.release(begin);
+            }
+        }
+        for change in changes {
+            if let Some(cell) = holder(&change.after) {
+                waiting.claims.add(cell, 1);
+            }
+            if let Some(cell) = holder(&change.before) {
+                waiting.claims.subtract(cell, 1);
+            }
+        }
     }
 
-    /// Sets the number of claims under leases, as read from the store. Leases that other servers
-    /// began count too.
-    pub(super) fn set_held_claims(&self, held_claims: usize) {
-        self.lock().held_claims = held_claims;
+    /// Sets the number of claims under leases of each cell, as read from the store. Leases that
+    /// other servers began count too.
+    pub(super) fn set_held_claims(&self, held: HeldClaims) {
+        let mut waiting = self.lock();
+        let mut used = held;
+        waiting.reserved.retain(|_, reserved| *reserved > 0);
+        for (cell, reserved) in &waiting.reserved {
+            *used.entry(*cell).or_default() += reserved;
+        }
+        waiting.claims.replace(used);
     }
 
     /// Puts the jobs back at the front of the queue, in their order.
@@ -310,7 +398,7 @@ impl Queue {
         for job in jobs.into_iter().rev() {
             match job.command {
                 Command::Settle(_) => waiting.settles.push_front(job),
-                Command::Begin(_) | Command::Forget(_) => waiting.begins.push_front(job),
+                Command::Begin(_) | Command::Forget(_) => waiting.unpop_begin(job),
             }
         }
         drop(waiting);
@@ -346,23 +434,6 @@ impl Queue {
     }
 }
 
-impl Capacity {
-    /// Returns the number of claims that the command reserves: the claims of a begin, 0 for another
-    /// command.
-    ///
-    /// # Errors
-    /// [`Refusal::TooLarge`] if the command alone exceeds the capacity; overloaded if it does so
-    /// together with the commands before it.
-    fn admit(self, waiting: &Waiting, command: &Command) -> Result<usize, Refusal> {
-        let claims = claims_of(command);
-        if claims > self.held_claims {
-            return Err(Refusal::TooLarge { claims, max: self.held_claims });
-        }
-        let fits = claims == 0 || waiting.held_claims + waiting.reserved_claims + claims <= self.held_claims;
-        if waiting.begins.len() < self.queued_begins && fits { Ok(claims) } else { Err(Refusal::overloaded()) }
-    }
-}
-
 fn claims_of(command: &Command) -> usize {
     match command {
         Command::Begin(begin) => begin.batch.entries().len(),
@@ -385,7 +456,8 @@ mod tests {
     }
 
     fn queue_of_two() -> Queue {
-        Queue::new(Capacity { queued_begins: 8, held_claims: 8 }, 0, 2)
+        let capacity = Capacity { cells: BTreeSet::new(), queued_begins: 8, held_claims: 8 };
+        Queue::new(capacity, HeldClaims::new(), 2)
     }
 
     #[test]

@@ -115,9 +115,15 @@ mod tests {
             let ((begun_sender, begun), (go_on, go_on_receiver)) = (channel(), channel());
             let store = EmbeddedStore::open(directory.path()).unwrap();
             let store = Gated { store, begun: begun_sender, go_on: go_on_receiver };
-            let capacity = Capacity { queued_begins: 8, held_claims: 8 };
+            let capacity = Capacity { cells: [].into(), queued_begins: 8, held_claims: 8 };
             let (begin_gate, audit) = (Box::new(|| None), Arc::new(AuditSink::off()));
-            let settings = CommitterSettings { capacity, held_claims: 0, patience: Duration::ZERO, begin_gate, audit };
+            let settings = CommitterSettings {
+                capacity,
+                held_claims: [].into(),
+                patience: Duration::ZERO,
+                begin_gate,
+                audit,
+            };
             let committer = Committer::start(vec![Box::new(store)], settings, Arc::default()).unwrap();
             Self { committer, begun, go_on, _directory: directory }
         }

@@ -73,8 +73,10 @@ pub(super) fn rejected_command(rejection: &Rejection, busy_create: BusyCreateCod
 /// could not be written.
 pub(super) fn refused(refusal: &Refusal) -> Status {
     match refusal {
-        Refusal::Overloaded { retry_after } => {
-            let details = vec![error_info("OVERLOADED", HashMap::new()), retry_info(*retry_after)];
+        Refusal::Overloaded { limit, retry_after } => {
+            let (setting, max) = limit.setting();
+            let metadata = [("limit".to_owned(), setting.to_owned()), ("max".to_owned(), max.to_string())];
+            let details = vec![error_info("OVERLOADED", metadata.into()), retry_info(*retry_after)];
             status(Code::ResourceExhausted, refusal.to_string(), details)
         }
         Refusal::TooLarge { claims, max } => over_limit("held_claims", *max, Some(*claims)),

@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
 
 use super::{Services, errors};
-use crate::committer::Refusal;
+use crate::committer::{LimitReached, Refusal};
 use crate::store::{StoreError, StoreReader};
 
 /// The permits of lists.
@@ -19,13 +19,16 @@ pub(super) struct ListPermits {
     running: Arc<Semaphore>,
     // The permits for lists that run and for those that wait.
     admitted: Arc<Semaphore>,
+    // The limit that a refused list has reached.
+    limit: LimitReached,
 }
 
 impl ListPermits {
     /// The permits for `concurrent` lists that run and `queued` that wait.
     pub(super) fn new(concurrent: usize, queued: usize) -> Self {
         let semaphore = |permits: usize| Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)));
-        Self { running: semaphore(concurrent), admitted: semaphore(concurrent.saturating_add(queued)) }
+        let limit = LimitReached::OfServer { setting: "limits.queued_lists", max: queued };
+        Self { running: semaphore(concurrent), admitted: semaphore(concurrent.saturating_add(queued)), limit }
     }
 
     /// Waits until a list may run; `None` if too many wait already.
@@ -91,7 +94,7 @@ impl Services {
     {
         let Some(permits) = self.lists.acquire().await else {
             self.metrics.shed(method);
-            return Err(errors::refused(&Refusal::overloaded()));
+            return Err(errors::refused(&Refusal::overloaded(self.lists.limit)));
         };
         let waits = Arc::new(());
         let list = list(self.store.clone(), ListCaller(Arc::downgrade(&waits)));

@@ -173,9 +173,9 @@ impl Maintenance {
         // leases meanwhile.
         if is_reachable
             && !was_reachable
-            && let Ok(Ok(occupancy)) = timeout(PROBE_TIMEOUT, store.refresh_occupancy()).await
+            && let Ok(Ok(held_claims)) = timeout(PROBE_TIMEOUT, store.refresh_occupancy()).await
         {
-            committer.set_held_claims(occupancy.held_claims);
+            committer.set_held_claims(held_claims);
         }
     }
 
@@ -213,8 +213,7 @@ impl Maintenance {
     /// groups. Each step runs even if an earlier one failed, except after an outage in the first.
     /// Returns the most important failure.
     async fn maintain_once(&self, store: &dyn SharedMaintenance) -> Result<(), StoreError> {
-        let counted =
-            store.refresh_occupancy().await.map(|found| self.services.committer().set_held_claims(found.held_claims));
+        let counted = store.refresh_occupancy().await.map(|held| self.services.committer().set_held_claims(held));
         if counted.as_ref().is_err_and(StoreError::is_away) {
             return counted;
         }

@@ -11,7 +11,7 @@ use crate::committer::{BeginGate, Capacity, Committer, CommitterSettings, Refusa
 use crate::config::{Config, PostgresConfig};
 use crate::grpc::Services;
 use crate::metrics::Metrics;
-use crate::store::{Backend, EmbeddedStore, PostgresStore, StoreReader};
+use crate::store::{Backend, EmbeddedStore, PostgresStore};
 
 /// Opens the configured store. Returns the store, and the state of the services that read it and
 /// write through its committer.
@@ -36,7 +36,7 @@ fn embedded(
     let store = EmbeddedStore::open(&data)?;
     let settings = CommitterSettings {
         capacity: capacity(config),
-        held_claims: store.occupancy().held_claims,
+        held_claims: store.held_claims(),
         patience: Duration::ZERO,
         begin_gate: disk_gate(config.min_free_disk_mib, data),
         audit: audit.clone(),
@@ -54,7 +54,7 @@ async fn shared(
     let store = PostgresStore::open(postgres).await?;
     let settings = CommitterSettings {
         capacity: capacity(config),
-        held_claims: store.first_occupancy().await?.held_claims,
+        held_claims: store.first_occupancy().await?,
         patience: Duration::from_secs(postgres.patience_seconds),
         begin_gate: Box::new(|| None),
         audit: audit.clone(),
@@ -69,7 +69,11 @@ async fn shared(
 }
 
 fn capacity(config: &Config) -> Capacity {
-    Capacity { queued_begins: config.limits.queued_begins, held_claims: config.limits.held_claims }
+    Capacity {
+        cells: config.cells().into_keys().collect(),
+        queued_begins: config.limits.queued_begins,
+        held_claims: config.limits.held_claims,
+    }
 }
 
 /// Returns a gate that refuses begins while the disk has less than `min_free_mib` MiB free. A write

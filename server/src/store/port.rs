@@ -11,7 +11,7 @@
 //! fences = store.commit(&workspace.into_changes())?      then, and only then, let the replies go
 //! ```
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
@@ -257,12 +257,12 @@ pub trait SharedMaintenance: Send + Sync {
     /// Returns a new probe, which has a connection of its own.
     fn probe(&self) -> Box<dyn Probe>;
 
-    /// Reads the occupancy of the store. [`StoreReader::occupancy`] returns this value from then
-    /// on.
+    /// Reads the occupancy of the store, which [`StoreReader::occupancy`] returns from then on.
+    /// Returns the number of claims under leases of each cell.
     ///
     /// # Errors
     /// The store can't be read.
-    fn refresh_occupancy(&self) -> Answer<'_, Occupancy>;
+    fn refresh_occupancy(&self) -> Answer<'_, BTreeMap<CellId, usize>>;
 
     /// Deletes a batch of leases that were settled before `settled_before` (B22, B24). Returns true
     /// if there may be more.

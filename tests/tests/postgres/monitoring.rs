@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use leasehold_core::lease::Outcome;
-use leasehold_tests::client::{Update, user};
+use leasehold_tests::client::{Client, Update, user};
 use leasehold_tests::postgres::Cluster;
 use leasehold_tests::server::Server;
 use tokio::runtime::Runtime;
@@ -48,6 +48,24 @@ fn a_hanging_database_is_reported_soon_and_so_is_its_recovery() {
     await_condition("the log has the recovery", || {
         server.stderr().lines().any(|line| line.ends_with("the store is back"))
     });
+}
+
+/// The claims that a cell holds through one server count against its share on another.
+#[test]
+fn a_cell_has_one_share_on_all_servers_of_a_database() {
+    let cluster = Cluster::start(NO_SYNC).unwrap();
+    let url = cluster.url(&cluster.database().unwrap());
+    let limits = "[limits]\nheld_claims = 12\n";
+    let runtime = Runtime::new().unwrap();
+    let first = serve(&url, "");
+    let update =
+        Update { creates: (1..=8).map(|n| user(format!("held-{n}"), n, Vec::new())).collect(), ..Update::default() };
+    runtime.block_on(client_of(&runtime, &first).begin(update)).unwrap();
+    let second = serve(&url, limits);
+    let refused = runtime.block_on(client_of(&runtime, &second).begin(create("one-more"))).unwrap_err();
+    assert!(refused.message().contains("its share of `limits.held_claims` = 12"), "{refused:?}");
+    let mut other = runtime.block_on(Client::connect(&second, 2)).unwrap();
+    runtime.block_on(other.begin(create("of-another-cell"))).unwrap();
 }
 
 /// A maintenance task that waits for a lock does not show that the database has failed.

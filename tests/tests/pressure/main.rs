@@ -11,6 +11,7 @@ mod memory;
 mod output;
 mod protocol;
 mod rights;
+mod shares;
 
 use std::path::Path;
 

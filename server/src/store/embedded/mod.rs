@@ -30,11 +30,13 @@ mod rows;
 mod salvage;
 mod write;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use fjall::{Database, OwnedWriteBatch, PersistMode};
 use leasehold_core::bucket::BucketKey;
 use leasehold_core::catalogue::BucketRule;
+use leasehold_core::cell::CellId;
 use leasehold_core::lease::Fence;
 
 use self::ack_watermark::AckWatermark;
@@ -106,6 +108,13 @@ impl EmbeddedStore {
     /// claims at rest. No two claims have the same key.
     pub fn position(key: &BucketKey) -> Vec<u8> {
         keys::claim(key)
+    }
+
+    /// Returns the number of claims under leases of each cell.
+    pub fn held_claims(&self) -> BTreeMap<CellId, usize> {
+        let mut held_claims = BTreeMap::new();
+        self.inner.held().claims().for_each(|(_, claim)| *held_claims.entry(claim.owner).or_default() += 1);
+        held_claims
     }
 
     /// Stores the rules of configured bucket types, and replaces the rules stored before.

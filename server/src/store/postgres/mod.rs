@@ -25,7 +25,7 @@ mod speculation;
 mod writer;
 mod writes;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -136,12 +136,13 @@ impl PostgresStore {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Reads the occupancy when a server starts. An outage is reported as a problem of the
+    /// Reads the occupancy when a server starts, and returns the number of claims under leases of
+    /// each cell. An outage is reported as a problem of the
     /// preflight, with the operator's next step.
     ///
     /// # Errors
     /// The database can't be read.
-    pub async fn first_occupancy(&self) -> Result<Occupancy> {
+    pub async fn first_occupancy(&self) -> Result<BTreeMap<CellId, usize>> {
         self.refresh_occupancy().await.map_err(|error| match preflight::of_away(error) {
             Ok(problem) => refused(&self.inner.settings, problem),
             Err(error) => error,
@@ -235,11 +236,12 @@ impl SharedMaintenance for PostgresStore {
         Box::new(DatabaseProbe::new(connector.clone(), *server, timeout))
     }
 
-    fn refresh_occupancy(&self) -> Answer<'_, Occupancy> {
+    fn refresh_occupancy(&self) -> Answer<'_, BTreeMap<CellId, usize>> {
         Box::pin(async {
-            let occupancy = self.run(|client| async move { reads::occupancy(&client).await }).await?;
+            let read = self.run(|client| async move { reads::occupancy(&client).await });
+            let (occupancy, held_claims) = read.await?;
             self.inner.occupancy.store(Arc::new(occupancy));
-            Ok(occupancy)
+            Ok(held_claims)
         })
     }
 

@@ -179,21 +179,32 @@ pub(super) async fn forget_abandoned(client: &Client) -> Result<()> {
     client.execute_typed(sql, &[]).await.map(drop).map_err(failed)
 }
 
-/// Reads the occupancy of the database.
-pub(super) async fn occupancy(client: &Client) -> Result<Occupancy> {
-    let sql = "SELECT count(*), coalesce(sum(cardinality(bucket_types)), 0)::bigint, min(created_at),
+/// Reads the occupancy of the database, and the number of claims under leases of each cell.
+pub(super) async fn occupancy(client: &Client) -> Result<(Occupancy, BTreeMap<CellId, usize>)> {
+    let sql = "SELECT count(*), min(created_at),
                       pg_total_relation_size('claims') + pg_total_relation_size('claim_leases')
-                      + pg_total_relation_size('settled_leases') + pg_total_relation_size('idempotency_keys')
-               FROM claim_leases";
-    let row = client.query_typed_one(sql, &[]).await.map_err(failed)?;
-    let count = |at| row.try_get::<_, i64>(at).map(i64::cast_unsigned).map_err(failed);
-    let oldest: Option<Micros> = row.try_get(2).map_err(failed)?;
-    Ok(Occupancy {
-        leases: usize::try_from(count(0)?).unwrap_or(usize::MAX),
-        held_claims: usize::try_from(count(1)?).unwrap_or(usize::MAX),
-        oldest_lease: oldest.map(|oldest| oldest.0),
-        disk_bytes: count(3)?,
-    })
+                      + pg_total_relation_size('settled_leases') + pg_total_relation_size('idempotency_keys'),
+                      creator_id, coalesce(sum(cardinality(bucket_types)), 0)::bigint
+               FROM claim_leases GROUP BY GROUPING SETS ((), (creator_id))";
+    let (mut occupancy, mut held_claims) = (Occupancy::default(), BTreeMap::new());
+    for row in client.query_typed(sql, &[]).await.map_err(failed)? {
+        let count = |at| row.try_get::<_, i64>(at).map(i64::cast_unsigned).map_err(failed);
+        let claims = usize::try_from(count(4)?).unwrap_or(usize::MAX);
+        let cell: Option<i64> = row.try_get(3).map_err(failed)?;
+        if let Some(cell) = cell {
+            held_claims.insert(CellId(cell), claims);
+            continue;
+        }
+        // The row of all cells together, which is there without any lease too.
+        let oldest: Option<Micros> = row.try_get(1).map_err(failed)?;
+        occupancy = Occupancy {
+            leases: usize::try_from(count(0)?).unwrap_or(usize::MAX),
+            held_claims: claims,
+            oldest_lease: oldest.map(|oldest| oldest.0),
+            disk_bytes: count(2)?,
+        };
+    }
+    Ok((occupancy, held_claims))
 }
 
 /// Reads the cells that own at least one claim. The recursive query jumps from cell to cell in the

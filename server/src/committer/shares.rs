@@ -1,0 +1,175 @@
+//! The shares of cells in a limit of the whole server, so that one cell cannot use up a limit for
+//! all others.
+//!
+//! Half of the limit is for any cell. The other half is divided equally among the configured cells,
+//! and each part is kept for its cell. A cell that is alone has the whole limit.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use leasehold_core::cell::CellId;
+use rustc_hash::FxHashMap;
+
+/// The use of one limit by all cells.
+#[derive(Debug)]
+pub(super) struct Shares {
+    setting: &'static str,
+    max: usize,
+    cells: BTreeSet<CellId>,
+    // The part of the limit that is kept for each configured cell.
+    kept: usize,
+    used: FxHashMap<CellId, usize>,
+    // The sum of `used`.
+    total: usize,
+    // The sum of what the configured cells use of the parts that are kept for them.
+    used_of_kept: usize,
+}
+
+/// A limit that would be exceeded. Its text names the limit and its setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LimitReached {
+    /// The limit of the server is used up.
+    #[error("the server is overloaded: `{setting}` = {max} is reached: try again")]
+    OfServer {
+        /// The setting of the limit.
+        setting: &'static str,
+        /// The limit.
+        max: usize,
+    },
+    /// One cell has used up its share of the limit. Other cells may still have room.
+    #[error(
+        "the cell has used up its share of `{setting}` = {max}, and the rest is kept for other cells: settle its leases, or try again"
+    )]
+    OfCell {
+        /// The setting of the limit.
+        setting: &'static str,
+        /// The limit.
+        max: usize,
+    },
+}
+
+impl LimitReached {
+    /// The setting of the limit, and its value.
+    pub fn setting(self) -> (&'static str, usize) {
+        let (Self::OfServer { setting, max } | Self::OfCell { setting, max }) = self;
+        (setting, max)
+    }
+}
+
+impl Shares {
+    /// The shares of `cells` in the limit `max`, of which nothing is used yet.
+    pub(super) fn new(setting: &'static str, max: usize, cells: BTreeSet<CellId>) -> Self {
+        let kept = max / 2 / cells.len().max(1);
+        Self { setting, max, cells, kept, used: FxHashMap::default(), total: 0, used_of_kept: 0 }
+    }
+
+    /// Checks that a cell may use `amount` more of the limit.
+    ///
+    /// # Errors
+    /// The limit, or the cell's share of it, is used up.
+    pub(super) fn check(&self, cell: CellId, amount: usize) -> Result<(), LimitReached> {
+        let free = self.max.saturating_sub(self.total);
+        if amount <= free.saturating_sub(self.kept_for_others(cell)) {
+            return Ok(());
+        }
+        let (setting, max) = (self.setting, self.max);
+        Err(if amount > free { LimitReached::OfServer { setting, max } } else { LimitReached::OfCell { setting, max } })
+    }
+
+    /// The unused amount that is kept for the other cells.
+    fn kept_for_others(&self, cell: CellId) -> usize {
+        let unused = (self.kept * self.cells.len()).saturating_sub(self.used_of_kept);
+        let own = self.kept_of(cell).saturating_sub(self.used.get(&cell).copied().unwrap_or(0));
+        unused.saturating_sub(own)
+    }
+
+    fn kept_of(&self, cell: CellId) -> usize {
+        if self.cells.contains(&cell) { self.kept } else { 0 }
+    }
+
+    /// Counts `amount` more as used by a cell.
+    pub(super) fn add(&mut self, cell: CellId, amount: usize) {
+        self.change(cell, |used| used.saturating_add(amount));
+    }
+
+    /// Counts `amount` less as used by a cell.
+    pub(super) fn subtract(&mut self, cell: CellId, amount: usize) {
+        self.change(cell, |used| used.saturating_sub(amount));
+    }
+
+    fn change(&mut self, cell: CellId, changed: impl FnOnce(usize) -> usize) {
+        let kept = self.kept_of(cell);
+        let before = self.used.get(&cell).copied().unwrap_or(0);
+        let after = changed(before);
+        self.total = self.total.saturating_sub(before).saturating_add(after);
+        self.used_of_kept = self.used_of_kept.saturating_sub(before.min(kept)) + after.min(kept);
+        if after == 0 {
+            self.used.remove(&cell);
+        } else {
+            self.used.insert(cell, after);
+        }
+    }
+
+    /// Replaces all counts.
+    pub(super) fn replace(&mut self, used: BTreeMap<CellId, usize>) {
+        (self.total, self.used_of_kept) = (0, 0);
+        self.used.clear();
+        used.into_iter().for_each(|(cell, amount)| self.add(cell, amount));
+    }
+
+    /// The most that a cell can use while no other cell uses anything.
+    pub(super) fn largest_share(&self, cell: CellId) -> usize {
+        self.max - (self.kept * self.cells.len() - self.kept_of(cell))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SETTING: &str = "limits.held_claims";
+
+    fn shares(max: usize, cells: i64) -> Shares {
+        Shares::new(SETTING, max, (1..=cells).map(CellId).collect())
+    }
+
+    /// The most that a cell can use more.
+    fn room(shares: &Shares, cell: i64) -> usize {
+        (0..=shares.max).rev().find(|amount| shares.check(CellId(cell), *amount).is_ok()).unwrap_or(0)
+    }
+
+    #[test]
+    fn one_cell_leaves_every_other_its_part() {
+        let mut shares = shares(100, 5);
+        assert_eq!(room(&shares, 1), 60);
+        shares.add(CellId(1), 60);
+        assert_eq!([room(&shares, 1), room(&shares, 2)], [0, 10]);
+        shares.add(CellId(2), 4);
+        assert_eq!([room(&shares, 1), room(&shares, 2), room(&shares, 3)], [0, 6, 10]);
+        shares.subtract(CellId(1), 20);
+        assert_eq!([room(&shares, 1), room(&shares, 2), room(&shares, 3)], [20, 26, 30]);
+    }
+
+    #[test]
+    fn several_greedy_cells_leave_the_others_their_part() {
+        let mut shares = shares(100, 5);
+        for cell in [1, 2, 3, 4, 1, 2] {
+            shares.add(CellId(cell), room(&shares, cell));
+        }
+        assert_eq!([1, 2, 3, 4, 5].map(|cell| room(&shares, cell)), [0, 0, 0, 0, 10]);
+        let max = 100;
+        assert_eq!(shares.check(CellId(4), 1), Err(LimitReached::OfCell { setting: SETTING, max }));
+        shares.add(CellId(5), 10);
+        assert_eq!(shares.check(CellId(5), 1), Err(LimitReached::OfServer { setting: SETTING, max }));
+    }
+
+    #[test]
+    fn a_lone_cell_has_the_whole_limit_and_a_removed_one_has_no_part() {
+        assert_eq!(room(&shares(100, 1), 1), 100);
+        assert_eq!([1, 9].map(|cell| shares(100, 5).largest_share(CellId(cell))), [60, 50]);
+        let mut two = shares(100, 2);
+        two.add(CellId(9), 30);
+        assert_eq!([1, 2, 9].map(|cell| room(&two, cell)), [45, 45, 20]);
+        two.replace([(CellId(1), 10)].into());
+        assert_eq!([1, 2, 9].map(|cell| room(&two, cell)), [65, 75, 50]);
+    }
+}

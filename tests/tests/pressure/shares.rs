@@ -1,0 +1,64 @@
+//! A cell that begins updates and never settles them leaves room for every other cell.
+
+use leasehold_tests::client::{Client, Update, user};
+use leasehold_tests::server::Server;
+use leasehold_tests::wire::Refusal;
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+
+const LIMITS: &str = "[limits]\nheld_claims = 100\n";
+
+/// Begins updates of one claim until the server refuses one. Returns the number that were begun,
+/// and the refusal.
+async fn begin_all(client: &mut Client, prefix: &str) -> (u64, Refusal) {
+    for number in 0.. {
+        let creates = vec![user(format!("{prefix}-{number}"), 1 + number, Vec::new())];
+        if let Err(status) = client.begin(Update { creates, ..Update::default() }).await {
+            return (number, Refusal::of(&status));
+        }
+    }
+    unreachable!("numbers do not run out")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cell_that_never_settles_leaves_room_for_others() {
+    let data = TempDir::new().unwrap();
+    let mut server = Server::builder().data(data.path()).config(LIMITS).start().unwrap();
+    let (begun, refusal) = begin_all(&mut Client::connect(&server, 1).await.unwrap(), "first").await;
+    assert_eq!(begun, 75, "a quarter of the limit is kept for the other cell");
+    assert_eq!(refusal.reason, "OVERLOADED");
+    let expected = "the cell has used up its share of `limits.held_claims` = 100";
+    assert!(refusal.message.starts_with(expected), "{}", refusal.message);
+    assert_eq!(["limit", "max"].map(|name| refusal.figure(name)), ["limits.held_claims", "100"].map(Some));
+
+    // After a restart the cell still has its share, and the others theirs.
+    server.restart().unwrap();
+    assert_eq!(begin_all(&mut Client::connect(&server, 1).await.unwrap(), "again").await.0, 0);
+    let (begun, refusal) = begin_all(&mut Client::connect(&server, 2).await.unwrap(), "second").await;
+    assert_eq!(begun, 25);
+    assert_eq!(refusal.message, "the server is overloaded: `limits.held_claims` = 100 is reached: try again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cell_that_floods_the_queue_leaves_places_to_others() {
+    let server = Server::builder().config("[limits]\nqueued_begins = 8\n").start().unwrap();
+    let (flooder, mut other) = (Client::connect(&server, 1).await.unwrap(), Client::connect(&server, 2).await.unwrap());
+    let mut flood = JoinSet::new();
+    for number in 0..800 {
+        let mut flooder = flooder.clone();
+        flood.spawn(async move {
+            let creates = vec![user(format!("flood-{number}"), 1 + number, Vec::new())];
+            flooder.begin(Update { creates, ..Update::default() }).await
+        });
+    }
+    for number in 0..20 {
+        let creates = vec![user(format!("other-{number}"), 1 + number, Vec::new())];
+        other.begin(Update { creates, ..Update::default() }).await.unwrap();
+    }
+    let refused: Vec<_> = flood.join_all().await.into_iter().filter_map(Result::err).collect();
+    assert!(!refused.is_empty());
+    for status in refused {
+        let refusal = Refusal::of(&status);
+        assert_eq!((refusal.reason.as_str(), refusal.figure("limit")), ("OVERLOADED", Some("limits.queued_begins")));
+    }
+}

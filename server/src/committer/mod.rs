@@ -30,7 +30,7 @@ use leasehold_core::command::{Command, Reply};
 use leasehold_core::rejection::Rejection;
 use leasehold_core::time::Timestamp;
 use leasehold_core::update::Begin;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use self::lock_suspects::LockSuspects;
 use self::queue::{Job, Queue};
@@ -143,6 +143,7 @@ impl Committer {
             metrics,
             audit: settings.audit,
             suspects: LockSuspects::default(),
+            health: Notify::new(),
         });
         let mut committer = Self { shared, writers: Vec::new() };
         for (index, store) in stores.into_iter().enumerate() {
@@ -189,6 +190,18 @@ impl Committer {
     /// True if the store could not be reached by the last attempt to commit a group.
     pub fn is_away(&self) -> bool {
         self.shared.is_away()
+    }
+
+    /// Waits until [`has_failed`](Self::has_failed) or [`is_away`](Self::is_away) may have changed,
+    /// for one caller at a time.
+    pub async fn health_changed(&self) {
+        self.shared.health.notified().await;
+    }
+
+    /// Ends the wait of [`health_changed`](Self::health_changed), since another part of the health
+    /// may have changed.
+    pub fn recheck_health(&self) {
+        self.shared.health.notify_one();
     }
 
     /// Sets the number of claims under leases of each cell, as read from the store. Leases that

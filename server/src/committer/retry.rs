@@ -6,6 +6,7 @@
 //! | `Misspeculated` | retry now | retry now |
 //! | `Conflict` | retry after a random pause; split after [`MAX_CONFLICTS`] | likewise; reject after [`MAX_CONFLICTS`] |
 //! | `Away` | requeue, retry after a growing pause, or reject | likewise |
+//! | `Exhausted` | as `Away` | likewise |
 //! | `StatementTimeout` | split; as `Away` if the store is away already | as `Away` |
 //! | `Locked`, `Row` | split | reject |
 //! | `Fatal` | halt | halt |
@@ -72,7 +73,7 @@ pub(super) struct Attempt {
 /// outage if the group has one command, or if the store was away already.
 pub(super) fn is_outage(failure: Failure, commands: usize, is_away: bool) -> bool {
     match failure {
-        Failure::Away => true,
+        Failure::Away | Failure::Exhausted => true,
         Failure::StatementTimeout => commands == 1 || is_away,
         _ => false,
     }
@@ -88,9 +89,9 @@ pub(super) fn next(failure: Failure, attempt: &Attempt) -> Step {
         Failure::Fatal => Step::Halt,
         Failure::Misspeculated => Step::RetryNow,
         Failure::Conflict if attempt.conflicts < MAX_CONFLICTS => Step::RetryAfter(conflict_pause(attempt)),
-        Failure::Conflict | Failure::Locked | Failure::Row | Failure::StatementTimeout | Failure::Away => {
-            alone_or_split
-        }
+        Failure::Conflict | Failure::Locked | Failure::Row | Failure::StatementTimeout => alone_or_split,
+        // INVARIANT: these are outages, so `away_for` was given.
+        Failure::Away | Failure::Exhausted => Step::Reject,
     }
 }
 
@@ -173,6 +174,8 @@ mod tests {
     fn a_timeout_is_an_outage_if_it_cant_be_split_or_the_store_is_away() {
         for (failure, commands, is_away, expected) in [
             (Failure::Away, 5, false, true),
+            (Failure::Exhausted, 5, false, true),
+            (Failure::Exhausted, 1, false, true),
             (Failure::StatementTimeout, 5, false, false),
             (Failure::StatementTimeout, 1, false, true),
             (Failure::StatementTimeout, 5, true, true),
@@ -181,6 +184,15 @@ mod tests {
         ] {
             assert_eq!(is_outage(failure, commands, is_away), expected, "{failure:?} {commands} {is_away}");
         }
+    }
+
+    #[test]
+    fn a_group_is_not_split_if_the_store_lacks_a_resource() {
+        let full = |attempt| next(Failure::Exhausted, &Attempt { commands: 512, ..attempt });
+        assert_eq!(full(away(0)), Step::RetryAfter(Duration::ZERO));
+        assert_eq!(full(Attempt { number: 2, outages: 1, ..away(9) }), Step::RetryAfter(MIN_OUTAGE_PAUSE));
+        assert_eq!(full(Attempt { number: 2, ..away(10) }), Step::Reject);
+        assert_eq!(full(Attempt { has_other_writers: true, ..away(0) }), Step::Requeue);
     }
 
     #[test]

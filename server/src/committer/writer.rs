@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use leasehold_core::claim::Claim;
 use leasehold_core::command::{Command, Fences};
 use leasehold_core::rows::{NetChanges, RowChange};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use super::lock_suspects::LockSuspects;
 use super::queue::{BatchPolicy, Job, Queue};
@@ -23,6 +23,10 @@ const GATE_INTERVAL: Duration = Duration::from_secs(1);
 /// The pause between two attempts to reach the store, for a writer that can't reach it although
 /// other writers can.
 const LONE_PAUSE: Duration = Duration::from_secs(1);
+
+/// The time after which a writer counts a store that lacked a resource, such as disk space, as back.
+/// Only a write can tell, and callers that follow the health status send none before.
+const EXHAUSTED_PAUSE: Duration = Duration::from_secs(5);
 
 /// The refusal of a command that was not tried. Another command that needs one of the same rows has
 /// just met a lock.
@@ -49,6 +53,8 @@ pub(super) struct Shared {
     pub(super) metrics: Arc<Metrics>,
     pub(super) audit: Arc<AuditSink>,
     pub(super) suspects: LockSuspects,
+    // Notified after each change of `failed` and `away`.
+    pub(super) health: Notify,
 }
 
 impl Shared {
@@ -63,6 +69,7 @@ impl Shared {
     fn mark_back(&self) {
         if lock(&self.away).take().is_some() {
             tracing::info!("the store is back");
+            self.health.notify_one();
         }
     }
 
@@ -70,6 +77,7 @@ impl Shared {
     fn mark_away(&self, error: &GroupError) -> Instant {
         *lock(&self.away).get_or_insert_with(|| {
             tracing::warn!(%error, "the store is away: commands wait for it");
+            self.health.notify_one();
             Instant::now()
         })
     }
@@ -81,6 +89,7 @@ impl Shared {
             "the store failed, and nothing is written any more: fix the cause and restart the server"
         );
         *lock(&self.failed) = Some(Refusal::StoreUnavailable(error.into()));
+        self.health.notify_one();
     }
 
     /// Returns the refusal of all commands after a fatal failure of the store; `None` before.
@@ -149,12 +158,14 @@ pub(super) struct Writer {
     // The time since when this writer can't reach the store; `None` while it can. Other writers may
     // reach it all the same.
     away: Option<Instant>,
+    // The time at which the store last lacked a resource; `None` after a commit.
+    exhausted: Option<Instant>,
 }
 
 impl Writer {
     pub(super) fn new(index: usize, mut store: Box<dyn GroupStore>, shared: Arc<Shared>) -> Self {
         store.enable_speculation();
-        Self { index, store, shared, policy: BatchPolicy::NO_WAIT, away: None }
+        Self { index, store, shared, policy: BatchPolicy::NO_WAIT, away: None, exhausted: None }
     }
 
     pub(super) fn run(mut self) {
@@ -181,9 +192,14 @@ impl Writer {
     fn on_idle(&mut self) {
         if self.away.is_none() {
             self.store.on_idle();
-        } else if self.store.is_reachable() {
+        } else if self.may_be_back() {
             self.mark_back();
         }
+    }
+
+    /// True if a store that was away can be reached, and has had time to get what it lacked.
+    fn may_be_back(&mut self) -> bool {
+        self.exhausted.is_none_or(|at| at.elapsed() >= EXHAUSTED_PAUSE) && self.store.is_reachable()
     }
 
     /// Takes the next group of commands; an empty one if no command came for a while, `None` if the
@@ -191,7 +207,7 @@ impl Writer {
     /// leaves the commands to the other writers.
     fn take(&mut self) -> Option<Vec<Job>> {
         while self.away.is_some() && self.shared.has_connected_writers() {
-            if self.store.is_reachable() {
+            if self.may_be_back() {
                 self.mark_back();
             } else {
                 std::thread::sleep(LONE_PAUSE);
@@ -201,6 +217,7 @@ impl Writer {
     }
 
     fn mark_back(&mut self) {
+        self.exhausted = None;
         self.shared.mark_back();
         if self.away.take().is_some() {
             self.shared.connected_writers.fetch_add(1, Ordering::Relaxed);
@@ -296,6 +313,9 @@ impl Writer {
     fn describe(&mut self, error: &GroupError, commands: usize, history: &mut History) -> Attempt {
         history.attempts += 1;
         let is_outage = retry::is_outage(error.failure, commands, self.away.is_some());
+        if error.failure == Failure::Exhausted {
+            self.exhausted = Some(Instant::now());
+        }
         let away_for = is_outage.then(|| self.mark_away(error).elapsed());
         let attempt = Attempt {
             commands,

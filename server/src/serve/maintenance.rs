@@ -65,9 +65,11 @@ impl Maintenance {
         self.health.set_serving::<ClassifyServiceServer<ClassifyHandler>>().await;
         let work = async {
             match &self.store {
-                StoreMaintenance::Exclusive(store) => self.maintain_exclusive(&**store).await,
+                StoreMaintenance::Exclusive(store) => {
+                    tokio::join!(self.follow_health(), self.maintain_exclusive(&**store));
+                }
                 StoreMaintenance::Shared(store) => {
-                    tokio::join!(self.probe_database(&**store), self.maintain_database(&**store));
+                    tokio::join!(self.follow_health(), self.probe_database(&**store), self.maintain_database(&**store));
                 }
             }
         };
@@ -80,6 +82,15 @@ impl Maintenance {
         let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
         let now = clock.trusted(now(), Instant::now())?;
         Some(now.minus_micros(self.retention_seconds.saturating_mul(1_000_000)))
+    }
+
+    /// Publishes the health status at once whenever it may have changed. Nothing else publishes it,
+    /// so an older status never follows a newer one.
+    async fn follow_health(&self) {
+        loop {
+            self.publish_health().await;
+            self.services.committer().health_changed().await;
+        }
     }
 
     /// Publishes the health status if it changed. The status of `ClassifyService` stays `SERVING`,
@@ -99,7 +110,8 @@ impl Maintenance {
     async fn maintain_exclusive(&self, store: &dyn StoreReader) {
         loop {
             while !self.services.has_failed() && self.forget_batch(store).await {}
-            self.publish_health().await;
+            // A failed read changes the health too.
+            self.services.committer().recheck_health();
             sleep(MAINTENANCE_INTERVAL).await;
         }
     }
@@ -168,7 +180,7 @@ impl Maintenance {
             Err(error) if was_reachable => tracing::error!(%error, "the database is away"),
             Err(error) => tracing::debug!(%error, "the database is still away"),
         }
-        self.publish_health().await;
+        committer.recheck_health();
         // After an outage the counts are read again: other servers may have begun and settled
         // leases meanwhile.
         if is_reachable

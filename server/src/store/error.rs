@@ -52,6 +52,10 @@ pub enum StoreError {
     /// The database, or a pooler in front of it, accepts no further connection.
     #[error("the database can't be reached: {0}")]
     TooManyConnections(String),
+    /// The database lacks disk space, memory or another resource; the group's changes were not
+    /// written.
+    #[error("the database can't write: {0}: make room on its disk, or see its log")]
+    OutOfResources(String),
     /// The database can't be used as the store, for example because the role lacks rights.
     #[error(transparent)]
     Preflight(Box<PreflightError>),

@@ -49,6 +49,9 @@ pub enum Failure {
     /// The database canceled a statement that took too long. With fewer commands, a group may be
     /// fast enough.
     StatementTimeout,
+    /// The store lacks a resource that all groups need, such as disk space. The group was not
+    /// written, and its commands one at a time would fare no better.
+    Exhausted,
     /// A row of the group can't be read or written. Other commands of the group may succeed.
     Row,
     /// The store allows no write until it has been opened again.

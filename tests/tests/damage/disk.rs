@@ -21,6 +21,8 @@ use tonic_health::pb::health_client::HealthClient;
 use super::{creates, name};
 
 const DEADLINE: Duration = Duration::from_secs(20);
+/// The longest time from a failed write to the health status that tells it.
+const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// A small tmpfs, mounted by a shell in its own mount namespace. The test reaches the files through
 /// `/proc/PID/root` of that shell.
@@ -180,7 +182,7 @@ async fn fill_by_writing(client: &Client) -> Vec<Acknowledged> {
     all
 }
 
-async fn wait_until_not_serving(server: &Server) {
+async fn wait_until_not_serving(server: &Server, limit: Duration) {
     let channel = server.connect(None).await.unwrap();
     let service = "gitlab.cells.topology_service.claims.v1.ClaimService".to_owned();
     for service in [String::new(), service] {
@@ -194,7 +196,7 @@ async fn wait_until_not_serving(server: &Server) {
             }
             panic!("the watch ends");
         };
-        tokio::time::timeout(DEADLINE, not_serving).await.expect("the health says NOT_SERVING");
+        tokio::time::timeout(limit, not_serving).await.expect("the health says NOT_SERVING");
     }
 }
 
@@ -232,6 +234,7 @@ async fn full_disk(mib: u64) {
         Server::builder().data(disk.path().join("data")).config(config).arg("--log").arg("error").start().unwrap();
     let mut client = Client::connect(&server, 1).await.unwrap();
     let all = fill_by_writing(&client).await;
+    wait_until_not_serving(&server, AT_ONCE).await;
     println!("    {} committed", all.iter().map(|one| one.committed.len()).sum::<usize>());
     println!("    {}", server.stderr().lines().next().unwrap_or_default());
     unavailable(&client.begin(creates(1..2, 10)).await.unwrap_err());
@@ -239,7 +242,6 @@ async fn full_disk(mib: u64) {
     unavailable(&client.settle(lease, RolledBack).await.unwrap_err());
     everything_is_there(&mut client, &all).await;
     client.page(Vec::new()).await.expect("lists are served");
-    wait_until_not_serving(&server).await;
     drop(client);
     assert!(server.terminate().unwrap().success());
 

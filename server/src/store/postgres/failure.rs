@@ -30,6 +30,9 @@ const UNREACHABLE: [SqlState; 6] = [
 
 /// The first two characters of all SQLSTATEs for connection failures.
 const CONNECTION_CLASS: &str = "08";
+/// The first two characters of the SQLSTATEs for insufficient resources, such as a full disk, and
+/// for errors of the system outside of PostgreSQL, such as a failing disk.
+const RESOURCE_CLASSES: [&str; 2] = ["53", "58"];
 
 /// Converts an error of tokio-postgres into a failure of the store.
 pub(super) fn failed(error: Error) -> StoreError {
@@ -48,6 +51,7 @@ fn of_database(error: &DbError) -> StoreError {
         &SqlState::QUERY_CANCELED => StoreError::StatementTimeout(text),
         &SqlState::TOO_MANY_CONNECTIONS => StoreError::TooManyConnections(text),
         code if is_unreachable(code) => StoreError::Unreachable(text),
+        code if RESOURCE_CLASSES.iter().any(|class| code.code().starts_with(class)) => StoreError::OutOfResources(text),
         _ => StoreError::Failed(text),
     }
 }

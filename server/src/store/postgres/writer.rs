@@ -247,6 +247,7 @@ impl PostgresWriter {
             StoreError::Locked(_) => Failure::Locked,
             StoreError::StatementTimeout(_) => Failure::StatementTimeout,
             StoreError::Unreachable(_) | StoreError::TooManyConnections(_) => Failure::Away,
+            StoreError::OutOfResources(_) => Failure::Exhausted,
             _ => Failure::Row,
         };
         GroupError { failure, may_be_committed: self.session.is_unknown(), error }

@@ -73,6 +73,7 @@ pub const FOR_TESTS: &[Need] = &[
     Need::also_in("/usr/sbin", "pgbouncer", "pgbouncer"),
     Need::also_in("/usr/lib/postgresql/*/bin", "postgres", "postgresql"),
     Need::on_path("setpriv", "util-linux"),
+    Need::on_path("strace", "strace"),
     Need::on_path("unshare", "util-linux"),
 ];
 

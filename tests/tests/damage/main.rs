@@ -1,4 +1,4 @@
-//! Tests of damage to the data directory: a full disk, changed bytes, a newer format, and a missing
+//! Tests of damage to the data directory: a power cut, a full disk, changed bytes, a newer format, and a missing
 //! lock file.
 
 #![allow(
@@ -12,6 +12,7 @@
 mod corruption;
 mod disk;
 mod one_row;
+mod power_cut;
 
 use leasehold_tests::client::{Update, user};
 use leasehold_tests::server::Server;

@@ -20,6 +20,7 @@
 //! `salvage` reads what a damaged store still has.
 
 mod ack_watermark;
+mod directories;
 mod journal;
 mod keys;
 mod manifest;

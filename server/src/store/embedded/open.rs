@@ -1,9 +1,8 @@
 //! Opens a data directory. The checks of `journal` and `manifest` come first, because fjall repairs
 //! some damage without an error and loses rows.
 
-use std::fs::{DirBuilder, OpenOptions, TryLockError};
+use std::fs::{OpenOptions, TryLockError};
 use std::io::ErrorKind;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::{Arc, RwLock};
 
@@ -12,6 +11,7 @@ use fjall::config::{BloomConstructionPolicy, CompressionPolicy, FilterPolicy, Fi
 use fjall::{CompressionType, Database, KeyspaceCreateOptions};
 
 use super::ack_watermark::AckWatermark;
+use super::directories::{create_private, sync, sync_entry, sync_tree};
 use super::rows::Keyspace;
 use super::{EmbeddedStore, Inner, Result, journal, keys, manifest};
 use crate::descriptors;
@@ -56,11 +56,6 @@ fn check_complete(meta: &Keyspace, watermark: &AckWatermark, missing_keyspace: O
     watermark.raise(sequence).map_err(|error| StoreError::Failed(error.to_string()))
 }
 
-/// Creates a directory that only this user may read. An existing directory keeps its mode.
-fn create_private(dir: &Path) -> std::io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(dir)
-}
-
 impl EmbeddedStore {
     /// Opens the store in a data directory, which is created if it is missing.
     ///
@@ -89,12 +84,11 @@ impl EmbeddedStore {
         import: impl FnOnce(Self) -> std::result::Result<T, E>,
     ) -> std::result::Result<T, E> {
         let failed = |error: std::io::Error| StoreError::Failed(format!("`{}`: {error}", dir.display()));
-        let sync = || std::fs::File::open(dir)?.sync_all();
         create_private(dir).map_err(failed)?;
         let marker = dir.join(IMPORTING);
-        std::fs::write(&marker, "").and_then(|()| sync()).map_err(failed)?;
+        std::fs::write(&marker, "").and_then(|()| sync(dir)).map_err(failed)?;
         let imported = import(Self::open_any(dir)?)?;
-        std::fs::remove_file(&marker).and_then(|()| sync()).map_err(failed)?;
+        std::fs::remove_file(&marker).and_then(|()| sync(dir)).map_err(failed)?;
         Ok(imported)
     }
 
@@ -146,6 +140,11 @@ impl EmbeddedStore {
             held: RwLock::default(),
             database,
         };
+        if missing.is_some() {
+            // fjall syncs the files that it creates, and not all of their directories.
+            let synced = sync_entry(dir).and_then(|()| sync_tree(dir));
+            synced.map_err(|error| StoreError::Failed(error.to_string()))?;
+        }
         inner.check_format(dir)?;
         inner.read_outstanding()?;
         Ok(Self { inner: Arc::new(inner) })

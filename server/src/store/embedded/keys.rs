@@ -176,9 +176,11 @@ pub(super) fn settled(at: Timestamp, id: LeaseId) -> Vec<u8> {
     [&at.as_micros().to_be_bytes()[..], &lease(id)].concat()
 }
 
-/// Reads the id of a lease from a key of `settled_order`; `None` if the bytes are not such a key.
-pub(super) fn read_settled(bytes: &[u8]) -> Option<LeaseId> {
-    read_lease(bytes.get(8..)?)
+/// Reads the time of the settle and the id of the lease from a key of `settled_order`; `None` if the
+/// bytes are not such a key.
+pub(super) fn read_settled(bytes: &[u8]) -> Option<(Timestamp, LeaseId)> {
+    let (micros, id) = bytes.split_first_chunk()?;
+    Some((Timestamp::from_micros(u64::from_be_bytes(*micros)), read_lease(id)?))
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ mod outstanding;
 mod read;
 mod rows;
 mod salvage;
+mod settled_position;
 mod write;
 
 use std::collections::BTreeMap;
@@ -44,6 +45,7 @@ use self::ack_watermark::AckWatermark;
 use self::outstanding::Outstanding;
 use self::rows::Keyspace;
 pub use self::salvage::Salvaged;
+use self::settled_position::SettledPosition;
 use super::error::StoreError;
 use super::port::{Answer, Backend, GroupStore, StoreMaintenance, StoreReader};
 use super::stored;
@@ -72,6 +74,7 @@ struct Inner {
     replays: Keyspace,
     meta: Keyspace,
     watermark: AckWatermark,
+    settled_position: SettledPosition,
     // The rows of the keyspace `outstanding`, kept in memory.
     held: RwLock<Outstanding>,
 }

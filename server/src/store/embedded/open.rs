@@ -13,6 +13,7 @@ use fjall::{CompressionType, Database, KeyspaceCreateOptions};
 use super::ack_watermark::AckWatermark;
 use super::directories::{create_private, sync, sync_entry, sync_tree};
 use super::rows::Keyspace;
+use super::settled_position::SettledPosition;
 use super::{EmbeddedStore, Inner, Result, journal, keys, manifest};
 use crate::descriptors;
 use crate::store::error::StoreError;
@@ -137,6 +138,7 @@ impl EmbeddedStore {
             replays: keyspace("replays", 4, true)?,
             meta,
             watermark,
+            settled_position: SettledPosition::default(),
             held: RwLock::default(),
             database,
         };

@@ -199,11 +199,18 @@ impl Inner {
     }
 
     fn settled_leases(&self, before: Timestamp, limit: usize) -> Result<Vec<LeaseId>> {
-        let to = before.as_micros().to_be_bytes();
+        let scan = self.settled_position.begin(before);
+        if scan.from >= before {
+            return Ok(Vec::new());
+        }
+        let (from, to) = (scan.from.as_micros().to_be_bytes(), before.as_micros().to_be_bytes());
         let snapshot = self.database.snapshot();
         let order = &self.settled_order;
-        let rows = order.range(&snapshot, ..to).take(limit);
-        rows.map(|row| keys::read_settled(&row?.0).ok_or_else(|| order.damaged())).collect()
+        let rows = order.range(&snapshot, from..to).take(limit);
+        let found: Vec<_> =
+            rows.map(|row| keys::read_settled(&row?.0).ok_or_else(|| order.damaged())).collect::<Result<_>>()?;
+        self.settled_position.end(&scan, found.first().map_or(before, |(settled_at, _)| *settled_at));
+        Ok(found.into_iter().map(|(_, lease)| lease).collect())
     }
 
     /// Returns the cells that own at least one claim. Each cell costs one lookup, however many

@@ -86,7 +86,7 @@ impl Salvage<'_> {
         }
         let inner = self.inner;
         self.visit_keys(&inner.settled_order, |salvage, key| {
-            let id = keys::read_settled(key).ok_or_else(|| inner.settled_order.damaged());
+            let id = keys::read_settled(key).map(|(_, id)| id).ok_or_else(|| inner.settled_order.damaged());
             let Some(id) = salvage.intact(id)? else { return Ok(()) };
             let lease = inner.settled_lease(id).and_then(|lease| lease.ok_or_else(|| inner.settled.damaged()));
             let lease = salvage.intact(lease)?;

@@ -115,6 +115,9 @@ impl EmbeddedStore {
             return Ok(());
         }
         self.inner.commit(self.inner.batch_of(changes)?)?;
+        let settled =
+            changes.leases.iter().filter_map(|change| change.after.as_ref()).filter(|lease| lease.outcome().is_some());
+        settled.for_each(|lease| self.inner.settled_position.settled(lease.updated_at));
         // The memory is changed only after the commit, so that readers see durable changes only. A
         // read between the commit and this line sees the state before.
         let mut held = self.inner.held_mut();

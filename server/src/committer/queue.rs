@@ -91,6 +91,8 @@ struct Waiting {
     taken: u64,
     // The number of writers that have a write slot: those with the lowest numbers.
     write_slots: usize,
+    // True if a writer without a slot sleeps until a command comes.
+    has_sleeping_spares: bool,
     closed: bool,
 }
 
@@ -109,6 +111,7 @@ impl Waiting {
             under_way: 0,
             taken: 0,
             write_slots,
+            has_sleeping_spares: false,
             closed: false,
         }
     }
@@ -245,11 +248,19 @@ impl Queue {
             Command::Forget(_) => waiting.begins.push_back(job),
         }
         let enough = waiting.len() >= waiting.wanted;
+        self.wake_spares(&mut waiting);
         drop(waiting);
         if enough {
             self.arrived.notify_one();
         }
         Ok(())
+    }
+
+    /// Wakes the writers without a slot that sleep, because the queue has commands.
+    fn wake_spares(&self, waiting: &mut Waiting) {
+        if std::mem::take(&mut waiting.has_sleeping_spares) {
+            self.slot_freed.notify_all();
+        }
     }
 
     /// Waits for a first command, then for as many as the policy says or until the policy's time is
@@ -316,15 +327,23 @@ impl Queue {
     fn wait_for_slot(&self, writer: usize) -> bool {
         let mut waiting = self.lock();
         let until = Instant::now() + IDLE_AFTER;
+        // True if the queue was empty during the last wait.
+        let mut was_quiet = false;
         while writer >= waiting.write_slots && !waiting.closed {
-            if Instant::now() > until {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
                 return false;
             }
             let taken = waiting.taken;
-            waiting = self.slot_freed.wait_timeout(waiting, MAX_WAIT_BESIDE).unwrap_or_else(PoisonError::into_inner).0;
-            if waiting.len() > 0 && waiting.taken == taken {
+            // An idle server is not watched every few milliseconds: `push` tells of a command.
+            waiting.has_sleeping_spares |= was_quiet;
+            let pause = if was_quiet { left } else { left.min(MAX_WAIT_BESIDE) };
+            waiting = self.slot_freed.wait_timeout(waiting, pause).unwrap_or_else(PoisonError::into_inner).0;
+            let stands_still = waiting.taken == taken;
+            if waiting.len() > 0 && stands_still && !was_quiet {
                 return true;
             }
+            was_quiet = waiting.len() == 0 && stands_still;
         }
         true
     }
@@ -401,6 +420,7 @@ impl Queue {
                 Command::Begin(_) | Command::Forget(_) => waiting.unpop_begin(job),
             }
         }
+        self.wake_spares(&mut waiting);
         drop(waiting);
         self.arrived.notify_one();
     }
@@ -491,6 +511,37 @@ mod tests {
             taken
         });
         assert!(taken_by_the_first > 100, "the first writer took {taken_by_the_first} of 200");
+    }
+
+    /// The number of times that the calling thread has gone to sleep.
+    fn sleeps() -> u64 {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+        let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")?.trim().parse().ok());
+        count.unwrap_or(u64::MAX)
+    }
+
+    #[test]
+    fn a_writer_without_a_slot_sleeps_while_no_command_comes() {
+        let queue = queue_of_two();
+        queue.set_write_slots(1);
+        let before = sleeps();
+        assert_eq!(queue.take(1, BatchPolicy::NO_WAIT).map(|group| group.len()), Some(0));
+        let slept = sleeps() - before;
+        assert!(slept < 20, "{slept} wakes in an idle second");
+    }
+
+    #[test]
+    fn a_sleeping_writer_without_a_slot_takes_over_if_the_slot_holder_stalls() {
+        let queue = queue_of_two();
+        queue.set_write_slots(1);
+        std::thread::scope(|scope| {
+            let spare = scope.spawn(|| queue.take(1, BatchPolicy::NO_WAIT).map(|group| group.len()));
+            while !queue.lock().has_sleeping_spares {
+                std::thread::yield_now();
+            }
+            assert!(queue.push(job()).is_ok());
+            assert!(spare.join().is_ok_and(|taken| taken == Some(1)));
+        });
     }
 
     #[test]

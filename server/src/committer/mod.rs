@@ -29,6 +29,7 @@ use std::time::Duration;
 use leasehold_core::command::{Command, Reply};
 use leasehold_core::rejection::Rejection;
 use leasehold_core::time::Timestamp;
+use leasehold_core::transaction::BrokenState;
 use leasehold_core::update::Begin;
 use tokio::sync::{Notify, oneshot};
 
@@ -78,6 +79,9 @@ pub enum Refusal {
     /// reason.
     #[error("{0}")]
     StoreUnavailable(Arc<str>),
+    /// Stored rows contradict each other. A retry cannot help.
+    #[error("the state is broken: {0}: go back to the last backup")]
+    Broken(BrokenState),
     /// The server is stopping.
     #[error("the server is stopping, try another or try again")]
     Stopping,

@@ -406,7 +406,7 @@ impl Writer {
             }
             Some(command.apply(&mut workspace, now).map_err(|broken| {
                 tracing::error!(error = %broken, "the state is broken");
-                Refusal::StoreUnavailable(format!("the state is broken: {broken}").into())
+                Refusal::Broken(broken)
             }))
         });
         let decisions = decisions.collect();

@@ -84,6 +84,9 @@ pub(super) fn refused(refusal: &Refusal) -> Status {
             let cause = HashMap::from([("cause".to_owned(), "locked".to_owned())]);
             status(Code::Unavailable, refusal.to_string(), vec![error_info("STORE_UNAVAILABLE", cause)])
         }
+        Refusal::Broken(_) => {
+            status(Code::DataLoss, refusal.to_string(), vec![error_info("STATE_BROKEN", HashMap::new())])
+        }
         Refusal::StoreUnavailable(_) | Refusal::Stopping => {
             status(Code::Unavailable, refusal.to_string(), vec![error_info("STORE_UNAVAILABLE", HashMap::new())])
         }

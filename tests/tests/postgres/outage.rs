@@ -19,7 +19,7 @@ use leasehold_tests::wire::{Refusal, leasehold};
 use nix::sys::signal::Signal;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
-use tonic::Status;
+use tonic::{Code, Status};
 use tonic_health::ServingStatus;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
@@ -443,6 +443,24 @@ fn a_full_disk_of_the_database_is_reported_at_once_and_no_group_is_split() {
     cluster.execute(&database, "DROP TRIGGER full_disk ON claim_leases").unwrap();
     await_report(&runtime, &server, StoreStatus::Working);
     runtime.block_on(client.begin(create("with-room"))).unwrap();
+}
+
+/// A row that someone deleted by hand is no outage: callers must not retry.
+#[test]
+fn rows_that_contradict_each_other_are_answered_data_loss() {
+    let cluster = Cluster::start(NO_SYNC).unwrap();
+    let database = cluster.database().unwrap();
+    let url = cluster.url(&database);
+    let server = serve(&url, "");
+    let runtime = Runtime::new().unwrap();
+    let begun = runtime.block_on(client_of(&runtime, &server).begin(create("gone"))).unwrap();
+    cluster.execute(&database, "DELETE FROM claims").unwrap();
+    // Another server has not the lease in its cache, and so reads the rows.
+    let other = serve(&url, "");
+    let mut client = client_of(&runtime, &other);
+    let refusal = Refusal::of(&runtime.block_on(client.settle(&begun.lease, Outcome::Committed)).unwrap_err());
+    assert_eq!(refusal.code_and_reason(), (Code::DataLoss, "STATE_BROKEN"), "{}", refusal.message);
+    runtime.block_on(client.begin(create("another"))).unwrap();
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod book_examples;
 mod conformance;
 mod contention;
 mod database_log;
+mod fences;
 mod history;
 mod isolation;
 mod linearizability;

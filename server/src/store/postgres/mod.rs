@@ -14,6 +14,7 @@ mod columns;
 mod composite;
 mod connect;
 mod failure;
+mod fences;
 mod lease_cache;
 mod migrate;
 mod pool;
@@ -97,6 +98,7 @@ impl PostgresStore {
         preflight::check_rights(&client).await.map_err(refused)?;
         migrate::migrate(&mut client, settings.migration_wait_seconds).await.map_err(refused)?;
         preflight::check_objects(&client).await.map_err(refused)?;
+        fences::raise(&client).await.map_err(|error| refused(error.into()))?;
         preflight::warn_of_unsafe_settings(&client).await.map_err(refused)?;
         Ok(store)
     }

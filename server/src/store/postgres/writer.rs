@@ -56,6 +56,7 @@ use super::active_servers::ServerId;
 use super::columns::{self, CLAIM, KeyArrays, Parameters};
 use super::connect::{Connection, Connector};
 use super::failure::failed;
+use super::fences;
 use super::lease_cache::{CachedLease, LeaseCache};
 use super::reads::{OUTSTANDING, REPLAY, SETTLED};
 use super::session::{End, Session};
@@ -130,19 +131,26 @@ impl PostgresWriter {
     fn take_idle(&mut self) -> Result<Connection> {
         match std::mem::take(&mut self.session) {
             Session::Idle(connection) => Ok(connection),
-            Session::Down => self.runtime.block_on(self.connector.connect()),
+            Session::Down => self.connect(),
             Session::Open(connection) => {
                 self.roll_back(connection);
                 self.take_idle()
             }
             Session::Unknown => {
                 self.session = Session::Unknown;
-                let connection = self.runtime.block_on(self.connector.connect())?;
+                let connection = self.connect()?;
                 self.wait(abandon_group(&connection, self.group, self.statement_timeout))?;
                 self.session = Session::Down;
                 Ok(connection)
             }
         }
+    }
+
+    /// Opens a connection, on which the next fence is larger than that of every lease.
+    fn connect(&self) -> Result<Connection> {
+        let connection = self.runtime.block_on(self.connector.connect())?;
+        self.wait(async { fences::raise(&connection).await.map_err(failed) })?;
+        Ok(connection)
     }
 
     /// Rolls back the transaction of a connection. If this fails, the connection is closed.

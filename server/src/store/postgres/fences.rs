@@ -1,0 +1,56 @@
+//! The sequence of fences, which must stand at or beyond the fence of every lease (B13).
+//!
+//! It stands behind if the rows came without it: logical replication copies no sequence
+//! (https://www.postgresql.org/docs/15/logical-replication-restrictions.html), and a restore may
+//! leave it out. So it is compared at the start, and on each new connection of a writer, which may
+//! lead to another host than the one before.
+
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Error};
+
+/// A query for the last fence of the sequence, and for the largest fence of the outstanding leases
+/// and of those settled last. The snapshot of the rows is taken before the sequence is read, so a
+/// lease that is begun meanwhile never looks as if the sequence stood behind it.
+const COMPARE: &str = "
+    SELECT coalesce(pg_sequence_last_value('lease_fences'::regclass), 0), greatest(
+        (SELECT max(fence) FROM claim_leases),
+        (SELECT max(fence) FROM (
+            SELECT fence FROM settled_leases ORDER BY settled_at DESC, uuid DESC LIMIT 1000
+        ) AS last), 0)";
+
+/// A query for the largest fence of all leases. It reads all settled ones, which takes seconds if
+/// there are millions.
+const LARGEST: &str = "
+    SELECT greatest((SELECT max(fence) FROM claim_leases), (SELECT max(fence) FROM settled_leases), 0)";
+
+/// Draws so many fences. Unlike `setval`, it can't set the sequence back behind a fence that
+/// another server draws at the same time, and needs no other right than a begin.
+const DRAW: &str = "SELECT count(nextval('lease_fences')) FROM generate_series(1, $1::bigint)";
+
+/// The most fences that are drawn one by one, in less than a second. No server draws as many while
+/// another one calls `setval`.
+const MAX_DRAWN: i64 = 1_000_000;
+
+/// Raises the sequence of fences to the largest fence of a lease, if it stands behind.
+///
+/// # Errors
+/// The database can't be reached, or the sequence stands far behind and the role may not set it.
+pub(super) async fn raise(client: &Client) -> Result<(), Error> {
+    let row = client.query_typed_one(COMPARE, &[]).await?;
+    let (last, seen): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+    if seen <= last {
+        return Ok(());
+    }
+    let largest: i64 = client.query_typed_one(LARGEST, &[]).await?.try_get(0)?;
+    let behind = largest.saturating_sub(last);
+    if behind <= MAX_DRAWN {
+        client.query_typed_one(DRAW, &[(&behind, Type::INT8)]).await?;
+    } else {
+        client.query_typed_one("SELECT setval('lease_fences', $1)", &[(&largest, Type::INT8)]).await?;
+    }
+    tracing::warn!(
+        "the sequence `lease_fences` stood at {last}, behind the fence {largest} of a lease, and was raised: \
+         was the database restored from a dump, or replicated without its sequences?"
+    );
+    Ok(())
+}

@@ -67,6 +67,7 @@ impl Need {
 /// The needs of `cargo xtask test`, in addition to those of the language packages.
 pub const FOR_TESTS: &[Need] = &[
     Need::on_path("cc", "build-essential"),
+    Need::on_path("faketime", "faketime"),
     Need::on_path("git", "git"),
     Need::on_path("mount", "mount"),
     Need::on_path("openssl", "openssl"),

@@ -28,7 +28,6 @@ use std::time::Duration;
 
 use leasehold_core::command::{Command, Reply};
 use leasehold_core::rejection::Rejection;
-use leasehold_core::time::Timestamp;
 use leasehold_core::transaction::BrokenState;
 use leasehold_core::update::Begin;
 use tokio::sync::{Notify, oneshot};
@@ -39,7 +38,7 @@ use self::writer::{CachedGate, Shared, Writer};
 use crate::audit::AuditSink;
 use crate::identity::Caller;
 use crate::metrics::Metrics;
-use crate::store::GroupStore;
+use crate::store::{GroupStore, StoreClock};
 
 pub use self::queue::{Capacity, HeldClaims};
 pub use self::shares::LimitReached;
@@ -113,6 +112,8 @@ pub struct CommitterSettings {
     /// The longest time that commands wait while the store can't be reached. After this time they
     /// are refused.
     pub patience: Duration,
+    /// The clock that gives the times of leases.
+    pub clock: Arc<StoreClock>,
     /// Decides if updates may begin, for example by the free space on the disk.
     pub begin_gate: BeginGate,
     /// The audit trail, which records each lease that a command begins or settles.
@@ -140,6 +141,7 @@ impl Committer {
         let shared = Arc::new(Shared {
             queue: Queue::new(settings.capacity, settings.held_claims, stores.len()),
             patience: settings.patience,
+            clock: settings.clock,
             begin_gate: Mutex::new(CachedGate::new(settings.begin_gate)),
             failed: Mutex::default(),
             away: Mutex::default(),
@@ -196,6 +198,11 @@ impl Committer {
         self.shared.is_away()
     }
 
+    /// The clock that gives the times of leases.
+    pub fn clock(&self) -> &StoreClock {
+        &self.shared.clock
+    }
+
     /// Waits until [`has_failed`](Self::has_failed) or [`is_away`](Self::is_away) may have changed,
     /// for one caller at a time.
     pub async fn health_changed(&self) {
@@ -242,12 +249,6 @@ impl Drop for Committer {
     }
 }
 
-/// Returns the current time of the system clock.
-pub fn now() -> Timestamp {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_micros(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -255,6 +256,7 @@ mod tests {
     use leasehold_core::command::Fences;
     use leasehold_core::lease::LeaseId;
     use leasehold_core::rows::{Keys, NetChanges, Workspace};
+    use leasehold_core::time::Timestamp;
     use leasehold_core::update::Forget;
     use uuid::Uuid;
 
@@ -283,10 +285,17 @@ mod tests {
         let capacity = Capacity { cells: [].into(), queued_begins: 8, held_claims: 8 };
         let (begin_gate, audit) = (Box::new(|| None), Arc::new(AuditSink::off()));
         let held_claims = HeldClaims::new();
-        let settings = CommitterSettings { capacity, held_claims, patience: Duration::ZERO, begin_gate, audit };
+        let settings = CommitterSettings {
+            capacity,
+            held_claims,
+            patience: Duration::ZERO,
+            clock: Arc::default(),
+            begin_gate,
+            audit,
+        };
         let stores: Vec<Box<dyn GroupStore>> = vec![Box::new(Faulty), Box::new(Faulty)];
         let committer = Committer::start(stores, settings, Arc::default()).unwrap();
-        let forget = || Command::Forget(Forget { lease: LeaseId(Uuid::nil()), settled_before: now() });
+        let forget = || Command::Forget(Forget { lease: LeaseId(Uuid::nil()), settled_before: Timestamp::MIN });
         for _ in 0..4 {
             let refusal = committer.submit(Caller::Trusted, forget()).await.unwrap_err();
             assert!(matches!(refusal, Refusal::StoreUnavailable(_)), "{refusal}");

@@ -121,6 +121,7 @@ mod tests {
                 capacity,
                 held_claims: [].into(),
                 patience: Duration::ZERO,
+                clock: Arc::default(),
                 begin_gate,
                 audit,
             };

@@ -13,10 +13,10 @@ use tokio::sync::{Notify, oneshot};
 use super::lock_suspects::LockSuspects;
 use super::queue::{BatchPolicy, Job, Queue};
 use super::retry::{self, Attempt, Step};
-use super::{Answer, BeginGate, Decision, Refusal, Undelivered, now};
+use super::{Answer, BeginGate, Decision, Refusal, Undelivered};
 use crate::audit::{AuditEvent, AuditSink};
 use crate::metrics::{Abandoned, Metrics, Retry};
-use crate::store::{Failure, GroupError, GroupStore, LockTimeout};
+use crate::store::{Failure, GroupError, GroupStore, LockTimeout, StoreClock};
 
 /// The time for which the answer of the begin gate is reused, before the gate is called again.
 const GATE_INTERVAL: Duration = Duration::from_secs(1);
@@ -43,6 +43,7 @@ const BLOCKERS: &str = "SELECT pid, usename, application_name, client_addr, xact
 pub(super) struct Shared {
     pub(super) queue: Queue,
     pub(super) patience: Duration,
+    pub(super) clock: Arc<StoreClock>,
     pub(super) begin_gate: Mutex<CachedGate>,
     // The refusal of all commands after a fatal failure of the store; `None` before.
     pub(super) failed: Mutex<Option<Refusal>>,
@@ -399,7 +400,7 @@ impl Writer {
             }
             self.store.load(keys, &mut workspace)?;
         }
-        let (now, is_shared) = (now(), self.store.is_shared());
+        let (now, is_shared) = (self.shared.clock.now(), self.store.is_shared());
         let decisions = commands().map(|command| {
             if is_shared && workspace.has_changed(command) {
                 return None;
@@ -481,7 +482,7 @@ fn numbered(decision: Decision, fences: &Fences) -> Decision {
 /// Sends the decisions, which are durable now, to the callers of the group. Then records the audit
 /// events, also those of callers that have disconnected.
 fn answer(group: Vec<Job>, decisions: Vec<Decision>, shared: &Arc<Shared>) {
-    let (at, mut events) = (now(), Vec::with_capacity(group.len()));
+    let (at, mut events) = (shared.clock.now(), Vec::with_capacity(group.len()));
     for (job, decision) in group.into_iter().zip(decisions) {
         if let Ok(Ok(reply)) = &decision {
             events.extend(AuditEvent::of_command(at, job.caller, &job.command, reply, job.tried));

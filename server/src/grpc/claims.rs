@@ -24,7 +24,7 @@ use tonic::{Request, Response, Status, async_trait};
 
 use super::lists::read_records;
 use super::{Services, convert, errors, permit};
-use crate::committer::{Decision, Refusal, now};
+use crate::committer::{Decision, Refusal};
 use crate::identity::{Caller, Permit};
 
 /// The request metadata that carries the idempotency key of a begin (B09).
@@ -177,7 +177,7 @@ impl ClaimService for ClaimsHandler {
         let cursor = cursor.transpose().map_err(errors::invalid)?;
         let query = LeaseQuery::parse(cell, request.limit, created_after, cursor)
             .map_err(|rejection| self.reject(&rejection))?;
-        let read_at = now();
+        let read_at = self.0.committer.clock().now();
         let scan = query.scan();
         let rows = self.0.list("ListLeases", |store, _| async move { Ok(store.leases(scan).await?) }).await?;
         let page = query.page(rows);
@@ -205,7 +205,7 @@ impl ClaimService for ClaimsHandler {
             SourceId::from_bytes(&request.source_id_lte),
         )
         .map_err(|rejection| self.reject(&rejection))?;
-        let read_at = now();
+        let read_at = self.0.committer.clock().now();
         let page = self.0.list("ListRecords", |store, caller| read_records(store, query, caller)).await?;
         let damaged = page.damaged;
         if damaged > 0 {

@@ -19,7 +19,6 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use super::steady_clock::SteadyClock;
-use crate::committer::now;
 use crate::grpc::{ClaimsHandler, ClassifyHandler, Services};
 use crate::identity::Caller;
 use crate::store::{SharedMaintenance, StoreError, StoreMaintenance, StoreReader};
@@ -80,7 +79,7 @@ impl Maintenance {
     /// now (B22); `None` if the clock jumped lately, or the server has just started.
     fn forget_before(&self) -> Option<Timestamp> {
         let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = clock.trusted(now(), Instant::now())?;
+        let now = clock.trusted(self.services.committer().clock().now(), Instant::now())?;
         Some(now.minus_micros(self.retention_seconds.saturating_mul(1_000_000)))
     }
 

@@ -22,7 +22,6 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 use tower::Service;
 
 use super::{ServeError, hosts};
-use crate::committer::now;
 use crate::config::Config;
 use crate::grpc::{
     CellHandler, ClaimsHandler, ClassifyHandler, MAX_SMALL_REQUEST_BYTES, Services, http_router, is_grpc,
@@ -126,7 +125,7 @@ fn metrics(services: Arc<Services>) -> Router {
 
 fn render_metrics(services: &Services) -> Result<String, http::StatusCode> {
     let occupancy = services.store().occupancy();
-    let oldest = occupancy.oldest_lease.map_or(0, |begun_at| now().micros_since(begun_at));
+    let oldest = occupancy.oldest_lease.map_or(0, |begun_at| services.committer().clock().now().micros_since(begun_at));
     let values = GaugeValues {
         leases: occupancy.leases,
         held_claims: occupancy.held_claims,

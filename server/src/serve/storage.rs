@@ -38,6 +38,7 @@ fn embedded(
         capacity: capacity(config),
         held_claims: store.held_claims(),
         patience: Duration::ZERO,
+        clock: store.clock(),
         begin_gate: disk_gate(config.min_free_disk_mib, data),
         audit: audit.clone(),
     };
@@ -56,6 +57,7 @@ async fn shared(
         capacity: capacity(config),
         held_claims: store.first_occupancy().await?,
         patience: Duration::from_secs(postgres.patience_seconds),
+        clock: store.clock(),
         begin_gate: Box::new(|| None),
         audit: audit.clone(),
     };

@@ -2,6 +2,7 @@
 //! ([`PostgresStore`]). The committer and the gRPC layer depend on the ports only; `serve` opens the stores.
 
 mod blocking;
+mod clock;
 mod embedded;
 mod error;
 mod port;
@@ -10,6 +11,7 @@ mod preflight;
 pub mod stored;
 
 pub use blocking::BlockingStore;
+pub use clock::{StoreClock, system_time};
 pub use embedded::{EmbeddedStore, Salvaged};
 pub use error::StoreError;
 pub use port::{

@@ -25,6 +25,7 @@ use leasehold_core::query::{LeaseRow, LeaseScan, RecordPart, RecordScan};
 use leasehold_core::rows::{Keys, NetChanges, State, Workspace};
 use leasehold_core::time::Timestamp;
 
+use super::clock::StoreClock;
 use super::error::StoreError;
 
 type Result<T> = std::result::Result<T, StoreError>;
@@ -233,6 +234,11 @@ pub trait Backend: Send + Sync {
 
     /// Returns the reader of this store.
     fn reader(&self) -> Arc<dyn StoreReader>;
+
+    /// Returns the clock that gives the times of this store's leases.
+    fn clock(&self) -> Arc<StoreClock> {
+        Arc::default()
+    }
 
     /// Returns the maintenance of this store.
     fn maintenance(&self) -> StoreMaintenance;

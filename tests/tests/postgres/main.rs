@@ -11,6 +11,7 @@
 
 mod bloat;
 mod book_examples;
+mod clocks;
 mod conformance;
 mod contention;
 mod database_log;

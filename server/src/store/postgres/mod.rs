@@ -28,7 +28,7 @@ mod writes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use leasehold_core::bucket::BucketKey;
@@ -48,6 +48,7 @@ use self::lease_cache::LeaseCache;
 use self::pool::{Pool, PooledConnection};
 use self::probe::DatabaseProbe;
 use self::writer::PostgresWriter;
+use super::clock::StoreClock;
 use super::error::StoreError;
 use super::port::{
     Answer, Backend, GroupStore, Occupancy, PoolState, Probe, SharedMaintenance, StoreMaintenance, StoreReader,
@@ -82,6 +83,7 @@ struct Inner {
     connector: Connector,
     pool: Pool,
     occupancy: ArcSwap<Occupancy>,
+    clock: Arc<StoreClock>,
 }
 
 impl PostgresStore {
@@ -100,6 +102,9 @@ impl PostgresStore {
         preflight::check_objects(&client).await.map_err(refused)?;
         fences::raise(&client).await.map_err(|error| refused(error.into()))?;
         preflight::warn_of_unsafe_settings(&client).await.map_err(refused)?;
+        let asked = Instant::now();
+        let time = reads::time(&client).await.map_err(|error| refused(error.into()))?;
+        store.inner.clock.set(time, asked);
         Ok(store)
     }
 
@@ -134,7 +139,7 @@ impl PostgresStore {
         let connector = Connector::parse(settings).map_err(refused)?;
         let pool = Pool::new(settings, &connector).map_err(|error| refused(Problem::Settings(error)))?;
         let (settings, server) = (settings.clone(), ServerId::random());
-        let inner = Inner { settings, server, connector, pool, occupancy: ArcSwap::default() };
+        let inner = Inner { settings, server, connector, pool, occupancy: ArcSwap::default(), clock: Arc::default() };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -173,6 +178,10 @@ impl Backend for PostgresStore {
 
     fn reader(&self) -> Arc<dyn StoreReader> {
         Arc::new(self.clone())
+    }
+
+    fn clock(&self) -> Arc<StoreClock> {
+        self.inner.clock.clone()
     }
 
     fn maintenance(&self) -> StoreMaintenance {
@@ -233,9 +242,9 @@ impl StoreReader for PostgresStore {
 
 impl SharedMaintenance for PostgresStore {
     fn probe(&self) -> Box<dyn Probe> {
-        let Inner { settings, server, connector, .. } = &*self.inner;
+        let Inner { settings, server, connector, clock, .. } = &*self.inner;
         let timeout = Duration::from_secs(settings.statement_timeout_seconds);
-        Box::new(DatabaseProbe::new(connector.clone(), *server, timeout))
+        Box::new(DatabaseProbe::new(connector.clone(), *server, clock.clone(), timeout))
     }
 
     fn refresh_occupancy(&self) -> Answer<'_, BTreeMap<CellId, usize>> {

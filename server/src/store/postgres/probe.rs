@@ -1,13 +1,17 @@
 //! The probe of a shared store. It has a connection of its own, so neither load nor a full pool
 //! looks like an outage.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use leasehold_core::time::Timestamp;
 use tokio_postgres::SimpleQueryMessage;
 
 use super::active_servers::{ActiveServers, ServerId};
 use super::connect::{Connection, Connector};
 use super::failure::failed;
+use super::reads::TIME;
+use crate::store::clock::StoreClock;
 use crate::store::error::StoreError;
 use crate::store::port::{Answer, Probe};
 
@@ -15,21 +19,23 @@ use crate::store::port::{Answer, Probe};
 /// or one that another session has locked, is an error.
 const LOOK: &str = "SET LOCAL lock_timeout = 1500; SELECT FROM claims, claim_leases WHERE false";
 
-/// Checks if the database can be reached and accepts writes, and counts the other active servers.
+/// Checks if the database can be reached and accepts writes, counts the other active servers, and
+/// reads the database's clock.
 pub(super) struct DatabaseProbe {
     connector: Connector,
     timeout: Duration,
     client: Option<Connection>,
-    // The statements of one probe. They return if the database is read-only, and the number of
-    // other servers that are writing.
+    // The statements of one probe. They return if the database is read-only, the number of other
+    // servers that are writing, and the database's time.
     look: String,
     others: ActiveServers,
+    clock: Arc<StoreClock>,
 }
 
 impl DatabaseProbe {
-    pub(super) fn new(connector: Connector, server: ServerId, timeout: Duration) -> Self {
-        let look = format!("{LOOK}; SELECT current_setting('transaction_read_only'), {}", server.others());
-        Self { connector, timeout, client: None, look, others: ActiveServers::default() }
+    pub(super) fn new(connector: Connector, server: ServerId, clock: Arc<StoreClock>, timeout: Duration) -> Self {
+        let look = format!("{LOOK}; SELECT current_setting('transaction_read_only'), {}, {TIME}", server.others());
+        Self { connector, timeout, client: None, look, others: ActiveServers::default(), clock }
     }
 
     async fn look_twice(&mut self) -> Result<usize, StoreError> {
@@ -53,12 +59,16 @@ impl DatabaseProbe {
             },
         };
         let late = || StoreError::Unreachable(format!("no answer within {} s", self.timeout.as_secs()));
+        let asked = Instant::now();
         let answer = tokio::time::timeout(self.timeout, client.simple_query(&self.look)).await.map_err(|_| late())?;
         let answer = answer.map_err(failed)?;
         for message in &answer {
             let SimpleQueryMessage::Row(row) = message else { continue };
             if row.get(0) == Some("on") {
                 return Err(StoreError::Unreachable("the host is read-only".into()));
+            }
+            if let Some(micros) = row.get(2).and_then(|micros| micros.parse().ok()) {
+                self.clock.set(Timestamp::from_micros(micros), asked);
             }
             self.others.observe(row.get(1).and_then(|count| count.parse().ok()).unwrap_or(0));
         }

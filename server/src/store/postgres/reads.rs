@@ -23,6 +23,15 @@ use crate::store::stored;
 
 type Result<T> = std::result::Result<T, StoreError>;
 
+/// An SQL expression for the time of the database's clock, in microseconds since 1970.
+pub(super) const TIME: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+
+/// Reads the database's clock.
+pub(super) async fn time(client: &Client) -> std::result::Result<Timestamp, tokio_postgres::Error> {
+    let micros: i64 = client.query_typed_one(&format!("SELECT {TIME}"), &[]).await?.try_get(0)?;
+    Ok(Timestamp::from_micros(micros.cast_unsigned()))
+}
+
 /// Reads the claims on buckets, in the order of `keys`. One statement sees one snapshot of the database.
 pub(super) async fn claims(client: &Client, keys: &[BucketKey]) -> Result<Vec<Option<Claim>>> {
     let sql = format!(

@@ -1,0 +1,53 @@
+//! Servers whose clocks differ give a lease the same age (R03).
+
+use std::time::Duration;
+
+use leasehold_proto::gitlab::cells::topology_service::claims::v1::ListLeasesRequest;
+use leasehold_tests::postgres::Cluster;
+use leasehold_tests::server::Server;
+use tokio::runtime::Runtime;
+
+use crate::{NO_SYNC, cells, client_of, create, serve};
+
+/// The library of Debian's package `faketime`, for programs with threads.
+const FAKETIME: &str = "faketime/libfaketimeMT.so.1";
+/// A stale lease is an hour old, so two hours would make every lease stale.
+const AHEAD: &str = "+2h";
+const MAX_AGE: Duration = Duration::from_secs(60);
+
+/// Starts a server whose clock is two hours ahead. Its monotonic clock is right.
+fn serve_ahead(url: &str) -> Server {
+    let libraries = std::fs::read_dir("/usr/lib").unwrap().map(|entry| entry.unwrap().path().join(FAKETIME));
+    let library = libraries.into_iter().find(|path| path.exists()).expect("the package `faketime` is installed");
+    let config = format!("[postgres]\nurl = \"{url}\"\n{}", cells(3));
+    let builder = Server::builder().config(config).env("LD_PRELOAD", library).env("FAKETIME", AHEAD);
+    builder.env("FAKETIME_DONT_FAKE_MONOTONIC", "1").start().unwrap()
+}
+
+/// Returns the distance of the time of cell 1's only lease from the time that a server reports.
+fn age(runtime: &Runtime, server: &Server) -> Duration {
+    let listed = runtime.block_on(async {
+        let request = ListLeasesRequest { cell_id: 1, ..Default::default() };
+        server.claims(None).await.unwrap().list_leases(request).await.unwrap()
+    });
+    let now: i128 = listed.metadata().get("leasehold-server-time-micros").unwrap().to_str().unwrap().parse().unwrap();
+    let created_at = listed.into_inner().leases[0].created_at.unwrap();
+    let created_at = i128::from(created_at.seconds) * 1_000_000 + i128::from(created_at.nanos) / 1_000;
+    Duration::from_micros(u64::try_from((now - created_at).unsigned_abs()).unwrap())
+}
+
+#[test]
+fn r03_a_lease_has_the_same_age_on_servers_whose_clocks_differ() {
+    let cluster = Cluster::start(NO_SYNC).unwrap();
+    let runtime = Runtime::new().unwrap();
+    for is_ahead_first in [false, true] {
+        let url = cluster.url(&cluster.database().unwrap());
+        let (right, ahead) = (serve(&url, ""), serve_ahead(&url));
+        let first = if is_ahead_first { &ahead } else { &right };
+        runtime.block_on(client_of(&runtime, first).begin(create("alice"))).unwrap();
+        for server in [&right, &ahead] {
+            let age = age(&runtime, server);
+            assert!(age < MAX_AGE, "{age:?}");
+        }
+    }
+}

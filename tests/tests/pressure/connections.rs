@@ -1,5 +1,7 @@
 //! Connections leave file descriptors to the store.
 
+use leasehold_core::lease::Outcome;
+use leasehold_tests::client::{Client, Update, user};
 use leasehold_tests::http2::PREFACE;
 use leasehold_tests::server::Server;
 use leasehold_tests::wire::{creates, eventually};
@@ -45,4 +47,30 @@ async fn connections_beyond_the_limit_are_closed_and_saves_go_on() {
     })
     .await
     .unwrap();
+}
+
+/// fjall's worker opens files when it flushes and merges tables, and its first failure would be
+/// final. So descriptors are left to it however many connections are open.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_store_flushes_and_merges_while_all_connections_are_taken() {
+    let settings = "metrics_listen = \"127.0.0.1:0\"\n[limits]\nrequest_mib_per_connection = 64\n";
+    let server = Server::builder().config(settings).open_files(256).start().unwrap();
+    let said = "the limit of 256 open files allows 96 connections only";
+    eventually(said, async || Some(()).filter(|()| server.stdout().contains(said))).await.unwrap();
+    let mut client = Client::connect(&server, 1).await.unwrap();
+    let mut idle = Vec::new();
+    for _ in 0..200 {
+        let mut stream = TcpStream::connect(server.address()).await.unwrap();
+        let _ = stream.write_all(PREFACE).await;
+        idle.push(stream);
+    }
+    // Tables are flushed at 16 MiB, so this makes several of them.
+    for update in 0..20 {
+        let creates = (0..1_000).map(|n| user(format!("flushed-{update}-{n}"), 1 + update * 1_000 + n, vec![7; 3_500]));
+        let begun = client.begin(Update { creates: creates.collect(), ..Update::default() }).await.unwrap();
+        client.settle(&begun.lease, Outcome::Committed).await.unwrap();
+    }
+    let open = std::fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap().count();
+    assert!((97..240).contains(&open), "{open} descriptors are open");
+    drop(idle);
 }

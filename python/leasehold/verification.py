@@ -163,11 +163,32 @@ class PageDone:
 
 
 @dataclass(frozen=True)
+class Refused:
+    """The last step of a `Verification` that would destroy too many claims. It makes no further correction.
+
+    To let the run go on, pass its checkpoint and a larger `max_destroy_share`.
+
+    Attributes
+    ----------
+    destroys : int
+        The number of claims that the whole run would destroy.
+    claims : int
+        The number of the table's claims.
+    needed_share : float
+        The smallest share, in whole percents, that permits the run.
+    """
+
+    destroys: int
+    claims: int
+    needed_share: float
+
+
+@dataclass(frozen=True)
 class Done:
     """The last step of `Verification`: the run has reached the end of the table, or `stop` has ended it."""
 
 
-Step = FindBound | ListRecords | ReadRows | ReadAgain | Begin | Commit | RollBack | PageDone | Done
+Step = FindBound | ListRecords | ReadRows | ReadAgain | Begin | Commit | RollBack | PageDone | Refused | Done
 """A step of `Verification`: a request that the caller must execute and answer. An empty source id is an open bound."""
 
 Outcome = Literal[
@@ -216,6 +237,10 @@ class Report:
     ----------
     dry_run : bool
         True if the run changed nothing.
+    over_destroy_limit : bool
+        True at the end of a dry run if a correcting run would be refused for `max_destroy_share`.
+    pages_surveyed : int
+        Key ranges that the run compared to count how many claims it would destroy.
     pages, rows, claims, records, updates : int
         Compared key ranges, rows read, claims that these rows make, records that the service listed, and updates sent.
         Rows of the second scan count twice.
@@ -230,7 +255,9 @@ class Report:
     """
 
     dry_run: bool
+    over_destroy_limit: bool
     pages: int
+    pages_surveyed: int
     rows: int
     claims: int
     records: int
@@ -307,8 +334,8 @@ class ArrowRows:
 class Verification:
     """A run that compares the claims of one table with its rows and corrects the claims.
 
-    The object does no I/O. Execute the step that `step` returns and report its result, until the step is `Done`.
-    Use the object in one thread at a time.
+    The object does no I/O. Execute the step that `step` returns and report its result, until the step is `Done` or
+    `Refused`. Use the object in one thread at a time.
 
     Parameters
     ----------
@@ -322,6 +349,9 @@ class Verification:
         The number of rows per page.
     dry_run : bool, optional
         True to report differences without correcting them.
+    max_destroy_share : float, optional
+        The largest share of the table's claims that the run may destroy, from 0 to 1. Ten claims may be destroyed in any
+        table. A run that would exceed both is refused (V11).
     hash_seed : int, optional
         The key of the hashes in findings, from 0 to 2**64 - 1. The default is random.
     checkpoint : str, optional
@@ -346,7 +376,7 @@ class Verification:
     >>> run = verification.Verification(
     ...     source_type=SourceType.USERS, bucket_types=[BucketType.USERNAMES], recent_within_seconds=3600
     ... )
-    >>> while not isinstance(step := run.step(), verification.Done):
+    >>> while not isinstance(step := run.step(), verification.Done | verification.Refused):
     ...     match step:
     ...         case verification.FindBound(after, count):
     ...             run.bound(rows.bound(after, count))
@@ -376,6 +406,7 @@ class Verification:
         recent_within_seconds: float,
         rows_per_page: int = 1000,
         dry_run: bool = False,
+        max_destroy_share: float = 0.1,
         hash_seed: int | None = None,
         checkpoint: str | None = None,
     ) -> None:
@@ -385,6 +416,7 @@ class Verification:
             "recent_within_micros": times.to_micros(recent_within_seconds),
             "rows_per_page": rows_per_page,
             "dry_run": dry_run,
+            "max_destroy_share": float(max_destroy_share),
             "hash_seed": secrets.randbits(64) if hash_seed is None else hash_seed,
         }
         self._run = _native.Verification(json.dumps(settings), checkpoint)
@@ -558,5 +590,6 @@ _STEPS: dict[str, Any] = {
     "commit": Commit,
     "roll_back": RollBack,
     "page_done": PageDone,
+    "refused": Refused,
     "done": Done,
 }

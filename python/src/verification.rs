@@ -203,6 +203,10 @@ fn step<'py>(py: Python<'py>, step: &VerifyStep) -> PyResult<Bound<'py, PyAny>> 
         VerifyStep::Commit => ("commit",).into_pyobject(py)?.into_any(),
         VerifyStep::RollBack => ("roll_back",).into_pyobject(py)?.into_any(),
         VerifyStep::PageDone => ("page_done",).into_pyobject(py)?.into_any(),
+        VerifyStep::Refused(refusal) => {
+            let needed_share = refusal.needed_share().as_f64();
+            ("refused", refusal.destroys, refusal.claims, needed_share).into_pyobject(py)?.into_any()
+        }
         VerifyStep::Done => ("done",).into_pyobject(py)?.into_any(),
     };
     Ok(tuple)

@@ -48,7 +48,9 @@ def row(name: str, key: int, updated_at: datetime | None = OLD) -> Row:
     return Row(encode_source_id(key), [username(name, key)], updated_at)
 
 
-def session(*, dry_run: bool = False, checkpoint: str | None = None, page: int = 1000) -> Verification:
+def session(
+    *, dry_run: bool = False, checkpoint: str | None = None, page: int = 1000, max_destroy_share: float = 0.1
+) -> Verification:
     return Verification(
         source_type=SourceType.USERS,
         bucket_types=[BucketType.USERNAMES],
@@ -56,6 +58,7 @@ def session(*, dry_run: bool = False, checkpoint: str | None = None, page: int =
         dry_run=dry_run,
         checkpoint=checkpoint,
         rows_per_page=page,
+        max_destroy_share=max_destroy_share,
         hash_seed=0,
     )
 
@@ -204,6 +207,24 @@ def test_a_dry_run_begins_no_update() -> None:
     report = run.report()
     assert (report.dry_run, report.missing, report.extra, report.updates) == (True, 1, 1, 0)
     assert run.checkpoint() is None
+
+
+def test_v11_a_run_is_refused_before_it_destroys_many_claims_and_goes_on_when_told() -> None:
+    run = compared([record(f"gone{key}", key) for key in range(1, 20)], [row("kept", 20)])
+    apply(run)
+    run.proceed()
+    run.rows([], now=NOW)
+    refused = verification.Refused(19, 19, 1.0)
+    assert run.step() == refused
+    with pytest.raises(leasehold.OutOfTurnError):
+        run.proceed()
+    told = session(checkpoint=run.checkpoint(), max_destroy_share=refused.needed_share)
+    told.rows([], now=NOW)
+    step = told.step()
+    assert isinstance(step, verification.Begin)
+    assert len(step.destroys) == 19
+    with pytest.raises(leasehold.InvalidError, match="from 0 to 1"):
+        session(max_destroy_share=1.5)
 
 
 BAD_ROWS: dict[str, list[Row]] = {

@@ -19,7 +19,7 @@ use leasehold_core::query::RecordRow;
 use leasehold_core::reconcile::{LocalRow, Settled};
 use leasehold_core::time::Timestamp;
 use leasehold_core::verify::{
-    RecordRef, Records, Report, Rows, UpdateResult, Verification, VerifySettings, VerifyStep,
+    RecordRef, Records, Report, Rows, Share, UpdateResult, Verification, VerifySettings, VerifyStep,
 };
 
 use crate::database::{Database, Row, micros};
@@ -82,7 +82,7 @@ impl Verifier {
         let reports_age = context.settings.rules_off.is_on(Rule::SkipRecentRows);
         let reader = RowReader { names: context.names, now, reports_age };
         let fed = match run.machine.step().clone() {
-            VerifyStep::Done => {
+            VerifyStep::Done | VerifyStep::Refused(_) => {
                 self.last = self.run.take().map(|run| run.machine.report().clone());
                 return;
             }
@@ -230,7 +230,7 @@ impl Run {
             },
             VerifyStep::RollBack => "roll_back",
             VerifyStep::PageDone => "page_done",
-            VerifyStep::Done => "done",
+            VerifyStep::Done | VerifyStep::Refused(_) => "done",
         }
     }
 
@@ -247,6 +247,9 @@ fn start(context: &StepContext<'_>) -> Run {
         recent_within_micros: micros(context.settings.thresholds.recent_within_seconds),
         rows_per_page: ROWS_PER_PAGE,
         dry_run: false,
+        // The limit on destroys protects large tables. A world's table is so small that a run may
+        // always destroy all of its claims.
+        max_destroy_share: Share::ALL,
         hash_seed: 0,
     };
     let machine = Verification::new(settings, context.names.rules.catalogue.clone(), None);

@@ -11,9 +11,9 @@ const UPDATE: &str = "UPDATE_VECTORS";
 
 /// The promises that golden vectors must prove, by their numbers in
 /// `docs/src/reference/promises.md`. Other tests prove B26 and B33.
-const ROWS: [&str; 29] = [
+const ROWS: [&str; 30] = [
     "B01", "B02", "B03", "B04", "B05", "B06", "B07", "B08", "B09", "B10", "B11", "B12", "B13", "B14", "B15", "B20",
-    "B21", "B22", "B23", "B24", "B25", "B30", "B31", "B32", "R01", "V01", "V04", "V05", "V06",
+    "B21", "B22", "B23", "B24", "B25", "B30", "B31", "B32", "R01", "V01", "V04", "V05", "V06", "V11",
 ];
 
 /// Returns the name and text of every file of golden vectors. With `UPDATE_VECTORS=1` the first

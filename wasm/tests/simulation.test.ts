@@ -193,9 +193,9 @@ it("objects have exactly the members that their types declare", () => {
     checkMembers<VerifierView>({ step: t, is_waiting: t, last: t }, cells.map((cell) => cell.verifier));
     checkMembers<VerifierReport>(
         {
-            dry_run: t, pages: t, rows: t, claims: t, records: t, updates: t, rows_recent: t, records_recent: t,
-            records_held: t, missing: t, different: t, extra: t, created: t, replaced: t, destroyed: t, gone: t,
-            invalid: t, other_cell: t, other_row: t, busy: t, changed: t, recent: t, failed: t,
+            dry_run: t, over_destroy_limit: t, pages: t, pages_surveyed: t, rows: t, claims: t, records: t, updates: t,
+            rows_recent: t, records_recent: t, records_held: t, missing: t, different: t, extra: t, created: t,
+            replaced: t, destroyed: t, gone: t, invalid: t, other_cell: t, other_row: t, busy: t, changed: t, recent: t, failed: t,
         },
         cells.map((cell) => cell.verifier.last),
     );

@@ -35,6 +35,7 @@ function participant(step: ReconciliationStep | VerificationStep): "server" | "d
         case "read_again":
             return "database";
         case "page_done":
+        case "refused":
         case "done":
             return "nothing";
         default:

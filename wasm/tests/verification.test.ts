@@ -27,7 +27,7 @@ const SETTINGS: VerificationSettings = {
 const UNBOUNDED = new Uint8Array();
 
 const ZERO_COUNTS: VerificationReport = {
-    dry_run: false, pages: 0, rows: 0, claims: 0, records: 0, updates: 0, rows_recent: 0, records_recent: 0,
+    dry_run: false, over_destroy_limit: false, pages: 0, pages_surveyed: 0, rows: 0, claims: 0, records: 0, updates: 0, rows_recent: 0, records_recent: 0,
     records_held: 0, missing: 0, different: 0, extra: 0, created: 0, replaced: 0, destroyed: 0, gone: 0, invalid: 0,
     other_cell: 0, other_row: 0, busy: 0, changed: 0, recent: 0, failed: 0,
 };
@@ -74,7 +74,7 @@ function withRecords(names: Names, settings: Partial<VerificationSettings> = {})
 function finish(run: Verification): [Claim[], Claim[]][] {
     const updates: [Claim[], Claim[]][] = [];
     let isBegun = false;
-    for (let step = run.step(); step.step !== "done"; step = run.step()) {
+    for (let step = run.step(); step.step !== "done" && step.step !== "refused"; step = run.step()) {
         if (step.step === "begin") {
             updates.push([step.creates, step.destroys]);
             run.begun();
@@ -233,6 +233,26 @@ describe("Verification", () => {
         const found = { outcome: "created", bucket_type: USERNAMES, source_id: "0000000000000005", value_hash } satisfies Finding;
         assert.ok(findings.some((finding) => finding.source_id === found.source_id && finding.outcome === found.outcome));
         assert.equal(resumed.checkpoint(), undefined);
+    });
+
+    it("is refused before it destroys more than ten claims and a tenth, and goes on when told (V11)", () => {
+        const names = (count: number): Names => Object.fromEntries(Array.from({ length: count }, (_, at) => [at + 1, `name${at}`]));
+        const ten = withRecords(names(10), { max_destroy_share: 0 });
+        ten.rows(rowsOf({}), NOW);
+        assert.deepEqual(finish(ten).map(([, destroys]) => destroys.length), [10]);
+        const run = withRecords(names(20), { rows_per_page: 100 });
+        run.rows(rowsOf({ 20: "name19" }), NOW);
+        assert.deepEqual(finish(run), []);
+        assert.deepEqual(run.step(), { step: "refused", destroys: 19, claims: 20, needed_share: 0.95 });
+        assert.equal(thrownBy(() => run.proceed()).code, "OUT_OF_TURN");
+        const told = new Verification({ ...SETTINGS, max_destroy_share: 0.95 }, run.checkpoint());
+        assert.deepEqual(finish(told).map(([, destroys]) => destroys.length), [19]);
+        assert.deepEqual(told.step(), { step: "done" });
+        const dry = withRecords(names(20), { dry_run: true });
+        dry.rows(rowsOf({}), NOW);
+        finish(dry);
+        assert.equal(dry.report().over_destroy_limit, true);
+        assert.equal(thrownBy(() => new Verification({ ...SETTINGS, max_destroy_share: 1.5 })).code, "INVALID_ARGUMENT");
     });
 
     it("throws INVALID_CHECKPOINT for another text, and does not show the text", () => {

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::correction::{PendingCreate, PendingDestroy};
+use super::destroy_limit::ClaimCount;
 use super::scan::{Scan, Span};
 
 /// The point from which another run of verification can go on: the progress of the scan, the
@@ -22,12 +23,25 @@ pub struct Checkpoint {
     /// second look wrote and read checkpoints without it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) again: Vec<Span>,
+    /// The count of claims, `None` in a checkpoint of a version without a limit on destroys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) count: Option<ClaimCount>,
+    /// The checkpoint of the survey in progress, `None` if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) survey: Option<Box<Checkpoint>>,
 }
 
 impl Default for Checkpoint {
     /// Returns the checkpoint from which a run scans the whole table.
     fn default() -> Self {
-        Self { scan: Scan::After(Default::default()), creates: Vec::new(), destroys: Vec::new(), again: Vec::new() }
+        Self {
+            scan: Scan::After(Default::default()),
+            creates: Vec::new(),
+            destroys: Vec::new(),
+            again: Vec::new(),
+            count: Some(ClaimCount::default()),
+            survey: None,
+        }
     }
 }
 

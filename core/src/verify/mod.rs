@@ -14,6 +14,7 @@
 //! Commit      → updated    commit the update: the rows that were read again still require it
 //! RollBack    → updated    roll the update back: rows have changed; the remaining corrections are begun again
 //! PageDone    → proceed    or `stop`, and go on from the checkpoint later (V07)
+//! Refused                  the run would destroy too many claims (V11): tell the user, and store the checkpoint
 //! Done                     the run is over or stopped: store the checkpoint
 //! ```
 //!
@@ -24,7 +25,7 @@
 //! use leasehold_core::catalogue::Catalogue;
 //! use leasehold_core::claim::SourceType;
 //! use leasehold_core::time::Timestamp;
-//! use leasehold_core::verify::{Records, Rows, Verification, VerifySettings, VerifyStep};
+//! use leasehold_core::verify::{Records, Rows, Share, Verification, VerifySettings, VerifyStep};
 //!
 //! let settings = VerifySettings {
 //!     source_type: SourceType(1),
@@ -32,6 +33,7 @@
 //!     recent_within_micros: 3_600_000_000,
 //!     rows_per_page: 1000,
 //!     dry_run: false,
+//!     max_destroy_share: Share::default(),
 //!     hash_seed: 7,
 //! };
 //! let mut run = Verification::new(settings, Catalogue::default(), None);
@@ -43,6 +45,7 @@
 //!         VerifyStep::ReadRows { .. } | VerifyStep::ReadAgain { .. } => run.rows(Rows::new(now))?,
 //!         VerifyStep::Begin(_) | VerifyStep::Commit | VerifyStep::RollBack => unreachable!("nothing differs"),
 //!         VerifyStep::PageDone => run.proceed()?,
+//!         VerifyStep::Refused(refusal) => unreachable!("nothing is destroyed: {refusal:?}"),
 //!         VerifyStep::Done => break,
 //!     }
 //! }
@@ -78,38 +81,49 @@
 //! destroy was sent before, another cell may take the bucket before the create. The run then
 //! reports the claim.
 //!
+//! **The limit on destroys.** A wrong scope or a wrong database makes the claims of a table look
+//! extra. So a run never destroys more than ten claims and more than a share of the table's claims
+//! (V11). Most runs know the table's claims when they begin to destroy, because destroys are
+//! deferred to the end of the scan. If destroys fill an update earlier, the claims listed so far
+//! stand for the table, which has at least these. A run that may exceed the share of the listed
+//! claims makes a *survey* first: a dry run over the whole table, which goes back to its beginning.
+//! The survey is a scan of its own because the number of destroys depends on the moves in all the
+//! table, and the run can't keep all of its extra claims in memory. So a run pays for a survey only
+//! if it has found many extra claims close together. Its steps are those of a run without
+//! corrections. After the survey the host goes back once more, or the step is `Refused`.
+//!
 //! **Memory.** A run keeps one page of rows and records, one update that is being filled, the
-//! deferred corrections and the noted spans. Each of these has a bound, whatever the table's size.
+//! deferred corrections and the noted spans. A survey keeps as much again. Each of these has a
+//! bound, whatever the table's size.
 
 mod checkpoint;
 mod columns;
 mod correction;
+mod destroy_limit;
 mod diff;
 mod phase;
 mod plan;
 mod recheck;
 mod report;
+mod run;
 mod scan;
 
 use std::collections::BTreeSet;
 
-use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
 use crate::batch::UpdateRequest;
-use crate::bucket::{BucketKey, BucketType};
+use crate::bucket::BucketType;
 use crate::catalogue::Catalogue;
 use crate::claim::{SourceId, SourceType};
-use crate::rejection::{List, Place, Reason};
-use crate::time::Timestamp;
+use crate::rejection::{Place, Reason};
 
 pub use checkpoint::Checkpoint;
 pub use columns::{RecordRef, Records, Rows};
-use diff::Comparison;
+pub use destroy_limit::{Share, ShareError, TooManyDestroys};
 pub use phase::{Phase, PhaseEvent};
-use plan::{NextAction, Plan, Released};
 pub use report::{CorrectionOutcome, Finding, Report};
-use scan::Progress;
+use run::Run;
 
 /// The settings of a run of verification.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -127,12 +141,14 @@ pub struct VerifySettings {
     pub rows_per_page: usize,
     /// True if the run reports corrections and makes none.
     pub dry_run: bool,
+    /// The largest share of the table's claims that the run may destroy, a tenth by default (V11).
+    /// Ten claims may be destroyed in any table. To let a refused run go on, pass a larger share
+    /// with its checkpoint.
+    #[serde(default)]
+    pub max_destroy_share: Share,
     /// The seed of the hashes that replace claimed values in findings (V09).
     pub hash_seed: u64,
 }
-
-/// The most findings that a run keeps until the host takes them. Further findings are only counted.
-const MAX_FINDINGS: usize = 10_000;
 
 /// The step that the host must execute next. An empty source id sets no bound, as on the wire.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -178,6 +194,10 @@ pub enum VerifyStep {
     RollBack,
     /// A page is compared: call [`Verification::proceed`] or [`Verification::stop`].
     PageDone,
+    /// The run would destroy more claims than
+    /// [`max_destroy_share`](VerifySettings::max_destroy_share) permits, and makes no further
+    /// correction (V11). A run with a larger share can go on from the checkpoint.
+    Refused(TooManyDestroys),
     /// The run is over or stopped.
     Done,
 }
@@ -214,86 +234,36 @@ pub enum Misuse {
     ForeignBucketType,
 }
 
-/// The range of source ids that the run compares now.
-#[derive(Clone, Debug, Default, Hash)]
-struct Range {
-    after: SourceId,
-    /// The last source id of the range. It lies before `bound` if the server cut its page.
-    upto: SourceId,
-    /// The last source id of the page of rows. The last page has no end, since claims may lie
-    /// beyond the last row (V04).
-    bound: SourceId,
-    /// True if the server cut its page of records before `bound`.
-    is_cut: bool,
-    /// The last source id of the span that the run scans, empty for the whole table.
-    end: SourceId,
-}
-
-impl Range {
-    /// Returns true if the range is the last one of the span.
-    fn is_last(&self) -> bool {
-        !self.is_cut && self.bound == self.end
-    }
-}
-
 /// A run of verification. The host executes its steps.
 #[derive(Clone, Debug, Hash)]
 pub struct Verification {
-    settings: VerifySettings,
-    catalogue: Catalogue,
-    step: VerifyStep,
-    phase: Phase,
-    range: Range,
-    records: Records,
-    progress: Progress,
-    /// The number of creates of the present page that joined the creates to be sent.
-    creates_of_page: usize,
-    plan: Plan,
-    report: Report,
-    findings: Vec<Finding>,
+    run: Run,
+    /// The survey in progress, a dry run over the whole table (V11). The run itself waits meanwhile.
+    survey: Option<Box<Run>>,
 }
 
 impl Verification {
     /// Makes a new run, or one that goes on from a checkpoint.
     pub fn new(settings: VerifySettings, catalogue: Catalogue, checkpoint: Option<Checkpoint>) -> Self {
-        let checkpoint = checkpoint.unwrap_or_default();
-        let progress = Progress::new(checkpoint.scan.clone(), checkpoint.again.clone());
-        let mut run = Self {
-            settings: VerifySettings { rows_per_page: settings.rows_per_page.max(1), ..settings },
-            catalogue,
-            step: VerifyStep::Done,
-            phase: if progress.first_look().is_some() { Phase::Scan } else { Phase::Drain },
-            range: Range::default(),
-            records: Records::new(Timestamp::MIN),
-            progress,
-            creates_of_page: 0,
-            plan: Plan::resume(checkpoint),
-            report: Report::default(),
-            findings: Vec::new(),
-        };
-        run.report.dry_run = run.settings.dry_run;
-        if run.settings.bucket_types.is_empty() {
-            // V11: on the wire, an empty list of types means all types. Without this return, each
-            // claim of the table would be listed, look extra and be destroyed.
-            return run;
-        }
-        if run.phase == Phase::Scan {
-            run.begin_span();
-        } else {
-            run.go_on();
-        }
-        run
+        let mut checkpoint = checkpoint.unwrap_or_default();
+        let survey = checkpoint.survey.take();
+        let run = Run::new(settings, catalogue, checkpoint);
+        let survey = survey.map(|checkpoint| Box::new(run.survey(*checkpoint)));
+        let mut verification = Self { run, survey };
+        // A survey that was dropped at its end has nothing left to do.
+        verification.advance_survey();
+        verification
     }
 
     /// Returns the step that the host must execute. The step stays the same until the host passes
     /// its result.
     pub fn step(&self) -> &VerifyStep {
-        &self.step
+        &self.survey.as_deref().unwrap_or(&self.run).step
     }
 
-    /// Returns the phase of the run.
+    /// Returns the phase of the run. A survey and a refusal leave the phase as it is.
     pub fn phase(&self) -> Phase {
-        self.phase
+        self.run.phase
     }
 
     /// Takes the result of [`VerifyStep::FindBound`]. `None` means that fewer rows are left than a
@@ -303,17 +273,7 @@ impl Verification {
     /// The present step is not [`VerifyStep::FindBound`], or the bound does not lie after the
     /// beginning of the page.
     pub fn bound(&mut self, bound: Option<SourceId>) -> Result<(), Misuse> {
-        let VerifyStep::FindBound { after, .. } = &self.step else { return Err(Misuse::OutOfTurn) };
-        let bound = bound.unwrap_or_default();
-        if !bound.is_empty() && bound <= *after {
-            return Err(Misuse::OutOfOrder);
-        }
-        let after = after.clone();
-        let end = &self.range.end;
-        let is_within = end.is_empty() || (!bound.is_empty() && bound < *end);
-        self.range.bound = if is_within { bound } else { end.clone() };
-        self.list_records(after);
-        Ok(())
+        self.pass(|run| run.bound(bound))
     }
 
     /// Takes the result of [`VerifyStep::ListRecords`]: a page of the server's records. `truncated`
@@ -323,17 +283,7 @@ impl Verification {
     /// The present step is not [`VerifyStep::ListRecords`], the records are out of order or out of
     /// range, or there are none although `truncated` is true.
     pub fn records(&mut self, records: Records, truncated: bool) -> Result<(), Misuse> {
-        let VerifyStep::ListRecords { after, upto } = &self.step else { return Err(Misuse::OutOfTurn) };
-        if !records.are_valid(after, upto) || (truncated && records.is_empty()) {
-            return Err(Misuse::OutOfOrder);
-        }
-        // A truncated page has all records up to its last source id: the server never splits a
-        // source id between pages (B32).
-        let upto = if truncated { records.last_id() } else { upto.clone() };
-        (self.range.after, self.range.upto, self.range.is_cut) = (after.clone(), upto, truncated);
-        self.records = records;
-        self.step = VerifyStep::ReadRows { after: self.range.after.clone(), upto: self.range.upto.clone() };
-        Ok(())
+        self.pass(|run| run.records(records, truncated))
     }
 
     /// Takes the rows that [`VerifyStep::ReadRows`] or [`VerifyStep::ReadAgain`] asks for.
@@ -342,25 +292,7 @@ impl Verification {
     /// The present step does not ask for rows, the rows are out of order or out of range, or a row
     /// claims a bucket type that the settings lack.
     pub fn rows(&mut self, rows: Rows) -> Result<(), Misuse> {
-        let (after, upto) = match &self.step {
-            VerifyStep::ReadRows { after, upto } => (after.clone(), upto.clone()),
-            VerifyStep::ReadAgain { .. } => Default::default(),
-            _ => return Err(Misuse::OutOfTurn),
-        };
-        if !rows.are_valid(&after, &upto) {
-            return Err(Misuse::OutOfOrder);
-        }
-        if !rows.bucket_types_are_among(&self.settings.bucket_types) {
-            return Err(Misuse::ForeignBucketType);
-        }
-        match &self.step {
-            VerifyStep::ReadAgain { .. } => {
-                self.plan.recheck(&rows, &self.catalogue, self.settings.recent_within_micros);
-            }
-            _ => self.compare(&rows),
-        }
-        self.go_on();
-        Ok(())
+        self.pass(|run| run.rows(rows))
     }
 
     /// Confirms the begun update without reading its rows again, if nobody can have changed them:
@@ -369,12 +301,7 @@ impl Verification {
     /// # Errors
     /// The present step does not ask for the rows of a begun update.
     pub fn unchanged(&mut self) -> Result<(), Misuse> {
-        if !self.plan.is_begun() {
-            return Err(Misuse::OutOfTurn);
-        }
-        self.plan.confirmed();
-        self.go_on();
-        Ok(())
+        self.pass(Run::unchanged)
     }
 
     /// Takes the result of the step that begins, commits or rolls back an update.
@@ -382,18 +309,7 @@ impl Verification {
     /// # Errors
     /// The result does not answer the present step.
     pub fn updated(&mut self, result: UpdateResult) -> Result<(), Misuse> {
-        use VerifyStep::{Begin, Commit, RollBack};
-        match (&self.step, result) {
-            (Begin(_), UpdateResult::Begun) => self.plan.begun(),
-            (Begin(_), UpdateResult::Refused(claims)) => self.refused(&claims),
-            (Commit, UpdateResult::Settled) => self.plan.committed(),
-            (RollBack, UpdateResult::Settled) => self.plan.rolled_back(),
-            (Begin(_) | Commit | RollBack, UpdateResult::Failed) => self.plan.failed(),
-            _ => return Err(Misuse::OutOfTurn),
-        }
-        self.report.updates += u64::from(matches!(self.step, Begin(_)));
-        self.go_on();
-        Ok(())
+        self.pass(|run| run.updated(result))
     }
 
     /// Continues the run after [`VerifyStep::PageDone`].
@@ -401,19 +317,7 @@ impl Verification {
     /// # Errors
     /// The present step is not [`VerifyStep::PageDone`].
     pub fn proceed(&mut self) -> Result<(), Misuse> {
-        if self.step != VerifyStep::PageDone {
-            return Err(Misuse::OutOfTurn);
-        }
-        let upto = self.range.upto.clone();
-        if self.range.is_cut {
-            self.list_records(upto);
-        } else if self.range.is_last() {
-            self.advance(PhaseEvent::LastPage);
-            self.go_on();
-        } else {
-            self.find_bound(upto);
-        }
-        Ok(())
+        self.pass(Run::proceed)
     }
 
     /// Ends the run after a page, because its time is over. The run first sends the creates that
@@ -423,176 +327,57 @@ impl Verification {
     /// # Errors
     /// The present step is not [`VerifyStep::PageDone`].
     pub fn stop(&mut self) -> Result<(), Misuse> {
-        if self.step != VerifyStep::PageDone {
-            return Err(Misuse::OutOfTurn);
+        match &mut self.survey {
+            // A stopped survey has not counted the whole table, so it decides nothing. It stays in
+            // the checkpoint.
+            Some(survey) => survey.stop(),
+            None => self.pass(Run::stop),
         }
-        self.advance(PhaseEvent::Stopped);
-        self.go_on();
-        Ok(())
     }
 
-    /// Returns the point from which another run could go on if this run ended now. The present step
-    /// must be [`VerifyStep::PageDone`] or [`VerifyStep::Done`].
+    /// Returns the point from which another run could go on if this run ended now.
     pub fn checkpoint(&self) -> Checkpoint {
-        let (creates, destroys) = self.plan.deferred();
-        let (scan, again) = self.progress.parts();
-        Checkpoint { scan, creates, destroys, again }
+        let survey = self.survey.as_deref().map(|survey| Box::new(survey.checkpoint()));
+        Checkpoint { survey, ..self.run.checkpoint() }
     }
 
     /// Returns the counts of this run of verification so far.
     pub fn report(&self) -> &Report {
-        &self.report
+        &self.run.report
     }
 
     /// Returns the findings since the last call, at most 10,000, so a host must call this after
     /// each page. Created claims are many and only counted, except in a dry run.
     pub fn take_findings(&mut self) -> Vec<Finding> {
-        std::mem::take(&mut self.findings)
+        std::mem::take(&mut self.run.findings)
     }
 
-    fn advance(&mut self, event: PhaseEvent) {
-        self.phase = self.phase.next(event).unwrap_or(self.phase);
+    /// Passes a result to the survey, or to the run if there is no survey.
+    fn pass(&mut self, result: impl FnOnce(&mut Run) -> Result<(), Misuse>) -> Result<(), Misuse> {
+        result(self.present())?;
+        self.advance_survey();
+        Ok(())
     }
 
-    /// Begins the scan of the next span: first the whole table, then the noted spans. Returns false
-    /// if no span is left.
-    fn begin_span(&mut self) -> bool {
-        let Some(span) = self.progress.span() else { return false };
-        self.range.end = span.upto;
-        self.find_bound(span.after);
-        true
+    fn present(&mut self) -> &mut Run {
+        self.survey.as_deref_mut().unwrap_or(&mut self.run)
     }
 
-    fn find_bound(&mut self, after: SourceId) {
-        self.step = VerifyStep::FindBound { after, rows: self.settings.rows_per_page };
-    }
-
-    fn list_records(&mut self, after: SourceId) {
-        self.step = VerifyStep::ListRecords { after, upto: self.range.bound.clone() };
-    }
-
-    fn compare(&mut self, rows: &Rows) {
-        let comparison =
-            Comparison { catalogue: &self.catalogue, recent_within_micros: self.settings.recent_within_micros };
-        let found = comparison.diff(rows, &self.records, &mut self.report);
-        self.report.pages += 1;
-        self.report.rows += rows.len() as u64;
-        self.report.claims += rows.claims_len() as u64;
-        self.report.records += self.records.len() as u64;
-        self.report.missing += found.missing.len() as u64;
-        self.report.different += found.different.len() as u64;
-        self.report.extra += found.extra.len() as u64;
-        let is_mostly_missing = !self.range.is_last() && found.missing.len() * 2 > rows.claims_len();
-        self.advance(if is_mostly_missing { PhaseEvent::MostMissing } else { PhaseEvent::MostPresent });
-        found.invalid.iter().for_each(|claim| {
-            self.plan.report(CorrectionOutcome::Invalid, &claim.key, &claim.source_id);
-        });
-        // The extra claims are planned first, so that the creates of the same page find them among
-        // the deferred destroys.
-        found.extra.into_iter().for_each(|destroy| self.plan.destroy(destroy));
-        found.different.into_iter().for_each(|create| self.plan.replace(create));
-        let unsent = self.plan.unsent_creates();
-        found.missing.into_iter().for_each(|create| self.plan.create(create));
-        self.creates_of_page = self.plan.unsent_creates() - unsent;
-        self.plan.limit_deferred_destroys();
-    }
-
-    fn refused(&mut self, claims: &[(Place, Reason)]) {
-        let of_list = |list: List| {
-            let claims = claims.iter().filter(move |(place, _)| place.list == list);
-            claims.map(|(place, reason)| (place.position, *reason)).collect::<FxHashMap<_, _>>()
-        };
-        // If the refusal names no claim of the batch, the batch would be sent and refused again for
-        // ever.
-        if !self.plan.refused(&of_list(List::Creates), &of_list(List::Destroys)) {
-            self.plan.failed();
-        }
-    }
-
-    /// Sets the next step, and adds the outcomes since the last call to the findings.
-    fn go_on(&mut self) {
-        loop {
-            let action = self.plan.next_action(self.phase.fills_updates());
-            for (outcome, key, source_id) in self.plan.take_outcomes() {
-                self.find(outcome, &key, &source_id);
-            }
-            self.step = match action {
-                NextAction::ReadAgain(ids) => VerifyStep::ReadAgain { ids },
-                NextAction::Begin if self.settings.dry_run => {
-                    self.plan.committed();
-                    continue;
+    /// Begins a survey if the run is refused by a count of a part of the table. Ends a survey that
+    /// has counted the whole table.
+    fn advance_survey(&mut self) {
+        match &self.survey {
+            Some(survey) => {
+                self.run.report.pages_surveyed = survey.report.pages;
+                if survey.step == VerifyStep::Done {
+                    self.run.surveyed(&survey.count);
+                    self.survey = None;
                 }
-                NextAction::Begin => VerifyStep::Begin(self.plan.request(self.settings.source_type)),
-                NextAction::Commit => VerifyStep::Commit,
-                NextAction::RollBack => VerifyStep::RollBack,
-                NextAction::Nothing => {
-                    if self.all_is_sent() {
-                        continue;
-                    }
-                    return;
-                }
-            };
-            return;
-        }
-    }
-
-    /// Sets the next step after all planned corrections were sent. Returns true if deferred
-    /// corrections are back in the plan, so that no step is set yet.
-    fn all_is_sent(&mut self) -> bool {
-        if !self.phase.is_compared() {
-            self.note_progress();
-            self.step = VerifyStep::PageDone;
-            if self.phase == Phase::Stop {
-                self.finish();
             }
-            return false;
-        }
-        if self.begin_span() {
-            self.advance(PhaseEvent::SpanLeft);
-            self.plan.begin_last_pass();
-            return false;
-        }
-        match self.plan.release_deferred() {
-            Released::Destroys => true,
-            Released::Creates => {
-                self.advance(PhaseEvent::CreatesLeft);
-                true
+            None if matches!(self.run.step, VerifyStep::Refused(_)) && !self.run.count.is_whole() => {
+                self.survey = Some(Box::new(self.run.survey(Checkpoint::default())));
             }
-            Released::Nothing => {
-                self.finish();
-                false
-            }
-        }
-    }
-
-    fn finish(&mut self) {
-        self.advance(PhaseEvent::NothingLeft);
-        self.step = VerifyStep::Done;
-    }
-
-    fn note_progress(&mut self) {
-        if let Some(sent) = self.progress.first_look()
-            && let Some(dropped) = self.plan.drop_creates_past(sent)
-        {
-            self.progress.look_again(&self.range.upto);
-            // The second look finds and counts the dropped creates once more.
-            self.report.missing = self.report.missing.saturating_sub(dropped);
-        }
-        match self.plan.unsent_creates() {
-            0 => self.progress.sent_upto(&self.range.upto),
-            // The oldest creates are sent first, so the unsent creates are all of this page.
-            unsent if unsent <= self.creates_of_page => self.progress.sent_before(self.range.after.clone()),
-            // Creates of earlier pages are unsent, so a resumed run must begin at the point that
-            // was noted before.
-            _ => {}
-        }
-    }
-
-    fn find(&mut self, outcome: CorrectionOutcome, key: &BucketKey, source_id: &SourceId) {
-        self.report.count(outcome);
-        let is_told = outcome != CorrectionOutcome::Created || self.settings.dry_run;
-        if is_told && self.findings.len() < MAX_FINDINGS {
-            self.findings.push(Finding::new(outcome, key, source_id, self.settings.hash_seed));
+            None => {}
         }
     }
 }

@@ -120,10 +120,31 @@ impl Plan {
         plan
     }
 
-    /// Returns the deferred corrections, in the order of keys. Creates that were never sent are not
-    /// among them.
-    pub(super) fn deferred(&self) -> (Vec<PendingCreate>, Vec<PendingDestroy>) {
-        (in_order(&self.deferred_creates), in_order(&self.deferred_destroys))
+    /// Returns the corrections that wait, in the order of keys: the deferred ones, and those that a
+    /// run plans to send when it is refused or dropped. Creates that were never sent are not among
+    /// them, since the run's progress does not pass their page.
+    pub(super) fn pending(&self) -> (Vec<PendingCreate>, Vec<PendingDestroy>) {
+        let (mut creates, mut destroys) = (self.deferred_creates.clone(), self.deferred_destroys.clone());
+        for planned in self.batch.iter().chain(&self.unchecked).chain(&self.probes) {
+            if let Correction::Destroy(destroy) | Correction::Replace(destroy, _) = &planned.correction {
+                destroys.insert(destroy.key.clone(), destroy.clone());
+            }
+            if let Some(create) = planned.correction.create() {
+                creates.entry(create.key.clone()).or_insert_with(|| create.clone());
+            }
+        }
+        (in_order(&creates), in_order(&destroys))
+    }
+
+    /// Returns the number of claims that the batch destroys. A replace destroys none.
+    pub(super) fn batch_destroys(&self) -> u64 {
+        destroys(&self.batch)
+    }
+
+    /// Returns the number of claims that the batch and the corrections after it destroy. Deferred
+    /// destroys do not count, since they may become replaces.
+    pub(super) fn planned_destroys(&self) -> u64 {
+        self.batch_destroys() + destroys(&self.unchecked)
     }
 
     /// If more than [`MAX_DEFERRED_CREATES`] creates are deferred, drops those of rows past
@@ -417,6 +438,10 @@ impl Plan {
 fn in_order<T: Clone>(deferred: &FxHashMap<BucketKey, T>) -> Vec<T> {
     let keys = sorted_by(deferred.keys().collect(), Ord::cmp);
     keys.into_iter().filter_map(|key| deferred.get(key).cloned()).collect()
+}
+
+fn destroys<'a>(planned: impl IntoIterator<Item = &'a Planned>) -> u64 {
+    planned.into_iter().filter(|planned| matches!(planned.correction, Correction::Destroy(_))).count() as u64
 }
 
 fn planned(correction: Correction) -> Planned {

@@ -63,8 +63,13 @@ impl Finding {
 pub struct Report {
     /// True if the run was told to make no corrections.
     pub dry_run: bool,
+    /// True at the end of a dry run if a run with corrections would be refused because of the
+    /// share of the claims that it would destroy (V11).
+    pub over_destroy_limit: bool,
     /// The number of ranges of source ids that the run compared.
     pub pages: u64,
+    /// The number of ranges that the run's survey compared (V11).
+    pub pages_surveyed: u64,
     /// The number of rows of the cell's table that the run read page by page.
     pub rows: u64,
     /// The number of claims that these rows call for.

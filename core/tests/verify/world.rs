@@ -19,7 +19,8 @@ use leasehold_core::rules::Rules;
 use leasehold_core::store::Store;
 use leasehold_core::time::Timestamp;
 use leasehold_core::verify::{
-    Checkpoint, Finding, RecordRef, Records, Report, Rows, UpdateResult, Verification, VerifySettings, VerifyStep,
+    Checkpoint, Finding, RecordRef, Records, Report, Rows, Share, TooManyDestroys, UpdateResult, Verification,
+    VerifySettings, VerifyStep,
 };
 use uuid::Uuid;
 
@@ -63,6 +64,8 @@ pub(crate) struct World {
     /// The number of records after which the server cuts its page.
     pub(crate) records_per_page: usize,
     pub(crate) rows_per_page: usize,
+    /// The share of the table's claims that a run may destroy.
+    pub(crate) max_destroy_share: Share,
     /// The lease of the update that the run has begun, `None` if no update is begun.
     pub(crate) lease: Option<LeaseId>,
 }
@@ -91,6 +94,7 @@ impl World {
             leases: 0,
             records_per_page: 1000,
             rows_per_page: 1000,
+            max_destroy_share: Share::ALL,
             lease: None,
         }
     }
@@ -148,6 +152,7 @@ impl World {
             recent_within_micros: RECENT,
             rows_per_page: self.rows_per_page,
             dry_run: false,
+            max_destroy_share: self.max_destroy_share,
             hash_seed: 7,
         }
     }
@@ -232,7 +237,7 @@ impl World {
             VerifyStep::Commit => self.settle_begun(run, Outcome::Committed),
             VerifyStep::RollBack => self.settle_begun(run, Outcome::RolledBack),
             VerifyStep::PageDone => run.proceed().unwrap(),
-            VerifyStep::Done => return false,
+            VerifyStep::Refused(_) | VerifyStep::Done => return false,
         }
         true
     }
@@ -251,7 +256,8 @@ impl World {
     pub(crate) fn verify_with(&mut self, settings: &VerifySettings, checkpoint: Option<Checkpoint>) -> Verified {
         let mut run = Verification::new(settings.clone(), self.catalogue().clone(), checkpoint);
         while self.take(&mut run, settings) {}
-        Verified { report: run.report().clone(), findings: run.take_findings(), checkpoint: run.checkpoint() }
+        let refusal = if let VerifyStep::Refused(refusal) = run.step() { Some(*refusal) } else { None };
+        Verified { refusal, report: run.report().clone(), findings: run.take_findings(), checkpoint: run.checkpoint() }
     }
 
     /// Drops a run after this many pages, and makes a second run from the last checkpoint.
@@ -291,6 +297,8 @@ impl World {
 }
 
 pub(crate) struct Verified {
+    /// The refusal at which the run ended, `None` if the run came to its end.
+    pub(crate) refusal: Option<TooManyDestroys>,
     pub(crate) report: Report,
     pub(crate) findings: Vec<Finding>,
     pub(crate) checkpoint: Checkpoint,

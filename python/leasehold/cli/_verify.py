@@ -206,14 +206,14 @@ def _show(result: VerificationResult, *, json: bool) -> None:
                 "report": asdict(result.report),
                 "samples": samples,
                 "is_finished": result.is_finished,
-                "over_destroy_limit": result.over_destroy_limit,
             }
         )
         return
     title = "dry run: planned corrections" if result.report.dry_run else "corrections"
-    counts = [(name.replace("_", " "), f"{count:,}") for name, count in asdict(result.report).items() if name != "dry_run"]
+    numbers = {name: count for name, count in asdict(result.report).items() if not isinstance(count, bool)}
+    counts = [(name.replace("_", " "), f"{count:,}") for name, count in numbers.items()]
     show_table(title, ("count", "claims or rows"), [row for row in counts if row[1] != "0"], right=["claims or rows"])
-    if result.over_destroy_limit:
+    if result.report.over_destroy_limit:
         show_line("`--apply` would stop: it would destroy more claims than --max-destroy-share allows")
     if result.samples:
         rows = [

@@ -293,7 +293,9 @@ class VerifierReport(TypedDict):
     """The counts of one verification run."""
 
     dry_run: bool
+    over_destroy_limit: bool
     pages: int
+    pages_surveyed: int
     rows: int
     claims: int
     records: int

@@ -20,7 +20,6 @@ from leasehold.errors import (
     UnauthenticatedError,
 )
 from leasehold.tables._checkpoint import RunIdentity
-from leasehold.tables._destroy_limit import DestroyLimit
 from leasehold.tables._table import RowReader, Table
 from leasehold.verification import (
     Begin,
@@ -32,6 +31,7 @@ from leasehold.verification import (
     PageDone,
     ReadAgain,
     ReadRows,
+    Refused,
     Report,
     RollBack,
     TableColumns,
@@ -81,14 +81,11 @@ class VerificationResult:
     checkpoint : str or None
         The position for a later run; None if the run is complete. It contains values of claims: protect it like user
         data.
-    over_destroy_limit : bool
-        True for a dry run if a correcting run would stop for `max_destroy_share`.
     """
 
     report: Report
     samples: tuple[Sample, ...]
     checkpoint: str | None = field(repr=False)
-    over_destroy_limit: bool = False
 
     @property
     def is_finished(self) -> bool:
@@ -141,7 +138,7 @@ def verify_table(
         True to accept a table without rows, and so destroy all of its claims.
     max_destroy_share : float, optional
         The largest share of the table's claims that the run may destroy, from 0 to 1. A run that would destroy more stops
-        before that (V11).
+        before that, but may always destroy ten (V11).
     recent_within_seconds : float, optional
         Rows and records that changed within this time are skipped. With `apply`, a dump must not be older.
     rows_per_page : int, optional
@@ -171,8 +168,8 @@ def verify_table(
         A column is missing, of an unsupported type, null, without a time zone, or not sorted. No claim was changed.
     MisconfiguredError
         With `apply`: the age of the dump is unknown, negative or over `recent_within_seconds`, or the table has no rows.
-        No claim was changed. Or the run would destroy more than `max_destroy_share` of the claims; none of those was
-        destroyed.
+        No claim was changed. Or the run would destroy more than `max_destroy_share` of the claims, and stopped before
+        that. Or `max_destroy_share` is not from 0 to 1.
     InvalidError
         The checkpoint is invalid or belongs to a run with other settings. No claim was changed.
     DeniedError, UnauthenticatedError
@@ -194,15 +191,10 @@ def verify_table(
     >>> found.report.missing, found.report.dry_run, found.samples[0].finding.outcome
     (2, True, 'created')
     """
+    if not 0 <= max_destroy_share <= 1:
+        raise MisconfiguredError(f"`max_destroy_share` is {max_destroy_share}: set it to a share from 0 to 1")
     identity = RunIdentity(client, table, source_type=source_type, apply=apply)
-    run = Verification(
-        source_type=source_type,
-        bucket_types={claim.bucket_type for claim in table.columns.claims},
-        recent_within_seconds=recent_within_seconds,
-        rows_per_page=rows_per_page,
-        dry_run=not apply,
-        checkpoint=identity.unpack(checkpoint),
-    )
+    position = identity.unpack(checkpoint)
     if apply:
         _check_dump_age(client, table, recent_within_seconds)
         if table.check() == 0:
@@ -212,21 +204,17 @@ def verify_table(
                     "to proceed"
                 )
             max_destroy_share = 1.0
-
-    def survey() -> Report:
-        dry = verify_table(
-            client,
-            table,
-            source_type=source_type,
-            recent_within_seconds=recent_within_seconds,
-            rows_per_page=rows_per_page,
-            samples_per_outcome=0,
-        )
-        return dry.report
-
-    limit = DestroyLimit(max_destroy_share, survey)
+    run = Verification(
+        source_type=source_type,
+        bucket_types={claim.bucket_type for claim in table.columns.claims},
+        recent_within_seconds=recent_within_seconds,
+        rows_per_page=rows_per_page,
+        dry_run=not apply,
+        max_destroy_share=max_destroy_share,
+        checkpoint=position,
+    )
     with table.reader() as rows:
-        driver = _Driver(client, table.columns, rows, run, source_type, samples_per_outcome, limit)
+        driver = _Driver(client, table.columns, rows, run, source_type, samples_per_outcome, max_destroy_share)
         try:
             driver.run(time_budget_seconds, on_progress)
         except BaseException:
@@ -236,8 +224,7 @@ def verify_table(
                 on_failure(VerificationResult(run.report(), samples, identity.pack(run.checkpoint())))
             raise
         samples = tuple(driver.samples_with_values() if show_values else (Sample(finding) for finding in driver.findings()))
-    is_over = not apply and limit.is_exceeded(run.report())
-    return VerificationResult(run.report(), samples, identity.pack(run.checkpoint()), is_over)
+    return VerificationResult(run.report(), samples, identity.pack(run.checkpoint()))
 
 
 def _check_dump_age(client: Client, table: Table, recent_within_seconds: float) -> None:
@@ -269,10 +256,10 @@ class _Driver:
         run: Verification,
         source_type: int,
         samples_per_outcome: int,
-        destroy_limit: DestroyLimit,
+        max_destroy_share: float,
     ) -> None:
         self._client = client
-        self._destroy_limit = destroy_limit
+        self._max_destroy_share = max_destroy_share
         self._columns = columns
         self._bucket_types = sorted({claim.bucket_type for claim in columns.claims})
         self._rows = rows
@@ -326,9 +313,15 @@ class _Driver:
                 self._rows.feed_again(self._run, ids, is_begun=False)
             case Begin():
                 self._update(step)
+            case Refused(destroys, claims, needed_share):
+                raise MisconfiguredError(
+                    f"the run would destroy {destroys} of the table's {claims} claims, more than the share of "
+                    f"{self._max_destroy_share}: check the table with a dry run, and set `max_destroy_share` to "
+                    f"{needed_share} to proceed",
+                    code="TOO_MANY_DESTROYS",
+                )
 
     def _update(self, step: Begin) -> None:
-        self._destroy_limit.check(self._run.report(), len(step.destroys))
         update = self._client.update(creates=step.creates, destroys=step.destroys)
         try:
             with update:

@@ -63,15 +63,19 @@ def test_v01_a_dry_run_reports_differences_and_changes_nothing(
     (output,) = answer(*options(cli_server, place), code=1)
     report = output["report"]
     assert (report["dry_run"], report["missing"], report["different"], report["extra"]) == (True, 1, 1, 1)
-    assert (output["is_finished"], output["over_destroy_limit"], claimed(cli_client)) == (True, True, before)
+    assert (output["is_finished"], report["over_destroy_limit"], claimed(cli_client)) == (True, False, before)
 
 
 def test_v01_apply_corrects_every_difference(cli_server: ClaimsServer, cli_client: Client, place: str) -> None:
-    claim(cli_client, CLAIMED)
+    claim(cli_client, [*CLAIMED, *(User(key, f"extra{key}") for key in range(10, 20))])
+    (dry_run,) = answer(*options(cli_server, place), code=1)
+    assert dry_run["report"]["over_destroy_limit"]
+    assert "`--apply` would stop" in run(*options(cli_server, place)).stdout
     answer(*options(cli_server, place), "--apply", code=2)
     (output,) = answer(*options(cli_server, place), "--apply", "--max-destroy-share", "1")
     report = output["report"]
-    assert (report["created"], report["replaced"], report["destroyed"]) == (1, 1, 1)
+    # The refused run has made the other corrections.
+    assert (report["created"], report["replaced"], report["destroyed"]) == (0, 0, 11)
     assert claimed(cli_client) == {"ann", "ann@example.com", "bob", "Carol"}
     assert answer(*options(cli_server, place))[0]["samples"] == []
 

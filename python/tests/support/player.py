@@ -147,13 +147,17 @@ class Player:
 
     def _verify(self, cell: str, source_type: str, *words: str) -> Iterator[str]:
         table = read_number(source_type, SourceType, "source")
-        pages = [int(word.removeprefix("page=")) for word in words if word.startswith("page=")]
-        rest = [word for word in words if not word.startswith("page=")]
+        options = {name: int(value) for name, value in re.findall(r"^(page|share)=(\d+)$", "\n".join(words[:2]), re.MULTILINE)}
+        rest = list(words[len(options) :])
         rows = [read_row(part) for part in notation.split_before(rest, re.compile("row$"))] if rest else []
         rows.sort(key=lambda row: row.source_id)
-        report = Verifier(self.service, int(cell), table, rows, pages[0] if pages else 100).run()
+        share = options.get("share", 10) / 100
+        verifier = Verifier(self.service, int(cell), table, rows, options.get("page", 100), share)
+        report = verifier.run()
         counts = {name: count for name, count in sorted(vars(report).items()) if count and name != "records"}
         yield " ".join(["verified", *(f"{name}={count}" for name, count in counts.items())])
+        if isinstance(end := verifier.session.step(), verification.Refused):
+            yield f"refused destroys={end.destroys} claims={end.claims} share={end.needed_share * 100:.0f}"
 
     def _reconcile(self, cell: str, remote: str, *local: str) -> Iterator[str]:
         ages = {"fresh": timedelta(), "stale": STALE_AFTER}
@@ -268,18 +272,25 @@ class Player:
 class Verifier:
     """Drives a verification run over a list of rows, like a cell does."""
 
-    def __init__(self, service: ClaimsService, cell: int, table: int, rows: list[verification.Row], page: int) -> None:
+    def __init__(
+        self, service: ClaimsService, cell: int, table: int, rows: list[verification.Row], page: int, share: float = 1.0
+    ) -> None:
         self.service, self.cell, self.table, self.rows = service, cell, table, rows
         self.lease = ""
         self.types = {claim.bucket_type for row in rows for claim in row.claims} | {BucketType.USERNAMES}
         self.session = verification.Verification(
-            source_type=table, bucket_types=self.types, recent_within_seconds=0, rows_per_page=page, hash_seed=0
+            source_type=table,
+            bucket_types=self.types,
+            recent_within_seconds=0,
+            rows_per_page=page,
+            max_destroy_share=share,
+            hash_seed=0,
         )
 
     def run(self) -> verification.Report:
         """Execute the run's steps until its end. Return its report."""
         session = self.session
-        while not isinstance(step := session.step(), verification.Done):
+        while not isinstance(step := session.step(), verification.Done | verification.Refused):
             match step:
                 case verification.FindBound(after=after, rows=count):
                     beyond = [row.source_id for row in self.rows if row.source_id > after]

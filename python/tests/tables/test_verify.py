@@ -162,23 +162,43 @@ def test_an_empty_table_destroys_its_claims_only_with_allow_empty(client: Client
 
 
 def test_v11_a_run_stops_before_it_destroys_a_large_share(client: Client, make: Make) -> None:
-    users = [User(key, f"user{key}") for key in range(1, 21)]
+    users = [User(key, f"user{key}") for key in range(1, 101)]
     claim(client, users)
     before = claimed(client)
-    table = make(users[3:])
-    with pytest.raises(errors.MisconfiguredError, match=r"destroy 3 of the table's 20 claims.*`max_destroy_share` to 0\.15"):
-        verify(client, table, apply=True, max_destroy_share=0.1)
+    table = make(users[11:])
+    partial: list[VerificationResult] = []
+    message = r"destroy 11 of the table's 100 claims.*`max_destroy_share` to 0\.11"
+    with pytest.raises(errors.MisconfiguredError, match=message) as raised:
+        verify(client, table, apply=True, max_destroy_share=0.1, on_failure=partial.append)
+    assert raised.value.code == "TOO_MANY_DESTROYS"
     assert claimed(client) == before
     assert list(client.leases()) == []
-    assert verify(client, table, max_destroy_share=0.1).over_destroy_limit
-    assert not verify(client, table, max_destroy_share=0.15).over_destroy_limit
-    assert verify(client, table, apply=True, max_destroy_share=0.15).report.destroyed == 3
+    assert verify(client, table, max_destroy_share=0.1).report.over_destroy_limit
+    assert not verify(client, table, max_destroy_share=0.11).report.over_destroy_limit
+    goes_on = verify(client, table, apply=True, max_destroy_share=0.11, checkpoint=partial[0].checkpoint)
+    assert (goes_on.report.destroyed, goes_on.report.rows) == (11, 0)
 
 
-def test_v11_a_run_destroys_a_small_share(client: Client, make: Make) -> None:
+def test_v11_destroys_close_together_are_surveyed(client: Client, make: Make) -> None:
+    users = [User(key, f"user{key}") for key in range(1, 4001)]
+    claim(client, users)
+    before = claimed(client)
+    with pytest.raises(errors.MisconfiguredError, match=r"destroy 2100 of the table's 4000 claims"):
+        verify(client, make(users[2100:]), apply=True, max_destroy_share=0.5)
+    assert claimed(client) == before
+    done = verify(client, make(users[2100:]), apply=True, max_destroy_share=0.53).report
+    assert (done.destroyed, done.pages_surveyed > 0) == (2100, True)
+
+
+def test_v11_a_share_beyond_one_is_refused(client: Client, make: Make) -> None:
+    with pytest.raises(errors.MisconfiguredError, match="from 0 to 1"):
+        verify(client, make(ROWS), max_destroy_share=1.5)
+
+
+def test_v11_a_run_destroys_ten_claims_of_any_table(client: Client, make: Make) -> None:
     users = [User(key, f"user{key}") for key in range(1, 21)]
     claim(client, users)
-    assert verify(client, make(users[2:]), apply=True, max_destroy_share=0.1).report.destroyed == 2
+    assert verify(client, make(users[10:]), apply=True, max_destroy_share=0).report.destroyed == 10
 
 
 def test_v11_no_types_are_never_taken_for_all(client: Client) -> None:

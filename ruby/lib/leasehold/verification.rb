@@ -8,7 +8,7 @@ require "leasehold/native"
 module Leasehold
   # A verification session: compares the claims of one table with its rows, and corrects the claims.
   # It performs no input or output. Execute the step that {#next} returns, feed its result, and
-  # repeat until the step is {Done}. Use a session in one thread at a time. Source ids are bytes;
+  # repeat until the step is {Done} or {Refused}. Use a session in one thread at a time. Source ids are bytes;
   # nil as a bound means unbounded. {Verifier} is the loop of a cell.
   class Verification
     # Find the source id of the row that is `rows` rows after `after`; feed {#bound}.
@@ -47,26 +47,32 @@ module Leasehold
     RollBack = Class.new
     # A page is compared. Call {#proceed}, or {#stop} and store the {#checkpoint}.
     PageDone = Class.new
+    # The run is refused, because it would destroy `destroys` of the table's `claims` claims (V11). To let it go
+    # on, pass `needed_share` or more as `max_destroy_share`, with the {#checkpoint}.
+    Refused = Struct.new(:destroys, :claims, :needed_share)
     # The run is finished.
     Done = Class.new
 
     STEPS = {
       find_bound: FindBound, list_records: ListRecords, read_rows: ReadRows, read_again: ReadAgain, begin: Begin,
-      commit: Commit, roll_back: RollBack, page_done: PageDone, done: Done
+      commit: Commit, roll_back: RollBack, page_done: PageDone, refused: Refused, done: Done
     }.freeze
     private_constant :STEPS
 
     # @param source_type [Integer] the table's source type
     # @param bucket_types [Array<Integer>] the bucket types that the table's rows claim
     # @param recent_within_seconds [Numeric] age up to which a changed row or claim is left alone
+    # @param max_destroy_share [Numeric] largest share of the table's claims that the run may destroy, from 0 to 1;
+    #   ten claims may be destroyed in any table
     # @param hash_seed [Integer] seed of the hashes that replace values in findings
     # @param checkpoint [String, nil] position at which to continue
     # @raise [Error::Invalid] if the checkpoint is malformed
     def initialize(source_type:, bucket_types:, recent_within_seconds:, rows_per_page: 1000, dry_run: false,
-                   hash_seed: SecureRandom.random_number(1 << 63), checkpoint: nil)
+                   max_destroy_share: 0.1, hash_seed: SecureRandom.random_number(1 << 63), checkpoint: nil)
       settings = {
         source_type: source_type, bucket_types: bucket_types, rows_per_page: rows_per_page, dry_run: dry_run,
-        recent_within_micros: (recent_within_seconds * 1_000_000).to_i, hash_seed: hash_seed
+        recent_within_micros: (recent_within_seconds * 1_000_000).to_i, max_destroy_share: max_destroy_share.to_f,
+        hash_seed: hash_seed
       }
       @session = Native::Verification.new(JSON.generate(settings), checkpoint)
     end

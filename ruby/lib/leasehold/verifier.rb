@@ -7,7 +7,6 @@ require_relative "verifier/row_reader"
 require_relative "verifier/page_reader"
 require_relative "verifier/progress"
 require_relative "verifier/corrections"
-require_relative "verifier/destroy_limit"
 
 module Leasehold
   # Runs a {Verification} for one model: executes the steps that the session requests, and feeds
@@ -51,11 +50,11 @@ module Leasehold
     # for the model is in progress (V10).
     #
     # If the flags of all attributes are off, the run reads nothing and changes nothing (V11). The
-    # report then has `disabled: true` and no counts. The report of a dry run has
-    # `over_destroy_limit: true` if a run that corrects would stop for `max_destroy_share`.
+    # report then has `disabled: true` and no counts. In the report of a dry run,
+    # `over_destroy_limit` is true if a run that corrects would stop for `max_destroy_share`.
     #
     # @raise [Error::Misconfigured] if the model cannot be verified, its table has claims but no
-    #   rows, or the run would destroy too many of the claims; no claim was destroyed
+    #   rows, or the run would destroy more claims than `max_destroy_share` permits
     # @raise [ActiveRecord::TransactionIsolationError] if a transaction is open
     # @return [Hash{Symbol => Object}, nil] the report, with `finished`
     def run
@@ -112,7 +111,7 @@ module Leasehold
       @session = Verification.new(
         source_type: @model.cells_claims_source_type, bucket_types: @rows.bucket_types, dry_run: @dry_run,
         recent_within_seconds: @configuration.recent_within_seconds, rows_per_page: @configuration.verification_page_rows,
-        checkpoint: checkpoint
+        max_destroy_share: @max_destroy_share, checkpoint: checkpoint
       )
     end
 
@@ -149,14 +148,7 @@ module Leasehold
     def report
       return @session.report unless @dry_run
 
-      planned = @session.report.transform_keys { |name| PLANNED.fetch(name, name) }
-      destroy_limit.over?(planned) ? planned.merge(over_destroy_limit: true) : planned
-    end
-
-    def destroy_limit
-      @destroy_limit ||= DestroyLimit.new(@model, @max_destroy_share) do
-        Verifier.new(@model, client: @client, dry_run: true, max_destroy_share: @max_destroy_share).run
-      end
+      @session.report.transform_keys { |name| PLANNED.fetch(name, name) }
     end
 
     def perform(step, progress)
@@ -168,12 +160,24 @@ module Leasehold
       when Verification::Begin then @session.updated(begin_correction(step, progress))
       when Verification::Commit then @session.updated(@corrections.commit)
       when Verification::RollBack then @session.updated(@corrections.roll_back)
+      when Verification::Refused then refuse(step, progress)
       end
+    end
+
+    # Stores the checkpoint, so that a run with a larger share goes on where this one stops (V11).
+    def refuse(refusal, progress)
+      @corrections.finish
+      store_progress(progress)
+      share = refusal.needed_share
+      raise Error::Misconfigured.new(
+        "verification would destroy #{refusal.destroys} of the #{refusal.claims} claims of `#{@model.name}`, more than the share " \
+        "of #{@max_destroy_share}: check its table, scope and conditions with a dry run; to destroy them, pass " \
+        "`max_destroy_share: #{share}` (rake task: `MAX_DESTROY_SHARE=#{share}`)", code: "TOO_MANY_DESTROYS"
+      )
     end
 
     def begin_correction(step, progress)
       progress.check_session
-      destroy_limit.check(@session.report, step)
       @corrections.begin(step) { |call| @pages.read_ahead { call.alive? } }
     end
 

@@ -122,6 +122,19 @@ RSpec.describe "sessions" do
       expect { verification(checkpoint: "{}") }.to raise_error(Leasehold::Error::Invalid)
     end
 
+    it "is refused before it destroys more than ten claims and a tenth, and goes on when told (V11)" do
+      records = (1..20).map { |id| record(id, "name#{id}") }
+      refused = run(records) { |session| session.rows([row(20, "name20")], now: now) }
+      refused.proceed
+      refused.rows([], now: now)
+      expect(refused.next).to eq(described_class::Refused.new(19, 20, 0.95))
+
+      told = verification(checkpoint: refused.checkpoint, max_destroy_share: 0.95)
+      expect(finish(told).report).to include(destroyed: 19)
+
+      expect { verification(max_destroy_share: 1.5) }.to raise_error(/from 0 to 1/)
+    end
+
     it "leaves out the claims that a refusal rejects (V06)" do
       run = run([]) { |session| session.rows([row(1, "alice"), row(2, "bob")], now: now) }
       expect(next_update(run).creates.size).to eq(2)

@@ -100,50 +100,75 @@ RSpec.describe "limits of verification", :rails do
 
   describe "of the share of claims that a run destroys (V11)" do
     before do
-      insert_users(1..20)
+      insert_users(1..50)
       verify
     end
 
     it "stops the run before it destroys anything, and goes on only if told to" do
-      User.where(id: 1..3).delete_all
-      message = /destroy 6 of the 40 claims of `User`.*`max_destroy_share: 0\.15`.*`MAX_DESTROY_SHARE=0\.15`/
+      User.where(id: 1..6).delete_all
+      message = /destroy 12 of the 100 claims of `User`.*`max_destroy_share: 0\.12`.*`MAX_DESTROY_SHARE=0\.12`/
 
-      expect { verify }.to raise_error(Leasehold::Error::Misconfigured, message)
-      expect { verify(max_destroy_share: 0.14) }.to raise_error(Leasehold::Error::Misconfigured, message)
+      expect { verify }.to raise_error(Leasehold::Error::Misconfigured, message) { |error| expect(error.code).to eq("TOO_MANY_DESTROYS") }
+      expect { verify(max_destroy_share: 0.11) }.to raise_error(Leasehold::Error::Misconfigured, message)
       expect { Leasehold::VerifyJob.perform_now("User") }.to raise_error(Leasehold::Error::Misconfigured, message)
       expect { console(dry_run: false) }.to raise_error(Leasehold::Console::Failed, message) { |error| expect(error.status).to eq(2) }
-      expect(claimed(User, :username).size + claimed(User, :id).size).to eq(40)
+      expect(claimed(User, :username).size + claimed(User, :id).size).to eq(100)
 
-      expect(verify(max_destroy_share: 0.15)).to include(destroyed: 6)
+      expect(verify(max_destroy_share: 0.12)).to include(destroyed: 12, rows: 0)
+    end
+
+    it "corrects the scope's fault without a destroy after a refused run" do
+      User.where(id: 1..6).delete_all
+      expect { verify }.to raise_error(Leasehold::Error::Misconfigured)
+      insert_users(1..6)
+
+      expect(verify).to include(destroyed: 0, changed: 12)
     end
 
     it "goes on below the share" do
-      User.where(id: 1..2).delete_all
+      User.where(id: 1..10).delete_all
 
-      expect(verify).to include(destroyed: 4)
+      expect(verify(max_destroy_share: 0.2)).to include(destroyed: 20)
+    end
+
+    it "destroys ten claims of any table" do
+      User.where(id: 1..5).delete_all
+
+      expect(verify(max_destroy_share: 0)).to include(destroyed: 10)
     end
 
     it "says in a dry run that a run would stop" do
-      User.where(id: 1..3).delete_all
+      User.where(id: 1..6).delete_all
 
-      expect(verify(dry_run: true)).to include(to_destroy: 6, over_destroy_limit: true)
-      expect(console(dry_run: true)).to match(/a run that corrects would stop: it would destroy 6 of 40 claims/)
-      expect(verify(dry_run: true, max_destroy_share: 1)).not_to include(:over_destroy_limit)
+      expect(verify(dry_run: true)).to include(to_destroy: 12, over_destroy_limit: true)
+      expect(console(dry_run: true)).to match(/a run that corrects would stop: it would destroy 12 of 100 claims/)
+      expect(verify(dry_run: true, max_destroy_share: 1)).to include(over_destroy_limit: false)
     end
 
     it "counts no claim that is replaced" do
       User.update_all("username = upper(username)")
 
-      expect(verify).to include(replaced: 20, destroyed: 0)
+      expect(verify).to include(replaced: 50, destroyed: 0)
     end
 
     it "counts the whole table for a run that goes on from a checkpoint" do
       Leasehold.configuration.verification_page_rows = 5
-      User.where(id: 1..2).delete_all
+      User.where(id: 1..6).delete_all
       runs = 1
-      runs += 1 until verify(time_budget_seconds: 0)[:finished] || runs > 10
+      runs += 1 until verify(time_budget_seconds: 0, max_destroy_share: 0.12)[:finished] || runs > 20
 
-      expect(claimed(User, :username).size).to eq(18)
+      expect(claimed(User, :username).size).to eq(44)
+    end
+
+    it "surveys the table before it destroys many claims that lie close together, also in pieces" do
+      insert_users(51..2100)
+      verify
+      User.where(id: 1..1050).delete_all
+      Leasehold.configuration.verification_page_rows = 500
+      message = /destroy 2100 of the 4200 claims/
+
+      expect { 20.times { verify(time_budget_seconds: 0) } }.to raise_error(Leasehold::Error::Misconfigured, message)
+      expect(verify(max_destroy_share: 0.5)).to include(destroyed: 2100)
     end
 
     it "passes the permission on to the continuation of a job" do

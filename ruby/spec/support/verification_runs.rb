@@ -62,6 +62,7 @@ module Support
           updates << step
           run.updated(:begun)
         when Leasehold::Verification::Commit then run.updated(:settled)
+        when Leasehold::Verification::Refused then raise "the run is refused: #{step}"
         end
       end
       # Forgets the block that feeds rows: the memory spec would count the block as a leak.

@@ -29,6 +29,7 @@ pub(super) struct VerifyStep {
     pub(super) cell: i64,
     pub(super) source_type: i32,
     pub(super) rows_per_page: usize,
+    pub(super) max_destroy_share: verify::Share,
     pub(super) rows: Vec<TableRow>,
 }
 
@@ -52,7 +53,7 @@ fn bucket_types(rows: &[TableRow]) -> impl Iterator<Item = BucketType> {
 }
 
 /// Plays the step `verify`. Returns its output: one line with the counts of the verification's
-/// report.
+/// report, and one with the refusal if the run was refused.
 pub(super) fn verify<H: Host>(host: &mut H, step: &VerifyStep) -> Result<Vec<String>> {
     let settings = verify::VerifySettings {
         source_type: leasehold_core::claim::SourceType(step.source_type),
@@ -60,6 +61,7 @@ pub(super) fn verify<H: Host>(host: &mut H, step: &VerifyStep) -> Result<Vec<Str
         recent_within_micros: 0,
         rows_per_page: step.rows_per_page,
         dry_run: false,
+        max_destroy_share: step.max_destroy_share,
         hash_seed: 0,
     };
     let mut run = Verification::new(settings.clone(), Catalogue::default(), None);
@@ -69,7 +71,16 @@ pub(super) fn verify<H: Host>(host: &mut H, step: &VerifyStep) -> Result<Vec<Str
     let counts = report.as_object().context("a report has members")?.iter();
     let counts = counts.filter(|(name, count)| count.as_u64().is_some_and(|count| count > 0) && *name != "records");
     let counts: Vec<_> = counts.map(|(name, count)| format!("{name}={count}")).collect();
-    Ok(vec![format!("verified {}", counts.join(" "))])
+    let refusal = match run.step() {
+        verify::VerifyStep::Refused(refusal) => Some(format!(
+            "refused destroys={} claims={} share={:.0}",
+            refusal.destroys,
+            refusal.claims,
+            refusal.needed_share().as_f64() * 100.0
+        )),
+        _ => None,
+    };
+    Ok([format!("verified {}", counts.join(" "))].into_iter().chain(refusal).collect())
 }
 
 fn verify_step<H: Host>(
@@ -108,7 +119,7 @@ fn verify_step<H: Host>(
         }
         verify::VerifyStep::RollBack => bail!("the rows of a step never change, so no update is rolled back"),
         verify::VerifyStep::PageDone => run.proceed()?,
-        verify::VerifyStep::Done => return Ok(false),
+        verify::VerifyStep::Refused(_) | verify::VerifyStep::Done => return Ok(false),
     }
     Ok(true)
 }

@@ -8,6 +8,7 @@ use leasehold_core::bucket::BucketType;
 use leasehold_core::claim::{Subject, UserData};
 use leasehold_core::lease::Outcome;
 use leasehold_core::reconcile::Presence;
+use leasehold_core::verify::Share;
 
 use super::host::{BucketName, RecordsQuery};
 use super::machines::{ReconcileStep, VerifyStep};
@@ -166,13 +167,16 @@ pub(super) struct RowClaim {
     pub(super) subject: Subject,
 }
 
-/// Parses the rest of a step `verify`: an optional `page=N`, and the rows. A row is `row SOURCE`,
-/// then bucket type, value and subject of each claim.
+/// Parses the rest of a step `verify`: an optional `page=N`, an optional `share=PERCENT`, and the
+/// rows. A row is `row SOURCE`, then bucket type, value and subject of each claim.
 fn verify(cell: i64, source_type: &str, tokens: &[String]) -> Result<Step> {
     let source_type = read_source_type(source_type)?.0;
-    let (rows_per_page, tokens) = match tokens.split_first() {
-        Some((page, rest)) if page.starts_with("page=") => (page.trim_start_matches("page=").parse()?, rest),
-        _ => (100, tokens),
+    let (page, tokens) = option("page=", tokens);
+    let (percent, tokens) = option("share=", tokens);
+    let rows_per_page = page.map_or(Ok(100), str::parse)?;
+    let max_destroy_share = match percent {
+        Some(percent) => Share::new(percent.parse::<f64>()? / 100.0).context("a share is at most 100 percent")?,
+        None => Share::default(),
     };
     let mut rows = Vec::new();
     for row in tokens.chunk_by(|_, next| next != "row") {
@@ -184,7 +188,15 @@ fn verify(cell: i64, source_type: &str, tokens: &[String]) -> Result<Step> {
         rows.push((read_source(source)?.id.as_bytes().to_vec(), claims?));
     }
     rows.sort_by(|one, other| one.0.cmp(&other.0));
-    Ok(Step::Verify(VerifyStep { cell, source_type, rows_per_page, rows }))
+    Ok(Step::Verify(VerifyStep { cell, source_type, rows_per_page, max_destroy_share, rows }))
+}
+
+/// Returns the value of an option if it is the first token, and the tokens after it.
+fn option<'a>(prefix: &str, tokens: &'a [String]) -> (Option<&'a str>, &'a [String]) {
+    match tokens.split_first() {
+        Some((first, rest)) if first.starts_with(prefix) => (first.strip_prefix(prefix), rest),
+        _ => (None, tokens),
+    }
 }
 
 fn row_claim([bucket_type, value, subject]: &[String; 3]) -> Result<RowClaim> {

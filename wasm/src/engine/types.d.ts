@@ -108,6 +108,11 @@ export interface VerificationSettings {
     rows_per_page: number;
     /** True if the run must only report differences and not correct them. */
     dry_run: boolean;
+    /**
+     * The largest share of the table's claims that the run may destroy, from 0 to 1. The default is
+     * 0.1. Ten claims may be destroyed in any table.
+     */
+    max_destroy_share?: number;
     /** The key of the hashes that findings contain in place of claimed values. */
     hash_seed: bigint;
 }
@@ -126,6 +131,8 @@ export interface VerificationSettings {
  * - `commit`, `roll_back`: settle the update's lease. Call `settled` or `failed`.
  * - `page_done`: a page is compared. Call `proceed` or `stop`. After the last page a run may return
  *   to an earlier row, if more than 10,000 names have moved between rows.
+ * - `refused`: the run would destroy more claims than `max_destroy_share` permits, and makes no
+ *   further correction. Store the checkpoint. A run with `needed_share` or more can continue from it.
  * - `done`: the run has ended or was stopped.
  */
 export type VerificationStep =
@@ -137,6 +144,7 @@ export type VerificationStep =
     | { step: "commit" }
     | { step: "roll_back" }
     | { step: "page_done" }
+    | { step: "refused"; destroys: number; claims: number; needed_share: number }
     | { step: "done" };
 
 /** Rows of the cell's own table, as one array per column. All columns have the same length. */
@@ -191,7 +199,11 @@ export interface RefusedClaim {
  */
 export interface VerificationReport {
     dry_run: boolean;
+    /** True at the end of a dry run if a real run would be refused for `max_destroy_share`. */
+    over_destroy_limit: boolean;
     pages: number;
+    /** The pages that the run compared to count how many claims it would destroy. */
+    pages_surveyed: number;
     rows: number;
     claims: number;
     records: number;

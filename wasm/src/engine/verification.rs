@@ -39,7 +39,7 @@ extern "C" {
 
 /// A run that compares one table with its claims, page by page. The run makes no call itself: the
 /// host takes the step that `step` returns, answers with the method that belongs to the step, and
-/// repeats this until the step is `done`.
+/// repeats this until the step is `done` or `refused`.
 ///
 /// If an answer does not belong to the present step, its method throws `OUT_OF_TURN` and the run is
 /// unchanged.
@@ -152,6 +152,7 @@ enum StepObject {
     Commit,
     RollBack,
     PageDone,
+    Refused { destroys: f64, claims: f64, needed_share: f64 },
     Done,
 }
 
@@ -175,6 +176,12 @@ impl From<&VerifyStep> for StepObject {
             VerifyStep::Commit => Self::Commit,
             VerifyStep::RollBack => Self::RollBack,
             VerifyStep::PageDone => Self::PageDone,
+            // The counts become JavaScript's `number`, like those of the report. They stay below 2^53.
+            VerifyStep::Refused(refusal) => Self::Refused {
+                destroys: refusal.destroys as f64,
+                claims: refusal.claims as f64,
+                needed_share: refusal.needed_share().as_f64(),
+            },
             VerifyStep::Done => Self::Done,
         }
     }

@@ -168,6 +168,10 @@ fn step(ruby: &Ruby, step: &VerifyStep) -> Value {
         VerifyStep::Commit => (name("commit"),).into_value_with(ruby),
         VerifyStep::RollBack => (name("roll_back"),).into_value_with(ruby),
         VerifyStep::PageDone => (name("page_done"),).into_value_with(ruby),
+        VerifyStep::Refused(refusal) => {
+            let needed_share = refusal.needed_share().as_f64();
+            (name("refused"), refusal.destroys, refusal.claims, needed_share).into_value_with(ruby)
+        }
         VerifyStep::Done => (name("done"),).into_value_with(ruby),
     }
 }

@@ -393,9 +393,9 @@ async fn an_import_refuses_lines_out_of_their_place() {
     let count = rows.len();
     for (line, order) in [
         (count + 1, [rows.as_slice(), rows.as_slice()].concat()),
-        (2, [&[header.clone()], rows.as_slice()].concat()),
+        (2, [std::slice::from_ref(header), rows.as_slice()].concat()),
         (1, rows.iter().skip(1).cloned().collect()),
-        (count + 1, [rows.as_slice(), &[end.clone()]].concat()),
+        (count + 1, [rows.as_slice(), std::slice::from_ref(end)].concat()),
     ] {
         std::fs::write(&bad, Rows(order).lines()).unwrap();
         let output = run("import", &data, &["--input", bad.to_str().unwrap()]).unwrap();

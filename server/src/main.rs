@@ -241,8 +241,10 @@ fn export(args: ExportArgs, json: bool) -> Result<(), ServeError> {
         Some(path) if json => {
             let [data, output] = [&data, path].map(|path| path.display().to_string());
             let mut result = json!({ "done": "exported", "rows": rows, "data": data, "output": output });
-            if args.salvage {
-                result["damaged"] = damaged.into();
+            if args.salvage
+                && let Some(members) = result.as_object_mut()
+            {
+                members.insert("damaged".into(), damaged.into());
             }
             print_result(&result)?;
         }

@@ -1,7 +1,7 @@
 //! Tests of the newest generation of clients, whose messages are compiled from `tests/today`. This
 //! client knows no `bucket`: it names and compares claims by the field `claim` alone.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::path::Path;
 

@@ -273,7 +273,9 @@ fn key_of(claim: &Metadata) -> String {
 }
 
 fn shown(record: &Record) -> Shown {
-    let metadata = record.metadata.clone().expect("a record says what it claims");
+    let mut metadata = record.metadata.clone().expect("a record says what it claims");
+    // The clients name the bucket only; records name it in both ways.
+    assert!(metadata.claim.take().is_some(), "a record lacks `claim`");
     (metadata, record.status(), lease_of(record).map(str::to_owned))
 }
 

@@ -11,9 +11,9 @@ use leasehold_core::cell::CellId;
 use leasehold_proto::gitlab::cells::topology_service::AuthorizationRule;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::x509::X509Name;
 
 use crate::budget::ConnectionBudget;
-use crate::subject::SubjectConfig;
 
 /// The role that a client certificate gives to its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub enum Caller {
     /// This server itself, when it takes a begin back (B25).
     Server,
     /// A balancer that ends TLS in front of the server. The header of each request names the request's
-    /// caller ([`crate::subject`]).
+    /// caller (`subject.rs`).
     Balancer,
     /// A client with a certificate that the client authority signed and that names exactly one
     /// role.
@@ -151,8 +151,8 @@ impl Caller {
     /// Returns the caller that a client certificate names. `der` is the certificate in DER, which
     /// the TLS handshake has verified.
     ///
-    /// The URIs come first. The subject decides if no URI names a role.
-    pub fn of_certificate(der: &[u8], trust_domain: &str, subjects: &SubjectConfig) -> Self {
+    /// The URIs come first. If no URI names a role, `of_subject` decides by the subject.
+    pub fn of_certificate(der: &[u8], trust_domain: &str, of_subject: impl FnOnce(&X509Name<'_>) -> Self) -> Self {
         let Ok((_, certificate)) = X509Certificate::from_der(der) else { return Self::Unrecognised };
         let Ok(names) = certificate.subject_alternative_name() else { return Self::Unrecognised };
         let names = names.iter().flat_map(|names| &names.value.general_names);
@@ -162,7 +162,7 @@ impl Caller {
         });
         match (roles.next(), roles.next()) {
             (Some(role), None) => Self::Authenticated(role),
-            (None, _) => subjects.caller(certificate.subject()),
+            (None, _) => of_subject(certificate.subject()),
             // A certificate with two roles is refused: a choice between them would depend on their
             // order in the certificate.
             _ => Self::Unrecognised,

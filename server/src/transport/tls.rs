@@ -331,7 +331,9 @@ async fn handshake(stream: TcpStream, certificates: &Certificates) -> io::Result
     let chain: Chain =
         session.peer_certificates().unwrap_or_default().iter().cloned().map(|der| der.into_owned()).collect();
     let (domain, subjects) = (&certificates.tls.trust_domain, &certificates.subjects);
-    let caller = chain.first().map_or(Caller::Anonymous, |der| Caller::of_certificate(der, domain, subjects));
+    let caller = chain
+        .first()
+        .map_or(Caller::Anonymous, |der| Caller::of_certificate(der, domain, |subject| subjects.caller(subject)));
     Ok(Accepted { stream: ClientStream::Tls(Box::new(stream)), caller, chain })
 }
 

@@ -1,9 +1,11 @@
 //! The lints and the tests, as steps of a pipeline.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use xtask::process::{as_a_person, root, run, target_directory};
+use xtask::python::MESSAGES_VARIABLE;
 
 use crate::pipeline::Phase::{Compile, Run};
 use crate::pipeline::{self, Phase, Step};
@@ -35,14 +37,14 @@ const TEST: &[Step] = &[
     CLIPPY,
     Step::xtask("npm package", Compile, &["web"]),
     Step::xtask("workspace", Compile, &["workspace-build"]).after(&[("clippy", Compile)]),
-    Step::xtask("Python package", Compile, &["python-test", "--no-run"]),
+    Step::xtask("Python package", Compile, &["python-test", "--no-run"]).after(&[WORKSPACE]),
     Step::xtask("WebAssembly", Compile, &["web-test", "--no-run"]).after(&[WORKSPACE, NPM_PACKAGE]),
     Step::cargo("workspace", Run, &["nextest", "run", "--workspace", "--features", FEATURES, "--no-fail-fast"])
         .after(&[WORKSPACE]),
     Step::xtask("gem on Rails 7.2", Compile, &["rails-test", "--no-run"]),
     Step::program("gem", Run, "ruby", "rake", &["spec"]).after(&[WORKSPACE]),
     Step::xtask("gem on Rails 7.2", Run, &["rails-test"]).after(&[("gem on Rails 7.2", Compile), WORKSPACE]),
-    Step::xtask("Python package", Run, &["python-test", "--no-build"]).after(&[("Python package", Compile), WORKSPACE]),
+    Step::xtask("Python package", Run, &["python-test", "--no-build"]).after(&[("Python package", Compile)]),
     Step::xtask("WebAssembly", Run, &["web-test"]).after(&[("WebAssembly", Compile)]),
     Step::cargo("doctests", Run, &["test", "--workspace", "--features", FEATURES, "--doc"]).after(&[WORKSPACE]),
     Step::program("npm package", Run, "wasm", "npm", &["test"]).after(&[NPM_PACKAGE]),
@@ -78,6 +80,11 @@ pub(crate) fn server() -> PathBuf {
     target_directory().join("xtask/leasehold")
 }
 
+/// Returns the path of the file for cargo's messages about the build of the workspace.
+fn messages() -> PathBuf {
+    target_directory().join("xtask/workspace.json")
+}
+
 /// Runs the lints and every test.
 ///
 /// # Errors
@@ -85,21 +92,24 @@ pub(crate) fn server() -> PathBuf {
 pub(crate) async fn test() -> Result<()> {
     let path = |path: &Path| std::path::absolute(path).context("the path of the build's directory is unknown");
     let extension = path(&target_directory().join("debug/libleasehold_ruby.so"))?;
-    let variables = [(SERVER_VARIABLE, path(&server())?), (EXTENSION_VARIABLE, extension)];
+    let variables =
+        [(SERVER_VARIABLE, path(&server())?), (EXTENSION_VARIABLE, extension), (MESSAGES_VARIABLE, path(&messages())?)];
     pipeline::copy_self()?;
     pipeline::run(TEST, &variables).await
 }
 
-/// Compiles the whole workspace for the tests, and copies the server.
+/// Compiles the whole workspace for the tests, writes cargo's messages to a file, and copies the
+/// server.
 ///
 /// # Errors
-/// The workspace does not compile, or the server cannot be copied.
+/// The workspace does not compile, or the messages or the server cannot be written.
 pub(crate) async fn build_workspace() -> Result<()> {
-    let mut cargo = as_a_person("cargo");
-    cargo.args(["build", "--workspace", "--all-targets", "--features", FEATURES]).current_dir(root());
-    run(&mut cargo).await?;
     let copy = server();
     copy.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+    let mut cargo = as_a_person("cargo");
+    cargo.args(["build", "--workspace", "--all-targets", "--features", FEATURES]).current_dir(root());
+    let messages = File::create(messages()).context("cannot write cargo's messages")?;
+    run(cargo.arg("--message-format=json-render-diagnostics").stdout(messages)).await?;
     // The old copy is removed first, because a server of an earlier run may still have it open.
     let _ = std::fs::remove_file(&copy);
     std::fs::copy(target_directory().join("debug/leasehold"), copy).context("cannot copy the server")?;

@@ -10,16 +10,25 @@ use crate::process::{as_a_person, root, run, target_directory};
 /// The file that lists the tools with which the Python package is built, checked and tested.
 const REQUIREMENTS: &str = "requirements-dev.txt";
 
+/// The variable that names a file with cargo's messages about a build of the workspace. If it is
+/// set, the wheel for the tests contains the extension of that build.
+pub const MESSAGES_VARIABLE: &str = "LEASEHOLD_BUILD_MESSAGES";
+
+/// The program that maturin runs as cargo if [`MESSAGES_VARIABLE`] is set, relative to `python`.
+const BUILT_CARGO: &str = "tools/built_cargo.sh";
+
 /// The profile of the optimised build, which users get and the benchmarks measure.
-const RELEASE: Profile = Profile { name: "release", wheels: "wheels" };
+const RELEASE: Profile = Profile { name: "release", wheels: "wheels", takes_built: false };
 /// The profile of the quick build for the tests.
-const DEV: Profile = Profile { name: "dev", wheels: "wheels-dev" };
+const DEV: Profile = Profile { name: "dev", wheels: "wheels-dev", takes_built: true };
 
 /// A build profile of cargo, and the name of the directory for its wheel.
 #[derive(Clone, Copy)]
 struct Profile {
     name: &'static str,
     wheels: &'static str,
+    /// True if the wheel may contain the extension of the workspace's build.
+    takes_built: bool,
 }
 
 /// The checks of the installed wheel: each is a program of the environment, its working directory
@@ -102,6 +111,9 @@ impl Environment {
         // builds in a shared directory would invalidate each other.
         maturin.arg("--target-dir").arg(self.home.join("build")).arg("--out").arg(&wheels);
         maturin.arg("--interpreter").arg(self.home.join("venv/bin/python"));
+        if profile.takes_built && std::env::var_os(MESSAGES_VARIABLE).is_some() {
+            maturin.env("CARGO", std::path::absolute(self.package.join(BUILT_CARGO))?);
+        }
         run(&mut maturin).await?;
         let wheels = std::fs::read_dir(&wheels)?.collect::<Result<Vec<_>, _>>()?;
         let [wheel] = wheels.as_slice() else { anyhow::bail!("maturin has built {} wheels, not one", wheels.len()) };

@@ -8,10 +8,19 @@ use leasehold_core::time::Timestamp;
 
 /// The clock of a store: this machine's, or that of the database, as it was last read.
 #[derive(Debug, Default)]
-pub struct StoreClock(Mutex<Option<Reading>>);
+pub struct StoreClock(Mutex<State>);
 
-/// The longest round trip of a reading that corrects an earlier one.
+/// The longest round trip of a reading that corrects an earlier one. Each reading is wrong by at
+/// most half of its round trip, so two readings of one clock contradict each other by at most this.
 const MAX_ROUND_TRIP: Duration = Duration::from_millis(500);
+
+#[derive(Debug, Default)]
+struct State {
+    /// The last reading of the database's clock; None before the first.
+    reading: Option<Reading>,
+    /// The latest time that [`StoreClock::now`] has returned.
+    last: Timestamp,
+}
 
 /// The time of the database's clock, and the moment at which it was read.
 #[derive(Clone, Copy, Debug)]
@@ -26,23 +35,28 @@ impl StoreClock {
     /// except for the first, because it may have been on its way for long.
     pub fn set(&self, time: Timestamp, asked: Instant) {
         let took = asked.elapsed();
-        let mut reading = self.lock();
-        if reading.is_none() || took <= MAX_ROUND_TRIP {
-            *reading = Some(Reading { time, at: asked + took / 2 });
+        let mut state = self.lock();
+        if state.reading.is_none() || took <= MAX_ROUND_TRIP {
+            state.reading = Some(Reading { time, at: asked + took / 2 });
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Reading>> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         // INVARIANT: no code panics while it has locked this mutex.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the current time.
+    /// Returns the current time. It is later than every earlier answer, because cells page through
+    /// their leases by the time of the begin (B31), unless somebody set the clock back.
     pub fn now(&self) -> Timestamp {
-        match *self.lock() {
+        let mut state = self.lock();
+        let time = match state.reading {
             Some(Reading { time, at }) => plus(time, at.elapsed()),
             None => system_time(),
-        }
+        };
+        let set_back = plus(time, MAX_ROUND_TRIP) < state.last;
+        state.last = if set_back { time } else { time.max(plus(state.last, Duration::from_micros(1))) };
+        state.last
     }
 }
 
@@ -75,6 +89,16 @@ mod tests {
         let ahead = plus(before, HOUR);
         clock.set(ahead, Instant::now());
         assert!((ahead..plus(ahead, HOUR)).contains(&clock.now()));
+    }
+
+    #[test]
+    fn b31_an_inexact_reading_does_not_set_the_clock_back() {
+        let clock = StoreClock::default();
+        clock.set(Timestamp::from_micros(micros(HOUR)), Instant::now());
+        let first = clock.now();
+        clock.set(Timestamp::from_micros(micros(HOUR) - micros(MAX_ROUND_TRIP) / 2), Instant::now());
+        let second = clock.now();
+        assert!(first < second && second < clock.now());
     }
 
     #[test]

@@ -31,6 +31,12 @@ fn memory(server: &Server, field: &str) -> u64 {
     status(server, field) * 1024
 }
 
+/// The bytes by which the highest resident memory has grown since it was `before`. The kernel adds
+/// up counters that lag behind, so the highest value can even fall a little: that counts as 0.
+fn growth(server: &Server, before: u64) -> u64 {
+    memory(server, "VmHWM").saturating_sub(before)
+}
+
 /// The number of the server's threads.
 fn thread_count(server: &Server) -> u64 {
     status(server, "Threads")

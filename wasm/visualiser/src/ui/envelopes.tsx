@@ -5,7 +5,7 @@ import { isInFlight, messageLine, pointAt } from "../model/geometry";
 import type { Arrow, MessageId, MessageView } from "../model/protocol";
 import { processName } from "../model/texts";
 import { session } from "../session/app";
-import { lanesLeft, layout, rowHeight } from "./lanes";
+import { lanesLeft, layout, rowHeight } from "./lane_layout";
 import { openMenu } from "./menu";
 
 /** The least distance between two envelopes, in pixels. Closer ones would cover each other. */

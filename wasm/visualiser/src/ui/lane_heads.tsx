@@ -3,7 +3,7 @@ import { type LaneKind, type PlacedLane } from "../model/lanes";
 import type { CellView, View } from "../model/protocol";
 import { LANE_PURPOSES, laneName, phaseText, saveResultText } from "../model/texts";
 import { session } from "../session/app";
-import { contentWidth, isNarrow, lanesLeft, layout } from "./lanes";
+import { contentWidth, isNarrow, lanesLeft, layout } from "./lane_layout";
 import { openMenu } from "./menu";
 import { displayed } from "./notice";
 

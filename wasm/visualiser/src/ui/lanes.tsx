@@ -3,46 +3,22 @@ import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 
 import { EntryCache } from "../model/entry_cache";
 import { type EventExtent, extentOf, type RowRange, rowsToRender, scrollLeftFor, scrollTopFor, visibleRows } from "../model/geometry";
-import { laneKey, type LaneLayout, layOutLanes, type Participants } from "../model/lanes";
 import type { Entry } from "../model/protocol";
 import { session } from "../session/app";
-import { MAX_SCANNED_EVENTS } from "../session/session";
 import { throttled } from "../session/throttled";
 import { Envelopes } from "./envelopes";
 import { LaneHeads } from "./lane_heads";
+import { contentWidth, isJumping, isNarrow, lanesLeft, layout, rowHeight, size, width } from "./lane_layout";
 import { Lines } from "./lines";
 import { lastEntry } from "./notice";
 import { Rows } from "./rows";
 
-/**
- * The window width below which the sentences are above the lanes instead of beside them. All sizes
- * in this module are in pixels.
- */
-const NARROW_WIDTH = 620;
-/** The width of the column with event numbers, left of the lanes. */
-const GUTTER = 46;
-/** The least width of the sentences that are beside the lanes. */
-const MIN_TEXT_WIDTH = 200;
-/** The height of the lanes' heads (`.heads` in `styles/lanes.css`). */
+/** The height of the lanes' heads in pixels (`.heads` in `styles/lanes.css`). */
 const HEADS_HEIGHT = 66;
 /** The number of empty rows below the last event, for the lines of messages in flight. */
 const ROWS_BELOW = 2;
-/** The largest number of lanes for which lanes without an event are shown too. */
-const MAX_EMPTY_LANES = 7;
 
-/** The size of the element in which the lanes scroll. */
-const size = signal({ width: 800, height: 500 });
-/**
- * The width as a separate signal: a change of the height alone must not lay out the lanes again.
- */
-const width = computed(() => size.value.width);
 const scrollTop = signal(0);
-/**
- * True while the position jumps by more than a screen again and again, for example while a person
- * drags the scrubber. During this time only the visible rows are rendered; the rows around them
- * follow after a pause.
- */
-export const isJumping = signal(false);
 let jumpEnd: ReturnType<typeof setTimeout> | undefined;
 const JUMP_PAUSE_MS = 120;
 const scrollLeft = signal(0);
@@ -54,45 +30,6 @@ let lastScroll = { top: 0, left: 0 };
  */
 let isScrolledByPerson = false;
 
-export const isNarrow = computed(() => width.value < NARROW_WIDTH);
-export const rowHeight = computed(() => (isNarrow.value ? 52 : 40));
-/** The horizontal position of the left edge of the lanes. */
-export const lanesLeft = computed(() => (isNarrow.value ? 4 : GUTTER));
-
-const participants = computed<Participants>(() => {
-    const recording = session.recording.value;
-    if (recording) return { cells: recording.cells, workers: 1, reconcilers: 0, hasVerifier: false, isRecording: true };
-    const settings = session.settings.value;
-    const cells = Array.from({ length: settings?.cells ?? 1 }, (_, index) => index + 1);
-    return { cells, workers: settings?.workers ?? 1, reconcilers: settings?.reconcilers ?? 1, hasVerifier: true };
-});
-
-/** The keys of the lanes to show, or `undefined` to show all lanes. */
-const shownLanes = computed<ReadonlySet<string> | undefined>(() => {
-    session.revision.value;
-    const { cells, workers, reconcilers, isRecording } = participants.value;
-    const count = cells.length * (3 + workers + reconcilers) + 1;
-    const timeline = session.timeline.value;
-    if (session.allLanes.value || isRecording || count <= MAX_EMPTY_LANES || !timeline || timeline.length > MAX_SCANNED_EVENTS) return undefined;
-    const used = new Set<string>(cells.flatMap((cell) => [`user:${cell}`, `database:${cell}`, `worker:${cell}:0`]));
-    for (const entry of timeline.entries(0, timeline.length)) {
-        used.add(laneKey(entry.lane));
-        for (const arrow of entry.sent) used.add(laneKey(arrow.from)).add(laneKey(arrow.to));
-    }
-    return used;
-});
-
-export const layout = computed<LaneLayout>(() => {
-    // The sentences beside the lanes get up to 400 pixels, but at most half of the window.
-    const room = isNarrow.value ? width.value - 8 : Math.max(width.value * 0.5, width.value - GUTTER - 400);
-    return layOutLanes(participants.value, room, shownLanes.value);
-});
-
-/** The horizontal position of the left edge of the sentences. */
-export const textLeft = computed(() => (isNarrow.value ? 6 : GUTTER + layout.value.width + 14));
-
-/** The width of the lanes, plus that of the sentences if these are beside the lanes. */
-export const contentWidth = computed(() => (isNarrow.value ? lanesLeft.value + layout.value.width : textLeft.value + MIN_TEXT_WIDTH));
 /** The largest horizontal scroll offset of the lanes. */
 const maxScrollLeft = computed(() => Math.max(0, contentWidth.value - width.value));
 

@@ -5,7 +5,7 @@ import type { LaneLayout } from "../model/lanes";
 import type { Arrow, Entry } from "../model/protocol";
 import { eventPaths, messagePaths, type DrawingScale } from "../model/svg_paths";
 import { session } from "../session/app";
-import { isNarrow, lanesLeft, layout, rowHeight } from "./lanes";
+import { isNarrow, lanesLeft, layout, rowHeight } from "./lane_layout";
 
 interface LinesProps {
     range: RowRange;

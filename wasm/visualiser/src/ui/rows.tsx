@@ -4,7 +4,7 @@ import { partsOf } from "../model/events";
 import type { Entry } from "../model/protocol";
 import { readableText } from "../model/texts";
 import { session } from "../session/app";
-import { isJumping, rowHeight, textLeft } from "./lanes";
+import { isJumping, rowHeight, textLeft } from "./lane_layout";
 
 /** Shows the sentence of each event in a row. A click on a sentence moves to its event. */
 export function Rows({ from, entries }: { from: number; entries: Entry[] }) {

@@ -49,19 +49,19 @@ const BANNED_IN_TESTS: &[Ban] = &[
 const BANNED_MACROS: &[&str] = &["todo", "unimplemented"];
 
 /// A path that a file of Rust names, with its line.
-struct Named {
-    segments: Vec<String>,
+pub(super) struct Named {
+    pub(super) segments: Vec<String>,
     /// The number of generic arguments of the path's last segment; `None` if it has no list of
     /// arguments.
     arguments: Option<usize>,
     line: usize,
-    in_test: bool,
+    pub(super) in_test: bool,
 }
 
 /// The facts about a file of Rust that the rules check.
 #[derive(Default)]
-struct Facts {
-    names: Vec<Named>,
+pub(super) struct Facts {
+    pub(super) names: Vec<Named>,
     functions: Vec<(String, usize, usize)>,
     attributes: Vec<Attribute>,
     /// The number of `#[cfg(test)]` modules and test functions around the visited item.
@@ -69,7 +69,7 @@ struct Facts {
 }
 
 impl Facts {
-    fn of(file: &File) -> Self {
+    pub(super) fn of(file: &File) -> Self {
         let syntax = syn::parse_file(&file.text).unwrap_or_else(|error| panic!("{}: {error}", file.path));
         let mut facts = Self { test_depth: usize::from(is_test_file(&file.path)), ..Self::default() };
         facts.visit_file(&syntax);

@@ -372,14 +372,15 @@ struct LoadedRows {
 
 impl LoadedRows {
     fn put_into(mut self, workspace: &mut Workspace, keys: Keys) {
-        for id in keys.leases {
+        let Keys { claims, leases, replays } = keys;
+        for id in leases {
             workspace.load(id, self.leases.remove(&id));
         }
-        for key in keys.replays {
+        for key in replays {
             let replay = self.replays.remove(&key);
             workspace.load(key, replay);
         }
-        for key in keys.claims {
+        for key in claims {
             let claim = self.claims.remove(&key);
             workspace.load(key, claim);
         }

@@ -19,12 +19,11 @@ module Leasehold
         model.connection_pool.active_connection? || nil
       end
 
-      # Runs the block with the connection that this thread holds, or with one that is returned to the pool
-      # after the block (connection_adapters/abstract/connection_pool.rb:457 / 408). Rails 8.0 removed
-      # `ConnectionPool#connection`.
+      # Runs the block with the connection that this thread holds. If the thread holds none, takes one from the
+      # pool and returns it after the block (connection_adapters/abstract/connection_pool.rb:457 / 408).
       #
-      # From Rails 7.2 on, a call of `Model.connection` in the block would keep the connection for the whole
-      # request without `prevent_permanent_checkout`.
+      # Rails 7.2 and later need `prevent_permanent_checkout: true`. Without it, a call of `Model.connection` in
+      # the block keeps the connection until the end of the request.
       #
       # @yieldparam connection [ActiveRecord::ConnectionAdapters::AbstractAdapter]
       def with_connection(pool, &block)
@@ -204,9 +203,10 @@ module Leasehold
       # Runs after ROLLBACK, also of a savepoint.
       def rolledback!(**); end
 
-      # {CommitCheck} calls this method if the connection is lost during COMMIT: the transaction may be committed
-      # or not. ActiveRecord calls no method of a participant then. Until Rails 7.0 its ROLLBACK fails
-      # (connection_adapters/abstract/transaction.rb:353); later versions of Rails send no ROLLBACK (7.2.2.2,
+      # {CommitCheck} calls this method if the connection is lost during COMMIT, or during RELEASE of a
+      # savepoint. After a lost COMMIT, the transaction may or may not be committed. ActiveRecord itself
+      # notifies no participant of a lost COMMIT: Rails 6.1 and 7.0 send a ROLLBACK, which raises
+      # (connection_adapters/abstract/transaction.rb:353), and Rails 7.1 and later send none (7.2.2.2,
       # connection_adapters/abstract/transaction.rb:629).
       def commit_lost; end
     end

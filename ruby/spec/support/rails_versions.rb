@@ -22,7 +22,8 @@ module Support
       since?("7.0") ? model.enum(attribute, values) : model.enum(attribute => values)
     end
 
-    # Makes the attribute readonly, and later assignments to it without effect. By the defaults of Rails 7.1 they raise.
+    # Makes the attribute readonly. An assignment to it on a saved record changes the record in memory, but an UPDATE
+    # does not write it. With the defaults of Rails 7.1 and later, such an assignment would raise.
     def ignore_writes(model, attribute)
       return model.attr_readonly(attribute) unless since?("7.1")
 

@@ -16,7 +16,8 @@ module Support
       RBS::DefinitionBuilder.new(env: RBS::Environment.from_loader(loader).resolve_type_names)
     end
 
-    # @return [Array<Symbol>] the public instance methods that have a signature of the module's own
+    # @return [Array<Symbol>] the public instance methods that the module's own signature declares, without
+    #   inherited methods and `initialize`
     def instance_methods_of(builder, described)
       own(builder.build_instance(type(described)), type(described)) - [:initialize]
     end

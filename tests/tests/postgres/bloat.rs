@@ -18,7 +18,8 @@ use uuid::Uuid;
 use crate::history::update_request;
 use crate::{await_condition, await_no_connections, cells, final_state, open_store};
 
-/// Cluster settings that turn autovacuum off, so that only the server vacuums tables.
+/// Settings of the PostgreSQL cluster. Autovacuum is off, so that only the Leasehold server vacuums
+/// tables. fsync is off because the test proves nothing about durability.
 const SETTINGS: &[&str] = &["fsync=off", "autovacuum=off"];
 const OUTSTANDING: usize = 10;
 const GROUP: usize = 500;

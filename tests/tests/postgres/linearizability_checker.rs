@@ -46,8 +46,8 @@ pub(crate) enum Action {
     List(CellId),
 }
 
-/// A rejection as the client sees it: the reason, and the offences. An offence is `true` for the
-/// destroys (`false` for the creates), the position in that list, and the reason.
+/// A rejection as the client sees it: the reason, and the offences. Each offence is a tuple: the
+/// list of the claim (`true`: destroys, `false`: creates), its position in the list, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ObservedRejection {
     pub(crate) reason: String,

@@ -99,8 +99,8 @@ async function scrollByWheel(page: Page, direction: "left" | "right"): Promise<n
 async function resize(page: Page, height: number): Promise<void> {
     await page.setViewportSize({ width: 1280, height });
     await page.waitForFunction(() => {
-        const [veil, box] = [document.querySelector<HTMLElement>(".veil"), document.querySelector(".lanes")];
-        return veil !== null && box !== null && veil.style.height === `${box.clientHeight * 2}px`;
+        const [overlay, box] = [document.querySelector<HTMLElement>(".overlay"), document.querySelector(".lanes")];
+        return overlay !== null && box !== null && overlay.style.height === `${box.clientHeight * 2}px`;
     });
 }
 

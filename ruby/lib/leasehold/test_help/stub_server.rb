@@ -66,8 +66,8 @@ module Leasehold
         @lock.synchronize { yield @service, (Time.now.to_r * 1_000_000).to_i }
       end
 
-      # Begins an update. Adds the update to {#updates}, unless an earlier call with the same idempotency key
-      # began it.
+      # Begins an update. The update is added to {#updates} if the cell is the application's own and no earlier
+      # call with the same idempotency key began it.
       #
       # @return [Array(String, Integer)] the lease and its fence
       def begin(cell, creates, destroys, key)

@@ -50,8 +50,8 @@ module Leasehold
         settling(:commit) { commit }
       end
 
-      # The lease's row is the only proof of the transaction's outcome (R02). If the connection is lost
-      # during COMMIT, ActiveRecord reports a rollback although the transaction may be committed.
+      # The lease's row is the only proof of the transaction's outcome (R02). ActiveRecord may call this method
+      # before it has sent ROLLBACK, or after an interruption of a COMMIT that PostgreSQL has completed.
       def rolledback!(**)
         settling(:rollback) { settle_by(row_status) }
       end

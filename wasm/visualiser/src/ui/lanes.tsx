@@ -165,16 +165,17 @@ function ScrollSync({ scroller }: { scroller: { current: HTMLDivElement | null }
     return null;
 }
 
-/** Shows a line at the position, and a veil over the events after it. */
+/** Shows a line at the position, and a translucent overlay over the events after it. */
 function Playhead() {
     const top = session.position.value * rowHeight.value;
-    // A veil of twice the window's height covers the window at every scroll offset. The browser
-    // would paint a longer veil as a whole.
+    // The overlay begins at the position and is twice as high as the window, so it fills the rest
+    // of the window while the position is visible. A longer one would cost time, because the
+    // browser paints all of it. Rows that are scrolled further away have no overlay.
     const height = size.value.height * 2;
     return (
         <>
             <div class="playhead" style={{ top: `${top}px` }} aria-hidden="true" />
-            <div class="veil" style={{ top: `${top}px`, height: `${height}px` }} aria-hidden="true" />
+            <div class="overlay" style={{ top: `${top}px`, height: `${height}px` }} aria-hidden="true" />
         </>
     );
 }

@@ -138,7 +138,7 @@ module Leasehold
         release = Release.new(Models.fetch(model_name), attribute_name)
         next @output.puts("claims to give up: #{release.count}; set `DRY_RUN=0` to give them up") if @dry_run
 
-        released = release.run or raise AlreadyRunning, "a run verifies `#{model_name}`"
+        released = release.run or raise AlreadyRunning, "a run verifies `#{model_name}`, or another class of its table"
         @output.puts "claims given up: #{released}"
       end
     end
@@ -198,7 +198,7 @@ module Leasehold
       options = { dry_run: @dry_run, resume: @resume, **@permissions }
       report = printing_findings { Verifier.new(model, **options) { |counts| print_progress(counts) }.run }
       clear_line
-      raise AlreadyRunning, "another run verifies `#{name}`" unless report
+      raise AlreadyRunning, "another run verifies `#{name}`, or gives up claims of its table" unless report
 
       print_report(report)
       raise Incomplete, "calls failed for #{report[:failed]} corrections of `#{name}`" if report[:failed].positive?

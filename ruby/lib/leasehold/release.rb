@@ -24,15 +24,16 @@ module Leasehold
       total
     end
 
-    # Gives up the claims. Only one release or verification of a model runs at a time.
+    # Gives up the claims. While a class of the table (STI) is verified, nothing is given up: that run may have
+    # begun before the flags were switched off, and would claim the values again.
     #
     # @raise [Error::Misconfigured] if saves still claim the bucket type
     # @raise [Error::Busy] if some claims are under another lease; all others are given up
-    # @return [Integer, nil] the number of claims that were given up; nil if a verification is in progress
+    # @return [Integer, nil] the number of claims that were given up; nil if a verification of the table is in progress
     def run
       check
       ActiveRecordCompat.with_connection(@model.connection_pool) do |connection|
-        Verifier::Progress.new(@model, connection).exclusively { release(connection) }
+        Verifier::Progress.new(@model, connection).exclusively(whole_table: true) { release(connection) }
       end
     end
 

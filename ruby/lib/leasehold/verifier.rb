@@ -46,8 +46,8 @@ module Leasehold
       @pages = PageReader.new(@rows) { |step| list(step) }
     end
 
-    # Verifies the model, to the end or until the time budget is used. Returns nil if another run
-    # for the model is in progress (V10).
+    # Verifies the model, to the end or until the time budget is used. Returns nil if another run for the model
+    # is in progress (V10), or a {Release} for its table.
     #
     # If the flags of all attributes are off, the run reads nothing and changes nothing (V11). The
     # report then has `disabled: true` and no counts. In the report of a dry run,

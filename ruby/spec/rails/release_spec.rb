@@ -67,6 +67,45 @@ RSpec.describe "the release of an attribute's claims", :rails do
     other&.close
   end
 
+  describe "beside a verification of another class of the table (STI)" do
+    before { %w[Admin Guest].each { |name| stub_const(name, Class.new(User)) } }
+
+    # Verifies the model in another thread, and runs the block after the run's first page.
+    def verifying(model)
+      started, finish = Array.new(2) { Queue.new }
+      run = Thread.new do
+        Leasehold::Verifier.new(model, dry_run: true) { started.push(true) && finish.pop }.run
+      ensure
+        started.close
+      end
+      started.pop
+      yield
+    ensure
+      finish.close
+      run.join
+    end
+
+    { "the base class" => %w[User Admin], "a subclass" => %w[Admin User], "another subclass" => %w[Admin Guest] }
+      .each do |kind, (verified, released)|
+      it "gives up nothing until the run has ended: of #{kind}" do
+        verifying(verified.constantize) do
+          disable
+          expect(Leasehold::Release.new(released.constantize, :username).run).to be_nil
+          expect(claimed(User, :username)).to eq(%w[alice bob])
+        end
+        expect(Leasehold::Release.new(released.constantize, :username).run).to eq(2)
+      end
+    end
+
+    it "is possible beside that of another table, as are verifications of two classes" do
+      verifying(User) do
+        expect(Leasehold::Verifier.new(Admin, dry_run: true).run).to include(finished: true)
+        Leasehold.configuration.feature_enabled { |flag| flag != :cells_claims_routes }
+        expect(Leasehold::Release.new(Route, :path).run).to eq(0)
+      end
+    end
+  end
+
   it "goes on past claims under another lease, and reports them" do
     lease = Leasehold.client.begin_update(destroys: User.find_by!(username: "alice").cells_claims)
     disable

@@ -2,8 +2,8 @@
 
 module Leasehold
   class Verifier
-    # The stored checkpoint of a model's verification, and the lock that makes a run exclusive. Both are in
-    # the model's own database.
+    # The stored checkpoint of a model's verification, and the locks that make a run exclusive. All are in the
+    # model's own database.
     class Progress
       # The table of checkpoints.
       NAME = "cells_claims_verifications"
@@ -12,35 +12,31 @@ module Leasehold
       # @param dry_run [Boolean] true to start at the beginning and store nothing
       def initialize(model, connection, dry_run: false)
         @model = model.name
+        @table = model.table_name
         @connection = connection
         @dry_run = dry_run
       end
 
-      # Runs the block, unless another process verifies the same model (V10). The advisory lock belongs to
-      # the database session, so PostgreSQL releases it if the process dies.
+      # Runs the block, unless another process verifies the same model (V10), or has the model's whole table.
+      # Verifications of several classes of a table (STI) share the table: each corrects the claims of its own
+      # rows alone.
       #
-      # @return [Object, nil] the block's result; nil if another run holds the lock
-      def exclusively
-        locked, @session = row("SELECT pg_try_advisory_lock(#{lock_key}), pg_backend_pid()")
-        return unless locked
-
-        begin
-          yield
-        ensure
-          unlock
-        end
+      # @param whole_table [Boolean] true to run the block only if no other process verifies a class of the table
+      # @return [Object, nil] the block's result; nil if another run holds a lock
+      def exclusively(whole_table: false, &block)
+        with_lock("table #{@table}", whole_table ? "" : "_shared") { with_lock(@model, &block) }
       end
 
-      # Checks that the lock is still held. From Rails 7.1 on a lost connection is replaced by the next statement
-      # (activerecord 7.2.2.2, connection_adapters/abstract_adapter.rb:975), and the lock is gone with the old
-      # session.
+      # Checks that the locks are still held. From Rails 7.1 on a lost connection is replaced by the next statement
+      # (activerecord 7.2.2.2, connection_adapters/abstract_adapter.rb:975), and the locks are gone with the
+      # old session.
       #
       # @raise [ActiveRecord::ConnectionNotEstablished] if this is another database session
       def check_session
         return if session == @session
 
         raise ActiveRecord::ConnectionNotEstablished,
-              "the database session of the verification of `#{@model}` was lost, and its lock with it: run it again"
+              "the database session of the verification of `#{@model}` was lost, and its locks with it: run it again"
       end
 
       # @return [String, nil] the stored checkpoint; nil to start at the beginning
@@ -63,15 +59,30 @@ module Leasehold
 
       private
 
-      def unlock
-        value("SELECT pg_advisory_unlock(#{lock_key})") if session == @session
-      rescue ActiveRecord::ActiveRecordError, PG::Error
-        # The connection is lost, and the lock with it. The error that lost it is being raised already.
-        nil
+      # Runs the block with an advisory lock. The lock belongs to the database session, so PostgreSQL releases it
+      # if the process dies.
+      #
+      # @param mode [String] `_shared` for a lock that several sessions hold at once
+      # @return [Object, nil] the block's result; nil if another session holds the lock
+      def with_lock(name, mode = "")
+        key = "hashtextextended(#{quote("leasehold verification of #{name}")}, 0)"
+        locked, session = row("SELECT pg_try_advisory_lock#{mode}(#{key}), pg_backend_pid()")
+        return unless locked
+
+        # The session of the first lock: a later one does not hold that lock.
+        @session ||= session
+        begin
+          yield
+        ensure
+          unlock(key, mode)
+        end
       end
 
-      def lock_key
-        "hashtextextended(#{quote("leasehold verification of #{@model}")}, 0)"
+      def unlock(key, mode)
+        value("SELECT pg_advisory_unlock#{mode}(#{key})") if session == @session
+      rescue ActiveRecord::ActiveRecordError, PG::Error
+        # The connection is lost, and its locks with it. The error that lost it is being raised already.
+        nil
       end
 
       # @return [Integer] the process id of the database session

@@ -57,12 +57,15 @@ module Leasehold
       Arel.sql("CASE WHEN #{name} ~ '^#{UUID_TEXT}$' THEN #{packed} ELSE convert_to(#{name}, 'UTF8') END")
     end
 
-    # Restricts a relation to a range of source ids, and orders it by them.
+    # Restricts a relation to a range of source ids, and orders it by them. The bounds may be source ids that no
+    # key has.
     #
     # @param after [String, nil] exclusive
     # @param upto [String, nil] inclusive
-    # @param from [String, nil] inclusive
+    # @param from [String, nil] inclusive, the source id of a key
     def range(relation, after, upto, from: nil)
+      after &&= last_upto(after)
+      upto = last_upto(upto) || (return relation.none) if upto
       relation = with_source_id(relation, after)
       relation = relation.where(order_column.gt(parameter(after))) if after
       relation = relation.where(order_column.gteq(parameter(from))) if from
@@ -114,17 +117,19 @@ module Leasehold
       @type == :integer && !after ? relation.where("#{order_column} >= 0") : relation
     end
 
-    # Returns the last source id of a key that is not after this one. The claims of a table may have source ids of
-    # another form, for example those of an earlier type of its key.
+    # Returns the last source id of a key that is not after this one; nil if all keys are after it. The claims of
+    # a table may have source ids of another form, for example those of an earlier type of its key.
     def last_upto(source_id)
       bytes = BYTES[@type] or return source_id
-      if source_id.bytesize < bytes
-        number = source_id.unpack1("H*").ljust(2 * bytes, "0").to_i(16)
-        return [format("%0*x", 2 * bytes, [number - 1, 0].max)].pack("H*")
-      end
+      id = source_id.bytesize < bytes ? last_before(source_id, bytes) : source_id.b.byteslice(0, bytes)
+      id && @type == :integer ? [id, MAX_INTEGER].min : id
+    end
 
-      id = source_id.b.byteslice(0, bytes)
-      @type == :integer ? [id, MAX_INTEGER].min : id
+    # Returns the last source id of this size before a shorter one. A prefix sorts before the ids that begin with
+    # it, so zero bytes alone sort before every id: nil then.
+    def last_before(source_id, bytes)
+      number = source_id.unpack1("H*").ljust(2 * bytes, "0").to_i(16)
+      [format("%0*x", 2 * bytes, number - 1)].pack("H*") if number.positive?
     end
 
     # Returns a parameter to compare with {#order_column}. It has the primary key's name, by which
@@ -134,7 +139,7 @@ module Leasehold
     def parameter(source_id)
       return bind(source_id, ActiveModel::Type::Binary.new) if packs_uuids?
 
-      key = decode(last_upto(source_id))
+      key = decode(source_id)
       return bind(key, ActiveModel::Type::String.new) unless @type == :integer
 
       # Without a cast PostgreSQL would give the parameter the column's type, which may be smaller.

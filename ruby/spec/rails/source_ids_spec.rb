@@ -52,9 +52,36 @@ RSpec.describe "source ids that no key has", :rails do
     bytes = Leasehold::SourceKey.new(model)
     keys = ->(*range) { bytes.range(model.all, *range).ids }
 
-    expect(keys.call("\0" * 7, "\xff".b * 8)).to eq([1, 255, 256, 2**62])
+    expect(keys.call("\0" * 8, "\xff".b * 8)).to eq([1, 255, 256, 2**62])
     expect(keys.call("\0" * 6 + "\x01", nil)).to eq([256, 2**62])
     expect(keys.call("\0" * 7 + "\x01\x01", "\0" * 6 + "\x01")).to eq([255])
     expect(keys.call("\xff".b * 9, nil)).to be_empty
+  end
+
+  # Zero bytes that are shorter than a key sort before every key, also before 0 and the nil UUID.
+  { "bigint" => [0, 1, 2**62], "uuid" => %w[00000000 00000001 ffffffff].map { |part| "#{part}-0000-0000-0000-000000000000" } }
+    .each do |type, keys|
+    it "bound no row if they are zero bytes before the first key, whose type is #{type}" do
+      model = organization(type)
+      model.insert_all!(keys.map { |key| { key: key, path: key.to_s, owner_id: 7 } })
+      model.connection.execute("INSERT INTO organizations VALUES (-1, 'negative', 7)") if type == "bigint"
+      range = ->(*bounds) { Leasehold::SourceKey.new(model).range(model.all, *bounds).ids }
+
+      ["", "\0", "\0" * 7].each do |zeros|
+        expect(range.call(zeros, nil)).to eq(keys)
+        expect(range.call(nil, zeros)).to be_empty
+        expect(Leasehold::SourceKey.new(model).decode(zeros)).to be_nil
+      end
+    end
+  end
+
+  it "bound a page that the server cuts before key 0" do
+    model = organization("bigint")
+    model.insert_all!([0, 1].map { |key| { key: key, path: key.to_s, owner_id: 7 } })
+    rows = Leasehold::Verifier::RowReader.new(model)
+
+    expect(rows.read(nil, "\0".b, seconds_since_listing: 0).rows).to be_empty
+    expect(rows.read("\0".b, nil, seconds_since_listing: 0).rows.map(&:first)).to eq([0, 1])
+    expect(rows.bound("\0".b, 1)).to eq("\0".b * 8)
   end
 end

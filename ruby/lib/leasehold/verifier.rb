@@ -98,13 +98,19 @@ module Leasehold
     # Refuses a table without rows: after a TRUNCATE, or in the wrong database, verification would
     # destroy all claims at once.
     def check_emptied
-      return if @rows.bound(nil, 1)
+      return if @rows.bound(nil, 1) || other_class_has_rows?
       return @max_destroy_share = 1 if @allow_empty
       return if list(Verification::ListRecords.new).records.empty?
 
       raise Error::Misconfigured,
             "`#{@model.name}` has claims but no rows, so all of its claims would be destroyed: check that its table is the " \
             "right one; to destroy them, pass `allow_empty: true` (rake task: `ALLOW_EMPTY=1`)"
+    end
+
+    # Returns true if the model is a subclass (STI) and its table has rows. Claims of the other classes' rows have the
+    # same source type, and look extra until these rows are read again.
+    def other_class_has_rows?
+      !@model.base_class? && @model.base_class.unscoped.exists?
     end
 
     def session_from(checkpoint)

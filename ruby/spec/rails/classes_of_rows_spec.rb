@@ -72,6 +72,18 @@ RSpec.describe "rows of several classes", :rails do
     Leasehold.configuration.recent_within_seconds = 3600
   end
 
+  it "keep their claims in the verification of another class with the same type, which has no rows yet" do
+    place("Team", :PAGES_UNIQUE_DOMAINS)
+    Leasehold.configuration.recent_within_seconds = 0.001
+
+    expect(Leasehold::Verifier.new(Team).run).to include(rows: 0, destroyed: 0, changed: 1, finished: true)
+    expect(names).to eq([["one"], []])
+    group.delete
+    expect { Leasehold::Verifier.new(Team).run }.to raise_error(Leasehold::Error::Misconfigured, /`Team` has claims but no rows/)
+  ensure
+    Leasehold.configuration.recent_within_seconds = 3600
+  end
+
   it "change no claim if their class changes back within one transaction" do
     seen = calls do
       Place.transaction do

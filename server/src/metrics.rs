@@ -1,19 +1,29 @@
 //! The server's metrics for Prometheus. They have counts and times only; claims' values never
 //! appear in them.
 
+mod process;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use leasehold_core::rejection::Rejection;
 use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
+use self::process::ProcessCollector;
 use crate::store::PoolState;
+
+/// The commit from which the program was built, if the build was told.
+const COMMIT: &str = match option_env!("LEASEHOLD_COMMIT") {
+    Some(commit) => commit,
+    None => "unknown",
+};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RequestLabels {
@@ -88,9 +98,18 @@ impl Retry {
     }
 }
 
-/// All metrics of the server, and the registry that renders them as text.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BuildLabels {
+    version: &'static str,
+    commit: &'static str,
+    store: &'static str,
+}
+
+/// All metrics of the server, and the registries that render them as text.
 pub struct Metrics {
     registry: Registry,
+    // The metrics of the process, whose names have no prefix.
+    process: Registry,
     requests: Family<RequestLabels, Counter>,
     durations: Family<MethodLabel, Histogram, fn() -> Histogram>,
     rejections: Family<ReasonLabel, Counter>,
@@ -110,6 +129,7 @@ pub struct Metrics {
     groups_at_once: Gauge,
     disk_bytes: Gauge,
     store_failed: Gauge,
+    store_unavailable: Gauge,
     damaged_rows: Counter,
     connections: Gauge,
     connections_refused: Counter,
@@ -140,8 +160,10 @@ pub struct GaugeValues {
     pub groups_at_once: usize,
     /// The size of the store on disk, in bytes.
     pub disk_bytes: u64,
-    /// True if the store has failed, or can't be reached.
+    /// True if the store has failed, so that only a restart can help.
     pub store_failed: bool,
+    /// True if the last group of commands could not be written, since the store was out of reach.
+    pub store_away: bool,
     /// The bytes of requests that the server holds.
     pub request_bytes: usize,
     /// The number of lines that the log has dropped since the start.
@@ -161,6 +183,7 @@ impl Default for Metrics {
     fn default() -> Self {
         let mut metrics = Self {
             registry: Registry::with_prefix("leasehold"),
+            process: Registry::default(),
             requests: Family::default(),
             durations: Family::new_with_constructor(seconds),
             rejections: Family::default(),
@@ -180,6 +203,7 @@ impl Default for Metrics {
             groups_at_once: Gauge::default(),
             disk_bytes: Gauge::default(),
             store_failed: Gauge::default(),
+            store_unavailable: Gauge::default(),
             damaged_rows: Counter::default(),
             connections: Gauge::default(),
             connections_refused: Counter::default(),
@@ -191,6 +215,7 @@ impl Default for Metrics {
             is_maintenance_failing: AtomicBool::default(),
         };
         metrics.register();
+        metrics.process.register_collector(Box::new(ProcessCollector::default()));
         // A counter must be scraped as 0 before its first event: Prometheus' `rate()` does not
         // count the first step of a series that starts at 1.
         for cause in Retry::ALL {
@@ -204,6 +229,15 @@ impl Default for Metrics {
 }
 
 impl Metrics {
+    /// Returns the metrics of a server on a store of this kind, all of them 0.
+    pub fn of_store(store: &'static str) -> Self {
+        let mut metrics = Self::default();
+        let labels = BuildLabels { version: env!("CARGO_PKG_VERSION"), commit: COMMIT, store };
+        let help = "The version of the program, the commit of its build, and the kind of its store";
+        metrics.registry.register("build", help, Info::new(labels));
+        metrics
+    }
+
     fn register(&mut self) {
         let all = &mut self.registry;
         all.register("requests", "Requests by method and gRPC code", self.requests.clone());
@@ -249,7 +283,10 @@ impl Metrics {
         all.register("log_lines_dropped", lines, self.log_lines_dropped.clone());
         let events = "Events of the audit trail that were dropped, since they could not be written";
         all.register("audit_events_dropped", events, self.audit_events_dropped.clone());
-        all.register("store_failed", "1 while the store can't be written", self.store_failed.clone());
+        let failed = "1 once a failure of the store lets no command be written until a restart";
+        all.register("store_failed", failed, self.store_failed.clone());
+        let unavailable = "1 while the store can't be reached or written, and may be later";
+        all.register("store_unavailable", unavailable, self.store_unavailable.clone());
     }
 
     /// Counts an answered request under the name of its method and of its gRPC code, and observes
@@ -330,9 +367,19 @@ impl Metrics {
         !self.is_maintenance_failing.swap(!succeeds, Ordering::Relaxed)
     }
 
+    /// True if the last probe of the database failed.
+    pub fn is_database_away(&self) -> bool {
+        self.is_database_away.load(Ordering::Relaxed)
+    }
+
+    /// True if the last maintenance run of the database failed.
+    pub fn is_maintenance_failing(&self) -> bool {
+        self.is_maintenance_failing.load(Ordering::Relaxed)
+    }
+
     /// True if the last probe or the last maintenance run of the database failed.
     pub fn is_database_lost(&self) -> bool {
-        self.is_database_away.load(Ordering::Relaxed) || self.is_maintenance_failing.load(Ordering::Relaxed)
+        self.is_database_away() || self.is_maintenance_failing()
     }
 
     /// Returns every metric in the OpenMetrics text format, with these `values`.
@@ -349,7 +396,8 @@ impl Metrics {
         set(&self.waiting, values.waiting as u64);
         set(&self.groups_at_once, values.groups_at_once as u64);
         set(&self.disk_bytes, values.disk_bytes);
-        set(&self.store_failed, u64::from(values.store_failed || self.is_database_lost()));
+        set(&self.store_failed, u64::from(values.store_failed));
+        set(&self.store_unavailable, u64::from(values.store_away || self.is_database_lost()));
         set(&self.request_bytes, values.request_bytes as u64);
         self.log_lines_dropped.inner().store(values.log_lines_dropped, Ordering::Relaxed);
         self.audit_events_dropped.inner().store(values.audit_events_dropped, Ordering::Relaxed);
@@ -357,7 +405,9 @@ impl Metrics {
         set(&self.pool_idle, values.pool.idle as u64);
         set(&self.pool_waiting, values.pool.waiting as u64);
         let mut text = String::new();
-        encode(&mut text, &self.registry)?;
+        encode_registry(&mut text, &self.registry)?;
+        encode_registry(&mut text, &self.process)?;
+        encode_eof(&mut text)?;
         Ok(text)
     }
 }

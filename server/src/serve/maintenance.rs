@@ -18,6 +18,7 @@ use tonic::server::NamedService;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
+use super::probes::{Check, store_checks};
 use super::steady_clock::SteadyClock;
 use crate::grpc::{ClaimsHandler, ClassifyHandler, Services};
 use crate::identity::Caller;
@@ -95,8 +96,7 @@ impl Maintenance {
     /// Publishes the health status if it changed. The status of `ClassifyService` stays `SERVING`,
     /// because reads still work while the store can't be written.
     async fn publish_health(&self) {
-        let is_away = self.services.metrics.is_database_lost() || self.services.committer().is_away();
-        let is_serving = !self.services.has_failed() && !is_away;
+        let is_serving = store_checks(&self.services).into_iter().all(Check::passes);
         if self.was_serving.swap(is_serving, Ordering::Relaxed) == is_serving {
             return;
         }

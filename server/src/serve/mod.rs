@@ -7,6 +7,7 @@ mod hosts;
 mod maintenance;
 #[cfg(feature = "page")]
 mod page;
+mod probes;
 mod routes;
 mod shutdown;
 mod stdout;
@@ -114,9 +115,12 @@ async fn run(
     let (health, health_service) = tonic_health::server::health_reporter();
     let maintenance = Maintenance::new(services.clone(), store, health.clone(), config.settled_retention_seconds);
     tokio::spawn(maintenance.run(stopping.clone()));
+    // The probes are answered until the last request is, so that a supervisor sees a stop under way.
+    let (_end, ended) = watch::channel(false);
     if let Some(listener) = listeners.metrics {
-        let service = routes::metrics_address(&config, services.clone(), listener.local_addr()?.ip());
-        let server = http_server(&config, &services, service, None, stopping.clone());
+        let address = listener.local_addr()?.ip();
+        let service = routes::metrics_address(&config, services.clone(), stopping.clone(), address);
+        let server = http_server(&config, &services, service, None, ended);
         tokio::spawn(HttpServer { max_connections: METRICS_CONNECTIONS, ..server }.serve(listener));
     }
     if let Some(certificates) = certificates.clone() {
@@ -125,7 +129,7 @@ async fn run(
             tokio::select! { () = certificates.watch() => {}, _ = stopping.wait_for(|stop| *stop) => {} }
         });
     }
-    let routes = routes::main_address(&config, &services, health_service)?;
+    let routes = routes::main_address(&config, &services, stopping.clone(), health_service)?;
     let middleware = MiddlewareState {
         rules: routes::access_rules()?,
         subjects: config.subjects.clone(),

@@ -1,5 +1,5 @@
-//! The HTTP routes of a server: gRPC services and `POST /v1/classify` on the main address; metrics
-//! and the page in plain HTTP.
+//! The HTTP routes of a server: gRPC services and `POST /v1/classify` on the main address; metrics,
+//! probes and the page in plain HTTP.
 
 use std::convert::Infallible;
 use std::fmt::Display;
@@ -16,12 +16,13 @@ use leasehold_proto::AccessRules;
 use leasehold_proto::gitlab::cells::topology_service::cell_service_server::CellServiceServer;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_server::ClaimServiceServer;
 use leasehold_proto::gitlab::cells::topology_service::classify_service_server::ClassifyServiceServer;
+use tokio::sync::watch;
 use tonic::body::Body;
 use tonic::service::Routes;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tower::Service;
 
-use super::{ServeError, hosts};
+use super::{ServeError, hosts, probes};
 use crate::config::Config;
 use crate::grpc::{
     CellHandler, ClaimsHandler, ClassifyHandler, MAX_SMALL_REQUEST_BYTES, Services, http_router, is_grpc,
@@ -66,12 +67,13 @@ impl Service<http::Request<Body>> for MainRoutes {
 pub(super) fn main_address<H: Health>(
     config: &Config,
     services: &Arc<Services>,
+    stopping: watch::Receiver<bool>,
     health: HealthServer<H>,
 ) -> Result<MainRoutes, ServeError> {
     let pool = leasehold_proto::descriptor_pool().map_err(|error| invalid_descriptors(&error))?;
     let mut http = http_router(services.clone(), pool);
     if config.tls.is_none() {
-        http = http.merge(plain_http(services.clone()));
+        http = http.merge(plain_http(services.clone(), stopping));
     }
     let http = hosts::guard(http, config.listen.ip(), &config.http_hosts);
     Ok(MainRoutes { grpc: grpc(services, health)?, http: Routes::from(http).prepare() })
@@ -104,14 +106,19 @@ fn grpc<H: Health>(services: &Arc<Services>, health: HealthServer<H>) -> Result<
 }
 
 /// The routes of the address of the metrics.
-pub(super) fn metrics_address(config: &Config, services: Arc<Services>, address: IpAddr) -> Routes {
-    Routes::from(hosts::guard(plain_http(services), address, &config.http_hosts)).prepare()
+pub(super) fn metrics_address(
+    config: &Config,
+    services: Arc<Services>,
+    stopping: watch::Receiver<bool>,
+    address: IpAddr,
+) -> Routes {
+    Routes::from(hosts::guard(plain_http(services, stopping), address, &config.http_hosts)).prepare()
 }
 
-/// The routes for people and their tools, which need no TLS: the metrics, and the page in a server
-/// built with it.
-fn plain_http(services: Arc<Services>) -> Router {
-    let router = metrics(services.clone());
+/// The routes for people and their tools, which need no TLS: the metrics, the probes, and the page
+/// in a server built with it.
+fn plain_http(services: Arc<Services>, stopping: watch::Receiver<bool>) -> Router {
+    let router = metrics(services.clone()).merge(probes::router(services.clone(), stopping));
     #[cfg(feature = "page")]
     let router = router.merge(super::page::router(services));
     router
@@ -133,7 +140,8 @@ fn render_metrics(services: &Services) -> Result<String, http::StatusCode> {
         waiting: services.committer().waiting(),
         groups_at_once: services.committer().write_slots(),
         disk_bytes: occupancy.disk_bytes,
-        store_failed: services.has_failed() || services.committer().is_away(),
+        store_failed: services.has_failed(),
+        store_away: services.committer().is_away(),
         request_bytes: services.budget.held(),
         log_lines_dropped: logging::dropped_lines(),
         audit_events_dropped: services.audit.dropped(),

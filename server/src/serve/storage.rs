@@ -18,7 +18,8 @@ use crate::store::{Backend, EmbeddedStore, PostgresStore};
 pub(super) async fn open(config: &Config) -> Result<(Arc<dyn Backend>, Services), ServeError> {
     // The audit file is opened first: if that fails, no new data directory must be left behind.
     let audit = Arc::new(AuditSink::open(config)?);
-    let metrics = Arc::new(Metrics::default());
+    let kind = if config.postgres.is_some() { "postgres" } else { "embedded" };
+    let metrics = Arc::new(Metrics::of_store(kind));
     let (backend, committer) = match &config.postgres {
         None => embedded(config, &metrics, &audit)?,
         Some(postgres) => shared(config, postgres, &metrics, &audit).await?,

@@ -11,6 +11,7 @@ use leasehold_proto::gitlab::cells::topology_service::claims::v1::record::Status
 use leasehold_tests::client::{Begun, Client, lease_of, reason};
 use leasehold_tests::server::Server;
 use leasehold_tests::transfer::{export, state};
+use leasehold_tests::wire::get;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 use tonic::{Code, Status};
@@ -235,6 +236,11 @@ async fn full_disk(mib: u64) {
     let mut client = Client::connect(&server, 1).await.unwrap();
     let all = fill_by_writing(&client).await;
     wait_until_not_serving(&server, AT_ONCE).await;
+    let (code, ready) = get(server.address(), "/readyz").await.unwrap();
+    assert!(code == 503 && ready.contains("\n[-]store failed: it has failed: "), "{code} {ready}");
+    let (_, metrics) = get(server.address(), "/metrics").await.unwrap();
+    assert!(metrics.contains("\nleasehold_store_failed 1\n"), "{metrics}");
+    assert!(metrics.contains("\nleasehold_store_unavailable 0\n"), "{metrics}");
     println!("    {} committed", all.iter().map(|one| one.committed.len()).sum::<usize>());
     println!("    {}", server.stderr().lines().next().unwrap_or_default());
     unavailable(&client.begin(creates(1..2, 10)).await.unwrap_err());

@@ -5,6 +5,7 @@
 
 mod idle;
 mod pause;
+mod probes;
 mod start;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -114,7 +115,7 @@ impl Scrape {
 async fn metrics_count_requests_by_method_and_code() {
     let server = Server::start().unwrap();
     let claims = server.claims(None).await.unwrap();
-    assert_eq!(Scrape::of(server.address()).await.requests("BeginUpdate", "Ok"), 0.0);
+    assert_eq!(Scrape::of(server.address()).await.requests("BeginUpdate", "OK"), 0.0);
     let first = begin(&claims, creates(1, &["first"])).await.unwrap();
     commit(&claims, &first).await.unwrap();
     begin(&claims, creates(1, &["second"])).await.unwrap();
@@ -130,15 +131,15 @@ async fn metrics_count_requests_by_method_and_code() {
     }
     let after = Scrape::of(server.address()).await;
     for (method, code, times) in [
-        ("BeginUpdate", "Ok", 2.0),
-        ("BeginUpdate", "AlreadyExists", 1.0),
-        ("BeginUpdate", "FailedPrecondition", 1.0),
-        ("BeginUpdate", "InvalidArgument", 1.0),
-        ("CommitUpdate", "Ok", 1.0),
-        ("GetRecord", "NotFound", 1.0),
-        ("GetRecord", "Ok", 0.0),
-        ("Classify", "Ok", 2.0),
-        ("Classify", "NotFound", 1.0),
+        ("BeginUpdate", "OK", 2.0),
+        ("BeginUpdate", "ALREADY_EXISTS", 1.0),
+        ("BeginUpdate", "FAILED_PRECONDITION", 1.0),
+        ("BeginUpdate", "INVALID_ARGUMENT", 1.0),
+        ("CommitUpdate", "OK", 1.0),
+        ("GetRecord", "NOT_FOUND", 1.0),
+        ("GetRecord", "OK", 0.0),
+        ("Classify", "OK", 2.0),
+        ("Classify", "NOT_FOUND", 1.0),
     ] {
         assert_eq!(after.requests(method, code), times, "{method} {code}");
     }
@@ -194,7 +195,7 @@ async fn metrics_report_latency_group_sizes_and_the_store() {
     let groups = together.get("leasehold_group_commands_count") - 6.0;
     assert!((1.0..64.0).contains(&groups), "64 begins at a time went one by one: {groups} groups");
     assert!(together.get("leasehold_disk_bytes") > 0.0);
-    assert_eq!(together.get("leasehold_store_failed"), 0.0);
+    assert_eq!(["leasehold_store_failed", "leasehold_store_unavailable"].map(|name| together.get(name)), [0.0; 2]);
     assert_eq!(together.get("leasehold_waiting_commands"), 0.0);
 }
 
@@ -474,7 +475,7 @@ async fn a_full_queue_sheds_begins_and_never_commits_or_rollbacks() {
     assert_eq!((kept.leases.len(), kept.records.len()), (begun.len(), 20 + begun.len()));
     let scrape = Scrape::of(server.address()).await;
     assert_eq!(scrape.get("leasehold_shed_total{method=\"BeginUpdate\"}"), shed.len() as f64);
-    assert_eq!(scrape.requests("BeginUpdate", "ResourceExhausted"), shed.len() as f64);
+    assert_eq!(scrape.requests("BeginUpdate", "RESOURCE_EXHAUSTED"), shed.len() as f64);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -599,7 +600,7 @@ async fn a_begin_past_its_deadline_is_answered_deadline_exceeded() {
     .unwrap();
     let answer = String::from_utf8_lossy(&answer);
     assert!(answer.contains("grpc-status: 4\r\n"), "{answer}");
-    assert_eq!(Scrape::of(server.address()).await.requests("BeginUpdate", "DeadlineExceeded"), 1.0);
+    assert_eq!(Scrape::of(server.address()).await.requests("BeginUpdate", "DEADLINE_EXCEEDED"), 1.0);
 }
 
 /// Reads one HTTP/2 frame. Returns the frame's type and flags.

@@ -131,25 +131,28 @@ fn metric(runtime: &Runtime, server: &Server, name: &str) -> Option<String> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ').map(str::to_owned))
 }
 
-/// The state of the store that a server reports by its metric `leasehold_store_failed` and its
-/// health service.
+/// The state of the store that a server reports by its metric `leasehold_store_unavailable`, its
+/// health service and `/readyz`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StoreStatus {
     Working,
     Failed,
 }
 
-/// True if the server's metric `leasehold_store_failed` and its health service both report this
-/// status.
+/// True if the server's metric `leasehold_store_unavailable`, its health service and `/readyz` report
+/// this status. A database that is away is no failed store.
 fn reports(runtime: &Runtime, server: &Server, status: StoreStatus) -> bool {
-    let (value, health) = match status {
-        StoreStatus::Working => ("0", ServingStatus::Serving),
-        StoreStatus::Failed => ("1", ServingStatus::NotServing),
+    let (value, health, ready) = match status {
+        StoreStatus::Working => ("0", ServingStatus::Serving, 200),
+        StoreStatus::Failed => ("1", ServingStatus::NotServing, 503),
     };
     let channel = runtime.block_on(server.connect(None)).unwrap();
     let answer = runtime.block_on(HealthClient::new(channel).check(HealthCheckRequest::default())).unwrap();
-    let metric = metric(runtime, server, "leasehold_store_failed");
-    metric.as_deref() == Some(value) && answer.into_inner().status == health as i32
+    let (code, text) = runtime.block_on(get(server.address(), "/readyz")).unwrap();
+    assert!(!text.contains("[-]store"), "{text}");
+    assert_eq!(metric(runtime, server, "leasehold_store_failed").as_deref(), Some("0"));
+    let unavailable = metric(runtime, server, "leasehold_store_unavailable");
+    unavailable.as_deref() == Some(value) && answer.into_inner().status == health as i32 && code == ready
 }
 
 fn await_report(runtime: &Runtime, server: &Server, status: StoreStatus) {

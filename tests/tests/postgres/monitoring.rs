@@ -84,10 +84,10 @@ fn rows_locked_during_maintenance_are_not_reported_as_an_outage() {
     runtime.block_on(client.settle(&lease, Outcome::Committed)).unwrap();
     let mut reported = BTreeSet::new();
     await_condition("maintenance gives up", || {
-        reported.extend(metric(&runtime, &server, "leasehold_store_failed"));
+        reported.extend(metric(&runtime, &server, "leasehold_store_unavailable"));
         server.stderr().contains("settled leases can't be forgotten now")
     });
-    reported.extend(metric(&runtime, &server, "leasehold_store_failed"));
+    reported.extend(metric(&runtime, &server, "leasehold_store_unavailable"));
     assert_eq!(reported, BTreeSet::from(["0".to_owned()]));
     runtime.block_on(foreign.batch_execute("COMMIT")).unwrap();
     let remembered = || cluster.execute(&database, "SELECT count(*) FROM settled_leases").unwrap();

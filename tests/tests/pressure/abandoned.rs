@@ -61,8 +61,8 @@ async fn b25_a_begin_that_is_answered_too_late_leaves_no_lease() {
         begin_many(&mut stream, calls, usual * percent / 100).await;
         calls += 1;
     }
-    let late = metric(server.address(), &requests("DeadlineExceeded")).await;
-    let begun = metric(server.address(), &requests("Ok")).await;
+    let late = metric(server.address(), &requests("DEADLINE_EXCEEDED")).await;
+    let begun = metric(server.address(), &requests("OK")).await;
     assert_eq!(late + begun, f64::from(calls));
     assert!(late > 0.0 && begun > 0.0, "{late} were late, {begun} began");
 

@@ -234,7 +234,8 @@ impl Run {
         }
     }
 
-    /// Returns the progress of the present correction, `None` before its lease has begun.
+    /// Returns the progress of the present correction; `None` if there is none, or if its lease has
+    /// not begun.
     pub fn stage(&self) -> Option<CorrectionStage> {
         self.correction.map(|correction| correction.stage)
     }

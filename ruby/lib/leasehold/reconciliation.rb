@@ -45,7 +45,7 @@ module Leasehold
       @session = Native::Reconciliation.new(JSON.generate(settings))
     end
 
-    # @return [Struct] the next step; the same one until its result is fed
+    # @return [Struct, Done] the next step; the same step, as a new object, until its result is fed
     def next
       step = JSON.parse(@session.step, symbolize_names: true)
       case step.fetch(:step)

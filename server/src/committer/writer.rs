@@ -203,9 +203,9 @@ impl Writer {
         self.exhausted.is_none_or(|at| at.elapsed() >= EXHAUSTED_PAUSE) && self.store.is_reachable()
     }
 
-    /// Takes the next group of commands; an empty one if no command came for a while, `None` if the
-    /// queue is closed. If only this writer can't reach the store, it first waits until it can, and
-    /// leaves the commands to the other writers.
+    /// Takes the next group of commands. Returns an empty group if this writer got no work for a
+    /// while, `None` if the queue is closed and empty. While this writer can't reach the store and
+    /// another writer can, this writer takes no commands.
     fn take(&mut self) -> Option<Vec<Job>> {
         while self.away.is_some() && self.shared.has_connected_writers() {
             if self.may_be_back() {

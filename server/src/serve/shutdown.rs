@@ -91,7 +91,8 @@ impl StopSignal {
 
     async fn recv(self) {
         if self.0.await.is_err() {
-            // INVARIANT: the sender lives as long as the thread of the signals, which never ends.
+            // INVARIANT: the thread of the signals keeps the sender until it has sent, and does not
+            // end before.
             std::future::pending().await
         }
     }

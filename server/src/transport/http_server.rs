@@ -268,8 +268,9 @@ fn builder(executor: RequestExecutor, limits: Limits, is_anonymous: bool) -> Bui
     builder
         .http2()
         .timer(TokioTimer::new())
-        // The HTTP/2 library of a living client answers pings (RFC 9113, 6.7), so only a dead
-        // client reaches the idle time.
+        // The HTTP/2 library of a living client answers pings (RFC 9113, 6.7), so a living client
+        // never reaches the idle time. A client that does not answer is disconnected by hyper after
+        // two thirds of the idle time.
         .keep_alive_interval(idle / 3)
         .keep_alive_timeout(idle / 3)
         .max_concurrent_streams(streams)
@@ -291,8 +292,8 @@ async fn stopped(stopping: &mut watch::Receiver<bool>) {
 
 type RequestTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The executor to which hyper gives the requests of a connection: a channel to the connection's
-/// own task.
+/// The executor to which hyper gives the HTTP/2 requests of a connection: a channel to the
+/// connection's own task. hyper runs HTTP/1 requests inside of the connection itself.
 #[derive(Clone)]
 struct RequestExecutor(mpsc::UnboundedSender<RequestTask>);
 

@@ -221,7 +221,8 @@ impl Certificates {
     }
 }
 
-/// The moment at which the first certificate of a chain expires.
+/// Returns the moment at which the certificate of a chain that expires first does so; `None` if no
+/// certificate of the chain has a readable end.
 fn valid_until(chain: &Chain) -> Option<Instant> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
     let end = |der: &CertificateDer<'_>| {

@@ -57,9 +57,10 @@ impl Pool {
         PoolState { open: status.size, idle: status.available, waiting: status.waiting }
     }
 
-    /// Runs a statement on a connection of the pool. It is run once more if the connection has
-    /// died, or if another transaction was first. The latter can happen if the database's default
-    /// isolation level keeps one snapshot for a whole transaction.
+    /// Runs a statement on a connection of the pool. Runs it once more, within the statement
+    /// timeout, if the store was away ([`StoreError::is_away`]), for example because the connection
+    /// has died, or if another transaction was first. The latter can happen if the database's
+    /// default isolation level keeps one snapshot for a whole transaction.
     pub(super) async fn run<T, F: Future<Output = Result<T>>>(
         &self,
         statement: impl Fn(Arc<PooledConnection>) -> F,

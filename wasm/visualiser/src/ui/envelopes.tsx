@@ -94,9 +94,9 @@ function EnvelopeButton({ message, x, y, focused }: BubbleProps) {
             data-id={message.id}
             onFocus={() => (focused.current = message.id)}
             onBlur={(event) => {
-                // A blur without a new target happens when the message is removed; `focused` must
-                // then be kept, so that a successor can get the focus. A blur into the menu is
-                // temporary.
+                // A blur without a new target happens for example when the message is removed;
+                // `focused` must then be kept, so that a successor can get the focus. A blur into
+                // the menu is temporary.
                 if (event.relatedTarget !== null && !isInMenu(event.relatedTarget)) focused.current = undefined;
             }}
             onClick={(event) => openMessageMenu(message, event.currentTarget)}

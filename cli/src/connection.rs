@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use leasehold_client::{Endpoint, EndpointError, PemFile, Refusal, Stub, Tls};
+use leasehold_client::{Client, Endpoint, EndpointError, PemFile, Refusal, Stub, Tls};
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
@@ -56,6 +56,11 @@ impl Connection {
             hint: START_ONE.to_owned(),
         })?;
         Ok(Stub::new(channel).with_deadline(self.timeout()))
+    }
+
+    /// Returns a client that repeats calls after a broken connection, for a verb of many calls.
+    pub(crate) fn client(&self) -> Result<Client, CliError> {
+        Ok(Client::new(self.endpoint()?).with_timeout(self.timeout()))
     }
 
     /// Waits for the answer of a call, at most for the time of `--timeout-seconds`.

@@ -44,6 +44,9 @@ pub enum CliError {
     /// The server's answer breaks the wire contract.
     #[error("the server's answer breaks the wire contract: {0}")]
     BadAnswer(&'static str),
+    /// A part of the work is left undone.
+    #[error("{0}")]
+    Incomplete(String),
     /// A message cannot be read from JSON or written as JSON.
     #[error(transparent)]
     Contract(#[from] ContractError),
@@ -76,7 +79,9 @@ impl CliError {
             Self::Unreachable { .. } => exit::UNAVAILABLE,
             Self::NotAccepted { .. } => exit::NOT_ALLOWED,
             Self::Refused(call) => exit::of_refusal(&call.refusal),
-            Self::BadAnswer(_) | Self::Contract(_) | Self::Measure(_) | Self::Output(_) => exit::FAILURE,
+            Self::BadAnswer(_) | Self::Incomplete(_) | Self::Contract(_) | Self::Measure(_) | Self::Output(_) => {
+                exit::FAILURE
+            }
         }
     }
 
@@ -98,7 +103,7 @@ impl CliError {
     /// Returns this error with a hint for a call that only administrators may make.
     pub(crate) fn for_admins(mut self) -> Self {
         if let Self::Refused(call) = &mut self {
-            call.allowed = "of an administrator: a record is shown to nobody else";
+            call.allowed = "of an administrator: nobody else may make this call";
         }
         self
     }

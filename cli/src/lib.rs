@@ -18,6 +18,7 @@ mod bench;
 mod completions;
 mod connection;
 mod contract;
+mod decommission;
 mod error;
 pub mod exit;
 mod obstacle;
@@ -35,6 +36,7 @@ pub use bench::BenchArgs;
 pub use completions::write_completions;
 pub use connection::Connection;
 pub use contract::ContractError;
+pub use decommission::DecommissionArgs;
 pub use error::{CliError, report};
 pub use read::{CellsArgs, ClassifyArgs, GetArgs, LeasesArgs, RecordsArgs};
 pub use refused::RefusedCall;
@@ -65,6 +67,8 @@ pub enum Verb {
     /// List a cell's records of one table, in key order
     #[command(after_long_help = records_help())]
     Records(Call<RecordsArgs>),
+    /// Count the data of a cell; with --drop, drop all of it
+    Decommission(Call<DecommissionArgs>),
     /// Measure saves (one begin, one commit) against a server; leaves its claims behind
     ///
     /// Calls whose outcome is unknown are repeated, for half a minute after the last save was begun. If some calls
@@ -88,6 +92,7 @@ pub async fn run(verb: Verb, json: bool) -> Result<(), CliError> {
         Verb::Classify(call) => call.run(json, read::classify).await,
         Verb::Leases(call) => call.run(json, read::leases).await,
         Verb::Records(call) => call.run(json, read::records).await,
+        Verb::Decommission(call) => call.run(json, decommission::decommission).await,
         Verb::Bench(call) => call.run(json, bench::bench).await,
     }
 }

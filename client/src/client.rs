@@ -62,8 +62,7 @@ impl ClientBuilder {
     pub fn build(self) -> Result<Client, EndpointError> {
         let endpoint = Endpoint::new(&self.server, self.tls.as_ref())?;
         let endpoint = if self.is_plaintext_allowed { endpoint } else { endpoint.require_encryption()? };
-        let stub = Stub::new(endpoint.connect_lazy());
-        Ok(Client { stub, endpoint: Arc::new(endpoint), timeout: self.timeout, retry: self.retry })
+        Ok(Client { timeout: self.timeout, retry: self.retry, ..Client::new(endpoint) })
     }
 }
 
@@ -98,6 +97,14 @@ impl Client {
             timeout: DEFAULT_TIMEOUT,
             retry: RetryPolicy::default(),
         }
+    }
+
+    /// Returns a client of an endpoint, which may be unencrypted, with the default settings. The client
+    /// connects with its first call.
+    #[must_use]
+    pub fn new(endpoint: Endpoint) -> Self {
+        let stub = Stub::new(endpoint.connect_lazy());
+        Self { stub, endpoint: Arc::new(endpoint), timeout: DEFAULT_TIMEOUT, retry: RetryPolicy::default() }
     }
 
     /// Returns this client with another time limit for each call. Both clients share the

@@ -60,6 +60,7 @@
 mod claim;
 mod client;
 mod convert;
+mod decommission;
 mod endpoint;
 mod error;
 mod handshake;
@@ -76,6 +77,7 @@ pub use claim::{
 };
 pub use client::{Client, ClientBuilder, DEFAULT_TIMEOUT};
 pub use convert::{bucket_of_claim, claim_of_bucket};
+pub use decommission::{CellData, DropError};
 pub use endpoint::{Endpoint, EndpointError, PemFile, Tls, TlsIdentity};
 pub use error::{ClassifyError, Error, Unanswered, UpdateError};
 pub use handshake::{CertificateFault, Obstacle, ServerCertificateFault};

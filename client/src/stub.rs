@@ -9,6 +9,8 @@ use leasehold_proto::gitlab::cells::topology_service::classify_service_client::C
 use leasehold_proto::gitlab::cells::topology_service::{
     ClassifyRequest, ClassifyResponse, GetCellsRequest, GetCellsResponse,
 };
+use leasehold_proto::leasehold::v1::admin_service_client::AdminServiceClient;
+use leasehold_proto::leasehold::v1::{ListTablesRequest, ListTablesResponse};
 use tonic::body::Body;
 use tonic::client::GrpcService;
 use tonic::codegen::{Body as HttpBody, Bytes, StdError};
@@ -66,6 +68,7 @@ impl<T> Transport for T where
 pub struct Stub<T> {
     claims: ClaimServiceClient<T>,
     classification: ClassifyServiceClient<T>,
+    admin: AdminServiceClient<T>,
     deadline: Option<Duration>,
 }
 
@@ -73,7 +76,8 @@ impl<T: Transport> Stub<T> {
     /// Returns a stub over a transport, without a deadline.
     pub fn new(transport: T) -> Self {
         let claims = ClaimServiceClient::new(transport.clone()).max_decoding_message_size(MAX_ANSWER_BYTES);
-        Self { claims, classification: ClassifyServiceClient::new(transport), deadline: None }
+        let admin = AdminServiceClient::new(transport.clone());
+        Self { claims, classification: ClassifyServiceClient::new(transport), admin, deadline: None }
     }
 
     /// Sets the time limit that is sent to the server with each call. The server ends a call after
@@ -167,6 +171,15 @@ impl<T: Transport> Stub<T> {
     ) -> Result<Response<claims::ListRecordsResponse>, Status> {
         let request = self.request(message);
         self.claims.list_records(request).await
+    }
+
+    /// Lists the tables from which a cell has claims.
+    ///
+    /// # Errors
+    /// The server's refusal, or a broken connection.
+    pub async fn list_tables(&mut self, message: ListTablesRequest) -> Result<Response<ListTablesResponse>, Status> {
+        let request = self.request(message);
+        self.admin.list_tables(request).await
     }
 
     /// Lists the cells of the server's configuration.

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use leasehold_client::{
@@ -10,6 +11,7 @@ use leasehold_client::{
     RefusalKind, RetryPolicy, SourceId, SourceType, SubjectType, Tls, UpdateError,
 };
 use leasehold_tests::certificates::Authority;
+use leasehold_tests::postgres::Cluster;
 use leasehold_tests::server::Server;
 use leasehold_tests::wire::eventually;
 use nix::sys::signal::Signal;
@@ -252,4 +254,79 @@ async fn a_certificate_identifies_the_caller_and_a_refused_one_is_explained() {
         panic!("the certificate is not valid")
     };
     assert_eq!(unanswered.obstacle, Some(Obstacle::ClientCertificate(CertificateFault::NotValidNow)));
+}
+
+/// Saves claims of one table, and returns their number.
+async fn save(client: &Client, cell: i64, table: SourceType, ids: std::ops::Range<u64>) -> u64 {
+    let count = ids.end - ids.start;
+    let claim = |id: u64| {
+        let claim = Claim::new(BucketType::Usernames, format!("{cell}-{}-{id}", table as i32));
+        claim.with_subject(SubjectType::User, 7).with_source(table, id)
+    };
+    let lease = client.update(cell).creates(ids.map(claim)).begin().await.unwrap();
+    client.commit(cell, lease.uuid).await.unwrap();
+    count
+}
+
+async fn drop_the_data_of_a_cell(server: &Server) {
+    let client = client_of(server);
+    let (users, routes) = (SourceType::RailsTableUsers, SourceType::RailsTableRoutes);
+    let users_saved = save(&client, 1, users, 1..1501).await + save(&client, 1, users, 1501..2001).await;
+    let routes_saved = save(&client, 1, routes, 1..4).await;
+    save(&client, 2, users, 1..3).await;
+    // One claim is under a lease that destroys it, one under a lease that creates it in a third table.
+    let destroyed = Claim::new(BucketType::Usernames, format!("1-{}-7", users as i32));
+    client.update(1).destroy(destroyed).begin().await.unwrap();
+    let projects = SourceType::RailsTableProjects;
+    let created = Claim::new(BucketType::Usernames, "created").with_subject(SubjectType::User, 7);
+    client.update(1).create(created.with_source(projects, 1_u64)).begin().await.unwrap();
+
+    let tables = BTreeMap::from([(users as i32, users_saved), (routes as i32, routes_saved), (projects as i32, 1)]);
+    assert_eq!(client.tables(1).await.unwrap(), tables.keys().copied().collect::<Vec<_>>());
+    let counted = client.count_cell_data(1, |_| {}).await.unwrap();
+    assert_eq!((counted.leases, &counted.claims), (2, &tables));
+    assert!(counted.newest_lease_age.unwrap() < Duration::from_secs(60));
+
+    // A caller that is cut off in the middle leaves a part, and the next call goes on.
+    let mut steps = 0;
+    let (cut, cut_off) = tokio::sync::oneshot::channel::<()>();
+    let mut cut = Some(cut);
+    let part = client.drop_cell_data(1, |_| {
+        steps += 1;
+        if steps == 3 {
+            cut.take().unwrap().send(()).unwrap();
+        }
+    });
+    tokio::select! {
+        biased;
+        _ = cut_off => {}
+        all = part => panic!("nothing was cut off: {all:?}"),
+    }
+    assert!(!client.count_cell_data(1, |_| {}).await.unwrap().is_empty());
+    let dropped = client.drop_cell_data(1, |_| {}).await.unwrap();
+    assert!(dropped.claims.values().sum::<u64>() < 2003, "{dropped:?}");
+
+    assert!(client.count_cell_data(1, |_| {}).await.unwrap().is_empty());
+    assert_eq!(client.tables(1).await.unwrap(), [0; 0]);
+    assert_eq!(client.count_cell_data(2, |_| {}).await.unwrap().claims, BTreeMap::from([(users as i32, 2)]));
+    // Other cells may take the names now.
+    let taken = Claim::new(BucketType::Usernames, format!("1-{}-7", users as i32));
+    let taken = taken.with_subject(SubjectType::User, 7).with_source(users, 7_u64);
+    client.update(2).create(taken).begin().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b26_an_administrator_drops_the_data_of_a_cell() {
+    drop_the_data_of_a_cell(&Server::start().unwrap()).await;
+    let (cluster, config) = tokio::task::spawn_blocking(|| {
+        let cluster = Cluster::start(&["fsync=off"]).unwrap();
+        let cells: String =
+            (1..3).map(|id| format!("[[cells]]\nid = {id}\nname = \"cell-{id}\"\naddress = \"c{id}:1\"\n")).collect();
+        let url = cluster.url(&cluster.database().unwrap());
+        (cluster, format!("[postgres]\nurl = \"{url}\"\n{cells}"))
+    })
+    .await
+    .unwrap();
+    drop_the_data_of_a_cell(&Server::builder().config(config).start().unwrap()).await;
+    drop(cluster);
 }

@@ -65,12 +65,6 @@ fn list_response<T>(page: T, read_at: Timestamp) -> Response<T> {
 }
 
 impl ClaimsHandler {
-    /// Counts a rejection in the metrics, and returns the gRPC status for it.
-    fn reject(&self, rejection: &leasehold_core::rejection::Rejection) -> Status {
-        self.0.metrics.rejected(rejection);
-        errors::rejected_command(rejection, self.0.busy_create_code)
-    }
-
     /// Submits a command, and returns the reply once the command is decided and written. If the
     /// command is refused for load, the metrics count it under `method`.
     async fn submit(&self, method: &'static str, caller: Caller, command: Command) -> Result<Reply, Status> {
@@ -84,13 +78,13 @@ impl ClaimsHandler {
             }
             errors::refused(&refusal)
         })?;
-        decided.map_err(|rejection| self.reject(&rejection))
+        decided.map_err(|rejection| self.0.reject(&rejection))
     }
 
     async fn settle(&self, permit: Permit, cell_id: i64, lease: Option<Uuid>, outcome: Outcome) -> Result<(), Status> {
         let cell = allowed_cell(permit, cell_id)?;
         let lease = lease.unwrap_or_default().value;
-        let settle = self.0.rules.settle(cell, &lease, outcome).map_err(|rejection| self.reject(&rejection))?;
+        let settle = self.0.rules.settle(cell, &lease, outcome).map_err(|rejection| self.0.reject(&rejection))?;
         let method = match outcome {
             Outcome::Committed => "CommitUpdate",
             Outcome::RolledBack => "RollbackUpdate",
@@ -133,7 +127,7 @@ impl ClaimService for ClaimsHandler {
         let BeginUpdateRequest { create_records, destroy_records, .. } = request.into_inner();
         let begin = convert::update(create_records, destroy_records, &self.0.rules.catalogue)
             .and_then(|update| self.0.rules.begin(cell, update, key.as_deref(), LeaseId(uuid::Uuid::now_v7())))
-            .map_err(|rejection| self.reject(&rejection))?;
+            .map_err(|rejection| self.0.reject(&rejection))?;
         let (decision, undelivered) = self.0.committer.begin(permit.caller(), begin).await;
         let Reply::Begun(begun) = self.reply("BeginUpdate", decision)? else {
             return Err(errors::internal("a begin got the reply of another command"));
@@ -170,13 +164,13 @@ impl ClaimService for ClaimsHandler {
         let permit = permit(&request)?;
         let request = request.into_inner();
         let cell = allowed_cell(permit, request.cell_id)?;
-        self.0.rules.check_cell(cell).map_err(|rejection| self.reject(&rejection))?;
+        self.0.rules.check_cell(cell).map_err(|rejection| self.0.reject(&rejection))?;
         let created_after =
             request.created_after.as_ref().map(convert::lower_bound).transpose().map_err(errors::invalid)?;
         let cursor = request.next.as_ref().map(|next| convert::read_cursor(request.cell_id, next));
         let cursor = cursor.transpose().map_err(errors::invalid)?;
         let query = LeaseQuery::parse(cell, request.limit, created_after, cursor)
-            .map_err(|rejection| self.reject(&rejection))?;
+            .map_err(|rejection| self.0.reject(&rejection))?;
         let read_at = self.0.committer.clock().now();
         let scan = query.scan();
         let rows = self.0.list("ListLeases", |store, _| async move { Ok(store.leases(scan).await?) }).await?;
@@ -195,7 +189,7 @@ impl ClaimService for ClaimsHandler {
         let permit = permit(&request)?;
         let request = request.into_inner();
         let cell = allowed_cell(permit, request.cell_id)?;
-        self.0.rules.check_cell(cell).map_err(|rejection| self.reject(&rejection))?;
+        self.0.rules.check_cell(cell).map_err(|rejection| self.0.reject(&rejection))?;
         let source_type = request.source_type;
         let query = RecordQuery::parse(
             cell,
@@ -204,7 +198,7 @@ impl ClaimService for ClaimsHandler {
             SourceId::from_bytes(&request.source_id_gt),
             SourceId::from_bytes(&request.source_id_lte),
         )
-        .map_err(|rejection| self.reject(&rejection))?;
+        .map_err(|rejection| self.0.reject(&rejection))?;
         let read_at = self.0.committer.clock().now();
         let page = self.0.list("ListRecords", |store, caller| read_records(store, query, caller)).await?;
         let damaged = page.damaged;

@@ -237,7 +237,7 @@ enum RequestKind {
 
 fn request_kind(path: &str, form: Form) -> RequestKind {
     match (form, method_label(path)) {
-        (Form::Grpc, "CommitUpdate" | "RollbackUpdate" | "GetCell" | "GetCells" | "Health") => {
+        (Form::Grpc, "CommitUpdate" | "RollbackUpdate" | "GetCell" | "GetCells" | "ListTables" | "Health") => {
             RequestKind::Whole(Size::Small)
         }
         (Form::Grpc, "Other") if path.starts_with("/grpc.reflection.") => RequestKind::Stream,
@@ -268,6 +268,7 @@ fn method_label(path: &str) -> &'static str {
         Some("GetCells") => "GetCells",
         Some("ListLeases") => "ListLeases",
         Some("ListRecords") => "ListRecords",
+        Some("ListTables") => "ListTables",
         Some("ClassifyPages") => "ClassifyPages",
         Some("Classify" | "classify") => "Classify",
         Some("Check" | "Watch") => "Health",

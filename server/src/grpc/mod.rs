@@ -4,6 +4,7 @@
 //! This module has no rule of the protocol; those are in `leasehold_core`. Only this module has
 //! gRPC codes: the layers below it return typed failures.
 
+mod admin;
 mod cells;
 mod claims;
 mod classify;
@@ -39,6 +40,7 @@ use crate::store::{StoreError, StoreReader};
 
 use lists::ListPermits;
 
+pub use admin::AdminHandler;
 pub use cells::CellHandler;
 pub use claims::ClaimsHandler;
 pub use classify::{ClassifyHandler, http_router};
@@ -149,6 +151,12 @@ impl Services {
     /// Reads the claims on buckets as they were at one moment, in the order of `keys` (B30).
     async fn claims(&self, keys: &[BucketKey]) -> Result<Vec<Option<Claim>>, Status> {
         self.store.claims(keys).await.map_err(|error| self.unreadable(&error))
+    }
+
+    /// Counts a rejection in the metrics, and returns the gRPC status for it.
+    fn reject(&self, rejection: &Rejection) -> Status {
+        self.metrics.rejected(rejection);
+        errors::rejected_command(rejection, self.busy_create_code)
     }
 
     fn unreadable(&self, error: &StoreError) -> Status {

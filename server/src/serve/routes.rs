@@ -16,6 +16,7 @@ use leasehold_proto::AccessRules;
 use leasehold_proto::gitlab::cells::topology_service::cell_service_server::CellServiceServer;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_server::ClaimServiceServer;
 use leasehold_proto::gitlab::cells::topology_service::classify_service_server::ClassifyServiceServer;
+use leasehold_proto::leasehold::v1::admin_service_server::AdminServiceServer;
 use tokio::sync::watch;
 use tonic::body::Body;
 use tonic::service::Routes;
@@ -25,7 +26,7 @@ use tower::Service;
 use super::{ServeError, hosts, probes};
 use crate::config::Config;
 use crate::grpc::{
-    CellHandler, ClaimsHandler, ClassifyHandler, MAX_SMALL_REQUEST_BYTES, Services, http_router, is_grpc,
+    AdminHandler, CellHandler, ClaimsHandler, ClassifyHandler, MAX_SMALL_REQUEST_BYTES, Services, http_router, is_grpc,
 };
 use crate::logging;
 use crate::metrics::GaugeValues;
@@ -95,9 +96,11 @@ fn grpc<H: Health>(services: &Arc<Services>, health: HealthServer<H>) -> Result<
         .max_encoding_message_size(usize::MAX);
     let classify = ClassifyServiceServer::new(ClassifyHandler(services.clone()));
     let cells = CellServiceServer::new(CellHandler(services.clone()));
+    let admin = AdminServiceServer::new(AdminHandler(services.clone()));
     Ok(Routes::default()
         .add_service(claims)
         .add_service(classify.max_decoding_message_size(MAX_REQUEST_BYTES))
+        .add_service(admin.max_decoding_message_size(MAX_SMALL_REQUEST_BYTES))
         .add_service(cells.max_decoding_message_size(MAX_SMALL_REQUEST_BYTES))
         .add_service(health.max_decoding_message_size(MAX_SMALL_REQUEST_BYTES))
         .add_service(v1.max_decoding_message_size(MAX_SMALL_REQUEST_BYTES))

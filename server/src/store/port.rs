@@ -18,7 +18,7 @@ use futures_util::future::BoxFuture;
 use leasehold_core::bucket::BucketKey;
 use leasehold_core::catalogue::BucketRule;
 use leasehold_core::cell::CellId;
-use leasehold_core::claim::Claim;
+use leasehold_core::claim::{Claim, SourceType};
 use leasehold_core::command::Fences;
 use leasehold_core::lease::LeaseId;
 use leasehold_core::query::{LeaseRow, LeaseScan, RecordPart, RecordScan};
@@ -53,7 +53,8 @@ pub enum Failure {
     /// The store lacks a resource that all groups need, such as disk space. The group was not
     /// written, and its commands one at a time would fare no better.
     Exhausted,
-    /// A row of the group can't be read or written. Other commands of the group may succeed.
+    /// The store failed in a way that no other variant names, for example because a row of the group
+    /// can't be read or written. Other commands of the group may succeed.
     Row,
     /// The store allows no write until it has been opened again.
     Fatal,
@@ -203,6 +204,12 @@ pub trait StoreReader: Send + Sync {
     /// # Errors
     /// A row could not be read.
     fn owners(&self) -> Answer<'_, BTreeSet<CellId>>;
+
+    /// Reads the tables from which a cell has claims, in the order of their numbers.
+    ///
+    /// # Errors
+    /// A row could not be read.
+    fn tables(&self, cell: CellId) -> Answer<'_, BTreeSet<SourceType>>;
 
     /// Reads the stored rules of the configured bucket types that were served so far.
     ///

@@ -79,6 +79,13 @@ pub(super) fn read_cell(bytes: &[u8]) -> Option<CellId> {
     i64::try_from(number).ok().map(CellId)
 }
 
+/// Reads the table from a key of the keyspace `sources`; `None` if the bytes are not such a key.
+pub(super) fn read_table(bytes: &[u8]) -> Option<SourceType> {
+    let (_, rest) = read_number(bytes)?;
+    let (number, _) = read_number(rest)?;
+    i32::try_from(number).ok().map(SourceType)
+}
+
 /// The first possible key after all keys of a cell in `sources`.
 pub(super) fn beyond_cell(cell: CellId) -> Vec<u8> {
     let mut bytes = Vec::new();

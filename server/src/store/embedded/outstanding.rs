@@ -78,6 +78,16 @@ impl Outstanding {
         std::iter::successors(first(Bound::Unbounded), next).map(|(cell, at)| (cell, at.created_at))
     }
 
+    /// Returns the tables from which a cell has claims under leases. Each table costs one lookup.
+    pub(super) fn tables(&self, cell: CellId) -> impl Iterator<Item = SourceType> {
+        let first = move |table: SourceType| {
+            let from = (cell, table, SourceId::default(), BucketKey::first());
+            self.sources.range(from..).next().filter(|key| key.0 == cell).map(|key| key.1)
+        };
+        let next = move |table: &SourceType| first(SourceType(table.0.checked_add(1)?));
+        std::iter::successors(first(SourceType(1)), next)
+    }
+
     /// Sets the claim on a bucket: the claim is stored if it is under a lease, else the bucket's
     /// entry is removed.
     pub(super) fn put_claim(&mut self, key: &BucketKey, claim: Option<&Claim>) {

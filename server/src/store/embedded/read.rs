@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use leasehold_core::bucket::BucketKey;
 use leasehold_core::catalogue::BucketRule;
 use leasehold_core::cell::CellId;
-use leasehold_core::claim::Claim;
+use leasehold_core::claim::{Claim, SourceType};
 use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId, Replay};
 use leasehold_core::query::{LeaseRow, LeaseScan, RecordPart, RecordPlace, RecordRow, RecordScan};
 use leasehold_core::rows::{AnyRow, State};
@@ -227,6 +227,23 @@ impl Inner {
         Ok(owners)
     }
 
+    /// Returns the tables from which a cell has claims. Each table costs one lookup, however many
+    /// claims come from it.
+    fn tables(&self, cell: CellId) -> Result<BTreeSet<SourceType>> {
+        let (mut tables, snapshot) = {
+            // INVARIANT: the lock is taken before the snapshot, as for records.
+            let outstanding = self.held();
+            (outstanding.tables(cell).collect::<BTreeSet<_>>(), self.database.snapshot())
+        };
+        let (mut from, end) = (keys::table(cell, SourceType(1)), keys::beyond_cell(cell));
+        while let Some(row) = self.sources.range(&snapshot, std::mem::take(&mut from)..end.clone()).next() {
+            let table = keys::read_table(&row?.0).ok_or_else(|| self.sources.damaged())?;
+            tables.insert(table);
+            from = keys::beyond_table(&keys::table(cell, table));
+        }
+        Ok(tables)
+    }
+
     fn bucket_types(&self) -> Result<Vec<BucketRule>> {
         let Some(rules) = self.meta.get(BUCKET_TYPES)? else { return Ok(Vec::new()) };
         stored::bucket_rules_from_json(&rules).map_err(|_| self.meta.damaged().of(BUCKET_TYPES))
@@ -323,6 +340,10 @@ impl StoreReader for EmbeddedStore {
 
     fn owners(&self) -> Answer<'_, BTreeSet<CellId>> {
         std::future::ready(self.inner.owners()).boxed()
+    }
+
+    fn tables(&self, cell: CellId) -> Answer<'_, BTreeSet<SourceType>> {
+        self.blocking(move |store| store.inner.tables(cell))
     }
 
     fn bucket_types(&self) -> Answer<'_, Vec<BucketRule>> {

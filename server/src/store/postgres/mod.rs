@@ -34,7 +34,7 @@ use arc_swap::ArcSwap;
 use leasehold_core::bucket::BucketKey;
 use leasehold_core::catalogue::BucketRule;
 use leasehold_core::cell::CellId;
-use leasehold_core::claim::Claim;
+use leasehold_core::claim::{Claim, SourceType};
 use leasehold_core::lease::LeaseId;
 use leasehold_core::query::{LeaseRow, LeaseScan, RecordPart, RecordScan};
 use leasehold_core::rows::State;
@@ -220,6 +220,10 @@ impl StoreReader for PostgresStore {
 
     fn owners(&self) -> Answer<'_, BTreeSet<CellId>> {
         self.run(|client| async move { reads::owners(&client).await })
+    }
+
+    fn tables(&self, cell: CellId) -> Answer<'_, BTreeSet<SourceType>> {
+        self.run(move |client| async move { reads::tables(&client, cell).await })
     }
 
     fn bucket_types(&self) -> Answer<'_, Vec<BucketRule>> {

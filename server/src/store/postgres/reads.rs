@@ -6,7 +6,7 @@ use std::ops::Bound;
 use leasehold_core::bucket::BucketKey;
 use leasehold_core::catalogue::BucketRule;
 use leasehold_core::cell::CellId;
-use leasehold_core::claim::{Claim, SourceId};
+use leasehold_core::claim::{Claim, SourceId, SourceType};
 use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId, Replay};
 use leasehold_core::query::{LeasePosition, LeaseRow, LeaseScan, RecordPart, RecordRow, RecordScan};
 use leasehold_core::rows::State;
@@ -227,6 +227,20 @@ pub(super) async fn owners(client: &Client) -> Result<BTreeSet<CellId>> {
                SELECT cell FROM owner WHERE cell IS NOT NULL";
     let rows = client.query_typed(sql, &[]).await.map_err(failed)?;
     rows.iter().map(|row| row.try_get(0).map(CellId).map_err(failed)).collect()
+}
+
+/// Reads the tables from which a cell has claims. The recursive query jumps from table to table in
+/// the index, as [`owners`] does from cell to cell.
+pub(super) async fn tables(client: &Client, cell: CellId) -> Result<BTreeSet<SourceType>> {
+    let sql = "WITH RECURSIVE source_table (number) AS (
+                   SELECT min(source_type) FROM claims WHERE creator_id = $1
+                   UNION ALL
+                   SELECT (SELECT min(source_type) FROM claims WHERE creator_id = $1 AND source_type > number)
+                   FROM source_table WHERE number IS NOT NULL
+               )
+               SELECT number FROM source_table WHERE number IS NOT NULL";
+    let rows = client.query_typed(sql, &[(&cell.0, Type::INT8)]).await.map_err(failed)?;
+    rows.iter().map(|row| row.try_get(0).map(SourceType).map_err(failed)).collect()
 }
 
 /// Reads the stored rules of configured bucket types.

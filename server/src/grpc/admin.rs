@@ -1,0 +1,25 @@
+//! The service `AdminService`: tells an administrator where a cell's data is (B26).
+
+use std::sync::Arc;
+
+use leasehold_core::cell::CellId;
+use leasehold_proto::leasehold::v1::admin_service_server::AdminService;
+use leasehold_proto::leasehold::v1::{ListTablesRequest, ListTablesResponse};
+use tonic::{Request, Response, Status, async_trait};
+
+use super::{Services, permit};
+
+/// The handlers of `AdminService`.
+#[derive(Clone)]
+pub struct AdminHandler(pub Arc<Services>);
+
+#[async_trait]
+impl AdminService for AdminHandler {
+    async fn list_tables(&self, request: Request<ListTablesRequest>) -> Result<Response<ListTablesResponse>, Status> {
+        permit(&request)?;
+        let cell = CellId(request.into_inner().cell_id);
+        self.0.rules.check_cell(cell).map_err(|rejection| self.0.reject(&rejection))?;
+        let tables = self.0.list("ListTables", async move |store, _| Ok(store.tables(cell).await?)).await?;
+        Ok(Response::new(ListTablesResponse { source_types: tables.into_iter().map(|table| table.0).collect() }))
+    }
+}

@@ -8,6 +8,8 @@ pub mod certificates;
 #[cfg(not(target_family = "wasm"))]
 pub mod client;
 #[cfg(not(target_family = "wasm"))]
+pub mod disk;
+#[cfg(not(target_family = "wasm"))]
 pub mod http2;
 #[cfg(not(target_family = "wasm"))]
 pub mod postgres;

@@ -33,6 +33,8 @@ pub(crate) enum Part {
     Linearizability,
     /// A server under load, killed again and again: 60 kills a round
     Kills,
+    /// Mixed load for an hour, with kills, full disks, jumps of the clock and callers who leave: one round
+    Soak,
     /// Damaged files of the embedded store: some hundred a round
     Damage,
     /// All of the gem's specs on Debian's next release, with its Ruby and its Rails: one round
@@ -50,6 +52,7 @@ impl Part {
                 ("b09_b13_b30_answers_under_faults_are_linearizable", &[("LEASEHOLD_LINEARIZABILITY_SECONDS", "60")])
             }
             Self::Kills => ("acknowledged_updates_survive_sigkill", &[]),
+            Self::Soak => ("a_soak_loses_no_acknowledged_save", &[("LEASEHOLD_SOAK_SECONDS", "3600")]),
             Self::Damage => ("corrupted_data_is_never_served", &[]),
             Self::Rails => return None,
         })

@@ -1,18 +1,15 @@
 //! Tests of the embedded store on a disk that becomes full.
 
-use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use leasehold_core::invariant;
 use leasehold_core::lease::Outcome::{Committed, RolledBack};
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::record::Status as RecordStatus;
 use leasehold_tests::client::{Begun, Client, lease_of, reason};
+use leasehold_tests::disk::Disk;
 use leasehold_tests::server::Server;
 use leasehold_tests::transfer::{export, state};
 use leasehold_tests::wire::get;
-use tempfile::TempDir;
 use tokio::task::JoinSet;
 use tonic::{Code, Status};
 use tonic_health::ServingStatus;
@@ -25,77 +22,19 @@ const DEADLINE: Duration = Duration::from_secs(20);
 /// The longest time from a failed write to the health status that tells it.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// A small tmpfs, mounted by a shell in its own mount namespace. The test reaches the files through
-/// `/proc/PID/root` of that shell.
-struct Disk {
-    shell: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
-    mount: TempDir,
-}
-
-impl Disk {
-    fn new(mib: u64) -> Self {
-        let mount = TempDir::new().unwrap();
-        let mut command = Command::new("unshare");
-        command.args(["--map-root-user", "--mount", "sh", "-e"]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut shell = command.spawn().expect("a mount namespace of its own can be made");
-        let (input, output) = (shell.stdin.take().unwrap(), BufReader::new(shell.stdout.take().unwrap()));
-        let mut disk = Self { shell, input, output, mount };
-        disk.run(&format!("mount -t tmpfs -o size={mib}m tmpfs '{}'", disk.mount.path().display()));
-        disk
-    }
-
-    fn run(&mut self, command: &str) {
-        writeln!(self.input, "{command}; echo done").unwrap();
-        let mut line = String::new();
-        self.output.read_line(&mut line).unwrap();
-        assert_eq!(line, "done\n", "`{command}` failed");
-    }
-
-    fn resize(&mut self, mib: u64) {
-        self.run(&format!("mount -o remount,size={mib}m '{}'", self.mount.path().display()));
-    }
-
-    fn path(&self) -> PathBuf {
-        let root = PathBuf::from(format!("/proc/{}/root", self.shell.id()));
-        root.join(self.mount.path().strip_prefix("/").unwrap())
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        // The kernel unmounts the tmpfs when the last process of the mount namespace has ended.
-        let _ = self.shell.kill();
-        let _ = self.shell.wait();
-    }
-}
-
 fn unavailable(status: &Status) -> &str {
     assert_eq!((status.code(), reason(status).as_str()), (Code::Unavailable, "STORE_UNAVAILABLE"), "{status:?}");
     status.message()
 }
 
-/// Writes a file until at most `free_mib` MiB of the disk are free.
-fn fill(path: &Path, free_mib: u64) {
-    let free = || {
-        let disk = nix::sys::statvfs::statvfs(path).unwrap();
-        disk.blocks_available() * disk.fragment_size() / (1024 * 1024)
-    };
-    let mut file = std::fs::File::create(path.join("filler")).unwrap();
-    while free() > free_mib {
-        file.write_all(&[1; 1024 * 1024]).unwrap();
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_nearly_full_disk_stops_begins_but_not_settles() {
-    let disk = Disk::new(300);
+    let disk = Disk::new(300).unwrap();
     let server = Server::builder().data(disk.path().join("data")).start().unwrap();
     let mut client = Client::connect(&server, 1).await.unwrap();
     let committed = client.begin(creates(1..4, 10)).await.unwrap();
     let rolled_back = client.begin(creates(4..6, 10)).await.unwrap();
-    fill(&disk.path(), 200);
+    disk.fill(200).unwrap();
 
     let begun = begin_until(&mut client, 100, |begun| begun.is_err()).await;
     let refused = begun.unwrap_err();
@@ -109,7 +48,7 @@ async fn a_nearly_full_disk_stops_begins_but_not_settles() {
     assert_eq!(client.get(&name(1)).await.unwrap().status(), RecordStatus::Active);
     assert_eq!(client.get(&name(4)).await.unwrap_err().code(), Code::NotFound);
 
-    std::fs::remove_file(disk.path().join("filler")).unwrap();
+    disk.empty().unwrap();
     begin_until(&mut client, 1_000_000, |begun| begun.is_ok()).await.unwrap();
 }
 
@@ -229,7 +168,7 @@ async fn a_full_disk_stops_writes_and_loses_no_acknowledged_change() {
 }
 
 async fn full_disk(mib: u64) {
-    let mut disk = Disk::new(mib);
+    let mut disk = Disk::new(mib).unwrap();
     let config = "min_free_disk_mib = 0";
     let mut server =
         Server::builder().data(disk.path().join("data")).config(config).arg("--log").arg("error").start().unwrap();
@@ -251,7 +190,7 @@ async fn full_disk(mib: u64) {
     drop(client);
     assert!(server.terminate().unwrap().success());
 
-    disk.resize(mib + 300);
+    disk.resize(mib + 300).unwrap();
     server.restart().unwrap();
     let mut client = Client::connect(&server, 1).await.unwrap();
     everything_is_there(&mut client, &all).await;

@@ -12,6 +12,7 @@ mod output;
 mod protocol;
 mod rights;
 mod shares;
+mod soak;
 
 use std::path::Path;
 

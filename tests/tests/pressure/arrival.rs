@@ -36,7 +36,7 @@ async fn a_body_that_comes_byte_by_byte_is_refused() {
         () = drip(writer, || data(1, b"x")) => {}
     }
     assert!(since.elapsed() < HALF_A_DRAIN, "{:?}", since.elapsed());
-    let counted = "leasehold_requests_total{method=\"BeginUpdate\",code=\"DeadlineExceeded\"}";
+    let counted = "leasehold_requests_total{method=\"BeginUpdate\",code=\"DEADLINE_EXCEEDED\"}";
     assert_eq!(metric(server.address(), counted).await, 1.0);
 }
 

@@ -13,11 +13,11 @@ use uuid::Uuid;
 use crate::claim::{Bucket, Cell, Classification, FoundRecord, Lease};
 use crate::convert;
 use crate::endpoint::{Endpoint, EndpointError, Tls};
-use crate::error::{Error, Unanswered};
+use crate::error::{Error, OtherStore, Unanswered};
 use crate::handshake::Obstacle;
 use crate::refusal::Refusal;
 use crate::retry::{Attempts, NextAttempt, RetryPolicy};
-use crate::stub::Stub;
+use crate::stub::{self, Stub};
 
 /// Default time limit of a call with all of its attempts.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -31,6 +31,7 @@ pub struct ClientBuilder {
     is_plaintext_allowed: bool,
     timeout: Duration,
     retry: RetryPolicy,
+    store_id: Option<Uuid>,
 }
 
 impl ClientBuilder {
@@ -54,6 +55,12 @@ impl ClientBuilder {
         Self { retry, ..self }
     }
 
+    /// Accepts only a server with the store of this id, which a server prints at its start. Calls to
+    /// another one fail as [`Error::OtherStore`] and change nothing.
+    pub fn store_id(self, store_id: Uuid) -> Self {
+        Self { store_id: Some(store_id), ..self }
+    }
+
     /// Checks the settings, reads the TLS files and returns the client, which connects with its first call.
     ///
     /// # Errors
@@ -62,7 +69,13 @@ impl ClientBuilder {
     pub fn build(self) -> Result<Client, EndpointError> {
         let endpoint = Endpoint::new(&self.server, self.tls.as_ref())?;
         let endpoint = if self.is_plaintext_allowed { endpoint } else { endpoint.require_encryption()? };
-        Ok(Client { timeout: self.timeout, retry: self.retry, ..Client::new(endpoint) })
+        let client = Client::new(endpoint);
+        let stub = match self.store_id {
+            Some(store_id) => client.stub.with_store_id(store_id),
+            None => client.stub,
+        };
+        let Self { timeout, retry, store_id, .. } = self;
+        Ok(Client { stub, timeout, retry, store_id, ..client })
     }
 }
 
@@ -76,6 +89,13 @@ pub struct Client {
     endpoint: Arc<Endpoint>,
     timeout: Duration,
     pub(crate) retry: RetryPolicy,
+    store_id: Option<Uuid>,
+}
+
+/// The failure of one attempt of a call.
+enum Failure {
+    Refused(Refusal),
+    OtherStore(OtherStore),
 }
 
 /// The key or lease of a call, which an [`Unanswered`] error returns so that the caller can repeat
@@ -96,6 +116,7 @@ impl Client {
             is_plaintext_allowed: false,
             timeout: DEFAULT_TIMEOUT,
             retry: RetryPolicy::default(),
+            store_id: None,
         }
     }
 
@@ -104,7 +125,8 @@ impl Client {
     #[must_use]
     pub fn new(endpoint: Endpoint) -> Self {
         let stub = Stub::new(endpoint.connect_lazy());
-        Self { stub, endpoint: Arc::new(endpoint), timeout: DEFAULT_TIMEOUT, retry: RetryPolicy::default() }
+        let (timeout, retry) = (DEFAULT_TIMEOUT, RetryPolicy::default());
+        Self { stub, endpoint: Arc::new(endpoint), timeout, retry, store_id: None }
     }
 
     /// Returns this client with another time limit for each call. Both clients share the
@@ -243,7 +265,8 @@ impl Client {
         loop {
             let refusal = match self.attempt(&mut attempts, &send).await {
                 Ok(answer) => return Ok(answer),
-                Err(refusal) => refusal,
+                Err(Failure::Refused(refusal)) => refusal,
+                Err(Failure::OtherStore(other)) => return Err(other.into()),
             };
             if refusal.is_broken && obstacle.is_none() {
                 obstacle = self.endpoint.obstacle(attempts.remaining(Instant::now())).await;
@@ -264,7 +287,7 @@ impl Client {
         &self,
         attempts: &mut Attempts,
         send: impl Fn(Stub<Channel>) -> F,
-    ) -> Result<Response<A>, Refusal>
+    ) -> Result<Response<A>, Failure>
     where
         F: Future<Output = Result<Response<A>, Status>>,
     {
@@ -273,9 +296,26 @@ impl Client {
         // The timeout here also covers the time to connect, which the server can't measure.
         let answer = tokio::time::timeout(timeout, send(self.stub.clone().with_deadline(timeout)));
         match answer.await {
-            Ok(answer) => answer.map_err(|status| Refusal::of(&status)),
-            Err(_) => Err(Refusal::late(timeout)),
+            Ok(Ok(answer)) => match self.other_store(stub::store_id(answer.metadata())) {
+                Some(other) => Err(Failure::OtherStore(other)),
+                None => Ok(answer),
+            },
+            Ok(Err(status)) => Err(self.failure(&status)),
+            Err(_) => Err(Failure::Refused(Refusal::late(timeout))),
         }
+    }
+
+    /// The failure that a status stands for. A status without a store is no answer of a server: it may
+    /// come from a proxy, or from this side of a broken connection.
+    fn failure(&self, status: &Status) -> Failure {
+        let other = stub::store_id(status.metadata()).and_then(|found| self.other_store(Some(found)));
+        other.map_or_else(|| Failure::Refused(Refusal::of(status)), Failure::OtherStore)
+    }
+
+    /// The error of an answer that tells this store; `None` if the client accepts it.
+    fn other_store(&self, found: Option<Uuid>) -> Option<OtherStore> {
+        let expected = self.store_id.filter(|expected| found != Some(*expected))?;
+        Some(OtherStore { expected, found })
     }
 }
 

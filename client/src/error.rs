@@ -41,10 +41,41 @@ pub enum Error {
     /// No definite answer came. The call may have taken effect.
     #[error("{0}")]
     Unanswered(Box<Unanswered>),
+    /// The server has another store than the client was built for, or does not tell its store.
+    #[error(transparent)]
+    OtherStore(#[from] OtherStore),
     /// The server's answer breaks the wire contract.
     #[error("the server's answer breaks the wire contract: {0}; use a server and a client of the same version")]
     BadAnswer(&'static str),
 }
+
+/// The server has another store than the one that
+/// [`ClientBuilder::store_id`](crate::ClientBuilder::store_id) names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OtherStore {
+    /// The id of the store that the client accepts.
+    pub expected: Uuid,
+    /// The id of the server's store; `None` if its answer does not tell the id.
+    pub found: Option<Uuid>,
+}
+
+impl fmt::Display for OtherStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let expected = self.expected;
+        match self.found {
+            Some(found) => write!(
+                f,
+                "the server has the store {found}, and this client is for the store {expected}: check the server's address and `store_id`"
+            ),
+            None => write!(
+                f,
+                "the server does not tell its store, and this client is for the store {expected}: use a server of this version or newer"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for OtherStore {}
 
 /// A call without a definite answer, and the data to repeat it safely.
 #[derive(Clone, Debug)]
@@ -78,7 +109,7 @@ impl Error {
         match self {
             Self::Refused(refusal) => Some(refusal),
             Self::Unanswered(unanswered) => Some(&unanswered.refusal),
-            Self::Endpoint(_) | Self::Key(_) | Self::Classify(_) | Self::BadAnswer(_) => None,
+            Self::Endpoint(_) | Self::Key(_) | Self::Classify(_) | Self::OtherStore(_) | Self::BadAnswer(_) => None,
         }
     }
 
@@ -87,6 +118,8 @@ impl Error {
     pub fn outcome_is_unknown(&self) -> bool {
         match self {
             Self::Unanswered(_) | Self::BadAnswer(_) => true,
+            // A server that tells its store has refused the call before it decided anything.
+            Self::OtherStore(other) => other.found.is_none(),
             Self::Endpoint(_) | Self::Key(_) | Self::Classify(_) | Self::Refused(_) => false,
         }
     }

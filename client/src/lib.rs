@@ -79,7 +79,7 @@ pub use client::{Client, ClientBuilder, DEFAULT_TIMEOUT};
 pub use convert::{bucket_of_claim, claim_of_bucket};
 pub use decommission::{CellData, DropError};
 pub use endpoint::{Endpoint, EndpointError, PemFile, Tls, TlsIdentity};
-pub use error::{ClassifyError, Error, Unanswered, UpdateError};
+pub use error::{ClassifyError, Error, OtherStore, Unanswered, UpdateError};
 pub use handshake::{CertificateFault, Obstacle, ServerCertificateFault};
 pub use leasehold_core::query::MAX_LEASES_PER_PAGE;
 pub use leasehold_core::rejection::{List, Reason};
@@ -89,5 +89,6 @@ pub use retry::RetryPolicy;
 pub use scope::HeldLease;
 pub use stub::{
     IDEMPOTENCY_KEY, KeyError, Stub, Transport, check_idempotency_key, fence, new_idempotency_key, server_time_micros,
+    store_id,
 };
 pub use update::Update;

@@ -26,6 +26,10 @@ const FENCE: &str = "leasehold-fence";
 /// (R03).
 const SERVER_TIME: &str = "leasehold-server-time-micros";
 
+/// Name of the metadata with the id of a store: of the server's in each answer, of the expected one
+/// in a request.
+const STORE_ID: &str = "leasehold-store-id";
+
 /// Largest answer that the client decodes, in bytes. The server limits a page by its number of
 /// records, but a record carries the cell's own data. So a page may exceed tonic's default of 4
 /// MiB.
@@ -70,6 +74,7 @@ pub struct Stub<T> {
     classification: ClassifyServiceClient<T>,
     admin: AdminServiceClient<T>,
     deadline: Option<Duration>,
+    store_id: Option<Uuid>,
 }
 
 impl<T: Transport> Stub<T> {
@@ -77,7 +82,8 @@ impl<T: Transport> Stub<T> {
     pub fn new(transport: T) -> Self {
         let claims = ClaimServiceClient::new(transport.clone()).max_decoding_message_size(MAX_ANSWER_BYTES);
         let admin = AdminServiceClient::new(transport.clone());
-        Self { claims, classification: ClassifyServiceClient::new(transport), admin, deadline: None }
+        let classification = ClassifyServiceClient::new(transport);
+        Self { claims, classification, admin, deadline: None, store_id: None }
     }
 
     /// Sets the time limit that is sent to the server with each call. The server ends a call after
@@ -85,6 +91,13 @@ impl<T: Transport> Stub<T> {
     #[must_use]
     pub fn with_deadline(self, deadline: Duration) -> Self {
         Self { deadline: Some(deadline), ..self }
+    }
+
+    /// Sets the id of the store for which each call is meant. A server with another store refuses the
+    /// calls and changes nothing.
+    #[must_use]
+    pub fn with_store_id(self, store_id: Uuid) -> Self {
+        Self { store_id: Some(store_id), ..self }
     }
 
     /// Sets the largest answer that the stub decodes, in bytes.
@@ -205,6 +218,9 @@ impl<T: Transport> Stub<T> {
         if let Some(deadline) = self.deadline {
             request.set_timeout(deadline);
         }
+        if let Some(id) = self.store_id.and_then(|id| AsciiMetadataValue::try_from(id.to_string()).ok()) {
+            request.metadata_mut().insert(STORE_ID, id);
+        }
         request
     }
 }
@@ -248,6 +264,13 @@ pub fn fence(metadata: &MetadataMap) -> Option<u64> {
 #[must_use]
 pub fn server_time_micros(metadata: &MetadataMap) -> Option<u64> {
     number(metadata, SERVER_TIME)
+}
+
+/// Returns the id of the server's store from the metadata of an answer or of a refusal; `None` if it
+/// is missing, as in the answer of a proxy, or malformed.
+#[must_use]
+pub fn store_id(metadata: &MetadataMap) -> Option<Uuid> {
+    metadata.get(STORE_ID)?.to_str().ok()?.parse().ok()
 }
 
 fn number(metadata: &MetadataMap, name: &str) -> Option<u64> {

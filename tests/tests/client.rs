@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use leasehold_client::{
-    Bucket, BucketType, CertificateFault, Claim, Client, Error, LeaseQuery, List, Obstacle, RecordQuery, RecordStatus,
-    RefusalKind, RetryPolicy, SourceId, SourceType, SubjectType, Tls, UpdateError,
+    Bucket, BucketType, CertificateFault, Claim, Client, Error, LeaseQuery, List, Obstacle, OtherStore, RecordQuery,
+    RecordStatus, RefusalKind, RetryPolicy, SourceId, SourceType, SubjectType, Tls, UpdateError,
 };
 use leasehold_tests::certificates::Authority;
 use leasehold_tests::postgres::Cluster;
@@ -329,4 +329,31 @@ async fn b26_an_administrator_drops_the_data_of_a_cell() {
     .unwrap();
     drop_the_data_of_a_cell(&Server::builder().config(config).start().unwrap()).await;
     drop(cluster);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_of_one_store_refuses_another_and_changes_nothing() {
+    let server = Server::start().unwrap();
+    let banner = async || Some(server.stdout()).filter(|text| text.contains("\ntry: "));
+    let banner = eventually("the banner", banner).await.unwrap();
+    let id = banner.split("  store     ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    let client = |id| Client::builder(format!("http://{}", server.address())).store_id(id).build().unwrap();
+    let own = client(id);
+    own.update(CELL).create(username("alice", 7)).run(async |_| Ok::<_, Error>(())).await.unwrap();
+
+    let expected = uuid::Uuid::nil();
+    let other = client(expected);
+    for error in [
+        other.update(CELL).create(username("bob", 8)).begin().await.unwrap_err(),
+        other.update(CELL).create(username("alice", 9)).begin().await.unwrap_err(),
+        other.commit(CELL, expected).await.unwrap_err(),
+        other.cells().await.unwrap_err(),
+    ] {
+        let Error::OtherStore(OtherStore { expected: pinned, found: Some(found) }) = error else { panic!("{error}") };
+        assert_eq!((pinned, found), (expected, id));
+        assert!(error.to_string().contains(&id.to_string()) && error.to_string().contains(&expected.to_string()));
+        assert!(!error.outcome_is_unknown());
+    }
+    assert_eq!(status_of(&own, "bob").await, None);
+    assert_eq!(outstanding(&own).await, 0);
 }

@@ -10,6 +10,7 @@ require_relative "client/call"
 require_relative "client/circuit_breaker"
 require_relative "client/connection"
 require_relative "client/credentials"
+require_relative "client/expected_store"
 require_relative "client/handshake"
 require_relative "client/instrumentation"
 require_relative "client/messages"
@@ -42,6 +43,7 @@ module Leasehold
       @configuration = configuration.validate!
       @credentials = Credentials.load(configuration.tls)
       @messages = Messages.new(configuration.cell_id)
+      @store = ExpectedStore.new(configuration.store_id)
       @lock = Mutex.new
     end
 
@@ -190,7 +192,7 @@ module Leasehold
 
     def call(method, request, payload, deadline_seconds, metadata = {})
       seconds = deadline_seconds || @configuration.request_deadline_seconds
-      call = Call.new(method, metadata: metadata, tries: @configuration.tries, deadline_seconds: seconds)
+      call = Call.new(method, metadata: metadata, tries: @configuration.tries, deadline_seconds: seconds, store: @store)
       call.run(connection.stub, request)
     rescue Error::Unavailable => error
       raise @credentials.diagnose(error, @configuration.address, seconds)

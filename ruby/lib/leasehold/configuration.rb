@@ -5,6 +5,9 @@ require "logger"
 module Leasehold
   # The settings of a cell, set in `Leasehold.configure`.
   class Configuration
+    UUID = /\A\h{8}(-\h{4}){3}-\h{12}\z/
+    private_constant :UUID
+
     # @return [String] host and port of the claims server
     attr_accessor :address
     # @return [Integer] the id of this cell
@@ -12,6 +15,9 @@ module Leasehold
     # @return [Hash] `{ ca:, certificate:, key: }` with paths of PEM files; or `{ insecure: true }`
     #   for a connection without encryption and identity
     attr_accessor :tls
+    # @return [String, nil] the id of the only store that this cell accepts, which a server prints at its start; nil
+    #   for any store
+    attr_accessor :store_id
     # @return [Numeric] deadline of one try of a call within a request
     attr_accessor :request_deadline_seconds
     # @return [Numeric] deadline of one try of a call of reconciliation
@@ -127,6 +133,7 @@ module Leasehold
     def validate!
       check(:address, "host and port of the claims server") { |value| value.to_s.match?(%r{\A[^\s/]+:\d+\z}) }
       check(:cell_id, "the number of this cell, 1 or more") { |value| value.is_a?(Integer) && value.positive? }
+      check(:store_id, "the UUID that the server prints as `store`, or nil") { |value| value.nil? || UUID.match?(value.to_s) }
       check(:tls, "`{ ca:, certificate:, key: }`, or `{ insecure: true }`") { |value| value.is_a?(Hash) }
       %i[tries max_concurrent_begins circuit_failures].each do |name|
         check(name, "1 or more") { |value| value.is_a?(Integer) && value.positive? }

@@ -70,6 +70,13 @@ module Leasehold
         super
       end
     end
+    # The server has another store than the setting `store_id` names. The request had no effect, unless the server
+    # does not tell its store.
+    class OtherStore < Misconfigured
+      def initialize(message = nil, code: "OTHER_STORE", **)
+        super
+      end
+    end
     # The request is malformed, exceeds a limit, or contains a value that is not allowed.
     class Invalid < Error; end
     # The row has no primary key yet, so no claim can name it.
@@ -131,6 +138,7 @@ module Leasehold
       "LEASE_COMMITTED" => Committed,
       "NO_IDENTITY" => Unauthenticated,
       "RULE_DENIED" => Denied,
+      "OTHER_STORE" => OtherStore,
       "OVERLOADED" => Overloaded,
       "STORE_UNAVAILABLE" => Unavailable
     }.freeze

@@ -55,6 +55,33 @@ RSpec.describe Leasehold::Client do
     end
   end
 
+  it "refuses a server with another store, and changes nothing" do
+    own = client_of(server.address, store_id: server.store_id.upcase)
+    own.commit_update(own.begin_update(creates: [username("alice")]).uuid)
+    expected = "00000000-0000-0000-0000-000000000000"
+    other = client_of(server.address, store_id: expected)
+    calls = [
+      -> { other.begin_update(creates: [username("bob")]) },
+      -> { other.begin_update(creates: [username("alice")]) },
+      -> { other.commit_update(SecureRandom.uuid) },
+      -> { other.list_leases }
+    ]
+    calls.each do |call|
+      error = rejection(&call)
+      expect(error).to be_a(Leasehold::Error::OtherStore).and have_attributes(code: "OTHER_STORE")
+      expect(error.message).to include(server.store_id, expected)
+    end
+    expect(own.list_leases.leases).to be_empty
+    expect(rejection { own.get_record(Support::Claims::USERNAMES, "bob") }).to be_a(Leasehold::Error::NotFound)
+  end
+
+  it "refuses a server that does not tell its store, if one is expected" do
+    store = described_class::ExpectedStore.new(server.store_id)
+    expect { store.check({}) }.to raise_error(Leasehold::Error::OtherStore, /does not tell its store.*#{server.store_id}/)
+    expect(store.mismatch({})).to be_nil
+    expect(described_class::ExpectedStore.new(nil).check({})).to be_nil
+  end
+
   it "rolls a lease back (B21)" do
     lease = client.begin_update(creates: [username("alice")])
     client.rollback_update(lease.uuid)

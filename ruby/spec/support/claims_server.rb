@@ -38,7 +38,7 @@ module Support
       server&.clear
     end
 
-    attr_reader :address, :pid
+    attr_reader :address, :pid, :store_id
 
     # @param tls [Hash] paths `certificate`, `key` and `client_ca`
     def initialize(tls: nil)
@@ -50,7 +50,7 @@ module Support
     def start
       @output, writer = IO.pipe
       @pid = spawn(
-        self.class.binary, "serve", "--listen", @address, "--data", File.join(@directory, "data"), *@arguments,
+        self.class.binary, "serve", "--create", "--listen", @address, "--data", File.join(@directory, "data"), *@arguments,
         out: writer, err: File.join(@directory, "log")
       )
       writer.close
@@ -89,6 +89,7 @@ module Support
         line = @output.each_line.find { |text| text.include?("listening on") }
         raise "the server did not start: #{File.read(File.join(@directory, "log"))}" unless line
 
+        @store_id = @output.each_line.find { |text| text.include?("  store ") }[/store +(\S+)/, 1]
         line[/listening on (\S+)/, 1]
       end
     end

@@ -11,9 +11,11 @@ module Leasehold
       # @return [Integer] number of tries made
       attr_reader :attempts
 
-      def initialize(method, metadata:, tries:, deadline_seconds:)
+      # @param store [ExpectedStore]
+      def initialize(method, metadata:, tries:, deadline_seconds:, store:)
         @method = method
-        @metadata = metadata
+        @metadata = metadata.merge(store.metadata)
+        @store = store
         @tries = tries
         @deadline_seconds = deadline_seconds
         @attempts = 0
@@ -24,18 +26,24 @@ module Leasehold
       def run(stub, request)
         @attempts += 1
         operation = stub.public_send(@method, request, metadata: @metadata, deadline: deadline, return_op: true)
-        [operation.execute, operation.metadata]
+        response = operation.execute
+        @store.check(operation.metadata)
+        [response, operation.metadata]
       rescue GRPC::DeadlineExceeded, GRPC::Unavailable => status
-        error = StatusTranslation.error(status)
+        error = error_of(status)
         raise error unless error.temporary? && @attempts < @tries
 
         sleep(RETRY_PAUSE_SECONDS * rand(1.0..2.0)) if status.is_a?(GRPC::Unavailable)
         retry
       rescue GRPC::BadStatus => status
-        raise StatusTranslation.error(status)
+        raise error_of(status)
       end
 
       private
+
+      def error_of(status)
+        @store.mismatch(status.metadata) || StatusTranslation.error(status)
+      end
 
       def deadline
         GRPC::Core::TimeConsts.from_relative_time(@deadline_seconds)

@@ -1,0 +1,48 @@
+# frozen_string_literal: true
+
+module Leasehold
+  class Client
+    # The store that the setting `store_id` names. Without it, every store is expected.
+    class ExpectedStore
+      # Metadata: the id of a store, of the server's in each answer, of the expected one in a request.
+      STORE_ID = "leasehold-store-id"
+
+      # @param id [String, nil] the id of the expected store; nil for any
+      def initialize(id)
+        @id = id&.downcase
+      end
+
+      # Returns the metadata by which a server with another store refuses the request.
+      #
+      # @return [Hash]
+      def metadata
+        @id ? { STORE_ID => @id } : {}
+      end
+
+      # Checks the metadata of a successful call.
+      #
+      # @raise [Error::OtherStore] if the server has another store, or does not tell its store
+      # @return [void]
+      def check(metadata)
+        raise other(metadata[STORE_ID]) if @id && metadata[STORE_ID] != @id
+      end
+
+      # Returns the error of a failed call whose answer tells another store; nil if it tells none, like that of
+      # a proxy, or the expected one.
+      #
+      # @return [Error::OtherStore, nil]
+      def mismatch(metadata)
+        found = metadata[STORE_ID]
+        other(found) if @id && found && found != @id
+      end
+
+      private
+
+      def other(found)
+        return Error::OtherStore.new("the server has the store #{found}, and `store_id` is #{@id}: check `address`") if found
+
+        Error::OtherStore.new("the server does not tell its store, and `store_id` is #{@id}: run a server of at least this gem's version")
+      end
+    end
+  end
+end

@@ -33,6 +33,7 @@ __all__ = [
     "MisconfiguredError",
     "NotFoundError",
     "NotOwnerError",
+    "OtherStoreError",
     "OutOfTurnError",
     "OverloadedError",
     "RolledBackError",
@@ -193,6 +194,24 @@ class MisconfiguredError(LeaseholdError, ValueError):
         super().__init__(message, code=code, details=details, retry_after_seconds=retry_after_seconds, metadata=metadata)
 
 
+class OtherStoreError(MisconfiguredError):
+    """The server has another store than the client was created for.
+
+    The request had no effect, unless the server does not tell its store.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str = "OTHER_STORE",
+        details: Iterable[Detail] = (),
+        retry_after_seconds: float | None = None,
+        metadata: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        super().__init__(message, code=code, details=details, retry_after_seconds=retry_after_seconds, metadata=metadata)
+
+
 class UnauthenticatedError(LeaseholdError):
     """The client certificate carries no identity."""
 
@@ -295,6 +314,7 @@ BY_CODE: Final[Mapping[str, type[LeaseholdError]]] = {
     "INVALID_ROWS": RowsError,
     "INVALID_TRACE": TraceError,
     "NO_IDENTITY": UnauthenticatedError,
+    "OTHER_STORE": OtherStoreError,
     "OUT_OF_TURN": OutOfTurnError,
     "OVERLOADED": OverloadedError,
     "RULE_DENIED": DeniedError,

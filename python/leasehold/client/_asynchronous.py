@@ -30,7 +30,7 @@ class AsyncClient(ClientBase):
 
     Parameters
     ----------
-    server, cell_id, tls, allow_plaintext, timeout_seconds, retry
+    server, cell_id, tls, allow_plaintext, timeout_seconds, retry, store_id
         See `Client`.
 
     Raises
@@ -213,12 +213,13 @@ class AsyncClient(ClientBase):
         self._check_open()
         attempts = Attempts(retry or self._retry, self._timeout_seconds if timeout_seconds is None else timeout_seconds)
         method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(call.path)
+        metadata = call.metadata + self._store.metadata
         while True:
             try:
-                rpc = method(call.request, timeout=attempts.attempt_timeout_seconds(), metadata=call.metadata)
-                return decode_response(call, await rpc, await rpc.initial_metadata())
+                rpc = method(call.request, timeout=attempts.attempt_timeout_seconds(), metadata=metadata)
+                return decode_response(call, await rpc, await rpc.initial_metadata(), self._store)
             except grpc.RpcError as rpc_error:
-                error = call_error(call, rpc_error)
+                error = call_error(call, rpc_error, self._store)
                 wait_seconds = attempts.wait_seconds(error)
                 if wait_seconds is None:
                     raise error from None

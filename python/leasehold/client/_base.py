@@ -14,6 +14,7 @@ from leasehold.client._calls import Call, Headers, T
 from leasehold.client._endpoint import DEFAULT_SERVER, Tls, endpoint
 from leasehold.client._errors import Metadata, error_for_status
 from leasehold.client._retry import Retry, check_seconds
+from leasehold.client._store import ExpectedStore
 from leasehold.errors import LeaseholdError, MisconfiguredError
 
 DEFAULT_TIMEOUT_SECONDS = 10.0
@@ -33,11 +34,13 @@ class ClientBase:
         allow_plaintext: bool = False,
         timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
         retry: Retry | None = None,
+        store_id: str | uuid.UUID | None = None,
     ) -> None:
         self._endpoint = endpoint(server, tls, allow_plaintext=allow_plaintext)
         self._cell_id = None if cell_id is None else _check_cell(cell_id)
         self._timeout_seconds = check_seconds("timeout_seconds", timeout_seconds)
         self._retry = retry or Retry()
+        self._store = ExpectedStore(None if store_id is None else _check_store(store_id))
         self._is_closed = False
         self._open()
 
@@ -95,20 +98,32 @@ def _check_cell(cell_id: object) -> int:
     return cell_id
 
 
+def _check_store(store_id: str | uuid.UUID) -> str:
+    try:
+        return str(uuid.UUID(str(store_id)))
+    except ValueError:
+        raise MisconfiguredError(f"`store_id` is {store_id!r}: pass the UUID that the server prints as `store`") from None
+
+
 def new_idempotency_key() -> str:
     """Return a random idempotency key for a begin."""
     return str(uuid.uuid4())
 
 
-def decode_response(call: Call[T], response: bytes, metadata: Metadata | None) -> T:
+def decode_response(call: Call[T], response: bytes, metadata: Metadata | None, store: ExpectedStore) -> T:
     """Return the decoded response of a call, given the bytes and the initial metadata that the server sent."""
     headers: Headers = dict(metadata or ())
+    if (other := store.check(headers)) is not None:
+        raise call.annotate(other)
     return call.decode(response, headers)
 
 
-def call_error(call: Call[T], error: grpc.RpcError | grpc.aio.AioRpcError) -> LeaseholdError:
+def call_error(call: Call[T], error: grpc.RpcError | grpc.aio.AioRpcError, store: ExpectedStore) -> LeaseholdError:
     """Return the exception of this package for a failed gRPC call."""
     # `grpc.RpcError` declares no methods, but every error that a call raises is also a `grpc.Call` (grpc/_channel.py,
     # `_InactiveRpcError`), which has them.
     status: Any = error
-    return call.annotate(error_for_status(status.code(), status.details() or "", status.trailing_metadata() or ()))
+    trailers: Metadata = status.trailing_metadata() or ()
+    # A server that answers with an error alone sends its metadata as trailers (gRPC over HTTP/2, "Trailers-Only").
+    other = store.mismatch(dict(trailers))
+    return call.annotate(other or error_for_status(status.code(), status.details() or "", trailers))

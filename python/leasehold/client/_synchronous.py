@@ -45,6 +45,9 @@ class Client(ClientBase):
         The timeout of a call with all of its attempts. A call can override it.
     retry
         The retry policy.
+    store_id
+        The id of the only store that the client accepts, which a server prints at its start. Calls to a server with another
+        store raise `OtherStoreError` and change nothing.
 
     Raises
     ------
@@ -308,13 +311,14 @@ class Client(ClientBase):
         self._check_open()
         attempts = Attempts(retry or self._retry, self._timeout_seconds if timeout_seconds is None else timeout_seconds)
         method: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(call.path)
+        metadata = call.metadata + self._store.metadata
         while True:
             try:
                 attempt_timeout_seconds = attempts.attempt_timeout_seconds()
-                response, rpc = method.with_call(call.request, timeout=attempt_timeout_seconds, metadata=call.metadata)
-                return decode_response(call, response, rpc.initial_metadata())
+                response, rpc = method.with_call(call.request, timeout=attempt_timeout_seconds, metadata=metadata)
+                return decode_response(call, response, rpc.initial_metadata(), self._store)
             except grpc.RpcError as rpc_error:
-                error = call_error(call, rpc_error)
+                error = call_error(call, rpc_error, self._store)
                 wait_seconds = attempts.wait_seconds(error)
                 if wait_seconds is None:
                     raise error from None

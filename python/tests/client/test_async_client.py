@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
+from uuid import UUID
 
 import pytest
 from support.certificates import Authority
@@ -236,3 +237,15 @@ def test_tls_works_as_in_the_blocking_client(authority: Authority) -> None:
     wrong = partial(AsyncClient, "https://127.0.0.1:1")
     with pytest.raises(errors.MisconfiguredError):
         wrong()
+
+
+def test_the_asyncio_client_of_one_store_refuses_another(server: ClaimsServer) -> None:
+    async def main() -> None:
+        async with AsyncClient(server.url, cell_id=1, store_id=UUID(int=0)) as other:
+            error = await raised_by(other.cells())
+            assert isinstance(error, errors.OtherStoreError)
+            assert server.store_id in error.message
+        async with AsyncClient(server.url, cell_id=1, store_id=server.store_id) as own:
+            assert len(await own.cells()) == 2
+
+    asyncio.run(main())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from support.claims import bucket, raised_by, username
@@ -42,6 +42,27 @@ def test_b20_b13_b32_a_committed_claim_can_be_listed_and_read(client: Client) ->
     assert later.fence > lease.fence
     client.commit(later.uuid)
     assert isinstance(raised_by(lambda: client.get(bucket("alice"))), errors.NotFoundError)
+
+
+def test_a_client_of_one_store_refuses_another_and_changes_nothing(client: Client, server: ClaimsServer) -> None:
+    own = Client(server.url, cell_id=1, store_id=server.store_id.upper())
+    own.commit(own.begin([username("alice")]).uuid)
+    expected = UUID(int=0)
+    other = Client(server.url, cell_id=1, store_id=expected)
+    for call in (
+        lambda: other.begin([username("bob")]),
+        lambda: other.begin([username("alice")]),
+        lambda: other.commit(str(expected)),
+        other.cells,
+    ):
+        error = raised_by(call)
+        assert isinstance(error, errors.OtherStoreError)
+        assert server.store_id in error.message
+        assert str(expected) in error.message
+    assert isinstance(raised_by(lambda: client.get(bucket("bob"))), errors.NotFoundError)
+    assert list(client.leases()) == []
+    with pytest.raises(errors.MisconfiguredError, match="`store_id` is 'my store'"):
+        Client(server.url, store_id="my store")
 
 
 def test_b21_a_rolled_back_name_can_be_claimed_by_another_cell(client: Client, server: ClaimsServer) -> None:

@@ -46,6 +46,7 @@ class ClaimsServer:
         if tls:
             self._arguments += ["--config", str(self._configuration(tls))]
         self._process: subprocess.Popen[str] | None = None
+        self.store_id = ""
 
     def __enter__(self) -> Self:
         self.start()
@@ -68,12 +69,14 @@ class ClaimsServer:
     def start(self) -> None:
         """Start the server and wait until it listens."""
         with (self._directory / "log").open("w") as log:
-            command = [str(binary()), "serve", "--listen", self._listen, *self._arguments]
+            command = [str(binary()), "serve", "--create", "--listen", self._listen, *self._arguments]
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if found := re.search(r"listening on (\S+)", line):
                 self._listen = found[1]
+            if found := re.search(r"^  store +(\S+)", line):
+                self.store_id = found[1]
                 return
         raise AssertionError(f"the server did not start: {(self._directory / 'log').read_text()}")
 

@@ -11,8 +11,8 @@ use clap::builder::Resettable;
 use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use leasehold_cli::{CliError, Verb, exit};
 use leasehold_server::config::{Config, ConfigError, LogFormat};
-use leasehold_server::serve::{ServeError, serve};
-use leasehold_server::store::PostgresStore;
+use leasehold_server::serve::{ServeError, StoreStart, serve};
+use leasehold_server::store::{Backend, Creation, EmbeddedStore, Identity, PostgresStore};
 use leasehold_server::transfer::{Exported, TransferError};
 use leasehold_server::{logging, transfer};
 use serde_json::{Value, json};
@@ -40,11 +40,13 @@ struct Cli {
 enum Command {
     /// Run a claims server
     Serve(ServeArgs),
+    /// Make a new store: a data directory, or the tables in a PostgreSQL database
+    Init(StoreArgs),
     /// Write every row of a data directory as JSON lines; stop its server first
     Export(ExportArgs),
     /// Read an export into a new data directory
     Import(ImportArgs),
-    /// Create or migrate the tables in a PostgreSQL database; `serve` does this too
+    /// Migrate the tables in a PostgreSQL database to this version; `serve` does this too
     Migrate(MigrateArgs),
     /// Print completions for a shell
     Completions {
@@ -82,6 +84,27 @@ struct ServeArgs {
     /// Listen on other addresses than loopback without TLS: any caller may do anything
     #[arg(long)]
     insecure_plaintext: bool,
+    /// Make a new store if there is none, as `leasehold init` does. A server without --config, --data and --store
+    /// makes one for development
+    #[arg(long)]
+    create: bool,
+    /// The store is a copy brought back from a backup: raise its fences beyond those given out since. For one start
+    #[arg(long, conflicts_with = "create")]
+    restored: bool,
+}
+
+/// The place of a store.
+#[derive(Args)]
+struct StoreArgs {
+    /// The data directory [default: leasehold in the user's state folder]
+    #[arg(long, value_name = "DIR", env = "LEASEHOLD_DATA")]
+    data: Option<PathBuf>,
+    /// A PostgreSQL database in place of the data directory
+    #[arg(long, value_name = "URL", env = STORE_VARIABLE, hide_env_values = true)]
+    store: Option<String>,
+    /// The server's configuration file, which may name either
+    #[arg(long, value_name = "FILE", env = "LEASEHOLD_CONFIG")]
+    config: Option<PathBuf>,
 }
 
 #[derive(Args)]
@@ -123,7 +146,28 @@ struct MigrateArgs {
     config: Option<PathBuf>,
 }
 
+impl StoreArgs {
+    /// Returns the configuration of the store. Unlike that of a server, it needs no cells.
+    fn config(self) -> Result<Config, ServeError> {
+        let mut config = self.config.as_deref().map_or_else(|| Ok(Config::default()), Config::read)?;
+        config.data = self.data.or(config.data);
+        override_database(&mut config, self.store)?;
+        Ok(config.checked_store()?)
+    }
+}
+
 impl ServeArgs {
+    /// Returns the treatment of the store. Only a server that names no store, and so serves its
+    /// user's own one for development, makes a store without being told.
+    fn store_start(&self) -> StoreStart {
+        let names_a_store = self.config.is_some() || self.data.is_some() || self.store.is_some();
+        let may_create = self.create || !names_a_store && !self.restored;
+        StoreStart {
+            creation: if may_create { Creation::Allowed } else { Creation::Refused },
+            is_restored: self.restored,
+        }
+    }
+
     /// Returns the checked configuration: the configuration file, overridden by the flags and
     /// environment variables.
     fn config(self) -> Result<Config, ServeError> {
@@ -160,6 +204,7 @@ fn main() -> ExitCode {
     };
     match command {
         Command::Serve(args) => exit_code(run_server(args), json),
+        Command::Init(args) => exit_code(init(args, json), json),
         Command::Export(args) => exit_code(export(args, json), json),
         Command::Import(args) => exit_code(import(args, json), json),
         Command::Migrate(args) => exit_code(migrate(args, json), json),
@@ -212,17 +257,42 @@ fn client_exit_code(result: Result<(), CliError>, json: bool) -> ExitCode {
 }
 
 fn run_server(args: ServeArgs) -> Result<(), ServeError> {
+    let start = args.store_start();
     let config = args.config()?;
     // The log is dropped last, so that it has the lines of every part that stops.
     let _log = logging::start(&config.log)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers()).enable_all().build()?;
-    runtime.block_on(serve(config))
+    runtime.block_on(serve(config, start))
 }
 
 /// Returns the number of threads that serve connections: one less than the machine's cores, at
 /// least 1. One core is left to the committer's thread.
 fn workers() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().saturating_sub(1).max(1))
+}
+
+/// Makes a store, and reports its identity. A store that exists already is reported, and stays.
+fn init(args: StoreArgs, json: bool) -> Result<(), ServeError> {
+    let mut config = args.config()?;
+    if json {
+        config.log.format = LogFormat::Json;
+    }
+    let _log = logging::start(&config.log)?;
+    let Identity { id, is_new } = match &config.postgres {
+        None => EmbeddedStore::open(&config.data_dir()?, Creation::Allowed)?.identity(),
+        Some(postgres) => {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(PostgresStore::migrate(postgres, Creation::Allowed))?.0
+        }
+    };
+    let location = config.store_location()?;
+    if json {
+        let done = if is_new { "made" } else { "found" };
+        return print_result(&json!({ "done": done, "store": id.to_string(), "location": location }));
+    }
+    let made = if is_new { "made the store" } else { "there is a store already:" };
+    eprintln!("{made} {id} in `{location}`");
+    Ok(())
 }
 
 fn export(args: ExportArgs, json: bool) -> Result<(), ServeError> {
@@ -306,7 +376,7 @@ fn migrate(args: MigrateArgs, json: bool) -> Result<(), ServeError> {
     let settings = config.migration_database()?;
     let _log = logging::start(&config.log)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (from, to) = runtime.block_on(PostgresStore::migrate(settings))?;
+    let (_, from, to) = runtime.block_on(PostgresStore::migrate(settings, Creation::Refused))?;
     let database = settings.shown_url();
     if json {
         return print_result(&json!({ "done": "migrated", "database": database, "from": from, "to": to }));

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use leasehold_core::conformance::{Harness, run};
-use leasehold_server::store::{BlockingStore, EmbeddedStore, StoreError};
+use leasehold_server::store::{BlockingStore, Creation, EmbeddedStore, StoreError};
 use tempfile::TempDir;
 
 /// A harness that opens each store in a directory of its own.
@@ -12,7 +12,7 @@ struct Directories(Vec<TempDir>);
 impl Directories {
     fn last(&self) -> BlockingStore {
         let directory = self.0.last().unwrap().path();
-        BlockingStore::open(std::future::ready(EmbeddedStore::open(directory))).unwrap()
+        BlockingStore::open(std::future::ready(EmbeddedStore::open(directory, Creation::Allowed))).unwrap()
     }
 }
 
@@ -38,6 +38,6 @@ fn the_embedded_store_conforms() {
 #[test]
 fn a_data_directory_can_be_open_once_only() {
     let directory = tempfile::tempdir().unwrap();
-    let _first = EmbeddedStore::open(directory.path()).unwrap();
-    assert!(matches!(EmbeddedStore::open(directory.path()), Err(StoreError::InUse(_))));
+    let _first = EmbeddedStore::open(directory.path(), Creation::Allowed).unwrap();
+    assert!(matches!(EmbeddedStore::open(directory.path(), Creation::Allowed), Err(StoreError::InUse(_))));
 }

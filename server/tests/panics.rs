@@ -39,6 +39,7 @@ async fn start(stopping: watch::Receiver<bool>) -> Channel {
         subjects: SubjectConfig::default(),
         metrics: Arc::default(),
         body_timeout: Duration::from_secs(30),
+        store_id: http::HeaderValue::from_static("any"),
         stopping: stopping.clone(),
     };
     let server = HttpServer {

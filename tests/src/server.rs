@@ -111,6 +111,7 @@ pub struct Builder {
     open_files: Option<u32>,
     ignores_hangup: bool,
     stderr_is_unread: bool,
+    expects_store: bool,
 }
 
 impl Builder {
@@ -144,6 +145,13 @@ impl Builder {
     #[must_use]
     pub fn arg(mut self, argument: impl Into<OsString>) -> Self {
         self.arguments.push(argument.into());
+        self
+    }
+
+    /// Starts the server on a store that exists already. Without this call the server makes one.
+    #[must_use]
+    pub fn expect_store(mut self) -> Self {
+        self.expects_store = true;
         self
     }
 
@@ -222,6 +230,9 @@ impl Settings {
         }
         let listen = self.builder.listen.as_deref().unwrap_or("127.0.0.1:0");
         command.args(["serve", "--listen", listen]);
+        if !self.builder.expects_store {
+            command.arg("--create");
+        }
         if !self.builder.names_a_database() {
             command.arg("--data").arg(&self.data);
         }

@@ -9,25 +9,34 @@ use leasehold_core::lease::{LeaseId, Outcome};
 use leasehold_core::time::Timestamp;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
+use uuid::Uuid;
 
 use super::TARGET;
 use crate::identity::Caller;
+use crate::store::RaisedFences;
 
-/// An event of the audit trail: a caller's command began or settled a lease.
+/// An event of the audit trail: a caller's command began or settled a lease, or a server started on
+/// a restored copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuditEvent {
     at: Timestamp,
     caller: Caller,
-    cell: CellId,
-    lease: LeaseId,
     action: Action,
 }
 
-/// The effect of an audited command on its lease: it began the lease, or settled it.
+/// The effect of an audited command on its lease, or of a start on its store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
-    Begun { fence: u64, claims: usize, replayed: bool },
-    Settled(Outcome),
+    Begun { lease: AuditedLease, fence: u64, claims: usize, replayed: bool },
+    Settled { lease: AuditedLease, outcome: Outcome },
+    Restored { store: Uuid, from: u64, to: u64 },
+}
+
+/// The lease of an event, and its cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct AuditedLease {
+    cell: CellId,
+    id: LeaseId,
 }
 
 impl AuditEvent {
@@ -43,17 +52,25 @@ impl AuditEvent {
         reply: &Reply,
         may_have_written: bool,
     ) -> Option<Self> {
-        let (cell, lease, action) = match (command, reply) {
+        let action = match (command, reply) {
             (Command::Begin(begin), Reply::Begun(begun)) => {
+                let lease = AuditedLease { cell: begin.cell, id: begun.lease };
                 let (fence, claims, replayed) = (begun.fence.0, begin.batch.entries().len(), begun.replayed);
-                (begin.cell, begun.lease, Action::Begun { fence, claims, replayed })
+                Action::Begun { lease, fence, claims, replayed }
             }
             (Command::Settle(settle), Reply::Settled(changed)) if *changed || may_have_written => {
-                (settle.cell, settle.lease, Action::Settled(settle.outcome))
+                let lease = AuditedLease { cell: settle.cell, id: settle.lease };
+                Action::Settled { lease, outcome: settle.outcome }
             }
             _ => return None,
         };
-        Some(Self { at, caller, cell, lease, action })
+        Some(Self { at, caller, action })
+    }
+
+    /// Returns the event of a start on a restored copy, which raised the fences.
+    pub fn of_restore(at: Timestamp, store: Uuid, fences: RaisedFences) -> Self {
+        let action = Action::Restored { store, from: fences.from.0, to: fences.to.0 };
+        Self { at, caller: Caller::Server, action }
     }
 
     /// The time of the event as text, in UTC with microseconds; `None` for a time beyond the years
@@ -66,7 +83,8 @@ impl AuditEvent {
     fn message(&self) -> &'static str {
         match self.action {
             Action::Begun { .. } => "lease begun",
-            Action::Settled(_) => "lease settled",
+            Action::Settled { .. } => "lease settled",
+            Action::Restored { .. } => "store restored",
         }
     }
 }
@@ -88,15 +106,22 @@ impl Serialize for AuditEvent {
         line.serialize_entry("level", "INFO")?;
         line.serialize_entry("message", self.message())?;
         line.serialize_entry("caller", &self.caller.to_string())?;
-        line.serialize_entry("cell", &self.cell.to_string())?;
-        line.serialize_entry("lease", &self.lease.to_string())?;
+        if let Action::Begun { lease, .. } | Action::Settled { lease, .. } = self.action {
+            line.serialize_entry("cell", &lease.cell.to_string())?;
+            line.serialize_entry("lease", &lease.id.to_string())?;
+        }
         match self.action {
-            Action::Begun { fence, claims, replayed } => {
+            Action::Begun { fence, claims, replayed, .. } => {
                 line.serialize_entry("fence", &fence)?;
                 line.serialize_entry("claims", &claims)?;
                 line.serialize_entry("replayed", &replayed)?;
             }
-            Action::Settled(outcome) => line.serialize_entry("outcome", outcome_name(outcome))?,
+            Action::Settled { outcome, .. } => line.serialize_entry("outcome", outcome_name(outcome))?,
+            Action::Restored { store, from, to } => {
+                line.serialize_entry("store", &store.to_string())?;
+                line.serialize_entry("fence_before", &from)?;
+                line.serialize_entry("fence_after", &to)?;
+            }
         }
         line.serialize_entry("target", TARGET)?;
         line.end()
@@ -106,15 +131,24 @@ impl Serialize for AuditEvent {
 /// Writes the event in the form of a text line of the operational log.
 impl fmt::Display for AuditEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { caller, cell, lease, .. } = self;
-        let (time, message) = (self.time().unwrap_or_default(), self.message());
-        write!(f, "{time}  INFO {TARGET}: {message} caller={caller} cell={cell} lease={lease}")?;
+        let (time, message, caller) = (self.time().unwrap_or_default(), self.message(), self.caller);
+        write!(f, "{time}  INFO {TARGET}: {message} caller={caller}")?;
         match self.action {
-            Action::Begun { fence, claims, replayed } => {
-                write!(f, " fence={fence} claims={claims} replayed={replayed}")
+            Action::Begun { lease, fence, claims, replayed } => {
+                write!(f, "{lease} fence={fence} claims={claims} replayed={replayed}")
             }
-            Action::Settled(outcome) => write!(f, " outcome={:?}", outcome_name(outcome)),
+            Action::Settled { lease, outcome } => write!(f, "{lease} outcome={:?}", outcome_name(outcome)),
+            Action::Restored { store, from, to } => {
+                write!(f, " store={store} fence_before={from} fence_after={to}")
+            }
         }
+    }
+}
+
+/// Writes the lease as fields of a text line, each with a space in front of it.
+impl fmt::Display for AuditedLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, " cell={} lease={}", self.cell, self.id)
     }
 }
 
@@ -123,17 +157,14 @@ impl fmt::Display for AuditEvent {
 pub(super) fn examples() -> Vec<AuditEvent> {
     use crate::identity::Role;
 
-    let event = |caller, action| AuditEvent {
-        at: Timestamp::from_micros(1_800_000_000_000_000),
-        caller,
-        cell: CellId(3),
-        lease: LeaseId(uuid::Uuid::from_bytes([7; 16])),
-        action,
-    };
+    let event = |caller, action| AuditEvent { at: Timestamp::from_micros(1_800_000_000_000_000), caller, action };
+    let lease = AuditedLease { cell: CellId(3), id: LeaseId(Uuid::from_bytes([7; 16])) };
+    let settled = |outcome| Action::Settled { lease, outcome };
     vec![
-        event(Caller::Trusted, Action::Begun { fence: 9, claims: 4, replayed: true }),
-        event(Caller::Authenticated(Role::Cell(CellId(3))), Action::Settled(Outcome::Committed)),
-        event(Caller::Authenticated(Role::Admin), Action::Settled(Outcome::RolledBack)),
+        event(Caller::Server, Action::Restored { store: Uuid::from_bytes([8; 16]), from: 5, to: 9 }),
+        event(Caller::Trusted, Action::Begun { lease, fence: 9, claims: 4, replayed: true }),
+        event(Caller::Authenticated(Role::Cell(CellId(3))), settled(Outcome::Committed)),
+        event(Caller::Authenticated(Role::Admin), settled(Outcome::RolledBack)),
     ]
 }
 
@@ -162,14 +193,19 @@ mod tests {
 
     /// Logs the event through the logging library, whose form the event's own forms must equal.
     fn log(event: &AuditEvent) {
-        let AuditEvent { caller, cell, lease, .. } = event;
+        let AuditEvent { caller, .. } = event;
         match event.action {
-            Action::Begun { fence, claims, replayed } => {
-                tracing::info!(target: "audit", %caller, %cell, %lease, fence, claims, replayed, "lease begun");
+            Action::Begun { lease: AuditedLease { cell, id }, fence, claims, replayed } => {
+                tracing::info!(target: "audit", %caller, %cell, lease = %id, fence, claims, replayed, "lease begun");
             }
-            Action::Settled(outcome) => {
+            Action::Settled { lease: AuditedLease { cell, id }, outcome } => {
                 let outcome = outcome_name(outcome);
-                tracing::info!(target: "audit", %caller, %cell, %lease, outcome, "lease settled");
+                tracing::info!(target: "audit", %caller, %cell, lease = %id, outcome, "lease settled");
+            }
+            Action::Restored { store, from, to } => {
+                tracing::info!(
+                    target: "audit", %caller, %store, fence_before = from, fence_after = to, "store restored"
+                );
             }
         }
     }

@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn the_page_shows_the_last_events() {
         let sink = AuditSink { output: None, recent: Some(Mutex::default()) };
-        for _ in 0..2 * RECENT_EVENTS / 3 + 10 {
+        for _ in 0..RECENT_EVENTS / 2 + 10 {
             sink.record(examples());
         }
         let lines = sink.recent_json_lines();

@@ -76,7 +76,7 @@ mod tests {
     use super::super::{Capacity, Committer, CommitterSettings};
     use super::*;
     use crate::audit::AuditSink;
-    use crate::store::{EmbeddedStore, GroupError, GroupStore};
+    use crate::store::{Creation, EmbeddedStore, GroupError, GroupStore};
 
     /// A store that tells when a group begins, and then waits until the test lets the group go on.
     struct Gated {
@@ -113,7 +113,7 @@ mod tests {
         fn new() -> Self {
             let directory = TempDir::new().unwrap();
             let ((begun_sender, begun), (go_on, go_on_receiver)) = (channel(), channel());
-            let store = EmbeddedStore::open(directory.path()).unwrap();
+            let store = EmbeddedStore::open(directory.path(), Creation::Allowed).unwrap();
             let store = Gated { store, begun: begun_sender, go_on: go_on_receiver };
             let capacity = Capacity { cells: [].into(), queued_begins: 8, held_claims: 8 };
             let (begin_gate, audit) = (Box::new(|| None), Arc::new(AuditSink::off()));

@@ -22,6 +22,7 @@ pub(super) fn all(config: &Config) -> Result<(), ConfigError> {
     config.tls.as_ref().map_or(Ok(()), tls)?;
     addresses(config)?;
     subjects(config)?;
+    audit(config)?;
     if config.cells.is_empty() { Err(ConfigError::NoCells) } else { Ok(()) }
 }
 
@@ -292,6 +293,21 @@ fn subjects(config: &Config) -> Result<(), ConfigError> {
     Ok(())
 }
 
+fn audit(config: &Config) -> Result<(), ConfigError> {
+    // The size alone would look like a limit of the trail on standard error, which has none.
+    let is_without_file = config.audit.max_mib.is_some() && config.audit.file.is_none();
+    if is_without_file { Err(ConfigError::AuditRotation) } else { Ok(()) }
+}
+
+/// Checks that there is one store, and the numeric settings of its database.
+///
+/// # Errors
+/// The first problem found.
+pub(super) fn store(config: &Config) -> Result<(), ConfigError> {
+    one_store(config)?;
+    config.postgres.as_ref().map_or(Ok(()), postgres)
+}
+
 fn one_store(config: &Config) -> Result<(), ConfigError> {
     match (&config.data, &config.postgres) {
         (Some(data), Some(postgres)) => {
@@ -472,6 +488,7 @@ mod tests {
                 "`subjects.loopback_balancer` needs",
             ),
             ("listen = \"0.0.0.0:1\"".to_owned(), "`0.0.0.0:1` is not a loopback address"),
+            ("[audit]\nmax_mib = 5".to_owned(), "`audit.max_mib` rotates the audit file, and there is no `audit.file`"),
             (format!("data = \"d\"\n{}", database("")), "both a data directory (`d`, from"),
         ] {
             let error = checked_without_cells(&text).expect_err(&text);
@@ -481,6 +498,7 @@ mod tests {
             String::new(),
             with_ca("trust_domain = \"a-b_c.example.0\""),
             "min_free_disk_mib = 0".to_owned(),
+            "[audit]\nfile = \"a\"\nmax_mib = 5".to_owned(),
             database("write_connections = 64\nread_connections = 1000\nconnect_timeout_seconds = 86400"),
             "listen = \"127.0.0.1:0\"\nmetrics_listen = \"127.0.0.1:0\"".to_owned(),
         ] {

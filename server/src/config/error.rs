@@ -129,6 +129,11 @@ pub enum ConfigError {
         "`subjects.loopback_balancer` needs a `listen` on loopback and no `[tls]`, and `listen` is `{0}`: name the balancer's certificate in `subjects.balancers` instead"
     )]
     LoopbackBalancer(SocketAddr),
+    /// The audit file is to be rotated, and there is none.
+    #[error(
+        "`audit.max_mib` rotates the audit file, and there is no `audit.file`: name the file, or leave `audit.max_mib` out"
+    )]
+    AuditRotation,
     /// `metrics_listen` and `listen` are the same address.
     #[error("`metrics_listen` and `listen` are both `{0}`: give one of them another port")]
     MetricsListen(SocketAddr),

@@ -293,7 +293,9 @@ impl Default for LogConfig {
 }
 
 impl Config {
-    /// Reads a configuration file. The result is not checked yet: see [`checked`](Self::checked).
+    /// Reads a configuration file. Relative paths in it start from the file's directory, so that they
+    /// name the same files wherever the program is started. The result is not checked yet: see
+    /// [`checked`](Self::checked).
     ///
     /// # Errors
     /// The file can't be read, is not TOML, or has a field that is unknown or of another type.
@@ -301,7 +303,19 @@ impl Config {
         let text =
             std::fs::read_to_string(path).map_err(|error| ConfigError::Unreadable { path: path.into(), error })?;
         let invalid = |error| ConfigError::Invalid { path: path.into(), error: Box::new(error) };
-        toml::from_str(&text).map_err(|error| check::number_out_of_range(&text).unwrap_or_else(|| invalid(error)))
+        let config: Self = toml::from_str(&text)
+            .map_err(|error| check::number_out_of_range(&text).unwrap_or_else(|| invalid(error)))?;
+        Ok(config.relative_to(absolute(path).parent().unwrap_or(path)))
+    }
+
+    /// Returns the configuration with each relative path below `directory`.
+    fn relative_to(mut self, directory: &Path) -> Self {
+        let tls = self.tls.iter_mut().flat_map(|tls| [&mut tls.certificate, &mut tls.key, &mut tls.client_ca]);
+        let database = self.postgres.iter_mut();
+        let database = database.flat_map(|it| [&mut it.ca, &mut it.certificate, &mut it.key].into_iter().flatten());
+        let others = [&mut self.data, &mut self.audit.file].into_iter().flatten();
+        tls.chain(database).chain(others).for_each(|path| *path = directory.join(&*path));
+        self
     }
 
     /// The configuration of a server that has no configuration file: the defaults, and two
@@ -320,6 +334,15 @@ impl Config {
         Ok(self)
     }
 
+    /// Returns the configuration unchanged if the settings of its store are valid.
+    ///
+    /// # Errors
+    /// The first problem found in these settings.
+    pub fn checked_store(self) -> Result<Self, ConfigError> {
+        check::store(&self)?;
+        Ok(self)
+    }
+
     /// The settings of the database that `leasehold migrate` migrates. Unlike `serve`, it needs no
     /// cells.
     ///
@@ -331,16 +354,17 @@ impl Config {
         Ok(postgres)
     }
 
-    /// The data directory of the embedded store.
+    /// The absolute path of the data directory of the embedded store.
     ///
     /// # Errors
     /// No data directory is configured, and the user has no state folder.
     pub fn data_dir(&self) -> Result<PathBuf, ConfigError> {
         // The XDG Base Directory Specification: an empty variable counts as unset, and a relative
         // path is invalid. A relative path would name another folder for each working directory.
-        let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
-        let state = || absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
-        self.data.clone().or_else(|| Some(state()?.join("leasehold"))).ok_or(ConfigError::NoStateFolder)
+        let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
+        let state = || variable("XDG_STATE_HOME").or_else(|| Some(variable("HOME")?.join(".local/state")));
+        let dir = self.data.as_deref().map(absolute).or_else(|| Some(state()?.join("leasehold")));
+        dir.ok_or(ConfigError::NoStateFolder)
     }
 
     /// The rules that imported rows must obey: the bucket types, and the cells if the configuration
@@ -397,6 +421,11 @@ impl Config {
     pub fn cells(&self) -> BTreeMap<CellId, CellConfig> {
         self.cells.iter().map(|cell| (CellId(cell.id), cell.clone())).collect()
     }
+}
+
+/// Returns the absolute form of a path, or the path itself if the working directory is gone.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 fn development_cells() -> Vec<CellConfig> {

@@ -116,6 +116,15 @@ pub fn store_code(error: &StoreError) -> Option<Code> {
     }
 }
 
+/// The gRPC status of a request for another store than the server's, which has this id.
+pub(super) fn other_store(id: &http::HeaderValue) -> Status {
+    let id = id.to_str().unwrap_or_default();
+    let metadata = HashMap::from([("store_id".to_owned(), id.to_owned())]);
+    let message =
+        format!("the server has the store {id}, and the request is for another one: check the server's address");
+    status(Code::FailedPrecondition, message, vec![error_info("OTHER_STORE", metadata)])
+}
+
 /// The gRPC status of a call that the caller may not make.
 pub(super) fn denied(denied: Denied) -> Status {
     let (code, reason, message) = match denied {

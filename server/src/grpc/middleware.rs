@@ -32,6 +32,10 @@ use crate::subject::{self, SubjectConfig};
 /// The path of `Classify` over gRPC, whose rules the path over HTTP obeys too.
 const CLASSIFY_RPC: &str = "/gitlab.cells.topology_service.ClassifyService/Classify";
 
+/// The metadata with the id of a store: of the server's in each response, of the expected one in a
+/// request.
+const STORE_ID: &str = "leasehold-store-id";
+
 /// The time after the stop of the server for the rest of a request that arrives: enough for a round
 /// trip, and far less than the server waits for requests under way.
 const REST_AFTER_STOP: Duration = Duration::from_secs(2);
@@ -53,6 +57,8 @@ pub struct MiddlewareState {
     pub metrics: Arc<Metrics>,
     /// The time in which a whole request must arrive.
     pub body_timeout: Duration,
+    /// The id of the server's store, in lower case with hyphens.
+    pub store_id: http::HeaderValue,
     /// Becomes true when the server stops.
     pub stopping: watch::Receiver<bool>,
 }
@@ -105,7 +111,9 @@ where
                 Err(status) => (status.code(), refusal(form, &status)),
             };
             count.code = code;
-            Ok(delivery::guard(response))
+            let mut response = delivery::guard(response);
+            response.headers_mut().insert(STORE_ID, shared.store_id.clone());
+            Ok(response)
         })
     }
 }
@@ -139,6 +147,7 @@ impl MiddlewareState {
         if let Some(response) = protocol::refuse(&request) {
             return Ok(response);
         }
+        self.check_store(request.headers())?;
         self.authorise(&mut request, started).map_err(errors::denied)?;
         let time_limit = time_limit(request.headers());
         let answer = async {
@@ -152,6 +161,15 @@ impl MiddlewareState {
                 tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| Err(errors::deadline_exceeded()))
             }
             None => answer.await,
+        }
+    }
+
+    /// Refuses a request for another store before anything is decided: its caller would claim names
+    /// that have owners in that other store.
+    fn check_store(&self, headers: &http::HeaderMap) -> Result<(), Status> {
+        match headers.get(STORE_ID) {
+            Some(expected) if expected != self.store_id => Err(errors::other_store(&self.store_id)),
+            _ => Ok(()),
         }
     }
 

@@ -29,6 +29,7 @@ use leasehold_proto::gitlab::cells::topology_service::claims::v1 as wire;
 use leasehold_proto::gitlab::cells::topology_service::types::v1 as types;
 use leasehold_proto::gitlab::cells::topology_service::{CellInfo, GetCellsResponse, SequenceRange};
 use tonic::{Request, Status};
+use uuid::Uuid;
 
 use crate::audit::AuditSink;
 use crate::budget::ServerBudget;
@@ -36,7 +37,7 @@ use crate::committer::{Committer, Refusal};
 use crate::config::{self, BusyCreateCode, CellConfig, Config};
 use crate::identity::{Denied, Permit};
 use crate::metrics::Metrics;
-use crate::store::{StoreError, StoreReader};
+use crate::store::{Backend, StoreError, StoreReader};
 
 use lists::ListPermits;
 
@@ -63,6 +64,8 @@ pub struct Services {
     default_cell: Option<CellId>,
     busy_create_code: BusyCreateCode,
     store: Arc<dyn StoreReader>,
+    /// The id of the store, which each answer tells.
+    pub store_id: Uuid,
     committer: Committer,
     lists: ListPermits,
     /// The metrics of the server.
@@ -79,7 +82,7 @@ impl Services {
     /// Returns the shared state of services that read from `store` and write through `committer`.
     pub fn new(
         config: &Config,
-        store: Arc<dyn StoreReader>,
+        store: &dyn Backend,
         committer: Committer,
         metrics: Arc<Metrics>,
         audit: Arc<AuditSink>,
@@ -90,7 +93,8 @@ impl Services {
             cells: config.cells().into_iter().map(|(id, cell)| (id, cell_info(cell))).collect(),
             default_cell: config.default_cell(),
             busy_create_code: config.busy_create_code,
-            store,
+            store: store.reader(),
+            store_id: store.identity().id,
             committer,
             lists: ListPermits::new(config.limits.concurrent_lists, config.limits.queued_lists),
             metrics,

@@ -9,6 +9,8 @@ use crate::config::Config;
 pub(super) struct Banner<'a> {
     pub(super) config: &'a Config,
     /// The data directory or the database, as text for people.
+    pub(super) location: String,
+    /// The identity and contents of the store, as text for people.
     pub(super) store: String,
     /// The address that serves gRPC, with the port that was picked if the configured port is 0.
     pub(super) address: SocketAddr,
@@ -25,7 +27,8 @@ impl Banner<'_> {
         let cells: Vec<_> = self.config.cells.iter().map(|cell| format!("{} ({})", cell.id, cell.name)).collect();
         let mut lines = vec![
             format!("leasehold {} listening on {}", env!("CARGO_PKG_VERSION"), self.address),
-            format!("  data in   {}", self.store),
+            format!("  data in   {}", self.location),
+            format!("  store     {}", self.store),
             format!("  cells     {}", cells.join(", ")),
             format!("  metrics   {}", self.metrics()),
         ];
@@ -102,7 +105,8 @@ mod tests {
         let config = Config { cells: Config::development().cells, ..config }.checked().unwrap();
         let banner = Banner {
             config: &config,
-            store: "/data".into(),
+            location: "/data".into(),
+            store: String::new(),
             address: address.parse().unwrap(),
             metrics: None,
             certificate_hosts: certificate_hosts.iter().map(|host| (*host).to_owned()).collect(),

@@ -14,6 +14,7 @@ mod stdout;
 mod steady_clock;
 mod storage;
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +27,7 @@ use self::banner::Banner;
 use self::maintenance::Maintenance;
 use self::shutdown::{StopSignal, run_until_stopped};
 use self::stdout::Stdout;
+use self::storage::Opened;
 use crate::config::Config;
 use crate::descriptors;
 use crate::grpc::{MiddlewareLayer, MiddlewareState, Services};
@@ -35,6 +37,7 @@ use crate::store::StoreMaintenance;
 use crate::transport::{Certificates, HttpServer};
 
 pub use self::error::ServeError;
+pub use self::storage::StoreStart;
 
 /// The most connections to the address of the metrics. They have a number of their own: a server
 /// whose clients take all connections can still be looked at.
@@ -44,22 +47,24 @@ const METRICS_CONNECTIONS: usize = 64;
 ///
 /// # Errors
 /// The server can't start.
-pub async fn serve(config: Config) -> Result<(), ServeError> {
+pub async fn serve(config: Config, start: StoreStart) -> Result<(), ServeError> {
     // Signals are caught from here on, because a supervisor that reads the banner may send one at
     // once.
     let stdout = Stdout::start()?;
     let signal = StopSignal::listen(stdout.clone())?;
     let certificates =
         config.tls.clone().map(|tls| Certificates::load(tls, config.subjects.clone())).transpose()?.map(Arc::new);
-    let (store, services) = storage::open(&config).await?;
+    let Opened { store, services, description, warning } = storage::open(&config, start).await?;
     let listeners = Listeners::open(&config).await?;
     let mut warnings = checks::warnings(&config, &*store).await?;
+    warnings.extend(warning);
     warnings.extend(connections_warning(&config));
     warnings.extend(certificates.as_ref().and_then(|certificates| certificates.warning()));
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let banner = Banner {
         config: &config,
-        store: config.store_location()?,
+        location: config.store_location()?,
+        store: description,
         address: listeners.main.local_addr()?,
         metrics: listeners.metrics.as_ref().map(TcpListener::local_addr).transpose()?,
         certificate_hosts: certificates.as_ref().map(|certificates| certificates.hosts()).unwrap_or_default(),
@@ -135,6 +140,7 @@ async fn run(
         subjects: config.subjects.clone(),
         metrics: services.metrics.clone(),
         body_timeout: Duration::from_secs(config.limits.body_seconds.into()),
+        store_id: http::HeaderValue::try_from(services.store_id.to_string()).map_err(io::Error::other)?,
         stopping: stopping.clone(),
     };
     let service = MiddlewareLayer { shared: Arc::new(middleware) }.layer(routes);

@@ -1,4 +1,5 @@
-//! Opens the store that the configuration names, and starts the committer that writes to it.
+//! Opens the store that the configuration names, and starts the committer that writes to it. A
+//! restored copy gets its fences raised before that.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,35 +7,98 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ServeError;
-use crate::audit::AuditSink;
+use crate::audit::{AuditEvent, AuditSink};
 use crate::committer::{BeginGate, Capacity, Committer, CommitterSettings, Refusal};
 use crate::config::{Config, PostgresConfig};
 use crate::grpc::Services;
 use crate::metrics::Metrics;
-use crate::store::{Backend, EmbeddedStore, PostgresStore};
+use crate::store::{Backend, Creation, EmbeddedStore, PostgresStore};
 
-/// Opens the configured store. Returns the store, and the state of the services that read it and
-/// write through its committer.
-pub(super) async fn open(config: &Config) -> Result<(Arc<dyn Backend>, Services), ServeError> {
+/// The treatment of the store at the start of a server.
+#[derive(Clone, Copy, Debug)]
+pub struct StoreStart {
+    /// The permission to make a store if there is none.
+    pub creation: Creation,
+    /// True if the store is a copy that was brought back from a backup.
+    pub is_restored: bool,
+}
+
+/// The opened store of a server.
+pub(super) struct Opened {
+    pub(super) store: Arc<dyn Backend>,
+    /// The state of the services that read the store and write through its committer.
+    pub(super) services: Services,
+    /// The identity and contents of the store, as text for people.
+    pub(super) description: String,
+    /// The warning that the fences were raised, which they are at each start that is told so.
+    pub(super) warning: Option<String>,
+}
+
+/// Opens the configured store.
+pub(super) async fn open(config: &Config, start: StoreStart) -> Result<Opened, ServeError> {
     // The audit file is opened first: if that fails, no new data directory must be left behind.
     let audit = Arc::new(AuditSink::open(config)?);
     let kind = if config.postgres.is_some() { "postgres" } else { "embedded" };
     let metrics = Arc::new(Metrics::of_store(kind));
-    let (backend, committer) = match &config.postgres {
-        None => embedded(config, &metrics, &audit)?,
-        Some(postgres) => shared(config, postgres, &metrics, &audit).await?,
+    let parts = Parts { config, metrics: &metrics, audit: &audit, start };
+    let prepared = match &config.postgres {
+        None => embedded(parts).await?,
+        Some(postgres) => shared(parts, postgres).await?,
     };
-    let services = Services::new(config, backend.reader(), committer, metrics, audit);
-    Ok((backend, services))
+    let Prepared { store, committer, warning } = prepared;
+    let services = Services::new(config, &*store, committer, metrics, audit);
+    let description = describe(&*store).await;
+    Ok(Opened { store, services, description, warning })
 }
 
-fn embedded(
-    config: &Config,
-    metrics: &Arc<Metrics>,
-    audit: &Arc<AuditSink>,
-) -> Result<(Arc<dyn Backend>, Committer), ServeError> {
+/// The parts of the server that a store's committer uses.
+#[derive(Clone, Copy)]
+struct Parts<'a> {
+    config: &'a Config,
+    metrics: &'a Arc<Metrics>,
+    audit: &'a Arc<AuditSink>,
+    start: StoreStart,
+}
+
+/// An open store with its committer.
+struct Prepared {
+    store: Arc<dyn Backend>,
+    committer: Committer,
+    warning: Option<String>,
+}
+
+/// Returns the identity and contents of a store, as text for people.
+async fn describe(store: &dyn Backend) -> String {
+    let identity = store.identity();
+    match store.contents().await {
+        _ if identity.is_new => format!("{} (made just now)", identity.id),
+        Ok(contents) => format!("{} ({contents})", identity.id),
+        // A damaged row is not the whole store: the server serves the others.
+        Err(error) => {
+            tracing::error!(%error, "the rows of the store can't be counted");
+            identity.id.to_string()
+        }
+    }
+}
+
+/// Raises the fences of a restored copy, and records that. Returns a warning for the operator;
+/// `None` if the store is no restored copy.
+async fn raise_fences(store: &dyn Backend, start: StoreStart, audit: &AuditSink) -> Result<Option<String>, ServeError> {
+    if !start.is_restored {
+        return Ok(None);
+    }
+    let fences = store.raise_fences().await?;
+    audit.record(vec![AuditEvent::of_restore(store.clock().now(), store.identity().id, fences)]);
+    let (from, to) = (fences.from.0, fences.to.0);
+    Ok(Some(format!(
+        "the store is a restored copy: its fences were raised from {from} to {to}; leave `--restored` out at the next start"
+    )))
+}
+
+async fn embedded(Parts { config, metrics, audit, start }: Parts<'_>) -> Result<Prepared, ServeError> {
     let data = config.data_dir()?;
-    let store = EmbeddedStore::open(&data)?;
+    let store = EmbeddedStore::open(&data, start.creation)?;
+    let warning = raise_fences(&store, start, audit).await?;
     let settings = CommitterSettings {
         capacity: capacity(config),
         held_claims: store.held_claims(),
@@ -44,16 +108,13 @@ fn embedded(
         audit: audit.clone(),
     };
     let committer = Committer::start(store.writers()?, settings, metrics.clone())?;
-    Ok((Arc::new(store), committer))
+    Ok(Prepared { store: Arc::new(store), committer, warning })
 }
 
-async fn shared(
-    config: &Config,
-    postgres: &PostgresConfig,
-    metrics: &Arc<Metrics>,
-    audit: &Arc<AuditSink>,
-) -> Result<(Arc<dyn Backend>, Committer), ServeError> {
-    let store = PostgresStore::open(postgres).await?;
+async fn shared(parts: Parts<'_>, postgres: &PostgresConfig) -> Result<Prepared, ServeError> {
+    let Parts { config, metrics, audit, start } = parts;
+    let store = PostgresStore::open(postgres, start.creation).await?;
+    let warning = raise_fences(&store, start, audit).await?;
     let settings = CommitterSettings {
         capacity: capacity(config),
         held_claims: store.first_occupancy().await?,
@@ -66,9 +127,9 @@ async fn shared(
     // Each writer of the database owns a tokio runtime. If one writer can't be started, the others
     // are dropped, and tokio panics if a runtime is dropped on a thread that drives tasks. So they
     // start on a blocking thread.
-    let start = move || Committer::start(database.writers()?, settings, metrics);
-    let committer = tokio::task::spawn_blocking(start).await.map_err(io::Error::other)??;
-    Ok((Arc::new(store), committer))
+    let start_committer = move || Committer::start(database.writers()?, settings, metrics);
+    let committer = tokio::task::spawn_blocking(start_committer).await.map_err(io::Error::other)??;
+    Ok(Prepared { store: Arc::new(store), committer, warning })
 }
 
 fn capacity(config: &Config) -> Capacity {

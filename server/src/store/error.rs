@@ -7,6 +7,9 @@ use super::preflight::{PreflightError, Problem};
 /// A failure to open, read or write a store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
+    /// The data directory holds no store, and none may be made.
+    #[error("there is no store in `{}`: check the path; to make a new store there, run `leasehold init`, or start the server with `--create`", .0.display())]
+    NoStore(PathBuf),
     /// Another process has the data directory open.
     #[error("the data directory `{}` is in use by another process: stop it, or choose another directory with `--data`", .0.display())]
     InUse(PathBuf),
@@ -67,9 +70,13 @@ impl StoreError {
         matches!(self, Self::Unreachable(_) | Self::StatementTimeout(_) | Self::TooManyConnections(_))
     }
 
-    /// True if the failure is a wrong setting of the database.
+    /// True if the failure is a wrong setting: of the store's place, or of its database.
     pub fn is_of_settings(&self) -> bool {
-        matches!(self, Self::Preflight(error) if matches!(error.problem, Problem::Settings(_)))
+        match self {
+            Self::NoStore(_) => true,
+            Self::Preflight(error) => matches!(error.problem, Problem::Settings(_) | Problem::NoStore),
+            _ => false,
+        }
     }
 
     /// The next step for the operator; `None` if the error's message names it, or if there is none.

@@ -5,6 +5,7 @@ mod blocking;
 mod clock;
 mod embedded;
 mod error;
+mod identity;
 mod port;
 mod postgres;
 mod preflight;
@@ -14,6 +15,7 @@ pub use blocking::BlockingStore;
 pub use clock::{StoreClock, system_time};
 pub use embedded::{EmbeddedStore, Salvaged};
 pub use error::StoreError;
+pub use identity::{Contents, Count, Creation, Identity, RESTORE_JUMP, RaisedFences};
 pub use port::{
     Answer, Backend, Failure, GroupError, GroupStore, LockTimeout, Occupancy, PoolState, Probe, SharedMaintenance,
     StoreMaintenance, StoreReader,

@@ -27,6 +27,7 @@ use leasehold_core::time::Timestamp;
 
 use super::clock::StoreClock;
 use super::error::StoreError;
+use super::identity::{Contents, Identity, RaisedFences};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
@@ -246,6 +247,23 @@ pub trait Backend: Send + Sync {
     fn clock(&self) -> Arc<StoreClock> {
         Arc::default()
     }
+
+    /// Returns the identity of this store.
+    fn identity(&self) -> Identity;
+
+    /// Counts the claims and outstanding leases of this store.
+    ///
+    /// # Errors
+    /// The store could not be read.
+    fn contents(&self) -> Answer<'_, Contents>;
+
+    /// Raises the fences by [`RESTORE_JUMP`](super::RESTORE_JUMP), beyond those that the original
+    /// of a restored copy may have given out after the backup (B13). No writer may have begun a
+    /// group yet.
+    ///
+    /// # Errors
+    /// The store could not be written.
+    fn raise_fences(&self) -> Answer<'_, RaisedFences>;
 
     /// Returns the maintenance of this store.
     fn maintenance(&self) -> StoreMaintenance;

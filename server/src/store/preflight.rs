@@ -61,6 +61,9 @@ pub enum Problem {
     /// The PostgreSQL version is too old.
     #[error("is PostgreSQL {0}, and this program needs 15 or newer")]
     TooOld(String),
+    /// The database has no tables of a store, and none may be made.
+    #[error("holds no store")]
+    NoStore,
     /// A newer program has migrated the tables to a version that this program does not know.
     #[error("has tables of version {found}, newer than the {known} that this program knows")]
     Newer {
@@ -169,6 +172,9 @@ impl PreflightError {
                  are gone, restore the whole database from a copy"
                     .into()
             }
+            Problem::NoStore => "check the URL; to make a new store there, run `leasehold init`, or start a server \
+                 with `--create`"
+                .into(),
             Problem::TooOld(_) => "upgrade it".into(),
             Problem::Newer { .. } => "use the newer program".into(),
             Problem::BeingMigrated { .. } => "try again when that migration is done, or raise \

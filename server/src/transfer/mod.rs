@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::store::stored::{self, Claim, IdempotencyKey, Key, Lease, Replay};
-use crate::store::{EmbeddedStore, Salvaged, StoreError};
+use crate::store::{Creation, EmbeddedStore, Salvaged, StoreError};
 
 pub use import::{LineError, RowError, import};
 pub use output::write_to;
@@ -126,7 +126,7 @@ pub fn export(data: &Path, salvage: bool, mut to: impl Write) -> Result<Exported
     if !data.is_dir() {
         return Err(TransferError::NoData(data.to_owned()));
     }
-    let store = EmbeddedStore::open(data)?;
+    let store = EmbeddedStore::open(data, Creation::Refused)?;
     let mut rows = 0;
     write_line(&mut to, &Line::Header { format: stored::VERSION })?;
     let write = |row| {
@@ -170,7 +170,7 @@ mod tests {
     fn a_cut_export_is_refused_and_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let (one, two) = (dir.path().join("one"), dir.path().join("two"));
-        drop(EmbeddedStore::open(&one).unwrap());
+        drop(EmbeddedStore::open(&one, Creation::Allowed).unwrap());
         let mut lines = Vec::new();
         assert_eq!(export(&one, false, &mut lines).unwrap(), Exported { rows: 0, damaged: 0 });
         assert_eq!(import(&two, lines.as_slice(), Rules::default()).unwrap(), 0);

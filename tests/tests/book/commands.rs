@@ -58,7 +58,8 @@ fn deploy() -> Shell {
     let config = blocks(&chapter, "toml")[0].replace("127.0.0.1:9090", "127.0.0.1:0");
     std::fs::write(shell.directory().join("leasehold.toml"), config).unwrap();
     let examples = examples(&chapter);
-    let (start, calls) = examples.split_first().unwrap();
+    let [init, start, calls @ ..] = &examples[..] else { panic!("the chapter has no start") };
+    shell.compare(init).unwrap();
     let Example { command, output } = start;
     assert_eq!(output, "");
     shell.serve(command.strip_suffix(" &").unwrap(), 7443).unwrap();
@@ -79,10 +80,13 @@ fn the_chapter_on_backup_can_be_followed() {
     let mut shell = deploy();
     shell.stop_servers().unwrap();
     let chapter = document(BACKUP).unwrap();
-    for script in blocks(&chapter, "sh") {
-        for command in script.lines() {
-            shell.run(command).unwrap();
-        }
+    let commands = blocks(&chapter, "sh").concat();
+    let (serves, others): (Vec<_>, Vec<_>) = commands.lines().partition(|line| line.starts_with("leasehold serve"));
+    for command in others {
+        shell.run(command).unwrap();
     }
     assert!(shell.directory().join("new-data").is_dir());
+    let [restored] = serves[..] else { panic!("the chapter starts {serves:?}") };
+    let banner = shell.serve(restored, 7443).unwrap();
+    assert!(banner.contains("the store is a restored copy"), "{banner}");
 }

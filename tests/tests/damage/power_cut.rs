@@ -13,7 +13,7 @@ fn synced_by_the_first_start(data: &Path, trace: &Path) -> BTreeSet<PathBuf> {
     let mut command = Command::new("strace");
     // The server is the process that the test ends: `strace -D` is another one, and ends with it.
     command.args(["-D", "-f", "-y", "-e", "trace=fsync", "-o"]).arg(trace).arg(binary().unwrap());
-    command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data);
+    command.args(["serve", "--create", "--listen", "127.0.0.1:0", "--data"]).arg(data);
     let mut server = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
     assert!(lines.any(|line| line.unwrap().contains("listening on")));

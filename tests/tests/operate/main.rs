@@ -7,6 +7,7 @@ mod idle;
 mod pause;
 mod probes;
 mod start;
+mod stores;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -708,7 +709,7 @@ async fn a_second_signal_stops_the_server_immediately() {
 async fn a_server_with_closed_output_pipes_serves_and_stops() {
     let data = TempDir::new().unwrap();
     let mut child = command().unwrap();
-    child.args(["serve", "--listen", "127.0.0.1:0", "--log", "debug", "--data"]).arg(data.path());
+    child.args(["serve", "--create", "--listen", "127.0.0.1:0", "--log", "debug", "--data"]).arg(data.path());
     let mut child = child.spawn().unwrap();
     let pid = Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap());
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();

@@ -185,7 +185,8 @@ async fn a_port_in_use_stops_the_start() {
     let server = Server::start().unwrap();
     let data = TempDir::new().unwrap();
     let address = server.address().to_string();
-    let output = leasehold(["serve", "--listen", &address, "--data", data.path().to_str().unwrap()]).await.unwrap();
+    let output =
+        leasehold(["serve", "--create", "--listen", &address, "--data", data.path().to_str().unwrap()]).await.unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(stderr.starts_with("error: ") && stderr.contains(&format!("`{address}`")), "{stderr}");

@@ -7,7 +7,7 @@ use leasehold_tests::wire::command;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use crate::{NO_SYNC, SCHEMA_VERSION};
+use crate::NO_SYNC;
 
 /// Creates the role `app`, which replaces the book's role `leasehold`: in test clusters that one is
 /// the superuser.
@@ -35,12 +35,12 @@ fn replace(text: String, changes: &[(&str, &str)]) -> String {
     })
 }
 
-/// Runs `leasehold migrate` in a directory, with this text as its configuration. Returns its
+/// Runs `leasehold init` in a directory, with this text as its configuration. Returns its
 /// stderr.
-fn migrate(directory: &TempDir, config: &str) -> String {
+fn init(directory: &TempDir, config: &str) -> String {
     std::fs::write(directory.path().join("leasehold.toml"), config).unwrap();
     let mut command = command().unwrap();
-    command.args(["migrate", "--config", "leasehold.toml"]).current_dir(directory.path());
+    command.args(["init", "--config", "leasehold.toml"]).current_dir(directory.path());
     let output = Runtime::new().unwrap().block_on(async { command.output().await }).unwrap();
     String::from_utf8(output.stderr).unwrap()
 }
@@ -55,9 +55,9 @@ fn cluster(settings: &[&str], files: &[(&str, &str)]) -> Cluster {
 }
 
 #[track_caller]
-fn expect_migrated(messages: &str, host: &str) {
-    let migrated = format!("migrated the tables in `postgres://{host}/claims` from version 0 to {SCHEMA_VERSION}");
-    assert!(messages.contains(&migrated), "{messages}");
+fn expect_made(messages: &str, host: &str) {
+    let made = format!(" in `postgres://{host}/claims`\n");
+    assert!(messages.starts_with("made the store ") && messages.ends_with(&made), "{messages}");
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn the_example_of_a_database_over_tls_works() {
     std::fs::write(directory.path().join("db-ca.pem"), authority.pem()).unwrap();
     let host = format!("localhost:{}", cluster.port());
     let config = replace(example("toml", "db-ca.pem"), &[("leasehold:", "app:"), ("db.example.com:5432", &host)]);
-    expect_migrated(&migrate(&directory, &config), &host);
+    expect_made(&init(&directory, &config), &host);
 }
 
 #[test]
@@ -85,5 +85,5 @@ fn the_example_of_pgbouncer_works() {
     let bouncer = bouncer.unwrap();
     let host = format!("127.0.0.1:{}", bouncer.port());
     let config = replace(example("toml", "127.0.0.1:5432"), &[("leasehold:", "app:"), ("127.0.0.1:5432", &host)]);
-    expect_migrated(&migrate(&TempDir::new().unwrap(), &config), &host);
+    expect_made(&init(&TempDir::new().unwrap(), &config), &host);
 }

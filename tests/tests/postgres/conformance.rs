@@ -2,7 +2,7 @@
 
 use leasehold_core::conformance::{Harness, run};
 use leasehold_server::config::PostgresConfig;
-use leasehold_server::store::{BlockingStore, PostgresStore};
+use leasehold_server::store::{BlockingStore, Creation, PostgresStore};
 use leasehold_tests::postgres::{Bouncer, Cluster};
 
 use crate::NO_SYNC;
@@ -21,7 +21,7 @@ impl<F: Fn(&Cluster, &str) -> String> Databases<F> {
 
     fn store(&self) -> BlockingStore {
         let settings = PostgresConfig::at((self.url)(&self.cluster, &self.database));
-        BlockingStore::open(PostgresStore::open(&settings)).unwrap()
+        BlockingStore::open(PostgresStore::open(&settings, Creation::Allowed)).unwrap()
     }
 }
 

@@ -27,6 +27,7 @@ mod proxy;
 mod schema_comments;
 mod startup;
 mod stored_format;
+mod stores;
 mod timeouts;
 mod tls;
 
@@ -36,7 +37,7 @@ use std::time::{Duration, Instant};
 use leasehold_core::rows::State;
 use leasehold_core::store::Store;
 use leasehold_server::config::PostgresConfig;
-use leasehold_server::store::{BlockingStore, PostgresStore};
+use leasehold_server::store::{BlockingStore, Creation, PostgresStore};
 use leasehold_tests::client::{Client, Update, user};
 use leasehold_tests::postgres::Cluster;
 use leasehold_tests::server::Server;
@@ -52,7 +53,7 @@ use tonic_health::pb::health_client::HealthClient;
 const NO_SYNC: &[&str] = &["fsync=off"];
 
 /// The version of the database schema that this version of the program creates.
-const SCHEMA_VERSION: i32 = 2;
+const SCHEMA_VERSION: i32 = 3;
 
 /// The gRPC code and the reason with which the server refuses calls while it cannot reach the
 /// database.
@@ -98,7 +99,7 @@ fn open_session(runtime: &Runtime, url: &str) -> tokio_postgres::Client {
 
 /// Opens the PostgreSQL store on the database of this URL, as a server does at its start.
 fn open_store(url: &str) -> BlockingStore {
-    BlockingStore::open(PostgresStore::open(&PostgresConfig::at(url))).unwrap()
+    BlockingStore::open(PostgresStore::open(&PostgresConfig::at(url), Creation::Allowed)).unwrap()
 }
 
 /// Waits until all connections to a database are closed. Returns all rows of the database.

@@ -16,7 +16,7 @@ fn b30_reads_never_go_to_a_host_that_lags_behind() {
     let database = primary.database().unwrap();
     assert_eq!(lagging.database().unwrap(), database);
     let runtime = Runtime::new().unwrap();
-    assert!(runtime.block_on(leasehold(["migrate", "--store", &lagging.url(&database)])).unwrap().status.success());
+    assert!(runtime.block_on(leasehold(["init", "--store", &lagging.url(&database)])).unwrap().status.success());
     lagging.execute("postgres", "ALTER SYSTEM SET default_transaction_read_only = on").unwrap();
     lagging.execute("postgres", "SELECT pg_reload_conf()").unwrap();
 

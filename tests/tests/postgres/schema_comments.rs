@@ -1,7 +1,7 @@
 //! Tests that every object of the database schema has a comment, which `psql` shows to operators.
 
 use leasehold_server::config::PostgresConfig;
-use leasehold_server::store::PostgresStore;
+use leasehold_server::store::{Creation, PostgresStore};
 use leasehold_tests::postgres::Cluster;
 use tokio::runtime::Runtime;
 
@@ -29,7 +29,8 @@ fn every_table_column_type_and_function_has_a_comment() {
     let cluster = Cluster::start(NO_SYNC).unwrap();
     let database = cluster.database().unwrap();
     let query = |sql: &str| cluster.execute(&database, sql).unwrap();
-    Runtime::new().unwrap().block_on(PostgresStore::migrate(&PostgresConfig::at(cluster.url(&database)))).unwrap();
+    let settings = PostgresConfig::at(cluster.url(&database));
+    Runtime::new().unwrap().block_on(PostgresStore::migrate(&settings, Creation::Allowed)).unwrap();
     assert_eq!(query(UNCOMMENTED_TABLES), [""; 0]);
     assert_eq!(query(UNCOMMENTED_COLUMNS), [""; 0]);
     assert_eq!(query(UNCOMMENTED_TYPES), [""; 0]);

@@ -44,11 +44,11 @@ impl Exit {
     }
 }
 
-/// Asserts that both `migrate` and `serve` fail on the database of this URL with this exit code and
+/// Asserts that both `init` and `serve` fail on the database of this URL with this exit code and
 /// gRPC code. The message must contain all `words`, and `--json` must report the same error.
 #[track_caller]
 fn expect_error(url: &str, code: i32, grpc_code: Option<&str>, words: &[&str]) {
-    for verb in [&["migrate"][..], &["serve", "--listen", "127.0.0.1:0"]] {
+    for verb in [&["init"][..], &["serve", "--create", "--listen", "127.0.0.1:0"]] {
         let exit = run(&[verb, &["--store", url]].concat());
         assert_eq!(exit.code, code, "{verb:?} {url}: {}", exit.stderr);
         let scheme = url.split_once("://").map_or("postgres", |(scheme, _)| scheme);
@@ -153,7 +153,7 @@ fn conflicting_and_missing_tables_are_named() {
     ];
     expect_error(&cluster.url(&database), 1, None, &words);
     cluster.execute(&database, "DROP TABLE claims").unwrap();
-    assert_eq!(run(&["migrate", "--store", &cluster.url(&database)]).code, 0);
+    assert_eq!(run(&["init", "--store", &cluster.url(&database)]).code, 0);
     cluster.execute(&database, "DROP TABLE bucket_types, settled_leases; DROP FUNCTION lock_claims").unwrap();
     let words = ["was migrated, but lacks `settled_leases`, `bucket_types`, `lock_claims`", "hint: ", "`search_path`"];
     expect_error(&cluster.url(&database), 1, None, &words);
@@ -174,7 +174,7 @@ fn a_search_path_to_a_missing_schema_is_reported() {
     let words = ["has no schema for the tables: ", "hint: set `search_path` to a schema that exists: `ALTER ROLE`"];
     expect_error(&cluster.url(&database), 1, None, &words);
     cluster.execute(&database, "CREATE SCHEMA missing").unwrap();
-    assert_eq!(run(&["migrate", "--store", &cluster.url(&database)]).code, 0);
+    assert_eq!(run(&["init", "--store", &cluster.url(&database)]).code, 0);
 }
 
 /// A second set of tables in another schema of the database would allow every name to be claimed
@@ -183,7 +183,7 @@ fn a_search_path_to_a_missing_schema_is_reported() {
 fn a_search_path_that_misses_the_tables_is_reported() {
     let cluster = Cluster::start(NO_SYNC).unwrap();
     let database = cluster.database().unwrap();
-    assert_eq!(run(&["migrate", "--store", &cluster.url(&database)]).code, 0);
+    assert_eq!(run(&["init", "--store", &cluster.url(&database)]).code, 0);
     cluster.execute(&database, "CREATE SCHEMA other").unwrap();
     cluster.execute(&database, &format!("ALTER DATABASE {database} SET search_path = other")).unwrap();
     let words = [
@@ -213,13 +213,13 @@ fn a_migration_that_waits_for_a_table_keeps_no_server_waiting() {
     runtime.block_on(dump.batch_execute("BEGIN; LOCK TABLE in_use IN ACCESS SHARE MODE")).unwrap();
     let directory = TempDir::new().unwrap();
     let config = config(&directory, &format!("url = \"{url}\"\nmigration_wait_seconds = 2"));
-    let exit = run(&["migrate", "--config", &config]);
+    let exit = run(&["init", "--config", &config]);
     assert_eq!(exit.code, 4, "{}", exit.stderr);
     for words in ["another session uses the tables: retrying", "can't change the tables", "hint: try again when"] {
         assert!(exit.stderr.contains(words), "no `{words}` in: {}", exit.stderr);
     }
     std::thread::scope(|scope| {
-        let migrating = scope.spawn(|| run(&["migrate", "--store", &url]));
+        let migrating = scope.spawn(|| run(&["init", "--store", &url]));
         await_condition("the migration waits for the table", || {
             let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'in_use'::regclass";
             cluster.execute(&database, waiting).unwrap() == ["1"]
@@ -310,9 +310,12 @@ fn a_standby_is_refused_and_named_as_such() {
 #[test]
 fn the_json_output_of_a_migration_has_the_versions_before_and_after() {
     let cluster = Cluster::start(NO_SYNC).unwrap();
-    let url = cluster.url(&cluster.database().unwrap());
+    let database = cluster.database().unwrap();
+    let url = cluster.url(&database);
+    let dump = concat!(env!("CARGO_MANIFEST_DIR"), "/stored/v1/postgres.dump");
+    cluster.execute(&database, &std::fs::read_to_string(dump).unwrap()).unwrap();
     let shown = url.replace("leasehold@", "");
-    for from in [0, SCHEMA_VERSION] {
+    for from in [1, SCHEMA_VERSION] {
         let output = Runtime::new().unwrap().block_on(leasehold(["migrate", "--json", "--store", &url])).unwrap();
         assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -368,13 +371,13 @@ fn a_migration_waits_for_another_one_up_to_its_time_limit() {
 
     let long_wait = config(&directory, &format!("url = {url:?}\nmigration_wait_seconds = 30"));
     std::thread::scope(|scope| {
-        let migrating = scope.spawn(|| run(&["migrate", "--config", &long_wait]));
+        let migrating = scope.spawn(|| run(&["init", "--config", &long_wait]));
         let waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
         await_condition("the migration waits for the lock", || cluster.execute("postgres", waiting).unwrap() == ["1"]);
         execute(&format!("SELECT pg_advisory_unlock({MIGRATION_LOCK})"));
         let exit = migrating.join().unwrap();
         assert_eq!(exit.code, 0, "{}", exit.stderr);
-        assert!(exit.stderr.contains(&format!("from version 0 to {SCHEMA_VERSION}")), "{}", exit.stderr);
+        assert!(exit.has_line("made the store "), "{}", exit.stderr);
     });
     // `migrate` needs no lock if the database has the current schema version already.
     execute(&format!("SELECT pg_advisory_lock({MIGRATION_LOCK})"));
@@ -389,14 +392,14 @@ fn a_role_without_rights_gets_the_missing_grants_as_a_hint() {
     execute("CREATE ROLE \"App\" LOGIN");
     let url = cluster.url(&database).replace("leasehold@", "App@");
     let refused = |url: &str| {
-        let exit = run(&["serve", "--listen", "127.0.0.1:0", "--store", url]);
+        let exit = run(&["serve", "--create", "--listen", "127.0.0.1:0", "--store", url]);
         assert_eq!(exit.code, 6, "{}", exit.stderr);
         exit.stderr
     };
     // The tables do not exist yet, and the role `App` may not create them.
     let stderr = refused(&url);
     assert!(stderr.contains("permission denied for schema public") && stderr.contains("leasehold migrate"), "{stderr}");
-    assert_eq!(run(&["migrate", "--store", &cluster.url(&database)]).code, 0);
+    assert_eq!(run(&["init", "--store", &cluster.url(&database)]).code, 0);
     execute("REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA public FROM PUBLIC");
     execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO \"App\"");
     let stderr = refused(&url);
@@ -453,7 +456,7 @@ fn too_few_file_descriptors_end_the_start_with_an_error() {
     let config = config(&directory, &format!("url = {url:?}\nwrite_connections = 64"));
     let mut command = Command::new("sh");
     command.args(["-c", "ulimit -n 60; exec \"$@\"", "sh"]).arg(binary().unwrap());
-    command.args(["serve", "--listen", "127.0.0.1:0", "--config", &config]).kill_on_drop(true);
+    command.args(["serve", "--create", "--listen", "127.0.0.1:0", "--config", &config]).kill_on_drop(true);
     let output = Runtime::new()
         .unwrap()
         .block_on(async { tokio::time::timeout(std::time::Duration::from_secs(30), command.output()).await });

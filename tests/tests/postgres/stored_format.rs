@@ -19,7 +19,7 @@ use leasehold_core::store::Store;
 use leasehold_core::time::Timestamp;
 use leasehold_core::update::Settle;
 use leasehold_server::config::PostgresConfig;
-use leasehold_server::store::{Backend, BlockingStore, EmbeddedStore, PostgresStore};
+use leasehold_server::store::{Backend, BlockingStore, Creation, EmbeddedStore, PostgresStore};
 use leasehold_server::transfer;
 use leasehold_tests::postgres::Cluster;
 use tempfile::TempDir;
@@ -114,7 +114,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 fn embedded(directory: &Path) -> BlockingStore {
-    BlockingStore::open(std::future::ready(EmbeddedStore::open(directory))).unwrap()
+    BlockingStore::open(std::future::ready(EmbeddedStore::open(directory, Creation::Allowed))).unwrap()
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn a_data_directory_of_version_1_opens() {
     let directory = TempDir::new().unwrap();
     copy(&stored("data"), directory.path());
     assert_eq!(embedded(directory.path()).state().unwrap(), expected());
-    let reader = EmbeddedStore::open(directory.path()).unwrap().reader();
+    let reader = EmbeddedStore::open(directory.path(), Creation::Refused).unwrap().reader();
     let rules = Runtime::new().unwrap().block_on(reader.bucket_types()).unwrap();
     assert_eq!(rules, bucket_types());
 }
@@ -147,7 +147,9 @@ fn a_database_dump_of_version_1_opens() {
     cluster.execute(&database, &std::fs::read_to_string(stored("postgres.dump")).unwrap()).unwrap();
     let store = open_store(&cluster.url(&database));
     assert_eq!(store.state().unwrap(), expected());
-    let reader = async { PostgresStore::open(&PostgresConfig::at(cluster.url(&database))).await.unwrap().reader() };
+    let reader = async {
+        PostgresStore::open(&PostgresConfig::at(cluster.url(&database)), Creation::Refused).await.unwrap().reader()
+    };
     let rules = Runtime::new().unwrap().block_on(async { reader.await.bucket_types().await }).unwrap();
     assert_eq!(rules, bucket_types());
 }
@@ -160,7 +162,7 @@ fn write_files(folder: &Path) {
     let mut store = embedded(&data);
     run(&mut store);
     drop(store);
-    EmbeddedStore::open(&data).unwrap().remember_bucket_types(&bucket_types()).unwrap();
+    EmbeddedStore::open(&data, Creation::Refused).unwrap().remember_bucket_types(&bucket_types()).unwrap();
     copy(&data, &folder.join("data"));
     transfer::export(&data, false, std::fs::File::create(folder.join("export.jsonl")).unwrap()).unwrap();
 
@@ -168,7 +170,8 @@ fn write_files(folder: &Path) {
     let database = cluster.database().unwrap();
     let settings = PostgresConfig::at(cluster.url(&database));
     run(&mut open_store(&settings.url));
-    let remember = async { PostgresStore::open(&settings).await?.remember_bucket_types(&bucket_types()).await };
+    let remember =
+        async { PostgresStore::open(&settings, Creation::Refused).await?.remember_bucket_types(&bucket_types()).await };
     Runtime::new().unwrap().block_on(remember).unwrap();
     let dump = Program::new("pg_dump").args(["--column-inserts", "--no-owner", &settings.url]).output().unwrap();
     assert!(dump.status.success(), "{}", String::from_utf8_lossy(&dump.stderr));

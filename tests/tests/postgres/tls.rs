@@ -3,7 +3,7 @@
 
 use leasehold_server::config::PostgresConfig;
 use leasehold_server::serve::ServeError;
-use leasehold_server::store::{PostgresStore, SharedMaintenance, StoreError};
+use leasehold_server::store::{Creation, PostgresStore, SharedMaintenance, StoreError};
 use leasehold_tests::certificates::{Authority, Pair};
 use leasehold_tests::postgres::Cluster;
 use tempfile::TempDir;
@@ -36,7 +36,7 @@ impl TlsCluster {
             path
         });
         let url = self.cluster.url("postgres").replace("127.0.0.1", host);
-        self.runtime.block_on(PostgresStore::open(&PostgresConfig { ca, ..PostgresConfig::at(url) }))
+        self.runtime.block_on(PostgresStore::open(&PostgresConfig { ca, ..PostgresConfig::at(url) }, Creation::Allowed))
     }
 
     /// Returns `true` or `false` for "all server connections are encrypted", followed by the number
@@ -105,7 +105,7 @@ fn a_client_certificate_that_the_database_rejects_is_reported_with_a_hint() {
         key: Some(write("rejected.key", &rejected.key)),
         ..PostgresConfig::at(cluster.url("postgres").replace("127.0.0.1", "localhost"))
     };
-    let error = Runtime::new().unwrap().block_on(PostgresStore::open(&settings)).err().unwrap();
+    let error = Runtime::new().unwrap().block_on(PostgresStore::open(&settings, Creation::Allowed)).err().unwrap();
     assert!(error.to_string().contains("does not accept this server's certificate"), "{error}");
     let error = ServeError::from(error);
     assert_eq!(error.code(), Some(Code::Unauthenticated));

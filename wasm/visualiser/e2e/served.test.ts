@@ -30,7 +30,7 @@ function binary(): string {
 /** Starts a Leasehold server. Returns the address of the page, as the server's banner shows it. */
 async function serve(): Promise<string> {
     data = mkdtempSync(join(tmpdir(), "leasehold-page-"));
-    server = spawn(binary(), ["serve", "--listen", "127.0.0.1:0", "--data", join(data, "data")], { stdio: ["ignore", "pipe", "ignore"] });
+    server = spawn(binary(), ["serve", "--create", "--listen", "127.0.0.1:0", "--data", join(data, "data")], { stdio: ["ignore", "pipe", "ignore"] });
     const stdout = server.stdout;
     if (stdout === null) throw new Error("the server has no output");
     const timer = setTimeout(() => server.kill(), BANNER_SECONDS * 1000);

@@ -110,7 +110,7 @@ impl Ours {
 }
 
 fn arguments(store: [OsString; 2]) -> Vec<OsString> {
-    ["serve", "--listen", "127.0.0.1:0"].map(OsString::from).into_iter().chain(store).collect()
+    ["serve", "--create", "--listen", "127.0.0.1:0"].map(OsString::from).into_iter().chain(store).collect()
 }
 
 /// Returns the arguments that select the embedded store in a directory.

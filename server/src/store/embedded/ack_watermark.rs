@@ -13,6 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use xxhash_rust::xxh3::xxh3_64;
 
+/// The name of the file in the data directory.
+pub(super) const FILE: &str = "acknowledged";
+
 /// The open file with the sequence number of the last acknowledged batch and a checksum of the
 /// number.
 pub(super) struct AckWatermark {
@@ -26,7 +29,7 @@ impl AckWatermark {
     /// # Errors
     /// The file can't be opened, read or written.
     pub(super) fn open(dir: &Path) -> std::io::Result<Self> {
-        let path = dir.join("acknowledged");
+        let path = dir.join(FILE);
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;

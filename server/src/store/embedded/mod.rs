@@ -11,6 +11,7 @@
 //! | `replays` | idempotency key | the begin that used the key |
 //! | `meta` | `format`, `fence`, `sequence` | a number |
 //! | `meta` | `bucket_types` | the rules of configured bucket types, as JSON |
+//! | `meta` | `identity` | the 16 bytes of the store's id |
 //!
 //! A begin writes one lease row, however many claims the lease has: a claim gets a row of its own
 //! when its lease is settled. Outstanding leases and their claims are also kept in memory, and are
@@ -47,6 +48,7 @@ use self::rows::Keyspace;
 pub use self::salvage::Salvaged;
 use self::settled_position::SettledPosition;
 use super::error::StoreError;
+use super::identity::{COUNTED_CLAIMS, Contents, Count, Identity, RESTORE_JUMP, RaisedFences};
 use super::port::{Answer, Backend, GroupStore, StoreMaintenance, StoreReader};
 use super::stored;
 
@@ -62,6 +64,7 @@ const FENCE: &str = "fence";
 #[derive(Clone)]
 pub struct EmbeddedStore {
     inner: Arc<Inner>,
+    identity: Identity,
 }
 
 struct Inner {
@@ -121,6 +124,35 @@ impl EmbeddedStore {
         held_claims
     }
 
+    /// Counts the claims and outstanding leases.
+    ///
+    /// # Errors
+    /// A row could not be read.
+    fn contents(&self) -> Result<Contents> {
+        let held = self.inner.held();
+        let creating = held.claims().filter(|(_, claim)| rows::resting(claim).is_none()).count();
+        let leases = held.leases().count();
+        drop(held);
+        let (claims, snapshot) = (&self.inner.claims, self.inner.database.snapshot());
+        let mut rows = claims.range::<&[u8]>(&snapshot, ..).take(COUNTED_CLAIMS + 1);
+        let counted = rows.try_fold(creating, |count, row| row.map(|_| count + 1))?;
+        let claims = Count::of(counted, claims.rows.approximate_len() + creating);
+        Ok(Contents { claims, leases, fence: self.inner.fence()? })
+    }
+
+    /// Raises the newest fence by [`RESTORE_JUMP`].
+    ///
+    /// # Errors
+    /// The fence could not be written.
+    fn raise_fences(&self) -> Result<RaisedFences> {
+        let from = self.inner.fence()?;
+        let to = Fence(from.0.saturating_add(RESTORE_JUMP));
+        let mut batch = self.inner.batch();
+        self.inner.meta.insert(&mut batch, FENCE, to.0.to_be_bytes());
+        self.inner.commit(batch)?;
+        Ok(RaisedFences { from, to })
+    }
+
     /// Stores the rules of configured bucket types, and replaces the rules stored before.
     ///
     /// # Errors
@@ -140,6 +172,18 @@ impl Backend for EmbeddedStore {
 
     fn reader(&self) -> Arc<dyn StoreReader> {
         Arc::new(self.clone())
+    }
+
+    fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    fn contents(&self) -> Answer<'_, Contents> {
+        Box::pin(async move { Self::contents(self) })
+    }
+
+    fn raise_fences(&self) -> Answer<'_, RaisedFences> {
+        Box::pin(async move { Self::raise_fences(self) })
     }
 
     fn maintenance(&self) -> StoreMaintenance {

@@ -9,14 +9,16 @@ use std::sync::{Arc, RwLock};
 use fjall::compaction::Leveled;
 use fjall::config::{BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry, PinningPolicy};
 use fjall::{CompressionType, Database, KeyspaceCreateOptions};
+use uuid::Uuid;
 
 use super::ack_watermark::AckWatermark;
 use super::directories::{create_private, sync, sync_entry, sync_tree};
 use super::rows::Keyspace;
 use super::settled_position::SettledPosition;
-use super::{EmbeddedStore, Inner, Result, journal, keys, manifest};
+use super::{EmbeddedStore, Inner, Result, ack_watermark, journal, keys, manifest};
 use crate::descriptors;
 use crate::store::error::StoreError;
+use crate::store::identity::{Creation, Identity};
 use crate::store::stored;
 
 const MIB: u64 = 1024 * 1024;
@@ -24,6 +26,8 @@ const MIB: u64 = 1024 * 1024;
 const IMPORTING: &str = "importing";
 /// The key of the number of the storage format in the keyspace `meta`.
 const FORMAT: &str = "format";
+/// The key of the store's id in the keyspace `meta`.
+const IDENTITY: &str = "identity";
 const KEYSPACES: [&str; 7] = ["claims", "sources", "outstanding", "settled", "settled_order", "replays", "meta"];
 
 /// Returns the options of a keyspace. A memtable is flushed to a file when it has `memtable_bytes`.
@@ -57,17 +61,24 @@ fn check_complete(meta: &Keyspace, watermark: &AckWatermark, missing_keyspace: O
     watermark.raise(sequence).map_err(|error| StoreError::Failed(error.to_string()))
 }
 
+/// True if the directory has a file of a store, even if others are missing.
+fn has_files_of_a_store(dir: &Path) -> Result<bool> {
+    let failed = |error: std::io::Error| StoreError::Failed(format!("`{}`: {error}", dir.display()));
+    let has = |name: &str| dir.join(name).try_exists().map_err(failed);
+    Ok(has("fjall")? || has(ack_watermark::FILE)?)
+}
+
 impl EmbeddedStore {
-    /// Opens the store in a data directory, which is created if it is missing.
+    /// Opens the store in a data directory. If there is none, it is made, if `creation` allows it.
     ///
     /// # Errors
-    /// The directory is in use, in another format, damaged or incompletely imported, or the disk
-    /// failed.
-    pub fn open(dir: &Path) -> Result<Self> {
+    /// The directory holds no store, is in use, in another format, damaged or incompletely imported,
+    /// or the disk failed.
+    pub fn open(dir: &Path, creation: Creation) -> Result<Self> {
         if Self::is_incomplete(dir) {
             return Err(StoreError::ImportIncomplete(dir.to_owned()));
         }
-        Self::open_any(dir)
+        Self::open_any(dir, creation)
     }
 
     /// True if an import into the directory has begun and did not finish.
@@ -88,23 +99,26 @@ impl EmbeddedStore {
         create_private(dir).map_err(failed)?;
         let marker = dir.join(IMPORTING);
         std::fs::write(&marker, "").and_then(|()| sync(dir)).map_err(failed)?;
-        let imported = import(Self::open_any(dir)?)?;
+        let imported = import(Self::open_any(dir, Creation::Allowed)?)?;
         std::fs::remove_file(&marker).and_then(|()| sync(dir)).map_err(failed)?;
         Ok(imported)
     }
 
-    fn open_any(dir: &Path) -> Result<Self> {
+    fn open_any(dir: &Path, creation: Creation) -> Result<Self> {
+        if creation == Creation::Refused && !has_files_of_a_store(dir)? {
+            return Err(StoreError::NoStore(dir.to_owned()));
+        }
         let database = dir.join("fjall");
         create_private(&database)
             .map_err(|error| StoreError::from(fjall::Error::from(error)).of(database.display()))?;
-        let open = std::panic::AssertUnwindSafe(|| Self::open_database(dir));
+        let open = std::panic::AssertUnwindSafe(|| Self::open_database(dir, creation));
         // fjall panics on some damaged files. A damaged directory must be reported as an error, not
         // end the program with a panic.
         std::panic::catch_unwind(open)
             .unwrap_or_else(|_| Err(StoreError::Damaged(format!("`{}` can't be opened", dir.display()))))
     }
 
-    fn open_database(dir: &Path) -> Result<Self> {
+    fn open_database(dir: &Path, creation: Creation) -> Result<Self> {
         let watermark = Self::recover(dir)?;
         // The journal is kept short, so that a restart after a crash is quick. Persistence is
         // manual because the store syncs each batch itself.
@@ -118,10 +132,10 @@ impl EmbeddedStore {
             fjall::Error::Locked => StoreError::InUse(dir.to_owned()),
             other => StoreError::from(other).of(dir.display()),
         })?;
-        Self::open_keyspaces(dir, database, watermark).map_err(|error| error.of(dir.display()))
+        Self::open_keyspaces(dir, database, watermark, creation).map_err(|error| error.of(dir.display()))
     }
 
-    fn open_keyspaces(dir: &Path, database: Database, watermark: AckWatermark) -> Result<Self> {
+    fn open_keyspaces(dir: &Path, database: Database, watermark: AckWatermark, creation: Creation) -> Result<Self> {
         let missing = KEYSPACES.iter().find(|name| !database.keyspace_exists(name));
         let keyspace = |name, memtable_mib, bloom| {
             let rows = database.keyspace(name, || options(memtable_mib * MIB, bloom));
@@ -147,9 +161,9 @@ impl EmbeddedStore {
             let synced = sync_entry(dir).and_then(|()| sync_tree(dir));
             synced.map_err(|error| StoreError::Failed(error.to_string()))?;
         }
-        inner.check_format(dir)?;
+        let identity = inner.identify(dir, creation)?;
         inner.read_outstanding()?;
-        Ok(Self { inner: Arc::new(inner) })
+        Ok(Self { inner: Arc::new(inner), identity })
     }
 
     /// Checks the journals and manifests before fjall opens them, while it locks fjall's lock file.
@@ -178,16 +192,32 @@ impl EmbeddedStore {
 }
 
 impl Inner {
-    fn check_format(&self, dir: &Path) -> Result<()> {
+    /// Checks the format, and returns the identity. The format and identity of a new store are its
+    /// first write, so a store whose making was cut short has neither and counts as none.
+    fn identify(&self, dir: &Path, creation: Creation) -> Result<Identity> {
         match self.meta.number(FORMAT)? {
-            Some(stored::VERSION) => Ok(()),
+            Some(stored::VERSION) => match self.meta.get(IDENTITY)? {
+                Some(id) => self.read_identity(&id),
+                // A program from before identities has made the store.
+                None => self.write_identity(Identity { is_new: false, ..Identity::random() }),
+            },
             Some(found) => Err(StoreError::Format { dir: dir.to_owned(), found, known: stored::VERSION }),
-            None => {
-                let mut batch = self.batch();
-                self.meta.insert(&mut batch, FORMAT, stored::VERSION.to_be_bytes());
-                Ok(batch.commit()?)
-            }
+            None if creation == Creation::Refused => Err(StoreError::NoStore(dir.to_owned())),
+            None => self.write_identity(Identity::random()),
         }
+    }
+
+    fn read_identity(&self, id: &[u8]) -> Result<Identity> {
+        let id = Uuid::from_slice(id).map_err(|_| self.meta.damaged().of(IDENTITY))?;
+        Ok(Identity { id, is_new: false })
+    }
+
+    fn write_identity(&self, identity: Identity) -> Result<Identity> {
+        let mut batch = self.batch();
+        self.meta.insert(&mut batch, FORMAT, stored::VERSION.to_be_bytes());
+        self.meta.insert(&mut batch, IDENTITY, *identity.id.as_bytes());
+        self.commit(batch)?;
+        Ok(identity)
     }
 
     fn read_outstanding(&self) -> Result<()> {

@@ -5,8 +5,13 @@
 //! leave it out. So it is compared at the start, and on each new connection of a writer, which may
 //! lead to another host than the one before.
 
+use leasehold_core::lease::Fence;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
+
+use super::preflight;
+use crate::store::identity::{RESTORE_JUMP, RaisedFences};
+use crate::store::preflight::Problem;
 
 /// A query for the last fence of the sequence, and for the largest fence of the outstanding leases
 /// and of those settled last. The snapshot of the rows is taken before the sequence is read, so a
@@ -53,4 +58,17 @@ pub(super) async fn raise(client: &Client) -> Result<(), Error> {
          was the database restored from a dump, or replicated without its sequences?"
     );
     Ok(())
+}
+
+/// Raises the sequence by [`RESTORE_JUMP`]. The fence that is drawn first keeps a server that runs
+/// already behind the jump, unless it draws as many fences meanwhile.
+///
+/// # Errors
+/// The database can't be reached, or the role may not set the sequence.
+pub(super) async fn jump(client: &Client) -> Result<RaisedFences, Problem> {
+    preflight::check_right_to_set_fences(client).await?;
+    let from: i64 = client.query_typed_one("SELECT nextval('lease_fences')", &[]).await?.try_get(0)?;
+    let to = from.saturating_add_unsigned(RESTORE_JUMP);
+    client.query_typed_one("SELECT setval('lease_fences', $1)", &[(&to, Type::INT8)]).await?;
+    Ok(RaisedFences { from: Fence(from.cast_unsigned()), to: Fence(to.cast_unsigned()) })
 }

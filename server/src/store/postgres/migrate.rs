@@ -7,6 +7,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, IsolationLevel, Transaction};
 
+use crate::store::identity::Creation;
 use crate::store::preflight::Problem;
 
 /// The SQL statements of each version of the tables, from version 1 on. The statements of a
@@ -15,10 +16,11 @@ use crate::store::preflight::Problem;
 const MIGRATIONS: &[&str] = &[
     concat!(include_str!("migrations/0001_schema.sql"), include_str!("migrations/0001_functions.sql")),
     include_str!("migrations/0002_comments.sql"),
+    include_str!("migrations/0003_identity.sql"),
 ];
 
 /// The version of the tables that this program reads and writes.
-pub(super) const VERSION: i32 = 2;
+pub(super) const VERSION: i32 = 3;
 
 const TABLE: &str = "
     CREATE TABLE leasehold_migrations (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())";
@@ -39,8 +41,8 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// The database can't be reached or refuses a statement. Another session still migrates or uses the tables. The tables
-/// are newer than this program, or in another schema.
-pub(super) async fn migrate(client: &mut Client, wait_seconds: u64) -> Result<i32, Problem> {
+/// are newer than this program, or in another schema; or there are none, and `creation` allows none.
+pub(super) async fn migrate(client: &mut Client, wait_seconds: u64, creation: Creation) -> Result<i32, Problem> {
     // If the tables have the current version, a start must not wait for the lock of migrations.
     if let Some(VERSION) = version(client).await? {
         return Ok(VERSION);
@@ -48,7 +50,7 @@ pub(super) async fn migrate(client: &mut Client, wait_seconds: u64) -> Result<i3
     let (started, wait) = (Instant::now(), Duration::from_secs(wait_seconds));
     let mut is_logged = false;
     loop {
-        match migrate_once(client, wait_seconds).await {
+        match migrate_once(client, wait_seconds, creation).await {
             Err(Problem::TablesLocked(cause)) if started.elapsed() < wait => {
                 if !std::mem::replace(&mut is_logged, true) {
                     tracing::warn!(cause, "another session uses the tables: retrying for at most {wait_seconds} s");
@@ -60,7 +62,7 @@ pub(super) async fn migrate(client: &mut Client, wait_seconds: u64) -> Result<i3
     }
 }
 
-async fn migrate_once(client: &mut Client, wait_seconds: u64) -> Result<i32, Problem> {
+async fn migrate_once(client: &mut Client, wait_seconds: u64, creation: Creation) -> Result<i32, Problem> {
     // The isolation level must be READ COMMITTED, whatever the database's default is. After the
     // wait for the lock, the statements must see the tables that another migration has created
     // meanwhile.
@@ -69,6 +71,9 @@ async fn migrate_once(client: &mut Client, wait_seconds: u64) -> Result<i32, Pro
     let found = version(transaction.client()).await?;
     if found.is_none() {
         refuse_a_second_set(transaction.client()).await?;
+        if creation == Creation::Refused {
+            return Err(Problem::NoStore);
+        }
         transaction.batch_execute(TABLE).await?;
     }
     transaction.batch_execute(&format!("SET LOCAL lock_timeout = {TABLE_LOCK_TIMEOUT_MS}")).await?;

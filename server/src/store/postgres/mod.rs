@@ -50,6 +50,7 @@ use self::probe::DatabaseProbe;
 use self::writer::PostgresWriter;
 use super::clock::StoreClock;
 use super::error::StoreError;
+use super::identity::{Contents, Creation, Identity, RaisedFences};
 use super::port::{
     Answer, Backend, GroupStore, Occupancy, PoolState, Probe, SharedMaintenance, StoreMaintenance, StoreReader,
 };
@@ -75,6 +76,7 @@ const VACUUMING: &str = "
 #[derive(Clone)]
 pub struct PostgresStore {
     inner: Arc<Inner>,
+    identity: Identity,
 }
 
 struct Inner {
@@ -86,41 +88,56 @@ struct Inner {
     clock: Arc<StoreClock>,
 }
 
+impl Inner {
+    /// Returns the parts of a store whose settings were checked, and which has no connection yet.
+    fn new(settings: &PostgresConfig) -> std::result::Result<Self, Problem> {
+        let connector = Connector::parse(settings)?;
+        let pool = Pool::new(settings, &connector).map_err(Problem::Settings)?;
+        let (settings, server) = (settings.clone(), ServerId::random());
+        Ok(Self { settings, server, connector, pool, occupancy: ArcSwap::default(), clock: Arc::default() })
+    }
+}
+
 impl PostgresStore {
     /// Opens the store: checks the settings and the database, and migrates the database's tables to
-    /// the version of this program.
+    /// the version of this program. If there are no tables, they are made, if `creation` allows it.
     ///
     /// # Errors
     /// The settings or the database can't be used; [`StoreError::Preflight`] has the problem.
-    pub async fn open(settings: &PostgresConfig) -> Result<Self> {
-        let refused = |problem| refused(settings, problem);
-        let store = Self::new(settings)?;
-        let mut client = store.inner.connector.connect_first().await.map_err(refused)?;
-        preflight::check(&client).await.map_err(refused)?;
-        preflight::check_rights(&client).await.map_err(refused)?;
-        migrate::migrate(&mut client, settings.migration_wait_seconds).await.map_err(refused)?;
-        preflight::check_objects(&client).await.map_err(refused)?;
-        fences::raise(&client).await.map_err(|error| refused(error.into()))?;
-        preflight::warn_of_unsafe_settings(&client).await.map_err(refused)?;
-        let asked = Instant::now();
-        let time = reads::time(&client).await.map_err(|error| refused(error.into()))?;
-        store.inner.clock.set(time, asked);
-        Ok(store)
+    pub async fn open(settings: &PostgresConfig, creation: Creation) -> Result<Self> {
+        Self::checked(settings, creation).await.map_err(|problem| refused(settings, problem))
     }
 
-    /// Migrates the tables of a database. Returns their version before and after the migration.
+    async fn checked(settings: &PostgresConfig, creation: Creation) -> std::result::Result<Self, Problem> {
+        let inner = Inner::new(settings)?;
+        let mut client = inner.connector.connect_first().await?;
+        preflight::check(&client).await?;
+        preflight::check_rights(&client).await?;
+        let found = migrate::migrate(&mut client, settings.migration_wait_seconds, creation).await?;
+        preflight::check_objects(&client).await?;
+        fences::raise(&client).await?;
+        preflight::warn_of_unsafe_settings(&client).await?;
+        let identity = Identity { id: preflight::store_id(&client).await?, is_new: found == 0 };
+        let asked = Instant::now();
+        inner.clock.set(reads::time(&client).await?, asked);
+        Ok(Self { inner: Arc::new(inner), identity })
+    }
+
+    /// Migrates the tables of a database, or makes them if there are none and `creation` allows it.
+    /// Returns the store's identity, and the version of the tables before and after the migration.
     ///
     /// # Errors
     /// The errors of [`open`](Self::open), except for rights that only a server needs.
-    pub async fn migrate(settings: &PostgresConfig) -> Result<(i32, i32)> {
+    pub async fn migrate(settings: &PostgresConfig, creation: Creation) -> Result<(Identity, i32, i32)> {
         let migrated = async {
             let mut client = Connector::parse(settings)?.connect_first().await?;
             preflight::check(&client).await?;
-            let found = migrate::migrate(&mut client, settings.migration_wait_seconds).await?;
-            preflight::check_objects(&client).await.map(|()| found)
+            let found = migrate::migrate(&mut client, settings.migration_wait_seconds, creation).await?;
+            preflight::check_objects(&client).await?;
+            let identity = Identity { id: preflight::store_id(&client).await?, is_new: found == 0 };
+            Ok((identity, found, migrate::VERSION))
         };
-        let found = migrated.await.map_err(|problem| refused(settings, problem))?;
-        Ok((found, migrate::VERSION))
+        migrated.await.map_err(|problem| refused(settings, problem))
     }
 
     /// Checks that a connection string names a PostgreSQL database. The other settings are not
@@ -131,16 +148,6 @@ impl PostgresStore {
     pub fn check_url(url: &str) -> Result<()> {
         let refused = |error| refused(&PostgresConfig::at(url), Problem::Settings(error));
         connect::parse(url).map(drop).map_err(refused)
-    }
-
-    /// Returns a store whose settings were checked, and which has no connection yet.
-    fn new(settings: &PostgresConfig) -> Result<Self> {
-        let refused = |problem| refused(settings, problem);
-        let connector = Connector::parse(settings).map_err(refused)?;
-        let pool = Pool::new(settings, &connector).map_err(|error| refused(Problem::Settings(error)))?;
-        let (settings, server) = (settings.clone(), ServerId::random());
-        let inner = Inner { settings, server, connector, pool, occupancy: ArcSwap::default(), clock: Arc::default() };
-        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// Reads the occupancy when a server starts, and returns the number of claims under leases of
@@ -182,6 +189,21 @@ impl Backend for PostgresStore {
 
     fn clock(&self) -> Arc<StoreClock> {
         self.inner.clock.clone()
+    }
+
+    fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    fn contents(&self) -> Answer<'_, Contents> {
+        self.run(|client| async move { reads::contents(&client).await })
+    }
+
+    fn raise_fences(&self) -> Answer<'_, RaisedFences> {
+        Box::pin(async {
+            let connected = self.inner.connector.connect().await?;
+            fences::jump(&connected).await.map_err(|problem| refused(&self.inner.settings, problem))
+        })
     }
 
     fn maintenance(&self) -> StoreMaintenance {

@@ -3,6 +3,7 @@
 
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error};
+use uuid::Uuid;
 
 use super::failure::{ClientFailure, PoolerFailure, is_unreachable, text};
 use crate::store::error::StoreError;
@@ -24,7 +25,7 @@ const MISSING_GRANTS: &str = "
         ('leasehold_migrations', 'SELECT'), ('claims', 'SELECT INSERT UPDATE DELETE'),
         ('claim_leases', 'SELECT INSERT UPDATE DELETE'), ('settled_leases', 'SELECT INSERT UPDATE DELETE'),
         ('idempotency_keys', 'SELECT INSERT DELETE'), ('abandoned_groups', 'SELECT INSERT DELETE'),
-        ('bucket_types', 'SELECT INSERT')
+        ('bucket_types', 'SELECT INSERT'), ('leasehold_store', 'SELECT')
     ), missing (privileges, object) AS (
         SELECT string_agg(privilege, ', ' ORDER BY at), object
         FROM needs, unnest(string_to_array(privileges, ' ')) WITH ORDINALITY AS p (privilege, at)
@@ -39,6 +40,11 @@ const MISSING_GRANTS: &str = "
     )
     SELECT current_user::text, format('GRANT %s ON %s TO %I', privileges, object, current_user) FROM missing
     ORDER BY object";
+
+/// A query like [`MISSING_GRANTS`] for the right to set the sequence of fences.
+const MISSING_FENCE_GRANT: &str = "
+    SELECT current_user::text, format('GRANT UPDATE ON SEQUENCE lease_fences TO %I', current_user)
+    WHERE NOT has_sequence_privilege('lease_fences', 'UPDATE')";
 
 /// Checks the properties of a database that no migration changes: the PostgreSQL version, the
 /// encoding, and that it accepts writes.
@@ -109,7 +115,21 @@ pub(super) async fn warn_of_unsafe_settings(client: &Client) -> Result<(), Probl
 /// # Errors
 /// The role lacks a right.
 pub(super) async fn check_rights(client: &Client) -> Result<(), Problem> {
-    let rows = client.query_typed(MISSING_GRANTS, &[]).await.map_err(Problem::from)?;
+    check_grants(client, MISSING_GRANTS).await
+}
+
+/// Checks that the role may set the sequence of fences, which only the start on a restored copy does.
+///
+/// # Errors
+/// The role lacks the right.
+pub(super) async fn check_right_to_set_fences(client: &Client) -> Result<(), Problem> {
+    check_grants(client, MISSING_FENCE_GRANT).await
+}
+
+/// Returns an error with the GRANT statements of a query that has them in its second column, after
+/// the role.
+async fn check_grants(client: &Client, missing: &str) -> Result<(), Problem> {
+    let rows = client.query_typed(missing, &[]).await.map_err(Problem::from)?;
     let Some(first) = rows.first() else { return Ok(()) };
     let role = first.try_get(0)?;
     let grants = rows.iter().map(|row| row.try_get(1)).collect::<Result<_, _>>()?;
@@ -121,7 +141,7 @@ pub(super) async fn check_rights(client: &Client) -> Result<(), Problem> {
 const MISSING_OBJECTS: &str = "
     SELECT name FROM unnest(ARRAY[
         'claims', 'claim_leases', 'settled_leases', 'idempotency_keys', 'abandoned_groups', 'bucket_types',
-        'lease_fences', 'begin_group', 'begin_speculative_group', 'abandon_group', 'expect_rows', 'read_claims',
+        'leasehold_store', 'lease_fences', 'begin_group', 'begin_speculative_group', 'abandon_group', 'expect_rows', 'read_claims',
         'lock_leases', 'lock_claims', 'change_claims', 'write_rows', 'try_write_rows', 'commit_durably'
     ]) AS name WHERE to_regclass(name) IS NULL AND to_regproc(name) IS NULL";
 
@@ -133,6 +153,16 @@ pub(super) async fn check_objects(client: &Client) -> Result<(), Problem> {
     let rows = client.query_typed(MISSING_OBJECTS, &[]).await.map_err(Problem::from)?;
     let missing: Vec<String> = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
     if missing.is_empty() { Ok(()) } else { Err(Problem::Incomplete(missing)) }
+}
+
+/// Returns the id of the store.
+///
+/// # Errors
+/// The table has no row, or can't be read.
+pub(super) async fn store_id(client: &Client) -> Result<Uuid, Problem> {
+    let row = client.query_typed_opt("SELECT id FROM leasehold_store", &[]).await?;
+    let row = row.ok_or_else(|| Problem::Incomplete(vec!["the row of leasehold_store".into()]))?;
+    Ok(row.try_get(0)?)
 }
 
 /// A query that returns true if the role owns the table or the database, and so may vacuum the

@@ -18,6 +18,7 @@ use uuid::Uuid;
 use super::columns::{self, CLAIM, Micros, Parameters};
 use super::failure::failed;
 use crate::store::error::StoreError;
+use crate::store::identity::{COUNTED_CLAIMS, Contents, Count};
 use crate::store::port::Occupancy;
 use crate::store::stored;
 
@@ -214,6 +215,20 @@ pub(super) async fn occupancy(client: &Client) -> Result<(Occupancy, BTreeMap<Ce
         };
     }
     Ok((occupancy, held_claims))
+}
+
+/// Counts the claims and outstanding leases. Many claims are estimated by the planner's statistics.
+pub(super) async fn contents(client: &Client) -> Result<Contents> {
+    let sql = "SELECT (SELECT count(*) FROM (SELECT FROM claims LIMIT $1) AS first),
+                      (SELECT greatest(reltuples, 0)::bigint FROM pg_class WHERE oid = 'claims'::regclass),
+                      (SELECT count(*) FROM claim_leases),
+                      coalesce(pg_sequence_last_value('lease_fences'::regclass), 0)";
+    let limit = i64::try_from(COUNTED_CLAIMS + 1).unwrap_or(i64::MAX);
+    let row = client.query_typed_one(sql, &[(&limit, Type::INT8)]).await.map_err(failed)?;
+    let number = |at| row.try_get::<_, i64>(at).map(i64::cast_unsigned).map_err(failed);
+    let count = |number| usize::try_from(number).unwrap_or(usize::MAX);
+    let claims = Count::of(count(number(0)?), count(number(1)?));
+    Ok(Contents { claims, leases: count(number(2)?), fence: Fence(number(3)?) })
 }
 
 /// Reads the cells that own at least one claim. The recursive query jumps from cell to cell in the

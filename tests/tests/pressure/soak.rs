@@ -26,7 +26,7 @@ const SECONDS: &str = "LEASEHOLD_SOAK_SECONDS";
 /// The shortest soak whose memory and stalls are checked. In a shorter one the caches are not full.
 const LONG: Duration = Duration::from_secs(3_600);
 const DISK_MIB: u64 = 2_048;
-const SAVERS: u64 = 8;
+const SAVERS: u64 = 4;
 /// The number of names that a saver holds at most.
 const NAMES: usize = 200;
 /// The cell of the savers.
@@ -187,7 +187,7 @@ async fn until_answered<T, F: Future<Output = Result<T, Error>>>(mut call: impl 
 /// Saves until the soak ends. Returns the names that the server has acknowledged and the saver has
 /// not given up.
 async fn save_names(client: Client, number: u64, log: Arc<Log>) -> BTreeSet<String> {
-    let (mut names, mut next, mut pace) = (BTreeSet::new(), 0, interval(Duration::from_millis(15)));
+    let (mut names, mut next, mut pace) = (BTreeSet::new(), 0, interval(Duration::from_millis(20)));
     pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while log.goes_on() {
         pace.tick().await;
@@ -221,7 +221,7 @@ async fn save_names(client: Client, number: u64, log: Arc<Log>) -> BTreeSet<Stri
 async fn list(client: Client, log: Arc<Log>) {
     let hasty = client.clone().with_timeout(Duration::from_millis(3)).with_retry(RetryPolicy::default().once());
     let table = RecordQuery { source_type: SourceType::RailsTableUsers.into(), ..RecordQuery::default() };
-    let mut pace = interval(Duration::from_millis(20));
+    let mut pace = interval(Duration::from_millis(250));
     while log.goes_on() {
         pace.tick().await;
         for cell in [SAVED, GONE] {
@@ -236,7 +236,7 @@ async fn list(client: Client, log: Arc<Log>) {
 /// back, as reconciliation does.
 async fn begin_and_leave(client: Client, log: Arc<Log>) {
     let hasty = client.clone().with_timeout(Duration::from_millis(1)).with_retry(RetryPolicy::default().once());
-    let (mut next, mut pace) = (0, interval(Duration::from_millis(5)));
+    let (mut next, mut pace) = (0, interval(Duration::from_millis(20)));
     while log.goes_on() {
         pace.tick().await;
         next += 1;

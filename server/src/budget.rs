@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Debug)]
 pub struct ServerBudget {
     held: AtomicUsize,
-    max: usize,
-    max_of_connection: usize,
+    max: AtomicUsize,
+    max_of_connection: AtomicUsize,
 }
 
 /// The bytes of requests that one connection holds.
@@ -33,7 +33,13 @@ pub struct BudgetExceeded(pub &'static str);
 impl ServerBudget {
     /// A budget of `max` bytes, of which one connection may hold `max_of_connection`.
     pub fn new(max: usize, max_of_connection: usize) -> Arc<Self> {
-        Arc::new(Self { held: AtomicUsize::new(0), max, max_of_connection })
+        Arc::new(Self { held: AtomicUsize::new(0), max: max.into(), max_of_connection: max_of_connection.into() })
+    }
+
+    /// Changes the bounds. Bytes that are held stay.
+    pub fn set_bounds(&self, max: usize, max_of_connection: usize) {
+        self.max.store(max, Ordering::Relaxed);
+        self.max_of_connection.store(max_of_connection, Ordering::Relaxed);
     }
 
     /// The bytes that all connections hold now.
@@ -62,10 +68,10 @@ impl Charge {
     /// The connection or the server would hold more than it may. The charge stays as it was.
     pub fn add(&mut self, bytes: usize) -> Result<(), BudgetExceeded> {
         let ConnectionBudget { held, server } = &*self.connection;
-        if !self.fits(held, bytes, server.max_of_connection) {
+        if !self.fits(held, bytes, server.max_of_connection.load(Ordering::Relaxed)) {
             return Err(BudgetExceeded("limits.request_mib_per_connection"));
         }
-        if !self.fits(&server.held, bytes, server.max) {
+        if !self.fits(&server.held, bytes, server.max.load(Ordering::Relaxed)) {
             held.fetch_sub(bytes, Ordering::Relaxed);
             return Err(BudgetExceeded("limits.request_mib"));
         }

@@ -3,17 +3,11 @@
 //! The caller's role comes from a URI in the client certificate. The access rules of each method
 //! come from the option `access_control` in the `.proto` files.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
-
 use leasehold_core::cell::CellId;
 use leasehold_proto::gitlab::cells::topology_service::AuthorizationRule;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::x509::X509Name;
-
-use crate::budget::ConnectionBudget;
 
 /// The role that a client certificate gives to its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,49 +38,6 @@ pub enum Caller {
     Unrecognised,
     /// A client without a certificate.
     Anonymous,
-}
-
-/// The client at the other end of a connection, as an extension of each request on it.
-#[derive(Clone, Debug)]
-pub struct Peer(Arc<PeerState>);
-
-#[derive(Debug)]
-struct PeerState {
-    caller: Caller,
-    /// The end of the validity of its certificates; `None` without one.
-    valid_until: Option<Instant>,
-    // Its certificates do not pass the certificate authorities of a reload.
-    is_revoked: AtomicBool,
-    budget: Arc<ConnectionBudget>,
-}
-
-impl Peer {
-    /// The peer that the handshake found.
-    pub fn new(caller: Caller, valid_until: Option<Instant>, budget: Arc<ConnectionBudget>) -> Self {
-        Self(Arc::new(PeerState { caller, valid_until, is_revoked: AtomicBool::new(false), budget }))
-    }
-
-    /// The caller of a request at `now`. Once the certificates are not valid any more, the caller
-    /// is as one without.
-    pub fn caller(&self, now: Instant) -> Caller {
-        let is_over = self.0.valid_until.is_some_and(|until| now >= until);
-        if is_over || self.0.is_revoked.load(Ordering::Relaxed) { Caller::Anonymous } else { self.0.caller }
-    }
-
-    /// Takes the identity away from later requests.
-    pub fn revoke(&self) {
-        self.0.is_revoked.store(true, Ordering::Relaxed);
-    }
-
-    /// The end of the validity of the peer's certificates; `None` without one.
-    pub fn valid_until(&self) -> Option<Instant> {
-        self.0.valid_until
-    }
-
-    /// The budget of the connection's requests.
-    pub fn budget(&self) -> Arc<ConnectionBudget> {
-        self.0.budget.clone()
-    }
 }
 
 /// Writes the caller in the form that the audit trail has.

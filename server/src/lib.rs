@@ -8,11 +8,12 @@
 //! | [`grpc`] | converts requests and answers; every gRPC code is here |
 //! | [`committer`] | decides commands in groups, and writes each group at once |
 //! | [`store`] | the ports of a store, and the two stores behind them |
-//! | [`config`], [`identity`], [`budget`], [`descriptors`], [`metrics`], [`audit`], [`logging`], [`line_queue`] | used by the layers above |
+//! | [`config`], [`active_config`], [`identity`], [`peer`], [`budget`], [`descriptors`], [`metrics`], [`audit`], [`logging`], [`line_queue`] | used by the layers above |
 //!
 //! [`transport`] accepts connections, with TLS if configured, and hands their requests to `grpc`.
 //! [`transfer`] implements `leasehold export` and `leasehold import`.
 
+pub mod active_config;
 pub mod audit;
 pub mod budget;
 pub mod committer;
@@ -23,6 +24,7 @@ pub mod identity;
 pub mod line_queue;
 pub mod logging;
 pub mod metrics;
+pub mod peer;
 pub mod serve;
 pub mod store;
 pub mod subject;

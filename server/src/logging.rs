@@ -9,15 +9,19 @@ use std::io::{self, IsTerminal, Write};
 use std::panic::PanicHookInfo;
 use std::sync::{Arc, OnceLock};
 
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::{LevelFilter, ParseError};
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
+use tracing_subscriber::{EnvFilter, reload};
 
 use crate::config::{LogConfig, LogFormat};
 use crate::line_queue::{FLUSH_TIMEOUT, LineQueue, LineSink};
 
 /// The queue of the log's lines, which the process has once its log is started.
 static LINES: OnceLock<Arc<LineQueue>> = OnceLock::new();
+
+/// Replaces the filter of the process's log, once it is started. The type of tracing-subscriber's own
+/// handle depends on the log's format.
+static SET_FILTER: OnceLock<Box<dyn Fn(EnvFilter) + Send + Sync>> = OnceLock::new();
 
 /// The operational log can't be started: its filter is not valid, or the process has a log already.
 #[derive(Debug, thiserror::Error)]
@@ -92,12 +96,34 @@ pub fn start(log: &LogConfig) -> Result<Log, LogError> {
     try_start(log).map_err(|reason| LogError { filter: log.filter.clone(), reason })
 }
 
-fn try_start(log: &LogConfig) -> Result<Log, Reason> {
-    check(&log.filter)?;
+/// A valid filter of the log.
+pub struct LogFilter(EnvFilter);
+
+/// Returns the filter with this text.
+///
+/// # Errors
+/// The text is not a valid filter.
+pub fn check_filter(filter: &str) -> Result<LogFilter, LogError> {
+    parse(filter).map(LogFilter).map_err(|reason| LogError { filter: filter.to_owned(), reason })
+}
+
+/// Replaces the filter of the log of this process, if it has one.
+pub fn set_filter(LogFilter(filter): LogFilter) {
+    if let Some(set) = SET_FILTER.get() {
+        set(filter);
+    }
+}
+
+fn parse(filter: &str) -> Result<EnvFilter, Reason> {
+    check(filter)?;
     // The storage libraries fjall and lsm-tree log every flush and compaction at level `info`, so
     // they are limited to `warn`. A filter that names them still wins, because the last directive
     // for a target counts.
-    let filter = EnvFilter::try_new(format!("fjall=warn,lsm_tree=warn,{}", log.filter))?;
+    Ok(EnvFilter::try_new(format!("fjall=warn,lsm_tree=warn,{filter}"))?)
+}
+
+fn try_start(log: &LogConfig) -> Result<Log, Reason> {
+    let filter = parse(&log.filter)?;
     let lines = Arc::new(LineQueue::start("log", Stderr)?);
     // By default, tracing-subscriber reports a failed write of the log with `eprintln!`
     // (fmt_layer.rs), which waits for the reader of standard error.
@@ -107,11 +133,28 @@ fn try_start(log: &LogConfig) -> Result<Log, Reason> {
         .with_ansi(io::stderr().is_terminal())
         .log_internal_errors(false);
     match log.format {
-        LogFormat::Text => builder.finish().try_init()?,
-        LogFormat::Json => builder.json().flatten_event(true).finish().try_init()?,
+        LogFormat::Text => {
+            let builder = builder.with_filter_reloading();
+            let handle = builder.reload_handle();
+            builder.finish().try_init()?;
+            SET_FILTER.get_or_init(|| Box::new(move |filter| report_kept(handle.reload(filter))));
+        }
+        LogFormat::Json => {
+            let builder = builder.json().flatten_event(true).with_filter_reloading();
+            let handle = builder.reload_handle();
+            builder.finish().try_init()?;
+            SET_FILTER.get_or_init(|| Box::new(move |filter| report_kept(handle.reload(filter))));
+        }
     }
     std::panic::set_hook(Box::new(log_panic));
     Ok(Log { lines: LINES.get_or_init(|| lines).clone() })
+}
+
+/// Logs that the log keeps its filter, which happens only after a panic in the filter itself.
+fn report_kept(result: Result<(), reload::Error>) {
+    if let Err(error) = result {
+        tracing::error!(%error, "the log keeps its filter until a restart");
+    }
 }
 
 /// Logs a panic. The standard library's hook would write to standard error itself, and a thread

@@ -6,12 +6,13 @@ use std::io::{self, BufReader, BufWriter, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::builder::Resettable;
 use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use leasehold_cli::{CliError, Verb, exit};
 use leasehold_server::config::{Config, ConfigError, LogFormat};
-use leasehold_server::serve::{ServeError, StoreStart, serve};
+use leasehold_server::serve::{ReadConfig, ServeError, StoreStart, serve};
 use leasehold_server::store::{Backend, Creation, EmbeddedStore, Identity, PostgresStore};
 use leasehold_server::transfer::{Exported, TransferError};
 use leasehold_server::{logging, transfer};
@@ -58,7 +59,7 @@ enum Command {
 }
 
 /// The flags of `serve`. A flag wins over its environment variable, and that over the configuration file.
-#[derive(Args)]
+#[derive(Args, Clone)]
 struct ServeArgs {
     /// The address to listen on; port 0 picks a free port and prints it [default: 127.0.0.1:7171]
     #[arg(long, value_name = "ADDR:PORT", env = "LEASEHOLD_LISTEN")]
@@ -258,11 +259,12 @@ fn client_exit_code(result: Result<(), CliError>, json: bool) -> ExitCode {
 
 fn run_server(args: ServeArgs) -> Result<(), ServeError> {
     let start = args.store_start();
-    let config = args.config()?;
+    let read: ReadConfig = Arc::new(move || args.clone().config());
+    let config = read()?;
     // The log is dropped last, so that it has the lines of every part that stops.
     let _log = logging::start(&config.log)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers()).enable_all().build()?;
-    runtime.block_on(serve(config, start))
+    runtime.block_on(serve(config, read, start))
 }
 
 /// Returns the number of threads that serve connections: one less than the machine's cores, at

@@ -72,6 +72,32 @@ impl Abandoned {
     }
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabel {
+    outcome: &'static str,
+}
+
+/// The outcome of a reload of the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reload {
+    /// The new configuration is in force.
+    Applied,
+    /// The new configuration has a problem, and the former one stays in force.
+    Refused,
+}
+
+impl Reload {
+    const ALL: [Self; 2] = [Self::Applied, Self::Refused];
+
+    fn label(self) -> OutcomeLabel {
+        let outcome = match self {
+            Self::Applied => "applied",
+            Self::Refused => "refused",
+        };
+        OutcomeLabel { outcome }
+    }
+}
+
 /// The cause of a retry of a group of commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
@@ -117,6 +143,7 @@ pub struct Metrics {
     group_commands: Histogram,
     retries: Family<CauseLabel, Counter>,
     abandoned: Family<EffectLabel, Counter>,
+    reloads: Family<OutcomeLabel, Counter>,
     pool_connections: Gauge,
     pool_idle: Gauge,
     pool_waiting: Gauge,
@@ -190,6 +217,7 @@ impl Default for Metrics {
             shed: Family::default(),
             retries: Family::default(),
             abandoned: Family::default(),
+            reloads: Family::default(),
             pool_connections: Gauge::default(),
             pool_idle: Gauge::default(),
             pool_waiting: Gauge::default(),
@@ -223,6 +251,9 @@ impl Default for Metrics {
         }
         for effect in Abandoned::ALL {
             drop(metrics.abandoned.get_or_create(&effect.label()));
+        }
+        for outcome in Reload::ALL {
+            drop(metrics.reloads.get_or_create(&outcome.label()));
         }
         metrics
     }
@@ -267,6 +298,7 @@ impl Metrics {
         all.register_with_unit("disk", "Bytes of the store on disk", Unit::Bytes, self.disk_bytes.clone());
         all.register("retries", "Retries of groups of commands, by cause", self.retries.clone());
         all.register("abandoned_begins", "Begins whose caller was gone, by effect", self.abandoned.clone());
+        all.register("config_reloads", "Reloads of the configuration, by outcome", self.reloads.clone());
         all.register("pool_connections", "Connections to the database for reads", self.pool_connections.clone());
         all.register("pool_idle_connections", "Connections for reads that are idle", self.pool_idle.clone());
         all.register("pool_waiting_reads", "Reads that wait for a connection", self.pool_waiting.clone());
@@ -339,6 +371,11 @@ impl Metrics {
     /// Counts a begin whose caller is gone.
     pub fn abandoned(&self, effect: Abandoned) {
         self.abandoned.get_or_create(&effect.label()).inc();
+    }
+
+    /// Counts a reload of the configuration.
+    pub fn reloaded(&self, outcome: Reload) {
+        self.reloads.get_or_create(&outcome.label()).inc();
     }
 
     /// Observes the number of commands in a group.

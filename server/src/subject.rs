@@ -5,7 +5,7 @@ use base64::Engine;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use http::HeaderMap;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use x509_parser::prelude::FromDer;
 use x509_parser::x509::X509Name;
 
@@ -22,7 +22,7 @@ const MAX_SUBJECT_BYTES: usize = 4096;
 const ID: &str = "{id}";
 
 /// The common names that give roles, and the balancers whose header is believed.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SubjectConfig {
     /// The common name of cells, with `{id}` for the cell's id: `CELL-{id}`.

@@ -4,13 +4,12 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
 use leasehold_proto::AccessRules;
+use leasehold_server::active_config::CurrentConfig;
 use leasehold_server::budget::ServerBudget;
-use leasehold_server::config::{Limits, SubjectConfig};
+use leasehold_server::config::Config;
 use leasehold_server::grpc::{MiddlewareLayer, MiddlewareState};
-use leasehold_server::identity::Caller;
 use leasehold_server::metrics::Metrics;
 use leasehold_server::transport::HttpServer;
 use tokio::net::TcpListener;
@@ -34,20 +33,19 @@ async fn start(stopping: watch::Receiver<bool>) -> Channel {
             Ok::<_, Infallible>(Status::ok("").into_http())
         }
     });
+    let current = CurrentConfig::new(Config::development());
     let middleware = MiddlewareState {
         rules: AccessRules::from_descriptors().unwrap(),
-        subjects: SubjectConfig::default(),
+        current: current.clone(),
         metrics: Arc::default(),
-        body_timeout: Duration::from_secs(30),
         store_id: http::HeaderValue::from_static("any"),
         stopping: stopping.clone(),
     };
     let server = HttpServer {
         service: MiddlewareLayer { shared: Arc::new(middleware) }.layer(service),
         certificates: None,
-        plaintext_caller: Caller::Trusted,
-        limits: Limits::default(),
-        max_connections: 1,
+        current,
+        max_connections: Some(1),
         budget: ServerBudget::new(1 << 20, 1 << 20),
         metrics: Arc::<Metrics>::default(),
         stopping,

@@ -413,6 +413,20 @@ impl Server {
         &self.settings.data
     }
 
+    /// Returns the path of the server's configuration file.
+    #[must_use]
+    pub fn config_path(&self) -> &Path {
+        &self.settings.config
+    }
+
+    /// Writes another text into the server's configuration file, whole.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write_config(&self, text: &str) -> Result<()> {
+        std::fs::write(&self.settings.config, text).context("the configuration file cannot be written")
+    }
+
     /// Returns the standard output that the server has written since its last start.
     #[must_use]
     pub fn stdout(&self) -> String {

@@ -12,6 +12,7 @@ use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_
 use leasehold_tests::certificates::{Authority, Pair};
 use leasehold_tests::server::{DEVELOPMENT_CELLS, Server};
 use leasehold_tests::wire::{Refusal, Rpc, call_raw, eventually, get, http, leasehold, rpcs};
+use nix::sys::signal::Signal;
 use prost::Message;
 use prost_reflect::{DynamicMessage, Value};
 use tempfile::TempDir;
@@ -390,6 +391,44 @@ async fn replaced_certificates_are_loaded_without_a_restart() {
     let stream = second.connect(server.address(), Some(&admin(&files.authority)), "h2").await.unwrap();
     assert!(alert(stream).await.contains("UnknownCA"));
     eventually("the open connection ends", async || call_raw(&open, GET_CELLS, vec![]).await.err()).await.unwrap();
+}
+
+/// Reloads the configuration, and waits until the log has a further line with this text.
+async fn reload(server: &Server, config: &str, text: &str) {
+    let before = server.stderr().matches(text).count();
+    server.write_config(&format!("{config}{DEVELOPMENT_CELLS}")).unwrap();
+    server.signal(Signal::SIGHUP).unwrap();
+    let logged = async || (server.stderr().matches(text).count() > before).then_some(());
+    eventually(text, logged).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn identity_on_open_connections_is_judged_again_after_a_reload() {
+    let files = Files::new();
+    let server = files.start();
+    let admin = files.authority.client(&["spiffe://leasehold/admin"]).unwrap();
+    let open = server.connect(Some(files.authority.client_config(Some(&admin)))).await.unwrap();
+    call_raw(&open, GET_CELLS, vec![]).await.unwrap();
+    let moved = files.config() + "trust_domain = \"elsewhere\"\n";
+
+    std::fs::write(files.path("empty.pem"), "").unwrap();
+    let unusable = moved.replace("clients.pem", "empty.pem");
+    reload(&server, &unusable, "the configuration is not reloaded").await;
+    call_raw(&open, GET_CELLS, vec![]).await.unwrap();
+
+    reload(&server, &moved, "the configuration is reloaded, changed: `tls.trust_domain`").await;
+    let refusal = Refusal::of(&call_raw(&open, GET_CELLS, vec![]).await.unwrap_err());
+    assert_eq!(refusal.code_and_reason(), (Code::Unauthenticated, "NO_IDENTITY"));
+
+    reload(&server, &files.config(), "the configuration is reloaded").await;
+    call_raw(&open, GET_CELLS, vec![]).await.unwrap();
+    let second = Authority::new("second").unwrap();
+    std::fs::write(files.path("second.pem"), second.pem()).unwrap();
+    let other = files.config().replace("clients.pem", "second.pem");
+    reload(&server, &other, "changed: `tls.client_ca`").await;
+    eventually("the open connection ends", async || call_raw(&open, GET_CELLS, vec![]).await.err()).await.unwrap();
+    let stream = files.authority.connect(server.address(), Some(&admin), "h2").await.unwrap();
+    assert!(alert(stream).await.contains("UnknownCA"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

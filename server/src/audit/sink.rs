@@ -5,6 +5,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{AuditEvent, TARGET};
@@ -34,8 +35,11 @@ pub enum AuditError {
 /// Writes audit events, on a thread of its own. A server that was built with the page also keeps
 /// the last `RECENT_EVENTS` in memory.
 pub struct AuditSink {
-    // `None` if events are written nowhere, because `log.filter` switches the target `audit` off.
+    // `None` if events are written nowhere.
     output: Option<AuditOutput>,
+    // False while `log.filter` switches the target `audit` off; always true for a file.
+    is_on: AtomicBool,
+    is_file: bool,
     recent: Option<Mutex<VecDeque<AuditEvent>>>,
 }
 
@@ -61,22 +65,25 @@ impl AuditSink {
     pub fn open(config: &Config) -> Result<Self, AuditError> {
         let output = match &config.audit.file {
             // The file is for machines, so its format is always JSON.
-            Some(path) => Some(AuditOutput::start(AuditFile::open(path, &config.audit)?, LogFormat::Json)),
-            None if tracing::enabled!(target: TARGET, tracing::Level::INFO) => {
-                Some(AuditOutput::start(StderrTrail, config.log.format))
-            }
-            None => None,
+            Some(path) => AuditOutput::start(AuditFile::open(path, &config.audit)?, LogFormat::Json),
+            None => AuditOutput::start(StderrTrail, config.log.format),
         };
-        let output = output.transpose().map_err(AuditError::Thread)?;
+        let output = Some(output.map_err(AuditError::Thread)?);
         // Only the page shows recent events, so a server without the page does not keep them.
         let recent = cfg!(feature = "page").then(Mutex::default);
-        Ok(Self { output, recent })
+        let is_on = config.audit.file.is_some() || is_in_log();
+        Ok(Self { output, is_on: is_on.into(), is_file: config.audit.file.is_some(), recent })
+    }
+
+    /// Asks the operational log again if it takes the events, because its filter was replaced.
+    pub fn follow_filter(&self) {
+        self.is_on.store(self.is_file || is_in_log(), Ordering::Relaxed);
     }
 
     /// Returns an audit sink that drops every event, for tests.
     #[cfg(test)]
     pub(crate) fn off() -> Self {
-        Self { output: None, recent: None }
+        Self { output: None, is_on: AtomicBool::new(false), is_file: false, recent: None }
     }
 
     /// The number of audit events that were dropped since the start.
@@ -91,7 +98,7 @@ impl AuditSink {
         if events.is_empty() {
             return;
         }
-        if let Some(output) = &self.output {
+        if let Some(output) = self.output.as_ref().filter(|_| self.is_on.load(Ordering::Relaxed)) {
             output.lines.push(lines(&events, output.format).as_bytes(), events.len() as u64);
         }
         if let Some(recent) = &self.recent {
@@ -109,6 +116,11 @@ impl AuditSink {
             self.recent.as_ref().map(|recent| lock(recent).iter().copied().collect()).unwrap_or_default();
         lines(&recent, LogFormat::Json)
     }
+}
+
+/// True if `log.filter` lets the audit trail into the operational log.
+fn is_in_log() -> bool {
+    tracing::enabled!(target: TARGET, tracing::Level::INFO)
 }
 
 /// Locks the mutex, also after a thread panicked while it had locked the mutex. The values locked
@@ -251,7 +263,7 @@ mod tests {
 
     #[test]
     fn the_page_shows_the_last_events() {
-        let sink = AuditSink { output: None, recent: Some(Mutex::default()) };
+        let sink = AuditSink { recent: Some(Mutex::default()), ..AuditSink::off() };
         for _ in 0..RECENT_EVENTS / 2 + 10 {
             sink.record(examples());
         }

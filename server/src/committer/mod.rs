@@ -221,6 +221,11 @@ impl Committer {
         self.shared.queue.set_held_claims(held_claims);
     }
 
+    /// Changes the limits beyond which begins are refused as overloaded.
+    pub fn set_capacity(&self, capacity: Capacity) {
+        self.shared.queue.set_capacity(capacity);
+    }
+
     /// Divides the write slots by the number of servers that write to the same database: this
     /// server and `others`. More groups at once would cost the database more for every command.
     pub fn set_other_servers(&self, others: usize) {

@@ -296,6 +296,14 @@ impl Queue {
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
+    /// Changes the limits up to which begins are admitted. Commands that wait stay.
+    pub(super) fn set_capacity(&self, capacity: Capacity) {
+        let Capacity { cells, queued_begins, held_claims } = capacity;
+        let mut waiting = self.lock();
+        waiting.queued.resize(queued_begins, cells.clone());
+        waiting.claims.resize(held_claims, cells);
+    }
+
     /// The number of writers that have a write slot.
     pub(super) fn write_slots(&self) -> usize {
         self.lock().write_slots

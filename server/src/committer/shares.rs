@@ -109,6 +109,13 @@ impl Shares {
         }
     }
 
+    /// Changes the limit and the cells that share it. All counts stay, also beyond the new limit.
+    pub(super) fn resize(&mut self, max: usize, cells: BTreeSet<CellId>) {
+        let used = self.used.iter().map(|(cell, used)| (*cell, *used)).collect();
+        *self = Self::new(self.setting, max, cells);
+        self.replace(used);
+    }
+
     /// Replaces all counts.
     pub(super) fn replace(&mut self, used: BTreeMap<CellId, usize>) {
         (self.total, self.used_of_kept) = (0, 0);
@@ -160,6 +167,16 @@ mod tests {
         assert_eq!(shares.check(CellId(4), 1), Err(LimitReached::OfCell { setting: SETTING, max }));
         shares.add(CellId(5), 10);
         assert_eq!(shares.check(CellId(5), 1), Err(LimitReached::OfServer { setting: SETTING, max }));
+    }
+
+    #[test]
+    fn a_changed_limit_keeps_the_counts() {
+        let mut shares = shares(100, 2);
+        shares.add(CellId(1), 60);
+        shares.resize(40, [CellId(2), CellId(3)].into());
+        assert_eq!([1, 2, 3].map(|cell| room(&shares, cell)), [0, 0, 0]);
+        shares.subtract(CellId(1), 55);
+        assert_eq!([1, 2, 3].map(|cell| room(&shares, cell)), [15, 25, 25]);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 mod check;
 mod error;
 mod postgres;
+mod reload;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,16 +16,17 @@ use std::path::{Path, PathBuf};
 use leasehold_core::catalogue::{BucketRule, Catalogue, MAX_USER_DATA_BYTES};
 use leasehold_core::cell::CellId;
 use leasehold_core::rules::Rules;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 pub use crate::subject::SubjectConfig;
 pub use error::ConfigError;
 pub use postgres::PostgresConfig;
 pub(crate) use postgres::foreign_scheme;
+pub use reload::{ConfigChange, SettingNames};
 
 /// Every setting of the server. Each field has a default; an unknown field is an error, so that a
 /// misspelt setting cannot be ignored in silence.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// The address that serves gRPC and `POST /v1/classify`. Port 0 picks a free port; the banner
@@ -75,7 +77,7 @@ pub struct Config {
 /// Bounds on the load that the server accepts. A begin or a list beyond its bound is refused as
 /// `OVERLOADED`, with a delay for the retry. A commit or rollback is never refused for load,
 /// because it ends a lease on claims that other callers wait for.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// The most begins that may wait in the queue of the committer.
@@ -112,7 +114,7 @@ pub struct Limits {
 
 /// The gRPC code of a begin that creates a claim under another lease. Reason and retry delay are the
 /// same under both codes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BusyCreateCode {
     /// The code that tells the conflict from a claim at rest.
@@ -123,7 +125,7 @@ pub enum BusyCreateCode {
 }
 
 /// The operational log, on standard error.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LogConfig {
     /// The form of a log line: text or JSON.
@@ -133,7 +135,7 @@ pub struct LogConfig {
 }
 
 /// The form of a log line.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum LogFormat {
     /// A log line is text for people.
@@ -144,7 +146,7 @@ pub enum LogFormat {
 }
 
 /// The audit trail: one line when a lease begins, and one when it is settled.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AuditConfig {
     /// The file to which the trail is appended as JSON lines, whatever `log.filter` says. Without
@@ -160,7 +162,7 @@ pub struct AuditConfig {
 
 /// Mutual TLS between the server and its callers, from PEM files that the server reads again when
 /// they change.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TlsConfig {
     /// The server's certificate, followed by its chain.
@@ -188,7 +190,7 @@ fn default_reload_interval_seconds() -> u64 {
 }
 
 /// One cell that the server serves.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CellConfig {
     /// The number of the cell, 1 or more.
@@ -214,7 +216,7 @@ pub struct CellConfig {
 }
 
 /// The ids that a cell's database may give out, both ends included.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SequenceRange {
     /// The first id of the range.

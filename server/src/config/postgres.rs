@@ -4,14 +4,14 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tokio_postgres::config::Host;
 
 /// The port of a PostgreSQL server whose URL names none.
 const DEFAULT_PORT: u16 = 5432;
 
 /// The settings of a PostgreSQL database as the store. Several servers may share the database.
-#[derive(Clone, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PostgresConfig {
     /// `postgres://USER:PASSWORD@HOST:PORT/DATABASE`. Several hosts are separated by commas; the

@@ -7,7 +7,7 @@ use leasehold_proto::leasehold::v1::admin_service_server::AdminService;
 use leasehold_proto::leasehold::v1::{ListTablesRequest, ListTablesResponse};
 use tonic::{Request, Response, Status, async_trait};
 
-use super::{Services, permit};
+use super::{Services, admitted};
 
 /// The handlers of `AdminService`.
 #[derive(Clone)]
@@ -16,9 +16,9 @@ pub struct AdminHandler(pub Arc<Services>);
 #[async_trait]
 impl AdminService for AdminHandler {
     async fn list_tables(&self, request: Request<ListTablesRequest>) -> Result<Response<ListTablesResponse>, Status> {
-        permit(&request)?;
+        let (_, config) = admitted(&request)?;
         let cell = CellId(request.into_inner().cell_id);
-        self.0.rules.check_cell(cell).map_err(|rejection| self.0.reject(&rejection))?;
+        config.rules.check_cell(cell).map_err(|rejection| self.0.reject(&config, &rejection))?;
         let tables = self.0.list("ListTables", async move |store, _| Ok(store.tables(cell).await?)).await?;
         Ok(Response::new(ListTablesResponse { source_types: tables.into_iter().map(|table| table.0).collect() }))
     }

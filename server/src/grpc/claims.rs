@@ -23,7 +23,8 @@ use tonic::metadata::AsciiMetadataValue;
 use tonic::{Request, Response, Status, async_trait};
 
 use super::lists::read_records;
-use super::{Services, convert, errors, permit};
+use super::{Services, admitted, bucket, convert, errors, record};
+use crate::active_config::ActiveConfig;
 use crate::committer::{Decision, Refusal};
 use crate::identity::{Caller, Permit};
 
@@ -67,56 +68,70 @@ fn list_response<T>(page: T, read_at: Timestamp) -> Response<T> {
 impl ClaimsHandler {
     /// Submits a command, and returns the reply once the command is decided and written. If the
     /// command is refused for load, the metrics count it under `method`.
-    async fn submit(&self, method: &'static str, caller: Caller, command: Command) -> Result<Reply, Status> {
-        self.reply(method, self.0.committer.submit(caller, command).await)
+    async fn submit(
+        &self,
+        config: &ActiveConfig,
+        method: &'static str,
+        caller: Caller,
+        command: Command,
+    ) -> Result<Reply, Status> {
+        self.reply(config, method, self.0.committer.submit(caller, command).await)
     }
 
-    fn reply(&self, method: &'static str, decision: Decision) -> Result<Reply, Status> {
+    fn reply(&self, config: &ActiveConfig, method: &'static str, decision: Decision) -> Result<Reply, Status> {
         let decided = decision.map_err(|refusal| {
             if matches!(refusal, Refusal::Overloaded { .. }) {
                 self.0.metrics.shed(method);
             }
             errors::refused(&refusal)
         })?;
-        decided.map_err(|rejection| self.0.reject(&rejection))
+        decided.map_err(|rejection| self.0.reject(config, &rejection))
     }
 
-    async fn settle(&self, permit: Permit, cell_id: i64, lease: Option<Uuid>, outcome: Outcome) -> Result<(), Status> {
+    async fn settle(
+        &self,
+        (permit, config): (Permit, Arc<ActiveConfig>),
+        cell_id: i64,
+        lease: Option<Uuid>,
+        outcome: Outcome,
+    ) -> Result<(), Status> {
         let cell = allowed_cell(permit, cell_id)?;
         let lease = lease.unwrap_or_default().value;
-        let settle = self.0.rules.settle(cell, &lease, outcome).map_err(|rejection| self.0.reject(&rejection))?;
+        let settle =
+            config.rules.settle(cell, &lease, outcome).map_err(|rejection| self.0.reject(&config, &rejection))?;
         let method = match outcome {
             Outcome::Committed => "CommitUpdate",
             Outcome::RolledBack => "RollbackUpdate",
         };
-        self.submit(method, permit.caller(), Command::Settle(settle)).await?;
+        self.submit(&config, method, permit.caller(), Command::Settle(settle)).await?;
         Ok(())
     }
 }
 
 #[async_trait]
 impl ClaimService for ClaimsHandler {
-    async fn get_cells(&self, _: Request<GetCellsRequest>) -> Result<Response<GetCellsResponse>, Status> {
-        Ok(Response::new(self.0.all_cells()))
+    async fn get_cells(&self, request: Request<GetCellsRequest>) -> Result<Response<GetCellsResponse>, Status> {
+        let (_, config) = admitted(&request)?;
+        Ok(Response::new(config.all_cells()))
     }
 
     async fn get_record(&self, request: Request<GetRecordRequest>) -> Result<Response<GetRecordResponse>, Status> {
-        permit(&request)?;
+        let (_, config) = admitted(&request)?;
         let request = request.into_inner();
-        let (bucket_type, value) = self.0.bucket(request.bucket, request.claim.as_ref())?;
-        let key = self.0.bucket_key(bucket_type, value)?;
+        let (bucket_type, value) = bucket(&config, request.bucket, request.claim.as_ref())?;
+        let key = self.0.bucket_key(&config.rules, bucket_type, value)?;
         let claims = self.0.claims(std::slice::from_ref(&key)).await?;
         let claim =
             claims.into_iter().flatten().next().ok_or_else(|| errors::not_found("no cell claims this bucket"))?;
-        let cell_info = self.0.cell_info(claim.owner);
-        Ok(Response::new(GetRecordResponse { record: Some(self.0.record(&key, claim)), cell_info }))
+        let cell_info = config.cell(claim.owner);
+        Ok(Response::new(GetRecordResponse { record: Some(record(&config, &key, claim)), cell_info }))
     }
 
     async fn begin_update(
         &self,
         request: Request<BeginUpdateRequest>,
     ) -> Result<Response<BeginUpdateResponse>, Status> {
-        let permit = permit(&request)?;
+        let (permit, config) = admitted(&request)?;
         let cell_id = request.get_ref().cell_id;
         let cell = allowed_cell(permit, cell_id)?;
         let key = match request.metadata().get(IDEMPOTENCY_KEY).map(|key| key.to_str()) {
@@ -125,11 +140,11 @@ impl ClaimService for ClaimsHandler {
             Some(Err(_)) => return Err(errors::invalid("the idempotency key is not printable ASCII")),
         };
         let BeginUpdateRequest { create_records, destroy_records, .. } = request.into_inner();
-        let begin = convert::update(create_records, destroy_records, &self.0.rules.catalogue)
-            .and_then(|update| self.0.rules.begin(cell, update, key.as_deref(), LeaseId(uuid::Uuid::now_v7())))
-            .map_err(|rejection| self.0.reject(&rejection))?;
+        let begin = convert::update(create_records, destroy_records, &config.rules.catalogue)
+            .and_then(|update| config.rules.begin(cell, update, key.as_deref(), LeaseId(uuid::Uuid::now_v7())))
+            .map_err(|rejection| self.0.reject(&config, &rejection))?;
         let (decision, undelivered) = self.0.committer.begin(permit.caller(), begin).await;
-        let Reply::Begun(begun) = self.reply("BeginUpdate", decision)? else {
+        let Reply::Begun(begun) = self.reply(&config, "BeginUpdate", decision)? else {
             return Err(errors::internal("a begin got the reply of another command"));
         };
         let mut response = Response::new(BeginUpdateResponse { cell_id, lease_uuid: convert::uuid(begun.lease) });
@@ -144,9 +159,9 @@ impl ClaimService for ClaimsHandler {
         &self,
         request: Request<CommitUpdateRequest>,
     ) -> Result<Response<CommitUpdateResponse>, Status> {
-        let permit = permit(&request)?;
+        let admitted = admitted(&request)?;
         let CommitUpdateRequest { cell_id, lease_uuid } = request.into_inner();
-        self.settle(permit, cell_id, lease_uuid, Outcome::Committed).await?;
+        self.settle(admitted, cell_id, lease_uuid, Outcome::Committed).await?;
         Ok(Response::new(CommitUpdateResponse {}))
     }
 
@@ -154,23 +169,23 @@ impl ClaimService for ClaimsHandler {
         &self,
         request: Request<RollbackUpdateRequest>,
     ) -> Result<Response<RollbackUpdateResponse>, Status> {
-        let permit = permit(&request)?;
+        let admitted = admitted(&request)?;
         let RollbackUpdateRequest { cell_id, lease_uuid } = request.into_inner();
-        self.settle(permit, cell_id, lease_uuid, Outcome::RolledBack).await?;
+        self.settle(admitted, cell_id, lease_uuid, Outcome::RolledBack).await?;
         Ok(Response::new(RollbackUpdateResponse {}))
     }
 
     async fn list_leases(&self, request: Request<ListLeasesRequest>) -> Result<Response<ListLeasesResponse>, Status> {
-        let permit = permit(&request)?;
+        let (permit, config) = admitted(&request)?;
         let request = request.into_inner();
         let cell = allowed_cell(permit, request.cell_id)?;
-        self.0.rules.check_cell(cell).map_err(|rejection| self.0.reject(&rejection))?;
+        config.rules.check_cell(cell).map_err(|rejection| self.0.reject(&config, &rejection))?;
         let created_after =
             request.created_after.as_ref().map(convert::lower_bound).transpose().map_err(errors::invalid)?;
         let cursor = request.next.as_ref().map(|next| convert::read_cursor(request.cell_id, next));
         let cursor = cursor.transpose().map_err(errors::invalid)?;
         let query = LeaseQuery::parse(cell, request.limit, created_after, cursor)
-            .map_err(|rejection| self.0.reject(&rejection))?;
+            .map_err(|rejection| self.0.reject(&config, &rejection))?;
         let read_at = self.0.committer.clock().now();
         let scan = query.scan();
         let rows = self.0.list("ListLeases", |store, _| async move { Ok(store.leases(scan).await?) }).await?;
@@ -186,10 +201,10 @@ impl ClaimService for ClaimsHandler {
         &self,
         request: Request<ListRecordsRequest>,
     ) -> Result<Response<ListRecordsResponse>, Status> {
-        let permit = permit(&request)?;
+        let (permit, config) = admitted(&request)?;
         let request = request.into_inner();
         let cell = allowed_cell(permit, request.cell_id)?;
-        self.0.rules.check_cell(cell).map_err(|rejection| self.0.reject(&rejection))?;
+        config.rules.check_cell(cell).map_err(|rejection| self.0.reject(&config, &rejection))?;
         let source_type = request.source_type;
         let query = RecordQuery::parse(
             cell,
@@ -198,7 +213,7 @@ impl ClaimService for ClaimsHandler {
             SourceId::from_bytes(&request.source_id_gt),
             SourceId::from_bytes(&request.source_id_lte),
         )
-        .map_err(|rejection| self.0.reject(&rejection))?;
+        .map_err(|rejection| self.0.reject(&config, &rejection))?;
         let read_at = self.0.committer.clock().now();
         let page = self.0.list("ListRecords", |store, caller| read_records(store, query, caller)).await?;
         let damaged = page.damaged;
@@ -206,7 +221,7 @@ impl ClaimService for ClaimsHandler {
             tracing::error!(damaged, source_type, "a list leaves out damaged rows: export the rest with `--salvage`");
             self.0.metrics.damaged(damaged);
         }
-        let records = page.records.into_iter().map(|row| self.0.record(&row.key, row.claim)).collect();
+        let records = page.records.into_iter().map(|row| record(&config, &row.key, row.claim)).collect();
         let mut response = list_response(ListRecordsResponse { records, truncated: page.truncated }, read_at);
         if damaged > 0 {
             response.metadata_mut().insert(DAMAGED, (damaged as u64).into());

@@ -19,7 +19,8 @@ use leasehold_proto::gitlab::cells::topology_service::{
 };
 use tonic::{Request, Response, Status, async_trait};
 
-use super::{CLASSIFY_HTTP, Services, errors, permit};
+use super::{CLASSIFY_HTTP, Services, admitted, bucket, errors};
+use crate::active_config::ActiveConfig;
 use crate::identity::{Denied, Permit};
 
 /// The most claims in one `ClassifyRequest`.
@@ -31,48 +32,53 @@ pub struct ClassifyHandler(pub Arc<Services>);
 
 #[async_trait]
 impl ClassifyService for ClassifyHandler {
-    async fn get_cells(&self, _: Request<GetCellsRequest>) -> Result<Response<GetCellsResponse>, Status> {
-        Ok(Response::new(self.0.all_cells()))
+    async fn get_cells(&self, request: Request<GetCellsRequest>) -> Result<Response<GetCellsResponse>, Status> {
+        let (_, config) = admitted(&request)?;
+        Ok(Response::new(config.all_cells()))
     }
 
     async fn classify(&self, request: Request<ClassifyRequest>) -> Result<Response<ClassifyResponse>, Status> {
-        permit(&request)?;
-        self.0.classify(request.into_inner()).await.map(Response::new)
+        let (_, config) = admitted(&request)?;
+        self.0.classify(&config, request.into_inner()).await.map(Response::new)
     }
 
     async fn classify_pages(
         &self,
         request: Request<ClassifyPagesRequest>,
     ) -> Result<Response<ClassifyPagesResponse>, Status> {
-        permit(&request)?;
-        self.0.classify_pages(request.into_inner()).await.map(Response::new)
+        let (_, config) = admitted(&request)?;
+        self.0.classify_pages(&config, request.into_inner()).await.map(Response::new)
     }
 }
 
 impl Services {
     /// Returns the cell that owns the first claim of the list that any cell owns (B30). If no cell
     /// owns any of them, or the list is empty, `type` and `value` decide.
-    async fn classify(&self, request: ClassifyRequest) -> Result<ClassifyResponse, Status> {
+    async fn classify(&self, config: &ActiveConfig, request: ClassifyRequest) -> Result<ClassifyResponse, Status> {
         let by_claims = !request.claims.is_empty();
-        if let Some((claim, cell)) = self.first_owned(&request.claims).await? {
+        if let Some((claim, cell)) = self.first_owned(config, &request.claims).await? {
             return Ok(ClassifyResponse { matched_claim: Some(claim), ..proxy(cell) });
         }
         match ClassifyType::try_from(request.r#type) {
             Ok(ClassifyType::Unspecified) if by_claims => Err(errors::not_found("no cell owns any of these claims")),
-            Ok(kind) => self.classify_by_type(kind, &request.value).map(proxy),
+            Ok(kind) => classify_by_type(config, kind, &request.value).map(proxy),
             Err(_) => Err(errors::invalid("`type` is not known")),
         }
     }
 
     /// Returns the address at which the cell that owns the first owned claim of the list serves
     /// Pages.
-    async fn classify_pages(&self, request: ClassifyPagesRequest) -> Result<ClassifyPagesResponse, Status> {
+    async fn classify_pages(
+        &self,
+        config: &ActiveConfig,
+        request: ClassifyPagesRequest,
+    ) -> Result<ClassifyPagesResponse, Status> {
         if request.claims.is_empty() {
             return Err(errors::invalid("give `claims`"));
         }
-        let owned = self.first_owned(&request.claims).await?;
+        let owned = self.first_owned(config, &request.claims).await?;
         let (claim, cell) = owned.ok_or_else(|| errors::not_found("no cell owns any of these claims"))?;
-        let pages = self.pages.get(&CellId(cell.id)).cloned();
+        let pages = config.pages_address(CellId(cell.id));
         Ok(ClassifyPagesResponse {
             action: ClassifyAction::Proxy.into(),
             pages_address: pages.ok_or_else(|| errors::not_found("the cell that owns the claim serves no Pages"))?,
@@ -82,7 +88,11 @@ impl Services {
 
     /// Returns the first claim of the list that a cell owns, and that cell. All claims are read at
     /// one moment. A claim that its bucket type does not allow is owned by no cell.
-    async fn first_owned(&self, claims: &[types::Claim]) -> Result<Option<(types::Claim, CellInfo)>, Status> {
+    async fn first_owned(
+        &self,
+        config: &ActiveConfig,
+        claims: &[types::Claim],
+    ) -> Result<Option<(types::Claim, CellInfo)>, Status> {
         if claims.len() > MAX_CLAIMS {
             return Err(errors::over_limit("claims_per_classify", MAX_CLAIMS, Some(claims.len())));
         }
@@ -92,8 +102,8 @@ impl Services {
             if claim.field().is_none() {
                 return Err(errors::invalid("a claim of `claims` is empty"));
             }
-            let (bucket_type, value) = self.bucket(None, Some(claim))?;
-            if let Ok(bucket) = self.rules.catalogue.bucket(bucket_type, value.into()) {
+            let (bucket_type, value) = bucket(config, None, Some(claim))?;
+            if let Ok(bucket) = config.rules.catalogue.bucket(bucket_type, value.into()) {
                 asked.push(claim);
                 keys.push(bucket.key);
             }
@@ -102,25 +112,24 @@ impl Services {
             return Ok(None);
         }
         let found = self.claims(&keys).await?;
-        let owned =
-            |(claim, found): (&types::Claim, Option<Claim>)| Some((claim.clone(), self.cell_info(found?.owner)?));
+        let owned = |(claim, found): (&types::Claim, Option<Claim>)| Some((claim.clone(), config.cell(found?.owner)?));
         Ok(asked.into_iter().zip(found).find_map(owned))
     }
+}
 
-    fn classify_by_type(&self, kind: ClassifyType, value: &str) -> Result<CellInfo, Status> {
-        let mut cells = self.cells.values();
-        let cell = match kind {
-            ClassifyType::Unspecified => return Err(errors::invalid("give `claims`, or a `type`")),
-            ClassifyType::FirstCell => self.default_cell.and_then(|cell| self.cells.get(&cell)),
-            ClassifyType::SessionPrefix if value.is_empty() => return Err(errors::invalid("`value` is empty")),
-            ClassifyType::SessionPrefix => cells.find(|cell| cell.session_prefix == value),
-            ClassifyType::CellId => {
-                let id: i64 = value.parse().map_err(|_| errors::invalid("`value` is not a cell id"))?;
-                cells.find(|cell| cell.id == id)
-            }
-        };
-        cell.cloned().ok_or_else(|| errors::not_found("no cell matches"))
-    }
+fn classify_by_type(config: &ActiveConfig, kind: ClassifyType, value: &str) -> Result<CellInfo, Status> {
+    let mut cells = config.cells();
+    let cell = match kind {
+        ClassifyType::Unspecified => return Err(errors::invalid("give `claims`, or a `type`")),
+        ClassifyType::FirstCell => config.default_cell.and_then(|first| cells.find(|cell| cell.id == first.0)),
+        ClassifyType::SessionPrefix if value.is_empty() => return Err(errors::invalid("`value` is empty")),
+        ClassifyType::SessionPrefix => cells.find(|cell| cell.session_prefix == value),
+        ClassifyType::CellId => {
+            let id: i64 = value.parse().map_err(|_| errors::invalid("`value` is not a cell id"))?;
+            cells.find(|cell| cell.id == id)
+        }
+    };
+    cell.cloned().ok_or_else(|| errors::not_found("no cell matches"))
 }
 
 fn proxy(cell: CellInfo) -> ClassifyResponse {
@@ -145,14 +154,19 @@ pub fn http_router(service: Arc<Services>, pool: DescriptorPool) -> Router {
     Router::new().route(CLASSIFY_HTTP, post(classify_json).layer(limit)).with_state(HttpState { service, pool })
 }
 
-async fn classify_json(State(http): State<HttpState>, permit: Option<Extension<Permit>>, body: Bytes) -> HttpResponse {
-    if permit.is_none() {
+async fn classify_json(
+    State(http): State<HttpState>,
+    permit: Option<Extension<Permit>>,
+    config: Option<Extension<Arc<ActiveConfig>>>,
+    body: Bytes,
+) -> HttpResponse {
+    let (Some(_), Some(Extension(config))) = (permit, config) else {
         return errors::json(&errors::denied(Denied::NoIdentity));
-    }
+    };
     let name = |message| format!("gitlab.cells.topology_service.{message}");
     let request = leasehold_proto::from_json::<ClassifyRequest>(&http.pool, &name("ClassifyRequest"), &body);
     let answer = match request {
-        Ok(request) => http.service.classify(request).await,
+        Ok(request) => http.service.classify(&config, request).await,
         Err(_) => Err(errors::invalid("the body is not a `ClassifyRequest` in JSON")),
     };
     let bytes = answer.and_then(|response| {

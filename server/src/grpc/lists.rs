@@ -16,6 +16,8 @@ use crate::store::{StoreError, StoreReader};
 
 /// The permits of lists.
 pub(super) struct ListPermits {
+    concurrent: usize,
+    queued: usize,
     running: Arc<Semaphore>,
     // The permits for lists that run and for those that wait.
     admitted: Arc<Semaphore>,
@@ -28,7 +30,13 @@ impl ListPermits {
     pub(super) fn new(concurrent: usize, queued: usize) -> Self {
         let semaphore = |permits: usize| Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)));
         let limit = LimitReached::OfServer { setting: "limits.queued_lists", max: queued };
-        Self { running: semaphore(concurrent), admitted: semaphore(concurrent.saturating_add(queued)), limit }
+        let admitted = semaphore(concurrent.saturating_add(queued));
+        Self { concurrent, queued, running: semaphore(concurrent), admitted, limit }
+    }
+
+    /// True if these are the numbers of permits.
+    pub(super) fn are(&self, concurrent: usize, queued: usize) -> bool {
+        (self.concurrent, self.queued) == (concurrent, queued)
     }
 
     /// Waits until a list may run; `None` if too many wait already.
@@ -92,9 +100,10 @@ impl Services {
     where
         L: Future<Output = Result<T, ListFailure>> + Send + 'static,
     {
-        let Some(permits) = self.lists.acquire().await else {
+        let lists = self.lists.load_full();
+        let Some(permits) = lists.acquire().await else {
             self.metrics.shed(method);
-            return Err(errors::refused(&Refusal::overloaded(self.lists.limit)));
+            return Err(errors::refused(&Refusal::overloaded(lists.limit)));
         };
         let waits = Arc::new(());
         let list = list(self.store.clone(), ListCaller(Arc::downgrade(&waits)));

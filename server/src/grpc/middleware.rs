@@ -23,11 +23,13 @@ use tower::{Layer, Service};
 use super::message::{Form, Size, receive};
 use super::protocol::BoundedBody;
 use super::{CLASSIFY_HTTP, delivery, errors, protocol};
+use crate::active_config::{ActiveConfig, CurrentConfig};
 use crate::budget::Charge;
 use crate::committer::Refusal;
-use crate::identity::{Caller, Denied, Peer};
+use crate::identity::{Caller, Denied};
 use crate::metrics::Metrics;
-use crate::subject::{self, SubjectConfig};
+use crate::peer::Peer;
+use crate::subject;
 
 /// The path of `Classify` over gRPC, whose rules the path over HTTP obeys too.
 const CLASSIFY_RPC: &str = "/gitlab.cells.topology_service.ClassifyService/Classify";
@@ -51,12 +53,10 @@ pub struct MiddlewareLayer {
 pub struct MiddlewareState {
     /// The access rules of each method.
     pub rules: AccessRules,
-    /// The roles of callers that a balancer names.
-    pub subjects: SubjectConfig,
+    /// The configuration in force.
+    pub current: Arc<CurrentConfig>,
     /// The counters of requests.
     pub metrics: Arc<Metrics>,
-    /// The time in which a whole request must arrive.
-    pub body_timeout: Duration,
     /// The id of the server's store, in lower case with hyphens.
     pub store_id: http::HeaderValue,
     /// Becomes true when the server stops.
@@ -148,11 +148,14 @@ impl MiddlewareState {
             return Ok(response);
         }
         self.check_store(request.headers())?;
-        self.authorise(&mut request, started).map_err(errors::denied)?;
+        let config = self.current.load();
+        self.authorise(&mut request, &config, started).map_err(errors::denied)?;
+        let body_timeout = Duration::from_secs(config.config.limits.body_seconds.into());
+        request.extensions_mut().insert(config);
         let time_limit = time_limit(request.headers());
         let answer = async {
             // The charge is kept until the answer: a handler holds what it was sent.
-            let (request, _charge) = self.receive(request, form).await?;
+            let (request, _charge) = self.receive(request, form, body_timeout).await?;
             let Ok(response) = inner.call(request).await;
             Ok(response)
         };
@@ -177,9 +180,14 @@ impl MiddlewareState {
     /// reflection, is open to all.
     ///
     /// The headers of balancers are removed on every path, so that no handler can believe them.
-    fn authorise(&self, request: &mut http::Request<Body>, now: Instant) -> Result<(), Denied> {
-        let peer = request.extensions().get::<Peer>().map_or(Caller::Anonymous, |peer| peer.caller(now));
-        let identified = subject::identify(peer, request.headers_mut(), &self.subjects);
+    fn authorise(
+        &self,
+        request: &mut http::Request<Body>,
+        config: &Arc<ActiveConfig>,
+        now: Instant,
+    ) -> Result<(), Denied> {
+        let peer = request.extensions().get::<Peer>().map_or(Caller::Anonymous, |peer| peer.caller(config, now));
+        let identified = subject::identify(peer, request.headers_mut(), &config.config.subjects);
         if identified.has_removed {
             self.metrics.subject_header_removed();
         }
@@ -198,13 +206,14 @@ impl MiddlewareState {
         &self,
         request: http::Request<Body>,
         form: Form,
+        timeout: Duration,
     ) -> Result<(http::Request<Body>, Option<Charge>), Status> {
         let (parts, body) = request.into_parts();
         let peer = parts.extensions.get::<Peer>();
         let (size, budget) = match (request_kind(parts.uri.path(), form), peer) {
             (RequestKind::Whole(size), Some(peer)) => (size, peer.budget()),
             (RequestKind::Stream, _) => {
-                let body = Body::new(BoundedBody::new(body, self.arrival()));
+                let body = Body::new(BoundedBody::new(body, self.arrival(timeout)));
                 return Ok((http::Request::from_parts(parts, body), None));
             }
             // The handler reads no body.
@@ -217,7 +226,7 @@ impl MiddlewareState {
             biased;
             received = receive(body, form, size, &mut charge) => received,
             // Begun at the first poll: a body that is there at once starts no timer.
-            status = async { self.arrival().await } => Err(status),
+            status = async { self.arrival(timeout).await } => Err(status),
         };
         let body = body.inspect_err(|status| {
             if status.code() == Code::ResourceExhausted {
@@ -228,8 +237,8 @@ impl MiddlewareState {
     }
 
     /// Returns when the rest of a request comes too late, with the status for its caller.
-    fn arrival(&self) -> impl Future<Output = Status> + Send + 'static {
-        let (timeout, mut stopping) = (self.body_timeout, self.stopping.clone());
+    fn arrival(&self, timeout: Duration) -> impl Future<Output = Status> + Send + 'static {
+        let mut stopping = self.stopping.clone();
         async move {
             let stopped = async {
                 let _ = stopping.wait_for(|stop| *stop).await;

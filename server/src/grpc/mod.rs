@@ -16,25 +16,24 @@ mod message;
 mod middleware;
 mod protocol;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use arc_swap::ArcSwap;
 use leasehold_core::bucket::{BucketKey, BucketType};
-use leasehold_core::cell::CellId;
 use leasehold_core::claim::Claim;
 use leasehold_core::rejection::Rejection;
 use leasehold_core::rules::Rules;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1 as wire;
 use leasehold_proto::gitlab::cells::topology_service::types::v1 as types;
-use leasehold_proto::gitlab::cells::topology_service::{CellInfo, GetCellsResponse, SequenceRange};
 use tonic::{Request, Status};
 use uuid::Uuid;
 
+use crate::active_config::ActiveConfig;
 use crate::audit::AuditSink;
 use crate::budget::ServerBudget;
 use crate::committer::{Committer, Refusal};
-use crate::config::{self, BusyCreateCode, CellConfig, Config};
+use crate::config::Limits;
 use crate::identity::{Denied, Permit};
 use crate::metrics::Metrics;
 use crate::store::{Backend, StoreError, StoreReader};
@@ -57,17 +56,12 @@ const CLASSIFY_HTTP: &str = "/v1/classify";
 
 /// The state that all services of the server share.
 pub struct Services {
-    rules: Rules,
-    cells: BTreeMap<CellId, CellInfo>,
-    // The addresses at which cells serve Pages, for those that do.
-    pages: BTreeMap<CellId, String>,
-    default_cell: Option<CellId>,
-    busy_create_code: BusyCreateCode,
     store: Arc<dyn StoreReader>,
     /// The id of the store, which each answer tells.
     pub store_id: Uuid,
     committer: Committer,
-    lists: ListPermits,
+    // A reload replaces them: lists that run keep the permits that they have.
+    lists: ArcSwap<ListPermits>,
     /// The metrics of the server.
     pub metrics: Arc<Metrics>,
     /// The audit trail of the server.
@@ -81,26 +75,30 @@ pub struct Services {
 impl Services {
     /// Returns the shared state of services that read from `store` and write through `committer`.
     pub fn new(
-        config: &Config,
+        limits: &Limits,
         store: &dyn Backend,
         committer: Committer,
         metrics: Arc<Metrics>,
         audit: Arc<AuditSink>,
     ) -> Self {
         Self {
-            rules: config.rules(),
-            pages: config.cells().into_iter().filter_map(|(id, cell)| Some((id, cell.pages_address?))).collect(),
-            cells: config.cells().into_iter().map(|(id, cell)| (id, cell_info(cell))).collect(),
-            default_cell: config.default_cell(),
-            busy_create_code: config.busy_create_code,
             store: store.reader(),
             store_id: store.identity().id,
             committer,
-            lists: ListPermits::new(config.limits.concurrent_lists, config.limits.queued_lists),
+            lists: ArcSwap::from_pointee(ListPermits::new(limits.concurrent_lists, limits.queued_lists)),
             metrics,
             audit,
-            budget: ServerBudget::new(mib(config.limits.request_mib), mib(config.limits.request_mib_per_connection)),
+            budget: ServerBudget::new(mib(limits.request_mib), mib(limits.request_mib_per_connection)),
             has_failed: AtomicBool::new(false),
+        }
+    }
+
+    /// Changes the limits of lists, and of the bytes of requests.
+    pub fn set_limits(&self, limits: &Limits) {
+        self.budget.set_bounds(mib(limits.request_mib), mib(limits.request_mib_per_connection));
+        let (concurrent, queued) = (limits.concurrent_lists, limits.queued_lists);
+        if !self.lists.load().are(concurrent, queued) {
+            self.lists.store(Arc::new(ListPermits::new(concurrent, queued)));
         }
     }
 
@@ -119,32 +117,10 @@ impl Services {
         self.committer.has_failed() || self.has_failed.load(Ordering::Relaxed)
     }
 
-    fn cell_info(&self, cell: CellId) -> Option<CellInfo> {
-        self.cells.get(&cell).cloned()
-    }
-
-    fn all_cells(&self) -> GetCellsResponse {
-        GetCellsResponse { cells: self.cells.values().cloned().collect() }
-    }
-
-    /// Returns the bucket type and the value that a request names, or the gRPC status for a request
-    /// that names none, or two.
-    fn bucket(
-        &self,
-        bucket: Option<wire::Bucket>,
-        claim: Option<&types::Claim>,
-    ) -> Result<(BucketType, String), Status> {
-        convert::bucket(bucket, claim, &self.rules.catalogue).map_err(errors::invalid)
-    }
-
-    fn record(&self, key: &BucketKey, claim: Claim) -> wire::Record {
-        convert::record(key, claim, &self.rules.catalogue)
-    }
-
     /// Returns the key of the bucket with this type and value, or the gRPC status for a value that
     /// the type does not allow.
-    fn bucket_key(&self, bucket_type: BucketType, value: String) -> Result<BucketKey, Status> {
-        let bucket = self.rules.catalogue.bucket(bucket_type, value.into());
+    fn bucket_key(&self, rules: &Rules, bucket_type: BucketType, value: String) -> Result<BucketKey, Status> {
+        let bucket = rules.catalogue.bucket(bucket_type, value.into());
         bucket.map(|bucket| bucket.key).map_err(|error| {
             let rejection = Rejection::whole(error.reason, error.detail);
             self.metrics.rejected(&rejection);
@@ -158,9 +134,9 @@ impl Services {
     }
 
     /// Counts a rejection in the metrics, and returns the gRPC status for it.
-    fn reject(&self, rejection: &Rejection) -> Status {
+    fn reject(&self, config: &ActiveConfig, rejection: &Rejection) -> Status {
         self.metrics.rejected(rejection);
-        errors::rejected_command(rejection, self.busy_create_code)
+        errors::rejected_command(rejection, config.config.busy_create_code)
     }
 
     fn unreadable(&self, error: &StoreError) -> Status {
@@ -180,21 +156,24 @@ fn mib(count: usize) -> usize {
     count.saturating_mul(1024 * 1024)
 }
 
-fn cell_info(cell: CellConfig) -> CellInfo {
-    let range = |range: &config::SequenceRange| SequenceRange { minval: range.minval, maxval: range.maxval };
-    let sequence_ranges: Vec<_> = cell.ranges().iter().map(range).collect();
-    CellInfo {
-        id: cell.id,
-        name: cell.name,
-        address: cell.address,
-        session_prefix: cell.session_prefix,
-        sequence_range: sequence_ranges.first().copied(),
-        sequence_ranges,
-    }
+/// Returns the bucket type and the value that a request names, or the gRPC status for a request that
+/// names none, or two.
+fn bucket(
+    config: &ActiveConfig,
+    bucket: Option<wire::Bucket>,
+    claim: Option<&types::Claim>,
+) -> Result<(BucketType, String), Status> {
+    convert::bucket(bucket, claim, &config.rules.catalogue).map_err(errors::invalid)
 }
 
-/// Returns the permit that the middleware added to the request. A request without a permit, on a
-/// path without access rules, is denied.
-fn permit<T>(request: &Request<T>) -> Result<Permit, Status> {
-    request.extensions().get::<Permit>().copied().ok_or_else(|| errors::denied(Denied::NoIdentity))
+fn record(config: &ActiveConfig, key: &BucketKey, claim: Claim) -> wire::Record {
+    convert::record(key, claim, &config.rules.catalogue)
+}
+
+/// Returns the permit that the middleware added to the request, and the configuration by which the
+/// call goes. A request without a permit, on a path without access rules, is denied.
+fn admitted<T>(request: &Request<T>) -> Result<(Permit, Arc<ActiveConfig>), Status> {
+    let permit = request.extensions().get::<Permit>().copied();
+    let config = request.extensions().get::<Arc<ActiveConfig>>().cloned();
+    permit.zip(config).ok_or_else(|| errors::denied(Denied::NoIdentity))
 }

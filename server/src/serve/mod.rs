@@ -8,6 +8,7 @@ mod maintenance;
 #[cfg(feature = "page")]
 mod page;
 mod probes;
+mod reload;
 mod routes;
 mod shutdown;
 mod stdout;
@@ -17,7 +18,6 @@ mod storage;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -25,44 +25,50 @@ use tower::Layer;
 
 use self::banner::Banner;
 use self::maintenance::Maintenance;
+use self::reload::Reloader;
+use self::routes::Routing;
 use self::shutdown::{StopSignal, run_until_stopped};
 use self::stdout::Stdout;
 use self::storage::Opened;
+use crate::active_config::CurrentConfig;
 use crate::config::Config;
 use crate::descriptors;
-use crate::grpc::{MiddlewareLayer, MiddlewareState, Services};
-use crate::identity::Caller;
+use crate::grpc::{MiddlewareLayer, MiddlewareState};
 use crate::line_queue::FLUSH_TIMEOUT;
-use crate::store::StoreMaintenance;
 use crate::transport::{Certificates, HttpServer};
 
 pub use self::error::ServeError;
+pub use self::reload::ReadConfig;
 pub use self::storage::StoreStart;
 
 /// The most connections to the address of the metrics. They have a number of their own: a server
 /// whose clients take all connections can still be looked at.
 const METRICS_CONNECTIONS: usize = 64;
 
-/// Runs a server until a signal asks it to stop. The operational log must have been started.
+/// Runs a server until a signal asks it to stop. A reload of the configuration calls `read`. The
+/// operational log must have been started.
 ///
 /// # Errors
 /// The server can't start.
-pub async fn serve(config: Config, start: StoreStart) -> Result<(), ServeError> {
+pub async fn serve(config: Config, read: ReadConfig, start: StoreStart) -> Result<(), ServeError> {
     // Signals are caught from here on, because a supervisor that reads the banner may send one at
     // once.
     let stdout = Stdout::start()?;
     let signal = StopSignal::listen(stdout.clone())?;
-    let certificates =
-        config.tls.clone().map(|tls| Certificates::load(tls, config.subjects.clone())).transpose()?.map(Arc::new);
-    let Opened { store, services, description, warning } = storage::open(&config, start).await?;
-    let listeners = Listeners::open(&config).await?;
-    let mut warnings = checks::warnings(&config, &*store).await?;
+    let certificates = config.tls.as_ref().map(Certificates::load).transpose()?.map(Arc::new);
+    let current = CurrentConfig::new(config);
+    let active = current.load();
+    let config = &active.config;
+    let Opened { store, services, description, warning } = storage::open(&current, start).await?;
+    let services = Arc::new(services);
+    let listeners = Listeners::open(config).await?;
+    let mut warnings = checks::warnings(config, &*store).await?;
     warnings.extend(warning);
-    warnings.extend(connections_warning(&config));
+    warnings.extend(connections_warning(config));
     warnings.extend(certificates.as_ref().and_then(|certificates| certificates.warning()));
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let banner = Banner {
-        config: &config,
+        config,
         location: config.store_location()?,
         store: description,
         address: listeners.main.local_addr()?,
@@ -71,7 +77,9 @@ pub async fn serve(config: Config, start: StoreStart) -> Result<(), ServeError> 
         warnings,
     };
     banner.lines().iter().for_each(|line| stdout.print(line));
-    run(config, store.maintenance(), Arc::new(services), certificates, listeners, signal).await?;
+    drop(active);
+    let reloader = Reloader { read, current, store, services, certificates };
+    run(reloader, listeners, signal).await?;
     stdout.print("stopped");
     stdout.flush(FLUSH_TIMEOUT);
     Ok(())
@@ -108,50 +116,54 @@ async fn listen(flag: &'static str, address: SocketAddr) -> Result<TcpListener, 
 }
 
 /// Starts the background tasks and serves connections until the server stops.
-async fn run(
-    config: Config,
-    store: StoreMaintenance,
-    services: Arc<Services>,
-    certificates: Option<Arc<Certificates>>,
-    listeners: Listeners,
-    signal: StopSignal,
-) -> Result<(), ServeError> {
+async fn run(parts: Reloader, listeners: Listeners, signal: StopSignal) -> Result<(), ServeError> {
+    let Reloader { current, store, services, certificates, .. } = &parts;
     let (stop, stopping) = watch::channel(false);
     let (health, health_service) = tonic_health::server::health_reporter();
-    let maintenance = Maintenance::new(services.clone(), store, health.clone(), config.settled_retention_seconds);
+    let (active, address) = (current.load(), listeners.main.local_addr()?.ip());
+    let retention = active.config.settled_retention_seconds;
+    let maintenance = Maintenance::new(services.clone(), store.maintenance(), health.clone(), retention);
     tokio::spawn(maintenance.run(stopping.clone()));
     // The probes are answered until the last request is, so that a supervisor sees a stop under way.
     let (_end, ended) = watch::channel(false);
+    let routing = Routing { services: services.clone(), hosts: active.config.http_hosts.clone(), stopping };
     if let Some(listener) = listeners.metrics {
-        let address = listener.local_addr()?.ip();
-        let service = routes::metrics_address(&config, services.clone(), stopping.clone(), address);
-        let server = http_server(&config, &services, service, None, ended);
-        tokio::spawn(HttpServer { max_connections: METRICS_CONNECTIONS, ..server }.serve(listener));
+        let service = routing.metrics_address(listener.local_addr()?.ip());
+        let server = http_server(&parts, service, None, ended);
+        tokio::spawn(HttpServer { max_connections: Some(METRICS_CONNECTIONS), ..server }.serve(listener));
     }
-    if let Some(certificates) = certificates.clone() {
-        let mut stopping = stopping.clone();
-        tokio::spawn(async move {
-            tokio::select! { () = certificates.watch() => {}, _ = stopping.wait_for(|stop| *stop) => {} }
-        });
-    }
-    let routes = routes::main_address(&config, &services, stopping.clone(), health_service)?;
+    let routes = routing.main_address(address, certificates.is_some(), health_service)?;
+    let stopping = routing.stopping;
     let middleware = MiddlewareState {
         rules: routes::access_rules()?,
-        subjects: config.subjects.clone(),
+        current: current.clone(),
         metrics: services.metrics.clone(),
-        body_timeout: Duration::from_secs(config.limits.body_seconds.into()),
         store_id: http::HeaderValue::try_from(services.store_id.to_string()).map_err(io::Error::other)?,
         stopping: stopping.clone(),
     };
     let service = MiddlewareLayer { shared: Arc::new(middleware) }.layer(routes);
-    let server = http_server(&config, &services, service, certificates, stopping);
+    let server = http_server(&parts, service, certificates.clone(), stopping.clone());
+    spawn_until(stopping.clone(), watch_certificates(certificates.clone()));
+    spawn_until(stopping, parts.run(signal.reload.clone()));
     run_until_stopped(server.serve(listeners.main), signal, stop, health).await;
     Ok(())
 }
 
+/// Runs a task until the server stops.
+fn spawn_until(mut stopping: watch::Receiver<bool>, task: impl Future<Output = ()> + Send + 'static) {
+    tokio::spawn(async move {
+        tokio::select! { () = task => {}, _ = stopping.wait_for(|stop| *stop) => {} }
+    });
+}
+
+async fn watch_certificates(certificates: Option<Arc<Certificates>>) {
+    if let Some(certificates) = certificates {
+        certificates.watch().await;
+    }
+}
+
 fn http_server<S>(
-    config: &Config,
-    services: &Services,
+    parts: &Reloader,
     service: S,
     certificates: Option<Arc<Certificates>>,
     stopping: watch::Receiver<bool>,
@@ -159,11 +171,10 @@ fn http_server<S>(
     HttpServer {
         service,
         certificates,
-        plaintext_caller: if config.subjects.loopback_balancer { Caller::Balancer } else { Caller::Trusted },
-        limits: config.limits,
-        max_connections: descriptors::max_connections(config).0,
-        budget: services.budget.clone(),
-        metrics: services.metrics.clone(),
+        current: parts.current.clone(),
+        max_connections: None,
+        budget: parts.services.budget.clone(),
+        metrics: parts.services.metrics.clone(),
         stopping,
     }
 }

@@ -24,7 +24,6 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 use tower::Service;
 
 use super::{ServeError, hosts, probes};
-use crate::config::Config;
 use crate::grpc::{
     AdminHandler, CellHandler, ClaimsHandler, ClassifyHandler, MAX_SMALL_REQUEST_BYTES, Services, http_router, is_grpc,
 };
@@ -64,20 +63,37 @@ impl Service<http::Request<Body>> for MainRoutes {
     }
 }
 
-/// The routes of the main address. Without TLS they include those of [`plain_http`].
-pub(super) fn main_address<H: Health>(
-    config: &Config,
-    services: &Arc<Services>,
-    stopping: watch::Receiver<bool>,
-    health: HealthServer<H>,
-) -> Result<MainRoutes, ServeError> {
-    let pool = leasehold_proto::descriptor_pool().map_err(|error| invalid_descriptors(&error))?;
-    let mut http = http_router(services.clone(), pool);
-    if config.tls.is_none() {
-        http = http.merge(plain_http(services.clone(), stopping));
+/// The parts of a server from which its routes are made.
+pub(super) struct Routing {
+    pub(super) services: Arc<Services>,
+    /// The setting `http_hosts`.
+    pub(super) hosts: Vec<String>,
+    /// Becomes true when the server stops.
+    pub(super) stopping: watch::Receiver<bool>,
+}
+
+impl Routing {
+    /// The routes of the main address. Without TLS they include those of [`plain_http`].
+    pub(super) fn main_address<H: Health>(
+        &self,
+        address: IpAddr,
+        has_tls: bool,
+        health: HealthServer<H>,
+    ) -> Result<MainRoutes, ServeError> {
+        let pool = leasehold_proto::descriptor_pool().map_err(|error| invalid_descriptors(&error))?;
+        let mut http = http_router(self.services.clone(), pool);
+        if !has_tls {
+            http = http.merge(plain_http(self.services.clone(), self.stopping.clone()));
+        }
+        let http = hosts::guard(http, address, &self.hosts);
+        Ok(MainRoutes { grpc: grpc(&self.services, health)?, http: Routes::from(http).prepare() })
     }
-    let http = hosts::guard(http, config.listen.ip(), &config.http_hosts);
-    Ok(MainRoutes { grpc: grpc(services, health)?, http: Routes::from(http).prepare() })
+
+    /// The routes of the address of the metrics.
+    pub(super) fn metrics_address(&self, address: IpAddr) -> Routes {
+        let router = plain_http(self.services.clone(), self.stopping.clone());
+        Routes::from(hosts::guard(router, address, &self.hosts)).prepare()
+    }
 }
 
 fn grpc<H: Health>(services: &Arc<Services>, health: HealthServer<H>) -> Result<Routes, ServeError> {
@@ -106,16 +122,6 @@ fn grpc<H: Health>(services: &Arc<Services>, health: HealthServer<H>) -> Result<
         .add_service(v1.max_decoding_message_size(MAX_SMALL_REQUEST_BYTES))
         .add_service(v1alpha.max_decoding_message_size(MAX_SMALL_REQUEST_BYTES))
         .prepare())
-}
-
-/// The routes of the address of the metrics.
-pub(super) fn metrics_address(
-    config: &Config,
-    services: Arc<Services>,
-    stopping: watch::Receiver<bool>,
-    address: IpAddr,
-) -> Routes {
-    Routes::from(hosts::guard(plain_http(services, stopping), address, &config.http_hosts)).prepare()
 }
 
 /// The routes for people and their tools, which need no TLS: the metrics, the probes, and the page

@@ -1,15 +1,16 @@
-//! The orderly stop of a server: requests under way are finished first. A second signal ends the
-//! process at once.
+//! The signals of a server. SIGTERM and SIGINT stop it: requests under way are finished first, and a
+//! second signal ends the process at once. SIGHUP reloads its configuration.
 
 use std::io;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_server::ClaimServiceServer;
 use leasehold_proto::gitlab::cells::topology_service::classify_service_server::ClassifyServiceServer;
 use nix::sys::signal::Signal as SignalNumber;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::timeout;
 use tonic::server::NamedService;
 use tonic_health::ServingStatus;
@@ -23,7 +24,8 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest time that the last line of a server that stops at once may take.
 const LAST_LINE_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// The signals that ask the server to stop: SIGTERM, SIGINT, and SIGHUP unless it is ignored.
+/// The signals that ask the server to stop, SIGTERM and SIGINT, and to reload its configuration: SIGHUP
+/// unless it is ignored.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -31,21 +33,28 @@ struct Signals {
 }
 
 impl Signals {
-    /// Installs the handlers of the stop signals, which then don't end the process by themselves.
+    /// Installs the handlers of the signals, which then don't end the process by themselves.
     fn install() -> io::Result<Self> {
         // `nohup` ignores SIGHUP for the program that it starts, which must not undo that.
         let hangup = if is_ignored(SignalNumber::SIGHUP) { None } else { Some(signal(SignalKind::hangup())?) };
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())?, hangup })
     }
 
-    async fn recv(&mut self) {
-        let hangup = async {
-            match &mut self.hangup {
-                Some(hangup) => hangup.recv().await,
-                None => std::future::pending().await,
+    /// Waits for a signal to stop. Passes signals to reload on to `reload` meanwhile.
+    async fn recv_stop(&mut self, reload: &Notify) {
+        loop {
+            let hangup = async {
+                match &mut self.hangup {
+                    Some(hangup) => hangup.recv().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                _ = self.terminate.recv() => return,
+                _ = self.interrupt.recv() => return,
+                _ = hangup => reload.notify_one(),
             }
-        };
-        tokio::select! { _ = self.terminate.recv() => {}, _ = self.interrupt.recv() => {}, _ = hangup => {} }
+        }
     }
 }
 
@@ -57,11 +66,15 @@ fn is_ignored(signal: SignalNumber) -> bool {
     mask.is_some_and(|mask| mask & (1 << (signal as u32 - 1)) != 0)
 }
 
-/// The first signal that asks the server to stop.
-pub(super) struct StopSignal(oneshot::Receiver<()>);
+/// The first signal that asks the server to stop, and those that ask for a reload.
+pub(super) struct StopSignal {
+    first: oneshot::Receiver<()>,
+    /// Notified by each signal to reload. Signals that come together are one.
+    pub(super) reload: Arc<Notify>,
+}
 
 impl StopSignal {
-    /// Starts a thread that waits for the stop signals. The second one ends the process.
+    /// Starts a thread that waits for the signals. The second one to stop ends the process.
     ///
     /// The thread has a runtime of its own, so that signals are noticed although all threads of the
     /// server may be busy or blocked.
@@ -72,12 +85,14 @@ impl StopSignal {
             Signals::install()?
         };
         let (sender, first) = oneshot::channel();
+        let reload = Arc::new(Notify::new());
+        let reloads = reload.clone();
         let watch = async move {
-            signals.recv().await;
+            signals.recv_stop(&reloads).await;
             stdout.print("stopping: requests under way are finished first, another signal stops at once");
             // The receiver is gone if the server has ended by itself.
             let _ = sender.send(());
-            signals.recv().await;
+            signals.recv_stop(&reloads).await;
             stdout.print("stopped at once");
             stdout.flush(LAST_LINE_TIMEOUT);
             // No destructor may run: dropping the committer waits for the store, which may be the part
@@ -86,11 +101,11 @@ impl StopSignal {
             std::process::exit(0);
         };
         std::thread::Builder::new().name("signals".into()).spawn(move || runtime.block_on(watch))?;
-        Ok(Self(first))
+        Ok(Self { first, reload })
     }
 
     async fn recv(self) {
-        if self.0.await.is_err() {
+        if self.first.await.is_err() {
             // INVARIANT: the thread of the signals keeps the sender until it has sent, and does not
             // end before.
             std::future::pending().await

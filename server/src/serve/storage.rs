@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ServeError;
+use crate::active_config::CurrentConfig;
 use crate::audit::{AuditEvent, AuditSink};
 use crate::committer::{BeginGate, Capacity, Committer, CommitterSettings, Refusal};
 use crate::config::{Config, PostgresConfig};
@@ -35,18 +36,20 @@ pub(super) struct Opened {
 }
 
 /// Opens the configured store.
-pub(super) async fn open(config: &Config, start: StoreStart) -> Result<Opened, ServeError> {
+pub(super) async fn open(current: &Arc<CurrentConfig>, start: StoreStart) -> Result<Opened, ServeError> {
+    let active = current.load();
+    let config = &active.config;
     // The audit file is opened first: if that fails, no new data directory must be left behind.
     let audit = Arc::new(AuditSink::open(config)?);
     let kind = if config.postgres.is_some() { "postgres" } else { "embedded" };
     let metrics = Arc::new(Metrics::of_store(kind));
-    let parts = Parts { config, metrics: &metrics, audit: &audit, start };
+    let parts = Parts { config, current, metrics: &metrics, audit: &audit, start };
     let prepared = match &config.postgres {
         None => embedded(parts).await?,
         Some(postgres) => shared(parts, postgres).await?,
     };
     let Prepared { store, committer, warning } = prepared;
-    let services = Services::new(config, &*store, committer, metrics, audit);
+    let services = Services::new(&config.limits, &*store, committer, metrics, audit);
     let description = describe(&*store).await;
     Ok(Opened { store, services, description, warning })
 }
@@ -55,6 +58,7 @@ pub(super) async fn open(config: &Config, start: StoreStart) -> Result<Opened, S
 #[derive(Clone, Copy)]
 struct Parts<'a> {
     config: &'a Config,
+    current: &'a Arc<CurrentConfig>,
     metrics: &'a Arc<Metrics>,
     audit: &'a Arc<AuditSink>,
     start: StoreStart,
@@ -95,7 +99,7 @@ async fn raise_fences(store: &dyn Backend, start: StoreStart, audit: &AuditSink)
     )))
 }
 
-async fn embedded(Parts { config, metrics, audit, start }: Parts<'_>) -> Result<Prepared, ServeError> {
+async fn embedded(Parts { config, current, metrics, audit, start }: Parts<'_>) -> Result<Prepared, ServeError> {
     let data = config.data_dir()?;
     let store = EmbeddedStore::open(&data, start.creation)?;
     let warning = raise_fences(&store, start, audit).await?;
@@ -104,7 +108,7 @@ async fn embedded(Parts { config, metrics, audit, start }: Parts<'_>) -> Result<
         held_claims: store.held_claims(),
         patience: Duration::ZERO,
         clock: store.clock(),
-        begin_gate: disk_gate(config.min_free_disk_mib, data),
+        begin_gate: disk_gate(current.clone(), data),
         audit: audit.clone(),
     };
     let committer = Committer::start(store.writers()?, settings, metrics.clone())?;
@@ -112,7 +116,7 @@ async fn embedded(Parts { config, metrics, audit, start }: Parts<'_>) -> Result<
 }
 
 async fn shared(parts: Parts<'_>, postgres: &PostgresConfig) -> Result<Prepared, ServeError> {
-    let Parts { config, metrics, audit, start } = parts;
+    let Parts { config, metrics, audit, start, .. } = parts;
     let store = PostgresStore::open(postgres, start.creation).await?;
     let warning = raise_fences(&store, start, audit).await?;
     let settings = CommitterSettings {
@@ -132,7 +136,8 @@ async fn shared(parts: Parts<'_>, postgres: &PostgresConfig) -> Result<Prepared,
     Ok(Prepared { store: Arc::new(store), committer, warning })
 }
 
-fn capacity(config: &Config) -> Capacity {
+/// The limits of the committer in this configuration.
+pub(super) fn capacity(config: &Config) -> Capacity {
     Capacity {
         cells: config.cells().into_keys().collect(),
         queued_begins: config.limits.queued_begins,
@@ -140,11 +145,12 @@ fn capacity(config: &Config) -> Capacity {
     }
 }
 
-/// Returns a gate that refuses begins while the disk has less than `min_free_mib` MiB free. A write
+/// Returns a gate that refuses begins while the disk has less than `min_free_disk_mib` free. A write
 /// that fails for lack of space would stop all writes until a restart; with this reserve, commits
 /// and rollbacks still succeed.
-fn disk_gate(min_free_mib: u64, data: PathBuf) -> BeginGate {
+fn disk_gate(current: Arc<CurrentConfig>, data: PathBuf) -> BeginGate {
     Box::new(move || {
+        let min_free_mib = current.load().config.min_free_disk_mib;
         let disk = nix::sys::statvfs::statvfs(&data).ok()?;
         let free_mib = disk.blocks_available().saturating_mul(disk.fragment_size()) / (1024 * 1024);
         let message =

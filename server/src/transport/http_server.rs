@@ -28,10 +28,13 @@ use tower::{Service, ServiceExt};
 
 use super::idle_timeout::IdleTimeout;
 use super::tls::{self, Accepted, Certificates, ClientStream};
+use crate::active_config::CurrentConfig;
 use crate::budget::{ConnectionBudget, ServerBudget};
 use crate::config::Limits;
-use crate::identity::{Caller, Peer};
+use crate::descriptors;
+use crate::identity::Caller;
 use crate::metrics::Metrics;
+use crate::peer::Peer;
 
 /// The streams and the window of a connection whose client has no identity. Only health and
 /// reflection are open to it, so it needs few, and costs little memory.
@@ -56,12 +59,11 @@ pub struct HttpServer<S> {
     pub service: S,
     /// The certificates for TLS; `None` if the listener speaks plain text.
     pub certificates: Option<Arc<Certificates>>,
-    /// The caller of a connection in plain text.
-    pub plaintext_caller: Caller,
-    /// The bounds on streams, idle time and age of a connection.
-    pub limits: Limits,
-    /// The most connections at a time. Those beyond it are closed at once.
-    pub max_connections: usize,
+    /// The configuration in force: the bounds on streams, idle time and age of a connection.
+    pub current: Arc<CurrentConfig>,
+    /// The most connections at a time, for a listener to which the configured number does not
+    /// apply. Those beyond it are closed at once.
+    pub max_connections: Option<usize>,
     /// The budget for the requests of all connections.
     pub budget: Arc<ServerBudget>,
     /// The counters of connections.
@@ -89,7 +91,7 @@ where
                 Some(_) = connections.join_next() => self.metrics.connection_closed(),
                 () = stopped(&mut self.stopping) => break,
                 accepted = listener.accept() => match accepted {
-                    Ok((stream, address)) if connections.len() < self.max_connections => {
+                    Ok((stream, address)) if connections.len() < self.max_connections() => {
                         self.metrics.connection_opened();
                         connections.spawn(self.clone().connection(stream, address));
                     }
@@ -109,13 +111,17 @@ where
         }
     }
 
+    fn max_connections(&self) -> usize {
+        self.max_connections.unwrap_or_else(|| descriptors::max_connections(&self.current.load().config).0)
+    }
+
     /// Counts a connection that was closed because of the limit, and warns about it now and then.
     fn refuse_connection(&self, warned_at: &mut Option<Instant>) {
         self.metrics.connection_refused();
         if warned_at.is_none_or(|at| at.elapsed() >= WARNING_INTERVAL) {
             *warned_at = Some(Instant::now());
             tracing::warn!(
-                open = self.max_connections,
+                open = self.max_connections(),
                 "new connections are closed at once: as many are open as `limits.connections` and the limit of open files allow"
             );
         }
@@ -126,7 +132,7 @@ where
         // A reload during the handshake must not be missed.
         let changes = certificates.as_ref().map(|certificates| certificates.changes());
         let handshake = tokio::select! {
-            handshake = tls::accept(stream, certificates.as_deref(), self.plaintext_caller) => handshake,
+            handshake = tls::accept(stream, certificates.as_deref()) => handshake,
             () = stopped(&mut self.stopping) => return,
         };
         let accepted = match handshake {
@@ -136,7 +142,9 @@ where
                 return;
             }
         };
-        let peer = accepted.peer(ConnectionBudget::new(self.budget.clone()));
+        let config = self.current.load();
+        let limits = config.config.limits;
+        let peer = accepted.peer(config, ConnectionBudget::new(self.budget.clone()));
         let Accepted { stream, chain, .. } = accepted;
         let rejected = async {
             match (&certificates, changes) {
@@ -144,15 +152,16 @@ where
                 _ => std::future::pending().await,
             }
         };
-        let end = end_of_life(self.stopping.clone(), max_age(&self.limits), &peer, rejected);
-        self.requests(stream, peer.clone(), end).await;
+        let end = end_of_life(self.stopping.clone(), max_age(&limits), &peer, rejected);
+        self.requests(stream, peer.clone(), limits, end).await;
     }
 
     /// Serves the requests of a connection. Once `end` returns, no new ones are taken.
-    async fn requests(self, stream: ClientStream, peer: Peer, end: impl Future<Output = ()>) {
+    async fn requests(self, stream: ClientStream, peer: Peer, limits: Limits, end: impl Future<Output = ()>) {
         let (executor, mut requests) = request_tasks();
-        let is_anonymous = matches!(peer.caller(Instant::now()), Caller::Anonymous | Caller::Unrecognised);
-        let builder = builder(executor, self.limits, is_anonymous);
+        let caller = peer.caller(&self.current.load(), Instant::now());
+        let is_anonymous = matches!(caller, Caller::Anonymous | Caller::Unrecognised);
+        let builder = builder(executor, limits, is_anonymous);
         let open = Arc::new(AtomicUsize::new(0));
         let count = open.clone();
         let service = self.service.map_future(move |answer| {
@@ -163,7 +172,7 @@ where
             request.extensions_mut().insert(peer.clone());
             request.map(Body::new)
         });
-        let idle = Duration::from_secs(self.limits.idle_seconds.into());
+        let idle = Duration::from_secs(limits.idle_seconds.into());
         let stream = TokioIo::new(IdleTimeout::new(stream, idle));
         let mut connection = pin!(builder.serve_connection(stream, TowerToHyperService::new(service)));
         let mut end = pin!(end);

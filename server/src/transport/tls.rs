@@ -24,9 +24,10 @@ use tokio_rustls::TlsAcceptor;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{ASN1Time, FromDer, Validity, X509Certificate};
 
+use crate::active_config::ActiveConfig;
 use crate::budget::ConnectionBudget;
-use crate::config::{SubjectConfig, TlsConfig};
-use crate::identity::{Caller, Peer};
+use crate::config::TlsConfig;
+use crate::peer::{Credentials, Peer};
 
 /// The longest time for a TLS handshake. A client that never finishes one would otherwise occupy
 /// its connection for ever.
@@ -54,8 +55,11 @@ fn read_certificates(role: &'static str, path: &Path) -> Result<Vec<CertificateD
     Ok(certificates)
 }
 
-/// The content of the files, as rustls uses it.
-struct InForce {
+/// The content of the files that the configuration names, as rustls uses it.
+pub struct TlsFiles {
+    tls: TlsConfig,
+    /// The bytes of the files.
+    contents: Vec<Option<Vec<u8>>>,
     config: Arc<rustls::ServerConfig>,
     /// Verifies the certificates of clients.
     verifier: Arc<dyn ClientCertVerifier>,
@@ -65,7 +69,9 @@ struct InForce {
 ///
 /// # Errors
 /// A file is missing or unreadable, or the key does not belong to the certificate.
-fn read_files(tls: &TlsConfig) -> Result<InForce, TlsError> {
+fn read_files(tls: &TlsConfig) -> Result<TlsFiles, TlsError> {
+    // Before the files are parsed: a change in between is then found by the next check.
+    let contents = contents(tls);
     let chain = read_certificates("certificate", &tls.certificate)?;
     let key = PrivateKeyDer::from_pem_file(&tls.key).map_err(|error| invalid("private key", &tls.key, error))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -90,7 +96,7 @@ fn read_files(tls: &TlsConfig) -> Result<InForce, TlsError> {
     let mut config =
         builder.with_single_cert(chain, key).map_err(|error| invalid("certificate", &tls.certificate, error))?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(InForce { config: Arc::new(config), verifier })
+    Ok(TlsFiles { tls: tls.clone(), contents, config: Arc::new(config), verifier })
 }
 
 /// Returns the hosts among the subject alternative names of a certificate, in their order.
@@ -121,13 +127,9 @@ fn date_problem(der: &[u8], now: ASN1Time) -> Option<String> {
     (*not_before > now).then(|| format!("is not valid before {not_before}"))
 }
 
-/// The certificates in force, which [`watch`](Self::watch) replaces when their files change.
+/// The certificates in force. [`watch`](Self::watch) replaces them when their files change.
 pub struct Certificates {
-    tls: TlsConfig,
-    subjects: SubjectConfig,
-    current: ArcSwap<InForce>,
-    /// The contents of the files when they were first read.
-    first: Vec<Option<Vec<u8>>>,
+    current: ArcSwap<TlsFiles>,
     /// Counts the changes of `current`.
     changes: watch::Sender<u64>,
 }
@@ -137,23 +139,36 @@ impl Certificates {
     ///
     /// # Errors
     /// The PEM files can't be used, so the server must not start.
-    pub fn load(tls: TlsConfig, subjects: SubjectConfig) -> Result<Self, TlsError> {
-        // Before the files are parsed: a change in between is then found by the first check.
-        let first = contents(&tls);
-        let current = ArcSwap::from_pointee(read_files(&tls)?);
-        Ok(Self { tls, subjects, current, first, changes: watch::Sender::new(0) })
+    pub fn load(tls: &TlsConfig) -> Result<Self, TlsError> {
+        let current = ArcSwap::from_pointee(read_files(tls)?);
+        Ok(Self { current, changes: watch::Sender::new(0) })
+    }
+
+    /// Reads the PEM files that a configuration names, and puts nothing in force.
+    ///
+    /// # Errors
+    /// The PEM files can't be used.
+    pub fn read(tls: &TlsConfig) -> Result<TlsFiles, TlsError> {
+        read_files(tls)
+    }
+
+    /// Puts files in force. Connections whose certificates they do not allow end.
+    pub fn replace(&self, files: TlsFiles) {
+        self.current.store(Arc::new(files));
+        self.changes.send_modify(|changes| *changes += 1);
     }
 
     /// Returns the hosts that the server's certificate names, in its order, without wildcards.
     pub fn hosts(&self) -> Vec<String> {
-        let chain = read_certificates("certificate", &self.tls.certificate).unwrap_or_default();
+        let chain = read_certificates("certificate", &self.current.load().tls.certificate).unwrap_or_default();
         chain.first().map(|certificate| hosts(certificate)).unwrap_or_default()
     }
 
     /// Returns a warning if the server's certificate, or another one in its file, has expired or is
     /// not valid yet; `None` if all are valid.
     pub fn warning(&self) -> Option<String> {
-        let path = &self.tls.certificate;
+        let current = self.current.load();
+        let path = &current.tls.certificate;
         let chain = read_certificates("certificate", path).unwrap_or_default();
         let found = chain.iter().find_map(|der| date_problem(der, ASN1Time::now()))?;
         Some(format!("the certificate `{}` {found}: clients will refuse it; replace it", path.display()))
@@ -162,29 +177,29 @@ impl Certificates {
     /// Checks the PEM files for changes every `tls.reload_interval_seconds`, and puts changed
     /// certificates in force. Never returns.
     pub async fn watch(&self) {
-        let mut seen = self.first.clone();
-        let mut ticks = tokio::time::interval(Duration::from_secs(self.tls.reload_interval_seconds));
         loop {
-            ticks.tick().await;
-            let now = contents(&self.tls);
-            if now == seen {
+            let files = self.current.load_full();
+            tokio::time::sleep(Duration::from_secs(files.tls.reload_interval_seconds)).await;
+            if contents(&files.tls) == files.contents {
                 continue;
             }
-            match read_files(&self.tls) {
-                Ok(changed) => {
-                    self.current.store(Arc::new(changed));
-                    self.changes.send_modify(|changes| *changes += 1);
-                    seen = now;
-                    tracing::info!(
-                        "the changed certificates are in force: clients that they do not allow are disconnected"
-                    );
-                    self.warning().iter().for_each(|warning| tracing::warn!("{warning}"));
-                }
-                // A file may be half written. `seen` is not updated, so the next tick tries again.
+            match read_files(&files.tls) {
+                Ok(changed) => self.replace_unless_reloaded(&files, changed),
+                // A file may be half written. The next check tries again.
                 Err(error) => {
                     tracing::error!(%error, "the changed certificates can't be used; the former ones stay in force")
                 }
             }
+        }
+    }
+
+    /// Puts changed files in force, unless a reload of the configuration has replaced `former`.
+    fn replace_unless_reloaded(&self, former: &Arc<TlsFiles>, changed: TlsFiles) {
+        let before = self.current.compare_and_swap(former, Arc::new(changed));
+        if Arc::ptr_eq(&before, former) {
+            self.changes.send_modify(|changes| *changes += 1);
+            tracing::info!("the changed certificates are in force: clients that they do not allow are disconnected");
+            self.warning().iter().for_each(|warning| tracing::warn!("{warning}"));
         }
     }
 }
@@ -242,18 +257,22 @@ pub(super) enum ClientStream {
     Tls(Box<tokio_rustls::server::TlsStream<TcpStream>>),
 }
 
-/// A client's connection after the handshake, and the identity that was found.
+/// A client's connection after the handshake, and its certificates.
 pub(super) struct Accepted {
     pub(super) stream: ClientStream,
-    pub(super) caller: Caller,
     /// The certificates that the client presented; empty without TLS.
     pub(super) chain: Chain,
 }
 
 impl Accepted {
     /// The peer, for the extensions of each request.
-    pub(super) fn peer(&self, budget: Arc<ConnectionBudget>) -> Peer {
-        Peer::new(self.caller, valid_until(&self.chain), budget)
+    pub(super) fn peer(&self, config: Arc<ActiveConfig>, budget: Arc<ConnectionBudget>) -> Peer {
+        let credentials = match (&self.stream, self.chain.first()) {
+            (ClientStream::Plain(_), _) => Credentials::Plaintext,
+            (ClientStream::Tls(_), Some(own)) => Credentials::Certificate(own.clone()),
+            (ClientStream::Tls(_), None) => Credentials::None,
+        };
+        Peer::new(credentials, config, valid_until(&self.chain), budget)
     }
 }
 
@@ -308,19 +327,15 @@ impl AsyncWrite for ClientStream {
 }
 
 /// Turns an accepted connection into a client's stream: after a TLS handshake if there are
-/// certificates, at once if there are none. The caller is then `plaintext`.
+/// certificates, at once if there are none.
 ///
 /// # Errors
 /// The client went away, took too long, or presented a certificate that the client authority did
 /// not sign.
-pub(super) async fn accept(
-    stream: TcpStream,
-    certificates: Option<&Certificates>,
-    plaintext: Caller,
-) -> io::Result<Accepted> {
+pub(super) async fn accept(stream: TcpStream, certificates: Option<&Certificates>) -> io::Result<Accepted> {
     stream.set_nodelay(true)?;
     match certificates {
-        None => Ok(Accepted { stream: ClientStream::Plain(stream), caller: plaintext, chain: Chain::new() }),
+        None => Ok(Accepted { stream: ClientStream::Plain(stream), chain: Chain::new() }),
         Some(certificates) => handshake(stream, certificates).await,
     }
 }
@@ -331,11 +346,7 @@ async fn handshake(stream: TcpStream, certificates: &Certificates) -> io::Result
     let (_, session) = stream.get_ref();
     let chain: Chain =
         session.peer_certificates().unwrap_or_default().iter().cloned().map(|der| der.into_owned()).collect();
-    let (domain, subjects) = (&certificates.tls.trust_domain, &certificates.subjects);
-    let caller = chain
-        .first()
-        .map_or(Caller::Anonymous, |der| Caller::of_certificate(der, domain, |subject| subjects.caller(subject)));
-    Ok(Accepted { stream: ClientStream::Tls(Box::new(stream)), caller, chain })
+    Ok(Accepted { stream: ClientStream::Tls(Box::new(stream)), chain })
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 mod idle;
 mod pause;
 mod probes;
+mod reload;
 mod start;
 mod stores;
 

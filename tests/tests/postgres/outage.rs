@@ -399,7 +399,7 @@ fn a_second_signal_stops_a_server_at_once_while_its_database_hangs() {
     let frozen = cluster.freeze().unwrap();
     let hanging = runtime.spawn(async move { client.begin(create("hangs")).await });
     await_report(&runtime, &server, StoreStatus::Failed);
-    server.signal(Signal::SIGHUP).unwrap();
+    server.signal(Signal::SIGINT).unwrap();
     await_condition("the server is stopping", || server.stdout().contains("another signal stops at once"));
     let signalled = Instant::now();
     server.signal(Signal::SIGTERM).unwrap();

@@ -1,0 +1,103 @@
+//! The client at the other end of a connection: its credentials, and the caller whom they name under
+//! the configuration in force.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use rustls::pki_types::CertificateDer;
+
+use crate::active_config::ActiveConfig;
+use crate::budget::ConnectionBudget;
+use crate::config::Config;
+use crate::identity::Caller;
+
+/// The client at the other end of a connection, as an extension of each request on it.
+#[derive(Clone, Debug)]
+pub struct Peer(Arc<PeerState>);
+
+#[derive(Debug)]
+struct PeerState {
+    credentials: Credentials,
+    /// The caller, and the configuration by which it was judged.
+    judged: Mutex<(Arc<ActiveConfig>, Caller)>,
+    /// The end of the validity of its certificates; `None` without one.
+    valid_until: Option<Instant>,
+    // Its certificates do not pass the certificate authorities of a reload.
+    is_revoked: AtomicBool,
+    budget: Arc<ConnectionBudget>,
+}
+
+/// The proof of its identity that a client gave in the handshake.
+#[derive(Clone, Debug)]
+pub enum Credentials {
+    /// The connection is in plain text.
+    Plaintext,
+    /// The client has no certificate.
+    None,
+    /// The certificate in DER, which the TLS handshake has verified.
+    Certificate(CertificateDer<'static>),
+}
+
+impl Credentials {
+    /// The caller whom the credentials name under this configuration.
+    fn judge(&self, config: &Config) -> Caller {
+        match self {
+            Self::Plaintext if config.subjects.loopback_balancer => Caller::Balancer,
+            Self::Plaintext => Caller::Trusted,
+            Self::None => Caller::Anonymous,
+            Self::Certificate(der) => {
+                // A server never changes between plain text and TLS.
+                let domain = config.tls.as_ref().map(|tls| tls.trust_domain.as_str()).unwrap_or_default();
+                Caller::of_certificate(der, domain, |subject| config.subjects.caller(subject))
+            }
+        }
+    }
+}
+
+impl Peer {
+    /// The peer that the handshake found.
+    pub fn new(
+        credentials: Credentials,
+        config: Arc<ActiveConfig>,
+        valid_until: Option<Instant>,
+        budget: Arc<ConnectionBudget>,
+    ) -> Self {
+        let caller = credentials.judge(&config.config);
+        let judged = Mutex::new((config, caller));
+        Self(Arc::new(PeerState { credentials, judged, valid_until, is_revoked: AtomicBool::new(false), budget }))
+    }
+
+    /// The caller of a request at `now`, under this configuration. Once the certificates are not
+    /// valid any more, the caller is as one without.
+    pub fn caller(&self, config: &Arc<ActiveConfig>, now: Instant) -> Caller {
+        let is_over = self.0.valid_until.is_some_and(|until| now >= until);
+        if is_over || self.0.is_revoked.load(Ordering::Relaxed) { Caller::Anonymous } else { self.judged(config) }
+    }
+
+    /// The caller under this configuration. A reload is rare, and a certificate slow to parse, so the
+    /// last answer is kept.
+    fn judged(&self, config: &Arc<ActiveConfig>) -> Caller {
+        // INVARIANT: the pair is replaced as a whole, so a panic leaves none half changed.
+        let mut judged = self.0.judged.lock().unwrap_or_else(PoisonError::into_inner);
+        if !Arc::ptr_eq(&judged.0, config) {
+            *judged = (config.clone(), self.0.credentials.judge(&config.config));
+        }
+        judged.1
+    }
+
+    /// Takes the identity away from later requests.
+    pub fn revoke(&self) {
+        self.0.is_revoked.store(true, Ordering::Relaxed);
+    }
+
+    /// The end of the validity of the peer's certificates; `None` without one.
+    pub fn valid_until(&self) -> Option<Instant> {
+        self.0.valid_until
+    }
+
+    /// The budget of the connection's requests.
+    pub fn budget(&self) -> Arc<ConnectionBudget> {
+        self.0.budget.clone()
+    }
+}

@@ -1,0 +1,102 @@
+//! The reload of the configuration, for which SIGHUP asks. A configuration with a problem is refused
+//! as a whole, and the former one stays in force.
+
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+use tokio::task::spawn_blocking;
+
+use super::ServeError;
+use super::{checks, storage};
+use crate::active_config::CurrentConfig;
+use crate::config::{Config, ConfigChange};
+use crate::grpc::Services;
+use crate::logging;
+use crate::metrics::Reload;
+use crate::store::Backend;
+use crate::transport::Certificates;
+
+/// Reads the configuration again: the file, the flags and the environment, as at the start.
+pub type ReadConfig = Arc<dyn Fn() -> Result<Config, ServeError> + Send + Sync>;
+
+/// The parts of a running server that a reload reads and changes.
+pub(super) struct Reloader {
+    pub(super) read: ReadConfig,
+    pub(super) current: Arc<CurrentConfig>,
+    pub(super) store: Arc<dyn Backend>,
+    pub(super) services: Arc<Services>,
+    pub(super) certificates: Option<Arc<Certificates>>,
+}
+
+impl Reloader {
+    /// Reloads the configuration whenever `requests` is notified. Requests that come together are
+    /// one. Never returns.
+    pub(super) async fn run(self, requests: Arc<Notify>) {
+        loop {
+            requests.notified().await;
+            let outcome = self.reload().await;
+            self.services.metrics.reloaded(outcome);
+        }
+    }
+
+    async fn reload(&self) -> Reload {
+        match self.try_reload().await {
+            Ok(change) => {
+                report(&change);
+                Reload::Applied
+            }
+            Err(error) => {
+                tracing::error!(%error, "the configuration is not reloaded, the former one stays in force");
+                Reload::Refused
+            }
+        }
+    }
+
+    /// Checks all of the new configuration, then puts it in force.
+    ///
+    /// # Errors
+    /// The configuration, a certificate, the log's filter or a bucket type has a problem. Nothing is
+    /// changed.
+    async fn try_reload(&self) -> Result<ConfigChange, ServeError> {
+        let (read, certificates) = (self.read.clone(), self.certificates.clone());
+        let current = self.current.load();
+        // A file system that hangs must delay no call.
+        let checked = spawn_blocking(move || {
+            let (config, change) = current.config.reloaded(read()?)?;
+            let filter = logging::check_filter(&config.log.filter)?;
+            let files = match (&certificates, &config.tls) {
+                (Some(_), Some(tls)) => Some(Certificates::read(tls)?),
+                _ => None,
+            };
+            Ok::<_, ServeError>((config, change, filter, files))
+        });
+        let (config, change, filter, files) = checked.await.map_err(std::io::Error::other)??;
+        // An outage of the database refuses no reload that does not need it.
+        if ["cells", "bucket_types"].iter().any(|table| change.changed.has_any_of(table)) {
+            let warnings = checks::warnings(&config, &*self.store).await?;
+            warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+        }
+        self.services.set_limits(&config.limits);
+        self.services.committer().set_capacity(storage::capacity(&config));
+        self.current.replace(config);
+        // After the replacement: connections judge their clients again once the certificates change.
+        if let (Some(certificates), Some(files)) = (&self.certificates, files) {
+            certificates.replace(files);
+        }
+        logging::set_filter(filter);
+        self.services.audit.follow_filter();
+        Ok(change)
+    }
+}
+
+fn report(change: &ConfigChange) {
+    let ConfigChange { changed, kept_until_restart } = change;
+    if changed.is_empty() {
+        tracing::info!("the configuration is reloaded, no setting has changed");
+    } else {
+        tracing::info!("the configuration is reloaded, changed: {changed}");
+    }
+    if !kept_until_restart.is_empty() {
+        tracing::warn!("restart the server to change {kept_until_restart}: it keeps their former values");
+    }
+}

@@ -16,6 +16,7 @@
 //! a begin without an idempotency key is gone later, the lease is rolled back ([`Undelivered`]).
 
 mod lock_suspects;
+mod progress;
 mod queue;
 mod retry;
 mod shares;
@@ -33,6 +34,7 @@ use leasehold_core::update::Begin;
 use tokio::sync::{Notify, oneshot};
 
 use self::lock_suspects::LockSuspects;
+use self::progress::Progress;
 use self::queue::{Job, Queue};
 use self::writer::{CachedGate, Shared, Writer};
 use crate::audit::AuditSink;
@@ -150,6 +152,7 @@ impl Committer {
             audit: settings.audit,
             suspects: LockSuspects::default(),
             health: Notify::new(),
+            progress: Progress::new(stores.len()),
         });
         let mut committer = Self { shared, writers: Vec::new() };
         for (index, store) in stores.into_iter().enumerate() {
@@ -196,6 +199,12 @@ impl Committer {
     /// True if the store could not be reached by the last attempt to commit a group.
     pub fn is_away(&self) -> bool {
         self.shared.is_away()
+    }
+
+    /// The time for which the longest attempt of a writer has been running. The store bounds it,
+    /// unless a disk or a writer hangs.
+    pub fn longest_attempt(&self) -> Duration {
+        self.shared.progress.longest()
     }
 
     /// The clock that gives the times of leases.

@@ -11,6 +11,7 @@ use leasehold_core::rows::{NetChanges, RowChange};
 use tokio::sync::{Notify, oneshot};
 
 use super::lock_suspects::LockSuspects;
+use super::progress::Progress;
 use super::queue::{BatchPolicy, Job, Queue};
 use super::retry::{self, Attempt, Step};
 use super::{Answer, BeginGate, Decision, Refusal, Undelivered};
@@ -56,6 +57,7 @@ pub(super) struct Shared {
     pub(super) suspects: LockSuspects,
     // Notified after each change of `failed` and `away`.
     pub(super) health: Notify,
+    pub(super) progress: Progress,
 }
 
 impl Shared {
@@ -172,8 +174,11 @@ impl Writer {
     pub(super) fn run(mut self) {
         let _guard = PanicGuard(self.shared.clone());
         while let Some(group) = self.take() {
+            // A writer that panics stays in its attempt: its end is a hang too.
+            self.shared.progress.begin(self.index);
             if group.is_empty() {
                 self.on_idle();
+                self.shared.progress.end(self.index);
                 continue;
             }
             let group = self.reject_forbidden(self.drop_abandoned(group));
@@ -185,6 +190,7 @@ impl Writer {
                 self.commit_one_by_one(suspects);
             }
             self.shared.queue.end_group();
+            self.shared.progress.end(self.index);
         }
     }
 
@@ -276,6 +282,7 @@ impl Writer {
         self.shared.metrics.group(group.len());
         let mut history = History::default();
         loop {
+            self.shared.progress.begin(self.index);
             let error = match self.attempt(&group) {
                 Ok(committed) => {
                     self.mark_back();

@@ -14,6 +14,7 @@ mod shutdown;
 mod stdout;
 mod steady_clock;
 mod storage;
+mod supervisor;
 
 use std::io;
 use std::net::SocketAddr;
@@ -30,6 +31,7 @@ use self::routes::Routing;
 use self::shutdown::{StopSignal, run_until_stopped};
 use self::stdout::Stdout;
 use self::storage::Opened;
+use self::supervisor::Supervisor;
 use crate::active_config::CurrentConfig;
 use crate::config::Config;
 use crate::descriptors;
@@ -78,7 +80,8 @@ pub async fn serve(config: Config, read: ReadConfig, start: StoreStart) -> Resul
     };
     banner.lines().iter().for_each(|line| stdout.print(line));
     drop(active);
-    let reloader = Reloader { read, current, store, services, certificates };
+    let supervisor = Supervisor::of_environment();
+    let reloader = Reloader { read, current, store, services, certificates, supervisor };
     run(reloader, listeners, signal).await?;
     stdout.print("stopped");
     stdout.flush(FLUSH_TIMEOUT);
@@ -144,8 +147,12 @@ async fn run(parts: Reloader, listeners: Listeners, signal: StopSignal) -> Resul
     let service = MiddlewareLayer { shared: Arc::new(middleware) }.layer(routes);
     let server = http_server(&parts, service, certificates.clone(), stopping.clone());
     spawn_until(stopping.clone(), watch_certificates(certificates.clone()));
+    let (supervisor, watched) = (parts.supervisor.clone(), services.clone());
+    // Until the end of the process: a writer may hang while the server stops too.
+    tokio::spawn(supervisor.clone().watch(move || watched.committer().longest_attempt()));
     spawn_until(stopping, parts.run(signal.reload.clone()));
-    run_until_stopped(server.serve(listeners.main), signal, stop, health).await;
+    supervisor.ready();
+    run_until_stopped(server.serve(listeners.main), signal, stop, health, supervisor).await;
     Ok(())
 }
 

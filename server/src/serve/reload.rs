@@ -7,6 +7,7 @@ use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 
 use super::ServeError;
+use super::supervisor::Supervisor;
 use super::{checks, storage};
 use crate::active_config::CurrentConfig;
 use crate::config::{Config, ConfigChange};
@@ -26,6 +27,7 @@ pub(super) struct Reloader {
     pub(super) store: Arc<dyn Backend>,
     pub(super) services: Arc<Services>,
     pub(super) certificates: Option<Arc<Certificates>>,
+    pub(super) supervisor: Supervisor,
 }
 
 impl Reloader {
@@ -34,8 +36,10 @@ impl Reloader {
     pub(super) async fn run(self, requests: Arc<Notify>) {
         loop {
             requests.notified().await;
+            self.supervisor.reloading();
             let outcome = self.reload().await;
             self.services.metrics.reloaded(outcome);
+            self.supervisor.ready();
         }
     }
 

@@ -17,6 +17,7 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use super::stdout::Stdout;
+use super::supervisor::Supervisor;
 use crate::grpc::{ClaimsHandler, ClassifyHandler};
 
 /// The longest time that a stopping server waits for requests under way.
@@ -120,12 +121,14 @@ pub(super) async fn run_until_stopped(
     signal: StopSignal,
     stop: watch::Sender<bool>,
     health: HealthReporter,
+    supervisor: Supervisor,
 ) {
     let mut server = pin!(server);
     tokio::select! {
         () = &mut server => return,
         () = signal.recv() => {}
     }
+    supervisor.stopping();
     end_health(health).await;
     stop.send_replace(true);
     let _ = timeout(DRAIN_TIMEOUT, server).await;

@@ -9,6 +9,7 @@ mod probes;
 mod reload;
 mod start;
 mod stores;
+mod supervisor;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};

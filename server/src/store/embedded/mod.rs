@@ -17,8 +17,8 @@
 //! when its lease is settled. Outstanding leases and their claims are also kept in memory, and are
 //! read from disk when the store is opened.
 //!
-//! `open` checks and opens a directory, `rows` encodes rows, `write` commits groups, `read` answers reads, and
-//! `salvage` reads what a damaged store still has.
+//! `open` checks and opens a directory, `rows` encodes rows, `write` commits groups, `read` answers reads,
+//! `scan_threads` bounds the threads of long reads, and `salvage` reads what a damaged store still has.
 
 mod ack_watermark;
 mod directories;
@@ -30,6 +30,7 @@ mod outstanding;
 mod read;
 mod rows;
 mod salvage;
+mod scan_threads;
 mod settled_position;
 mod write;
 
@@ -46,6 +47,7 @@ use self::ack_watermark::AckWatermark;
 use self::outstanding::Outstanding;
 use self::rows::Keyspace;
 pub use self::salvage::Salvaged;
+use self::scan_threads::ScanThreads;
 use self::settled_position::SettledPosition;
 use super::error::StoreError;
 use super::identity::{COUNTED_CLAIMS, Contents, Count, Identity, RESTORE_JUMP, RaisedFences};
@@ -80,6 +82,7 @@ struct Inner {
     settled_position: SettledPosition,
     // The rows of the keyspace `outstanding`, kept in memory.
     held: RwLock<Outstanding>,
+    scan_threads: ScanThreads,
 }
 
 impl Inner {

@@ -14,6 +14,7 @@ use uuid::Uuid;
 use super::ack_watermark::AckWatermark;
 use super::directories::{create_private, sync, sync_entry, sync_tree};
 use super::rows::Keyspace;
+use super::scan_threads::ScanThreads;
 use super::settled_position::SettledPosition;
 use super::{EmbeddedStore, Inner, Result, ack_watermark, journal, keys, manifest};
 use crate::descriptors;
@@ -154,6 +155,7 @@ impl EmbeddedStore {
             watermark,
             settled_position: SettledPosition::default(),
             held: RwLock::default(),
+            scan_threads: ScanThreads::new().map_err(|error| StoreError::Failed(error.to_string()))?,
             database,
         };
         if missing.is_some() {

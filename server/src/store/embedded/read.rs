@@ -14,6 +14,7 @@ use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId, Replay};
 use leasehold_core::query::{LeaseRow, LeaseScan, RecordPart, RecordPlace, RecordRow, RecordScan};
 use leasehold_core::rows::{AnyRow, State};
 use leasehold_core::time::Timestamp;
+use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::outstanding::Outstanding;
 use super::rows::encode_idempotency_key;
@@ -297,45 +298,52 @@ impl EmbeddedStore {
         Ok(state)
     }
 
-    /// Runs `read`, which may take long, on a thread for blocking work.
-    fn blocking<T: Send + 'static>(
-        &self,
-        read: impl FnOnce(&Self) -> Result<T> + Send + 'static,
-    ) -> Answer<'static, T> {
+    /// Runs `scan`, which may take long, on one of the threads for scans.
+    fn scan<T: Send + 'static>(&self, scan: impl FnOnce(&Self) -> Result<T> + Send + 'static) -> Answer<'static, T> {
         let store = self.clone();
-        // `spawn_blocking` needs a runtime, so it is called when the answer is first polled.
         Box::pin(async move {
-            let done = tokio::task::spawn_blocking(move || read(&store)).await;
-            // The join fails only if the runtime shuts down before the read has begun.
-            done.unwrap_or_else(|_| Err(StoreError::Unreachable("the server is stopping".into())))
+            let scanning = store.clone();
+            finished(store.inner.scan_threads.start(move || scan(&scanning))).await
         })
+    }
+}
+
+/// Waits for a task of blocking work; `None` is a task that could not be started.
+async fn finished<T>(task: Option<JoinHandle<Result<T>>>) -> Result<T> {
+    let stopping = || Err(StoreError::Unreachable("the server is stopping".into()));
+    match task {
+        // The join fails only if the runtime shuts down before the task has begun.
+        Some(task) => task.await.unwrap_or_else(|_| stopping()),
+        None => stopping(),
     }
 }
 
 impl StoreReader for EmbeddedStore {
     fn claims<'a>(&'a self, keys: &'a [BucketKey]) -> Answer<'a, Vec<Option<Claim>>> {
-        // One claim is usually in memory, so the calling thread reads it. Many may wait for the disk.
+        // One claim is usually in memory, so the calling thread reads it. Many may wait for the disk,
+        // but not behind scans.
         if keys.len() <= 1 {
             return std::future::ready(Self::claims(self, keys)).boxed();
         }
-        let keys = keys.to_vec();
-        self.blocking(move |store| store.claims(&keys))
+        let (store, keys) = (self.clone(), keys.to_vec());
+        // `spawn_blocking` needs a runtime, so it is called when the answer is first polled.
+        Box::pin(async move { finished(Some(spawn_blocking(move || store.claims(&keys)))).await })
     }
 
     fn leases(&self, scan: LeaseScan) -> Answer<'_, Vec<LeaseRow>> {
-        self.blocking(move |store| Ok(store.inner.held().page(&scan)))
+        self.scan(move |store| Ok(store.inner.held().page(&scan)))
     }
 
     fn records(&self, scan: RecordScan) -> Answer<'_, RecordPart> {
-        self.blocking(move |store| store.inner.records(&scan))
+        self.scan(move |store| store.inner.records(&scan))
     }
 
     fn settled(&self, before: Timestamp, limit: usize) -> Answer<'_, Vec<LeaseId>> {
-        self.blocking(move |store| store.inner.settled_leases(before, limit))
+        self.scan(move |store| store.inner.settled_leases(before, limit))
     }
 
     fn state(&self) -> Answer<'_, State> {
-        self.blocking(Self::state)
+        self.scan(Self::state)
     }
 
     fn owners(&self) -> Answer<'_, BTreeSet<CellId>> {
@@ -343,7 +351,7 @@ impl StoreReader for EmbeddedStore {
     }
 
     fn tables(&self, cell: CellId) -> Answer<'_, BTreeSet<SourceType>> {
-        self.blocking(move |store| store.inner.tables(cell))
+        self.scan(move |store| store.inner.tables(cell))
     }
 
     fn bucket_types(&self) -> Answer<'_, Vec<BucketRule>> {

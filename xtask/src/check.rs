@@ -17,9 +17,16 @@ pub(crate) const FEATURES: &str = "leasehold-ruby/test-hooks";
 /// The features of [`FEATURES`], and the page in the server's binary.
 const FEATURES_AND_PAGE: &str = "leasehold-ruby/test-hooks,leasehold-server/page";
 
+/// Arguments that add a small test suite to a build of programs. cargo enables the features of
+/// development dependencies only in a build with tests (the Cargo Book, "Feature resolver version
+/// 2"). Without them, it would compile the dependencies a second time, with fewer features.
+pub(crate) const AS_WITH_TESTS: [&str; 2] = ["--test", "tidy"];
+
 /// The step that compiles all native code.
 const WORKSPACE: (&str, Phase) = ("workspace", Compile);
-/// The step that compiles the npm package and the page.
+/// The step that compiles the test suites to WebAssembly.
+const WEBASSEMBLY: (&str, Phase) = ("WebAssembly", Compile);
+/// The step that builds the npm package and the page.
 const NPM_PACKAGE: (&str, Phase) = ("npm package", Compile);
 
 const FORMAT: Step = Step::cargo("format", Run, &["fmt", "--all", "--check"]);
@@ -29,33 +36,40 @@ const CLIPPY: Step =
 
 const LINT: &[Step] = &[FORMAT, CLIPPY];
 
+/// The arguments of RSpec that run the spec which compiles the gem during its installation. Without
+/// the project's options, RSpec does not load the extension, which is not compiled yet.
+const INSTALL_GEM: &[&str] =
+    &["--options", "/dev/null", "spec/leasehold/package_spec.rb", "--example", "compiles during installation"];
+
 /// The steps of `cargo xtask test`, in the order in which they start. A step starts when the steps
-/// that it depends on have passed and a lane is free. Native builds wait for each other's lock, so
-/// a step without a native build is placed between two of them.
+/// that it depends on have passed and a lane is free.
+///
+/// Builds in one directory wait for each other's lock, which would occupy a lane. So one lane builds
+/// native code while the other one builds WebAssembly and installs the gem, in directories of their
+/// own. Later steps find all native code compiled. Then long runs come before short ones, so that
+/// both lanes end at about the same time.
 const TEST: &[Step] = &[
     FORMAT,
     CLIPPY,
-    Step::xtask("npm package", Compile, &["web"]),
+    Step::xtask("WebAssembly", Compile, &["web-test", "--no-run"]),
     Step::xtask("workspace", Compile, &["workspace-build"]).after(&[("clippy", Compile)]),
-    Step::xtask("Python package", Compile, &["python-test", "--no-run"]).after(&[WORKSPACE]),
-    Step::xtask("WebAssembly", Compile, &["web-test", "--no-run"]).after(&[WORKSPACE, NPM_PACKAGE]),
+    Step::xtask("wasm files", Compile, &["web", "--no-package"]).after(&[WEBASSEMBLY]),
+    Step::xtask("gem on Rails 7.2", Compile, &["rails-test", "--no-run"]),
+    Step::program("gem", Compile, "ruby", "rspec", INSTALL_GEM),
+    Step::program("gem", Run, "ruby", "rake", &["spec"]).after(&[("gem", Compile), WORKSPACE]),
     Step::cargo("workspace", Run, &["nextest", "run", "--workspace", "--features", FEATURES, "--no-fail-fast"])
         .after(&[WORKSPACE]),
-    Step::xtask("gem on Rails 7.2", Compile, &["rails-test", "--no-run"]),
-    Step::program("gem", Run, "ruby", "rake", &["spec"]).after(&[WORKSPACE]),
+    Step::cargo("doctests", Run, &["test", "--workspace", "--features", FEATURES, "--doc"]).after(&[WORKSPACE]),
+    Step::xtask("npm package", Compile, &["web", "--no-compile"]).after(&[("wasm files", Compile), WORKSPACE]),
+    Step::xtask("Python package", Compile, &["python-test", "--no-run"]).after(&[WORKSPACE]),
+    // This build comes after the steps above, whose cargo would wait for its lock.
+    Step::xtask("page in a browser", Compile, &["page-test", "--no-run"]).after(&[NPM_PACKAGE, ("doctests", Run)]),
     Step::xtask("gem on Rails 7.2", Run, &["rails-test"]).after(&[("gem on Rails 7.2", Compile), WORKSPACE]),
     Step::xtask("Python package", Run, &["python-test", "--no-build"]).after(&[("Python package", Compile)]),
-    Step::xtask("WebAssembly", Run, &["web-test"]).after(&[("WebAssembly", Compile)]),
-    Step::cargo("doctests", Run, &["test", "--workspace", "--features", FEATURES, "--doc"]).after(&[WORKSPACE]),
+    Step::xtask("page in a browser", Run, &["page-test", "--no-build"]).after(&[("page in a browser", Compile)]),
+    Step::xtask("WebAssembly", Run, &["web-test"]).after(&[WEBASSEMBLY, WORKSPACE]),
     Step::program("npm package", Run, "wasm", "npm", &["test"]).after(&[NPM_PACKAGE]),
     Step::program("page", Run, "wasm/visualiser", "npm", &["test"]).after(&[NPM_PACKAGE]),
-    // This build replaces the server. So it comes after all steps that start the server without the
-    // page, or that build with other features.
-    Step::cargo("page in a browser", Compile, &["build", "--workspace", "--bins", "--features", FEATURES_AND_PAGE])
-        .after(&[("workspace", Run), ("doctests", Run), NPM_PACKAGE]),
-    // The variable is unset, because it names the server without the page.
-    Step::program("page in a browser", Run, "wasm/visualiser", "env", &["-u", SERVER_VARIABLE, "npm", "run", "e2e"])
-        .after(&[("page in a browser", Compile)]),
 ];
 
 const FIX: &[Step] = &[
@@ -74,10 +88,15 @@ pub(crate) const SERVER_VARIABLE: &str = "LEASEHOLD_BINARY";
 /// The variable that names the gem's extension, compiled with the workspace, to the gem's Rakefile.
 const EXTENSION_VARIABLE: &str = "LEASEHOLD_EXTENSION";
 
-/// Returns the path of the copy of the server that the tests start. A later step builds another
-/// server.
+/// Returns the path of the copy of the server that the tests start. Other builds replace the
+/// original.
 pub(crate) fn server() -> PathBuf {
     target_directory().join("xtask/leasehold")
+}
+
+/// Returns the path of the copy of the server that serves the page.
+fn server_with_page() -> PathBuf {
+    target_directory().join("xtask/leasehold-page")
 }
 
 /// Returns the path of the file for cargo's messages about the build of the workspace.
@@ -104,16 +123,43 @@ pub(crate) async fn test() -> Result<()> {
 /// # Errors
 /// The workspace does not compile, or the messages or the server cannot be written.
 pub(crate) async fn build_workspace() -> Result<()> {
-    let copy = server();
-    copy.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+    server().parent().map_or(Ok(()), std::fs::create_dir_all)?;
     let mut cargo = as_a_person("cargo");
     cargo.args(["build", "--workspace", "--all-targets", "--features", FEATURES]).current_dir(root());
     let messages = File::create(messages()).context("cannot write cargo's messages")?;
     run(cargo.arg("--message-format=json-render-diagnostics").stdout(messages)).await?;
+    copy_server(&server())
+}
+
+/// Copies the server that was built last.
+fn copy_server(copy: &Path) -> Result<()> {
+    copy.parent().map_or(Ok(()), std::fs::create_dir_all)?;
     // The old copy is removed first, because a server of an earlier run may still have it open.
-    let _ = std::fs::remove_file(&copy);
+    let _ = std::fs::remove_file(copy);
     std::fs::copy(target_directory().join("debug/leasehold"), copy).context("cannot copy the server")?;
     Ok(())
+}
+
+/// Builds the server with the page, which `cargo xtask web` must have built.
+///
+/// # Errors
+/// The server does not compile, or cannot be copied.
+pub(crate) async fn build_server_with_page() -> Result<()> {
+    let mut cargo = as_a_person("cargo");
+    cargo.args(["build", "--workspace", "--bin", "leasehold", "--features", FEATURES_AND_PAGE]);
+    run(cargo.args(AS_WITH_TESTS).current_dir(root())).await?;
+    copy_server(&server_with_page())
+}
+
+/// Tests the page in a browser, and the page of the server of [`build_server_with_page`].
+///
+/// # Errors
+/// A test failed.
+pub(crate) async fn test_page() -> Result<()> {
+    let server = std::path::absolute(server_with_page()).context("the build directory is unknown")?;
+    let mut npm = as_a_person("npm");
+    npm.args(["run", "e2e"]).env(SERVER_VARIABLE, server).current_dir(root().join("wasm/visualiser"));
+    run(&mut npm).await
 }
 
 /// Checks the format and the lints. Changes no file.

@@ -41,12 +41,30 @@ enum Command {
     /// Format the code and apply what clippy can fix by itself
     Fix,
     /// Build the npm package, with the engine compiled to WebAssembly
-    Web,
+    Web {
+        /// Compile to WebAssembly only
+        #[arg(long, conflicts_with = "no_compile")]
+        no_package: bool,
+
+        /// Build the package from what was compiled
+        #[arg(long)]
+        no_compile: bool,
+    },
     /// Run the tests of the engine and of the simulation as WebAssembly in Node
     WebTest {
         /// Compile them only
         #[arg(long)]
         no_run: bool,
+    },
+    /// Build a server with the page that `web` built, and test the page in a browser
+    PageTest {
+        /// Build the server only
+        #[arg(long, conflicts_with = "no_build")]
+        no_run: bool,
+
+        /// Test with the server that was built
+        #[arg(long)]
+        no_build: bool,
     },
     /// Build the Python package as people get it, and install it into an environment of its own
     Python,
@@ -112,13 +130,23 @@ async fn run(command: Command) -> Result<()> {
             needs::install(&[needs::FOR_EXTENSION, needs::FOR_PYTHON].concat())?;
             check::fix().await
         }
-        Command::Web => {
+        Command::Web { no_package, no_compile } => {
             needs::install(needs::FOR_NPM)?;
-            web::build().await
+            if !no_compile {
+                web::compile().await?;
+            }
+            if no_package { Ok(()) } else { web::package().await }
         }
         Command::WebTest { no_run } => {
             needs::install(needs::FOR_NPM)?;
             web::suites::test(!no_run).await
+        }
+        Command::PageTest { no_run, no_build } => {
+            needs::install(&[needs::FOR_NPM, needs::FOR_PAGE].concat())?;
+            if !no_build {
+                check::build_server_with_page().await?;
+            }
+            if no_run { Ok(()) } else { check::test_page().await }
         }
         Command::Python => {
             needs::install(needs::FOR_PYTHON)?;

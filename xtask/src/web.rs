@@ -5,9 +5,11 @@ mod toolchain;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use toolchain::Toolchain;
 use xtask::process::{as_a_person, root, run, target_directory};
+
+use crate::check::AS_WITH_TESTS;
 
 /// The name of the WebAssembly crate in file names.
 const CRATE: &str = "leasehold_wasm";
@@ -27,20 +29,33 @@ struct Part {
 const PARTS: &[Part] =
     &[Part { name: "leasehold", feature: "engine" }, Part { name: "simulation", feature: "simulation" }];
 
-/// Builds `wasm/pkg` (the wasm files with their JavaScript and types) and `wasm/visualiser/dist` (the page).
+/// Compiles the wasm files of the npm package.
 ///
 /// # Errors
-/// No toolchain is found, or the build fails.
-pub(crate) async fn build() -> Result<()> {
+/// No toolchain is found, or a file does not compile.
+pub(crate) async fn compile() -> Result<()> {
+    let toolchain = Toolchain::find().await?;
+    for part in PARTS {
+        let compiled = compile_part(&toolchain, part).await?;
+        // The next part replaces the file.
+        std::fs::copy(compiled, compiled_copy(part)).context("cannot copy the wasm file")?;
+    }
+    Ok(())
+}
+
+/// Builds `wasm/pkg` (the wasm files of [`compile`] with their JavaScript and types) and `wasm/visualiser/dist` (the
+/// page).
+///
+/// # Errors
+/// The build fails.
+pub(crate) async fn package() -> Result<()> {
     let (directory, package) = (root().join("wasm"), root().join("wasm/pkg"));
     npm(&directory, &["ci", "--no-audit", "--no-fund"]).await?;
-    let toolchain = Toolchain::find().await?;
     if package.exists() {
         std::fs::remove_dir_all(&package)?;
     }
     for part in PARTS {
-        let compiled = compile(&toolchain, part).await?;
-        bind(&compiled, &package, part).await?;
+        bind(&compiled_copy(part), &package, part).await?;
         optimize(&directory, &package.join(format!("{}_bg.wasm", part.name))).await?;
     }
     let page = directory.join("visualiser");
@@ -79,7 +94,8 @@ async fn optimize(directory: &Path, file: &Path) -> Result<()> {
     Ok(())
 }
 
-async fn compile(toolchain: &Toolchain, part: &Part) -> Result<PathBuf> {
+/// Compiles a part, and returns the path of the wasm file. All parts have the same path.
+async fn compile_part(toolchain: &Toolchain, part: &Part) -> Result<PathBuf> {
     let target = build_directory();
     let mut cargo = as_a_person(toolchain.cargo());
     cargo.args([
@@ -108,13 +124,18 @@ fn build_directory() -> PathBuf {
     target_directory().join("wasm")
 }
 
+/// Returns the path of the copy of a part's compiled wasm file.
+fn compiled_copy(part: &Part) -> PathBuf {
+    build_directory().join(part.name).with_extension("wasm")
+}
+
 /// Writes the package's files for a compiled wasm file, with the program `leasehold-bindgen`: the
 /// JavaScript, the types and the processed wasm file `NAME_bg.wasm`.
 async fn bind(compiled: &Path, package: &Path, part: &Part) -> Result<()> {
     // `--workspace` selects the features of the whole workspace, so that dependencies which a build
     // of the workspace has compiled are used again.
     let mut cargo = as_a_person("cargo");
-    cargo.args(["build", "--quiet", "--workspace", "--bin", "leasehold-bindgen"]);
+    cargo.args(["build", "--quiet", "--workspace", "--bin", "leasehold-bindgen"]).args(AS_WITH_TESTS);
     run(cargo.current_dir(root())).await?;
     let program = target_directory().join("debug/leasehold-bindgen");
     run(as_a_person(program).arg(compiled).arg(part.name).arg(package).current_dir(root())).await

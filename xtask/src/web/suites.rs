@@ -11,6 +11,7 @@ use tokio::process::Command;
 use super::build_directory;
 use super::toolchain::{TARGET, Toolchain};
 use xtask::process::{as_a_person, root, run};
+use xtask::python::MESSAGES_VARIABLE;
 
 /// The builds of test suites as WebAssembly. All of them enable the same features of the engine, so
 /// that it is compiled once.
@@ -40,7 +41,7 @@ const BUILDS: &[Build] = &[
 ];
 
 /// The arguments of cargo that select all native test suites, with the features of `cargo xtask
-/// test`, so that they are compiled already.
+/// test`, so that an earlier test run has compiled them.
 const NATIVE: &[&str] = &["--workspace", "--tests", "--features", crate::check::FEATURES];
 
 /// The compiler flag with which the crate getrandom always returns an error, so that code which
@@ -61,6 +62,7 @@ struct Build {
 #[derive(Deserialize)]
 struct Message {
     executable: Option<PathBuf>,
+    profile: Option<Profile>,
     target: Option<Target>,
     manifest_path: Option<PathBuf>,
 }
@@ -68,6 +70,13 @@ struct Message {
 #[derive(Deserialize)]
 struct Target {
     name: String,
+}
+
+/// The settings with which cargo compiled an executable.
+#[derive(Deserialize)]
+struct Profile {
+    /// True if the executable is a test suite.
+    test: bool,
 }
 
 /// A test suite as an executable: a file of tests, or the unit tests of a library.
@@ -95,13 +104,14 @@ async fn compile(toolchain: &Toolchain, build: &Build) -> Result<Vec<Suite>> {
     cargo.args(["--config", &format!("target.{TARGET}.rustflags = ['{NO_RANDOMNESS}']")]);
     cargo.args(["--target", TARGET, "--target-dir"]).arg(build_directory());
     toolchain.configure_tests(&mut cargo);
-    suites(&mut cargo, build).await
+    suites(&messages(&mut cargo).await?, build)
 }
 
 async fn test_all(compiled: &[Suite]) -> Result<()> {
     let mut native = Vec::new();
+    let messages = native_messages().await?;
     for build in BUILDS {
-        native.extend(suites(&mut cargo("cargo", NATIVE), build).await?);
+        native.extend(suites(&messages, build)?);
     }
     let names = |suites: &[Suite]| suites.iter().map(|suite| suite.name.clone()).collect::<Vec<_>>();
     let (native_names, names) = (names(&native), names(compiled));
@@ -126,11 +136,25 @@ fn cargo(program: &str, suites: &[&str]) -> Command {
     cargo
 }
 
-/// Runs cargo, and returns the suites of the packages of `build` that it makes, sorted by name.
-async fn suites(cargo: &mut Command, build: &Build) -> Result<Vec<Suite>> {
+/// Returns cargo's messages about the native suites. `cargo xtask test` has compiled them, and must
+/// not wait for the lock of another build.
+async fn native_messages() -> Result<Vec<u8>> {
+    match std::env::var_os(MESSAGES_VARIABLE) {
+        Some(path) => std::fs::read(&path).with_context(|| format!("cannot read `{}`", path.display())),
+        None => messages(&mut cargo("cargo", NATIVE)).await,
+    }
+}
+
+/// Runs cargo, and returns its messages.
+async fn messages(cargo: &mut Command) -> Result<Vec<u8>> {
     let output = cargo.output().await.context("cannot start `cargo`")?;
     ensure!(output.status.success(), "the suites can't be built");
-    let messages = output.stdout.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
+    Ok(output.stdout)
+}
+
+/// Returns the suites of the packages of `build` that cargo's messages name, sorted by name.
+fn suites(messages: &[u8], build: &Build) -> Result<Vec<Suite>> {
+    let messages = messages.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
     let mut suites: Vec<_> = messages.filter_map(|message| suite(message, build)).collect();
     suites.sort_by(|one, other| one.name.cmp(&other.name));
     ensure!(!suites.is_empty(), "there is no suite");
@@ -141,7 +165,7 @@ fn suite(message: Message, build: &Build) -> Option<Suite> {
     let manifest = message.manifest_path?;
     let is_ours = |directory: &&str| manifest.ends_with(Path::new(directory).join("Cargo.toml"));
     let suite = Suite { name: message.target?.name, program: message.executable? };
-    let is_wanted = build.only.is_none_or(|only| only == suite.name);
+    let is_wanted = message.profile?.test && build.only.is_none_or(|only| only == suite.name);
     (is_wanted && build.directories.iter().any(is_ours)).then_some(suite)
 }
 
@@ -166,15 +190,18 @@ mod tests {
 
     #[test]
     fn suites_are_read_from_messages() {
-        let read = |manifest: &str, executable: &str| {
+        let read_of = |manifest: &str, executable: &str, is_test: bool| {
             let text = format!(
-                r#"{{"manifest_path":"{manifest}","executable":{executable},"target":{{"name":"view","kind":["test"]}}}}"#
+                r#"{{"manifest_path":"{manifest}","executable":{executable},"profile":{{"test":{is_test}}},
+                     "target":{{"name":"view","kind":["test"]}}}}"#
             );
             BUILDS.iter().map(|build| suite(serde_json::from_str(&text).unwrap(), build).is_some()).collect::<Vec<_>>()
         };
+        let read = |manifest: &str, executable: &str| read_of(manifest, executable, true);
         let program = r#""/x/view.wasm""#;
         assert_eq!(read("/x/simulation/Cargo.toml", program), [true, false]);
         assert_eq!(read("/x/simulation/Cargo.toml", "null"), [false, false]);
+        assert_eq!(read_of("/x/simulation/Cargo.toml", program, false), [false, false], "an example is no suite");
         assert_eq!(read("/x/server/Cargo.toml", program), [false, false]);
         assert_eq!(read("/x/tests/Cargo.toml", program), [false, false], "only the vectors run as WebAssembly");
     }

@@ -11,7 +11,7 @@
 //! | [`config`], [`active_config`], [`identity`], [`peer`], [`budget`], [`descriptors`], [`metrics`], [`audit`], [`logging`], [`line_queue`] | used by the layers above |
 //!
 //! [`transport`] accepts connections, with TLS if configured, and hands their requests to `grpc`.
-//! [`transfer`] implements `leasehold export` and `leasehold import`.
+//! [`transfer`] implements `leasehold export` and `leasehold import`, [`doctor`] `leasehold doctor`.
 
 pub mod active_config;
 pub mod audit;
@@ -19,6 +19,7 @@ pub mod budget;
 pub mod committer;
 pub mod config;
 pub mod descriptors;
+pub mod doctor;
 pub mod grpc;
 pub mod identity;
 pub mod line_queue;

@@ -87,6 +87,11 @@ pub fn dropped_lines() -> u64 {
     LINES.get().map_or(0, |lines| lines.dropped())
 }
 
+/// Waits until the lines of the log so far are written, for at most a second.
+pub fn flush() {
+    LINES.get().into_iter().for_each(|lines| lines.flush(FLUSH_TIMEOUT));
+}
+
 /// Starts the operational log of this process, with the configured format and filter. Panics are
 /// logged too.
 ///

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use clap::builder::Resettable;
 use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use leasehold_cli::{CliError, Verb, exit};
-use leasehold_server::config::{Config, ConfigError, LogFormat};
+use leasehold_server::config::{Config, ConfigError, LogConfig, LogFormat};
+use leasehold_server::doctor::{self, Finding, State};
 use leasehold_server::serve::{ReadConfig, ServeError, StoreStart, serve};
 use leasehold_server::store::{Backend, Creation, EmbeddedStore, Identity, PostgresStore};
 use leasehold_server::transfer::{Exported, TransferError};
@@ -43,6 +44,8 @@ enum Command {
     Serve(ServeArgs),
     /// Make a new store: a data directory, or the tables in a PostgreSQL database
     Init(StoreArgs),
+    /// Check the configuration, certificates, clocks, store and limits of a server, and say what to do
+    Doctor(StoreArgs),
     /// Write every row of a data directory as JSON lines; stop its server first
     Export(ExportArgs),
     /// Read an export into a new data directory
@@ -155,9 +158,23 @@ impl StoreArgs {
         override_database(&mut config, self.store)?;
         Ok(config.checked_store()?)
     }
+
+    /// Returns the checked configuration of a server.
+    fn server_config(self) -> Result<Config, ServeError> {
+        let mut config = self.config.as_deref().map_or_else(|| Ok(Config::development()), Config::read)?;
+        config.data = self.data.or(config.data);
+        override_database(&mut config, self.store)?;
+        Ok(config.checked()?)
+    }
 }
 
 impl ServeArgs {
+    /// Returns the format of the log: that of the configuration file if no flag or variable names one.
+    fn log_format(&self) -> LogFormat {
+        let of_file = || Some(Config::read(self.config.as_deref()?).ok()?.log.format);
+        self.log_format.or_else(of_file).unwrap_or_default()
+    }
+
     /// Returns the treatment of the store. Only a server that names no store, and so serves its
     /// user's own one for development, makes a store without being told.
     fn store_start(&self) -> StoreStart {
@@ -204,8 +221,9 @@ fn main() -> ExitCode {
         Err(error) => return report_usage_error(&error),
     };
     match command {
-        Command::Serve(args) => exit_code(run_server(args), json),
+        Command::Serve(args) => serve_until_stopped(args, json),
         Command::Init(args) => exit_code(init(args, json), json),
+        Command::Doctor(args) => doctor(args, json),
         Command::Export(args) => exit_code(export(args, json), json),
         Command::Import(args) => exit_code(import(args, json), json),
         Command::Migrate(args) => exit_code(migrate(args, json), json),
@@ -257,6 +275,27 @@ fn client_exit_code(result: Result<(), CliError>, json: bool) -> ExitCode {
     ExitCode::from(error.exit_code())
 }
 
+/// Runs a server, and returns its exit code. If the log is JSON, a failure to start is a line of the
+/// log, so that its reader gets no other text.
+fn serve_until_stopped(args: ServeArgs, json: bool) -> ExitCode {
+    let format = args.log_format();
+    let result = run_server(args);
+    match &result {
+        Err(error) if format == LogFormat::Json && !json && is_logged(error) => ExitCode::from(error.exit_code()),
+        _ => exit_code(result, json),
+    }
+}
+
+/// Logs the failure of a server as a JSON line. Returns true if the log takes errors.
+fn is_logged(error: &ServeError) -> bool {
+    // The server may have failed before it started its log. If it has one, this start is refused.
+    let _log = logging::start(&LogConfig { format: LogFormat::Json, ..LogConfig::default() });
+    let (hint, exit_code) = (error.hint(), error.exit_code());
+    tracing::error!(hint, exit_code, "{error}");
+    logging::flush();
+    tracing::enabled!(tracing::Level::ERROR)
+}
+
 fn run_server(args: ServeArgs) -> Result<(), ServeError> {
     let start = args.store_start();
     let read: ReadConfig = Arc::new(move || args.clone().config());
@@ -271,6 +310,29 @@ fn run_server(args: ServeArgs) -> Result<(), ServeError> {
 /// least 1. One core is left to the committer's thread.
 fn workers() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().saturating_sub(1).max(1))
+}
+
+/// Checks a server, and returns the exit code: that of a failure if a check failed.
+fn doctor(args: StoreArgs, json: bool) -> ExitCode {
+    let shown = match &args.config {
+        Some(path) => format!("`{}`", path.display()),
+        None => "no file: two cells for development".into(),
+    };
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return exit_code(Err(error.into()), json),
+    };
+    let findings = runtime.block_on(doctor::examine(args.server_config(), &shown));
+    let line = |finding: &Finding| match json {
+        true => json!({ "check": finding.check, "state": finding.state.to_string(), "text": finding.text }).to_string(),
+        false => finding.to_string(),
+    };
+    let report = findings.iter().map(|finding| line(finding) + "\n").collect::<String>();
+    if let Err(error) = io::stdout().lock().write_all(report.as_bytes()) {
+        return exit_code(Err(error.into()), json);
+    }
+    let has_failed = findings.iter().any(|finding| finding.state == State::Fail);
+    ExitCode::from(if has_failed { exit::FAILURE } else { 0 })
 }
 
 /// Makes a store, and reports its identity. A store that exists already is reported, and stays.

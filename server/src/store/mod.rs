@@ -20,5 +20,5 @@ pub use port::{
     Answer, Backend, Failure, GroupError, GroupStore, LockTimeout, Occupancy, PoolState, Probe, SharedMaintenance,
     StoreMaintenance, StoreReader,
 };
-pub use postgres::PostgresStore;
+pub use postgres::{Examined, PostgresStore};
 pub use preflight::{PreflightError, Problem};

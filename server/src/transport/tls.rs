@@ -46,7 +46,11 @@ fn invalid(role: &'static str, path: &Path, error: impl ToString) -> TlsError {
     TlsError { role, path: path.display().to_string(), error: error.to_string() }
 }
 
-fn read_certificates(role: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+/// Reads the certificates of a PEM file, which has at least one.
+///
+/// # Errors
+/// The file can't be read, is not PEM, or has no certificate.
+pub fn read_certificates(role: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let certificates = CertificateDer::pem_file_iter(path).map_err(|error| invalid(role, path, error))?;
     let certificates: Vec<_> = certificates.collect::<Result<_, _>>().map_err(|error| invalid(role, path, error))?;
     if certificates.is_empty() {
@@ -97,6 +101,14 @@ fn read_files(tls: &TlsConfig) -> Result<TlsFiles, TlsError> {
         builder.with_single_cert(chain, key).map_err(|error| invalid("certificate", &tls.certificate, error))?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(TlsFiles { tls: tls.clone(), contents, config: Arc::new(config), verifier })
+}
+
+/// Checks that the files can be used together, as at a start.
+///
+/// # Errors
+/// A file is missing or unreadable, or the key does not belong to the certificate.
+pub fn check_files(tls: &TlsConfig) -> Result<(), TlsError> {
+    read_files(tls).map(drop)
 }
 
 /// Returns the hosts among the subject alternative names of a certificate, in their order.

@@ -251,3 +251,29 @@ async fn flags_override_the_environment_and_the_environment_overrides_the_file()
     let logged = eventually("the audit", async || Some(server.stderr()).filter(|log| log.contains("lease begun")));
     assert!(!logged.await.unwrap().starts_with('{'));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failure_to_start_is_a_line_of_a_json_log() {
+    let directory = TempDir::new().unwrap();
+    let (none, file) = (directory.path().join("none"), directory.path().join("leasehold.toml"));
+    let (none, file) = (none.to_str().unwrap(), file.to_str().unwrap());
+    std::fs::write(file, "[log]\nformat = \"json\"\n").unwrap();
+    let server = Server::start().unwrap();
+    let address = server.address().to_string();
+    let (said, in_use) = ("there is no store in ", "can't listen on ");
+    for (arguments, code, said, has_hint) in [
+        (&["--log-format", "json", "--data", none][..], 2, said, false),
+        (&["--config", file], 2, "the configuration has no `[[cells]]`", false),
+        (&["--log-format", "json", "--config", "/nowhere"], 2, "the configuration file `/nowhere`", false),
+        (&["--log-format", "json", "--create", "--data", none, "--listen", &address], 1, in_use, true),
+    ] {
+        let output = leasehold([&["serve"], arguments].concat()).await.unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{stderr}");
+        let lines: Vec<serde_json::Value> = stderr.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let error = lines.last().unwrap();
+        assert_eq!((&error["level"], &error["exit_code"]), (&"ERROR".into(), &code.into()), "{error}");
+        assert!(error["message"].as_str().unwrap().starts_with(said), "{error}");
+        assert_eq!(error["hint"].is_string(), has_hint, "{error}");
+    }
+}

@@ -7,7 +7,7 @@ use leasehold_tests::postgres::Cluster;
 use leasehold_tests::server::Server;
 use tokio::runtime::Runtime;
 
-use crate::{NO_SYNC, cells, client_of, create, serve};
+use crate::{NO_SYNC, await_condition, cells, client_of, create, serve};
 
 /// The library of Debian's package `faketime`, for programs with threads.
 const FAKETIME: &str = "faketime/libfaketimeMT.so.1";
@@ -45,6 +45,14 @@ fn r03_a_lease_has_the_same_age_on_servers_whose_clocks_differ() {
         let (right, ahead) = (serve(&url, ""), serve_ahead(&url));
         let first = if is_ahead_first { &ahead } else { &right };
         runtime.block_on(client_of(&runtime, first).begin(create("alice"))).unwrap();
+        let told = |server: &Server| server.stderr().matches(" the database's: synchronise both").count();
+        await_condition("the difference is told", || told(&ahead) == 1);
+        assert!(
+            ahead.stderr().contains("this machine's clock is 7200 s ahead of the database's"),
+            "{}",
+            ahead.stderr()
+        );
+        assert_eq!(told(&right), 0, "{}", right.stderr());
         for server in [&right, &ahead] {
             let age = age(&runtime, server);
             assert!(age < MAX_AGE, "{age:?}");

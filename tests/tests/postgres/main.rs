@@ -20,6 +20,7 @@ mod history;
 mod isolation;
 mod linearizability;
 mod linearizability_checker;
+mod list_plan;
 mod monitoring;
 mod multiple_hosts;
 mod outage;
@@ -53,7 +54,7 @@ use tonic_health::pb::health_client::HealthClient;
 const NO_SYNC: &[&str] = &["fsync=off"];
 
 /// The version of the database schema that this version of the program creates.
-const SCHEMA_VERSION: i32 = 3;
+const SCHEMA_VERSION: i32 = 4;
 
 /// The gRPC code and the reason with which the server refuses calls while it cannot reach the
 /// database.

@@ -114,6 +114,9 @@ impl Inner {
 }
 
 impl EmbeddedStore {
+    /// The name of the file in a data directory that each acknowledged write changes.
+    pub const WRITTEN: &str = ack_watermark::FILE;
+
     /// Returns a key that sorts claims in the order in which [`for_each`](Self::for_each) visits
     /// claims at rest. No two claims have the same key.
     pub fn position(key: &BucketKey) -> Vec<u8> {

@@ -17,10 +17,11 @@ const MIGRATIONS: &[&str] = &[
     concat!(include_str!("migrations/0001_schema.sql"), include_str!("migrations/0001_functions.sql")),
     include_str!("migrations/0002_comments.sql"),
     include_str!("migrations/0003_identity.sql"),
+    include_str!("migrations/0004_listed.sql"),
 ];
 
 /// The version of the tables that this program reads and writes.
-pub(super) const VERSION: i32 = 3;
+pub(super) const VERSION: i32 = 4;
 
 const TABLE: &str = "
     CREATE TABLE leasehold_migrations (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())";
@@ -58,6 +59,20 @@ pub(super) async fn migrate(client: &mut Client, wait_seconds: u64, creation: Cr
                 tokio::time::sleep(RETRY_INTERVAL).await;
             }
             migrated => return migrated,
+        }
+    }
+}
+
+/// Returns the version of the tables, of which there must be some.
+///
+/// # Errors
+/// There are no tables, or they are newer than this program, or in another schema.
+pub(super) async fn existing_version(client: &Client) -> Result<i32, Problem> {
+    match version(client).await? {
+        Some(version) => Ok(version),
+        None => {
+            refuse_a_second_set(client).await?;
+            Err(Problem::NoStore)
         }
     }
 }

@@ -40,6 +40,7 @@ use leasehold_core::query::{LeaseRow, LeaseScan, RecordPart, RecordScan};
 use leasehold_core::rows::State;
 use leasehold_core::time::Timestamp;
 use tokio_postgres::Client;
+use uuid::Uuid;
 
 use self::active_servers::ServerId;
 use self::connect::Connector;
@@ -48,7 +49,7 @@ use self::lease_cache::LeaseCache;
 use self::pool::{Pool, PooledConnection};
 use self::probe::DatabaseProbe;
 use self::writer::PostgresWriter;
-use super::clock::StoreClock;
+use super::clock::{StoreClock, ahead_micros};
 use super::error::StoreError;
 use super::identity::{Contents, Creation, Identity, RaisedFences};
 use super::port::{
@@ -77,6 +78,19 @@ const VACUUMING: &str = "
 pub struct PostgresStore {
     inner: Arc<Inner>,
     identity: Identity,
+}
+
+/// The facts about a database that a start would use.
+#[derive(Clone, Copy, Debug)]
+pub struct Examined {
+    /// The id and contents of the store; `None` if its tables have an older version.
+    pub store: Option<(Uuid, Contents)>,
+    /// The version of the tables.
+    pub version: i32,
+    /// The version to which a start migrates them.
+    pub known: i32,
+    /// The time by which this machine's clock is ahead of the database's, in microseconds.
+    pub clock_ahead_micros: i128,
 }
 
 struct Inner {
@@ -138,6 +152,27 @@ impl PostgresStore {
             Ok((identity, found, migrate::VERSION))
         };
         migrated.await.map_err(|problem| refused(settings, problem))
+    }
+
+    /// Examines a database, and changes nothing in it.
+    ///
+    /// # Errors
+    /// The errors of [`open`](Self::open), except for those of a migration.
+    pub async fn examine(settings: &PostgresConfig) -> Result<Examined> {
+        let examined = async {
+            let client = Connector::parse(settings)?.connect_first().await?;
+            preflight::check(&client).await?;
+            let version = migrate::existing_version(&client).await?;
+            let store = match version {
+                migrate::VERSION => Some(examine_store(&client).await?),
+                _ => None,
+            };
+            let asked = Instant::now();
+            let time = reads::time(&client).await?;
+            let clock_ahead_micros = ahead_micros(time, asked.elapsed());
+            Ok(Examined { store, version, known: migrate::VERSION, clock_ahead_micros })
+        };
+        examined.await.map_err(|problem| refused(settings, problem))
     }
 
     /// Checks that a connection string names a PostgreSQL database. The other settings are not
@@ -306,6 +341,13 @@ impl SharedMaintenance for PostgresStore {
     fn role_without_vacuum(&self) -> Answer<'_, Option<String>> {
         self.run(|client| async move { preflight::role_without_vacuum(&client).await.map_err(failed) })
     }
+}
+
+async fn examine_store(client: &Client) -> std::result::Result<(Uuid, Contents), Problem> {
+    preflight::check_rights(client).await?;
+    preflight::check_objects(client).await?;
+    let contents = reads::contents(client).await.map_err(|error| Problem::Failed(error.to_string()))?;
+    Ok((preflight::store_id(client).await?, contents))
 }
 
 async fn vacuum(client: &Client) -> Result<()> {

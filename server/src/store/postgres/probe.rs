@@ -11,7 +11,7 @@ use super::active_servers::{ActiveServers, ServerId};
 use super::connect::{Connection, Connector};
 use super::failure::failed;
 use super::reads::TIME;
-use crate::store::clock::StoreClock;
+use crate::store::clock::{ClockDifference, StoreClock};
 use crate::store::error::StoreError;
 use crate::store::port::{Answer, Probe};
 
@@ -30,12 +30,21 @@ pub(super) struct DatabaseProbe {
     look: String,
     others: ActiveServers,
     clock: Arc<StoreClock>,
+    difference: ClockDifference,
 }
 
 impl DatabaseProbe {
     pub(super) fn new(connector: Connector, server: ServerId, clock: Arc<StoreClock>, timeout: Duration) -> Self {
         let look = format!("{LOOK}; SELECT current_setting('transaction_read_only'), {}, {TIME}", server.others());
-        Self { connector, timeout, client: None, look, others: ActiveServers::default(), clock }
+        Self {
+            connector,
+            timeout,
+            client: None,
+            look,
+            others: ActiveServers::default(),
+            clock,
+            difference: ClockDifference::default(),
+        }
     }
 
     async fn look_twice(&mut self) -> Result<usize, StoreError> {
@@ -68,7 +77,9 @@ impl DatabaseProbe {
                 return Err(StoreError::Unreachable("the host is read-only".into()));
             }
             if let Some(micros) = row.get(2).and_then(|micros| micros.parse().ok()) {
-                self.clock.set(Timestamp::from_micros(micros), asked);
+                let time = Timestamp::from_micros(micros);
+                self.clock.set(time, asked);
+                self.difference.observe(time, asked).into_iter().for_each(warn_of_clocks);
             }
             self.others.observe(row.get(1).and_then(|count| count.parse().ok()).unwrap_or(0));
         }
@@ -76,6 +87,19 @@ impl DatabaseProbe {
         // become the primary.
         self.client = Some(client);
         Ok(self.others.count())
+    }
+}
+
+/// Logs that this machine's clock differs from the database's, or that the two agree again.
+fn warn_of_clocks(ahead_micros: i128) {
+    let seconds = ahead_micros.unsigned_abs() / 1_000_000;
+    let side = if ahead_micros > 0 { "ahead of" } else { "behind" };
+    match ahead_micros {
+        0 => tracing::info!("the clocks of this machine and of the database agree again"),
+        _ => tracing::warn!(
+            "this machine's clock is {seconds} s {side} the database's: synchronise both by NTP; leases have the \
+             database's times, certificates and log lines this machine's"
+        ),
     }
 }
 

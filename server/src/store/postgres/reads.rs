@@ -83,7 +83,7 @@ pub(super) async fn leases(client: &Client, scan: &LeaseScan) -> Result<Vec<Leas
 pub(super) async fn records(client: &Client, scan: &RecordScan) -> Result<RecordPart> {
     let (after, place) = match scan.after.bound() {
         Bound::Included(place) => ("source_id >= $3", place),
-        Bound::Excluded(place) => ("source_id >= $3 AND (source_id, bucket_type, bucket_value) > ($3, $8, $9)", place),
+        Bound::Excluded(place) => ("(source_id, bucket_type, bucket_value) > ($3, $8, $9)", place),
         Bound::Unbounded => ("source_id >= $3", (SourceId::default(), BucketKey::first())),
     };
     let sql = format!(

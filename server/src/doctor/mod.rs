@@ -1,0 +1,207 @@
+//! `leasehold doctor`: checks what a server needs before it starts, and says what to do.
+//!
+//! A check that fails stops no other, except that nothing can be checked with a configuration that is
+//! not valid.
+
+mod certificates;
+
+use std::fmt;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use crate::config::{Config, PostgresConfig};
+use crate::descriptors;
+use crate::serve::ServeError;
+use crate::store::{Backend, Creation, EmbeddedStore, Examined, PostgresStore, StoreError};
+
+/// The tolerated difference between two clocks.
+const TOLERATED: Duration = Duration::from_secs(5);
+
+/// The result of a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// The check passed.
+    Ok,
+    /// A server works, and something should be changed.
+    Warn,
+    /// A server can't start, or its clients can't call it.
+    Fail,
+}
+
+/// Shows the state in four characters.
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Ok => "ok",
+            Self::Warn => "warn",
+            Self::Fail => "fail",
+        })
+    }
+}
+
+/// A line of the report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The checked part, such as `store`.
+    pub check: &'static str,
+    /// The result of the check.
+    pub state: State,
+    /// The facts, and what to do if the check did not pass.
+    pub text: String,
+}
+
+impl Finding {
+    fn new(check: &'static str, state: State, text: impl Into<String>) -> Self {
+        Self { check, state, text: text.into() }
+    }
+
+    /// Returns the finding of a failure, whose text has the error's advice.
+    fn failed(check: &'static str, error: &ServeError) -> Self {
+        let hint = error.hint().map(|hint| format!(": {hint}")).unwrap_or_default();
+        Self::new(check, State::Fail, format!("{error}{hint}"))
+    }
+}
+
+/// Shows the finding as a line of text.
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { check, state, text } = self;
+        write!(f, "{state:<4}  {check:<13}  {text}")
+    }
+}
+
+/// Checks a server of this configuration. `shown` is the configuration file, as text for people.
+pub async fn examine(config: Result<Config, ServeError>, shown: &str) -> Vec<Finding> {
+    let config = match config {
+        Ok(config) => config,
+        Err(error) => return vec![Finding::failed("configuration", &error)],
+    };
+    let mut findings = vec![Finding::new("configuration", State::Ok, format!("{shown}: {}", cells(&config)))];
+    findings.extend(certificates::findings(&config));
+    findings.extend(match &config.postgres {
+        Some(postgres) => database(postgres).await,
+        None => directory(&config).await,
+    });
+    findings.push(open_files(&config));
+    findings
+}
+
+fn cells(config: &Config) -> String {
+    let count = config.cells.len();
+    format!("{count} cell{}, listens on {}", if count == 1 { "" } else { "s" }, config.listen)
+}
+
+/// Checks the data directory, and this machine's clock against the last write in it.
+async fn directory(config: &Config) -> Vec<Finding> {
+    let data = match config.data_dir() {
+        Ok(data) => data,
+        Err(error) => return vec![Finding::failed("store", &error.into())],
+    };
+    vec![clock_of_writes(&data), embedded(&data).await]
+}
+
+async fn embedded(data: &Path) -> Finding {
+    let opened = async {
+        let store = EmbeddedStore::open(data, Creation::Refused)?;
+        Ok((store.identity().id, Backend::contents(&store).await?))
+    };
+    match opened.await {
+        Ok((id, contents)) => Finding::new("store", State::Ok, format!("`{}`: {id} ({contents})", data.display())),
+        Err(StoreError::InUse(_)) => {
+            let text = format!("`{}` is in use by a running server, whose banner has its contents", data.display());
+            Finding::new("store", State::Ok, text)
+        }
+        Err(error) => Finding::failed("store", &error.into()),
+    }
+}
+
+/// Compares this machine's clock with the time of the last acknowledged write. A clock that stands
+/// behind would give leases of the past.
+fn clock_of_writes(data: &Path) -> Finding {
+    let written = std::fs::metadata(data.join(EmbeddedStore::WRITTEN)).and_then(|file| file.modified());
+    let ahead = written.ok().and_then(|written| written.duration_since(SystemTime::now()).ok());
+    match ahead.filter(|ahead| *ahead > TOLERATED) {
+        Some(ahead) => {
+            let seconds = ahead.as_secs();
+            let text = format!(
+                "this machine's clock is {seconds} s behind the last write of the store: synchronise it by NTP"
+            );
+            Finding::new("clock", State::Fail, text)
+        }
+        None => Finding::new("clock", State::Ok, "this machine's clock is not behind the last write of the store"),
+    }
+}
+
+/// Checks the database, and this machine's clock against the database's.
+async fn database(settings: &PostgresConfig) -> Vec<Finding> {
+    match PostgresStore::examine(settings).await {
+        Err(error) => vec![Finding::failed("store", &error.into())],
+        Ok(examined) => vec![clock_of_database(&examined), tables(settings, &examined)],
+    }
+}
+
+fn clock_of_database(examined: &Examined) -> Finding {
+    let ahead = examined.clock_ahead_micros;
+    let tenths = ahead.unsigned_abs() / 100_000;
+    let seconds = format!("{}.{} s", tenths / 10, tenths % 10);
+    if ahead.unsigned_abs() <= TOLERATED.as_micros() {
+        return Finding::new("clock", State::Ok, format!("differs from the database's by {seconds}"));
+    }
+    let side = if ahead > 0 { "ahead of" } else { "behind" };
+    let text = format!("this machine's clock is {seconds} {side} the database's: synchronise both by NTP");
+    Finding::new("clock", State::Warn, text)
+}
+
+fn tables(settings: &PostgresConfig, examined: &Examined) -> Finding {
+    let database = settings.shown_url();
+    match examined.store {
+        Some((id, contents)) => Finding::new("store", State::Ok, format!("`{database}`: {id} ({contents})")),
+        None => {
+            let Examined { version, known, .. } = examined;
+            let text = format!(
+                "`{database}` has tables of version {version}, which the next start migrates to {known}: take a backup first"
+            );
+            Finding::new("store", State::Warn, text)
+        }
+    }
+}
+
+/// Checks that the limit of open files allows the configured connections.
+fn open_files(config: &Config) -> Finding {
+    let (connections, limit) = descriptors::max_connections(config);
+    match limit {
+        None => Finding::new("open files", State::Ok, format!("allow the {connections} `limits.connections`")),
+        Some(limit) => {
+            let text = format!(
+                "the limit of {limit} allows {connections} connections only: raise it (`ulimit -n`, `LimitNOFILE`), or lower \
+                 `limits.connections`"
+            );
+            Finding::new("open files", State::Warn, text)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_finding_is_a_line() {
+        let finding = Finding::new("store", State::Ok, "there");
+        assert_eq!(finding.to_string(), "ok    store          there");
+        assert_eq!(Finding { state: State::Warn, ..finding }.to_string(), "warn  store          there");
+    }
+
+    #[test]
+    fn a_difference_of_clocks_is_shown_in_seconds() {
+        let finding =
+            |clock_ahead_micros| clock_of_database(&Examined { store: None, version: 1, known: 1, clock_ahead_micros });
+        assert_eq!(
+            (finding(-120_000).state, &*finding(-120_000).text),
+            (State::Ok, "differs from the database's by 0.1 s")
+        );
+        assert_eq!(finding(7_200_000_000).state, State::Warn);
+        assert!(finding(7_200_000_000).text.contains("7200.0 s ahead of the database's"));
+        assert!(finding(-6_000_000).text.contains("6.0 s behind the database's"));
+    }
+}

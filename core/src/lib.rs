@@ -51,6 +51,10 @@ pub mod command;
 pub mod conformance;
 pub mod fingerprint;
 pub mod invariant;
+#[cfg(feature = "unicode")]
+pub mod invisible;
+#[cfg(feature = "unicode")]
+mod invisible_table;
 pub mod lease;
 pub mod memory;
 mod order;

@@ -214,6 +214,7 @@ fn parse_bucket(claim: &ClaimRequest, catalogue: &Catalogue) -> Result<Bucket, R
 
 fn parse_create(position: u32, claim: ClaimRequest, catalogue: &Catalogue) -> Result<Create, Refused> {
     let bucket = parse_bucket(&claim, catalogue)?;
+    catalogue.check_looks(&bucket).map_err(|error| (error.reason, error.detail))?;
     let subject = claim.subject.ok_or_else(|| invalid("`subject` is missing"))?;
     check_subject(subject)?;
     let source = claim.source.ok_or_else(|| invalid("`source` is missing"))?;

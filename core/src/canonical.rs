@@ -22,6 +22,29 @@ pub(crate) fn canonical(value: &str, fold_case: bool) -> Result<Cow<'_, str>, &'
     })
 }
 
+/// Returns the canonical form of a domain's characters: NFKC, and case-folded but for the letters
+/// that are part of a domain's name though a fold would replace them (UTS 46, section 7, deviation
+/// characters): `ß`, which would become `ss`, and the final sigma.
+///
+/// # Errors
+/// The value is not in ASCII, and this build has no Unicode tables.
+pub(crate) fn folded_domain(value: &str) -> Result<Cow<'_, str>, &'static str> {
+    if value.is_ascii() {
+        return canonical(value, true);
+    }
+    // The capital letter is `ß` in a domain, too (UTS 46, revision 31).
+    let value = value.replace('\u{1e9e}', "ß");
+    let mut folded = String::with_capacity(value.len());
+    for part in value.split_inclusive(['ß', 'ς']) {
+        let kept = part.chars().next_back().filter(|last| matches!(last, 'ß' | 'ς'));
+        let before = part.strip_suffix(['ß', 'ς']).unwrap_or(part);
+        folded.push_str(&canonical(before, true)?);
+        folded.extend(kept);
+    }
+    // Marks at the start of a part combine with the letter before it.
+    canonical(&folded, false).map(|form| Cow::Owned(form.into_owned()))
+}
+
 /// Returns the canonical form of a value beyond ASCII by Unicode 3.13: NFKC, or the fold of D147 if
 /// `fold_case`. The fold runs twice, since folding can undo a normalisation and a normalisation can
 /// produce capitals.

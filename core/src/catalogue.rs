@@ -21,7 +21,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::bucket::{Bucket, BucketKey, BucketType};
-use crate::canonical::canonical;
+use crate::normal_form::normal_form;
 use crate::rejection::{Detail, Reason};
 
 /// The longest value of a bucket, in bytes of UTF-8 (B11).
@@ -47,6 +47,35 @@ pub enum Form {
     /// The value is a text of one or more lines: line ends are allowed inside and at the end, tabs
     /// inside.
     Block,
+    /// The value is a word that is a domain. A dot at its end, case, and Punycode in place of
+    /// Unicode do not count.
+    Domain,
+    /// The value is an email whose domain has the form [`Domain`](Self::Domain).
+    Address,
+    /// The value is a line of segments between slashes. Doubled slashes, slashes at the ends, and
+    /// percent-encoded characters do not count.
+    Path,
+    /// The value is a word that is the fingerprint of a key. The name of the hash, padding, and the
+    /// case and colons of hexadecimal digits do not count.
+    Fingerprint,
+    /// The value is a line with the type of an SSH key, the key, and a comment that does not count.
+    PublicKey,
+    /// The value is a text in which line ends and the white space before them do not count.
+    Armor,
+}
+
+impl Form {
+    /// The form whose values this form is a choice of: the built-in types have such forms, and keep
+    /// the values apart by their characters alone.
+    pub const fn plain(self) -> Self {
+        match self {
+            Self::Domain | Self::Fingerprint => Self::Word,
+            Self::Address => Self::Email,
+            Self::Path | Self::PublicKey => Self::Line,
+            Self::Armor => Self::Block,
+            Self::Decimal | Self::Word | Self::Email | Self::Line | Self::Block => self,
+        }
+    }
 }
 
 impl fmt::Display for Form {
@@ -57,6 +86,12 @@ impl fmt::Display for Form {
             Self::Email => "email",
             Self::Line => "line",
             Self::Block => "block",
+            Self::Domain => "domain",
+            Self::Address => "address",
+            Self::Path => "path",
+            Self::Fingerprint => "fingerprint",
+            Self::PublicKey => "public_key",
+            Self::Armor => "armor",
         })
     }
 }
@@ -73,10 +108,23 @@ pub struct BucketRule {
     pub form: Form,
     /// True if values of the bucket type that differ only in case are the same.
     pub fold_case: bool,
+    /// True if a create of a value that looks like another one is refused: it mixes scripts, or
+    /// looks like letters in ASCII ([UTS 39](https://www.unicode.org/reports/tr39/)). Only a build
+    /// with the feature `confusables` checks this.
+    #[serde(default)]
+    pub refuse_confusables: bool,
+}
+
+impl BucketRule {
+    /// Returns true if the same values are the same name under both rules. The looks of a value
+    /// decide about its create only.
+    fn decides_like(&self, other: &Self) -> bool {
+        (self.number, self.form, self.fold_case) == (other.number, other.form, other.fold_case)
+    }
 }
 
 const fn rule(number: i32, name: &'static str, form: Form, fold_case: bool) -> BucketRule {
-    BucketRule { number: BucketType(number), name: Cow::Borrowed(name), form, fold_case }
+    BucketRule { number: BucketType(number), name: Cow::Borrowed(name), form, fold_case, refuse_confusables: false }
 }
 
 /// The rules of the bucket types that the wire contract names.
@@ -112,6 +160,18 @@ pub struct Difference {
     /// Rules of bucket types that the catalogue has, that no claims were made under and that are
     /// not built in.
     pub added: Vec<BucketRule>,
+}
+
+impl Difference {
+    /// Returns the first added rule that replaces the rule of a built-in type. A store whose claims
+    /// were made under the built-in rule cannot be served with it.
+    pub fn replaced_built_in(&self) -> Option<RuleChange> {
+        let replaced = |rule: &BucketRule| {
+            let served = BUILT_IN.into_iter().find(|known| known.number == rule.number)?;
+            Some(RuleChange { served, configured: rule.clone() })
+        };
+        self.added.iter().find_map(replaced)
+    }
 }
 
 /// The two rules of a bucket type whose rule has changed.
@@ -200,13 +260,17 @@ impl Catalogue {
         for served in served {
             match self.rule(served.number) {
                 None => difference.missing.push(served.number),
-                Some(rule) if (rule.form, rule.fold_case) == (served.form, served.fold_case) => {}
+                Some(rule) if rule.decides_like(served) => {}
                 Some(rule) => {
                     difference.changed.push(RuleChange { served: served.clone(), configured: rule.clone() });
                 }
             }
         }
-        let is_new = |rule: &&BucketRule| !served.iter().chain(&BUILT_IN).any(|known| known.number == rule.number);
+        let is_known = |rule: &BucketRule| {
+            served.iter().any(|known| known.number == rule.number)
+                || BUILT_IN.iter().any(|known| known.decides_like(rule))
+        };
+        let is_new = |rule: &&BucketRule| !is_known(rule);
         difference.added = self.rules().filter(is_new).cloned().collect();
         difference
     }
@@ -220,7 +284,7 @@ impl Catalogue {
         let rule = self.rule(bucket_type).ok_or_else(|| unknown_type(bucket_type))?;
         check_length(&spelling)?;
         rule.form.check(&spelling).map_err(not_allowed)?;
-        let canonical = match canonical(&spelling, rule.fold_case).map_err(not_allowed)? {
+        let canonical = match normal_form(rule.form, &spelling, rule.fold_case).map_err(not_allowed)? {
             Cow::Borrowed(_) => spelling.clone(),
             Cow::Owned(canonical) => {
                 // NFKC can turn one character into several, or into characters that the form
@@ -232,6 +296,41 @@ impl Catalogue {
         };
         Ok(Bucket { key: BucketKey { bucket_type, canonical }, spelling })
     }
+
+    /// Checks the looks of a value that a cell claims, if its bucket type's rule asks for it. A
+    /// claim that exists already can be read and given up whatever it looks like.
+    ///
+    /// # Errors
+    /// The value looks like another one.
+    pub(crate) fn check_looks(&self, bucket: &Bucket) -> Result<(), ValueError> {
+        match self.rule(bucket.key.bucket_type) {
+            Some(rule) if rule.refuse_confusables => check_looks(&bucket.key.canonical).map_err(not_allowed),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Checks each part of a value between ASCII punctuation: a domain may have labels in two scripts.
+#[cfg(feature = "confusables")]
+fn check_looks(value: &str) -> Result<(), &'static str> {
+    use unicode_security::MixedScript;
+    use unicode_security::confusable_detection::skeleton;
+
+    for part in value.split(|c: char| c.is_ascii_punctuation() || c == ' ').filter(|part| !part.is_ascii()) {
+        if skeleton(part).all(|c| c.is_ascii()) {
+            return Err("the value looks like another one in ASCII");
+        }
+        if !part.is_single_script() {
+            return Err("the value mixes scripts");
+        }
+    }
+    Ok(())
+}
+
+#[cfg(not(feature = "confusables"))]
+#[expect(clippy::unnecessary_wraps, reason = "with the tables it fails")]
+fn check_looks(_value: &str) -> Result<(), &'static str> {
+    Ok(())
 }
 
 fn unknown_type(bucket_type: BucketType) -> ValueError {
@@ -261,14 +360,14 @@ impl Form {
         if value.is_empty() {
             return Err("the value is empty");
         }
-        match self {
+        match self.plain() {
             Self::Decimal => check_decimal(value),
             Self::Word => check_characters(value, char::is_whitespace),
             Self::Email => check_characters(value, char::is_whitespace).and_then(|()| check_email(value)),
             Self::Line => check_characters(value, |c| c.is_whitespace() && c != ' ').and_then(|()| check_ends(value)),
-            Self::Block => check_characters(value, |_| false).and_then(|()| check_ends(value)),
+            _ => check_characters(value, |_| false).and_then(|()| check_ends(value)),
         }
-        .and_then(|()| match self {
+        .and_then(|()| match self.plain() {
             Self::Block => check_controls(value, |c| matches!(c, '\n' | '\r' | '\t')),
             _ => check_controls(value, |_| false),
         })
@@ -420,10 +519,66 @@ mod tests {
 
     #[test]
     fn a_catalogue_can_be_extended() {
-        let extra = BucketRule { number: BucketType(40), name: "TEAMS".into(), form: Form::Word, fold_case: false };
+        let extra = rule(40, "TEAMS", Form::Word, false);
         let catalogue = Catalogue::with([extra]);
         assert!(catalogue.bucket(BucketType(40), "x".into()).is_ok());
         assert_eq!(catalogue.rules().count(), 19);
+    }
+
+    #[test]
+    fn b12_a_built_in_rule_can_be_replaced_and_kept() {
+        let domains = rule(17, "PAGES_DOMAINS", Form::Domain, true);
+        let catalogue = Catalogue::with([domains.clone()]);
+        let difference = catalogue.differs_from(&[]);
+        let change = RuleChange { served: BUILT_IN[16].clone(), configured: domains.clone() };
+        assert_eq!(difference.replaced_built_in(), Some(change.clone()));
+        assert_eq!(difference.added, std::slice::from_ref(&domains));
+        assert_eq!(catalogue.differs_from(std::slice::from_ref(&domains)), Difference::default());
+        // A store that was served with the rule is refused without it.
+        let back = RuleChange { served: change.configured, configured: change.served };
+        let changed = Catalogue::default().differs_from(&[domains]).changed;
+        assert_eq!(changed, [back]);
+    }
+
+    #[test]
+    fn b12_a_rule_may_look_at_new_values_at_any_time() {
+        let looking = BucketRule { refuse_confusables: true, ..BUILT_IN[3].clone() };
+        assert_eq!(Catalogue::with([looking]).differs_from(&[]), Difference::default());
+    }
+
+    #[cfg(feature = "confusables")]
+    #[test]
+    fn b12_a_new_value_that_looks_like_another_is_refused_if_its_type_says_so() {
+        use crate::batch::{Batch, ClaimRequest, UpdateRequest};
+        use crate::claim::{Source, SourceId, SourceType, Subject};
+
+        let looking = Catalogue::with([BucketRule { refuse_confusables: true, ..BUILT_IN[3].clone() }]);
+        let claim = |value: &str| ClaimRequest {
+            bucket_type: BucketType(4),
+            value: value.into(),
+            subject: Some(Subject { subject_type: 4, id: 7 }),
+            source: Some(Source { source_type: SourceType(1), id: SourceId::from(7) }),
+            user_data: None,
+        };
+        let create = |value: &str| UpdateRequest { creates: vec![claim(value)], destroys: vec![] };
+        for (value, why) in [
+            ("p\u{430}ypal", "looks like another one in ASCII"),
+            ("\u{440}\u{430}\u{443}\u{440}\u{430}l", "looks like another one in ASCII"),
+            ("\u{441}\u{43e}\u{440}\u{430}", "looks like another one in ASCII"),
+            ("x-p\u{430}ypal", "looks like another one in ASCII"),
+            ("do\u{436}ro", "mixes scripts"),
+        ] {
+            let refused = Batch::parse(create(value), &looking).unwrap_err();
+            assert_eq!(refused.reason(), Reason::ValueNotAllowed, "{value}");
+            assert!(refused.to_string().contains(why), "{value}: {refused}");
+            Batch::parse(create(value), &Catalogue::default()).unwrap();
+            // A claim from before can be given up.
+            let destroy = UpdateRequest { creates: vec![], destroys: vec![claim(value)] };
+            Batch::parse(destroy, &looking).unwrap();
+        }
+        for value in ["alice", "\u{e9}lan", "\u{434}\u{43e}\u{431}\u{440}\u{43e}", "名前", "あ漢ア"] {
+            Batch::parse(create(value), &looking).unwrap();
+        }
     }
 
     #[test]

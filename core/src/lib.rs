@@ -57,9 +57,11 @@ pub mod invisible;
 mod invisible_table;
 pub mod lease;
 pub mod memory;
+mod normal_form;
 mod order;
 #[cfg(test)]
 mod properties;
+mod punycode;
 pub mod query;
 pub mod reconcile;
 pub mod rejection;

@@ -58,7 +58,13 @@ pub struct Names {
 impl Names {
     /// Creates as many names as `names` says, and the rules for cells 1 to `cells`.
     pub fn new(names: u8, cells: u8) -> Self {
-        let rule = BucketRule { number: BUCKET_TYPE, name: "USERNAMES".into(), form: Form::Word, fold_case: true };
+        let rule = BucketRule {
+            number: BUCKET_TYPE,
+            name: "USERNAMES".into(),
+            form: Form::Word,
+            fold_case: true,
+            refuse_confusables: false,
+        };
         let spelling = |number: u8| match PEOPLE.get(usize::from(number)) {
             Some(person) => Arc::from(*person),
             None => Arc::from(format!("user{number}")),

@@ -159,7 +159,10 @@ pub(super) fn overlapping_cells(cells: &[CellConfig]) -> Vec<(CellId, CellId)> {
 /// # Errors
 /// The first problem found in the bucket types.
 pub(super) fn bucket_types(rules: &[BucketRule]) -> Result<(), ConfigError> {
-    let mut known: Vec<_> = Catalogue::default().rules().cloned().collect();
+    let built_in = Catalogue::default();
+    // A built-in type that a configured rule is a choice of counts once.
+    let mut known: Vec<_> =
+        built_in.rules().filter(|known| !rules.iter().any(|rule| is_choice_of(known, rule))).cloned().collect();
     for rule in rules {
         bucket_type(rule)?;
         known.iter().try_for_each(|other| distinct_bucket_types(other, rule))?;
@@ -176,6 +179,14 @@ fn bucket_type(BucketRule { number, name, .. }: &BucketRule) -> Result<(), Confi
     // of the bucket type.
     let is_a_name = name.chars().all(|c| c != ':' && !c.is_whitespace()) && !name.bytes().all(|c| c.is_ascii_digit());
     if is_a_name { Ok(()) } else { Err(ConfigError::BucketTypeName { number: number.0, name: name.to_string() }) }
+}
+
+/// True if `rule` is the built-in rule `known` but for its form, which takes more spellings for the
+/// same name, or for a check of new values' looks.
+fn is_choice_of(known: &BucketRule, rule: &BucketRule) -> bool {
+    let is_same_type = (known.number, &known.name, known.fold_case) == (rule.number, &rule.name, rule.fold_case);
+    let is_choice = known.form != rule.form || rule.refuse_confusables;
+    is_same_type && is_choice && known.form == rule.form.plain()
 }
 
 fn distinct_bucket_types(one: &BucketRule, other: &BucketRule) -> Result<(), ConfigError> {
@@ -529,6 +540,18 @@ mod tests {
         ] {
             let error = with_bucket_types(types).expect_err(said);
             assert!(error.contains(said), "{types:?}: {error}");
+        }
+        let choice = |form: &str| {
+            let rule = format!("number = 17\nname = \"PAGES_DOMAINS\"\nfold_case = true\nform = {form}\n");
+            format!("[[bucket_types]]\n{rule}")
+        };
+        assert_eq!(checked_without_cells(&choice("\"domain\"")).unwrap().bucket_types.len(), 1);
+        assert_eq!(
+            checked_without_cells(&choice("\"word\"\nrefuse_confusables = true")).unwrap().bucket_types.len(),
+            1
+        );
+        for text in [choice("\"path\""), choice("\"word\""), choice("\"domain\"").repeat(2)] {
+            assert!(checked_without_cells(&text).unwrap_err().contains("built in or used twice"), "{text}");
         }
         let unknown = "[[bucket_types]]\nnumber = 100\nname = \"X\"\nform = \"word\"\nfold_case = true\nfold = 1";
         assert!(checked_without_cells(unknown).unwrap_err().contains("unknown field `fold`"));

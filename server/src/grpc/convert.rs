@@ -41,9 +41,9 @@ fn claim_bucket(claim: &types::Claim, catalogue: &Catalogue) -> Result<Option<(B
 /// Returns the claim of a bucket, for an answer; `None` if no field can have the number of the
 /// bucket type.
 fn bucket_claim(bucket_type: BucketType, value: &str, catalogue: &Catalogue) -> Option<types::Claim> {
-    let claim = match catalogue.rule(bucket_type)?.form {
+    let claim = match catalogue.rule(bucket_type)?.form.plain() {
         Form::Decimal => types::Claim::id(bucket_type.0, value.parse().ok()?),
-        Form::Word | Form::Email | Form::Line | Form::Block => types::Claim::text(bucket_type.0, value),
+        _ => types::Claim::text(bucket_type.0, value),
     };
     claim.field().is_some().then_some(claim)
 }

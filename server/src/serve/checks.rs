@@ -51,12 +51,20 @@ async fn keep_bucket_types(config: &Config, store: &dyn Backend) -> Result<Vec<B
     let catalogue = config.rules().catalogue;
     loop {
         let served = store.reader().bucket_types().await?;
-        let Difference { changed, missing, added } = catalogue.differs_from(&served);
+        let difference = catalogue.differs_from(&served);
+        let replaced = difference.replaced_built_in();
+        let Difference { changed, missing, added } = difference;
         if let Some(change) = changed.into_iter().next() {
             return Err(ConfigError::BucketTypeChanged(Box::new(change)).into());
         }
         if added.is_empty() {
             return Ok(missing);
+        }
+        // Claims of a built-in type have the built-in rule's canonical forms.
+        if let Some(change) = replaced
+            && !store.reader().owners().await?.is_empty()
+        {
+            return Err(ConfigError::BucketTypeChanged(Box::new(change)).into());
         }
         // Another server may have stored one of these bucket types first, with another rule. So the
         // next round reads the stored rules and compares again.

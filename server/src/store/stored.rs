@@ -251,6 +251,18 @@ pub enum Form {
     Line,
     /// A value may have several lines.
     Block,
+    /// A value is a domain.
+    Domain,
+    /// A value is an email address, compared by its domain.
+    Address,
+    /// A value is a path.
+    Path,
+    /// A value is the fingerprint of a key.
+    Fingerprint,
+    /// A value is an SSH key with a comment.
+    PublicKey,
+    /// A value is a text with line ends of either kind.
+    Armor,
 }
 
 /// The stored form of the rule of a configured bucket type.
@@ -520,6 +532,12 @@ impl<'a> From<&'a catalogue::BucketRule> for BucketRule<'a> {
             Engine::Email => Form::Email,
             Engine::Line => Form::Line,
             Engine::Block => Form::Block,
+            Engine::Domain => Form::Domain,
+            Engine::Address => Form::Address,
+            Engine::Path => Form::Path,
+            Engine::Fingerprint => Form::Fingerprint,
+            Engine::PublicKey => Form::PublicKey,
+            Engine::Armor => Form::Armor,
         };
         Self { number: rule.number.0, name: Cow::Borrowed(&rule.name), form, fold_case: rule.fold_case }
     }
@@ -534,9 +552,16 @@ impl From<BucketRule<'_>> for catalogue::BucketRule {
             Form::Email => Engine::Email,
             Form::Line => Engine::Line,
             Form::Block => Engine::Block,
+            Form::Domain => Engine::Domain,
+            Form::Address => Engine::Address,
+            Form::Path => Engine::Path,
+            Form::Fingerprint => Engine::Fingerprint,
+            Form::PublicKey => Engine::PublicKey,
+            Form::Armor => Engine::Armor,
         };
         let name = Cow::Owned(rule.name.into_owned());
-        Self { number: BucketType(rule.number), name, form, fold_case: rule.fold_case }
+        // The looks of a value decide about its create only, so the store does not keep this part of the rule.
+        Self { number: BucketType(rule.number), name, form, fold_case: rule.fold_case, refuse_confusables: false }
     }
 }
 

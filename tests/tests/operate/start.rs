@@ -136,6 +136,39 @@ async fn b12_a_changed_rule_of_a_bucket_type_stops_the_start() {
     assert_eq!(taken.code(), tonic::Code::AlreadyExists);
 }
 
+/// The choice of a built-in type's form holds from a store's first claim on.
+#[tokio::test(flavor = "multi_thread")]
+async fn b12_a_built_in_type_can_take_more_spellings_for_one_name() {
+    let choice = "\n[[bucket_types]]\nnumber = 17\nname = \"PAGES_DOMAINS\"\nform = \"domain\"\nfold_case = true\n";
+    let domain = |name: &str| {
+        let mut request = creates(1, &[name]);
+        request.create_records[0].bucket.as_mut().unwrap().r#type = 17;
+        request
+    };
+    let (chosen, plain) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let server = |data: &TempDir, types: &str| Server::builder().data(data.path()).config(types).start();
+    for (data, types, code) in [(&chosen, choice, Some(tonic::Code::AlreadyExists)), (&plain, "", None)] {
+        let mut server = server(data, types).unwrap();
+        let claims = server.claims(None).await.unwrap();
+        commit(&claims, &begin(&claims, domain("xn--bcher-kva.example")).await.unwrap()).await.unwrap();
+        let again = begin(&claims, domain("Bücher.example.")).await;
+        assert_eq!(again.err().map(|status| status.code()), code);
+        drop(claims);
+        assert!(server.terminate().unwrap().success());
+    }
+    for (data, types, configured) in [(&chosen, "", "word"), (&plain, choice, "domain")] {
+        let error = server(data, types).unwrap_err().to_string();
+        let said = format!("and is configured with form `{configured}` and `fold_case` true: ");
+        assert!(error.contains("bucket type 17 (`PAGES_DOMAINS`)") && error.contains(&said), "{error}");
+    }
+    // New values' looks may be checked at any time.
+    let looking = choice.replace("\"domain\"", "\"word\"\nrefuse_confusables = true");
+    let server = server(&plain, &looking).unwrap();
+    let refused = begin(&server.claims(None).await.unwrap(), domain("p\u{430}ypal.example")).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::InvalidArgument);
+    assert!(refused.message().contains("the value looks like another one in ASCII"), "{refused}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_empty_home_variable_counts_as_unset() {
     let directory = TempDir::new().unwrap();

@@ -97,7 +97,14 @@ fn expected() -> State {
 
 /// Returns the configured bucket types that the stored files must contain.
 fn bucket_types() -> Vec<BucketRule> {
-    vec![BucketRule { number: BucketType(100), name: "TEAMS".into(), form: Form::Word, fold_case: true }]
+    let rule = BucketRule {
+        number: BucketType(100),
+        name: "TEAMS".into(),
+        form: Form::Word,
+        fold_case: true,
+        refuse_confusables: false,
+    };
+    vec![rule]
 }
 
 /// Copies a directory with all files and directories in it.

@@ -20,6 +20,8 @@ pub mod committer;
 pub mod config;
 pub mod descriptors;
 pub mod doctor;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub mod grpc;
 pub mod identity;
 pub mod line_queue;

@@ -16,7 +16,7 @@ use tokio::process::Command;
 use xtask::process::{as_a_person, root, target_directory};
 
 use crate::check::{self, FEATURES, SERVER_VARIABLE};
-use crate::rails;
+use crate::{fuzz, rails};
 
 /// The start of the line on which a test prints its counts. The rest of the line is a JSON object
 /// of numbers.
@@ -37,6 +37,8 @@ pub(crate) enum Part {
     Soak,
     /// Damaged files of the embedded store: some hundred a round
     Damage,
+    /// A fuzz target, the next one each round: ten minutes a round
+    Fuzz,
     /// All of the gem's specs on Debian's next release, with its Ruby and its Rails: one round
     Rails,
 }
@@ -54,7 +56,7 @@ impl Part {
             Self::Kills => ("acknowledged_updates_survive_sigkill", &[]),
             Self::Soak => ("a_soak_loses_no_acknowledged_save", &[("LEASEHOLD_SOAK_SECONDS", "3600")]),
             Self::Damage => ("corrupted_data_is_never_served", &[]),
-            Self::Rails => return None,
+            Self::Fuzz | Self::Rails => return None,
         })
     }
 
@@ -109,9 +111,10 @@ pub(crate) async fn run(part: Part, minutes: u64) -> Result<()> {
 
 async fn play(part: Part, commit: &str, seed: u64) -> Result<Round> {
     let start = Instant::now();
-    let (passed, counts) = match part.test() {
-        Some((test, variables)) => run_test(test, variables, seed).await?,
-        None => run_specs(seed).await?,
+    let (passed, counts) = match (part, part.test()) {
+        (Part::Fuzz, _) => fuzz::fuzz(seed).await?,
+        (_, Some((test, variables))) => run_test(test, variables, seed).await?,
+        (_, None) => run_specs(seed).await?,
     };
     Ok(Round {
         part: part.name(),

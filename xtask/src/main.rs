@@ -4,6 +4,7 @@ mod check;
 mod debian;
 mod deep;
 mod docs;
+mod fuzz;
 mod pipeline;
 mod rails;
 mod web;

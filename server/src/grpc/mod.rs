@@ -11,6 +11,8 @@ mod classify;
 mod convert;
 mod delivery;
 mod errors;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod lists;
 mod message;
 mod middleware;

@@ -13,6 +13,8 @@ pub mod stored;
 
 pub use blocking::BlockingStore;
 pub use clock::{StoreClock, system_time};
+#[cfg(feature = "fuzzing")]
+pub(crate) use embedded::fuzzing;
 pub use embedded::{EmbeddedStore, Salvaged};
 pub use error::StoreError;
 pub use identity::{Contents, Count, Creation, Identity, RESTORE_JUMP, RaisedFences};

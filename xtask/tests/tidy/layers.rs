@@ -11,6 +11,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("cli", &["client", "proto"]),
     ("client", &["core", "proto"]),
     ("core", &[]),
+    ("fuzz", &["server"]),
     ("proto", &[]),
     ("python", &["bindings", "simulation"]),
     ("ruby/ext/leasehold", &["bindings"]),

@@ -22,6 +22,8 @@
 
 mod ack_watermark;
 mod directories;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod journal;
 mod keys;
 mod manifest;

@@ -1,0 +1,5 @@
+//! Fuzzes journals of the embedded store.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| leasehold_server::fuzzing::journals(bytes));

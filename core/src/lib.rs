@@ -50,6 +50,7 @@ pub mod command;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod fingerprint;
+mod form;
 pub mod invariant;
 #[cfg(feature = "unicode")]
 pub mod invisible;

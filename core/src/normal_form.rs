@@ -15,7 +15,7 @@
 use std::borrow::Cow;
 
 use crate::canonical::{canonical, folded_domain};
-use crate::catalogue::Form;
+use crate::form::Form;
 use crate::punycode;
 
 /// The most times that a value is brought nearer to its canonical form. A step can reveal more to

@@ -1,7 +1,11 @@
 //! The table of invisible characters agrees with Unicode's own data, character by character.
 //! `UPDATE_UNICODE=1` writes the table anew.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test fails by panicking, and may write its table"
+)]
 
 use icu_properties::props::{DefaultIgnorableCodePoint, GeneralCategory};
 use icu_properties::{CodePointMapData, CodePointSetData};

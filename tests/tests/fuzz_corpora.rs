@@ -1,7 +1,7 @@
 //! Runs the bodies of the fuzz targets (`fuzz/fuzz_targets`) on their committed corpora, and on
 //! random changes of these inputs. A crasher that a fuzzer found becomes a file of its corpus.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::path::{Path, PathBuf};
 

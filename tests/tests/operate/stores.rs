@@ -32,8 +32,7 @@ async fn init(data: &Path) -> Value {
 async fn serve_in(directory: &Path, arguments: &[&str]) -> Output {
     let mut command = command().unwrap();
     command.args(["serve", "--listen", "127.0.0.1:0"]).args(arguments).current_dir(directory);
-    let ended = tokio::time::timeout(std::time::Duration::from_secs(30), command.output()).await;
-    ended.expect("the server refuses to start").unwrap()
+    tokio::time::timeout(std::time::Duration::from_secs(30), command.output()).await.unwrap().unwrap()
 }
 
 /// The line of the banner with the store's identity and contents.

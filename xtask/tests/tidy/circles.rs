@@ -45,12 +45,13 @@ fn uses(files: &[File]) -> Uses {
     uses
 }
 
-/// Returns the modules that remain when every module that depends on no remaining one is removed,
-/// over and over: none unless there is a circle.
+/// Returns the modules that remain when every module that depends on no remaining one, and every one
+/// that no remaining one depends on, is removed, over and over: none unless there is a circle.
 fn in_circles(mut uses: Uses) -> Uses {
     loop {
-        let ends: BTreeSet<_> =
-            uses.iter().filter(|(_, others)| others.is_empty()).map(|(name, _)| name.clone()).collect();
+        let used: BTreeSet<_> = uses.values().flatten().cloned().collect();
+        let is_end = |(name, others): &(&String, &BTreeSet<String>)| others.is_empty() || !used.contains(*name);
+        let ends: BTreeSet<_> = uses.iter().filter(is_end).map(|(name, _)| name.clone()).collect();
         if ends.is_empty() {
             return uses;
         }

@@ -131,7 +131,7 @@ module Leasehold
     #   values
     # @return [self]
     def validate!
-      check(:address, "host and port of the claims server") { |value| value.to_s.match?(%r{\A[^\s/]+:\d+\z}) }
+      check(:address, "host and port of the claims server, without `http://`") { |value| value.to_s.match?(%r{\A[^\s/]+:\d+\z}) }
       check(:cell_id, "the number of this cell, 1 or more") { |value| value.is_a?(Integer) && value.positive? }
       check(:store_id, "the UUID that the server prints as `store`, or nil") { |value| value.nil? || UUID.match?(value.to_s) }
       check(:tls, "`{ ca:, certificate:, key: }`, or `{ insecure: true }`") { |value| value.is_a?(Hash) }

@@ -162,7 +162,14 @@ module Leasehold
         return
       end
 
-      @output.puts "fault  #{result.subject}: #{(Remedy.of(result.error) || result.error.message).to_s.gsub("\n", "\n       ")}"
+      @output.puts "fault  #{result.subject}: #{fault_text(result.error).gsub("\n", "\n       ")}"
+    end
+
+    # @return [String] the error with its remedy; for an unexpected one its class, which may be all that it tells
+    def fault_text(error)
+      return error.message if error.is_a?(Doctor::Fault)
+
+      (Remedy.of(error) || "#{error.class}: #{error.message}").to_s
     end
 
     # @return [Integer] the exit code

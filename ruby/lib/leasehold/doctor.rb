@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "grpc/version"
 require "leasehold/rails"
 require "openssl"
 
@@ -34,16 +35,28 @@ module Leasehold
       settings = check("settings") { describe_settings }
       # Without valid settings there is no client.
       server = settings.error ? [] : [check("certificates") { check_certificates }, check("server") { check_server }]
-      [settings, *server, check("versions") { versions }, *databases, *models]
+      [settings, *server, check("versions") { versions }, *check_each("databases", -> { pools }) { |pool| database(pool) },
+       *check_each("models", -> { Models.names }) { |name| model(name) }]
     end
 
     private
 
+    # Returns a result for every error: after a fault, the later checks may meet any other one.
+    #
     # @yieldreturn [String, Array(String, String)] the text, or the text and a warning
     def check(subject)
       Result.new(subject, nil, *yield)
-    rescue Fault, Error, Models::InvalidDeclaration, Models::Unknown, ActiveRecord::ActiveRecordError, PG::Error => error
+    rescue StandardError => error
       Result.new(subject, error)
+    end
+
+    # Checks each item of a list. If the list cannot be read, that is the only result.
+    #
+    # @yieldreturn [Result]
+    def check_each(subject, list, &checking)
+      items = nil
+      listed = check(subject) { (items = list.call) && nil }
+      listed.error ? [listed] : items.map(&checking)
     end
 
     def settings
@@ -101,9 +114,12 @@ module Leasehold
       Gem.loaded_specs[name]&.version || "unknown"
     end
 
-    def databases
-      pools = (settings.lease_databases || Models.names.map { |name| Models.fetch(name) }).map(&:connection_pool).uniq
-      pools.map { |pool| check("database #{pool.db_config.name}") { check_database(pool) } }
+    def pools
+      (settings.lease_databases || Models.names.map { |name| Models.fetch(name) }).map(&:connection_pool).uniq
+    end
+
+    def database(pool)
+      check("database #{pool.db_config.name}") { check_database(pool) }
     end
 
     def check_database(pool)
@@ -134,8 +150,8 @@ module Leasehold
       raise Fault, "the clocks of the database and of this host differ by #{difference.round} s: synchronise them" if difference > CLOCK_SECONDS
     end
 
-    def models
-      Models.names.map { |name| check("model #{name}") { check_model(Models.fetch(name)) } }
+    def model(name)
+      check("model #{name}") { check_model(Models.fetch(name)) }
     end
 
     def check_model(model)

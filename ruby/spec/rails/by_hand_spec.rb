@@ -59,7 +59,7 @@ RSpec.describe "rake tasks", :rails do
       code, output, errors = rake("leasehold:reconcile", LEASEHOLD_ADDRESS: "nowhere")
 
       expect([code, output]).to eq([2, ""])
-      expect(errors).to eq("Leasehold::Error::Misconfigured: `address` is \"nowhere\": set it to host and port of the claims server\n")
+      expect(errors).to eq("Leasehold::Error::Misconfigured: `address` is \"nowhere\": set it to host and port of the claims server, without `http://`\n")
     end
 
     it "reports a missing migration" do

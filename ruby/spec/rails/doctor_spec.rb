@@ -49,6 +49,33 @@ RSpec.describe "leasehold:doctor", :rails do
     expect(doctor).to match([2, /^fault  settings: .*`address` is "nowhere"/])
   end
 
+  it "reports an invalid address and all other checks in a process that has made no call" do
+    script = <<~RUBY
+      begin
+        Leasehold::Console.new(dry_run: false).doctor
+      rescue Leasehold::Console::Failed => error
+        puts error.message
+      end
+    RUBY
+    { "http://127.0.0.1:7171" => "set it to host and port of the claims server, without `http://`", "" => 'is ""', "host" => 'is "host"' }
+      .each do |address, text|
+      output = Support::CellProcess.run(Support::Cell[1], address, script)
+
+      expect(output).to match(/^fault  settings: .*#{Regexp.escape(text)}.*^ok     versions: .*^ok     database .*^ok     model User: /m)
+      expect(output).to match(/^1 of \d+ checks failed$/)
+    end
+  end
+
+  it "reports an error that it does not expect as a fault, and goes on" do
+    configure(stale_after_seconds: "ten minutes", lease_databases: ["users"])
+    code, output = doctor
+
+    expect(output).to match(/^fault  settings: .*^fault  databases: NoMethodError: .*connection_pool.*^ok     model User: /m)
+    expect(code).to eq(1)
+  ensure
+    configure(stale_after_seconds: 600, lease_databases: nil)
+  end
+
   it "reports a missing table and a disabled trigger" do
     KeysRecord.connection.execute("ALTER TABLE cells_claims_verifications RENAME TO away")
     expect(doctor).to match([1, /^fault  database .*: the table `cells_claims_verifications` is missing: run/])

@@ -68,10 +68,12 @@ module Leasehold
       # @raise [Unknown] if none does; the message lists the claimed attributes
       # @return [Symbol] the attribute's name
       def attribute_name(model, name)
-        return name.to_sym if model.cells_claims_declarations.key?(name.to_sym)
+        # A task that is called without the attribute passes nil.
+        symbol = name.to_s.to_sym
+        return symbol if model.cells_claims_declarations.key?(symbol)
 
         claimed = of_table(model).flat_map { |claimable| claimable.cells_claims_declarations.keys }.uniq
-        return name.to_sym if claimed.include?(name.to_sym)
+        return symbol if claimed.include?(symbol)
 
         known = claimed.map { |attribute| "`#{attribute}`" }.join(", ")
         raise Unknown, "`#{model.name}##{name}` is not claimed: use one of #{known}"

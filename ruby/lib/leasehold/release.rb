@@ -15,13 +15,13 @@ module Leasehold
       @client = client
     end
 
-    # Returns the number of the attribute's claims that the server has.
+    # Returns the number of claims that {#run} would give up.
     #
+    # @raise [Error::Misconfigured] if saves still claim the bucket type
     # @return [Integer]
     def count
-      total = 0
-      each_page { |claims| total += claims.size }
-      total
+      check
+      count_claims
     end
 
     # Gives up the claims. While a class of the table (STI) is verified, nothing is given up: that run may have
@@ -50,6 +50,13 @@ module Leasehold
             "saves of #{names} claim the bucket type of `#{@name}`: #{remedy(claiming.values.flatten)} first"
     end
 
+    # @return [Integer] the number of the attribute's claims that the server has
+    def count_claims
+      total = 0
+      each_page { |claims| total += claims.size }
+      total
+    end
+
     # @return [Array<ClaimedAttribute>] the attributes whose claims the release would give up, and which saves of
     #   the model claim
     def enabled(model)
@@ -76,7 +83,7 @@ module Leasehold
     # @raise [Error::Busy] after the last page, if claims of some page are under another lease
     # @return [Integer] the number of claims that were given up
     def release(connection)
-      before = count
+      before = count_claims
       busy = nil
       each_page do |claims|
         BulkUpdate.new(connection: connection, key: SecureRandom.uuid, creates: [], destroys: claims, client: @client).run
@@ -85,7 +92,7 @@ module Leasehold
       end
       raise busy if busy
 
-      before - count
+      before - count_claims
     end
 
     # @yieldparam claims [Array<Claim>]

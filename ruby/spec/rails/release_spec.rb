@@ -33,10 +33,19 @@ RSpec.describe "the release of an attribute's claims", :rails do
     as_cell(2) { expect(claimed(User, :username)).to eq(["theirs"]) }
   end
 
-  it "is refused while saves claim the attribute" do
-    expect { console(dry_run: false) }
-      .to raise_error(Leasehold::Console::Failed, /claim the bucket type of `username`: switch off `cells_claims_users` first/)
+  it "is refused while saves claim the attribute, also in a dry run" do
+    [true, false].each do |dry_run|
+      expect { console(dry_run: dry_run) }
+        .to raise_error(Leasehold::Console::Failed, /claim the bucket type of `username`: switch off `cells_claims_users` first/) { |error|
+          expect(error.status).to eq(2)
+        }
+    end
     expect(claimed(User, :username)).to eq(%w[alice bob])
+  end
+
+  it "lists the attributes if none is named" do
+    expect { Leasehold::Console.new(output: StringIO.new, dry_run: true).release("User", nil) }
+      .to raise_error(Leasehold::Console::Failed, /not released: .*use one of `id`, `username`/)
   end
 
   { "the base class" => ["User", :cells_claims_users], "another subclass" => ["Guest", :cells_claims_guests] }

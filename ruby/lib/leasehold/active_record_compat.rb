@@ -137,12 +137,18 @@ module Leasehold
 
       # Returns true if PostgreSQL has aborted the connection's transaction. PostgreSQL answers the COMMIT of
       # such a transaction with ROLLBACK, without an error. The driver knows the status without a query.
-      #
-      # Rails 7.1 renamed the instance variable (connection_adapters/postgresql_adapter.rb:756 / 982).
-      # `raw_connection` would turn off lazy transactions there.
       def aborted?(connection)
-        raw = connection.instance_variable_get(:@raw_connection) || connection.instance_variable_get(:@connection)
+        raw = raw_connection(connection)
         raw.is_a?(PG::Connection) && !raw.finished? && raw.transaction_status == PG::PQTRANS_INERROR
+      end
+
+      # Returns true if a transaction that has written rows is over in the database: by a raw ROLLBACK or COMMIT,
+      # or because the connection was closed or replaced. Methods such as `reconnect!` give the connection
+      # a new transaction manager (connection_adapters/abstract/database_statements.rb:343 / 385), while the old
+      # one goes on to commit.
+      def ended?(connection)
+        raw = raw_connection(connection)
+        raw.nil? || (raw.is_a?(PG::Connection) && (raw.finished? || raw.transaction_status == PG::PQTRANS_IDLE))
       end
 
       # Returns the columns of the table's unique indexes to which a foreign key may refer: those without a
@@ -174,6 +180,16 @@ module Leasehold
       # are marked for destruction (associations/collection_association.rb:397 / 403).
       def restore_target(association, target)
         association.target.replace(target)
+      end
+
+      private
+
+      # Rails 7.1 renamed the instance variable (connection_adapters/postgresql_adapter.rb:756 / 982), and clears
+      # it in `disconnect!`. Its method `raw_connection` would turn off lazy transactions.
+      #
+      # @return [PG::Connection, nil]
+      def raw_connection(connection)
+        connection.instance_variable_get(:@raw_connection) || connection.instance_variable_get(:@connection)
       end
     end
 
@@ -225,7 +241,7 @@ module Leasehold
       # (connection_adapters/abstract/transaction.rb:298 / 588).
       def before_commit_records
         super
-        Transactions::Update.begin(connection) if @run_commit_callbacks
+        Transactions::Update.begin(self) if @run_commit_callbacks
       end
     end
 

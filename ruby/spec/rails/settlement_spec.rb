@@ -66,3 +66,69 @@ RSpec.describe "a lease begun before BEGIN", :rails do
     rival&.close
   end
 end
+
+# Raw SQL, or a method of the connection, that ends a transaction while ActiveRecord takes it for open.
+RSpec.describe "a transaction that is over before its COMMIT", :rails do
+  endings = {
+    "a raw ROLLBACK" => ->(connection) { connection.execute("ROLLBACK") },
+    "`reconnect!`" => lambda(&:reconnect!), "`reset!`" => lambda(&:reset!), "`disconnect!`" => lambda(&:disconnect!),
+    "`throw_away!`" => lambda(&:throw_away!)
+  }
+
+  before { User.create!(username: "alice") }
+
+  # Runs the transaction, and connects again. On a closed connection, Rails 6.1 raises an error of its own ROLLBACK,
+  # whose cause is the first error.
+  #
+  # @return [Array<Exception>] the error that leaves the transaction, and its causes
+  def errors_of
+    yield
+    []
+  rescue StandardError => error
+    [error].tap { |errors| errors << errors.last.cause while errors.last.cause }
+  ensure
+    User.connection.verify!
+  end
+
+  endings.each do |name, ending|
+    it "is refused after #{name} if it changed claims, and leaves no claim" do
+      errors = []
+      seen = calls do
+        errors = errors_of do
+          User.transaction do
+            User.create!(username: "bob")
+            ending.call(User.connection)
+          end
+        end
+      end
+
+      expect(errors.map(&:message)).to include(/ended before its COMMIT/)
+      expect(seen).to be_empty
+      expect_only_alice
+    end
+
+    it "gets no error of the gem after #{name} if it changed no claim" do
+      stub_const("Plain", Class.new(ApplicationRecord) { self.table_name = "users" })
+      errors = errors_of do
+        Plain.transaction do
+          Plain.create!(username: "bob")
+          ending.call(Plain.connection)
+        end
+      end
+
+      expect(errors.map(&:class)).not_to include(NoMethodError)
+      expect(errors.map(&:message)).not_to include(/ended before its COMMIT/)
+      expect_only_alice
+    end
+  end
+
+  it "is refused after a raw ROLLBACK if its lease was begun before BEGIN, and the lease is rolled back" do
+    user = User.create!(username: "bob")
+    stub_const("EndingUser", Class.new(User) { after_update { self.class.connection.execute("ROLLBACK") } })
+    renamed = EndingUser.find(user.id).tap { |record| record.username = "carol" }
+
+    expect { Leasehold.claiming! { |claims| claims.save(renamed) } }.to raise_error(ActiveRecord::StatementInvalid, /ended before/)
+    user.destroy!
+    expect_only_alice
+  end
+end

@@ -19,12 +19,23 @@ module Leasehold
       end
 
       # @raise [ActiveRecord::StatementInvalid] if PostgreSQL would answer the transaction's COMMIT with
-      #   ROLLBACK: ActiveRecord would take that for a COMMIT, and its leases would be committed
+      #   ROLLBACK, or has ended the transaction: ActiveRecord would take that for a COMMIT, and its leases would
+      #   be committed
       def self.check_alive(transaction)
-        return unless ActiveRecordCompat.aborted?(transaction.connection)
         return if ActiveRecordCompat.participants(transaction, self).empty?
 
+        check_open(transaction)
+        return unless ActiveRecordCompat.aborted?(transaction.connection)
+
         raise ActiveRecord::StatementInvalid, "a statement of the transaction failed: let its error leave the transaction, run it again"
+      end
+
+      # @raise [ActiveRecord::StatementInvalid] if the transaction, which has written rows, is over in the database
+      def self.check_open(transaction)
+        return unless ActiveRecordCompat.ended?(transaction.connection)
+
+        raise ActiveRecord::StatementInvalid,
+              "the transaction ended before its COMMIT, by raw SQL or with its connection: leave its end to ActiveRecord, run it again"
       end
 
       # @return [NetEffect] the creates and destroys of the lease

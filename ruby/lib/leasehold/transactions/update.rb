@@ -8,14 +8,16 @@ module Leasehold
     # claims than the server allows, several leases are begun.
     class Update
       class << self
-        # Begins the update of the connection's current transaction, which is about to COMMIT. All callbacks
-        # have run, so its changes are complete ({ActiveRecordCompat::CommitPoint}).
+        # Begins the update of a transaction, which is about to COMMIT. All callbacks have run, so its changes
+        # are complete ({ActiveRecordCompat::CommitPoint}).
         #
+        # @param transaction [ActiveRecord::ConnectionAdapters::Transaction] the innermost one of its connection
         # @raise [ClaimsRejected] if a claim was refused or no answer came; roll the transaction back
         # @raise [Timeout::Error] if the write of a row was interrupted
-        def begin(connection)
-          transaction = connection.current_transaction
+        # @raise [ActiveRecord::StatementInvalid] if the transaction has changes, but the database has ended it
+        def begin(transaction)
           InterruptedWrite.check(transaction)
+          connection = transaction.connection
           InterruptedWrite.on_interrupt(-> { InterruptedWrite.roll_back(connection) }) { begin_changes(connection, transaction) }
         end
 
@@ -37,6 +39,8 @@ module Leasehold
           covered = ActiveRecordCompat.participants(transaction, CoveredEffect)
           return if changes.empty? && covered.empty?
 
+          # A lease begun here would have no transaction, and its row would be committed by itself.
+          Settlement.check_open(transaction) if changes.any?
           effect = covered.map(&:effect).inject(NetEffect.new(changes)) { |rest, part| rest.minus(part) }
           check_own_leases(connection, effect)
           new(connection, effect).begin

@@ -61,25 +61,21 @@ module Leasehold
       def commit
         finish
         uuid = take_lease
-        @table.insert(uuid, @begun_at)
+        unless insert_row(uuid)
+          roll_back_lease(uuid)
+          return :failed
+        end
+
         @committed = uuid
         @committing = call_in_thread(-> { @client.commit_update(uuid, **@call_options) })
         :settled
-      rescue ActiveRecord::SerializationFailure
-        # The commit guard refused the row, because the lease is too old (R04, SQLSTATE 40001).
-        :failed
       end
 
       # Rolls the begun correction back.
       #
       # @return [:settled, :failed]
       def roll_back
-        @client.rollback_update(take_lease, **@call_options)
-        :settled
-      rescue *FATAL_ERRORS
-        raise
-      rescue Error
-        :failed
+        roll_back_lease(take_lease)
       end
 
       # Waits for the commit in the background, and deletes the lease's row. If the commit failed, the row
@@ -109,6 +105,25 @@ module Leasehold
       # Returns true if a correction is begun, and its lease has no row yet and is not rolled back.
       def lease_begun?
         !@lease.nil?
+      end
+
+      # @return [Boolean] false if the commit guard refused the row, because the lease is too old (R04, SQLSTATE
+      #   40001); the database has no row then
+      def insert_row(uuid)
+        @table.insert(uuid, @begun_at)
+        true
+      rescue ActiveRecord::SerializationFailure
+        false
+      end
+
+      # @return [:settled, :failed]
+      def roll_back_lease(uuid)
+        @client.rollback_update(uuid, **@call_options)
+        :settled
+      rescue *FATAL_ERRORS
+        raise
+      rescue Error
+        :failed
       end
 
       # Returns the lease's uuid and forgets the lease. If a later step fails, reconciliation settles the

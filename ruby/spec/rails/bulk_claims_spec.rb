@@ -46,6 +46,22 @@ RSpec.describe "bulk claims", :rails do
     expect(claimed(User, :username)).to eq(["alice"])
   end
 
+  # `rails new --minimal` leaves ActiveJob's railtie out.
+  it "claims after the COMMIT in an application without ActiveJob's railtie", if: Support::RailsVersions.since?("7.2") do
+    script = <<~RUBY
+      require "active_job"
+      ActiveJob::Base.queue_adapter = :test
+      jobs = ActiveJob::Base.queue_adapter.enqueued_jobs
+      User.transaction do
+        Cells::BulkClaimsWorker.perform_async("User", "username", { "create_record_ids" => [1] })
+        p jobs.size
+      end
+      p jobs.size
+    RUBY
+
+    expect(Support::CellProcess.run(Support::Cell[1], server.address, script, "RAILS_APP_WITHOUT_ACTIVE_JOB" => "yes")).to end_with("\n0\n1\n")
+  end
+
   it "claims the rows' current values, not those in the query cache" do
     ids = insert("alice")
     User.cache do

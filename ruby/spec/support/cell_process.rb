@@ -36,14 +36,15 @@ module Support
     # Runs the script to its end.
     #
     # @return [String] its output
-    def self.run(cell, server_address, script)
-      new(cell, server_address, script).finish
+    def self.run(cell, server_address, script, variables = {})
+      new(cell, server_address, script, variables).finish
     end
 
-    def initialize(cell, server_address, script)
+    # @param variables [Hash{String => String}] added to the process's environment
+    def initialize(cell, server_address, script, variables = {})
       @output, writer = IO.pipe
       @pid = spawn(
-        cell.environment(server_address), RbConfig.ruby, "-r", ENVIRONMENT, "-e", STOPS + script,
+        cell.environment(server_address).merge(variables), RbConfig.ruby, "-r", ENVIRONMENT, "-e", STOPS + script,
         out: writer, in: File::NULL
       )
       writer.close

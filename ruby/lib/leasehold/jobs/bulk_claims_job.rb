@@ -17,8 +17,11 @@ module Leasehold
     retry_on Error::Unavailable, Error::DeadlineExceeded, Error::Overloaded, Error::Busy, wait: RETRY_WAIT
 
     # An earlier job would not find the rows. Rails 7.2 has the setting (activejob 7.2.2.2,
-    # enqueue_after_transaction_commit.rb:7); 8.0 replaced its Symbols by true and false.
+    # enqueue_after_transaction_commit.rb:7); 8.0 replaced its Symbols by true and false. Only ActiveJob's railtie
+    # includes the module that obeys the setting (activejob 7.2.2.2, railtie.rb:31), and an application of `rails
+    # new --minimal` lacks this railtie.
     if respond_to?(:enqueue_after_transaction_commit=)
+      include ActiveJob::EnqueueAfterTransactionCommit
       self.enqueue_after_transaction_commit = ActiveJob.version < Gem::Version.new("8.0") ? :always : true
     end
 

@@ -8,7 +8,7 @@ $LOAD_PATH.unshift(File.expand_path("../../../lib", __dir__))
 
 require "rails"
 require "active_record/railtie"
-require "active_job/railtie"
+require "active_job/railtie" unless ENV["RAILS_APP_WITHOUT_ACTIVE_JOB"]
 require "leasehold"
 require "leasehold/railtie"
 
@@ -22,7 +22,7 @@ module RailsApp
     # A deprecated call fails in a later version. Rails 6.1 reports a deprecated `throw` of the specs, not of the gem.
     config.active_support.deprecation = Rails::VERSION::STRING.to_f < 7 ? :stderr : :raise
     config.i18n.available_locales = %i[en de]
-    config.active_job.queue_adapter = :test
+    config.active_job.queue_adapter = :test if defined?(ActiveJob::Railtie)
     config.secret_key_base = "a secret of tests"
   end
 end

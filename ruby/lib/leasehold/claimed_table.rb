@@ -10,7 +10,8 @@ module Leasehold
     def self.source_type(name)
       Cells::Claimable::CLAIMS_SOURCE_TYPE.resolve(:"RAILS_TABLE_#{name.upcase}") || raise(
         Error::Misconfigured,
-        "the contract has no source type for the table `#{name}`: pass `source_type:` to `cells_claims_metadata`"
+        "the contract has no source type for the table `#{name}`: pass `source_type:` to `cells_claims_metadata`, one of " \
+        "#{Enumeration.names(Cells::Claimable::CLAIMS_SOURCE_TYPE)}, or for a table of your own a number from 1001 on"
       )
     end
 

@@ -32,10 +32,11 @@ module Leasehold
       enumeration.descriptor.name.split(".").last(2).join(" ").downcase
     end
 
+    # @return [String] the names of the members, for a message
     def self.names(enumeration)
       enumeration.constants.reject { |name| enumeration.resolve(name).zero? }.map { |name| "`:#{name}`" }.join(", ")
     end
 
-    private_class_method :kind, :names
+    private_class_method :kind
   end
 end

@@ -1,6 +1,7 @@
 //! The table of invisible characters agrees with Unicode's own data, character by character.
 //! `UPDATE_UNICODE=1` writes the table anew.
 
+#![cfg(feature = "unicode")]
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,

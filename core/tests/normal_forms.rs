@@ -1,5 +1,6 @@
 //! Values that each form takes for the same, for different, or refuses (B12).
 
+#![cfg(feature = "unicode")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use leasehold_core::bucket::BucketType;

@@ -70,6 +70,9 @@ struct Message {
 #[derive(Deserialize)]
 struct Target {
     name: String,
+    /// False if the manifest says that the target has no tests. `cargo build --all-targets` compiles
+    /// a suite for it all the same, `cargo test` does not.
+    test: Option<bool>,
 }
 
 /// The settings with which cargo compiled an executable.
@@ -164,8 +167,10 @@ fn suites(messages: &[u8], build: &Build) -> Result<Vec<Suite>> {
 fn suite(message: Message, build: &Build) -> Option<Suite> {
     let manifest = message.manifest_path?;
     let is_ours = |directory: &&str| manifest.ends_with(Path::new(directory).join("Cargo.toml"));
-    let suite = Suite { name: message.target?.name, program: message.executable? };
-    let is_wanted = message.profile?.test && build.only.is_none_or(|only| only == suite.name);
+    let target = message.target?;
+    let has_tests = message.profile?.test && target.test != Some(false);
+    let suite = Suite { name: target.name, program: message.executable? };
+    let is_wanted = has_tests && build.only.is_none_or(|only| only == suite.name);
     (is_wanted && build.directories.iter().any(is_ours)).then_some(suite)
 }
 

@@ -92,7 +92,8 @@ impl DatabaseProbe {
 
 /// Logs that this machine's clock differs from the database's, or that the two agree again.
 fn warn_of_clocks(ahead_micros: i128) {
-    let seconds = ahead_micros.unsigned_abs() / 1_000_000;
+    // Rounded, since the round trip makes each reading a little smaller or larger.
+    let seconds = (ahead_micros.unsigned_abs() + 500_000) / 1_000_000;
     let side = if ahead_micros > 0 { "ahead of" } else { "behind" };
     match ahead_micros {
         0 => tracing::info!("the clocks of this machine and of the database agree again"),

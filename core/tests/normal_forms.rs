@@ -8,6 +8,11 @@ use leasehold_core::catalogue::{BucketRule, Catalogue, Form};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
+#[path = "../src/properties.rs"]
+mod properties;
+
+use properties::config;
+
 const CASES: &str = include_str!("normal_forms.txt");
 const FORMS: [Form; 11] = [
     Form::Decimal,
@@ -63,6 +68,7 @@ fn b12_the_cases_have_every_form_but_ids() {
 }
 
 proptest! {
+    #![proptest_config(config())]
     #[test]
     fn b12_a_canonical_form_is_its_own_canonical_form_in_every_form(
         value in prop_oneof![

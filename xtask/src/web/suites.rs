@@ -27,7 +27,7 @@ const BUILDS: &[Build] = &[
             "leasehold-model",
             "--tests",
             "--features",
-            "leasehold-core/conformance",
+            "leasehold-core/conformance,leasehold-core/confusables",
         ],
         only: None,
     },
@@ -35,7 +35,7 @@ const BUILDS: &[Build] = &[
     // can't do.
     Build {
         directories: &["tests"],
-        arguments: &["--package", "leasehold-tests", "--test", "vectors", "--features", "leasehold-core/default"],
+        arguments: &["--package", "leasehold-tests", "--test", "vectors", "--features", "leasehold-core/confusables"],
         only: Some("vectors"),
     },
 ];

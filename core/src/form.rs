@@ -39,6 +39,21 @@ pub enum Form {
 }
 
 impl Form {
+    /// Every form, in the order of the declaration.
+    pub const ALL: [Self; 11] = [
+        Self::Decimal,
+        Self::Word,
+        Self::Email,
+        Self::Line,
+        Self::Block,
+        Self::Domain,
+        Self::Address,
+        Self::Path,
+        Self::Fingerprint,
+        Self::PublicKey,
+        Self::Armor,
+    ];
+
     /// The form whose values this form is a choice of: the built-in types have such forms, and keep
     /// the values apart by their characters alone.
     pub const fn plain(self) -> Self {

@@ -14,19 +14,6 @@ mod properties;
 use properties::config;
 
 const CASES: &str = include_str!("normal_forms.txt");
-const FORMS: [Form; 11] = [
-    Form::Decimal,
-    Form::Word,
-    Form::Email,
-    Form::Line,
-    Form::Block,
-    Form::Domain,
-    Form::Address,
-    Form::Path,
-    Form::Fingerprint,
-    Form::PublicKey,
-    Form::Armor,
-];
 
 /// Returns the canonical form of a value by a rule of this form; `None` if the form refuses it.
 fn canonical(form: Form, fold_case: bool, value: &str) -> Option<String> {
@@ -62,7 +49,7 @@ fn b12_each_form_takes_the_listed_spellings_for_the_same() {
 
 #[test]
 fn b12_the_cases_have_every_form_but_ids() {
-    for form in FORMS.iter().filter(|form| **form != Form::Decimal) {
+    for form in Form::ALL.iter().filter(|form| **form != Form::Decimal) {
         assert!(CASES.contains(&format!("\n{form} ")), "{form}");
     }
 }
@@ -77,10 +64,10 @@ proptest! {
             "(%[0-9a-fA-F]{2}|[/a.]){1,12}",
             "\\PC{1,24}",
         ],
-        at in 0..FORMS.len(),
+        at in 0..Form::ALL.len(),
         fold_case: bool,
     ) {
-        let form = FORMS[at];
+        let form = Form::ALL[at];
         if let Some(once) = canonical(form, fold_case, &value) {
             prop_assert_eq!(canonical(form, fold_case, &once), Some(once));
         }

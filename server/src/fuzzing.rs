@@ -38,20 +38,6 @@ pub const TARGETS: [Target; 9] = [
     ("wire", wire),
 ];
 
-const FORMS: [Form; 11] = [
-    Form::Decimal,
-    Form::Word,
-    Form::Email,
-    Form::Line,
-    Form::Block,
-    Form::Domain,
-    Form::Address,
-    Form::Path,
-    Form::Fingerprint,
-    Form::PublicKey,
-    Form::Armor,
-];
-
 /// Reads a configuration file, checks it, and makes the rules of a server from it.
 pub fn configuration(bytes: &[u8]) {
     let Ok(dir) = TempDir::new() else { return };
@@ -117,7 +103,7 @@ pub fn subject(bytes: &[u8]) {
 pub fn values(bytes: &[u8]) {
     let Ok(value) = std::str::from_utf8(bytes) else { return };
     let number = BucketType(100);
-    for (form, fold_case) in FORMS.into_iter().flat_map(|form| [(form, false), (form, true)]) {
+    for (form, fold_case) in Form::ALL.into_iter().flat_map(|form| [(form, false), (form, true)]) {
         let rule = BucketRule { number, name: "T".into(), form, fold_case, refuse_confusables: true };
         let catalogue = Catalogue::new([rule]);
         let Ok(bucket) = catalogue.bucket(number, value.into()) else { continue };

@@ -158,7 +158,7 @@ fn wait(time: Duration, mut is_met: impl FnMut() -> bool) {
     let (sender, receiver) = std::sync::mpsc::channel::<()>();
     let end = Instant::now() + time;
     while Instant::now() < end && !is_met() {
-        // Nobody sends, so this waits for its timeout.
+        // The channel has no message, so this waits for its timeout.
         let _ = receiver.recv_timeout(Duration::from_millis(50).min(time));
     }
     drop(sender);

@@ -63,6 +63,19 @@ module Leasehold
         [model.base_class, *model.base_class.descendants].select { |other| claims?(other) && other.table_name == model.table_name }
       end
 
+      # Leaves out the models whose rows a verification of another of these models compares as well.
+      #
+      # @param names [Array<String>]
+      # @yieldparam ancestor [Class] that would cover some of the models
+      # @yieldreturn [Boolean] false if it is not verified; without a block every model is
+      # @return [Array<String>]
+      def without_covered(names)
+        models = names.map { |name| fetch(name) }
+        covering = models.select { |ancestor| models.any? { |model| covers?(ancestor, model) } }
+        covering = covering.select { |ancestor| yield ancestor } if block_given?
+        models.reject { |model| covering.any? { |ancestor| covers?(ancestor, model) } }.map(&:name)
+      end
+
       # Checks that the model or one of its subclasses (STI) claims the attribute.
       #
       # @raise [Unknown] if none does; the message lists the claimed attributes
@@ -118,6 +131,14 @@ module Leasehold
 
       def claims?(model)
         model.respond_to?(:cells_claims_declarations) && model.cells_claims_declarations.any?
+      end
+
+      # Returns true if the verification of the ancestor compares all rows of the model, which are in its table
+      # (STI). It reads the rows of the ancestor's scope, and lists the claims of the ancestor's source type.
+      def covers?(ancestor, model)
+        model < ancestor && model.table_name == ancestor.table_name &&
+          model.cells_claims_scope_block.equal?(ancestor.cells_claims_scope_block) &&
+          !source_type(model).nil? && source_type(model) == source_type(ancestor)
       end
 
       # Models of the same table share their claims by intention.

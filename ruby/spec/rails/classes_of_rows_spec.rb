@@ -72,16 +72,89 @@ RSpec.describe "rows of several classes", :rails do
     Leasehold.configuration.recent_within_seconds = 3600
   end
 
-  it "keep their claims in the verification of another class with the same type, which has no rows yet" do
-    place("Team", :PAGES_UNIQUE_DOMAINS)
-    Leasehold.configuration.recent_within_seconds = 0.001
+  describe "in the verification of another class with the same type" do
+    before do
+      place("Team", :PAGES_UNIQUE_DOMAINS)
+      Leasehold.configuration.recent_within_seconds = 0.001
+    end
 
-    expect(Leasehold::Verifier.new(Team).run).to include(rows: 0, destroyed: 0, changed: 1, finished: true)
-    expect(names).to eq([["one"], []])
-    group.delete
-    expect { Leasehold::Verifier.new(Team).run }.to raise_error(Leasehold::Error::Misconfigured, /`Team` has claims but no rows/)
-  ensure
-    Leasehold.configuration.recent_within_seconds = 3600
+    after do
+      Leasehold.configuration.recent_within_seconds = 3600
+      Leasehold.configuration.verification_page_rows = 1000
+    end
+
+    it "keep their claims, also if that class has no rows yet" do
+      expect(Leasehold::Verifier.new(Team).run).to include(rows: 1, extra: 0, destroyed: 0, changed: 0, finished: true)
+      expect(names).to eq([["one"], []])
+      group.delete
+      expect { Leasehold::Verifier.new(Team).run }.to raise_error(Leasehold::Error::Misconfigured, /`Team` has claims but no rows/)
+    end
+
+    it "keep their claims on each page, while the claims of that class's rows are corrected (V01)" do
+      Leasehold.configuration.verification_page_rows = 3
+      5.times { |number| Group.create!(name: "group-#{number}") && Team.create!(name: "team-#{number}") }
+      Team.find_by!(name: "team-2").update_column(:name, "renamed")
+      Team.insert!({ type: "Team", name: "inserted" })
+
+      expect(Leasehold::Verifier.new(Team).run).to include(rows: 12, extra: 1, destroyed: 1, created: 2, changed: 0)
+      expect(names.first).to match_array(Place.pluck(:name))
+      expect(Leasehold::Verifier.new(Team).run).to include(rows: 12, missing: 0, different: 0, extra: 0, changed: 0)
+    end
+
+    it "lose only the claims that their own class does not call for" do
+      Group.create!(name: "two").update_column(:name, "renamed")
+      Group.create!(name: "three").update_column(:owner_id, 8)
+      Group.create!(name: "four").update_column(:type, "Project")
+      Group.create!(name: "five").update_column(:type, "Nowhere")
+
+      expect(Leasehold::Verifier.new(Team).run).to include(rows: 5, missing: 0, different: 0, extra: 3, destroyed: 3, changed: 0)
+      expect(names).to eq([%w[one three], []])
+    end
+  end
+
+  describe "whose base class claims too" do
+    before do
+      # The registry has only classes that have their names when they declare their claims.
+      stub_const("Page", Class.new(Place)).class_eval do
+        cells_claims_attribute :name, type: :PAGES_UNIQUE_DOMAINS, feature_flag: :places
+        cells_claims_metadata subject_type: :PROJECT, subject_key: :owner_id, source_type: :RAILS_TABLE_PROJECTS
+      end
+      stub_const("WikiPage", Class.new(Page)).cells_claims_attribute :name, type: :USERNAMES, feature_flag: :places
+      Leasehold.configuration.recent_within_seconds = 0.001
+    end
+
+    after { Leasehold.configuration.recent_within_seconds = 3600 }
+
+    # @return [Array<String>] the models that are scheduled
+    def scheduled
+      adapter = ActiveJob::Base.queue_adapter = ActiveJob::QueueAdapters::TestAdapter.new
+      Leasehold::ScheduleVerificationJob.perform_now
+      adapter.enqueued_jobs.flat_map { |job| job["arguments"] } - %w[Email Key Route User]
+    end
+
+    it "are verified once: a class is not scheduled if the verification of its base class compares its rows" do
+      WikiPage.insert!({ type: "WikiPage", name: "wiki" })
+      expect(scheduled).to eq(["Page"])
+      expect(Leasehold::Verifier.new(Page).run).to include(rows: 2, created: 1)
+      expect(names).to eq([["one"], ["wiki"]])
+    end
+
+    it "are verified by their own class if its scope or source type differs, or if the base class is switched off" do
+      flags = ->(flag) { flag != :cells_claims_verification_worker_page }
+      Leasehold.configuration.feature_enabled(&flags)
+      expect(scheduled).to include("WikiPage")
+      Leasehold.configuration.feature_enabled { true }
+      expect(scheduled).not_to include("WikiPage")
+
+      WikiPage.cells_claims_scope { where(hidden: false) }
+      expect(scheduled).to include("WikiPage")
+      WikiPage.cells_claims_scope_block = nil
+      expect(scheduled).not_to include("WikiPage")
+      WikiPage.cells_claims_metadata subject_type: :PROJECT, subject_key: :owner_id, source_type: 1001
+      expect(scheduled).to include("WikiPage")
+    ensure
+      Leasehold.configuration.feature_enabled { true }
+    end
   end
 
   it "change no claim if their class changes back within one transaction" do

@@ -16,16 +16,21 @@ module Leasehold
       :"cells_claims_verification_worker_#{model.model_name.param_key}"
     end
 
+    # Returns true if jobs verify the model: its flag is on, or the setting `verification_feature_flags` is false.
+    def self.enabled?(model)
+      settings = Leasehold.configuration
+      !settings.verification_feature_flags || settings.feature_enabled?(flag(model))
+    end
+
     # @param model_name [String]
     # @param allow_empty [Boolean] see {Verifier}
     # @param max_destroy_share [Numeric, nil] see {Verifier}
     # @param failed [Integer] number of failed corrections of the earlier parts of this run
     def perform(model_name, allow_empty: false, max_destroy_share: nil, failed: 0)
       model = Models.fetch(model_name)
-      settings = Leasehold.configuration
-      return unless !settings.verification_feature_flags || settings.feature_enabled?(self.class.flag(model))
+      return unless self.class.enabled?(model)
 
-      budget = settings.verification_time_budget_seconds
+      budget = Leasehold.configuration.verification_time_budget_seconds
       permissions = { allow_empty: allow_empty, max_destroy_share: max_destroy_share }
       report = Verifier.new(model, time_budget_seconds: budget, **permissions).run
       continue_or_retry(model_name, permissions, failed, report) if report

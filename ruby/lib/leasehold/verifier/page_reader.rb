@@ -28,8 +28,8 @@ module Leasehold
       # @param step [Verification::FindBound, Verification::ListRecords, Verification::ReadRows]
       # @return [Object] the result to feed to the session
       def fetch(step)
-        reading = take_prefetched(step) { read(step, @listed_at) }
-        @listed_at = reading.started_at if step.is_a?(Verification::ListRecords)
+        reading = take_prefetched(step) { read(step, @listing) }
+        @listing = reading if step.is_a?(Verification::ListRecords)
         plan_next(step, reading.result)
         reading.result
       end
@@ -75,20 +75,21 @@ module Leasehold
       # Prefetches a page: its records, then its rows, in the order in which the session requests them.
       def prefetch_page(after, upto)
         listing = prefetch(Verification::ListRecords.new(after, upto))
-        prefetch(Verification::ReadRows.new(after, upto), listing.started_at)
+        prefetch(Verification::ReadRows.new(after, upto), listing)
       end
 
-      def prefetch(step, listed_at = nil)
-        @prefetched.fetch(step) { @prefetched[step] = read(step, listed_at) }
+      def prefetch(step, listing = nil)
+        @prefetched.fetch(step) { @prefetched[step] = read(step, listing) }
       end
 
-      # @param listed_at [Float, nil] the start of the listing of the page's records, for {Verification::ReadRows}
-      def read(step, listed_at)
+      # @param listing [Reading, nil] of the page's records, for {Verification::ReadRows}
+      def read(step, listing)
         started_at = Verifier.now
         result = case step
                  when Verification::FindBound then @rows.bound(step.after, step.rows)
                  when Verification::ListRecords then @list.call(step)
-                 when Verification::ReadRows then @rows.read(step.after, step.upto, seconds_since_listing: started_at - listed_at)
+                 when Verification::ReadRows
+                   @rows.read(step.after, step.upto, listing.result, seconds_since_listing: started_at - listing.started_at)
                  end
         Reading.new(result, started_at)
       end

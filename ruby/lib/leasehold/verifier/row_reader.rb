@@ -58,16 +58,22 @@ module Leasehold
         key && @key.encode(key)
       end
 
-      # @param seconds_since_listing [Float] seconds since the server's records of the range were requested
-      # @return [Batch] the rows of a range, for {#feed}
-      def read(after, upto, seconds_since_listing:)
+      # Reads the rows of a range, for {#feed}. If other classes of the table (STI) may claim the same types, the
+      # rows of these classes that have records are among them.
+      #
+      # @param page [RecordPage] the server's records of the range
+      # @param seconds_since_listing [Float] seconds since these records were requested
+      # @return [Batch]
+      def read(after, upto, page, seconds_since_listing:)
         relation = @key.range(@model.cells_claims_scope, after, upto)
         # V02: a row changed after its records were listed counts as recent, however long the listing took.
         now = clock - seconds_since_listing
         return Batch.new(read_columns(relation), now, claim_layout) if readable_by_column?
 
         # `reselect` reads all columns of the table, even if the scope selects only some.
-        Batch.new(relation.reselect(@model.arel_table[Arel.star]).map { |record| row(record) }, now)
+        rows = relation.reselect(@model.arel_table[Arel.star]).map { |record| row(record) }
+        rows = (rows + rows_of_other_classes(page.records, rows)).sort_by(&:first) if shares_types?
+        Batch.new(rows, now)
       end
 
       # Feeds rows that were read to the session.
@@ -161,7 +167,7 @@ module Leasehold
         locked = locked_by_writer(suspects, with_keys(suspects))
         scoped = within_bounds(keys, @model.cells_claims_scope.where(@model.primary_key => keys)).ids.to_set
         with_keys(keys).map do |record|
-          source_id, updated_at, claims = row(record, with_claims: expects_claims?(record, scoped))
+          source_id, updated_at, claims = row(record, expects_claims?(record, scoped) ? claims_of(record) : [])
           [source_id, locked.include?(record.id) ? now : updated_at, claims]
         end
       end
@@ -192,6 +198,35 @@ module Leasehold
         @key.range(relation, nil, @key.encode(keys.last), from: @key.encode(keys.first))
       end
 
+      # Returns true if other classes of the table (STI) may claim the same types. The server's records do not tell
+      # the class, so those of other classes' rows are listed with the model's own.
+      def shares_types?
+        return @shares_types unless @shares_types.nil?
+
+        others = Models.sharing_table(@model) - Models.of_table(@model)
+        @shares_types = others.any? { |other| attributes_of(other).any? }
+      end
+
+      # Reads the rows of the table's other classes that have records. Each is returned with those records that its
+      # own class calls for: without them, all of these records would look extra. Its other claims are absent, so
+      # that the run creates and replaces claims of the model's own rows alone.
+      #
+      # @param records [Array<Record>] in the order of source ids
+      # @param read [Array<Array>] rows that were read already, some of which may have changed their class since
+      # @return [Array<Array>]
+      def rows_of_other_classes(records, read)
+        records = records.group_by { |record| record.claim.source_id }
+        read.each { |source_id, *| records.delete(source_id) }
+        others = with_keys(records.keys.filter_map { |source_id| @key.decode(source_id) }).grep_v(@model)
+        others.map { |other| row(other, listed_claims(other, records.fetch(@key.encode(other.id)))) }
+      end
+
+      # @return [Array<Claim>] the claims in these records whose buckets the row should have
+      def listed_claims(row, records)
+        wanted = row.is_a?(Cells::Claimable) ? claims_of(row).to_set(&:bucket) : Set.new
+        records.map(&:claim).select { |claim| wanted.include?(claim.bucket) }
+      end
+
       # Returns true if the row should have claims. Rows of other classes of the table (STI) keep the claims
       # of their own class.
       def expects_claims?(record, scoped)
@@ -200,7 +235,7 @@ module Leasehold
 
       # Returns true if the claims can be read from the columns, without an instance for each row.
       def readable_by_column?
-        !@key.packs_uuids? && Models.subclasses_in_table(@model).empty? && @attributes.none?(&:conditional?) &&
+        !@key.packs_uuids? && Models.subclasses_in_table(@model).empty? && !shares_types? && @attributes.none?(&:conditional?) &&
           integer?(@model.cells_claims_subject_column) &&
           column_names.all? { |name| name == @updated_at || UNCAST_TYPES.include?(@model.type_for_attribute(name).class.name) }
       end
@@ -236,16 +271,24 @@ module Leasehold
         end
       end
 
-      def row(record, with_claims: true)
-        [@key.encode(record.id), record[@updated_at]&.to_time, with_claims ? claims_of(record) : []]
+      # @param claims [Array<Claim>]
+      # @return [Array(String, Time, Array)] for {Verification#rows}
+      def row(record, claims = claims_of(record))
+        claims = claims.map { |claim| [claim.bucket_type, claim.bucket_value, claim.subject_type, claim.subject_id || NO_SUBJECT] }
+        [@key.encode(record.id), record[@updated_at]&.to_time, claims]
       end
 
       # Builds the record's claims of the types that the run began with. Reads no feature flag again: if a
       # flag is switched off during the run, its claims would look extra and be destroyed (V11).
+      #
+      # @return [Array<Claim>]
       def claims_of(record)
-        attributes = record.class.cells_claims_declarations.each_value.select { |attribute| bucket_types.include?(attribute.type) }
-        claims = attributes.filter_map { |attribute| attribute.claim(record) if attribute.claims?(record) }
-        claims.map { |claim| [claim.bucket_type, claim.bucket_value, claim.subject_type, claim.subject_id || NO_SUBJECT] }
+        attributes_of(record.class).filter_map { |attribute| attribute.claim(record) if attribute.claims?(record) }
+      end
+
+      # @return [Array<ClaimedAttribute>] the attributes of a class of the table whose types the run compares
+      def attributes_of(model)
+        model.cells_claims_declarations.each_value.select { |attribute| bucket_types.include?(attribute.type) }
       end
 
       def clock

@@ -2,12 +2,13 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result};
 use rcgen::string::Ia5String;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair, KeyUsagePurpose,
-    SanType,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DistinguishedName, DnType,
+    IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SanType,
 };
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -30,6 +31,8 @@ pub struct Pair {
     pub certificate: String,
     /// The certificate's private key as PEM text.
     pub key: String,
+    /// The certificate's serial number, which no other certificate of this process has.
+    pub serial: u64,
 }
 
 impl Authority {
@@ -41,7 +44,8 @@ impl Authority {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        params.key_usages =
+            vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
         Ok(Self { issuer: CertifiedIssuer::self_signed(params, KeyPair::generate()?)? })
     }
 
@@ -115,10 +119,37 @@ impl Authority {
         self.sign(params)
     }
 
-    fn sign(&self, params: CertificateParams) -> Result<Pair> {
+    fn sign(&self, mut params: CertificateParams) -> Result<Pair> {
+        static SERIAL: AtomicU64 = AtomicU64::new(1);
+        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+        params.serial_number = Some(serial.into());
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.issuer)?;
-        Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
+        Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem(), serial })
+    }
+
+    /// Returns a certificate revocation list with these certificates as PEM text. Its successor is
+    /// due in the year `next_update`.
+    ///
+    /// # Errors
+    /// The list can't be signed.
+    pub fn revocation_list(&self, revoked: &[&Pair], next_update: i32) -> Result<String> {
+        let this_update = rcgen::date_time_ymd(2001, 1, 1);
+        let entry = |pair: &&Pair| RevokedCertParams {
+            serial_number: pair.serial.into(),
+            revocation_time: this_update,
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let params = CertificateRevocationListParams {
+            this_update,
+            next_update: rcgen::date_time_ymd(next_update, 1, 1),
+            crl_number: 1.into(),
+            issuing_distribution_point: None,
+            revoked_certs: revoked.iter().map(entry).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        Ok(params.signed_by(&self.issuer)?.pem()?)
     }
 
     /// Returns the TLS settings of a tonic client that trusts this authority. The client presents

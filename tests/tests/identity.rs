@@ -432,6 +432,39 @@ async fn identity_on_open_connections_is_judged_again_after_a_reload() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_revoked_client_is_refused_and_its_open_connection_ends() {
+    let files = Files::new();
+    let authority = &files.authority;
+    let [kept, revoked] = [(); 2].map(|()| authority.client(&["spiffe://leasehold/admin"]).unwrap());
+    let write = |text: String| std::fs::write(files.path("revoked.pem"), text).unwrap();
+    write(authority.revocation_list(&[], 2100).unwrap());
+    let config = format!("{}client_crl = {:?}\n", files.config(), files.path("revoked.pem"));
+    let server = Server::builder().config(config).start().unwrap();
+    let connect = async |pair: &Pair| server.connect(Some(authority.client_config(Some(pair)))).await.unwrap();
+    let open = [connect(&kept).await, connect(&revoked).await];
+    for channel in &open {
+        call_raw(channel, GET_CELLS, vec![]).await.unwrap();
+    }
+
+    // The list's successor is overdue; what it revokes is refused all the same.
+    write(authority.revocation_list(&[&revoked], 2002).unwrap());
+    let gone = async || call_raw(&open[1], GET_CELLS, vec![]).await.err();
+    eventually("the connection of the revoked client ends", gone).await.unwrap();
+    call_raw(&open[0], GET_CELLS, vec![]).await.unwrap();
+    let stream = authority.connect(server.address(), Some(&revoked), "h2").await.unwrap();
+    let alert = alert(stream).await;
+    assert!(alert.contains("CertificateRevoked"), "{alert}");
+    call_raw(&connect(&kept).await, GET_CELLS, vec![]).await.unwrap();
+    let warned = async || server.stderr().contains("should have been replaced by ").then_some(());
+    eventually("the overdue list is warned of", warned).await.unwrap();
+
+    // A list of another authority says nothing about these clients, so none is let in.
+    write(Authority::new("other").unwrap().revocation_list(&[], 2100).unwrap());
+    let gone = async || call_raw(&open[0], GET_CELLS, vec![]).await.err();
+    eventually("the connection of a client without a list ends", gone).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_missing_certificate_and_one_without_a_role_have_distinct_messages() {
     let files = Files::new();
     let server = files.start();

@@ -172,6 +172,9 @@ pub struct TlsConfig {
     /// The authority that signs client certificates. It is required: without it no caller could be
     /// identified, and every call would be refused.
     pub client_ca: PathBuf,
+    /// The certificate revocation lists of the client authorities. With it, every authority in the
+    /// chain of a client needs a list.
+    pub client_crl: Option<PathBuf>,
     /// The trust domain of the URIs in client certificates: `spiffe://DOMAIN/cell/7`,
     /// `spiffe://DOMAIN/router`, `spiffe://DOMAIN/admin`.
     #[serde(default = "default_trust_domain")]
@@ -312,9 +315,13 @@ impl Config {
 
     /// Returns the configuration with each relative path below `directory`.
     fn relative_to(mut self, directory: &Path) -> Self {
-        let tls = self.tls.iter_mut().flat_map(|tls| [&mut tls.certificate, &mut tls.key, &mut tls.client_ca]);
-        let database = self.postgres.iter_mut();
-        let database = database.flat_map(|it| [&mut it.ca, &mut it.certificate, &mut it.key].into_iter().flatten());
+        let tls = self.tls.iter_mut().flat_map(|tls| {
+            [&mut tls.certificate, &mut tls.key, &mut tls.client_ca].into_iter().chain(&mut tls.client_crl)
+        });
+        let database = self
+            .postgres
+            .iter_mut()
+            .flat_map(|it| [&mut it.ca, &mut it.certificate, &mut it.key].into_iter().flatten());
         let others = [&mut self.data, &mut self.audit.file].into_iter().flatten();
         tls.chain(database).chain(others).for_each(|path| *path = directory.join(&*path));
         self

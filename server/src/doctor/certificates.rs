@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
 
 use super::{Finding, State};
 use crate::config::{Config, TlsConfig};
-use crate::transport::{check_files, read_certificates};
+use crate::transport::{check_files, overdue_lists, read_certificates};
 
 const CHECK: &str = "certificates";
 /// The time before the end of a certificate from which it is reported.
@@ -14,7 +14,7 @@ const SOON_DAYS: i64 = 14;
 const DAY_SECONDS: i64 = 24 * 60 * 60;
 
 /// Returns the findings about the certificates of the server, of its clients' authority, and of its
-/// connection to the database.
+/// connection to the database, and about the revocation lists.
 pub(super) fn findings(config: &Config) -> Vec<Finding> {
     let Some(tls) = &config.tls else {
         return vec![Finding::new(CHECK, State::Ok, "none: connections are neither encrypted nor identified")];
@@ -26,6 +26,8 @@ pub(super) fn findings(config: &Config) -> Vec<Finding> {
     let files = [&tls.certificate, &tls.client_ca].into_iter().chain(database);
     let mut findings: Vec<_> = files.flat_map(|path| dates(path)).collect();
     findings.extend(chain(tls));
+    let overdue = tls.client_crl.iter().flat_map(|path| overdue_lists(path, ASN1Time::now()));
+    findings.extend(overdue.map(|warning| Finding::new(CHECK, State::Warn, warning)));
     if findings.is_empty() {
         findings.push(Finding::new(CHECK, State::Ok, "the key belongs to the certificate, and all are valid"));
     }

@@ -67,7 +67,7 @@ pub async fn serve(config: Config, read: ReadConfig, start: StoreStart) -> Resul
     let mut warnings = checks::warnings(config, &*store).await?;
     warnings.extend(warning);
     warnings.extend(connections_warning(config));
-    warnings.extend(certificates.as_ref().and_then(|certificates| certificates.warning()));
+    warnings.extend(certificates.iter().flat_map(|certificates| certificates.warnings()));
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let banner = Banner {
         config,

@@ -5,4 +5,4 @@ mod idle_timeout;
 mod tls;
 
 pub use http_server::HttpServer;
-pub use tls::{Certificates, TlsError, check_files, read_certificates};
+pub use tls::{Certificates, TlsError, check_files, overdue_lists, read_certificates};

@@ -13,16 +13,17 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use rustls::RootCertStore;
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
-use rustls::server::WebPkiClientVerifier;
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use x509_parser::extensions::GeneralName;
-use x509_parser::prelude::{ASN1Time, FromDer, Validity, X509Certificate};
+use x509_parser::prelude::{ASN1Time, CertificateRevocationList, FromDer, Validity, X509Certificate};
 
 use crate::active_config::ActiveConfig;
 use crate::budget::ConnectionBudget;
@@ -51,12 +52,25 @@ fn invalid(role: &'static str, path: &Path, error: impl ToString) -> TlsError {
 /// # Errors
 /// The file can't be read, is not PEM, or has no certificate.
 pub fn read_certificates(role: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let certificates = CertificateDer::pem_file_iter(path).map_err(|error| invalid(role, path, error))?;
-    let certificates: Vec<_> = certificates.collect::<Result<_, _>>().map_err(|error| invalid(role, path, error))?;
-    if certificates.is_empty() {
-        return Err(invalid(role, path, "it holds no certificate"));
+    match read_pem(role, path)? {
+        certificates if certificates.is_empty() => Err(invalid(role, path, "it holds no certificate")),
+        certificates => Ok(certificates),
     }
-    Ok(certificates)
+}
+
+/// Reads the certificate revocation lists of a PEM file, which has at least one.
+fn read_revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
+    match read_pem(REVOCATION_LIST, path)? {
+        lists if lists.is_empty() => Err(invalid(REVOCATION_LIST, path, "it holds no certificate revocation list")),
+        lists => Ok(lists),
+    }
+}
+
+const REVOCATION_LIST: &str = "certificate revocation list";
+
+fn read_pem<T: PemObject>(role: &'static str, path: &Path) -> Result<Vec<T>, TlsError> {
+    let objects = T::pem_file_iter(path).map_err(|error| invalid(role, path, error))?;
+    objects.collect::<Result<_, _>>().map_err(|error| invalid(role, path, error))
 }
 
 /// The content of the files that the configuration names, as rustls uses it.
@@ -91,16 +105,48 @@ fn read_files(tls: &TlsConfig) -> Result<TlsFiles, TlsError> {
     for certificate in read_certificates("client authority", authority)? {
         roots.add(certificate).map_err(|error| invalid("client authority", authority, error))?;
     }
-    // The handshake accepts a client without a certificate, because health checks need none. Other
-    // calls of such a client are refused later with `NO_IDENTITY`, which is clearer than a TLS
-    // alert.
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).allow_unauthenticated();
-    let verifier = verifier.build().map_err(|error| invalid("client authority", authority, error))?;
+    let verifier = client_verifier(tls, roots, provider)?;
     let builder = builder.with_client_cert_verifier(verifier.clone());
     let mut config =
         builder.with_single_cert(chain, key).map_err(|error| invalid("certificate", &tls.certificate, error))?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(TlsFiles { tls: tls.clone(), contents, config: Arc::new(config), verifier })
+}
+
+/// Returns the verifier of clients' certificates, by the authorities and the revocation lists.
+///
+/// rustls refuses a certificate that a list names, and, if there is any list, one whose issuer has
+/// none. It accepts a list whose successor is overdue (`UnknownStatusPolicy::Deny` and
+/// `ExpirationPolicy::Ignore`, the defaults of rustls 0.23): a list that nobody renewed must not
+/// stop all cells. [`overdue_lists`] reports such a list.
+fn client_verifier(
+    tls: &TlsConfig,
+    roots: RootCertStore,
+    provider: Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let lists = tls.client_crl.as_deref().map(read_revocation_lists).transpose()?.unwrap_or_default();
+    // The handshake accepts a client without a certificate, because health checks need none. Other
+    // calls of such a client are refused later with `NO_IDENTITY`, which is clearer than a TLS
+    // alert.
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).allow_unauthenticated();
+    verifier.with_crls(lists).build().map_err(|error| match (error, &tls.client_crl) {
+        (error @ VerifierBuilderError::InvalidCrl(_), Some(path)) => invalid(REVOCATION_LIST, path, error),
+        (error, _) => invalid("client authority", &tls.client_ca, error),
+    })
+}
+
+/// Returns a warning for each certificate revocation list of a file that should have been replaced
+/// before `now`. None for a file that can't be read.
+pub fn overdue_lists(path: &Path, now: ASN1Time) -> Vec<String> {
+    let warning = |der: &CertificateRevocationListDer<'_>| {
+        let (_, list) = CertificateRevocationList::from_der(der).ok()?;
+        let next = list.next_update().filter(|next| *next < now)?;
+        let path = path.display();
+        Some(format!(
+            "a list in `{path}` should have been replaced by {next}: certificates that were revoked since then are accepted; replace it"
+        ))
+    };
+    read_revocation_lists(path).unwrap_or_default().iter().filter_map(warning).collect()
 }
 
 /// Checks that the files can be used together, as at a start.
@@ -177,13 +223,16 @@ impl Certificates {
     }
 
     /// Returns a warning if the server's certificate, or another one in its file, has expired or is
-    /// not valid yet; `None` if all are valid.
-    pub fn warning(&self) -> Option<String> {
-        let current = self.current.load();
+    /// not valid yet, and one for each revocation list whose successor is overdue.
+    pub fn warnings(&self) -> Vec<String> {
+        let (current, now) = (self.current.load(), ASN1Time::now());
         let path = &current.tls.certificate;
         let chain = read_certificates("certificate", path).unwrap_or_default();
-        let found = chain.iter().find_map(|der| date_problem(der, ASN1Time::now()))?;
-        Some(format!("the certificate `{}` {found}: clients will refuse it; replace it", path.display()))
+        let found = chain.iter().find_map(|der| date_problem(der, now));
+        let expired = found
+            .map(|found| format!("the certificate `{}` {found}: clients will refuse it; replace it", path.display()));
+        let overdue = current.tls.client_crl.iter().flat_map(|path| overdue_lists(path, now));
+        expired.into_iter().chain(overdue).collect()
     }
 
     /// Checks the PEM files for changes every `tls.reload_interval_seconds`, and puts changed
@@ -211,7 +260,7 @@ impl Certificates {
         if Arc::ptr_eq(&before, former) {
             self.changes.send_modify(|changes| *changes += 1);
             tracing::info!("the changed certificates are in force: clients that they do not allow are disconnected");
-            self.warning().iter().for_each(|warning| tracing::warn!("{warning}"));
+            self.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
         }
     }
 }
@@ -219,8 +268,8 @@ impl Certificates {
 /// Returns the contents of the PEM files; `None` for one that can't be read. Modification times
 /// would miss a change within their resolution, and a symlink that now points to another file.
 fn contents(tls: &TlsConfig) -> Vec<Option<Vec<u8>>> {
-    let files = [&tls.certificate, &tls.key, &tls.client_ca];
-    files.into_iter().map(|path| std::fs::read(path).ok()).collect()
+    let files = [&tls.certificate, &tls.key, &tls.client_ca].into_iter().chain(&tls.client_crl);
+    files.map(|path| std::fs::read(path).ok()).collect()
 }
 
 /// The certificates that a client presented, its own first.
@@ -343,7 +392,7 @@ impl AsyncWrite for ClientStream {
 ///
 /// # Errors
 /// The client went away, took too long, or presented a certificate that the client authority did
-/// not sign.
+/// not sign or has revoked.
 pub(super) async fn accept(stream: TcpStream, certificates: Option<&Certificates>) -> io::Result<Accepted> {
     stream.set_nodelay(true)?;
     match certificates {

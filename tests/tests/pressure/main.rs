@@ -63,7 +63,7 @@ fn write(path: &Path, text: &str) {
 
 /// Returns a server with TLS whose files lie in `directory`.
 fn tls_server(directory: &Path, authority: &Authority, settings: &str) -> Builder {
-    let Pair { certificate, key } = authority.server().unwrap();
+    let Pair { certificate, key, .. } = authority.server().unwrap();
     write(&directory.join("server.pem"), &certificate);
     write(&directory.join("server.key"), &key);
     write(&directory.join("ca.pem"), &authority.pem());

@@ -321,7 +321,7 @@ impl Config {
         let database = self
             .postgres
             .iter_mut()
-            .flat_map(|it| [&mut it.ca, &mut it.certificate, &mut it.key].into_iter().flatten());
+            .flat_map(|it| [&mut it.ca, &mut it.certificate, &mut it.key, &mut it.password_file].into_iter().flatten());
         let others = [&mut self.data, &mut self.audit.file].into_iter().flatten();
         tls.chain(database).chain(others).for_each(|path| *path = directory.join(&*path));
         self

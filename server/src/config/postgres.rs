@@ -25,6 +25,9 @@ pub struct PostgresConfig {
     pub certificate: Option<PathBuf>,
     /// The private key of the client certificate.
     pub key: Option<PathBuf>,
+    /// The file with the password of the database's user. It is read for each new connection, so
+    /// that a changed password needs no restart.
+    pub password_file: Option<PathBuf>,
     /// The number of connections that write. Each writes one group of commands at a time, and has a
     /// thread of its own. Servers that write to the same database at the same time share this
     /// number, with at least one connection for each.
@@ -82,6 +85,7 @@ impl PostgresConfig {
             ca: None,
             certificate: None,
             key: None,
+            password_file: None,
             write_connections: default_write_connections(),
             read_connections: default_read_connections(),
             connect_timeout_seconds: default_connect_timeout_seconds(),

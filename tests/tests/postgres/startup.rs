@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use tokio::process::Command;
 use tokio::runtime::Runtime;
 
-use crate::{NO_SYNC, SCHEMA_VERSION, await_condition, cells, client_of, create, metric, open_session};
+use crate::{NO_SYNC, SCHEMA_VERSION, await_condition, cells, client_of, create, metric, open_session, serve};
 
 /// The number of the PostgreSQL advisory lock that a running migration holds.
 const MIGRATION_LOCK: i64 = 0x006c_6561_7365_686f;
@@ -476,4 +476,42 @@ fn a_configured_database_with_a_data_directory_is_refused() {
     for words in ["`elsewhere`", "`postgres://127.0.0.1:1/claims`", "leave one of them out"] {
         assert!(exit.stderr.contains(words), "{}", exit.stderr);
     }
+}
+
+#[test]
+fn a_changed_password_file_needs_no_restart() {
+    let cluster = Cluster::start_with(NO_SYNC, &[("pg_hba.conf", HBA)]).unwrap();
+    let execute = |sql: &str| cluster.execute("postgres", sql).unwrap();
+    execute("CREATE ROLE me LOGIN PASSWORD 'first'");
+    execute("CREATE DATABASE mine OWNER me");
+    let files = TempDir::new().unwrap();
+    let path = files.path().join("password");
+    std::fs::write(&path, "first\n").unwrap();
+    let url = format!("postgres://me@127.0.0.1:{}/mine", cluster.port());
+    let (runtime, settings) = (Runtime::new().unwrap(), format!("password_file = {path:?}"));
+    let server = serve(&url, &settings);
+    let mut client = client_of(&runtime, &server);
+    runtime.block_on(client.begin(create("before"))).unwrap();
+    let lose_connections = || execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'me'");
+    let mut begins = |name: &str| runtime.block_on(client.begin(create(name))).is_ok();
+
+    execute("ALTER ROLE me PASSWORD 'second'");
+    std::fs::write(&path, "second\n").unwrap();
+    lose_connections();
+    await_condition("the server has connected with the second password", || begins("after"));
+
+    std::fs::remove_file(&path).unwrap();
+    lose_connections();
+    await_condition("the server has connected with the last password", || begins("without"));
+    assert!(server.stderr().contains("the former password is tried"), "{}", server.stderr());
+    assert!(!server.stderr().contains("second"), "{}", server.stderr());
+    drop(server);
+
+    std::fs::write(&path, "wrong\n").unwrap();
+    let config = format!("[postgres]\nurl = \"{url}\"\n{settings}\n{}", cells(3));
+    let refused = |config: String| Server::builder().config(config).start().unwrap_err().to_string();
+    assert!(refused(config.clone()).contains("password authentication failed"));
+    assert!(refused(config.replace("me@", "me:second@")).contains("leave one of them out"));
+    std::fs::write(&path, "").unwrap();
+    assert!(refused(config).contains("it is empty"));
 }

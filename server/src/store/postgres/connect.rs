@@ -1,10 +1,13 @@
 //! Connections to the database: the check of its URL, and TLS that is never replaced by plain text
 //! without the operator's consent.
 
+use std::io::Read;
 use std::ops::{Deref, DerefMut};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use deadpool_postgres::Connect;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -31,6 +34,8 @@ pub(super) struct Connector {
     // so that the preflight can report the exact problem of that host.
     first: Config,
     tls: MakeRustlsConnect,
+    // The password; `None` if it is in the URL, or none is needed.
+    password: Option<PasswordFile>,
     // The longest time to open a connection, for all hosts of the URL together.
     timeout: Duration,
 }
@@ -50,6 +55,12 @@ impl Connector {
             .connect_timeout(timeout)
             .tcp_user_timeout(Duration::from_secs(settings.statement_timeout_seconds))
             .application_name("leasehold");
+        let password = settings.password_file.as_deref().map(PasswordFile::open).transpose();
+        let password = password.map_err(Problem::Settings)?;
+        if password.is_some() && config.get_password().is_some() {
+            let text = "the database's URL has a password, and `postgres.password_file` names another one: leave one of them out";
+            return Err(Problem::Settings(text.into()));
+        }
         let tls = MakeRustlsConnect::new(client_config(settings).map_err(Problem::Settings)?);
         // The timeout of tokio-postgres covers the TCP connection only, not TLS and authentication.
         // So `timeout` limits the whole attempt.
@@ -57,7 +68,7 @@ impl Connector {
         let as_given = config.clone();
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         let first = if hosts == 1 { as_given } else { config.clone() };
-        Ok(Self { config, first, tls, timeout: timeout.saturating_mul(hosts) })
+        Ok(Self { config, first, tls, password, timeout: timeout.saturating_mul(hosts) })
     }
 
     /// Opens a connection to a host that accepts writes. The current runtime drives it.
@@ -96,8 +107,18 @@ impl Connector {
 
     /// Opens a connection with these settings; `None` if the database does not answer in time.
     async fn open(&self, config: &Config) -> Option<Result<Connection, Error>> {
-        let opened = tokio::time::timeout(self.timeout, driven(config, &self.tls)).await.ok()?;
+        let opened = async { driven(&self.with_password(config).await, &self.tls).await };
+        let opened = tokio::time::timeout(self.timeout, opened).await.ok()?;
         Some(opened.map(|(client, driver)| Connection { client, driver }))
+    }
+
+    /// Returns these settings with the password that the file has at the moment.
+    async fn with_password(&self, config: &Config) -> Config {
+        let mut config = config.clone();
+        if let Some(file) = &self.password {
+            config.password(&*file.current().await);
+        }
+        config
     }
 
     /// Asks the database to cancel a statement, in the background. The result is ignored, because
@@ -109,6 +130,57 @@ impl Connector {
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move { tokio::time::timeout(timeout, statement.cancel_query(tls)).await });
         }
+    }
+}
+
+/// The most bytes of a password file.
+const MAX_PASSWORD_BYTES: u64 = 4096;
+
+/// A file whose only line is the password of the database's user.
+#[derive(Clone)]
+struct PasswordFile {
+    path: PathBuf,
+    /// The password that was read last.
+    password: Arc<ArcSwap<String>>,
+}
+
+impl PasswordFile {
+    /// Reads the file for the first time.
+    ///
+    /// # Errors
+    /// The file can't be read, or holds no password.
+    fn open(path: &Path) -> Result<Self, String> {
+        let password = Arc::new(ArcSwap::from_pointee(read_password(path)?));
+        Ok(Self { path: path.to_owned(), password })
+    }
+
+    /// Returns the password that the file has at the moment; the last one if the file can't be
+    /// read, because whoever replaces it may have removed it first.
+    async fn current(&self) -> Arc<String> {
+        let path = self.path.clone();
+        match tokio::task::spawn_blocking(move || read_password(&path)).await {
+            Ok(Ok(password)) => self.password.store(Arc::new(password)),
+            Ok(Err(error)) => tracing::warn!("{error}; the former password is tried"),
+            // The runtime ends, and with it every connection.
+            Err(_) => {}
+        }
+        self.password.load_full()
+    }
+}
+
+/// Reads a password, which is all of the file but for the end of its line.
+fn read_password(path: &Path) -> Result<String, String> {
+    let refused = |problem: &str| format!("`postgres.password_file`, `{}`, can't be used: {problem}", path.display());
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(|error| refused(&error.to_string()))?;
+    // A byte more than allowed, so that a longer file is found.
+    file.take(MAX_PASSWORD_BYTES + 1).read_to_string(&mut text).map_err(|error| refused(&error.to_string()))?;
+    let line = text.strip_suffix('\n').map_or(&*text, |line| line.strip_suffix('\r').unwrap_or(line));
+    match line {
+        "" => Err(refused("it is empty")),
+        _ if text.len() as u64 > MAX_PASSWORD_BYTES => Err(refused("it is longer than 4096 bytes")),
+        _ if line.contains('\n') => Err(refused("it has more than one line")),
+        _ => Ok(line.to_owned()),
     }
 }
 
@@ -143,7 +215,7 @@ impl Drop for Connection {
 impl Connect for Connector {
     fn connect(&self, config: &Config) -> BoxFuture<'_, Result<(Client, JoinHandle<()>), Error>> {
         let config = config.clone();
-        async move { driven(&config, &self.tls).await }.boxed()
+        async move { driven(&self.with_password(&config).await, &self.tls).await }.boxed()
     }
 }
 
@@ -270,6 +342,30 @@ mod tests {
             let mode = ssl_mode(asked, has_authority, is_local).ok();
             assert_eq!(mode, expected, "{asked:?} {has_authority} {is_local}");
         }
+    }
+
+    #[test]
+    fn a_password_file_has_one_line() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let path = directory.path().join("password");
+        let long = "x".repeat(4097);
+        for (text, expected) in [
+            ("secret", Ok("secret")),
+            ("secret\n", Ok("secret")),
+            (" s\\e:c@r%et \r\n", Ok(" s\\e:c@r%et ")),
+            ("", Err("it is empty")),
+            ("\n", Err("it is empty")),
+            ("one\ntwo\n", Err("it has more than one line")),
+            (&*long, Err("it is longer than 4096 bytes")),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            match (read_password(&path), expected) {
+                (Ok(password), Ok(expected)) => assert_eq!(password, expected),
+                (Err(error), Err(expected)) => assert!(error.ends_with(expected), "{error}"),
+                (read, _) => panic!("{text:?}: {read:?}"),
+            }
+        }
+        assert!(read_password(&directory.path().join("absent")).is_err());
     }
 
     #[test]

@@ -10,6 +10,8 @@ pub mod client;
 #[cfg(not(target_family = "wasm"))]
 pub mod disk;
 #[cfg(not(target_family = "wasm"))]
+pub mod false_clock;
+#[cfg(not(target_family = "wasm"))]
 pub mod http2;
 #[cfg(not(target_family = "wasm"))]
 pub mod postgres;

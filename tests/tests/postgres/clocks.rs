@@ -3,25 +3,22 @@
 use std::time::Duration;
 
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::ListLeasesRequest;
+use leasehold_tests::false_clock::FalseClock;
 use leasehold_tests::postgres::Cluster;
 use leasehold_tests::server::Server;
+use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 use crate::{NO_SYNC, await_condition, cells, client_of, create, serve};
 
-/// The library of Debian's package `faketime`, for programs with threads.
-const FAKETIME: &str = "faketime/libfaketimeMT.so.1";
 /// A stale lease is an hour old, so two hours would make every lease stale.
-const AHEAD: &str = "+2h";
+const AHEAD_SECONDS: i64 = 7_200;
 const MAX_AGE: Duration = Duration::from_secs(60);
 
-/// Starts a server whose clock is two hours ahead. Its monotonic clock is right.
-fn serve_ahead(url: &str) -> Server {
-    let libraries = std::fs::read_dir("/usr/lib").unwrap().map(|entry| entry.unwrap().path().join(FAKETIME));
-    let library = libraries.into_iter().find(|path| path.exists()).expect("the package `faketime` is installed");
+/// Starts a server with this clock.
+fn serve_by(clock: &FalseClock, url: &str) -> Server {
     let config = format!("[postgres]\nurl = \"{url}\"\n{}", cells(3));
-    let builder = Server::builder().config(config).env("LD_PRELOAD", library).env("FAKETIME", AHEAD);
-    builder.env("FAKETIME_DONT_FAKE_MONOTONIC", "1").start().unwrap()
+    clock.given_to(Server::builder().config(config)).start().unwrap()
 }
 
 /// Returns the distance of the time of cell 1's only lease from the time that a server reports.
@@ -39,10 +36,11 @@ fn age(runtime: &Runtime, server: &Server) -> Duration {
 #[test]
 fn r03_a_lease_has_the_same_age_on_servers_whose_clocks_differ() {
     let cluster = Cluster::start(NO_SYNC).unwrap();
-    let runtime = Runtime::new().unwrap();
+    let (runtime, directory) = (Runtime::new().unwrap(), TempDir::new().unwrap());
+    let two_hours_ahead = FalseClock::new(directory.path(), AHEAD_SECONDS).unwrap();
     for is_ahead_first in [false, true] {
         let url = cluster.url(&cluster.database().unwrap());
-        let (right, ahead) = (serve(&url, ""), serve_ahead(&url));
+        let (right, ahead) = (serve(&url, ""), serve_by(&two_hours_ahead, &url));
         let first = if is_ahead_first { &ahead } else { &right };
         runtime.block_on(client_of(&runtime, first).begin(create("alice"))).unwrap();
         let told = |server: &Server| server.stderr().matches(" the database's: synchronise both").count();

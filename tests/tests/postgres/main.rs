@@ -21,6 +21,7 @@ mod isolation;
 mod linearizability;
 mod linearizability_checker;
 mod list_plan;
+mod lists;
 mod monitoring;
 mod multiple_hosts;
 mod outage;

@@ -3,7 +3,7 @@
 //! checks that memory does not grow and that no save stalls.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -14,6 +14,7 @@ use leasehold_client::{
 };
 use leasehold_core::cell::CellId;
 use leasehold_tests::disk::Disk;
+use leasehold_tests::false_clock::FalseClock;
 use leasehold_tests::server::Server;
 use leasehold_tests::transfer::{export, state};
 use tokio::task::JoinSet;
@@ -101,32 +102,23 @@ impl Log {
     }
 }
 
-/// The running server, and the disk and the file with its clock's offset.
+/// The running server, its disk, and its clock.
 struct World {
     server: Server,
     disk: Disk,
-    clock: PathBuf,
+    clock: FalseClock,
 }
 
 impl World {
     fn new(scratch: &Path) -> Self {
-        let (disk, clock) = (Disk::new(DISK_MIB).unwrap(), scratch.join("clock"));
-        std::fs::write(&clock, "+0").unwrap();
+        let (disk, clock) = (Disk::new(DISK_MIB).unwrap(), FalseClock::new(scratch, 0).unwrap());
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let libraries = std::fs::read_dir("/usr/lib").unwrap();
-        let library =
-            |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().path().join("faketime/libfaketimeMT.so.1");
-        let library = libraries.map(library).find(|path| path.exists()).unwrap();
         let server = Server::builder()
             .data(disk.path().join("data"))
             .config("settled_retention_seconds = 300\nmin_free_disk_mib = 0\n")
             .listen(format!("127.0.0.1:{port}"))
-            .leave_stderr_unread()
-            .env("LD_PRELOAD", library)
-            .env("FAKETIME_TIMESTAMP_FILE", &clock)
-            .env("FAKETIME_CACHE_DURATION", "1")
-            .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
-        Self { server: server.start().unwrap(), disk, clock }
+            .leave_stderr_unread();
+        Self { server: clock.given_to(server).start().unwrap(), disk, clock }
     }
 
     /// Kills the server and starts it again.
@@ -146,9 +138,9 @@ impl World {
 
     /// Sets the server's clock ahead by more than a day, and back.
     fn jump(&self) {
-        std::fs::write(&self.clock, "+90000").unwrap();
+        self.clock.set(90_000).unwrap();
         wait(Duration::from_secs(8), || false);
-        std::fs::write(&self.clock, "+0").unwrap();
+        self.clock.set(0).unwrap();
         wait(Duration::from_secs(2), || false);
     }
 }

@@ -73,8 +73,10 @@ pub const FOR_TESTS: &[Need] = &[
     Need::on_path("openssl", "openssl"),
     Need::also_in("/usr/sbin", "pgbouncer", "pgbouncer"),
     Need::also_in("/usr/lib/postgresql/*/bin", "postgres", "postgresql"),
+    Need::on_path("promtool", "prometheus"),
     Need::on_path("setpriv", "util-linux"),
     Need::on_path("strace", "strace"),
+    Need::on_path("systemd-analyze", "systemd"),
     Need::on_path("unshare", "util-linux"),
 ];
 

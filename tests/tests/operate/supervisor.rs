@@ -2,16 +2,21 @@
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use leasehold_tests::server::Server;
+use leasehold_tests::wire::{creates, eventually};
 use nix::sys::signal::Signal;
 use nix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
+use tokio::process::Command;
+
+use super::{begin, commit};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// The next message, which must begin like this. Signs of life before it are left out.
+/// The next message that begins like this. Signs of life in between are left out.
 fn expect(socket: &UnixDatagram, start: &str) -> String {
     let deadline = Instant::now() + DEADLINE;
     loop {
@@ -54,4 +59,45 @@ async fn a_supervisor_is_told_of_start_reload_and_stop() {
         assert!(server.terminate().unwrap().success());
         assert_eq!(expect(&socket, "STOPPING"), "STOPPING=1");
     }
+}
+
+/// True if every thread of the server has a tracer.
+fn is_traced(server: &Server) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
+    // A thread may end between the two readings.
+    let status = tasks.filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("status")).ok());
+    status.into_iter().all(|status| !status.contains("TracerPid:\t0"))
+}
+
+/// strace delays each sync of the disk, as a broken disk would.
+#[tokio::test(flavor = "multi_thread")]
+async fn signs_of_life_end_while_a_writer_hangs_and_come_back_with_it() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    let watchdog = Duration::from_secs(2);
+    let server = Server::builder().env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", watchdog.as_micros().to_string());
+    let server = server.start().unwrap();
+    expect(&socket, "READY");
+    for _ in 0..3 {
+        expect(&socket, "WATCHDOG=1");
+    }
+    let claims = server.claims(None).await.unwrap();
+    let uuid = begin(&claims, creates(1, &["before"])).await.unwrap();
+    commit(&claims, &uuid).await.unwrap();
+
+    let hang = ["-f", "-qq", "-e", "trace=fsync,fdatasync", "-e", "inject=fsync,fdatasync:delay_enter=6000000"];
+    let mut strace = Command::new("strace");
+    strace.args(hang).arg("-p").arg(server.pid().to_string()).kill_on_drop(true);
+    let mut strace = strace.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    eventually("strace traces every thread", async || is_traced(&server).then_some(())).await.unwrap();
+    let hanging = tokio::spawn(async move { begin(&claims, creates(1, &["hanging"])).await });
+    // Signs are sent for half of the watchdog's time yet. Then there is none for longer than the
+    // supervisor waits, before the begin is answered.
+    while receive(&socket, Instant::now() + watchdog + watchdog / 2).is_some() {
+        assert!(!hanging.is_finished(), "the writer hung, and the signs of life went on");
+    }
+    hanging.await.unwrap().unwrap();
+    expect(&socket, "WATCHDOG=1");
+    strace.kill().await.unwrap();
 }

@@ -1,0 +1,152 @@
+//! Tests of the files in `deploy`: the alert rules, the dashboard, the unit of systemd and the
+//! manifests of Kubernetes.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use leasehold_core::lease::Outcome;
+use leasehold_server::config::Config;
+use leasehold_tests::client::{Client, Update, user};
+use leasehold_tests::server::{Server, binary};
+use leasehold_tests::wire::{get, http};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::net::TcpStream;
+
+fn path(file: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(file)
+}
+
+fn text(file: &str) -> String {
+    std::fs::read_to_string(path(file)).unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+/// Returns the names of metrics in a text.
+fn named_metrics(text: &str) -> BTreeSet<String> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let is_metric = |word: &&str| word.starts_with("leasehold_") || word.starts_with("process_");
+    words.filter(is_metric).map(str::to_owned).collect()
+}
+
+/// Returns the names under which queries find the metrics of a scrape.
+fn queried_names(scrape: &str) -> BTreeSet<String> {
+    let types = scrape.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+    let names = types.flat_map(|(name, kind)| {
+        let suffixes: &[&str] = match kind {
+            "counter" => &["_total"],
+            "info" => &["_info"],
+            "histogram" => &["", "_bucket", "_sum", "_count"],
+            _ => &[""],
+        };
+        suffixes.iter().map(move |suffix| format!("{name}{suffix}"))
+    });
+    names.collect()
+}
+
+/// Returns a scrape of a server that has answered, rejected and shed calls: a metric with labels
+/// begins with its first event.
+async fn scrape() -> String {
+    let server = Server::builder().config("[limits]\nheld_claims = 1\n").start().unwrap();
+    let mut client = Client::connect(&server, 1).await.unwrap();
+    let update = |name: &str| Update { creates: vec![user(name, 7, Vec::new())], ..Update::default() };
+    let begun = client.begin(update("alice")).await.unwrap();
+    client.begin(update("bob")).await.unwrap_err();
+    client.settle(&begun.lease, Outcome::Committed).await.unwrap();
+    client.begin(update("alice")).await.unwrap_err();
+    get(server.address(), "/metrics").await.unwrap().1
+}
+
+/// Returns every `expr` and query of a dashboard.
+fn queries(value: &Value) -> Vec<String> {
+    match value {
+        Value::Array(items) => items.iter().flat_map(queries).collect(),
+        Value::Object(members) => {
+            let own = ["expr", "query"].iter().filter_map(|key| members.get(*key)?.as_str().map(str::to_owned));
+            own.chain(members.values().flat_map(queries)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_metric_of_the_rules_and_the_dashboard_exists() {
+    let known = queried_names(&scrape().await);
+    assert!(known.len() > 40, "{known:?}");
+    let dashboard: Value = serde_json::from_str(&text("grafana/leasehold.json")).unwrap();
+    let queries = queries(&dashboard);
+    assert!(queries.len() > 30, "{queries:?}");
+    let rules = text("prometheus/alerts.yaml") + &text("prometheus/alerts_test.yaml");
+    for (file, used) in [("the dashboard", named_metrics(&queries.join("\n"))), ("the rules", named_metrics(&rules))] {
+        let unknown: Vec<_> = used.difference(&known).collect();
+        assert!(!used.is_empty() && unknown.is_empty(), "{file}: {unknown:?}");
+    }
+    let shown = named_metrics(&queries.join("\n"));
+    let base =
+        |name: &str| ["_bucket", "_sum", "_count"].iter().find_map(|it| name.strip_suffix(it)).map(str::to_owned);
+    let is_shown = |name: &&String| {
+        shown.contains(*name)
+            || shown.iter().any(|shown| base(shown).is_some_and(|shown| shown == **name))
+            || base(name).is_some()
+            || *name == "process_virtual_memory_bytes"
+    };
+    let hidden: Vec<_> = known.iter().filter(|name| !is_shown(name)).collect();
+    assert!(hidden.is_empty(), "the dashboard lacks {hidden:?}");
+}
+
+#[test]
+fn the_alert_rules_are_valid_and_each_fires_for_its_cause() {
+    for arguments in [["check", "rules", "alerts.yaml"], ["test", "rules", "alerts_test.yaml"]] {
+        let output = Command::new("promtool").args(arguments).current_dir(path("prometheus")).output().unwrap();
+        assert!(output.status.success() && said(&output).contains("SUCCESS"), "{}", said(&output));
+    }
+    let tests = text("prometheus/alerts_test.yaml");
+    let rules = text("prometheus/alerts.yaml");
+    let alerts: Vec<_> = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+    assert!(alerts.len() > 10, "{alerts:?}");
+    for alert in alerts {
+        let fires = format!("alertname: {alert}\n        exp_alerts:\n");
+        let is_silent = format!("alertname: {alert} }}");
+        assert!(tests.contains(&fires) && tests.contains(&is_silent), "{alert} has no test");
+    }
+}
+
+#[test]
+fn the_unit_of_systemd_is_valid() {
+    let directory = TempDir::new().unwrap();
+    let unit =
+        text("systemd/leasehold.service").replace("/usr/bin/leasehold", &binary().unwrap().display().to_string());
+    let file = directory.path().join("leasehold.service");
+    std::fs::write(&file, unit).unwrap();
+    let output = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&file).output().unwrap();
+    let ours: Vec<_> = said(&output).lines().filter(|line| line.contains("leasehold")).map(str::to_owned).collect();
+    assert!(ours.is_empty(), "{ours:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_manifests_of_kubernetes_have_a_valid_configuration_and_served_probes() {
+    let manifests = text("kubernetes/leasehold.yaml");
+    let (_, rest) = manifests.split_once("  leasehold.toml: |\n").unwrap();
+    let lines = rest.lines().take_while(|line| line.is_empty() || line.starts_with("    "));
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("leasehold.toml");
+    std::fs::write(&file, lines.map(str::trim_start).collect::<Vec<_>>().join("\n")).unwrap();
+    let config = Config::read(&file).unwrap().checked().unwrap();
+    assert_eq!(config.metrics_listen.unwrap().port(), 9090);
+
+    let server = Server::start().unwrap();
+    let probes: BTreeSet<_> =
+        manifests.split("httpGet: { path: ").skip(1).map(|rest| rest.split(',').next().unwrap()).collect();
+    assert_eq!(probes, BTreeSet::from(["/livez", "/readyz"]));
+    for probe in probes {
+        // The kubelet sends the address of the pod as the host.
+        let stream = TcpStream::connect(server.address()).await.unwrap();
+        assert_eq!(http(stream, &format!("GET {probe} HTTP/1.1"), b"").await.unwrap().0, 200);
+    }
+}

@@ -20,6 +20,7 @@ module Leasehold
     end
 
     # @raise [Error::Busy] if some claims are under another lease; all others are done
+    # @raise [ActiveRecord::SerializationFailure] if a lease was too old for its row (R04); it is rolled back
     def run
       attempt(@batches.shift) while @batches.any?
       raise @busy if @busy
@@ -53,9 +54,21 @@ module Leasehold
       lease = @client.begin_update(
         creates: batch.creates, destroys: batch.destroys, idempotency_key: key(batch), deadline_seconds: @deadline_seconds
       )
-      @table.insert(lease.uuid, begun_at)
+      insert_row(lease.uuid, begun_at)
       commit(lease.uuid)
       @table.delete(lease.uuid)
+    end
+
+    # Writes the lease's row. If the commit guard refuses it, because the lease is too old (R04, SQLSTATE 40001),
+    # the database has no row. The lease is then rolled back at once, so that its names are free for the next
+    # attempt.
+    #
+    # @raise [ActiveRecord::SerializationFailure] if the row is refused
+    def insert_row(uuid, begun_at)
+      @table.insert(uuid, begun_at)
+    rescue ActiveRecord::SerializationFailure
+      @client.rollback_update(uuid, deadline_seconds: @deadline_seconds)
+      raise
     end
 
     def commit(uuid)

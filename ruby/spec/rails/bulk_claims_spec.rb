@@ -173,6 +173,22 @@ RSpec.describe "bulk claims", :rails do
     expect(claimed(User, :username)).to eq(["alice"])
   end
 
+  it "rolls its lease back if the lease's row is written too late (R04), and claims on the next try" do
+    adapter = ActiveJob::Base.queue_adapter = ActiveJob::QueueAdapters::TestAdapter.new
+    job = Leasehold::BulkClaimsJob.new("User", "username", { "create_record_ids" => insert("alice") })
+    table = Leasehold::LeaseTable
+    late = Module.new { def clock_and_session = ["2001-01-01", *super.drop(1)] }
+    stub_const("Leasehold::LeaseTable", Class.new(table) { prepend late })
+    job.perform_now
+    expect(outstanding_leases + lease_rows + claimed(User, :username)).to be_empty
+    expect(adapter.enqueued_jobs.size).to eq(1)
+
+    stub_const("Leasehold::LeaseTable", table)
+    job.perform_now
+    expect(claimed(User, :username)).to eq(["alice"])
+    expect(outstanding_leases + lease_rows).to be_empty
+  end
+
   it "gets the same lease when the job runs again after its answer was lost" do
     creates = [User.find(insert("alice").first).cells_claims.last]
     2.times { Leasehold::BulkUpdate.new(connection: User.connection, key: "job", creates: creates, destroys: []).run }

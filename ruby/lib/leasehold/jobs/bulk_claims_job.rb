@@ -15,6 +15,8 @@ module Leasehold
     # exception_handler.rb:9).
     self.log_arguments = false
     retry_on Error::Unavailable, Error::DeadlineExceeded, Error::Overloaded, Error::Busy, wait: RETRY_WAIT
+    # The commit guard refused the row of a lease that was too old (R04).
+    retry_on ActiveRecord::SerializationFailure, wait: RETRY_WAIT
 
     # An earlier job would not find the rows. Rails 7.2 has the setting (activejob 7.2.2.2,
     # enqueue_after_transaction_commit.rb:7); 8.0 replaced its Symbols by true and false. Only ActiveJob's railtie

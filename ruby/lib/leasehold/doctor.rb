@@ -65,6 +65,7 @@ module Leasehold
 
     def describe_settings
       settings.validate!
+      Client::Credentials.check_keys(settings.tls)
       "cell #{settings.cell_id}, server #{settings.address}"
     end
 
@@ -95,6 +96,10 @@ module Leasehold
       return "answers, clocks differ by #{difference.round(1)} s" if difference < CLOCK_SECONDS
 
       raise Fault, "the clocks of the server and of this host differ by #{difference.round} s: synchronise them"
+    rescue Error::Invalid => error
+      # The cell's id is the only argument of this call that can be wrong.
+      raise Error::Misconfigured,
+            "#{error.message}: set `cell_id`, which is #{settings.cell_id}, to the id of a cell in the server's configuration (`[[cells]]`)"
     end
 
     # Returns the versions of all parts, and a warning if the server is older than the gem. A later gem may call

@@ -49,6 +49,14 @@ RSpec.describe "leasehold:doctor", :rails do
     expect(doctor).to match([2, /^fault  settings: .*`address` is "nowhere"/])
   end
 
+  it "says which setting is wrong if the server does not know the cell, or `tls` lacks its keys" do
+    configure(cell_id: 99)
+    expect(doctor).to match([2, /^fault  server: .*names no cell that this service knows: set `cell_id`, which is 99, to the id of a cell in the/])
+
+    configure(cell_id: 1, tls: {})
+    expect(doctor).to match([2, /^fault  settings: .*`tls` has the keys \[\]: use `ca`, `certificate` and `key`, or only `insecure: true`$/])
+  end
+
   it "reports an invalid address and all other checks in a process that has made no call" do
     script = <<~RUBY
       begin

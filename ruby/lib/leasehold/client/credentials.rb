@@ -16,10 +16,17 @@ module Leasehold
       def self.load(tls)
         return new(nil) if tls == { insecure: true }
 
-        unless tls.keys.sort == MEMBERS
-          misconfigured("`tls` has the keys #{tls.keys.inspect}: use `ca`, `certificate` and `key`, or only `insecure: true`")
-        end
+        check_keys(tls)
         new(MEMBERS.to_h { |name| [name, read(name, tls.fetch(name))] }).tap(&:check)
+      end
+
+      # Checks the keys of the setting, not their values.
+      #
+      # @raise [Error::Misconfigured]
+      def self.check_keys(tls)
+        return if tls == { insecure: true } || tls.keys.sort_by(&:to_s) == MEMBERS
+
+        misconfigured("`tls` has the keys #{tls.keys.inspect}: use `ca`, `certificate` and `key`, or only `insecure: true`")
       end
 
       def self.read(name, path)

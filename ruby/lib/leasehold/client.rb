@@ -36,6 +36,8 @@ module Leasehold
     SERVER_TIME = "leasehold-server-time-micros"
     # Response metadata: the server's version.
     SERVER_VERSION = "leasehold-server-version"
+    # Metadata: the id of a store, of the server's in each answer, of the expected one in a request.
+    STORE_ID = "leasehold-store-id"
 
     # @param configuration [Configuration]
     # @raise [Error::Misconfigured] if a setting or certificate is invalid

@@ -4,9 +4,6 @@ module Leasehold
   class Client
     # The store that the setting `store_id` names. Without it, every store is expected.
     class ExpectedStore
-      # Metadata: the id of a store, of the server's in each answer, of the expected one in a request.
-      STORE_ID = "leasehold-store-id"
-
       # @param id [String, nil] the id of the expected store; nil for any
       def initialize(id)
         @id = id&.downcase

@@ -44,6 +44,13 @@ RSpec.describe "declarations of a model's claims", :rails do
       .to raise_error(Leasehold::Error::Misconfigured, /`:GROUP` is not a subject type: use one of .*`:PROJECT`/)
   end
 
+  it "name the source types if the contract has none for the table" do
+    expect { Leasehold::ClaimedTable.source_type("gadgets") }.to raise_error(
+      Leasehold::Error::Misconfigured,
+      /no source type for the table `gadgets`: pass `source_type:` .*`:RAILS_TABLE_USERS`.*, or .* a number from 1001 on/
+    )
+  end
+
   it "refuse an invalid argument by its name" do
     {
       { type: 99 } => /`"99"` is not a bucket type: use one of .*`:EMAILS`/, { type: 0 } => /`"0"` is not a bucket type/,

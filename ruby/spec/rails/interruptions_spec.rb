@@ -257,6 +257,36 @@ RSpec.describe "a save that is interrupted while its row is written", :rails do
   end
 end
 
+# Interrupts a callback, after which Rails alone decides if the transaction commits.
+RSpec.describe "a save that is interrupted in a callback", :rails do
+  interruptions = { throw: -> { throw :out }, raise: -> { raise Interrupt }, kill: -> { Thread.current.kill } }
+
+  def creating(moment, name, &interruption)
+    model = stub_const("InterruptedUser", Class.new(User) { public_send(moment, &interruption) })
+    thread = Thread.new do
+      User.connection_pool.with_connection { catch(:out) { model.create!(username: name) } }
+    rescue Interrupt
+      # The save has ended.
+    end
+    expect(thread.join(Support::Waiting::DEADLINE_SECONDS)).to be(thread)
+  end
+
+  %i[before_create after_create after_save before_commit after_commit].each do |moment|
+    it "has claims for exactly the rows that Rails commits, if the callback is #{moment}" do
+      interruptions.each { |how, interruption| creating(moment, how.to_s, &interruption) }
+
+      expect(claimed(User, :username)).to match_array(User.pluck(:username))
+      expect(outstanding_leases + lease_rows).to be_empty
+    end
+  end
+
+  it "is not begun if it is interrupted before its row is written" do
+    interruptions.each { |how, interruption| creating(:before_create, how.to_s, &interruption) }
+
+    expect(User.count).to eq(0)
+  end
+end
+
 RSpec.describe "a lease begun before BEGIN", :rails do
   it "is rolled back if the save is interrupted before BEGIN" do
     allow(User.connection).to receive(:transaction).and_raise(Interrupt)

@@ -9,6 +9,7 @@ mod language;
 mod layers;
 mod markdown;
 mod rust;
+mod supply;
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -79,9 +79,10 @@ RSpec.describe "source ids that no key has", :rails do
     model = organization("bigint")
     model.insert_all!([0, 1].map { |key| { key: key, path: key.to_s, owner_id: 7 } })
     rows = Leasehold::Verifier::RowReader.new(model)
+    page = Leasehold::RecordPage.new(records: [])
 
-    expect(rows.read(nil, "\0".b, seconds_since_listing: 0).rows).to be_empty
-    expect(rows.read("\0".b, nil, seconds_since_listing: 0).rows.map(&:first)).to eq([0, 1])
+    expect(rows.read(nil, "\0".b, page, seconds_since_listing: 0).rows).to be_empty
+    expect(rows.read("\0".b, nil, page, seconds_since_listing: 0).rows.map(&:first)).to eq([0, 1])
     expect(rows.bound("\0".b, 1)).to eq("\0".b * 8)
   end
 end

@@ -64,8 +64,8 @@ RSpec.describe "a new Rails application", :rails do
     install.each { |line| run("bash", "-c", line.sub(/\Abundle install\z/, "bundle install --local")) }
     File.write(File.join(application, "app/models/user.rb"), model)
 
-    expect(try.map { |line| run("bash", "-c", line) }.last).to end_with("alice\n")
-    expect(claimed(User, :username)).to eq(["alice"])
+    expect(try.map { |line| run("bash", "-c", line) }.last).to end_with("carla\n")
+    expect(claimed(User, :username)).to eq(["carla"])
     expect(run("bash", "-c", verify.last)).to include("User")
 
     as_cell(2) { User.create!(username: "bob") }

@@ -171,7 +171,10 @@ async fn run(command: Command) -> Result<()> {
             needs::install(needs::FOR_NPM)?;
             docs::build().await
         }
-        Command::WorkspaceBuild => check::build_workspace().await,
+        Command::WorkspaceBuild => {
+            needs::install(&[needs::FOR_EXTENSION, needs::FOR_PYTHON].concat())?;
+            check::build_workspace().await
+        }
         Command::Bench { arguments } => bench(&arguments).await,
     }
 }

@@ -160,7 +160,7 @@ impl Service {
     /// # Errors
     /// `CLAIM_NOT_FOUND`, or the value is not allowed.
     pub fn record(&self, bucket_type: i32, value: &str) -> Result<ClaimRecord, DetailedError> {
-        let bucket = self.rules.catalogue.bucket(BucketType(bucket_type), value.into());
+        let bucket = self.rules.catalogue.bucket_of_existing(BucketType(bucket_type), value.into());
         let bucket = bucket.map_err(|error| Rejection::whole(error.reason, error.detail))?;
         let claim = or_internal(Store::claim(&self.store, &bucket.key))?;
         let Bucket { key, .. } = bucket;

@@ -191,11 +191,12 @@ pub fn check_size(claims: usize) -> Result<(), Rejection> {
 /// Returns the bucket key of the claim that has this record.
 ///
 /// # Errors
-/// No create could have made the record: the record's value, subject or source is not allowed.
+/// No create could have made the record: the record's value, subject or source has never been
+/// allowed.
 pub fn record_key(bucket_type: BucketType, record: &Record, catalogue: &Catalogue) -> Result<BucketKey, ValueError> {
     let refused = |(reason, detail)| ValueError { reason, detail };
     check_subject(record.subject).and_then(|()| check_source(&record.source)).map_err(refused)?;
-    Ok(catalogue.bucket(bucket_type, record.spelling.clone())?.key)
+    Ok(catalogue.bucket_of_existing(bucket_type, record.spelling.clone())?.key)
 }
 
 fn limit(name: &'static str, max: usize, actual: usize) -> Detail {
@@ -208,13 +209,13 @@ fn invalid(what: &'static str) -> Refused {
     (Reason::InvalidUpdate, Detail::Form(what))
 }
 
-fn parse_bucket(claim: &ClaimRequest, catalogue: &Catalogue) -> Result<Bucket, Refused> {
-    catalogue.bucket(claim.bucket_type, claim.value.clone()).map_err(|error| (error.reason, error.detail))
+fn refused(error: ValueError) -> Refused {
+    (error.reason, error.detail)
 }
 
 fn parse_create(position: u32, claim: ClaimRequest, catalogue: &Catalogue) -> Result<Create, Refused> {
-    let bucket = parse_bucket(&claim, catalogue)?;
-    catalogue.check_looks(&bucket).map_err(|error| (error.reason, error.detail))?;
+    let bucket = catalogue.bucket(claim.bucket_type, claim.value).map_err(refused)?;
+    catalogue.check_looks(&bucket).map_err(refused)?;
     let subject = claim.subject.ok_or_else(|| invalid("`subject` is missing"))?;
     check_subject(subject)?;
     let source = claim.source.ok_or_else(|| invalid("`source` is missing"))?;
@@ -224,7 +225,7 @@ fn parse_create(position: u32, claim: ClaimRequest, catalogue: &Catalogue) -> Re
 }
 
 fn parse_destroy(position: u32, claim: ClaimRequest, catalogue: &Catalogue) -> Result<Destroy, Refused> {
-    let key = parse_bucket(&claim, catalogue)?.key;
+    let key = catalogue.bucket_of_existing(claim.bucket_type, claim.value).map_err(refused)?.key;
     claim.subject.map_or(Ok(()), check_subject)?;
     claim.source.as_ref().map_or(Ok(()), check_source)?;
     Ok(Destroy { position, key, source: claim.source })

@@ -211,12 +211,25 @@ impl Catalogue {
         difference
     }
 
-    /// Returns the bucket that a type and a value, as the caller spelled it, stand for (B12).
+    /// Returns the bucket that a type and a value, as the caller spelled it, stand for (B12). The
+    /// value is one that a cell may claim.
+    ///
+    /// # Errors
+    /// As [`Catalogue::bucket_of_existing`], or the value has an invisible or unassigned character.
+    pub fn bucket(&self, bucket_type: BucketType, spelling: Arc<str>) -> Result<Bucket, ValueError> {
+        let bucket = self.bucket_of_existing(bucket_type, spelling)?;
+        check_visible(&bucket.spelling).and_then(|()| check_visible(&bucket.key.canonical)).map_err(not_allowed)?;
+        Ok(bucket)
+    }
+
+    /// Returns the bucket of a claim that may exist already. An earlier version of the service may
+    /// have allowed characters that no create may have today, and its claims can be read and given
+    /// up.
     ///
     /// # Errors
     /// The type is unspecified or unknown (B14), the value is too long (B11), or the type's form
     /// excludes it (B12).
-    pub fn bucket(&self, bucket_type: BucketType, spelling: Arc<str>) -> Result<Bucket, ValueError> {
+    pub fn bucket_of_existing(&self, bucket_type: BucketType, spelling: Arc<str>) -> Result<Bucket, ValueError> {
         let rule = self.rule(bucket_type).ok_or_else(|| unknown_type(bucket_type))?;
         check_length(&spelling)?;
         rule.form.check(&spelling).map_err(not_allowed)?;
@@ -233,8 +246,8 @@ impl Catalogue {
         Ok(Bucket { key: BucketKey { bucket_type, canonical }, spelling })
     }
 
-    /// Checks the looks of a value that a cell claims, if its bucket type's rule asks for it. A
-    /// claim that exists already can be read and given up whatever it looks like.
+    /// Checks the looks of a value that a cell claims, if its bucket type's rule asks for it. As
+    /// with [`Catalogue::bucket_of_existing`], a claim that exists already may look like another.
     ///
     /// # Errors
     /// The value looks like another one.
@@ -329,7 +342,7 @@ fn check_characters(value: &str, space: impl Fn(char) -> bool) -> Result<(), &'s
     if value.chars().any(space) {
         return Err("the value has white space where its type allows none");
     }
-    check_visible(value)
+    Ok(())
 }
 
 #[cfg(feature = "unicode")]
@@ -389,6 +402,17 @@ mod tests {
     fn b12_the_spelling_is_kept() {
         let bucket = Catalogue::default().bucket(BucketType(4), "Alice".into()).unwrap();
         assert_eq!((&*bucket.spelling, &*bucket.key.canonical), ("Alice", "alice"));
+    }
+
+    #[cfg(feature = "unicode")]
+    #[test]
+    fn b12_a_claim_with_a_character_that_is_refused_today_can_still_be_found() {
+        let catalogue = Catalogue::default();
+        let (usernames, value) = (BucketType(4), "Al\u{2800}ice");
+        assert_eq!(catalogue.bucket(usernames, value.into()).unwrap_err().reason, Reason::ValueNotAllowed);
+        let bucket = catalogue.bucket_of_existing(usernames, value.into()).unwrap();
+        assert_eq!((&*bucket.spelling, &*bucket.key.canonical), (value, "al\u{2800}ice"));
+        assert!(catalogue.bucket_of_existing(usernames, "al ice".into()).is_err());
     }
 
     #[test]

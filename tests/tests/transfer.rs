@@ -468,6 +468,27 @@ async fn an_import_checks_claims_against_the_configuration() {
     }
 }
 
+/// An earlier version allowed characters that are refused today.
+#[tokio::test(flavor = "multi_thread")]
+async fn b12_a_claim_with_a_character_that_is_refused_today_is_imported_found_and_given_up() {
+    let dir = TempDir::new().unwrap();
+    let (_, lines) = exported(dir.path()).await;
+    let name = "car\u{2800}ol";
+    std::fs::write(dir.path().join("lines"), lines.replace("carol", name)).unwrap();
+    let data = dir.path().join("imported");
+    import(&data, &dir.path().join("lines")).unwrap();
+
+    let server = Server::builder().data(&data).start().unwrap();
+    let mut client = Client::connect(&server, 1).await.unwrap();
+    let found = client.get(name).await.unwrap();
+    assert_eq!(name_of(found.metadata.as_ref().unwrap()), name);
+    let begun = client.begin(Update { destroys: names(&[name], 3), ..Update::default() }).await.unwrap();
+    client.settle(&begun.lease, Committed).await.unwrap();
+    assert_eq!(reason(&client.get(name).await.unwrap_err()), "CLAIM_NOT_FOUND");
+    let again = client.begin(Update { creates: names(&[name], 3), ..Update::default() }).await.unwrap_err();
+    assert_eq!(reason(&again), "VALUE_NOT_ALLOWED");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_import_keeps_the_mode_of_an_existing_directory_and_makes_a_new_one_private() {
     use std::os::unix::fs::PermissionsExt;

@@ -17,9 +17,17 @@ pub(super) struct Differences {
     pub(super) missing: Vec<PendingCreate>,
     pub(super) different: Vec<PendingCreate>,
     pub(super) extra: Vec<PendingDestroy>,
-    /// The claims whose value their bucket type does not allow. Since these values have no
-    /// canonical form, the key holds the value itself.
+    /// The claims whose value their bucket type does not allow. If such a value has no canonical
+    /// form, the key holds the value itself.
     pub(super) invalid: Vec<PendingDestroy>,
+}
+
+impl Differences {
+    /// Returns true if the row with this source id calls for the bucket, although its value is not
+    /// allowed. Each row's claims are added in one go.
+    fn is_invalid(&self, key: &BucketKey, source_id: &SourceId) -> bool {
+        self.invalid.iter().rev().take_while(|claim| claim.source_id == *source_id).any(|claim| claim.key == *key)
+    }
 }
 
 /// The settings of a comparison of rows with records.
@@ -86,10 +94,13 @@ impl Comparison<'_> {
         found: &mut Differences,
     ) {
         for (at, claim) in of_row.clone().zip(records.claims(of_row)) {
-            let Ok(bucket) = bucket(self.catalogue, claim) else {
+            let Ok(bucket) = existing(self.catalogue, claim) else {
                 found.invalid.push(unreadable(claim, source_id));
                 continue;
             };
+            if found.is_invalid(&bucket.key, source_id) {
+                continue;
+            }
             let same_bucket = creates.iter().position(|create| create.key == bucket.key);
             let called_for = same_bucket.map(|at| creates.swap_remove(at));
             let is_same = called_for.as_ref().is_some_and(|create| is_same_form(create, claim));
@@ -132,7 +143,7 @@ pub(super) fn pending_creates<'a>(
     let (mut creates, mut invalid) = (Vec::<PendingCreate>::new(), Vec::new());
     for claim in claims {
         match bucket(catalogue, claim) {
-            Err(()) => invalid.push(unreadable(claim, source_id)),
+            Err(()) => invalid.push(not_allowed(catalogue, claim, source_id)),
             Ok(bucket) if creates.iter().any(|create| create.key == bucket.key) => {}
             Ok(Bucket { key, spelling }) => {
                 let source_id = source_id.clone();
@@ -163,9 +174,26 @@ fn is_same_form(create: &PendingCreate, claim: ClaimRef<'_>) -> bool {
 }
 
 fn bucket(catalogue: &Catalogue, claim: ClaimRef<'_>) -> Result<Bucket, ()> {
-    let is_subject = claim.subject.subject_type > 0 && claim.subject.id > 0;
-    let bucket = catalogue.bucket(claim.bucket_type, claim.value.into()).map_err(|_| ())?;
-    if is_subject { Ok(bucket) } else { Err(()) }
+    check_subject(claim)?;
+    catalogue.bucket(claim.bucket_type, claim.value.into()).map_err(|_| ())
+}
+
+fn existing(catalogue: &Catalogue, claim: ClaimRef<'_>) -> Result<Bucket, ()> {
+    check_subject(claim)?;
+    catalogue.bucket_of_existing(claim.bucket_type, claim.value.into()).map_err(|_| ())
+}
+
+fn check_subject(claim: ClaimRef<'_>) -> Result<(), ()> {
+    if claim.subject.subject_type > 0 && claim.subject.id > 0 { Ok(()) } else { Err(()) }
+}
+
+/// Returns the claim of a row whose value is not allowed, with the value's canonical form if there
+/// is one.
+fn not_allowed(catalogue: &Catalogue, claim: ClaimRef<'_>, source_id: &SourceId) -> PendingDestroy {
+    match existing(catalogue, claim) {
+        Ok(Bucket { key, .. }) => PendingDestroy { key, source_id: source_id.clone() },
+        Err(()) => unreadable(claim, source_id),
+    }
 }
 
 fn unreadable(claim: ClaimRef<'_>, source_id: &SourceId) -> PendingDestroy {

@@ -433,6 +433,22 @@ fn v09_findings_contain_no_value() {
     assert_eq!(hashes.len(), 3);
 }
 
+/// An earlier version allowed characters that are refused today.
+#[test]
+fn v01_a_claim_whose_value_is_refused_today_is_given_up_with_its_row() {
+    let mut world = World::new();
+    let refused = "\u{2800}";
+    world.row(1, &[wish(4, &format!("changed{refused}"), 1)]);
+    world.row(3, &[wish(4, &format!("same{refused}"), 3)]);
+    world.claim_of_an_earlier_version(1, &wish(4, "changed", 2), refused);
+    world.claim_of_an_earlier_version(2, &wish(4, "extra", 2), refused);
+    world.claim_of_an_earlier_version(3, &wish(4, "same", 3), refused);
+    world.now = START;
+    let outcomes: Vec<_> = world.verify().findings.iter().map(|finding| finding.outcome).collect();
+    assert_eq!(outcomes, [CorrectionOutcome::Invalid, CorrectionOutcome::Destroyed]);
+    assert_eq!(world.verify().report.records, 2);
+}
+
 #[test]
 fn a_dry_run_reports_the_corrections_of_a_run_and_changes_nothing() {
     let mut world = small_pages();

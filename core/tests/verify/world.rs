@@ -5,19 +5,20 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use leasehold_core::batch::{ClaimRequest, UpdateRequest};
-use leasehold_core::bucket::BucketType;
+use leasehold_core::bucket::{BucketKey, BucketType};
 use leasehold_core::catalogue::Catalogue;
 use leasehold_core::cell::CellId;
-use leasehold_core::claim::{Claim, Source, SourceId, SourceType, Subject};
+use leasehold_core::claim::{Claim, ClaimState, Source, SourceId, SourceType, Subject};
 use leasehold_core::command::{Command, Reply};
 use leasehold_core::lease::{LeaseId, Outcome};
 use leasehold_core::memory::MemoryStore;
 use leasehold_core::query::{RecordPage, RecordQuery, RecordRow};
 use leasehold_core::rejection::{Reason, Rejection};
-use leasehold_core::rows::State;
+use leasehold_core::rows::{Changes, State};
 use leasehold_core::rules::Rules;
 use leasehold_core::store::Store;
 use leasehold_core::time::Timestamp;
+use leasehold_core::transaction::Transaction as _;
 use leasehold_core::verify::{
     Checkpoint, Finding, RecordRef, Records, Report, Rows, Share, TooManyDestroys, UpdateResult, Verification,
     VerifySettings, VerifyStep,
@@ -123,6 +124,19 @@ impl World {
     pub(crate) fn claim(&mut self, cell: CellId, source_type: SourceType, row: u64, wish: &Wish) {
         let creates = vec![request(wish, source_type, row)];
         self.update(cell, UpdateRequest { creates, destroys: vec![] }).unwrap();
+    }
+
+    /// Claims like [`claim`](Self::claim), with `suffix` at the end of the value. An earlier version
+    /// of the service may have allowed its characters.
+    pub(crate) fn claim_of_an_earlier_version(&mut self, row: u64, wish: &Wish, suffix: &str) {
+        self.claim(OWN, TABLE, row, wish);
+        let key = self.rules.catalogue.bucket(BucketType(wish.bucket_type), wish.value.as_str().into()).unwrap().key;
+        let mut claim = Store::claim(&self.store, &key).unwrap().unwrap();
+        let Claim { state: ClaimState::Active(record), .. } = &mut claim else { unreachable!("it was committed") };
+        record.spelling = format!("{}{suffix}", record.spelling).into();
+        let renamed = BucketKey { canonical: format!("{}{suffix}", key.canonical).into(), ..key.clone() };
+        let claims = vec![(key, None), (renamed, Some(claim))];
+        self.store.write(Changes { claims, ..Changes::default() }).unwrap();
     }
 
     pub(crate) fn row(&mut self, id: u64, wishes: &[Wish]) {

@@ -103,7 +103,7 @@ impl Services {
                 return Err(errors::invalid("a claim of `claims` is empty"));
             }
             let (bucket_type, value) = bucket(config, None, Some(claim))?;
-            if let Ok(bucket) = config.rules.catalogue.bucket(bucket_type, value.into()) {
+            if let Ok(bucket) = config.rules.catalogue.bucket_of_existing(bucket_type, value.into()) {
                 asked.push(claim);
                 keys.push(bucket.key);
             }

@@ -122,7 +122,7 @@ impl Services {
     /// Returns the key of the bucket with this type and value, or the gRPC status for a value that
     /// the type does not allow.
     fn bucket_key(&self, rules: &Rules, bucket_type: BucketType, value: String) -> Result<BucketKey, Status> {
-        let bucket = rules.catalogue.bucket(bucket_type, value.into());
+        let bucket = rules.catalogue.bucket_of_existing(bucket_type, value.into());
         bucket.map(|bucket| bucket.key).map_err(|error| {
             let rejection = Rejection::whole(error.reason, error.detail);
             self.metrics.rejected(&rejection);

@@ -112,7 +112,7 @@ async fn run(command: Command) -> Result<()> {
         Command::Test { deep, minutes } => {
             // Ruby and Python are installed first, because later checks run them to look for their
             // packages.
-            needs::install(&[needs::FOR_EXTENSION, needs::FOR_PYTHON].concat())?;
+            install_for_extensions()?;
             needs::install(
                 &[needs::FOR_TESTS, needs::FOR_GEM, needs::FOR_NPM, needs::FOR_PAGE, needs::FOR_VENV].concat(),
             )?;
@@ -124,11 +124,11 @@ async fn run(command: Command) -> Result<()> {
             }
         }
         Command::Lint => {
-            needs::install(&[needs::FOR_EXTENSION, needs::FOR_PYTHON].concat())?;
+            install_for_extensions()?;
             check::lint().await
         }
         Command::Fix => {
-            needs::install(&[needs::FOR_EXTENSION, needs::FOR_PYTHON].concat())?;
+            install_for_extensions()?;
             check::fix().await
         }
         Command::Web { no_package, no_compile } => {
@@ -150,13 +150,11 @@ async fn run(command: Command) -> Result<()> {
             if no_run { Ok(()) } else { check::test_page().await }
         }
         Command::Python => {
-            needs::install(needs::FOR_PYTHON)?;
-            needs::install(needs::FOR_VENV)?;
+            needs::install(&[needs::FOR_PYTHON, needs::FOR_VENV].concat())?;
             python::build().await
         }
         Command::PythonTest { release, no_run, no_build } => {
-            needs::install(needs::FOR_PYTHON)?;
-            needs::install(needs::FOR_VENV)?;
+            needs::install(&[needs::FOR_PYTHON, needs::FOR_VENV].concat())?;
             if !no_build {
                 python::build_for_tests(release).await?;
             }
@@ -172,11 +170,16 @@ async fn run(command: Command) -> Result<()> {
             docs::build().await
         }
         Command::WorkspaceBuild => {
-            needs::install(&[needs::FOR_EXTENSION, needs::FOR_PYTHON].concat())?;
+            install_for_extensions()?;
             check::build_workspace().await
         }
         Command::Bench { arguments } => bench(&arguments).await,
     }
+}
+
+/// Installs what a build of the whole workspace needs, since it compiles both extensions.
+fn install_for_extensions() -> Result<()> {
+    needs::install(&[needs::FOR_EXTENSION, needs::FOR_PYTHON].concat())
 }
 
 /// Runs the benchmarks. They are a separate program because their dependencies take minutes to

@@ -15,6 +15,7 @@
 //! A begin is dropped if its caller is gone before the first attempt to decide it. If the caller of
 //! a begin without an idempotency key is gone later, the lease is rolled back ([`Undelivered`]).
 
+mod cell_limits;
 mod lock_suspects;
 mod progress;
 mod queue;
@@ -42,6 +43,7 @@ use crate::identity::Caller;
 use crate::metrics::Metrics;
 use crate::store::{GroupStore, StoreClock};
 
+pub use self::cell_limits::CellLimits;
 pub use self::queue::{Capacity, HeldClaims};
 pub use self::shares::LimitReached;
 pub use self::undelivered::Undelivered;
@@ -62,14 +64,12 @@ pub enum Refusal {
         /// The delay that the caller should wait before it sends the command again.
         retry_after: Duration,
     },
-    /// One begin has more claims than its cell's share of `limits.held_claims`.
-    #[error(
-        "the update alone has {claims} claims, more than {max}, the cell's share of `limits.held_claims`: make it smaller"
-    )]
+    /// One begin has more claims than its cell may have under leases.
+    #[error("the update alone has {claims} claims, and the cell may have {max} under leases: make it smaller")]
     TooLarge {
         /// The number of claims in the refused begin.
         claims: usize,
-        /// The cell's share of `limits.held_claims`.
+        /// The most claims of the cell: its own limit, or its share of `limits.held_claims`.
         max: usize,
     },
     /// A database session that does not belong to a Leasehold server locks the command's rows. The

@@ -12,7 +12,8 @@ use leasehold_core::rows::RowChange;
 use leasehold_core::update::Begin;
 use tokio::sync::oneshot;
 
-use super::shares::Shares;
+use super::cell_limits::{CellLimits, CellRates};
+use super::shares::{LimitReached, Shares};
 use super::{Answer, Refusal};
 use crate::identity::Caller;
 
@@ -57,11 +58,12 @@ impl Job {
     }
 }
 
-/// The limits up to which the queue admits begins. No cell can use up a limit alone: see [`Shares`].
+/// The limits up to which the queue admits begins. No cell can use up a limit of the server alone:
+/// see [`Shares`].
 #[derive(Clone, Debug)]
 pub struct Capacity {
-    /// The cells among which the limits are shared.
-    pub cells: BTreeSet<CellId>,
+    /// The cells among which the limits of the server are shared, and the limits of each.
+    pub cells: BTreeMap<CellId, CellLimits>,
     /// The most begins that may wait in the queue.
     pub queued_begins: usize,
     /// The most claims that may be under leases, counting the claims of begins that are waiting or
@@ -81,6 +83,8 @@ struct Waiting {
     // The claims of each cell that are under leases, or in begins that are waiting or being
     // written.
     claims: Shares,
+    // The limits of each cell.
+    cells: CellRates,
     // The claims of each cell in begins that are waiting or being written.
     reserved: BTreeMap<CellId, usize>,
     // The number of waiting commands at which a waiting writer is woken.
@@ -99,13 +103,15 @@ struct Waiting {
 impl Waiting {
     fn new(capacity: Capacity, held: HeldClaims, write_slots: usize) -> Self {
         let Capacity { cells, queued_begins, held_claims } = capacity;
-        let mut claims = Shares::new("limits.held_claims", held_claims, cells.clone());
+        let ids: BTreeSet<_> = cells.keys().copied().collect();
+        let mut claims = Shares::new("limits.held_claims", held_claims, ids.clone());
         held.into_iter().for_each(|(cell, held)| claims.add(cell, held));
         Self {
             settles: VecDeque::new(),
             begins: VecDeque::new(),
-            queued: Shares::new("limits.queued_begins", queued_begins, cells),
+            queued: Shares::new("limits.queued_begins", queued_begins, ids),
             claims,
+            cells: CellRates::new(cells),
             reserved: BTreeMap::new(),
             wanted: 0,
             under_way: 0,
@@ -127,12 +133,18 @@ impl Waiting {
     /// together with the begins before it.
     fn admit(&mut self, begin: &Begin) -> Result<(), Refusal> {
         let (cell, claims) = (begin.cell, begin.batch.entries().len());
-        let max = self.claims.largest_share(cell);
+        let of_cell = self.cells.held_claims(cell).unwrap_or(usize::MAX);
+        let max = self.claims.largest_share(cell).min(of_cell);
         if claims > max {
             return Err(Refusal::TooLarge { claims, max });
         }
         self.queued.check(cell, 1).map_err(Refusal::overloaded)?;
+        if claims > of_cell.saturating_sub(self.claims.used(cell)) {
+            return Err(Refusal::overloaded(LimitReached::ClaimsOfCell { max: of_cell }));
+        }
         self.claims.check(cell, claims).map_err(Refusal::overloaded)?;
+        // The rate comes last, so that only begins that are admitted count.
+        self.cells.count(cell).map_err(|(limit, retry_after)| Refusal::Overloaded { limit, retry_after })?;
         self.claims.add(cell, claims);
         *self.reserved.entry(cell).or_default() += claims;
         Ok(())
@@ -300,8 +312,10 @@ impl Queue {
     pub(super) fn set_capacity(&self, capacity: Capacity) {
         let Capacity { cells, queued_begins, held_claims } = capacity;
         let mut waiting = self.lock();
-        waiting.queued.resize(queued_begins, cells.clone());
-        waiting.claims.resize(held_claims, cells);
+        let ids: BTreeSet<_> = cells.keys().copied().collect();
+        waiting.queued.resize(queued_begins, ids.clone());
+        waiting.claims.resize(held_claims, ids);
+        waiting.cells.replace(cells);
     }
 
     /// The number of writers that have a write slot.
@@ -484,7 +498,7 @@ mod tests {
     }
 
     fn queue_of_two() -> Queue {
-        let capacity = Capacity { cells: BTreeSet::new(), queued_begins: 8, held_claims: 8 };
+        let capacity = Capacity { cells: BTreeMap::new(), queued_begins: 8, held_claims: 8 };
         Queue::new(capacity, HeldClaims::new(), 2)
     }
 

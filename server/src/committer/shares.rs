@@ -45,13 +45,28 @@ pub enum LimitReached {
         /// The limit.
         max: usize,
     },
+    /// One cell has as many claims under leases as it may have.
+    #[error("the cell may have {max} claims under leases (`held_claims` of its cell): settle its leases, or try again")]
+    ClaimsOfCell {
+        /// The limit of this cell.
+        max: usize,
+    },
+    /// One cell begins more updates than it may.
+    #[error("the cell may begin {max} updates a second (`begins_per_second` of its cell): try again more slowly")]
+    RateOfCell {
+        /// The limit of this cell.
+        max: usize,
+    },
 }
 
 impl LimitReached {
     /// The setting of the limit, and its value.
     pub fn setting(self) -> (&'static str, usize) {
-        let (Self::OfServer { setting, max } | Self::OfCell { setting, max }) = self;
-        (setting, max)
+        match self {
+            Self::OfServer { setting, max } | Self::OfCell { setting, max } => (setting, max),
+            Self::ClaimsOfCell { max } => ("cells.held_claims", max),
+            Self::RateOfCell { max } => ("cells.begins_per_second", max),
+        }
     }
 }
 
@@ -78,7 +93,7 @@ impl Shares {
     /// The unused amount that is kept for the other cells.
     fn kept_for_others(&self, cell: CellId) -> usize {
         let unused = (self.kept * self.cells.len()).saturating_sub(self.used_of_kept);
-        let own = self.kept_of(cell).saturating_sub(self.used.get(&cell).copied().unwrap_or(0));
+        let own = self.kept_of(cell).saturating_sub(self.used(cell));
         unused.saturating_sub(own)
     }
 
@@ -98,7 +113,7 @@ impl Shares {
 
     fn change(&mut self, cell: CellId, changed: impl FnOnce(usize) -> usize) {
         let kept = self.kept_of(cell);
-        let before = self.used.get(&cell).copied().unwrap_or(0);
+        let before = self.used(cell);
         let after = changed(before);
         self.total = self.total.saturating_sub(before).saturating_add(after);
         self.used_of_kept = self.used_of_kept.saturating_sub(before.min(kept)) + after.min(kept);
@@ -121,6 +136,11 @@ impl Shares {
         (self.total, self.used_of_kept) = (0, 0);
         self.used.clear();
         used.into_iter().for_each(|(cell, amount)| self.add(cell, amount));
+    }
+
+    /// The amount that a cell uses.
+    pub(super) fn used(&self, cell: CellId) -> usize {
+        self.used.get(&cell).copied().unwrap_or(0)
     }
 
     /// The most that a cell can use while no other cell uses anything.

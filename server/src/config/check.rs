@@ -1,6 +1,8 @@
 //! Checks of the configuration that its types can't express. They find an invalid value before the
 //! server opens its store or listens.
 
+use std::num::NonZeroU32;
+
 use http::Uri;
 use leasehold_core::batch::MAX_REQUEST_BYTES;
 use leasehold_core::catalogue::{BucketRule, Catalogue};
@@ -217,12 +219,14 @@ fn numbers(config: &Config) -> Result<(), ConfigError> {
     config.postgres.as_ref().map_or(Ok(()), postgres)
 }
 
-fn server_numbers(config: &Config) -> [Number; 16] {
+fn server_numbers(config: &Config) -> [Number; 18] {
     let limits = config.limits;
     [
         ("settled_retention_seconds", config.settled_retention_seconds, 36_500 * DAY),
         ("limits.queued_begins", limits.queued_begins as u64, 1_000_000),
         ("limits.held_claims", limits.held_claims as u64, 1_000_000_000),
+        ("limits.cell_begins_per_second", limits.cell_begins_per_second.map_or(1, NonZeroU32::get).into(), 1_000_000),
+        ("limits.cell_held_claims", limits.cell_held_claims.map_or(1, NonZeroU32::get).into(), 1_000_000_000),
         ("limits.user_data_bytes", limits.user_data_bytes as u64, MAX_REQUEST_BYTES as u64),
         ("limits.concurrent_lists", limits.concurrent_lists as u64, 1_000_000),
         ("limits.queued_lists", limits.queued_lists as u64, 1_000_000),

@@ -11,6 +11,7 @@ mod reload;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use leasehold_core::catalogue::{BucketRule, Catalogue, MAX_USER_DATA_BYTES};
@@ -85,6 +86,12 @@ pub struct Limits {
     /// The most claims that may be under outstanding leases at a time. A single begin with more
     /// claims than this is refused for good.
     pub held_claims: usize,
+    /// The most updates that a cell may begin in a second, unless it has a limit of its own. Without
+    /// it there is none.
+    pub cell_begins_per_second: Option<NonZeroU32>,
+    /// The most claims that a cell may have under outstanding leases, unless it has a limit of its
+    /// own. Without it there is none but its share of `held_claims`.
+    pub cell_held_claims: Option<NonZeroU32>,
     /// The most bytes of data that a cell may attach to a claim. Claims that have more keep it.
     pub user_data_bytes: usize,
     /// The most `ListLeases` and `ListRecords` calls that may run at a time.
@@ -216,6 +223,12 @@ pub struct CellConfig {
     /// cells must not overlap, unless one has every id.
     #[serde(default)]
     pub sequence_ranges: Vec<SequenceRange>,
+    /// The most updates that the cell may begin in a second, instead of
+    /// `limits.cell_begins_per_second`.
+    pub begins_per_second: Option<NonZeroU32>,
+    /// The most claims that the cell may have under outstanding leases, instead of
+    /// `limits.cell_held_claims`.
+    pub held_claims: Option<NonZeroU32>,
 }
 
 /// The ids that a cell's database may give out, both ends included.
@@ -271,6 +284,8 @@ impl Default for Limits {
         Self {
             queued_begins: 4096,
             held_claims: 1_000_000,
+            cell_begins_per_second: None,
+            cell_held_claims: None,
             user_data_bytes: MAX_USER_DATA_BYTES,
             concurrent_lists: 16,
             queued_lists: 256,
@@ -446,6 +461,8 @@ fn development_cells() -> Vec<CellConfig> {
         session_prefix: format!("cell-{id}-"),
         sequence_range: Some(SequenceRange { minval: (id - 1) * 1_000_000_000 + 1, maxval: id * 1_000_000_000 }),
         sequence_ranges: Vec::new(),
+        begins_per_second: None,
+        held_claims: None,
     };
     vec![cell(1), cell(2)]
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use super::ServeError;
 use crate::active_config::CurrentConfig;
 use crate::audit::{AuditEvent, AuditSink};
-use crate::committer::{BeginGate, Capacity, Committer, CommitterSettings, Refusal};
-use crate::config::{Config, PostgresConfig};
+use crate::committer::{BeginGate, Capacity, CellLimits, Committer, CommitterSettings, Refusal};
+use crate::config::{CellConfig, Config, PostgresConfig};
 use crate::grpc::Services;
 use crate::metrics::Metrics;
 use crate::store::{Backend, Creation, EmbeddedStore, PostgresStore};
@@ -138,8 +138,12 @@ async fn shared(parts: Parts<'_>, postgres: &PostgresConfig) -> Result<Prepared,
 
 /// The limits of the committer in this configuration.
 pub(super) fn capacity(config: &Config) -> Capacity {
+    let of_cell = |cell: CellConfig| CellLimits {
+        begins_per_second: cell.begins_per_second.or(config.limits.cell_begins_per_second),
+        held_claims: cell.held_claims.or(config.limits.cell_held_claims).map(|claims| claims.get() as usize),
+    };
     Capacity {
-        cells: config.cells().into_keys().collect(),
+        cells: config.cells().into_iter().map(|(id, cell)| (id, of_cell(cell))).collect(),
         queued_begins: config.limits.queued_begins,
         held_claims: config.limits.held_claims,
     }

@@ -1,5 +1,7 @@
 //! A cell that begins updates and never settles them leaves room for every other cell.
 
+use std::time::Instant;
+
 use leasehold_tests::client::{Client, Update, user};
 use leasehold_tests::server::Server;
 use leasehold_tests::wire::Refusal;
@@ -37,6 +39,41 @@ async fn a_cell_that_never_settles_leaves_room_for_others() {
     let (begun, refusal) = begin_all(&mut Client::connect(&server, 2).await.unwrap(), "second").await;
     assert_eq!(begun, 25);
     assert_eq!(refusal.message, "the server is overloaded: `limits.held_claims` = 100 is reached: try again");
+}
+
+fn cell(id: i64, limits: &str) -> String {
+    format!("[[cells]]\nid = {id}\nname = \"c{id}\"\naddress = \"c{id}.example\"\n{limits}\n")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cell_holds_as_many_claims_as_its_limit_allows() {
+    let config = format!("[limits]\ncell_held_claims = 3\n{}{}", cell(1, ""), cell(2, "held_claims = 5"));
+    let server = Server::builder().config(config).start().unwrap();
+    for (id, limit) in [(1, "3"), (2, "5")] {
+        let mut client = Client::connect(&server, id).await.unwrap();
+        let large = (0..6).map(|number| user(format!("large-{number}"), 1 + number, Vec::new())).collect();
+        let status = client.begin(Update { creates: large, ..Update::default() }).await.unwrap_err();
+        assert_eq!(Refusal::of(&status).reason, "LIMIT_EXCEEDED", "it can never pass");
+        let (begun, refusal) = begin_all(&mut client, &format!("held-{id}")).await;
+        assert_eq!((begun.to_string().as_str(), refusal.reason.as_str()), (limit, "OVERLOADED"));
+        assert_eq!(["limit", "max"].map(|name| refusal.figure(name)), ["cells.held_claims", limit].map(Some));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cell_begins_as_many_updates_a_second_as_its_limit_allows() {
+    let config = cell(1, "begins_per_second = 2") + &cell(2, "");
+    let server = Server::builder().config(config).start().unwrap();
+    let started = Instant::now();
+    let (begun, refusal) = begin_all(&mut Client::connect(&server, 1).await.unwrap(), "fast").await;
+    let may_begin = 2 + started.elapsed().as_millis() as u64 * 2 / 1000;
+    assert!((2..=may_begin).contains(&begun), "{begun} of {may_begin}");
+    assert_eq!(["limit", "max"].map(|name| refusal.figure(name)), ["cells.begins_per_second", "2"].map(Some));
+    let mut other = Client::connect(&server, 2).await.unwrap();
+    for number in 0..20 {
+        let creates = vec![user(format!("other-{number}"), 1 + number, Vec::new())];
+        other.begin(Update { creates, ..Update::default() }).await.unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -44,7 +44,10 @@ fn the_tutorial_can_be_followed() {
 #[test]
 fn cargo_leasehold_runs_the_server() {
     let config = document(".cargo/config.toml").unwrap();
-    assert!(config.contains("leasehold = \"run --release --package leasehold-server --bin leasehold --\""), "{config}");
+    assert!(
+        config.contains("leasehold = \"run --profile trial --package leasehold-server --bin leasehold --\""),
+        "{config}"
+    );
 }
 
 /// Runs the commands of the chapter on TLS, which create certificates, then those of the chapter on

@@ -211,6 +211,7 @@ fn update(args: &BenchArgs) -> BeginUpdateRequest {
         create_records: (0..args.claims).map(record).collect(),
         destroy_records: Vec::new(),
         cell_id: args.cell,
+        organization_id: 0,
     }
 }
 

@@ -224,6 +224,7 @@ mod tests {
             create_records: vec![record("alice"), record("bob")],
             destroy_records: vec![record("carol")],
             cell_id: 1,
+            organization_id: 0,
         };
         CliError::from(status).of_begin(&request, "k1")
     }

@@ -46,8 +46,12 @@ pub struct BeginArgs {
     #[arg(long, value_name = "TABLE:ID", required_unless_present = "file")]
     source: Option<SourceArg>,
 
+    /// The organization that the update is for, which the server keeps with the lease
+    #[arg(long, value_name = "ID", value_parser = clap::value_parser!(i64).range(1..))]
+    organization_id: Option<i64>,
+
     /// Read the whole update as the proto3 JSON of a BeginUpdateRequest; - is stdin
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["create", "destroy", "subject", "source"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["create", "destroy", "subject", "source", "organization_id"])]
     file: Option<PathBuf>,
 
     /// A begin repeated under the same key gets the same lease; a random key if not given
@@ -81,6 +85,7 @@ impl BeginArgs {
                 create_records: self.create.iter().map(record).collect(),
                 destroy_records: self.destroy.iter().map(record).collect(),
                 cell_id: self.cell.unwrap_or_default(),
+                organization_id: self.organization_id.unwrap_or_default(),
             }),
         }
     }

@@ -12,7 +12,14 @@ use crate::stub::{check_idempotency_key, new_idempotency_key};
 impl Client {
     /// Returns an empty update for a cell, with a random idempotency key.
     pub fn update(&self, cell_id: i64) -> Update {
-        Update { client: self.clone(), cell_id, creates: Vec::new(), destroys: Vec::new(), key: new_idempotency_key() }
+        Update {
+            client: self.clone(),
+            cell_id,
+            creates: Vec::new(),
+            destroys: Vec::new(),
+            organization_id: 0,
+            key: new_idempotency_key(),
+        }
     }
 }
 
@@ -28,6 +35,7 @@ pub struct Update {
     cell_id: i64,
     creates: Vec<Claim>,
     destroys: Vec<Claim>,
+    organization_id: i64,
     key: String,
 }
 
@@ -52,6 +60,12 @@ impl Update {
     pub fn destroys(mut self, claims: impl IntoIterator<Item = Claim>) -> Self {
         self.destroys.extend(claims);
         self
+    }
+
+    /// Sets the organization that the update is for: none if not set, or 0. The server keeps it with
+    /// the lease, and a begin that is repeated must have the same (B09).
+    pub fn organization_id(self, organization_id: i64) -> Self {
+        Self { organization_id, ..self }
     }
 
     /// Sets the idempotency key: a random UUID if not set. A begin that is repeated under the same
@@ -109,6 +123,7 @@ impl Update {
             create_records: self.creates.iter().map(Into::into).collect(),
             destroy_records: self.destroys.iter().map(Into::into).collect(),
             cell_id: self.cell_id,
+            organization_id: self.organization_id,
         };
         Ok((self.client, message, self.key))
     }

@@ -42,13 +42,14 @@ use crate::command::{Command, Reply};
 use crate::invariant;
 use crate::lease::{Fence, LeaseId, Outcome};
 use crate::memory::MemoryStore;
+use crate::organization::OrganizationId;
 use crate::query::{LeasePosition, LeaseScan, RecordPlace, RecordPosition, RecordRow, RecordScan};
 use crate::rejection::Rejection;
 use crate::rules::Rules;
 use crate::store::Store;
 use crate::time::Timestamp;
 use crate::transaction::Transaction;
-use crate::update::{Forget, Settle};
+use crate::update::{Begin, Forget, Settle};
 
 /// The suite's access to the store that it tests.
 pub trait Harness {
@@ -124,9 +125,13 @@ impl<S: Store> Pair<S> {
         replies
     }
 
-    fn begin(&mut self, cell: i64, request: UpdateRequest, key: Option<&str>) -> Option<Command> {
+    fn parsed(&mut self, cell: i64, request: UpdateRequest, key: Option<&str>) -> Option<Begin> {
         let lease = self.mint();
-        self.rules.begin(CellId(cell), request, key, lease).ok().map(Command::Begin)
+        self.rules.begin(CellId(cell), request, key, lease).ok()
+    }
+
+    fn begin(&mut self, cell: i64, request: UpdateRequest, key: Option<&str>) -> Option<Command> {
+        self.parsed(cell, request, key).map(Command::Begin)
     }
 
     fn begun(&mut self, cell: i64, creates: Vec<ClaimRequest>) -> LeaseId {
@@ -231,6 +236,12 @@ fn random_claim(dice: &mut Dice) -> ClaimRequest {
     ClaimRequest { user_data, ..claim(4, &value, source) }
 }
 
+/// Returns no organization in half of all cases, else one of three.
+fn random_organization(dice: &mut Dice) -> Option<OrganizationId> {
+    let id = [0, 0, 0, 1, 300, i64::MAX].get(usize::try_from(dice.roll(6)).unwrap_or(0)).copied();
+    OrganizationId::try_from(id?).ok()
+}
+
 fn random_command<S: Store>(pair: &mut Pair<S>, dice: &mut Dice, leases: &[LeaseId]) -> Option<Command> {
     let cell = 1 + i64::try_from(dice.roll(3)).unwrap_or(0);
     // The last leases are the likeliest to be outstanding.
@@ -255,7 +266,9 @@ fn random_command<S: Store>(pair: &mut Pair<S>, dice: &mut Dice, leases: &[Lease
             });
             let destroys: Vec<_> = destroys.collect();
             let key = dice.one_in(3).then(|| format!("key{}", dice.roll(60)));
-            pair.begin(cell, UpdateRequest { creates, destroys }, key.as_deref())
+            let organization = random_organization(dice);
+            let begin = pair.parsed(cell, UpdateRequest { creates, destroys }, key.as_deref())?;
+            Some(Command::Begin(begin.for_organization(organization)))
         }
     }
 }

@@ -9,6 +9,7 @@ use uuid::Uuid;
 use crate::bucket::BucketKey;
 use crate::cell::CellId;
 use crate::fingerprint::Fingerprint;
+use crate::organization::OrganizationId;
 use crate::time::Timestamp;
 
 /// The id of a lease. Hosts generate the ids; the engine only compares them.
@@ -98,7 +99,7 @@ pub enum LeaseState {
     Settled(Outcome),
 }
 
-/// The row of a lease: its cell, fence, times, idempotency key and state.
+/// The row of a lease: its cell, fence, times, idempotency key, organization and state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lease {
@@ -114,6 +115,8 @@ pub struct Lease {
     /// The idempotency key of the begin, forgotten together with the lease. `None` if the begin had
     /// no key.
     pub idempotency_key: Option<IdempotencyKey>,
+    /// The organization that the begin named, `None` if it named none.
+    pub organization: Option<OrganizationId>,
     /// The lease's state: outstanding or settled.
     pub state: LeaseState,
 }

@@ -60,6 +60,7 @@ pub mod lease;
 pub mod memory;
 mod normal_form;
 mod order;
+pub mod organization;
 #[cfg(test)]
 mod properties;
 mod punycode;

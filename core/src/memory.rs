@@ -112,6 +112,7 @@ impl Store for MemoryStore {
         let row = |(id, lease): (LeaseId, Lease)| LeaseRow {
             position: LeasePosition { created_at: lease.created_at, lease: id },
             updated_at: lease.updated_at,
+            organization: lease.organization,
         };
         Ok(rows.into_iter().map(row).collect())
     }

@@ -31,6 +31,7 @@ use crate::bucket::{BucketKey, BucketType};
 use crate::cell::CellId;
 use crate::claim::{Claim, SourceId, SourceType};
 use crate::lease::LeaseId;
+use crate::organization::OrganizationId;
 use crate::rejection::{Detail, Reason, Rejection};
 use crate::time::Timestamp;
 
@@ -72,6 +73,8 @@ pub struct LeaseRow {
     pub position: LeasePosition,
     /// The time of the lease's last change.
     pub updated_at: Timestamp,
+    /// The organization that the lease's begin named, `None` if it named none.
+    pub organization: Option<OrganizationId>,
 }
 
 /// A scan that a store runs: outstanding leases of one cell, in the order of their positions.

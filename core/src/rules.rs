@@ -37,6 +37,7 @@ pub struct Rules {
 
 impl Rules {
     /// Parses a request to begin an update (B14). `lease` is a new id that the host has generated.
+    /// [`Begin::for_organization`] adds the organization, if the request names one.
     ///
     /// # Errors
     /// The cell is unknown (B14), the idempotency key is malformed, or [`Batch::parse`] refuses the
@@ -54,7 +55,7 @@ impl Rules {
             None => None,
         };
         let batch = Batch::parse(request, &self.catalogue)?;
-        Ok(Begin { cell, lease, batch, idempotency, resumed: false })
+        Ok(Begin { cell, lease, batch, idempotency, organization: None, resumed: false })
     }
 
     /// Parses a request to commit a lease or to roll it back. `lease` is a uuid of 36 characters.

@@ -52,6 +52,7 @@ use crate::cell::CellId;
 use crate::claim::{Claim, ClaimState, Hold, Record, Replacement};
 use crate::fingerprint::Fingerprint;
 use crate::lease::{Fence, IdempotencyKey, Lease, LeaseId, LeaseState, Outcome, Replay};
+use crate::organization::OrganizationId;
 use crate::rejection::{Detail, Offence, Place, Reason, Rejection};
 use crate::rows::Changes;
 use crate::time::Timestamp;
@@ -77,9 +78,19 @@ pub struct Begin {
     /// The caller's idempotency key and the fingerprint of the update, `None` if the caller gave no
     /// key (B09).
     pub idempotency: Option<(IdempotencyKey, Fingerprint)>,
+    /// The organization that the update is for, `None` if the caller named none.
+    pub organization: Option<OrganizationId>,
     /// True if the host repeats this begin after a save with unknown outcome. A lease with this id
     /// then proves that the store kept the first run.
     pub resumed: bool,
+}
+
+impl Begin {
+    /// Returns the command for the update of an organization, `None` for no organization.
+    #[must_use]
+    pub fn for_organization(self, organization: Option<OrganizationId>) -> Self {
+        Self { organization, ..self }
+    }
 }
 
 /// The command to commit a lease or to roll it back.
@@ -131,7 +142,8 @@ pub fn begin<T: Transaction>(tx: &mut T, command: &Begin, now: Timestamp) -> Ans
         && let Some(replay) = tx.replay(key)?
     {
         let lease = tx.lease(replay.lease)?.ok_or(BrokenState::ReplayWithoutLease(replay.lease))?;
-        return Ok(replayed(replay, lease, fingerprint));
+        let difference = replay.fingerprint.difference(fingerprint).or_else(|| organization_difference(lease, command));
+        return Ok(replayed(replay, lease, difference));
     }
     let hold = Hold { lease: command.lease, since: now };
     let mut offences = Vec::new();
@@ -152,11 +164,19 @@ pub fn begin<T: Transaction>(tx: &mut T, command: &Begin, now: Timestamp) -> Ans
     Ok(Ok(Begun { lease: command.lease, fence, replayed: false }))
 }
 
+/// Returns the name of the field `organization_id` if the begin names another organization than the
+/// first begin with its idempotency key, `None` if both name the same or none.
+fn organization_difference(lease: &Lease, command: &Begin) -> Option<String> {
+    (lease.organization != command.organization).then(|| "organization_id".to_owned())
+}
+
 /// Returns the answer to a begin whose idempotency key was used before: the answer of the first
-/// begin, or a refusal if the updates differ or the first begin's lease was rolled back. A cell that
+/// begin, or a refusal if the begins differ or the first begin's lease was rolled back. A cell that
 /// got a rolled back lease would write its rows, although another cell may own the names by then.
-fn replayed(replay: &Replay, lease: &Lease, fingerprint: &Fingerprint) -> Result<Begun, Rejection> {
-    match (replay.fingerprint.difference(fingerprint), lease.outcome()) {
+///
+/// `difference` is the first field in which the begins differ.
+fn replayed(replay: &Replay, lease: &Lease, difference: Option<String>) -> Result<Begun, Rejection> {
+    match (difference, lease.outcome()) {
         (Some(field), _) => Err(Rejection::whole(Reason::IdempotencyKeyReused, Detail::Differs(field))),
         (None, Some(Outcome::RolledBack)) => Err(Rejection::whole(Reason::LeaseRolledBack, Detail::None)),
         (None, None | Some(Outcome::Committed)) => {
@@ -172,6 +192,7 @@ fn begin_changes(command: &Begin, claims: Vec<(BucketKey, Option<Claim>)>, fence
         created_at: now,
         updated_at: now,
         idempotency_key: command.idempotency.as_ref().map(|(key, _)| key.clone()),
+        organization: command.organization,
         state: LeaseState::Outstanding(claims.iter().map(|(key, _)| key.clone()).collect()),
     };
     let replay = |(key, fingerprint): &(IdempotencyKey, Fingerprint)| {

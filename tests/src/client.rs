@@ -31,6 +31,8 @@ pub struct Update {
     pub destroys: Vec<wire::Metadata>,
     /// The idempotency key of the begin; `None` sends the begin without a key.
     pub key: Option<String>,
+    /// The organization that the update is for; 0 is none.
+    pub organization_id: i64,
 }
 
 /// The lease of an accepted begin.
@@ -105,6 +107,7 @@ impl Client {
             create_records: update.creates,
             destroy_records: update.destroys,
             cell_id: self.cell_id,
+            organization_id: update.organization_id,
         };
         let response = self.stub.begin(message, update.key.as_deref()).await?;
         let fence = fence(response.metadata()).ok_or_else(|| Status::internal("the response has no fence"))?;

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use anyhow::{Context, Result, bail, ensure};
 use leasehold_core::rows::State;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::server::binary;
 
@@ -56,6 +56,22 @@ pub fn state(lines: &str) -> Result<State> {
     Ok(state)
 }
 
+/// Returns a lease in the engine's form, which has the organization beside the state. The stored
+/// form has it in the state.
+fn engine_lease(mut lease: Value) -> Option<Value> {
+    let fields = lease.as_object_mut()?;
+    let (variant, content) = fields.get_mut("state")?.as_object_mut()?.iter_mut().next()?;
+    let (variant, content) = match variant.as_str() {
+        "OutstandingForOrganization" => ("Outstanding", content.get("claims")?.clone()),
+        "SettledForOrganization" => ("Settled", content.get("outcome")?.clone()),
+        _ => return Some(lease),
+    };
+    let stored = fields.insert("state".to_owned(), json!({ variant: content }))?;
+    let organization = stored.as_object()?.values().next()?.get("organization_id")?.clone();
+    fields.insert("organization".to_owned(), organization);
+    Some(lease)
+}
+
 fn read_row(state: &mut State, kind: &str, fields: &mut Value) -> Result<()> {
     let mut field = |name: &str| fields.get_mut(name).map(Value::take).with_context(|| format!("`{name}` is missing"));
     match kind {
@@ -65,7 +81,8 @@ fn read_row(state: &mut State, kind: &str, fields: &mut Value) -> Result<()> {
             ensure!(state.claims.insert(key, claim).is_none(), "two lines have the same claim");
         }
         "lease" => {
-            let (id, lease) = (serde_json::from_value(field("id")?)?, serde_json::from_value(field("lease")?)?);
+            let (id, lease) = (serde_json::from_value(field("id")?)?, field("lease")?);
+            let lease = serde_json::from_value(engine_lease(lease).context("the lease has no state")?)?;
             ensure!(state.leases.insert(id, lease).is_none(), "two lines have the same lease");
         }
         "replay" => {

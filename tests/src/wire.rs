@@ -54,7 +54,7 @@ pub fn username(name: &str) -> Metadata {
 #[must_use]
 pub fn creates(cell: i64, names: &[&str]) -> BeginUpdateRequest {
     let create_records = names.iter().copied().map(username).collect();
-    BeginUpdateRequest { create_records, destroy_records: Vec::new(), cell_id: cell }
+    BeginUpdateRequest { create_records, destroy_records: Vec::new(), cell_id: cell, organization_id: 0 }
 }
 
 /// One rpc of the server, as the service descriptors define it.

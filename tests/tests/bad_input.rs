@@ -109,7 +109,7 @@ fn with_subject(number: i32, id: i64) -> Metadata {
 }
 
 fn update(create_records: Vec<Metadata>) -> BeginUpdateRequest {
-    BeginUpdateRequest { create_records, destroy_records: Vec::new(), cell_id: 1 }
+    BeginUpdateRequest { create_records, cell_id: 1, ..BeginUpdateRequest::default() }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -386,7 +386,7 @@ async fn b14_malformed_claims_are_refused() {
 }
 
 fn destroys(record: Metadata) -> BeginUpdateRequest {
-    BeginUpdateRequest { create_records: Vec::new(), destroy_records: vec![record], cell_id: 1 }
+    BeginUpdateRequest { destroy_records: vec![record], cell_id: 1, ..BeginUpdateRequest::default() }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -501,8 +501,12 @@ async fn b10_no_refusal_shows_another_cells_data() {
     let contest = |claims: &ClaimServiceClient<Channel>| {
         let mut claims = claims.clone();
         async move {
-            let by_2 =
-                |create_records, destroy_records| BeginUpdateRequest { create_records, destroy_records, cell_id: 2 };
+            let by_2 = |create_records, destroy_records| BeginUpdateRequest {
+                create_records,
+                destroy_records,
+                cell_id: 2,
+                organization_id: 0,
+            };
             let create = claims.begin_update(by_2(vec![username("contested")], vec![])).await.unwrap_err();
             let destroy = claims.begin_update(by_2(vec![], vec![username("contested")])).await.unwrap_err();
             [create, destroy]

@@ -114,7 +114,7 @@ impl Owner {
             creates.push(self.claim(Some(spelling)));
         }
         let key = self.rng.random_ratio(1, 2).then(|| format!("{}-{}", self.number, self.next));
-        Update { creates, destroys, key }
+        Update { creates, destroys, key, ..Update::default() }
     }
 
     /// Begins and settles updates until the connection breaks. Returns the client with its

@@ -6,7 +6,9 @@
 use std::path::Path;
 
 use leasehold_client::RefusalKind;
+use leasehold_core::lease::Outcome;
 use leasehold_tests::server::Server;
+use leasehold_tests::transfer::{export, state};
 use leasehold_tests::wire::{Refusal, call_raw};
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, MethodDescriptor};
@@ -125,6 +127,27 @@ async fn v01_verification_by_claims_alone_finds_nothing_to_correct() {
     assert_eq!(client.verified(&[19]).await, [json!({"jiraForgeInstallationId": "9223372036854775807"})]);
     server.restart().unwrap();
     assert_eq!(Client::connect(&server).await.verified(&[]).await, local());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b09_the_organization_of_a_begin_is_kept_with_its_lease() {
+    let mut server = Server::builder().config(CONFIG).start().unwrap();
+    let client = Client::connect(&server).await;
+    let begin = |name: &str, id: i64| {
+        let records = [record(0, &json!({ "username": name }))];
+        json!({"createRecords": records, "cellId": 2, "organizationId": id.to_string()})
+    };
+    let negative = client.call(CLAIMS, "BeginUpdate", begin("negative", -1)).await.unwrap_err();
+    assert_eq!(Refusal::of(&negative).code_and_reason(), (Code::InvalidArgument, "INVALID_UPDATE"));
+    let begun = client.call(CLAIMS, "BeginUpdate", begin("alice", 5)).await.unwrap();
+    client.call(CLAIMS, "BeginUpdate", begin("bob", 0)).await.unwrap();
+    server.restart().unwrap();
+    let commit = json!({"cellId": 2, "leaseUuid": begun["leaseUuid"]});
+    Client::connect(&server).await.call(CLAIMS, "CommitUpdate", commit).await.unwrap();
+    assert!(server.terminate().unwrap().success());
+    let leases = state(&export(server.data()).unwrap()).unwrap().leases;
+    let kept: Vec<_> = leases.values().map(|lease| (lease.organization.map(i64::from), lease.outcome())).collect();
+    assert_eq!(kept, [(Some(5), Some(Outcome::Committed)), (None, None)], "in the order of begins");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -41,20 +41,27 @@ struct ExportedData {
     rolled_back: Begun,
 }
 
-async fn fill(client: &mut Client) -> ExportedData {
-    let first = Update {
+/// The update of the committed lease.
+fn first() -> Update {
+    Update {
         creates: names(&["Alice", "bob", "carol", "dora"], 1),
         key: Some("first".into()),
+        organization_id: 300,
         ..Update::default()
-    };
-    let committed = client.begin(first).await.unwrap();
+    }
+}
+
+async fn fill(client: &mut Client) -> ExportedData {
+    let committed = client.begin(first()).await.unwrap();
     client.settle(&committed.lease, Committed).await.unwrap();
-    let rolled_back = client.begin(Update { creates: names(&["eve"], 10), ..Update::default() }).await.unwrap();
+    let rolled_back = Update { creates: names(&["eve"], 10), organization_id: i64::MAX, ..Update::default() };
+    let rolled_back = client.begin(rolled_back).await.unwrap();
     client.settle(&rolled_back.lease, RolledBack).await.unwrap();
     let update = Update {
         creates: [names(&["ALICE"], 21), names(&["frank"], 22)].concat(),
         destroys: [names(&["Alice"], 1), names(&["bob"], 2)].concat(),
         key: Some("outstanding".into()),
+        ..Update::default()
     };
     let outstanding = client.begin(update.clone()).await.unwrap();
     ExportedData { update, outstanding, committed, rolled_back }
@@ -102,7 +109,10 @@ async fn exported(dir: &Path) -> (ExportedData, String) {
 async fn an_import_restores_all_data_of_an_export() {
     let dir = TempDir::new().unwrap();
     let (world, lines) = exported(dir.path()).await;
-    invariant::check(&state(&lines).unwrap()).unwrap();
+    let rows_before = state(&lines).unwrap();
+    invariant::check(&rows_before).unwrap();
+    let organizations: Vec<_> = rows_before.leases.values().map(|lease| lease.organization.map(i64::from)).collect();
+    assert_eq!(organizations, [Some(300), Some(i64::MAX), None], "in the order of begins");
     let data = dir.path().join("imported");
     import(&data, &dir.path().join("lines")).unwrap();
     assert_eq!(export(&data).unwrap(), lines, "the export of the import differs");
@@ -118,6 +128,10 @@ async fn an_import_restores_all_data_of_an_export() {
     ];
     assert_eq!(shown(&mut client).await, rows(&before));
     assert_eq!(client.leases().await.unwrap(), std::slice::from_ref(&world.outstanding.lease));
+    // B09: the organization of the first begin is known.
+    assert_eq!(client.begin(first()).await.unwrap(), world.committed);
+    let of_another = Update { organization_id: 301, ..first() };
+    assert_eq!(reason(&client.begin(of_another).await.unwrap_err()), "IDEMPOTENCY_KEY_REUSED");
     assert_eq!(client.begin(world.update).await.unwrap(), world.outstanding, "the idempotency key is forgotten");
     client.settle(&world.committed.lease, Committed).await.unwrap();
     assert_eq!(reason(&client.settle(&world.rolled_back.lease, Committed).await.unwrap_err()), "LEASE_ROLLED_BACK");
@@ -178,7 +192,7 @@ async fn an_import_requires_a_new_directory_and_a_complete_export() {
         ("no end", lines[..last_row].to_owned(), ""),
         ("a row less", lines[..first_row].to_owned() + &lines[second_row..], ""),
         ("an end twice", lines.clone() + &lines[last_row..], "is not a row of an export"),
-        ("another format", lines.replacen("\"format\":1", "\"format\":2", 1), "format 2 is not known here"),
+        ("another format", lines.replacen("\"format\":2", "\"format\":3", 1), "format 3 is not known here"),
     ];
     for (name, text, message) in cases {
         std::fs::write(path("bad"), text).unwrap();

@@ -6,6 +6,7 @@ use std::fmt;
 use leasehold_core::cell::CellId;
 use leasehold_core::command::{Command, Reply};
 use leasehold_core::lease::{LeaseId, Outcome};
+use leasehold_core::organization::OrganizationId;
 use leasehold_core::time::Timestamp;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -27,7 +28,7 @@ pub struct AuditEvent {
 /// The effect of an audited command on its lease, or of a start on its store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
-    Begun { lease: AuditedLease, fence: u64, claims: usize, replayed: bool },
+    Begun { lease: AuditedLease, fence: u64, claims: usize, replayed: bool, organization: Option<OrganizationId> },
     Settled { lease: AuditedLease, outcome: Outcome },
     Restored { store: Uuid, from: u64, to: u64 },
 }
@@ -56,7 +57,7 @@ impl AuditEvent {
             (Command::Begin(begin), Reply::Begun(begun)) => {
                 let lease = AuditedLease { cell: begin.cell, id: begun.lease };
                 let (fence, claims, replayed) = (begun.fence.0, begin.batch.entries().len(), begun.replayed);
-                Action::Begun { lease, fence, claims, replayed }
+                Action::Begun { lease, fence, claims, replayed, organization: begin.organization }
             }
             (Command::Settle(settle), Reply::Settled(changed)) if *changed || may_have_written => {
                 let lease = AuditedLease { cell: settle.cell, id: settle.lease };
@@ -111,10 +112,13 @@ impl Serialize for AuditEvent {
             line.serialize_entry("lease", &lease.id.to_string())?;
         }
         match self.action {
-            Action::Begun { fence, claims, replayed, .. } => {
+            Action::Begun { fence, claims, replayed, organization, .. } => {
                 line.serialize_entry("fence", &fence)?;
                 line.serialize_entry("claims", &claims)?;
                 line.serialize_entry("replayed", &replayed)?;
+                if let Some(organization) = organization {
+                    line.serialize_entry("organization", &organization.to_string())?;
+                }
             }
             Action::Settled { outcome, .. } => line.serialize_entry("outcome", outcome_name(outcome))?,
             Action::Restored { store, from, to } => {
@@ -134,8 +138,9 @@ impl fmt::Display for AuditEvent {
         let (time, message, caller) = (self.time().unwrap_or_default(), self.message(), self.caller);
         write!(f, "{time}  INFO {TARGET}: {message} caller={caller}")?;
         match self.action {
-            Action::Begun { lease, fence, claims, replayed } => {
-                write!(f, "{lease} fence={fence} claims={claims} replayed={replayed}")
+            Action::Begun { lease, fence, claims, replayed, organization } => {
+                write!(f, "{lease} fence={fence} claims={claims} replayed={replayed}")?;
+                organization.map_or(Ok(()), |organization| write!(f, " organization={organization}"))
             }
             Action::Settled { lease, outcome } => write!(f, "{lease} outcome={:?}", outcome_name(outcome)),
             Action::Restored { store, from, to } => {
@@ -160,9 +165,11 @@ pub(super) fn examples() -> Vec<AuditEvent> {
     let event = |caller, action| AuditEvent { at: Timestamp::from_micros(1_800_000_000_000_000), caller, action };
     let lease = AuditedLease { cell: CellId(3), id: LeaseId(Uuid::from_bytes([7; 16])) };
     let settled = |outcome| Action::Settled { lease, outcome };
+    let begun = |replayed, organization| Action::Begun { lease, fence: 9, claims: 4, replayed, organization };
     vec![
         event(Caller::Server, Action::Restored { store: Uuid::from_bytes([8; 16]), from: 5, to: 9 }),
-        event(Caller::Trusted, Action::Begun { lease, fence: 9, claims: 4, replayed: true }),
+        event(Caller::Trusted, begun(true, None)),
+        event(Caller::Trusted, begun(false, OrganizationId::try_from(300).ok())),
         event(Caller::Authenticated(Role::Cell(CellId(3))), settled(Outcome::Committed)),
         event(Caller::Authenticated(Role::Admin), settled(Outcome::RolledBack)),
     ]
@@ -195,8 +202,11 @@ mod tests {
     fn log(event: &AuditEvent) {
         let AuditEvent { caller, .. } = event;
         match event.action {
-            Action::Begun { lease: AuditedLease { cell, id }, fence, claims, replayed } => {
-                tracing::info!(target: "audit", %caller, %cell, lease = %id, fence, claims, replayed, "lease begun");
+            Action::Begun { lease: AuditedLease { cell, id }, fence, claims, replayed, organization } => {
+                let organization = organization.map(tracing::field::display);
+                tracing::info!(
+                    target: "audit", %caller, %cell, lease = %id, fence, claims, replayed, organization, "lease begun"
+                );
             }
             Action::Settled { lease: AuditedLease { cell, id }, outcome } => {
                 let outcome = outcome_name(outcome);

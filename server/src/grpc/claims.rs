@@ -139,9 +139,8 @@ impl ClaimService for ClaimsHandler {
             Some(Ok(key)) => Some(key.to_owned()),
             Some(Err(_)) => return Err(errors::invalid("the idempotency key is not printable ASCII")),
         };
-        let BeginUpdateRequest { create_records, destroy_records, .. } = request.into_inner();
-        let begin = convert::update(create_records, destroy_records, &config.rules.catalogue)
-            .and_then(|update| config.rules.begin(cell, update, key.as_deref(), LeaseId(uuid::Uuid::now_v7())))
+        let lease = LeaseId(uuid::Uuid::now_v7());
+        let begin = convert::begin(request.into_inner(), &config.rules, cell, key.as_deref(), lease)
             .map_err(|rejection| self.0.reject(&config, &rejection))?;
         let (decision, undelivered) = self.0.committer.begin(permit.caller(), begin).await;
         let Reply::Begun(begun) = self.reply(&config, "BeginUpdate", decision)? else {

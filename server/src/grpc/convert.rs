@@ -7,11 +7,15 @@ use std::sync::Arc;
 use leasehold_core::batch::{Batch, ClaimRequest, UpdateRequest, check_size};
 use leasehold_core::bucket::{BucketKey, BucketType};
 use leasehold_core::catalogue::{Catalogue, Form};
+use leasehold_core::cell::CellId;
 use leasehold_core::claim::{Claim, ClaimState, Source, SourceId, SourceType, Subject, UserData};
 use leasehold_core::lease::LeaseId;
+use leasehold_core::organization::OrganizationId;
 use leasehold_core::query::{LeasePosition, LeaseRow};
 use leasehold_core::rejection::{Detail, Offence, Place, Reason, Rejection};
+use leasehold_core::rules::Rules;
 use leasehold_core::time::Timestamp;
+use leasehold_core::update::Begin;
 use leasehold_proto::ClaimValue;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1 as wire;
 use leasehold_proto::gitlab::cells::topology_service::types::v1 as types;
@@ -80,12 +84,28 @@ fn claim_request(metadata: wire::Metadata, catalogue: &Catalogue) -> Result<Clai
     })
 }
 
+/// Parses the request to begin an update. `lease` is a new id.
+///
+/// # Errors
+/// The request is malformed, or the engine's rules refuse it.
+pub(super) fn begin(
+    request: wire::BeginUpdateRequest,
+    rules: &Rules,
+    cell: CellId,
+    idempotency_key: Option<&str>,
+    lease: LeaseId,
+) -> Result<Begin, Rejection> {
+    let organization = OrganizationId::parse(request.organization_id)?;
+    let update = update(request.create_records, request.destroy_records, &rules.catalogue)?;
+    Ok(rules.begin(cell, update, idempotency_key, lease)?.for_organization(organization))
+}
+
 /// Converts the creates and destroys of a request into the engine's update request.
 ///
 /// # Errors
 /// The update has too many claims, or some claims name no bucket or two. In the second case the
 /// rejection lists every malformed claim (B10).
-pub(super) fn update(
+fn update(
     creates: Vec<wire::Metadata>,
     destroys: Vec<wire::Metadata>,
     catalogue: &Catalogue,

@@ -1,12 +1,10 @@
 //! The bodies of the fuzz targets of messages: see [`crate::fuzzing`].
 
-use leasehold_core::batch::UpdateRequest;
 use leasehold_core::catalogue::Catalogue;
 use leasehold_core::cell::CellId;
 use leasehold_core::invariant;
 use leasehold_core::lease::{LeaseId, Outcome};
 use leasehold_core::memory::MemoryStore;
-use leasehold_core::rejection::Rejection;
 use leasehold_core::rows::State;
 use leasehold_core::rules::Rules;
 use leasehold_core::store::Store;
@@ -32,13 +30,12 @@ pub fn wire(bytes: &[u8]) {
     let rules = Rules { cells: [CELL].into(), ..Rules::default() };
     let mut store = MemoryStore::default();
     // Claims that the destroys can find.
-    let creates = message.create_records.clone();
-    if let Some(lease) = play(&mut store, &rules, convert::update(creates, vec![], &rules.catalogue), 1) {
+    let creates = wire::BeginUpdateRequest { destroy_records: vec![], ..message.clone() };
+    if let Some(lease) = play(&mut store, &rules, creates, 1) {
         finish(&mut store, lease, Outcome::Committed);
     }
     for (number, outcome) in [(2, Outcome::RolledBack), (3, Outcome::Committed)] {
-        let (creates, destroys) = (message.create_records.clone(), message.destroy_records.clone());
-        if let Some(lease) = play(&mut store, &rules, convert::update(creates, destroys, &rules.catalogue), number) {
+        if let Some(lease) = play(&mut store, &rules, message.clone(), number) {
             finish(&mut store, lease, outcome);
         }
     }
@@ -46,15 +43,10 @@ pub fn wire(bytes: &[u8]) {
 
 /// Begins an update under a new idempotency key, then again. Returns the lease, `None` if the
 /// update is refused.
-fn play(
-    store: &mut MemoryStore,
-    rules: &Rules,
-    update: Result<UpdateRequest, Rejection>,
-    number: u128,
-) -> Option<LeaseId> {
+fn play(store: &mut MemoryStore, rules: &Rules, message: wire::BeginUpdateRequest, number: u128) -> Option<LeaseId> {
     let (now, key) = (Timestamp::from_micros(1), number.to_string());
     let lease = LeaseId(Uuid::from_u128(number));
-    let command = update.and_then(|update| rules.begin(CELL, update, Some(&key), lease));
+    let command = convert::begin(message, rules, CELL, Some(&key), lease);
     let begun = command.as_ref().map_err(Clone::clone).and_then(|command| {
         // The reference store fails only if its rows contradict each other.
         begin(store, command, now).unwrap_or_else(|error| unreachable!("{error}"))

@@ -14,13 +14,13 @@ pub enum StoreError {
     #[error("the data directory `{}` is in use by another process: stop it, or choose another directory with `--data`", .0.display())]
     InUse(PathBuf),
     /// The data directory has a format that this version can't read.
-    #[error("the data directory `{}` has format {found}, this version reads format {known}: use the version that wrote it to `export`, and `import` the result", .dir.display())]
+    #[error("the data directory `{}` has format {found}, this version reads formats up to {known}: use the version that wrote it to `export`, and `import` the result", .dir.display())]
     Format {
         /// The data directory.
         dir: PathBuf,
         /// The number of the format that the directory has.
         found: u64,
-        /// The number of the format that this version reads.
+        /// The number of the newest format that this version reads.
         known: u64,
     },
     /// The data that was read is not the data that was written.

@@ -1,9 +1,19 @@
-//! Version 1 of the stored form of rows: the values of the embedded store, the payload columns of
-//! the shared store, and the lines of an export.
+//! The stored form of rows: the values of the embedded store, the payload columns of the shared
+//! store, and the lines of an export.
 //!
 //! These types are separate from the engine's types, so that a change of the engine does not change
-//! bytes on disk. The tests below have the exact bytes of version 1. A new field or variant needs a
-//! version 2 beside this one, and every later program must read both.
+//! bytes on disk. The tests below have the exact bytes of each version. A new field or variant
+//! needs a new version, and every later program must read all versions.
+//!
+//! | version | rows |
+//! |---|---|
+//! | 1 | all rows but those of version 2 |
+//! | 2 | leases for an organization: two more variants of [`LeaseState`] |
+//!
+//! A row of version 1 has the same bytes in a store of version 2. A store gets version 2 in the
+//! write of its first row of version 2. So a program that knows version 1 only can open a store
+//! until then, and refuses the store from then on. Without the number it would take such a row for
+//! damaged, and a salvage would leave the row out.
 //!
 //! The types borrow their text, so that a write copies no text, and a read copies each text once,
 //! into the engine's type.
@@ -18,13 +28,28 @@ use leasehold_core::cell::CellId;
 use leasehold_core::claim::{self, SourceId, SourceType};
 use leasehold_core::fingerprint;
 use leasehold_core::lease::{self, Fence, LeaseId};
+use leasehold_core::organization::{NotAnOrganization, OrganizationId};
 use leasehold_core::time::Timestamp;
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
-/// The version number of the stored form that this module defines.
-pub const VERSION: u64 = 1;
+/// The version of a store whose leases are for no organization. A new store has this version.
+pub const FIRST_VERSION: u64 = 1;
+/// The version of a store that has, or has had, a lease for an organization.
+pub const ORGANIZATION_VERSION: u64 = 2;
+/// The newest version that this program reads and writes.
+pub const NEWEST_VERSION: u64 = ORGANIZATION_VERSION;
+
+/// True if this program reads rows of a version.
+pub fn is_known(version: u64) -> bool {
+    (FIRST_VERSION..=NEWEST_VERSION).contains(&version)
+}
+
+/// Returns the version of a lease's row.
+pub fn version_of(lease: &lease::Lease) -> u64 {
+    if lease.organization.is_some() { ORGANIZATION_VERSION } else { FIRST_VERSION }
+}
 
 /// A byte string: hexadecimal text in JSON, plain bytes in binary formats.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -173,13 +198,49 @@ pub enum Outcome {
     RolledBack,
 }
 
-/// The stored form of a lease's state.
+/// The stored form of a lease's state, and of its organization if it has one. A field for the
+/// organization would change the bytes of every lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub enum LeaseState<'a> {
     /// The lease is outstanding; the keys are those of its claims.
     Outstanding(#[serde(borrow)] Vec<Key<'a>>),
     /// The lease is settled.
     Settled(Outcome),
+    /// The lease is outstanding, and for an organization (version 2).
+    OutstandingForOrganization {
+        /// The organization of the lease.
+        organization_id: Organization,
+        /// The keys of the lease's claims.
+        #[serde(borrow)]
+        claims: Vec<Key<'a>>,
+    },
+    /// The lease is settled, and for an organization (version 2).
+    SettledForOrganization {
+        /// The organization of the lease.
+        organization_id: Organization,
+        /// The outcome of the lease.
+        outcome: Outcome,
+    },
+}
+
+/// The stored form of an organization's id, which is 1 or more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "i64", into = "i64")]
+pub struct Organization(OrganizationId);
+
+impl TryFrom<i64> for Organization {
+    type Error = NotAnOrganization;
+
+    fn try_from(id: i64) -> Result<Self, NotAnOrganization> {
+        OrganizationId::try_from(id).map(Self)
+    }
+}
+
+impl From<Organization> for i64 {
+    fn from(organization: Organization) -> Self {
+        organization.0.into()
+    }
 }
 
 /// The stored form of a lease: a value of the keyspace `settled`.
@@ -466,9 +527,16 @@ impl From<Outcome> for lease::Outcome {
 
 impl<'a> From<&'a lease::Lease> for Lease<'a> {
     fn from(lease: &'a lease::Lease) -> Self {
-        let state = match &lease.state {
-            lease::LeaseState::Outstanding(keys) => LeaseState::Outstanding(keys.iter().map(Into::into).collect()),
-            lease::LeaseState::Settled(outcome) => LeaseState::Settled((*outcome).into()),
+        let keys = |keys: &'a [BucketKey]| keys.iter().map(Into::into).collect();
+        let state = match (&lease.state, lease.organization.map(Organization)) {
+            (lease::LeaseState::Outstanding(claims), None) => LeaseState::Outstanding(keys(claims)),
+            (lease::LeaseState::Settled(outcome), None) => LeaseState::Settled((*outcome).into()),
+            (lease::LeaseState::Outstanding(claims), Some(organization_id)) => {
+                LeaseState::OutstandingForOrganization { organization_id, claims: keys(claims) }
+            }
+            (lease::LeaseState::Settled(outcome), Some(organization_id)) => {
+                LeaseState::SettledForOrganization { organization_id, outcome: (*outcome).into() }
+            }
         };
         Self {
             cell: lease.cell.0,
@@ -483,9 +551,17 @@ impl<'a> From<&'a lease::Lease> for Lease<'a> {
 
 impl From<Lease<'_>> for lease::Lease {
     fn from(lease: Lease<'_>) -> Self {
-        let state = match lease.state {
-            LeaseState::Outstanding(keys) => lease::LeaseState::Outstanding(keys.into_iter().map(Into::into).collect()),
-            LeaseState::Settled(outcome) => lease::LeaseState::Settled(outcome.into()),
+        use lease::LeaseState as Engine;
+        let keys = |keys: Vec<Key<'_>>| keys.into_iter().map(Into::into).collect();
+        let (state, organization) = match lease.state {
+            LeaseState::Outstanding(claims) => (Engine::Outstanding(keys(claims)), None),
+            LeaseState::Settled(outcome) => (Engine::Settled(outcome.into()), None),
+            LeaseState::OutstandingForOrganization { organization_id, claims } => {
+                (Engine::Outstanding(keys(claims)), Some(organization_id.0))
+            }
+            LeaseState::SettledForOrganization { organization_id, outcome } => {
+                (Engine::Settled(outcome.into()), Some(organization_id.0))
+            }
         };
         Self {
             cell: CellId(lease.cell),
@@ -493,6 +569,7 @@ impl From<Lease<'_>> for lease::Lease {
             created_at: micros(lease.created_at),
             updated_at: micros(lease.updated_at),
             idempotency_key: lease.idempotency_key.map(Into::into),
+            organization,
             state,
         }
     }
@@ -616,6 +693,15 @@ mod tests {
         Lease { cell: 1, fence: 300, created_at: 1_700_000_000_000_000, updated_at: 1, idempotency_key, state }
     }
 
+    /// Returns an outstanding and a settled lease for an organization.
+    fn leases_for_an_organization() -> [Lease<'static>; 2] {
+        let organization_id = Organization::try_from(300).unwrap();
+        [
+            lease(LeaseState::OutstandingForOrganization { organization_id, claims: vec![key()] }),
+            lease(LeaseState::SettledForOrganization { organization_id, outcome: Outcome::RolledBack }),
+        ]
+    }
+
     fn claims() -> Vec<Claim<'static>> {
         let bare = Record { user_data: None, ..record("alice") };
         let both = Box::new(Replacement { old: bare.clone(), new: record("Alice") });
@@ -701,6 +787,49 @@ mod tests {
     }
 
     #[test]
+    fn the_bytes_of_version_2_stay() {
+        let [outstanding, settled] = leases_for_an_organization();
+        golden(
+            &OutstandingLease { lease: outstanding, claims: vec![] },
+            "02ac028080f9c0c1c48203010102016b02d804010805616c69636500",
+            &mut Vec::new(),
+        );
+        golden(&settled, "02ac028080f9c0c1c48203010102016b03d80401", &mut Vec::new());
+    }
+
+    #[test]
+    fn the_json_of_version_2_stays() {
+        let [outstanding, settled] = leases_for_an_organization();
+        golden_json(
+            &outstanding,
+            concat!(
+                r#"{"cell":1,"fence":300,"created_at":1700000000000000,"updated_at":1,"idempotency_key":{"c"#,
+                r#"ell":1,"key":"k"},"state":{"OutstandingForOrganization":{"organization_id":300,"claims":"#,
+                r#"[{"bucket_type":4,"canonical":"alice"}]}}}"#,
+            ),
+        );
+        golden_json(
+            &settled,
+            concat!(
+                r#"{"cell":1,"fence":300,"created_at":1700000000000000,"updated_at":1,"idempotency_key":{"c"#,
+                r#"ell":1,"key":"k"},"state":{"SettledForOrganization":{"organization_id":300,"outcome":"Ro"#,
+                r#"lledBack"}}}"#,
+            ),
+        );
+    }
+
+    #[test]
+    fn a_lease_for_an_organization_below_1_is_not_read() {
+        let [_, settled] = leases_for_an_organization();
+        let json = serde_json::to_string(&settled).unwrap();
+        for id in ["0", "-1"] {
+            let json = json.replace(r#""organization_id":300"#, &format!(r#""organization_id":{id}"#));
+            let error = serde_json::from_str::<Lease<'_>>(&json).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("organization {id} is not 1 or more")), "{error}");
+        }
+    }
+
+    #[test]
     fn the_json_of_version_1_stays() {
         golden_json(
             &record("Ali\"ce"),
@@ -748,9 +877,10 @@ mod tests {
             let engine: claim::Claim = claim.clone().into();
             assert_eq!(Claim::from(&engine), claim);
         }
-        for state in [LeaseState::Outstanding(vec![key()]), LeaseState::Settled(Outcome::RolledBack)] {
-            let engine: lease::Lease = lease(state.clone()).into();
-            assert_eq!(Lease::from(&engine), lease(state));
+        let states = [LeaseState::Outstanding(vec![key()]), LeaseState::Settled(Outcome::RolledBack)];
+        for stored in states.map(lease).into_iter().chain(leases_for_an_organization()) {
+            let engine: lease::Lease = stored.clone().into();
+            assert_eq!(Lease::from(&engine), stored);
         }
         let engine: lease::Replay = replay().into();
         assert_eq!(Replay::from(&engine), replay());

@@ -166,7 +166,7 @@ impl Importer {
             let line = line?;
             let line = serde_json::from_str(&line).map_err(|error| invalid(error.into()))?;
             match line {
-                Line::Header { format } if self.line == 1 && format == stored::VERSION => {}
+                Line::Header { format } if self.line == 1 && stored::is_known(format) => {}
                 Line::Header { format } if self.line == 1 => return Err(invalid(LineError::Format(format))),
                 Line::Header { .. } => return Err(invalid(LineError::OutOfPlace)),
                 _ if self.line == 1 || end.is_some() => return Err(invalid(LineError::OutOfPlace)),

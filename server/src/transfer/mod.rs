@@ -12,7 +12,7 @@ use leasehold_core::rows::AnyRow;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::store::stored::{self, Claim, IdempotencyKey, Key, Lease, Replay};
+use crate::store::stored::{Claim, IdempotencyKey, Key, Lease, Replay};
 use crate::store::{Creation, EmbeddedStore, Salvaged, StoreError};
 
 pub use import::{LineError, RowError, import};
@@ -128,7 +128,7 @@ pub fn export(data: &Path, salvage: bool, mut to: impl Write) -> Result<Exported
     }
     let store = EmbeddedStore::open(data, Creation::Refused)?;
     let mut rows = 0;
-    write_line(&mut to, &Line::Header { format: stored::VERSION })?;
+    write_line(&mut to, &Line::Header { format: store.format()? })?;
     let write = |row| {
         rows += 1;
         report("exported", rows);

@@ -19,6 +19,7 @@ use leasehold_core::cell::CellId;
 use leasehold_core::claim::{self as core_claim, ClaimState, Hold, Replacement, SourceId, SourceType, UserData};
 use leasehold_core::command;
 use leasehold_core::lease::{self as core_lease, Fence, IdempotencyKey, LeaseId, LeaseState, Outcome, Replay};
+use leasehold_core::organization::OrganizationId;
 use leasehold_core::rejection::{Detail, List as CoreList, Place as CorePlace, Rejection};
 use leasehold_core::rows::{Changes, State};
 use leasehold_core::rules::Rules;
@@ -79,6 +80,8 @@ pub struct Begin {
     pub lease: u128,
     /// The idempotency key of the begin; `None` if the client sent no key.
     pub key: Option<String>,
+    /// The id of the organization that the begin names; 0 if it names none.
+    pub organization: i64,
     /// The claims that the begin creates and destroys.
     pub body: Body,
 }
@@ -226,6 +229,8 @@ struct Lease {
     created_at: u64,
     updated_at: u64,
     key: Option<String>,
+    // The id of the organization that the begin named; 0 if it named none.
+    organization: i64,
     progress: Progress,
 }
 
@@ -309,12 +314,14 @@ impl Model {
     }
 
     /// Returns the first answer again if this begin repeats an earlier one under the same
-    /// idempotency key (B09); `None` if the key is new or missing. A different update under the key
-    /// is an error, and so is a repetition after the lease was rolled back.
+    /// idempotency key (B09); `None` if the key is new or missing. A different update or another
+    /// organization under the key is an error, and so is a repetition after the lease was rolled back.
     fn replayed(&self, begin: &Begin) -> Result<Option<Reply>, Offences> {
         let Some(key) = &begin.key else { return Ok(None) };
         let Some(earlier) = self.key_uses.get(&(begin.cell, key.clone())) else { return Ok(None) };
-        match difference(&earlier.body, &begin.body) {
+        let other_organization = self.lease(earlier.lease).organization != begin.organization;
+        let other_organization = other_organization.then(|| "organization_id".to_owned());
+        match difference(&earlier.body, &begin.body).or(other_organization) {
             Some(what) => Err(of_whole_command("IDEMPOTENCY_KEY_REUSED", OffenceDetail::Differs(what))),
             None => {
                 let lease = self.lease(earlier.lease);
@@ -404,6 +411,7 @@ impl Model {
             created_at: now,
             updated_at: now,
             key: begin.key.clone(),
+            organization: begin.organization,
             progress: Progress::Outstanding(changes),
         };
         self.leases.insert(begin.lease, lease);
@@ -588,7 +596,9 @@ impl Command {
         match self {
             Self::Begin(begin) => {
                 let (cell, lease) = (CellId(begin.cell), LeaseId(Uuid::from_u128(begin.lease)));
-                rules.begin(cell, engine_body(&begin.body), begin.key.as_deref(), lease).map(command::Command::Begin)
+                let parsed = rules.begin(cell, engine_body(&begin.body), begin.key.as_deref(), lease)?;
+                let organization = OrganizationId::parse(begin.organization)?;
+                Ok(command::Command::Begin(parsed.for_organization(organization)))
             }
             Self::Settle { cell, lease, end } => {
                 let lease = Uuid::from_u128(*lease).to_string();
@@ -711,6 +721,7 @@ impl Model {
             created_at: Timestamp::from_micros(lease.created_at),
             updated_at: Timestamp::from_micros(lease.updated_at),
             idempotency_key: lease.key.as_ref().map(|key| engine_idempotency_key(&(lease.cell, key.clone()))),
+            organization: engine_organization(lease.organization),
             state,
         })
     }
@@ -750,6 +761,10 @@ pub fn lease_id(lease: u128) -> LeaseId {
 
 fn engine_idempotency_key((cell, key): &(i64, String)) -> IdempotencyKey {
     IdempotencyKey { cell: CellId(*cell), key: key.as_str().into() }
+}
+
+fn engine_organization(id: i64) -> Option<OrganizationId> {
+    OrganizationId::parse(id).expect("the model's organizations are not negative")
 }
 
 fn outcome(end: End) -> Outcome {

@@ -238,7 +238,7 @@ impl Node {
                     let mut body = Body::default();
                     add_action(&mut body, on_a, cell, 1);
                     add_action(&mut body, on_b, cell, 2);
-                    commands.push(Command::Begin(Begin { cell, lease, key: None, body }));
+                    commands.push(Command::Begin(Begin { cell, lease, key: None, organization: 0, body }));
                 }
             }
             for lease in (1..=self.begun).map(nth_lease).chain([UNKNOWN_LEASE]) {
@@ -303,6 +303,7 @@ enum Operation {
     Begin {
         cell: i64,
         key: Option<u8>,
+        organization: i64,
         actions: Vec<BucketAction>,
         flaw: Option<Flaw>,
     },
@@ -357,6 +358,7 @@ enum Alteration {
     Data,
     Shorter,
     Longer,
+    Organization,
 }
 
 /// The buckets of random commands: type and value. The usernames are folded to lower case; the SSH
@@ -385,7 +387,9 @@ fn operation() -> impl Strategy<Value = Operation> {
     // Cells 1 to 3 exist. Cell 4 is unknown to the service, so it gets refusals.
     let cell = prop_oneof![15 => 1..4_i64, 1 => Just(4_i64)];
     let key = prop::option::weighted(0.6, 0..4_u8);
-    let begin = (cell, key, prop::collection::vec(bucket_action(), 1..4), prop::option::weighted(0.06, flaw));
+    // Organization 0 is none.
+    let claims = (prop::collection::vec(bucket_action(), 1..4), prop::option::weighted(0.06, flaw));
+    let begin = (cell, key, 0..3_i64, claims);
     let change = prop_oneof![
         Just(Alteration::Spelling),
         Just(Alteration::Subject),
@@ -393,11 +397,14 @@ fn operation() -> impl Strategy<Value = Operation> {
         Just(Alteration::Data),
         Just(Alteration::Shorter),
         Just(Alteration::Longer),
+        Just(Alteration::Organization),
     ];
     let repeat = (any::<Index>(), prop::option::weighted(0.5, change));
     let end = prop_oneof![3 => Just(End::Commit), 2 => Just(End::Rollback)];
     prop_oneof![
-        10 => begin.prop_map(|(cell, key, actions, flaw)| Operation::Begin { cell, key, actions, flaw }),
+        10 => begin.prop_map(|(cell, key, organization, (actions, flaw))| {
+            Operation::Begin { cell, key, organization, actions, flaw }
+        }),
         4 => repeat.prop_map(|(which, change)| Operation::Repeat { which, change }),
         10 => (any::<Index>(), prop::bool::weighted(0.1), end)
             .prop_map(|(which, by_other_cell, end)| Operation::Settle { which, by_other_cell, end }),
@@ -440,21 +447,20 @@ fn body_of(actions: &[BucketAction], flaw: Option<Flaw>) -> Body {
     body
 }
 
-fn altered(mut body: Body, change: Alteration) -> Body {
-    if let Alteration::Longer = change {
-        body.destroys.push(name("zoe"));
-        return body;
-    }
+fn altered(mut begin: Begin, change: Alteration) -> Begin {
+    let body = &mut begin.body;
     let last = body.creates.last_mut().or(body.destroys.last_mut());
     match (change, last) {
-        (Alteration::Longer, _) | (_, None) => {}
+        (Alteration::Longer, _) => body.destroys.push(name("zoe")),
+        (Alteration::Organization, _) => begin.organization += 1,
+        (_, None) => {}
         (Alteration::Spelling, Some(item)) => item.value.push('x'),
         (Alteration::Subject, Some(item)) => item.subject = Some((3, 3)),
         (Alteration::Source, Some(item)) => item.source = Some((3, row(3))),
         (Alteration::Data, Some(item)) => item.user_data = Some(("t/y".to_string(), Vec::new())),
         (Alteration::Shorter, Some(_)) => _ = body.destroys.pop().or_else(|| body.creates.pop()),
     }
-    body
+    begin
 }
 
 /// Executes random operations on engine and model one by one, and on a second store in groups.
@@ -487,7 +493,8 @@ impl SequenceRun {
     /// Returns the begin that `which` selects among the earlier ones, or a begin that was never
     /// sent.
     fn earlier_begin(&self, which: Index) -> Begin {
-        let never = Begin { cell: 1, lease: UNKNOWN_LEASE, key: None, body: Body::default() };
+        let body = Body::default();
+        let never = Begin { cell: 1, lease: UNKNOWN_LEASE, key: None, organization: 0, body };
         let all = self.begins.iter().chain([&never]);
         // Most leases of the first half are settled. Select from the second half to meet
         // outstanding ones.
@@ -501,14 +508,17 @@ impl SequenceRun {
                 self.now = self.now.saturating_add_signed(seconds * SECOND as i64);
                 None
             }
-            Operation::Begin { cell, key, actions, flaw } => {
+            Operation::Begin { cell, key, organization, actions, flaw } => {
                 let (lease, key) = (self.fresh_lease(), key.map(|key| format!("key-{key}")));
-                Some(Command::Begin(Begin { cell, lease, key, body: body_of(&actions, flaw) }))
+                Some(Command::Begin(Begin { cell, lease, key, organization, body: body_of(&actions, flaw) }))
             }
             Operation::Repeat { which, change } => {
                 let earlier = self.earlier_begin(which);
-                let body = change.map_or(earlier.body.clone(), |change| altered(earlier.body.clone(), change));
-                Some(Command::Begin(Begin { lease: self.fresh_lease(), body, ..earlier }))
+                let repeated = match change {
+                    Some(change) => altered(earlier, change),
+                    None => earlier,
+                };
+                Some(Command::Begin(Begin { lease: self.fresh_lease(), ..repeated }))
             }
             Operation::Settle { which, by_other_cell, end } => {
                 let begin = self.earlier_begin(which);
@@ -580,7 +590,7 @@ fn reply_kinds(reply: &Reply) -> Vec<String> {
 
 /// The kinds of answers that random sequences must produce. The tests of the catalogue and of
 /// batches cover refused limits and values.
-const REPLY_KINDS: [&str; 30] = [
+const REPLY_KINDS: [&str; 31] = [
     "CLAIM_BUSY",
     "CLAIM_CHANGED",
     "CLAIM_NOT_FOUND",
@@ -599,6 +609,7 @@ const REPLY_KINDS: [&str; 30] = [
     "bucket",
     "forgotten: false",
     "forgotten: true",
+    "organization_id",
     "settled: false",
     "settled: true",
     "several offences",
@@ -693,7 +704,7 @@ impl ClaimWalk {
         let lease = nth_lease(self.steps);
         let command = match end {
             Some(end) => Command::Settle { cell, lease: self.lease, end },
-            None => Command::Begin(Begin { cell, lease, key: None, body }),
+            None => Command::Begin(Begin { cell, lease, key: None, organization: 0, body }),
         };
         let (reply, changed) = self.pair.step(&command, self.steps * SECOND);
         if let Reply::Begun { lease, .. } = reply {
@@ -766,7 +777,8 @@ impl LeaseWalk {
                 // A repeated begin has a new lease id, because hosts generate an id for each
                 // attempt.
                 let lease = if known { nth_lease(self.steps) } else { lease };
-                Command::Begin(Begin { cell, lease, key: Some("k".to_string()), body: self.body.clone() })
+                let (key, body) = (Some("k".to_string()), self.body.clone());
+                Command::Begin(Begin { cell, lease, key, organization: 0, body })
             }
             LeaseEvent::Commit => settle(End::Commit),
             LeaseEvent::Rollback => settle(End::Rollback),

@@ -101,6 +101,7 @@ impl Host for ServerHost {
             create_records: update.creates.into_iter().map(metadata).collect(),
             destroy_records: update.destroys.into_iter().map(metadata).collect(),
             cell_id: cell,
+            organization_id: 0,
         };
         let response = match self.runtime.block_on(self.stub.begin(message, key)) {
             Ok(response) => response,

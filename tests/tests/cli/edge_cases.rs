@@ -19,7 +19,7 @@ impl CliFixture {
     /// Begins an update of cell 1 with these creates, for updates that the command line cannot
     /// express.
     async fn begin_message(&self, records: Vec<Metadata>) -> BeginUpdateResponse {
-        let update = BeginUpdateRequest { create_records: records, destroy_records: Vec::new(), cell_id: 1 };
+        let update = BeginUpdateRequest { create_records: records, cell_id: 1, ..BeginUpdateRequest::default() };
         let mut claims = self.server.claims(None).await.unwrap();
         claims.begin_update(Request::new(update)).await.unwrap().into_inner()
     }

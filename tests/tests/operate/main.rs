@@ -276,7 +276,7 @@ fn secret(suffix: &str) -> Metadata {
 }
 
 fn update(create_records: Vec<Metadata>, destroy_records: Vec<Metadata>) -> BeginUpdateRequest {
-    BeginUpdateRequest { create_records, destroy_records, cell_id: 1 }
+    BeginUpdateRequest { create_records, destroy_records, cell_id: 1, organization_id: 0 }
 }
 
 /// Makes calls of each kind, accepted and refused, whose requests contain the text [`VALUE`].
@@ -367,7 +367,8 @@ fn audit(text: &str) -> Vec<(String, String, String)> {
         assert_eq!((&line["caller"], text(&line["cell"]).as_str()), (&"trusted".into(), "1"), "{line}");
         let figure = if line["message"] == "lease begun" {
             assert!(line["fence"].as_u64().unwrap() > 0, "{line}");
-            format!("{} claims, replayed {}", line["claims"], line["replayed"])
+            let organization = line["organization"].as_str().map(|id| format!(", organization {id}"));
+            format!("{} claims, replayed {}{}", line["claims"], line["replayed"], organization.unwrap_or_default())
         } else {
             text(&line["outcome"])
         };
@@ -391,7 +392,8 @@ async fn every_begin_and_settle_writes_one_audit_line() {
     commit(&claims, &first).await.unwrap();
     commit(&claims, &first).await.unwrap();
     refused(roll_back(&claims, &first).await);
-    let second = begin(&claims, creates(1, &["c"])).await.unwrap();
+    let for_organization = BeginUpdateRequest { organization_id: i64::MAX, ..creates(1, &["c"]) };
+    let second = begin(&claims, for_organization).await.unwrap();
     roll_back(&claims, &second).await.unwrap();
     server.terminate().unwrap();
     let line = |message: &str, lease: &str, figure: &str| (message.to_owned(), lease.to_owned(), figure.to_owned());
@@ -399,7 +401,7 @@ async fn every_begin_and_settle_writes_one_audit_line() {
         line("lease begun", &first, "2 claims, replayed false"),
         line("lease begun", &first, "2 claims, replayed true"),
         line("lease settled", &first, "committed"),
-        line("lease begun", &second, "1 claims, replayed false"),
+        line("lease begun", &second, "1 claims, replayed false, organization 9223372036854775807"),
         line("lease settled", &second, "rolled_back"),
     ];
     assert_eq!(audit(&server.stderr()), expected);

@@ -57,7 +57,7 @@ fn an_abandoned_group_is_refused_if_it_arrives_late() {
     let mut databases = Databases::new(Cluster::start(NO_SYNC).unwrap(), Cluster::url);
     drop(databases.open());
     let execute = |sql: &str| databases.cluster.execute(&databases.database, sql);
-    let group = |number: u32| format!("SELECT * FROM try_write_rows({number}{})", ", '{}'".repeat(9));
+    let group = |number: u32| format!("SELECT * FROM try_write_group({number}{})", ", '{}'".repeat(9));
     execute("SELECT abandon_group(5)").unwrap();
     let refused = execute(&group(5)).unwrap_err();
     assert!(format!("{refused:?}").contains("decided again"), "{refused:?}");

@@ -22,7 +22,7 @@ fn a_late_group_is_refused_at_every_isolation_level() {
         // The session `retry` abandons the group of this number. The session `late` sends the group
         // and must wait until `retry` commits.
         runtime.block_on(retry.batch_execute(&format!("BEGIN; SELECT abandon_group({number})"))).unwrap();
-        let group = format!("SELECT * FROM try_write_rows({number}{})", ", '{}'".repeat(9));
+        let group = format!("SELECT * FROM try_write_group({number}{})", ", '{}'".repeat(9));
         let arriving = runtime.spawn(async move { late.simple_query(&group).await });
         let waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
         await_condition("the late group has arrived", || {

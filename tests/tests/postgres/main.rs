@@ -55,7 +55,7 @@ use tonic_health::pb::health_client::HealthClient;
 const NO_SYNC: &[&str] = &["fsync=off"];
 
 /// The version of the database schema that this version of the program creates.
-const SCHEMA_VERSION: i32 = 4;
+const SCHEMA_VERSION: i32 = 5;
 
 /// The gRPC code and the reason with which the server refuses calls while it cannot reach the
 /// database.

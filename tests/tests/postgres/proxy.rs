@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 /// statements.
 const COMMIT: &[u8] = b"Q\0\0\0\x0bCOMMIT\0";
 /// The beginning, within a message `Parse`, of the one statement that is a whole transaction.
-const SINGLE_STATEMENT: &[u8] = b"SELECT * FROM try_write_rows($10, ";
+const SINGLE_STATEMENT: &[u8] = b"SELECT * FROM try_write_group($10, ";
 /// The number of bytes before the statement's text in a message `Parse`: type, length, and an empty
 /// statement name.
 const PARSE_HEAD_BYTES: usize = 6;

@@ -1,5 +1,5 @@
-//! Tests of stored rows of version 1: a data directory, an export and a database dump. Every later
-//! version of the program must be able to read these files.
+//! Tests of stored rows of each version: a data directory, an export and a database dump. Every
+//! later version of the program must be able to read these files.
 
 use std::path::{Path, PathBuf};
 use std::process::Command as Program;
@@ -13,6 +13,7 @@ use leasehold_core::command::Command;
 use leasehold_core::invariant;
 use leasehold_core::lease::{LeaseId, Outcome};
 use leasehold_core::memory::MemoryStore;
+use leasehold_core::organization::OrganizationId;
 use leasehold_core::rows::State;
 use leasehold_core::rules::Rules;
 use leasehold_core::store::Store;
@@ -28,9 +29,13 @@ use uuid::Uuid;
 
 use crate::{NO_SYNC, open_store};
 
-/// Returns the path of the file `name` in the repository's folder of stored rows of version 1.
-fn stored(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("stored/v1").join(name)
+/// The versions of stored rows. Version 2 adds leases for an organization.
+const VERSIONS: [u64; 2] = [1, 2];
+const NEWEST: u64 = 2;
+
+/// Returns the path of the file `name` in the repository's folder of stored rows of a version.
+fn stored(version: u64, name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("stored/v{version}")).join(name)
 }
 
 fn claim(value: &str, row: u64) -> ClaimRequest {
@@ -43,16 +48,44 @@ fn claim(value: &str, row: u64) -> ClaimRequest {
     }
 }
 
-/// Returns commands that leave rows of every kind, and claims in every state. [`run`] executes one
-/// command each second.
-fn commands() -> Vec<Command> {
+/// Returns the id of the lease with this number.
+fn lease(number: u128) -> LeaseId {
+    LeaseId(Uuid::from_u128(number.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)))
+}
+
+fn begin(number: u128, cell: i64, creates: &[ClaimRequest], destroys: &[ClaimRequest], key: Option<&str>) -> Command {
     let rules = Rules { cells: (1..=2).map(CellId).collect(), ..Rules::default() };
-    let lease = |n: u128| LeaseId(Uuid::from_u128(u128::wrapping_mul(n, 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)));
-    let begin = |n, cell, creates: &[ClaimRequest], destroys: &[ClaimRequest], key| {
-        let request = UpdateRequest { creates: creates.to_vec(), destroys: destroys.to_vec() };
-        Command::Begin(rules.begin(CellId(cell), request, key, lease(n)).unwrap())
-    };
-    let settle = |n, outcome| Command::Settle(Settle { cell: CellId(1), lease: lease(n), outcome });
+    let request = UpdateRequest { creates: creates.to_vec(), destroys: destroys.to_vec() };
+    Command::Begin(rules.begin(CellId(cell), request, key, lease(number)).unwrap())
+}
+
+/// Returns a begin of cell 1 for an organization.
+fn begin_for(organization: i64, number: u128, name: &str, key: Option<&str>) -> Command {
+    let Command::Begin(begin) = begin(number, 1, &[claim(name, 20)], &[], key) else { unreachable!() };
+    Command::Begin(begin.for_organization(OrganizationId::try_from(organization).ok()))
+}
+
+fn settle(number: u128, outcome: Outcome) -> Command {
+    Command::Settle(Settle { cell: CellId(1), lease: lease(number), outcome })
+}
+
+/// Returns commands that leave rows of every kind of a version, and claims in every state. [`run`]
+/// executes one command each second.
+fn commands(version: u64) -> Vec<Command> {
+    let mut commands = commands_of_version_1();
+    if version == 2 {
+        commands.extend([
+            begin_for(5, 7, "for-5", Some("for-5")),
+            settle(7, Outcome::Committed),
+            begin_for(i64::MAX, 8, "rolled-back-for-max", None),
+            settle(8, Outcome::RolledBack),
+            begin_for(300, 9, "outstanding-for-300", Some("for-300")),
+        ]);
+    }
+    commands
+}
+
+fn commands_of_version_1() -> Vec<Command> {
     let user_data = Some(UserData { type_url: "type.example/x".into(), value: vec![0, 0x7f, 0xff] });
     let alice = ClaimRequest { user_data, ..claim("Alice", 7) };
     let carol = claim("Carol-\u{dc}", 9);
@@ -69,9 +102,9 @@ fn commands() -> Vec<Command> {
     ]
 }
 
-/// Executes the commands of [`commands`] on a store, each at a fixed time.
-fn run<S: Store>(store: &mut S) {
-    for (second, command) in (1_700_000_000..).zip(commands()) {
+/// Executes commands on a store, each at a fixed time.
+fn run<S: Store>(store: &mut S, commands: Vec<Command>) {
+    for (second, command) in (1_700_000_000..).zip(commands) {
         let commands = [command];
         let mut workspace = store.workspace().unwrap();
         loop {
@@ -86,10 +119,10 @@ fn run<S: Store>(store: &mut S) {
     }
 }
 
-/// Returns the claims, leases and keys that each of the stored files must contain.
-fn expected() -> State {
+/// Returns the claims, leases and keys that each of the stored files of a version must contain.
+fn expected(version: u64) -> State {
     let mut reference = MemoryStore::default();
-    run(&mut reference);
+    run(&mut reference, commands(version));
     let state = reference.state().unwrap();
     assert_eq!(invariant::check(&state), Ok(()));
     state
@@ -124,50 +157,103 @@ fn embedded(directory: &Path) -> BlockingStore {
     BlockingStore::open(std::future::ready(EmbeddedStore::open(directory, Creation::Allowed))).unwrap()
 }
 
-#[test]
-fn a_data_directory_of_version_1_opens() {
+/// Returns the version of the rows in a data directory.
+fn format(directory: &Path) -> u64 {
+    EmbeddedStore::open(directory, Creation::Refused).unwrap().format().unwrap()
+}
+
+/// Returns a copy of the repository's data directory of a version.
+fn stored_data(version: u64) -> TempDir {
     let directory = TempDir::new().unwrap();
-    copy(&stored("data"), directory.path());
-    assert_eq!(embedded(directory.path()).state().unwrap(), expected());
-    let reader = EmbeddedStore::open(directory.path(), Creation::Refused).unwrap().reader();
-    let rules = Runtime::new().unwrap().block_on(reader.bucket_types()).unwrap();
-    assert_eq!(rules, bucket_types());
+    copy(&stored(version, "data"), directory.path());
+    directory
 }
 
 #[test]
-fn an_export_of_version_1_is_imported_and_exported_again_byte_for_byte() {
-    let (directory, lines) = (TempDir::new().unwrap(), std::fs::read(stored("export.jsonl")).unwrap());
-    let data = directory.path().join("data");
-    let rows = transfer::import(&data, lines.as_slice(), Rules::default()).unwrap();
-    let state = expected();
-    assert_eq!(usize::try_from(rows).unwrap(), state.claims.len() + state.leases.len() + state.replays.len());
-    assert_eq!(embedded(&data).state().unwrap(), state);
-    let mut exported = Vec::new();
-    transfer::export(&data, false, &mut exported).unwrap();
-    assert_eq!(String::from_utf8(exported).unwrap(), String::from_utf8(lines).unwrap());
+fn a_data_directory_of_each_version_opens() {
+    for version in VERSIONS {
+        let directory = stored_data(version);
+        assert_eq!(embedded(directory.path()).state().unwrap(), expected(version));
+        assert_eq!(format(directory.path()), version);
+        let reader = EmbeddedStore::open(directory.path(), Creation::Refused).unwrap().reader();
+        let rules = Runtime::new().unwrap().block_on(reader.bucket_types()).unwrap();
+        assert_eq!(rules, bucket_types());
+    }
+}
+
+/// An older program opens the directory as long as it has version 1. From version 2 on it refuses
+/// the directory, instead of taking rows for damaged that it does not know.
+#[test]
+fn a_data_directory_has_version_2_from_its_first_lease_for_an_organization_on() {
+    let directory = stored_data(1);
+    run(&mut embedded(directory.path()), vec![begin(10, 1, &[claim("no-organization", 21)], &[], None)]);
+    assert_eq!(format(directory.path()), 1);
+    run(&mut embedded(directory.path()), vec![begin_for(5, 11, "for-5", None)]);
+    assert_eq!(format(directory.path()), 2);
+    run(&mut embedded(directory.path()), vec![settle(11, Outcome::RolledBack), settle(10, Outcome::RolledBack)]);
+    assert_eq!(format(directory.path()), 2);
+    let settled = embedded(directory.path()).state().unwrap().leases.remove(&lease(11)).unwrap();
+    assert_eq!(settled.organization, OrganizationId::try_from(5).ok());
 }
 
 #[test]
-fn a_database_dump_of_version_1_opens() {
+fn an_export_of_each_version_is_imported_and_exported_again_byte_for_byte() {
+    for version in VERSIONS {
+        let (directory, lines) = (TempDir::new().unwrap(), std::fs::read(stored(version, "export.jsonl")).unwrap());
+        let data = directory.path().join("data");
+        let rows = transfer::import(&data, lines.as_slice(), Rules::default()).unwrap();
+        let state = expected(version);
+        assert_eq!(usize::try_from(rows).unwrap(), state.claims.len() + state.leases.len() + state.replays.len());
+        assert_eq!(embedded(&data).state().unwrap(), state);
+        let mut exported = Vec::new();
+        transfer::export(&data, false, &mut exported).unwrap();
+        assert_eq!(String::from_utf8(exported).unwrap(), String::from_utf8(lines).unwrap());
+    }
+}
+
+#[test]
+fn a_database_dump_of_each_version_opens() {
+    let cluster = Cluster::start(NO_SYNC).unwrap();
+    for version in VERSIONS {
+        let database = cluster.database().unwrap();
+        cluster.execute(&database, &std::fs::read_to_string(stored(version, "postgres.dump")).unwrap()).unwrap();
+        let store = open_store(&cluster.url(&database));
+        assert_eq!(store.state().unwrap(), expected(version));
+        let reader = async {
+            PostgresStore::open(&PostgresConfig::at(cluster.url(&database)), Creation::Refused).await.unwrap().reader()
+        };
+        let rules = Runtime::new().unwrap().block_on(async { reader.await.bucket_types().await }).unwrap();
+        assert_eq!(rules, bucket_types());
+    }
+}
+
+/// A server of table version 4 may still run after another one has migrated the tables. Its
+/// statement must work, and its settle must keep the organization of a lease.
+#[test]
+fn the_function_of_table_version_4_keeps_organizations() {
     let cluster = Cluster::start(NO_SYNC).unwrap();
     let database = cluster.database().unwrap();
-    cluster.execute(&database, &std::fs::read_to_string(stored("postgres.dump")).unwrap()).unwrap();
-    let store = open_store(&cluster.url(&database));
-    assert_eq!(store.state().unwrap(), expected());
-    let reader = async {
-        PostgresStore::open(&PostgresConfig::at(cluster.url(&database)), Creation::Refused).await.unwrap().reader()
-    };
-    let rules = Runtime::new().unwrap().block_on(async { reader.await.bucket_types().await }).unwrap();
-    assert_eq!(rules, bucket_types());
+    let mut store = open_store(&cluster.url(&database));
+    run(&mut store, vec![begin_for(5, 1, "for-5", None)]);
+    let (old, new) = (lease(1), lease(2));
+    let parameters = format!(
+        "NULL, '{{4}}', '{{for-5}}', ARRAY[now()], '{{}}', ARRAY['{old}'::uuid], '{{true}}', ARRAY[now()],
+         ARRAY[ROW('{new}', 1, now(), NULL, '{{4}}', '{{bob}}')]::new_lease[], '{{}}'"
+    );
+    let begun = format!("SELECT lease FROM try_write_rows({parameters})");
+    assert_eq!(cluster.execute(&database, &begun).unwrap(), [new.to_string()]);
+    let leases = store.state().unwrap().leases;
+    assert_eq!(leases[&old].organization, OrganizationId::try_from(5).ok());
+    assert_eq!((leases[&old].outcome(), leases[&new].organization), (Some(Outcome::Committed), None));
 }
 
 /// Writes a data directory, its export and a database dump into a folder, each with the rows that
-/// [`commands`] leave.
-fn write_files(folder: &Path) {
+/// the [`commands`] of a version leave.
+fn write_files(version: u64, folder: &Path) {
     let directory = TempDir::new().unwrap();
     let data = directory.path().join("data");
     let mut store = embedded(&data);
-    run(&mut store);
+    run(&mut store, commands(version));
     drop(store);
     EmbeddedStore::open(&data, Creation::Refused).unwrap().remember_bucket_types(&bucket_types()).unwrap();
     copy(&data, &folder.join("data"));
@@ -176,7 +262,7 @@ fn write_files(folder: &Path) {
     let cluster = Cluster::start(NO_SYNC).unwrap();
     let database = cluster.database().unwrap();
     let settings = PostgresConfig::at(cluster.url(&database));
-    run(&mut open_store(&settings.url));
+    run(&mut open_store(&settings.url), commands(version));
     let remember =
         async { PostgresStore::open(&settings, Creation::Refused).await?.remember_bucket_types(&bucket_types()).await };
     Runtime::new().unwrap().block_on(remember).unwrap();
@@ -189,15 +275,18 @@ fn write_files(folder: &Path) {
     std::fs::write(folder.join("postgres.dump"), sql.join("\n")).unwrap();
 }
 
-/// With `UPDATE_STORED=1` the test writes the files into the repository's folder of the current
+/// With `UPDATE_STORED=1` the test writes the files into the repository's folder of the newest
 /// version. A new version of stored rows needs a new folder.
 #[test]
-fn this_program_writes_rows_of_version_1() {
-    let directory = TempDir::new().unwrap();
-    let is_update = std::env::var_os("UPDATE_STORED").is_some();
-    let folder = if is_update { stored("") } else { directory.path().to_owned() };
-    write_files(&folder);
-    let [written, expected] = [&folder, &stored("")].map(|path| std::fs::read_to_string(path.join("export.jsonl")));
-    assert_eq!(written.unwrap(), expected.unwrap());
-    assert!(std::fs::read_to_string(folder.join("postgres.dump")).unwrap().contains("INSERT INTO public.claims "));
+fn this_program_writes_rows_of_each_version() {
+    for version in VERSIONS {
+        let directory = TempDir::new().unwrap();
+        let is_update = version == NEWEST && std::env::var_os("UPDATE_STORED").is_some();
+        let folder = if is_update { stored(version, "") } else { directory.path().to_owned() };
+        write_files(version, &folder);
+        let [written, expected] =
+            [&folder, &stored(version, "")].map(|path| std::fs::read_to_string(path.join("export.jsonl")));
+        assert_eq!(written.unwrap(), expected.unwrap());
+        assert!(std::fs::read_to_string(folder.join("postgres.dump")).unwrap().contains("INSERT INTO public.claims "));
+    }
 }

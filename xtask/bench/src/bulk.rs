@@ -43,6 +43,6 @@ pub(crate) async fn begin(
     claims_each: u64,
 ) -> Result<Option<leasehold_proto::gitlab::cells::topology_service::types::v1::Uuid>> {
     let create_records = (0..claims_each).map(|_| metadata(&random_name(), next_id())).collect();
-    let request = BeginUpdateRequest { create_records, destroy_records: Vec::new(), cell_id: CELL_ID };
+    let request = BeginUpdateRequest { create_records, cell_id: CELL_ID, ..BeginUpdateRequest::default() };
     Ok(stub.begin(request, None).await.context("a begin was refused")?.into_inner().lease_uuid)
 }

@@ -176,6 +176,7 @@ impl Peer for Client {
             create_records: names.iter().map(|name| metadata(name, user_id)).collect(),
             destroy_records: Vec::new(),
             cell_id: CELL_ID,
+            organization_id: 0,
         };
         let response = self.stub.begin(request, None).await.context("begin failed")?.into_inner();
         response.lease_uuid.context("begin answered without a lease")

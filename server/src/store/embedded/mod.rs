@@ -60,6 +60,8 @@ type Result<T> = std::result::Result<T, StoreError>;
 
 /// The key of the stored rules of bucket types in the keyspace `meta`.
 const BUCKET_TYPES: &str = "bucket_types";
+/// The key of the version of the stored rows in the keyspace `meta`.
+const FORMAT: &str = "format";
 /// The key of the newest fence in the keyspace `meta`.
 const FENCE: &str = "fence";
 
@@ -110,6 +112,11 @@ impl Inner {
         self.watermark.raise(sequence).map_err(|error| StoreError::Failed(error.to_string()))
     }
 
+    /// Returns the version of the stored rows.
+    fn format(&self) -> Result<u64> {
+        Ok(self.meta.number(FORMAT)?.unwrap_or(stored::FIRST_VERSION))
+    }
+
     fn fence(&self) -> Result<Fence> {
         Ok(Fence(self.meta.number(FENCE)?.unwrap_or(0)))
     }
@@ -123,6 +130,14 @@ impl EmbeddedStore {
     /// claims at rest. No two claims have the same key.
     pub fn position(key: &BucketKey) -> Vec<u8> {
         keys::claim(key)
+    }
+
+    /// Returns the version of the stored rows.
+    ///
+    /// # Errors
+    /// The version could not be read.
+    pub fn format(&self) -> Result<u64> {
+        self.inner.format()
     }
 
     /// Returns the number of claims under leases of each cell.

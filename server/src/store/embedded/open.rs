@@ -16,7 +16,7 @@ use super::directories::{create_private, sync, sync_entry, sync_tree};
 use super::rows::Keyspace;
 use super::scan_threads::ScanThreads;
 use super::settled_position::SettledPosition;
-use super::{EmbeddedStore, Inner, Result, ack_watermark, journal, keys, manifest};
+use super::{EmbeddedStore, FORMAT, Inner, Result, ack_watermark, journal, keys, manifest};
 use crate::descriptors;
 use crate::store::error::StoreError;
 use crate::store::identity::{Creation, Identity};
@@ -25,8 +25,6 @@ use crate::store::stored;
 const MIB: u64 = 1024 * 1024;
 /// The name of the file that marks a data directory while an import fills it.
 const IMPORTING: &str = "importing";
-/// The key of the number of the storage format in the keyspace `meta`.
-const FORMAT: &str = "format";
 /// The key of the store's id in the keyspace `meta`.
 const IDENTITY: &str = "identity";
 const KEYSPACES: [&str; 7] = ["claims", "sources", "outstanding", "settled", "settled_order", "replays", "meta"];
@@ -198,12 +196,12 @@ impl Inner {
     /// first write, so a store whose making was cut short has neither and counts as none.
     fn identify(&self, dir: &Path, creation: Creation) -> Result<Identity> {
         match self.meta.number(FORMAT)? {
-            Some(stored::VERSION) => match self.meta.get(IDENTITY)? {
+            Some(version) if stored::is_known(version) => match self.meta.get(IDENTITY)? {
                 Some(id) => self.read_identity(&id),
                 // A program from before identities has made the store.
                 None => self.write_identity(Identity { is_new: false, ..Identity::random() }),
             },
-            Some(found) => Err(StoreError::Format { dir: dir.to_owned(), found, known: stored::VERSION }),
+            Some(found) => Err(StoreError::Format { dir: dir.to_owned(), found, known: stored::NEWEST_VERSION }),
             None if creation == Creation::Refused => Err(StoreError::NoStore(dir.to_owned())),
             None => self.write_identity(Identity::random()),
         }
@@ -216,7 +214,7 @@ impl Inner {
 
     fn write_identity(&self, identity: Identity) -> Result<Identity> {
         let mut batch = self.batch();
-        self.meta.insert(&mut batch, FORMAT, stored::VERSION.to_be_bytes());
+        self.meta.insert(&mut batch, FORMAT, stored::FIRST_VERSION.to_be_bytes());
         self.meta.insert(&mut batch, IDENTITY, *identity.id.as_bytes());
         self.commit(batch)?;
         Ok(identity)

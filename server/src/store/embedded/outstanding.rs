@@ -32,8 +32,8 @@ pub(super) struct Outstanding {
     // lease changes has two.
     sources: BTreeSet<SourceKey>,
     leases: FxHashMap<LeaseId, Lease>,
-    // The time of each lease's last change, in the order of `ListLeases`.
-    updates: BTreeMap<(CellId, LeasePosition), Timestamp>,
+    // The rows of `ListLeases`, in its order.
+    rows: BTreeMap<(CellId, LeasePosition), LeaseRow>,
 }
 
 impl Outstanding {
@@ -73,7 +73,7 @@ impl Outstanding {
     /// lookup.
     fn oldest_of_each(&self) -> impl Iterator<Item = (CellId, Timestamp)> {
         let last = LeasePosition { created_at: Timestamp::MAX, lease: LeaseId(uuid::Uuid::max()) };
-        let first = move |from| self.updates.range((from, Bound::Unbounded)).next().map(|((cell, at), _)| (*cell, *at));
+        let first = move |from| self.rows.range((from, Bound::Unbounded)).next().map(|((cell, at), _)| (*cell, *at));
         let next = move |(cell, _): &(CellId, _)| first(Bound::Excluded((*cell, last)));
         std::iter::successors(first(Bound::Unbounded), next).map(|(cell, at)| (cell, at.created_at))
     }
@@ -106,10 +106,12 @@ impl Outstanding {
     pub(super) fn put_lease(&mut self, id: LeaseId, lease: Option<&Lease>) {
         let position = |lease: &Lease| (lease.cell, LeasePosition { created_at: lease.created_at, lease: id });
         if let Some(before) = self.leases.remove(&id) {
-            self.updates.remove(&position(&before));
+            self.rows.remove(&position(&before));
         }
         if let Some(lease) = lease.filter(|lease| lease.outcome().is_none()) {
-            self.updates.insert(position(lease), lease.updated_at);
+            let (cell, position) = position(lease);
+            let row = LeaseRow { position, updated_at: lease.updated_at, organization: lease.organization };
+            self.rows.insert((cell, position), row);
             self.leases.insert(id, lease.clone());
         }
     }
@@ -122,8 +124,8 @@ impl Outstanding {
             Bound::Excluded(position) => Bound::Excluded((scan.cell, position)),
             Bound::Unbounded => Bound::Included((scan.cell, first)),
         };
-        let rows = self.updates.range((from, Bound::Unbounded)).take_while(|((cell, _), _)| *cell == scan.cell);
-        rows.take(scan.limit).map(|((_, position), &updated_at)| LeaseRow { position: *position, updated_at }).collect()
+        let rows = self.rows.range((from, Bound::Unbounded)).take_while(|((cell, _), _)| *cell == scan.cell);
+        rows.take(scan.limit).map(|(_, row)| *row).collect()
     }
 
     /// Returns the claims under leases in a part of a scan (B32). Looks at `scan.limit` claims at

@@ -11,8 +11,9 @@ use leasehold_core::rows::{Keys, NetChanges, RowChange, Workspace};
 use rustc_hash::FxHashMap;
 
 use super::rows::{encode_idempotency_key, encode_outstanding, encode_replay, encode_resting, encode_settled, resting};
-use super::{EmbeddedStore, FENCE, Inner, Result, keys};
+use super::{EmbeddedStore, FENCE, FORMAT, Inner, Result, keys};
 use crate::store::port::{Failure, GroupError, GroupStore};
+use crate::store::stored;
 
 impl Inner {
     fn put_claim(&self, batch: &mut OwnedWriteBatch, change: &RowChange<Claim>) -> Result<()> {
@@ -63,6 +64,19 @@ impl Inner {
         Ok(())
     }
 
+    /// Raises the version of the stored rows if a lease's row needs it. The batch that writes the
+    /// row also writes the version, so no program finds a row of a version that it does not know.
+    fn put_format(&self, batch: &mut OwnedWriteBatch, leases: &[RowChange<Lease>]) -> Result<()> {
+        let versions = leases.iter().filter_map(|change| change.after.as_ref()).map(stored::version_of);
+        // A store without such a row must not pay for a look at its version.
+        if let Some(needed) = versions.max().filter(|needed| *needed > stored::FIRST_VERSION)
+            && self.format()? < needed
+        {
+            self.meta.insert(batch, FORMAT, needed.to_be_bytes());
+        }
+        Ok(())
+    }
+
     /// Returns the batch that writes a group's changes.
     fn batch_of(&self, changes: &NetChanges) -> Result<OwnedWriteBatch> {
         // The pattern names each kind of row, so that the compiler finds a kind that is not written.
@@ -72,6 +86,7 @@ impl Inner {
         let claims: FxHashMap<_, _> = after.collect();
         changed_claims.iter().try_for_each(|change| self.put_claim(&mut batch, change))?;
         leases.iter().try_for_each(|change| self.put_lease(&mut batch, change, &claims))?;
+        self.put_format(&mut batch, leases)?;
         for change in replays {
             let key = encode_idempotency_key(&change.key)?;
             match &change.after {

@@ -10,6 +10,7 @@ use leasehold_core::claim::{
     Claim, ClaimState, Hold, Record, Replacement, Source, SourceId, SourceType, Subject, UserData,
 };
 use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId, LeaseState, Outcome, Replay};
+use leasehold_core::organization::OrganizationId;
 use leasehold_core::query::RecordPlace;
 use leasehold_core::time::Timestamp;
 use prost::Message;
@@ -125,6 +126,11 @@ fn idempotency_key(cell: CellId, key: Option<&str>) -> Option<IdempotencyKey> {
     key.map(|key| IdempotencyKey { cell, key: key.into() })
 }
 
+/// Returns the organization in the column `organization_id` of `table`.
+pub(super) fn organization(id: Option<i64>, table: &str) -> Result<Option<OrganizationId>, StoreError> {
+    id.map(OrganizationId::try_from).transpose().map_err(|_| damaged(table))
+}
+
 /// Reads an outstanding lease and its id from a row with the columns
 /// [`OUTSTANDING`](super::reads::OUTSTANDING).
 pub(super) fn outstanding(row: &Row) -> Result<(LeaseId, Lease), StoreError> {
@@ -134,11 +140,12 @@ pub(super) fn outstanding(row: &Row) -> Result<(LeaseId, Lease), StoreError> {
     let fence = Fence(columns.take::<i64>()?.cast_unsigned());
     let created_at = columns.take::<Micros>()?.0;
     let idempotency_key = idempotency_key(cell, columns.take()?);
+    let organization = organization(columns.take()?, columns.table)?;
     let (types, values): (Vec<i32>, Vec<&str>) = (columns.take()?, columns.take()?);
     let key =
         |(bucket_type, value): (i32, &str)| BucketKey { bucket_type: BucketType(bucket_type), canonical: value.into() };
     let state = LeaseState::Outstanding(types.into_iter().zip(values).map(key).collect());
-    Ok((id, Lease { cell, fence, created_at, updated_at: created_at, idempotency_key, state }))
+    Ok((id, Lease { cell, fence, created_at, updated_at: created_at, idempotency_key, organization, state }))
 }
 
 /// Reads a settled lease and its id from a row with the columns [`SETTLED`](super::reads::SETTLED).
@@ -149,9 +156,11 @@ pub(super) fn settled(row: &Row) -> Result<(LeaseId, Lease), StoreError> {
     let fence = Fence(columns.take::<i64>()?.cast_unsigned());
     let created_at = columns.take::<Micros>()?.0;
     let idempotency_key = idempotency_key(cell, columns.take()?);
+    let organization = organization(columns.take()?, columns.table)?;
     let outcome = if columns.take()? { Outcome::Committed } else { Outcome::RolledBack };
     let updated_at = columns.take::<Micros>()?.0;
-    Ok((id, Lease { cell, fence, created_at, updated_at, idempotency_key, state: LeaseState::Settled(outcome) }))
+    let state = LeaseState::Settled(outcome);
+    Ok((id, Lease { cell, fence, created_at, updated_at, idempotency_key, organization, state }))
 }
 
 /// Reads a replay and its idempotency key from a row with the columns

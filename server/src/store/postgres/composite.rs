@@ -74,7 +74,7 @@ impl CompositeRows {
         ])
     }
 
-    /// Adds a row of the composite type `new_lease`.
+    /// Adds a row of the composite type `begun_lease`.
     ///
     /// # Errors
     /// A value can't be written as its column's type.
@@ -88,6 +88,7 @@ impl CompositeRows {
             (&lease.idempotency_key.as_ref().map(|key| &*key.key), Type::TEXT),
             (&types, Type::INT4_ARRAY),
             (&names, Type::TEXT_ARRAY),
+            (&lease.organization.map(i64::from), Type::INT8),
         ])
     }
 

@@ -108,6 +108,7 @@ mod tests {
                 created_at: Timestamp::default(),
                 updated_at: Timestamp::default(),
                 idempotency_key: None,
+                organization: None,
                 state: LeaseState::Outstanding(Vec::new()),
             },
             claims: Vec::new(),

@@ -18,10 +18,11 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0002_comments.sql"),
     include_str!("migrations/0003_identity.sql"),
     include_str!("migrations/0004_listed.sql"),
+    include_str!("migrations/0005_organization.sql"),
 ];
 
 /// The version of the tables that this program reads and writes.
-pub(super) const VERSION: i32 = 4;
+pub(super) const VERSION: i32 = 5;
 
 const TABLE: &str = "
     CREATE TABLE leasehold_migrations (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())";

@@ -36,7 +36,7 @@ const MISSING_GRANTS: &str = "
         SELECT 'EXECUTE', 'FUNCTION ' || f.proname FROM pg_proc f JOIN pg_class t ON t.relnamespace = f.pronamespace
         WHERE t.oid = to_regclass('claims') AND NOT has_function_privilege(f.oid, 'EXECUTE') AND f.proname IN (
             'begin_group', 'begin_speculative_group', 'abandon_group', 'expect_rows', 'read_claims', 'lock_leases',
-            'lock_claims', 'change_claims', 'write_rows', 'try_write_rows', 'commit_durably')
+            'lock_claims', 'change_claims', 'write_group', 'try_write_group', 'commit_durably')
     )
     SELECT current_user::text, format('GRANT %s ON %s TO %I', privileges, object, current_user) FROM missing
     ORDER BY object";
@@ -142,7 +142,7 @@ const MISSING_OBJECTS: &str = "
     SELECT name FROM unnest(ARRAY[
         'claims', 'claim_leases', 'settled_leases', 'idempotency_keys', 'abandoned_groups', 'bucket_types',
         'leasehold_store', 'lease_fences', 'begin_group', 'begin_speculative_group', 'abandon_group', 'expect_rows', 'read_claims',
-        'lock_leases', 'lock_claims', 'change_claims', 'write_rows', 'try_write_rows', 'commit_durably'
+        'lock_leases', 'lock_claims', 'change_claims', 'write_group', 'try_write_group', 'commit_durably'
     ]) AS name WHERE to_regclass(name) IS NULL AND to_regproc(name) IS NULL";
 
 /// Checks that all objects of the migrations exist in the role's search path.

@@ -54,7 +54,7 @@ pub(super) async fn leases(client: &Client, scan: &LeaseScan) -> Result<Vec<Leas
         Bound::Unbounded => (first, ">="),
     };
     let sql = format!(
-        "SELECT uuid, created_at FROM claim_leases
+        "SELECT uuid, created_at, organization_id FROM claim_leases
          WHERE creator_id = $1 AND (created_at, uuid_send(uuid)) {beyond} ($2, uuid_send($3))
          ORDER BY created_at, uuid_send(uuid) LIMIT $4"
     );
@@ -69,7 +69,8 @@ pub(super) async fn leases(client: &Client, scan: &LeaseScan) -> Result<Vec<Leas
     let row = |row: &Row| {
         let (lease, created_at): (Uuid, Micros) = (row.try_get(0).map_err(failed)?, row.try_get(1).map_err(failed)?);
         let position = LeasePosition { created_at: created_at.0, lease: LeaseId(lease) };
-        Ok(LeaseRow { position, updated_at: created_at.0 })
+        let organization = columns::organization(row.try_get(2).map_err(failed)?, "claim_leases")?;
+        Ok(LeaseRow { position, updated_at: created_at.0, organization })
     };
     client.query_typed(&sql, &parameters).await.map_err(failed)?.iter().map(row).collect()
 }
@@ -293,12 +294,11 @@ pub(super) async fn state(client: &Client) -> Result<State> {
 }
 
 /// The columns of `claim_leases`, under the alias `l`, that [`columns::outstanding`] reads.
-pub(super) const OUTSTANDING: &str =
-    "l.uuid, l.creator_id, l.fence, l.created_at, l.idempotency_key, l.bucket_types, l.bucket_values";
+pub(super) const OUTSTANDING: &str = "l.uuid, l.creator_id, l.fence, l.created_at, l.idempotency_key, l.organization_id, l.bucket_types, l.bucket_values";
 
 /// The columns of `settled_leases`, under the alias `l`, that [`columns::settled`] reads.
 pub(super) const SETTLED: &str =
-    "l.uuid, l.creator_id, l.fence, l.created_at, l.idempotency_key, l.committed, l.settled_at";
+    "l.uuid, l.creator_id, l.fence, l.created_at, l.idempotency_key, l.organization_id, l.committed, l.settled_at";
 
 /// The columns that [`columns::replay`] reads, and the FROM clause for them. The lease of a key is
 /// either in `claim_leases` or in `settled_leases`.

@@ -333,13 +333,13 @@ async fn write_and_commit(client: &Client, writes: &Writes<'_>) -> Result<Fences
     Ok(all)
 }
 
-/// The number in a row of `try_write_rows` that reports a lock timeout.
+/// The number in a row of `try_write_group` that reports a lock timeout.
 const LOCK_NOT_AVAILABLE: i64 = 2;
 
-/// Reads the fences of new leases from the rows that `try_write_rows` returned.
+/// Reads the fences of new leases from the rows that `try_write_group` returned.
 ///
 /// # Errors
-/// Another transaction was first, or a lock timed out: then `try_write_rows` returns a row without
+/// Another transaction was first, or a lock timed out: then `try_write_group` returns a row without
 /// a lease.
 fn fences(rows: &[Row]) -> Result<Vec<(LeaseId, Fence)>> {
     let fence = |row: &Row| {

@@ -49,20 +49,22 @@ struct SettledArrays {
 
 /// The call of `write_rows` in a transaction with other statements. A lost race is an error, so
 /// that the other statements are undone too.
-static WRITE_BESIDE: LazyLock<String> = LazyLock::new(|| call("write_rows", "NULL"));
+static WRITE_BESIDE: LazyLock<String> = LazyLock::new(|| call("write_group", "NULL"));
 
-/// The call of `try_write_rows` as the only statement of a transaction. A lost race has nothing
+/// The call of `try_write_group` as the only statement of a transaction. A lost race has nothing
 /// else to undo, so it is reported in a row: the database would log an error.
-static TRY_WRITE: LazyLock<String> = LazyLock::new(|| call("try_write_rows", "NULL"));
+static TRY_WRITE: LazyLock<String> = LazyLock::new(|| call("try_write_group", "NULL"));
 
-/// The call of `try_write_rows` as a transaction of its own, which takes the advisory lock of the
+/// The call of `try_write_group` as a transaction of its own, which takes the advisory lock of the
 /// group.
-static TRY_WRITE_ALONE: LazyLock<String> = LazyLock::new(|| call("try_write_rows", "$10"));
+static TRY_WRITE_ALONE: LazyLock<String> = LazyLock::new(|| call("try_write_group", "$10"));
 
 /// Returns the SQL of a call of `function` with the parameters of [`Writes::group_parameters`].
 /// `lock` is the SQL of the first argument.
 fn call(function: &str, lock: &str) -> String {
-    format!("SELECT * FROM {function}({lock}, $1, $2, $3, $4::new_claim[], $5, $6, $7, $8::new_lease[], $9::new_key[])")
+    format!(
+        "SELECT * FROM {function}({lock}, $1, $2, $3, $4::new_claim[], $5, $6, $7, $8::begun_lease[], $9::new_key[])"
+    )
 }
 
 const LOCK_CLAIMS: &str = "SELECT lock_claims($1, $2)";

@@ -43,6 +43,13 @@ describe("a live server's audit log", () => {
         expect(lease).toMatchObject({ status: "Committed", age_micros: 20_000 });
     });
 
+    test("names the organization of a begin", () => {
+        const [begun] = LOG.split("\n");
+        const named = begun!.replace('"fence"', '"organization":"9223372036854775807","fence"');
+        expect(parseAudit(begun!).entries(0, 1)[0]?.says).not.toContain("organization");
+        expect(parseAudit(named).entries(0, 1)[0]?.says).toContain(" for organization 9223372036854775807: 1 claim");
+    });
+
     test("counts and skips lines that are not audit lines", () => {
         const others = ['{"timestamp":"2026-01-01T00:00:00Z","level":"WARN","message":"slow","target":"store"}', "thread main panicked", "{}"];
         const mixed = parseAudit([...others, LOG].join("\n"));

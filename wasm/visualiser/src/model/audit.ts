@@ -18,6 +18,8 @@ interface AuditLine {
     fence?: number;
     claims?: number;
     replayed?: boolean;
+    /** The id of the organization that the begin named. */
+    organization?: string;
     outcome?: "committed" | "rolled_back";
 }
 
@@ -133,7 +135,8 @@ function sentence(line: AuditLine): string {
         return `cell ${line.cell} ${line.outcome === "committed" ? "commits" : "rolls back"} ${lease}`;
     }
     if (line.replayed) return `cell ${line.cell} retries its begin, and gets ${lease} again`;
-    return `cell ${line.cell} begins ${lease}: ${claimCount(line)}, fence ${line.fence ?? 0}`;
+    const organization = line.organization === undefined ? "" : ` for organization ${line.organization}`;
+    return `cell ${line.cell} begins ${lease}${organization}: ${claimCount(line)}, fence ${line.fence ?? 0}`;
 }
 
 /**

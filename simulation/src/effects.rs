@@ -70,6 +70,9 @@ pub struct Effects {
     /// The answer that the service gave to a commit or rollback, `None` if the event delivered no
     /// such request.
     pub settle_answer: Option<SettleAnswer>,
+    /// The leases that the service rolled back because no caller can know them (B25). No process is
+    /// told, so they are not in `settle_answer`.
+    pub taken_back: SmallVec<[LeaseId; 2]>,
     /// True if a save was refused because of a lease that the same save's first attempt had begun.
     pub blocked_by_own_lease: bool,
     /// The reason for which a database refused a COMMIT, `None` if none was refused.
@@ -85,6 +88,7 @@ impl Effects {
         self.leases.clear();
         self.transitions.clear();
         self.settle_answer = None;
+        self.taken_back.clear();
         self.blocked_by_own_lease = false;
         self.commit_refusal = None;
         self.sent = None;

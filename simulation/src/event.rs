@@ -106,6 +106,13 @@ pub enum Event {
     Drop(MessageId),
     /// The message with this id is duplicated.
     Duplicate(MessageId),
+    /// The service finds that this answer to a begin without an idempotency key cannot leave: the
+    /// call was cancelled, its deadline has passed or its connection is gone. The lease waits in the
+    /// service's memory until it is taken back (B25).
+    CancelCall(MessageId),
+    /// The service rolls back the first lease whose answer could no longer leave (B25). A begin does
+    /// the same with all such leases before it is decided.
+    TakeBack,
     /// A process stops waiting for the answer to its call.
     TimeOut {
         /// The number of the cell that the process belongs to.
@@ -174,6 +181,7 @@ impl Event {
             Self::LoseCommit { .. }
             | Self::Drop(_)
             | Self::Duplicate(_)
+            | Self::CancelCall(_)
             | Self::TimeOut { .. }
             | Self::Crash { .. }
             | Self::Disconnect { .. }
@@ -185,6 +193,7 @@ impl Event {
             | Self::Step { .. }
             | Self::FinishCommit { .. }
             | Self::Deliver(_)
+            | Self::TakeBack
             | Self::Heal { .. }
             | Self::StartService
             | Self::Replicate { .. }
@@ -193,11 +202,11 @@ impl Event {
         }
     }
 
-    /// Returns the message that the event delivers, drops or duplicates, `None` for any other
-    /// event.
+    /// Returns the message that the event delivers, drops, duplicates or keeps in the service,
+    /// `None` for any other event.
     pub fn message(self) -> Option<MessageId> {
         match self {
-            Self::Deliver(id) | Self::Drop(id) | Self::Duplicate(id) => Some(id),
+            Self::Deliver(id) | Self::Drop(id) | Self::Duplicate(id) | Self::CancelCall(id) => Some(id),
             _ => None,
         }
     }
@@ -222,14 +231,15 @@ impl Event {
         }
     }
 
-    /// Returns the event with another message, if the event delivers, drops or duplicates one. Any
-    /// other event comes back unchanged.
+    /// Returns the event with another message, if [`message`](Self::message) returns one. Any other
+    /// event comes back unchanged.
     #[must_use]
     pub fn with_message(self, id: MessageId) -> Self {
         match self {
             Self::Deliver(_) => Self::Deliver(id),
             Self::Drop(_) => Self::Drop(id),
             Self::Duplicate(_) => Self::Duplicate(id),
+            Self::CancelCall(_) => Self::CancelCall(id),
             other => other,
         }
     }

@@ -59,6 +59,9 @@ impl EventText {
             Event::Deliver(id) if !id.is_answer() => {
                 let answer =
                     message(world, id.answer()).map_or_else(String::new, |answer| payload_text(&answer.payload));
+                if !world.effects().taken_back.is_empty() {
+                    sentence.push_str(&format!(", rolls back {}", taken_back_text(world)));
+                }
                 sentence.push_str(&format!(", and answers: {answer}"));
             }
             Event::FinishCommit { .. } => sentence.push_str(match world.effects().commit_refusal {
@@ -67,6 +70,7 @@ impl EventText {
                 Some(CommitRefusal::TransactionTooOld) => " is refused: it has been open for too long",
             }),
             Event::Forget => sentence.push_str(&forgotten_text(world)),
+            Event::TakeBack => sentence.push_str(&format!(" {}", taken_back_text(world))),
             _ => {}
         }
         let worker = user_of(self.event).filter(|_| self.has_user).and_then(|at| worker(world, at));
@@ -121,6 +125,11 @@ fn action(world: &World, event: Event) -> String {
         Event::Deliver(id) => arrival(world, id),
         Event::Drop(id) => format!("the network loses {}", receiver_and_content(world, id)),
         Event::Duplicate(id) => format!("the network duplicates {}", receiver_and_content(world, id)),
+        Event::CancelCall(id) => {
+            let (caller, answer) = (process_text(id.cell(), id.process()), content_in_flight(world, id));
+            format!("the service finds the call of {caller} cancelled before its answer leaves: {answer}")
+        }
+        Event::TakeBack => "the service rolls back".to_owned(),
         Event::TimeOut { cell, process } => format!("{} stops waiting for its answer", process_text(cell, process)),
         Event::Crash { cell, process } => {
             format!("{} crashes and restarts with empty memory", process_text(cell, process))
@@ -273,6 +282,12 @@ fn receiver_and_content(world: &World, id: MessageId) -> String {
 
 fn content_in_flight(world: &World, id: MessageId) -> String {
     message(world, id).map_or_else(|| "it is not in flight".to_owned(), |message| content_text(&message.payload))
+}
+
+/// Returns the leases that the event took back in words.
+fn taken_back_text(world: &World) -> String {
+    let leases: Vec<_> = world.effects().taken_back.iter().map(|lease| lease_text(*lease)).collect();
+    format!("{}, which no caller can know", leases.join(" and "))
 }
 
 fn forgotten_text(world: &World) -> String {

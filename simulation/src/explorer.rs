@@ -42,6 +42,9 @@ pub struct Allowance {
     pub drops: u8,
     /// The largest number of messages that are duplicated.
     pub duplicates: u8,
+    /// The largest number of calls that the service finds cancelled before their answers leave. Only
+    /// begins without an idempotency key count.
+    pub cancels: u8,
     /// The largest number of calls whose process stops waiting for the answer.
     pub time_outs: u8,
     /// The largest number of processes that crash.
@@ -59,7 +62,18 @@ pub struct Allowance {
 }
 
 from_integer_fields!(
-    Allowance { drops, duplicates, time_outs, crashes, disconnects, stops, waits, reconciliations, verifications },
+    Allowance {
+        drops,
+        duplicates,
+        cancels,
+        time_outs,
+        crashes,
+        disconnects,
+        stops,
+        waits,
+        reconciliations,
+        verifications
+    },
     Some(Self::default())
 );
 
@@ -314,6 +328,7 @@ impl Remaining {
         let spent = match event {
             Event::Drop(_) => &mut allowance.drops,
             Event::Duplicate(_) => &mut allowance.duplicates,
+            Event::CancelCall(_) => &mut allowance.cancels,
             Event::TimeOut { .. } => &mut allowance.time_outs,
             Event::Crash { .. } => &mut allowance.crashes,
             Event::Disconnect { .. } => &mut allowance.disconnects,
@@ -334,6 +349,7 @@ impl Remaining {
             | Event::FinishCommit { .. }
             | Event::LoseCommit { .. }
             | Event::Deliver(_)
+            | Event::TakeBack
             | Event::StartService
             | Event::Replicate { .. }
             | Event::Drift { .. } => return Some(self),

@@ -30,6 +30,7 @@ pub(crate) fn of(world: &World, remaining: impl Hash) -> u128 {
 
 fn service(world: &World, hasher: &mut WideHasher) {
     world.service().is_up.hash(hasher);
+    world.service().undelivered().hash(hasher);
     for name in 0..world.names().len() {
         let found = world.names().key(name).and_then(|key| world.service().claim(key));
         found.is_some().hash(hasher);

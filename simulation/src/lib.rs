@@ -15,6 +15,10 @@
 //! ([`scheduler`]), a recorded list ([`trace`]), a person ([`player`], [`possible`]), or an
 //! exhaustive search ([`explorer`]).
 //!
+//! **Begins without an idempotency key.** Every begin of a world has a key, unless the rule for keys
+//! is off. Without a key, the service can find that a call was cancelled before its answer left
+//! ([`event::Event::CancelCall`]), and rolls the lease back ([`event::Event::TakeBack`], B25).
+//!
 //! **Checks.** After every event, [`check`] tests everything that the event changed: against the
 //! engine's invariants, and against five conditions that span the databases:
 //!
@@ -72,6 +76,7 @@ pub mod settings;
 mod step_context;
 pub mod timeline;
 pub mod trace;
+pub mod undelivered;
 pub mod verifier;
 pub mod view;
 pub mod violation;

@@ -13,9 +13,10 @@ pub fn events(world: &World) -> Vec<Event> {
         of_cell(world, cell, &mut events);
     }
     for message in world.network().messages() {
-        events.extend([Event::Deliver(message.id), Event::Drop(message.id), Event::Duplicate(message.id)]);
+        let id = message.id;
+        events.extend([Event::Deliver(id), Event::Drop(id), Event::Duplicate(id), Event::CancelCall(id)]);
     }
-    events.extend([Event::StopService, Event::StartService, Event::Forget]);
+    events.extend([Event::TakeBack, Event::StopService, Event::StartService, Event::Forget]);
     events.retain(|event| world.is_possible(*event));
     events
 }

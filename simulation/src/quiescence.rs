@@ -98,16 +98,21 @@ impl Quiescing<'_> {
 
 /// Returns the next event of a world without further faults, or `None` once every process is idle.
 ///
-/// The order is: messages arrive, processes continue, processes that wait in vain time out, the
+/// The order is: the service takes leases back, messages arrive, processes continue, processes that wait in vain time out, the
 /// service starts, and partitions heal. The message `except` is not delivered.
 pub fn next_event(world: &World, except: Option<MessageId>) -> Option<Event> {
     let messages = world.network().messages().iter().filter(|message| Some(message.id) != except);
     let message = messages.map(|message| Event::Deliver(message.id)).find(|event| world.is_possible(*event));
-    message
+    take_back(world)
+        .or(message)
         .or_else(|| finish_commit(world))
         .or_else(|| step(world))
         .or_else(|| time_out(world))
         .or_else(|| repair(world))
+}
+
+fn take_back(world: &World) -> Option<Event> {
+    Some(Event::TakeBack).filter(|event| world.is_possible(*event))
 }
 
 fn finish_commit(world: &World) -> Option<Event> {

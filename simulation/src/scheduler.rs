@@ -103,8 +103,11 @@ impl RandomScheduler {
         Some(match kind {
             0 => Event::Save { cell, worker: self.worker(), change: self.change(world, cell)? },
             1 => self.progress(world, cell),
+            // Such a lease exists only if begins have no keys, so other worlds draw the same events as
+            // without this line.
+            2 if world.is_possible(Event::TakeBack) && self.below(2) == 0 => Event::TakeBack,
             2 => Event::Deliver(self.message(world)?),
-            3 => Event::Drop(self.message(world)?),
+            3 => self.loss(world)?,
             4 => Event::Duplicate(self.message(world)?),
             5 => Event::TimeOut { cell, process: self.process() },
             6 => Event::Crash { cell, process: self.process() },
@@ -119,6 +122,13 @@ impl RandomScheduler {
             10 => Event::Wait { seconds: self.pick(&WAITS)? },
             _ => Event::Drift { cell, drift: self.drift(world, cell)? },
         })
+    }
+
+    /// Draws the loss of a message: in the network or, if the answer has not left the service, there.
+    fn loss(&mut self, world: &World) -> Option<Event> {
+        let id = self.message(world)?;
+        let is_cancelled = world.is_possible(Event::CancelCall(id)) && self.below(2) == 0;
+        Some(if is_cancelled { Event::CancelCall(id) } else { Event::Drop(id) })
     }
 
     /// Draws the next step of a process, of a COMMIT or of the replica.

@@ -19,13 +19,14 @@ use leasehold_core::store::Store;
 use leasehold_core::table::{ClaimStatus, LeaseStatus};
 use leasehold_core::time::Timestamp;
 use leasehold_core::transaction::{BrokenState, Transaction};
-use leasehold_core::update::{self, Forget};
+use leasehold_core::update::{self, Forget, Settle};
 
 use crate::effects::{Cause, Effects, SettleAnswer};
 use crate::ground_truth::GroundTruth;
 use crate::names::{Names, TABLE, lease_id};
 use crate::network::{Answer, Purpose, Request};
 use crate::settings::{Rule, RulesOff};
+use crate::undelivered::Undelivered;
 
 /// The number of leases in a page. It is small, so that lists have several pages.
 const LEASES_PER_PAGE: i32 = 2;
@@ -34,6 +35,7 @@ const LEASES_PER_PAGE: i32 = 2;
 #[derive(Clone, Debug)]
 pub struct Service {
     store: MemoryStore,
+    undelivered: Undelivered,
     /// True if the service is running and accepts requests.
     pub is_up: bool,
 }
@@ -63,7 +65,7 @@ impl CallContext<'_> {
 impl Default for Service {
     /// Creates a running service without claims.
     fn default() -> Self {
-        Self { store: MemoryStore::default(), is_up: true }
+        Self { store: MemoryStore::default(), undelivered: Undelivered::default(), is_up: true }
     }
 }
 
@@ -101,6 +103,27 @@ impl Service {
         Transaction::replay(&self.store, key).ok().flatten()
     }
 
+    /// Returns the leases that no caller can know yet (B25).
+    pub fn undelivered(&self) -> &Undelivered {
+        &self.undelivered
+    }
+
+    /// Notes that the answer of a begun lease has left the service.
+    pub(crate) fn hand_on(&mut self, lease: LeaseId) {
+        self.undelivered.hand_on(lease);
+    }
+
+    /// Notes that the answer of a begun lease can no longer leave the service.
+    pub(crate) fn cancel(&mut self, lease: LeaseId) {
+        self.undelivered.cancel(lease);
+    }
+
+    /// Stops the service, which forgets everything that is not in its store.
+    pub fn stop(&mut self) {
+        self.is_up = false;
+        self.undelivered = Undelivered::default();
+    }
+
     /// Answers a request. A service that is down answers [`Answer::Unavailable`].
     pub fn answer(&mut self, request: &Request, call: &mut CallContext<'_>) -> Answer {
         if !self.is_up {
@@ -128,6 +151,7 @@ impl Service {
             Ok(command) => command,
             Err(rejection) => return Ok(refused(&rejection, false)),
         };
+        while self.take_back(call) {}
         let now = call.now;
         let mut store = MaskedStore::new(&mut self.store, call, Cause::Begin);
         command.batch.keys().for_each(|key| store.mask(key));
@@ -136,6 +160,7 @@ impl Service {
             Ok(begun) => {
                 if !begun.replayed {
                     call.ground_truth.record_begin(call.cell, purpose);
+                    key.is_none().then(|| self.undelivered.add(begun.lease));
                 }
                 Answer::Begun { lease: begun.lease, fence: begun.fence }
             }
@@ -155,17 +180,7 @@ impl Service {
             Ok(command) => command,
             Err(rejection) => return Ok(refused(&rejection, false)),
         };
-        let now = call.now;
-        let mut store = MaskedStore::new(&mut self.store, call, Cause::Settle(outcome));
-        let answer = update::settle(&mut store, &command, now)?;
-        if answer == Ok(true) {
-            if let Some(truth) = call.ground_truth.lease_mut(lease) {
-                truth.settled = Some((outcome, call.now));
-            }
-            if !call.rules_off.is_on(Rule::SettledLeaseMemory) {
-                self.forget(lease, call)?;
-            }
-        }
+        let answer = self.decide_settle(&command, call)?;
         let settled = match answer.as_ref().map_err(Rejection::reason) {
             Ok(_) => Settled::Done,
             Err(Reason::LeaseRolledBack) => Settled::RolledBack,
@@ -174,6 +189,39 @@ impl Service {
         };
         call.effects.settle_answer = Some(SettleAnswer { lease, requested: outcome, answer: settled });
         Ok(Answer::Settled(settled))
+    }
+
+    fn decide_settle(
+        &mut self,
+        command: &Settle,
+        call: &mut CallContext<'_>,
+    ) -> Result<Result<bool, Rejection>, BrokenState> {
+        let now = call.now;
+        let mut store = MaskedStore::new(&mut self.store, call, Cause::Settle(command.outcome));
+        let answer = update::settle(&mut store, command, now)?;
+        if answer == Ok(true) {
+            if let Some(truth) = call.ground_truth.lease_mut(command.lease) {
+                truth.settled = Some((command.outcome, call.now));
+            }
+            if !call.rules_off.is_on(Rule::SettledLeaseMemory) {
+                self.forget(command.lease, call)?;
+            }
+        }
+        Ok(answer)
+    }
+
+    /// Rolls back the first lease whose answer could no longer leave (B25). Returns false if there is
+    /// none.
+    pub fn take_back(&mut self, call: &mut CallContext<'_>) -> bool {
+        let Some(lease) = self.undelivered.next_take_back() else { return false };
+        if let Some(cell) = call.ground_truth.lease(lease).map(|truth| CellId(truth.cell.into())) {
+            let command = Settle { cell, lease, outcome: Outcome::RolledBack };
+            // No caller waits for the answer, which is a rejection if reconciliation was faster and the
+            // lease is forgotten.
+            _ = self.decide_settle(&command, call);
+            call.effects.taken_back.push(lease);
+        }
+        true
     }
 
     /// Deletes a settled lease, however short ago it was settled.

@@ -181,7 +181,8 @@ pub struct Rates {
     pub step: u16,
     /// The weight of the event that a message arrives.
     pub deliver: u16,
-    /// The weight of the event that a message is lost.
+    /// The weight of the event that a message is lost. If the message is an answer that has not left
+    /// the service, half of these events cancel its call instead.
     pub drop: u16,
     /// The weight of the event that a message is duplicated.
     pub duplicate: u16,

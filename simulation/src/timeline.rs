@@ -305,7 +305,9 @@ fn lane(event: Event) -> Lane {
         | Event::Replicate { cell }
         | Event::Drift { cell, .. } => Lane::Database(cell),
         Event::Deliver(id) | Event::Drop(id) => endpoints(id).1,
-        Event::Duplicate(id) => endpoints(id).0,
-        Event::StopService | Event::StartService | Event::Forget | Event::Wait { .. } => Lane::Service,
+        Event::Duplicate(id) | Event::CancelCall(id) => endpoints(id).0,
+        Event::TakeBack | Event::StopService | Event::StartService | Event::Forget | Event::Wait { .. } => {
+            Lane::Service
+        }
     }
 }

@@ -39,6 +39,10 @@ pub struct View {
     pub claims: Vec<ClaimView>,
     /// The leases of the service.
     pub leases: Vec<LeaseView>,
+    /// The leases that the service will roll back because no caller can know them, the first one
+    /// first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub take_backs: Vec<LeaseId>,
     /// The cells, in the order of their numbers.
     pub cells: Vec<CellView>,
     /// The messages in flight, the oldest first.
@@ -303,6 +307,7 @@ impl View {
             is_up: world.service().is_up,
             claims: claims(world),
             leases: (1..=world.ground_truth().len()).filter_map(|number| lease(world, number)).collect(),
+            take_backs: world.service().undelivered().take_backs().collect(),
             cells: (1..).zip(world.cells()).map(|(number, cell)| self::cell(world, number, cell)).collect(),
             messages: world.network().messages().iter().map(|message| self::message(world, message)).collect(),
             fired: effects.transitions.iter().map(|transition| self::transition(world, transition)).collect(),

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use leasehold_core::cell::CellId;
+use leasehold_core::lease::LeaseId;
 use leasehold_core::time::Timestamp;
 
 use crate::database::{Database, Row, Transaction, TransactionState, Write, micros, row_by_id};
@@ -206,6 +207,8 @@ impl World {
             Event::Deliver(id) => self.is_in_flight(id) && self.cell(id.cell()).is_some_and(|cell| !cell.is_cut_off),
             Event::Drop(id) => self.is_in_flight(id),
             Event::Duplicate(id) => self.is_in_flight(id) && id.copy_number() == 0,
+            Event::CancelCall(id) => self.undelivered_lease(id).is_some(),
+            Event::TakeBack => self.service.undelivered().take_backs().len() > 0,
             Event::TimeOut { cell, process } => self.calls_of(cell, process).is_some_and(|calls| calls.is_waiting),
             Event::Crash { cell, process } => self.is_busy(cell, process),
             Event::Disconnect { cell, worker } => self.cell(cell).is_some_and(|cell| is_connected(cell, worker)),
@@ -296,7 +299,29 @@ impl World {
         self.network.messages().iter().any(|message| message.id == id)
     }
 
+    /// Returns the lease that an answer tells, if the answer has not left the service and no caller
+    /// can get the lease in another way.
+    fn undelivered_lease(&self, id: MessageId) -> Option<LeaseId> {
+        let undelivered = self.service.undelivered().answers();
+        if undelivered.is_empty() {
+            return None;
+        }
+        let message = self.network.messages().iter().find(|message| message.id == id)?;
+        let Payload::Answer(Answer::Begun { lease, .. }) = message.payload else { return None };
+        undelivered.contains(&lease).then_some(lease)
+    }
+
+    /// Notes at the service that the event's message, an answer, has left.
+    fn hand_on(&mut self, event: Event) {
+        if let Event::Deliver(id) | Event::Drop(id) | Event::Duplicate(id) = event
+            && let Some(lease) = self.undelivered_lease(id)
+        {
+            self.service.hand_on(lease);
+        }
+    }
+
     fn dispatch(&mut self, event: Event) {
+        self.hand_on(event);
         match event {
             Event::Save { cell, worker, change } => self.save(cell, worker, change),
             Event::Step { cell, process } => self.step(cell, process),
@@ -308,6 +333,11 @@ impl World {
             Event::Deliver(id) => self.deliver(id),
             Event::Drop(id) => _ = self.network.take(id),
             Event::Duplicate(id) => self.effects.sent = self.network.duplicate(id),
+            Event::CancelCall(id) => self.cancel_call(id),
+            Event::TakeBack => {
+                let (service, mut call) = self.service_call(0);
+                service.take_back(&mut call);
+            }
             Event::TimeOut { cell, process } => self.time_out(cell, process),
             Event::Crash { cell, process } => self.crash(cell, process),
             Event::Disconnect { cell, worker } => self.disconnect(cell, worker),
@@ -317,7 +347,7 @@ impl World {
             Event::Partition { cell } => self.set_cut_off(cell, true),
             Event::Heal { cell } => self.set_cut_off(cell, false),
             Event::StopService => {
-                self.service.is_up = false;
+                self.service.stop();
                 self.network.drop_requests();
             }
             Event::StartService => self.service.is_up = true,
@@ -402,20 +432,33 @@ impl World {
         self.effects.leases.extend(tx.lease.map(|row| row.lease));
     }
 
+    /// Returns the service with the context of a call by `cell`, 0 for the service's own work.
+    fn service_call(&mut self, cell: u8) -> (&mut Service, CallContext<'_>) {
+        let call = CallContext {
+            cell,
+            now: Timestamp::from_micros(self.now),
+            rules_off: self.settings.rules_off,
+            names: &self.names,
+            ground_truth: &mut self.ground_truth,
+            effects: &mut self.effects,
+        };
+        (&mut self.service, call)
+    }
+
+    fn cancel_call(&mut self, id: MessageId) {
+        if let Some(lease) = self.undelivered_lease(id) {
+            self.network.take(id);
+            self.service.cancel(lease);
+        }
+    }
+
     fn deliver(&mut self, id: MessageId) {
         match self.network.take(id).map(|message| message.payload) {
             None => {}
             Some(Payload::Answer(answer)) => self.deliver_answer(id, &answer),
             Some(Payload::Request(request)) => {
-                let mut call = CallContext {
-                    cell: id.cell(),
-                    now: Timestamp::from_micros(self.now),
-                    rules_off: self.settings.rules_off,
-                    names: &self.names,
-                    ground_truth: &mut self.ground_truth,
-                    effects: &mut self.effects,
-                };
-                let answer = self.service.answer(&request, &mut call);
+                let (service, mut call) = self.service_call(id.cell());
+                let answer = service.answer(&request, &mut call);
                 self.network.send(id.answer(), Payload::Answer(answer), self.now);
                 self.effects.sent = Some(id.answer());
             }
@@ -506,17 +549,10 @@ impl World {
     }
 
     fn forget(&mut self) {
-        let now = Timestamp::from_micros(self.now);
-        let mut call = CallContext {
-            cell: 0,
-            now,
-            rules_off: self.settings.rules_off,
-            names: &self.names,
-            ground_truth: &mut self.ground_truth,
-            effects: &mut self.effects,
-        };
         let remember = micros(self.settings.thresholds.remember_within_seconds);
-        self.service.forget_settled(now.minus_micros(remember), &mut call);
+        let before = self.service_now().minus_micros(remember);
+        let (service, mut call) = self.service_call(0);
+        service.forget_settled(before, &mut call);
     }
 
     fn drift(&mut self, number: u8, drift: Drift) {
@@ -552,7 +588,7 @@ fn nth_cycled<T: Copy + Default>(list: &[T], at: usize) -> T {
 }
 
 #[cfg(test)]
-use leasehold_core::lease::{LeaseId, Outcome};
+use leasehold_core::lease::Outcome;
 
 /// A change to the world that no event can make. Tests make such changes to prove that the checks
 /// find a broken world.

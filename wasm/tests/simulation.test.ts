@@ -147,8 +147,30 @@ function checkMembers<T extends object>(members: Record<keyof T, true>, objects:
     assert.deepEqual([...keys].sort(), Object.keys(members).sort());
 }
 
+/** Returns a run without idempotency keys in which the service finds the call of a begin cancelled. */
+function cancelledBegin(): Simulation {
+    const run = new Simulation({ ...golden.settings, rules_off: ["replay_keys"] });
+    run.apply({ save: { cell: 1, worker: 0, change: { create: 0 } } });
+    while (!run.view().messages.some(({ is_answer }) => is_answer)) run.apply(run.nextCalm() ?? "stop_service");
+    const [answer] = run.view().messages;
+    run.apply({ cancel_call: answer?.id ?? 0 });
+    return run;
+}
+
+it("takes the lease of a cancelled begin back (B25)", () => {
+    const run = cancelledBegin();
+    const [lease] = run.view().leases;
+    assert.deepEqual(run.view().take_backs, [lease?.lease]);
+    assert.ok(run.possible().includes("take_back"));
+    assert.equal(run.nextCalm(), "take_back");
+    run.apply("take_back");
+    assert.equal(run.view().leases[0]?.status, "RolledBack");
+    assert.equal(run.entries(run.length - 1, run.length)[0]?.says, "the service rolls back lease 1, which no caller can know");
+    assert.deepEqual(run.marks(), { faults: [run.length - 2] });
+});
+
 it("objects have exactly the members that their types declare", () => {
-    const runs = [played(1, 3000), played(3, 20_000, { rules_off: ["settled_lease_memory"] })];
+    const runs = [played(1, 3000), played(3, 20_000, { rules_off: ["settled_lease_memory"] }), cancelledBegin()];
     const views = runs.flatMap((run) => {
         const positions = Array.from({ length: run.length + 1 }, (_, position) => position);
         return positions.map((position) => (run.seek(position), run.view()));
@@ -156,7 +178,7 @@ it("objects have exactly the members that their types declare", () => {
     const cells = views.flatMap((view) => view.cells);
     const t = true;
     checkMembers<View>(
-        { events: t, now_micros: t, names: t, is_up: t, claims: t, leases: t, cells: t, messages: t, fired: t, changed: t, violation: t },
+        { events: t, now_micros: t, names: t, is_up: t, claims: t, leases: t, take_backs: t, cells: t, messages: t, fired: t, changed: t, violation: t },
         views,
     );
     checkMembers<ClaimView>(
@@ -273,7 +295,7 @@ describe("scenarios, rules and transition tables", () => {
         assert.ok(progress.is_finished && !progress.is_cut_off);
         checkMembers<Progress>({ states: true, events: true, depth: true, open: true, is_cut_off: true, is_finished: true }, [progress]);
         checkMembers<Allowance>(
-            { drops: true, duplicates: true, time_outs: true, crashes: true, disconnects: true, stops: true, waits: true, reconciliations: true, verifications: true },
+            { drops: true, duplicates: true, cancels: true, time_outs: true, crashes: true, disconnects: true, stops: true, waits: true, reconciliations: true, verifications: true },
             [withRule.allowance],
         );
     });

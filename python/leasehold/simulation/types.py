@@ -382,7 +382,7 @@ Violation: TypeAlias = str | dict[str, Any]
 
 
 class View(TypedDict):
-    """The state of a simulated world at one position of a run."""
+    """The state of a simulated world at one position of a run. `take_backs` lists leases that no caller can know."""
 
     events: int
     now_micros: int
@@ -390,6 +390,7 @@ class View(TypedDict):
     is_up: bool
     claims: list[ClaimView]
     leases: list[LeaseView]
+    take_backs: NotRequired[list[str]]
     cells: list[CellView]
     messages: list[MessageView]
     fired: list[TransitionView]
@@ -437,6 +438,7 @@ class Allowance(TypedDict):
 
     drops: int
     duplicates: int
+    cancels: int
     time_outs: int
     crashes: int
     disconnects: int

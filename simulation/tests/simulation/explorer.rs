@@ -41,6 +41,22 @@ fn a_row_renamed_during_its_correction_is_sound_in_every_order() {
     is_sound(plans::one_correction, [200_000, 200_000]);
 }
 
+/// Returns a plan without idempotency keys in which a worker saves the same row twice. The service
+/// finds the call of one begin cancelled. The worker can crash, the service can stop, and
+/// reconciliation can run.
+fn one_cancelled_begin(mode: Mode) -> Plan {
+    let allowance =
+        Allowance { cancels: 1, crashes: 1, stops: 1, waits: 1, reconciliations: 1, ..Allowance::default() };
+    let plan = plans::one_save(mode);
+    let wishes = [plan.wishes.clone(), plan.wishes.clone()].concat();
+    plans::without(Rule::ReplayKeys, Plan { allowance, wishes, ..plan })
+}
+
+#[test]
+fn b25_a_cancelled_begin_is_sound_in_every_order() {
+    is_sound(one_cancelled_begin, [173_000, 175_000]);
+}
+
 #[test]
 fn a_search_in_slices_finds_the_same_violation() {
     let plan = || plans::without(Rule::LocalFence, plans::about(Rule::LocalFence, Mode::BeforeCommit).unwrap());

@@ -10,4 +10,5 @@ mod rules;
 mod scenarios;
 mod timeline;
 mod trace;
+mod undelivered;
 mod view;

@@ -86,6 +86,10 @@ fn a_trace_survives_json_and_its_format_is_fixed() {
     let json = small.to_json().unwrap();
     assert!(json.starts_with(form), "{json}");
     assert!(json.ends_with(r#""events":["stop_service",{"wait":{"seconds":5}}]}"#), "{json}");
+    let cancelled = Trace::new(WorldSettings::default(), vec![Event::CancelCall(24.into()), Event::TakeBack]);
+    let json = cancelled.to_json().unwrap();
+    assert!(json.ends_with(r#""events":[{"cancel_call":24},"take_back"]}"#), "{json}");
+    assert_eq!(Trace::parse(&json).unwrap(), cancelled);
 }
 
 #[test]

@@ -42,6 +42,8 @@ export type Event =
     | { deliver: MessageId }
     | { drop: MessageId }
     | { duplicate: MessageId }
+    | { cancel_call: MessageId }
+    | "take_back"
     | { time_out: { cell: number; process: Process } }
     | { crash: { cell: number; process: Process } }
     | { disconnect: { cell: number; worker: number } }
@@ -395,6 +397,8 @@ export interface View {
     is_up: boolean;
     claims: ClaimView[];
     leases: LeaseView[];
+    /** The leases that the service will roll back because no caller can know them. */
+    take_backs?: string[] | undefined;
     cells: CellView[];
     /** The messages in flight, the oldest first. */
     messages: MessageView[];
@@ -448,6 +452,7 @@ export interface Wish {
 export interface Allowance {
     drops: number;
     duplicates: number;
+    cancels: number;
     time_outs: number;
     crashes: number;
     disconnects: number;

@@ -160,6 +160,31 @@ describe("menus", () => {
         expect(deliver?.reason).toContain("cut off");
     });
 
+    test("offer to cancel the call of a begin without a key, then to roll its lease back (B25)", () => {
+        for (const rules_off of [[], ["replay_keys" as const]]) {
+            const simulation = new Simulation({ rules_off });
+            simulation.apply({ save: { cell: 1, worker: 0, change: { create: 0 } } });
+            while (!simulation.view().messages.some(({ is_answer }) => is_answer)) simulation.apply(simulation.nextCalm() ?? "stop_service");
+            const answer = until(simulation, "begun, fence 1");
+            const cancel = messageActions(answer, simulation.view(), simulation.possible()).find(({ label }) => label === "Cancel its call");
+            if (rules_off.length === 0) {
+                expect(cancel?.reason).toContain("idempotency key");
+                continue;
+            }
+            expect(cancel).toBeDefined();
+            expect(cancel).not.toHaveProperty("reason");
+            simulation.apply({ cancel_call: answer.id });
+            const { lanes } = layOutLanes({ cells: [1, 2], workers: 1, reconcilers: 1, hasVerifier: true }, 900);
+            const service = lanes.filter(({ kind }) => kind === "service").flatMap((lane) => laneActions(lane, simulation.view(), simulation.possible()));
+            const takeBack = service.flatMap(({ actions }) => actions).filter(({ event, reason }) => event === "take_back" && reason === undefined);
+            expect(takeBack).toHaveLength(1);
+            simulation.apply("take_back");
+            for (const entry of simulation.entries(simulation.length - 2, simulation.length)) {
+                expect(explain(entry, undefined)?.text, entry.says).toContain("idempotency key");
+            }
+        }
+    });
+
     test("give a reason for a choice if and only if its event is impossible", () => {
         const simulation = open("concurrent-creation");
         const { lanes } = layOutLanes({ cells: [1, 2], workers: 1, reconcilers: 1, hasVerifier: true }, 900);

@@ -2,6 +2,7 @@
 // message. An event that is impossible at the position is listed with the reason.
 import { eventKey, isSameProcess, partsOf } from "./events";
 import type { PlacedLane } from "./lanes";
+import { isBegunAnswer } from "./message_texts";
 import type { CellView, Change, MessageView, Process, View, WorldEvent } from "./protocol";
 import { changeText } from "./texts";
 
@@ -51,6 +52,15 @@ export function messageActions(message: MessageView, view: View, possible: reado
         { label: "Drop it", event: { drop: message.id }, otherwise: blocked, isFault: true, hint: "the message is lost, and neither side is notified" },
         { label: "Duplicate it", event: { duplicate: message.id }, otherwise: "the message has as many copies as a world allows", isFault: true },
     ];
+    if (isBegunAnswer(message.says)) {
+        candidates.push({
+            label: "Cancel its call",
+            event: { cancel_call: message.id },
+            otherwise: "its begin has an idempotency key, or the answer has left the service",
+            isFault: true,
+            hint: "the caller has gone, so the answer cannot leave and the service will roll the lease back",
+        });
+    }
     return withReasons(candidates, possible);
 }
 
@@ -85,6 +95,7 @@ function serviceActions(view: View, possible: readonly WorldEvent[]): Action[] {
     const candidates: Candidate[] = [
         { label: "Stop it", event: "stop_service", otherwise: "the service is down already", isFault: true },
         { label: "Start it", event: "start_service", otherwise: "the service is up" },
+        { label: "Roll back a lease that no caller can know", event: "take_back", otherwise: "every outstanding lease may be known to its caller" },
         { label: "Forget old settled leases", event: "forget", otherwise: view.is_up ? "no settled lease is old enough" : "the service is down" },
     ];
     return [...withReasons(candidates, possible), ...waitActions()];

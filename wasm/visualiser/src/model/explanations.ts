@@ -50,6 +50,8 @@ export function explain(entry: Entry, message: Arrow | undefined, request?: stri
 const EVENTS: Record<string, string> = {
     drop: "Nobody is notified of a lost message. The caller cannot know if the request reached the service, so it retries.",
     duplicate: "Networks and retries deliver messages twice. The second copy must change nothing.",
+    cancel_call: "The begin had no idempotency key and its answer has not left, so nobody can know the lease. The service will roll it back, before the next begin at the latest.",
+    take_back: "This is the only lease that the service settles by itself: without an idempotency key, its caller could neither settle it nor get it by a repeated begin.",
     crash: "The process has lost its memory, and its open transaction is rolled back. Its lease is still outstanding at the service until reconciliation finds it.",
     disconnect: "Without its connection the worker cannot know the outcome of its transaction. It leaves the lease to reconciliation.",
     lose_commit: "The database never carried out the COMMIT. The lease row was part of that transaction, so it is gone as well.",

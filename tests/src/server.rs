@@ -103,6 +103,7 @@ fn executable(line: &[u8]) -> Option<PathBuf> {
 /// The settings with which a test starts a server. [`Server::builder`] returns the default ones.
 #[derive(Clone, Debug, Default)]
 pub struct Builder {
+    binary: Option<PathBuf>,
     data: Option<PathBuf>,
     config: Option<String>,
     listen: Option<String>,
@@ -115,6 +116,14 @@ pub struct Builder {
 }
 
 impl Builder {
+    /// Sets the `leasehold` binary that is started, such as one of another version. Without this
+    /// call it is the one of [`binary`].
+    #[must_use]
+    pub fn binary(mut self, path: impl Into<PathBuf>) -> Self {
+        self.binary = Some(path.into());
+        self
+    }
+
     /// Sets the server's data directory. Without this call the server gets a temporary directory
     /// that is removed with it.
     #[must_use]
@@ -223,7 +232,11 @@ impl Settings {
         if self.builder.ignores_hangup {
             prelude += "trap '' HUP && ";
         }
-        let mut command = if prelude.is_empty() { Command::new(binary()?) } else { shell(&prelude)? };
+        let binary = match &self.builder.binary {
+            Some(path) => path,
+            None => binary()?,
+        };
+        let mut command = if prelude.is_empty() { Command::new(binary) } else { shell(&prelude, binary) };
         // Remove the tester's own `LEASEHOLD_*` variables: they would change the server under test.
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("LEASEHOLD_")) {
             command.env_remove(name);
@@ -246,10 +259,10 @@ impl Settings {
 }
 
 /// A shell that runs the prelude, and then becomes the server.
-fn shell(prelude: &str) -> Result<Command> {
+fn shell(prelude: &str, binary: &Path) -> Command {
     let mut shell = Command::new("sh");
-    shell.arg("-c").arg(format!("{prelude}exec \"$0\" \"$@\"")).arg(binary()?);
-    Ok(shell)
+    shell.arg("-c").arg(format!("{prelude}exec \"$0\" \"$@\"")).arg(binary);
+    shell
 }
 
 /// The lines that the server has written to one output stream. `lines` receives each line; the

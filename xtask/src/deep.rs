@@ -16,7 +16,7 @@ use tokio::process::Command;
 use xtask::process::{as_a_person, root, target_directory};
 
 use crate::check::{self, FEATURES, SERVER_VARIABLE};
-use crate::{fuzz, rails};
+use crate::{fuzz, rails, upgrade};
 
 /// The start of the line on which a test prints its counts. The rest of the line is a JSON object
 /// of numbers.
@@ -39,6 +39,8 @@ pub(crate) enum Part {
     Damage,
     /// A fuzz target, the next one each round: ten minutes a round
     Fuzz,
+    /// The former version of the server and the present one on one store: one round
+    Upgrade,
     /// All of the gem's specs on Debian's next release, with its Ruby and its Rails: one round
     Rails,
 }
@@ -56,8 +58,13 @@ impl Part {
             Self::Kills => ("acknowledged_updates_survive_sigkill", &[]),
             Self::Soak => ("a_soak_loses_no_acknowledged_save", &[("LEASEHOLD_SOAK_SECONDS", "3600")]),
             Self::Damage => ("corrupted_data_is_never_served", &[]),
-            Self::Fuzz | Self::Rails => return None,
+            Self::Fuzz | Self::Upgrade | Self::Rails => return None,
         })
+    }
+
+    /// Returns true if a further round would find nothing more.
+    const fn has_one_round(self) -> bool {
+        matches!(self, Self::Upgrade | Self::Rails)
     }
 
     /// Returns the command with which a person repeats the round with this seed.
@@ -96,7 +103,7 @@ pub(crate) async fn run(part: Part, minutes: u64) -> Result<()> {
     println!("{}", sums(part, &rounds));
     let end = Instant::now() + Duration::from_secs(60 * minutes);
     let mut played = false;
-    while Instant::now() < end && !(played && matches!(part, Part::Rails)) {
+    while Instant::now() < end && !(played && part.has_one_round()) {
         played = true;
         let seed = rounds.iter().map(|round| round.seed).max().unwrap_or(0) + 1;
         let round = play(part, &commit, seed).await?;
@@ -113,6 +120,7 @@ async fn play(part: Part, commit: &str, seed: u64) -> Result<Round> {
     let start = Instant::now();
     let (passed, counts) = match (part, part.test()) {
         (Part::Fuzz, _) => fuzz::fuzz(seed).await?,
+        (Part::Upgrade, _) => upgrade::test().await?,
         (_, Some((test, variables))) => run_test(test, variables, seed).await?,
         (_, None) => run_specs(seed).await?,
     };

@@ -7,6 +7,7 @@ mod docs;
 mod fuzz;
 mod pipeline;
 mod rails;
+mod upgrade;
 mod web;
 
 use std::ffi::OsString;
@@ -171,6 +172,7 @@ async fn run(command: Command) -> Result<()> {
         }
         Command::WorkspaceBuild => {
             install_for_extensions()?;
+            needs::install_nextest()?;
             check::build_workspace().await
         }
         Command::Bench { arguments } => bench(&arguments).await,

@@ -31,5 +31,6 @@ pub mod peer;
 pub mod serve;
 pub mod store;
 pub mod subject;
+pub mod traces;
 pub mod transfer;
 pub mod transport;

@@ -39,6 +39,7 @@ async fn start(stopping: watch::Receiver<bool>) -> Channel {
         current: current.clone(),
         metrics: Arc::default(),
         store_id: http::HeaderValue::from_static("any"),
+        traces: None,
         stopping: stopping.clone(),
     };
     let server = HttpServer {

@@ -21,6 +21,7 @@ mod progress;
 mod queue;
 mod retry;
 mod shares;
+mod times;
 mod undelivered;
 mod writer;
 
@@ -37,6 +38,7 @@ use tokio::sync::{Notify, oneshot};
 use self::lock_suspects::LockSuspects;
 use self::progress::Progress;
 use self::queue::{Job, Queue};
+use self::times::Timed;
 use self::writer::{CachedGate, Shared, Writer};
 use crate::audit::AuditSink;
 use crate::identity::Caller;
@@ -46,6 +48,7 @@ use crate::store::{GroupStore, StoreClock};
 pub use self::cell_limits::CellLimits;
 pub use self::queue::{Capacity, HeldClaims};
 pub use self::shares::LimitReached;
+pub use self::times::{CommandTimes, TIMES, TimesSlot};
 pub use self::undelivered::Undelivered;
 
 /// The delay that an `OVERLOADED` refusal tells the caller to wait before a retry.
@@ -184,7 +187,7 @@ impl Committer {
         // A writer drops `answer` without an answer if the server is stopping, or if the writer has
         // panicked.
         let gone = || self.shared.failure().unwrap_or(Refusal::Stopping);
-        match self.shared.queue.push(Job { caller, command, tried: false, answer }) {
+        match self.shared.queue.push(Job { caller, command, tried: false, timed: Timed::of_current_task(), answer }) {
             Ok(()) => decision.await.unwrap_or_else(|_| (Err(gone()), None)),
             Err(Refusal::Stopping) => (Err(gone()), None),
             Err(refusal) => (Err(refusal), None),

@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 
 use super::cell_limits::{CellLimits, CellRates};
 use super::shares::{LimitReached, Shares};
+use super::times::Timed;
 use super::{Answer, Refusal};
 use crate::identity::Caller;
 
@@ -47,6 +48,8 @@ pub(super) struct Job {
     pub(super) command: Command,
     // True if an earlier attempt to commit this command may have succeeded.
     pub(super) tried: bool,
+    // `None` if nobody wants to know the times of the command.
+    pub(super) timed: Option<Timed>,
     pub(super) answer: oneshot::Sender<Answer>,
 }
 
@@ -494,7 +497,8 @@ mod tests {
 
     fn job() -> Job {
         let forget = Forget { lease: LeaseId(Uuid::nil()), settled_before: Timestamp::from_micros(0) };
-        Job { caller: Caller::Trusted, command: Command::Forget(forget), tried: false, answer: oneshot::channel().0 }
+        let command = Command::Forget(forget);
+        Job { caller: Caller::Trusted, command, tried: false, timed: None, answer: oneshot::channel().0 }
     }
 
     fn queue_of_two() -> Queue {

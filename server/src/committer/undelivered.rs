@@ -44,7 +44,8 @@ impl Drop for Undelivered {
     fn drop(&mut self) {
         let Some(rollback) = self.rollback.take() else { return };
         let (answer, _) = oneshot::channel();
-        let job = Job { caller: Caller::Server, command: Command::Settle(rollback), tried: false, answer };
+        let command = Command::Settle(rollback);
+        let job = Job { caller: Caller::Server, command, tried: false, timed: None, answer };
         // The push fails only if the server is stopping.
         if self.shared.queue.push(job).is_ok() {
             self.shared.metrics.abandoned(Abandoned::TakenBack);

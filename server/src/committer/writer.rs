@@ -280,13 +280,13 @@ impl Writer {
         // marked as failed first, and then the dropped answers tell the callers so.
         let _guard = PanicGuard(self.shared.clone());
         self.shared.metrics.group(group.len());
-        let mut history = History::default();
+        let (mut history, taken) = (History::default(), Instant::now());
         loop {
             self.shared.progress.begin(self.index);
             let error = match self.attempt(&group) {
                 Ok(committed) => {
                     self.mark_back();
-                    return self.finish(group, committed);
+                    return self.finish(group, committed, taken);
                 }
                 Err(error) => error,
             };
@@ -421,8 +421,9 @@ impl Writer {
         Ok((decisions, workspace.into_changes()))
     }
 
-    /// Answers the callers of the decided commands, and requeues the commands without a decision.
-    fn finish(&self, group: Vec<Job>, committed: CommittedGroup) {
+    /// Answers the callers of the decided commands of a group that was taken at `taken`, and requeues the commands without a decision.
+    fn finish(&self, group: Vec<Job>, committed: CommittedGroup, taken: Instant) {
+        let size = group.len();
         let (mut decided, mut undecided) = (Vec::with_capacity(group.len()), Vec::new());
         let mut decisions = Vec::with_capacity(group.len());
         for (job, decision) in group.into_iter().zip(committed.decisions) {
@@ -435,6 +436,7 @@ impl Writer {
             }
         }
         self.shared.queue.settle_account(&decided, &committed.claims);
+        decided.iter().filter_map(|job| job.timed.as_ref()).for_each(|timed| timed.committed(taken, size));
         if !undecided.is_empty() {
             self.shared.queue.requeue(undecided);
         }

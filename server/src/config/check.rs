@@ -8,7 +8,7 @@ use leasehold_core::batch::MAX_REQUEST_BYTES;
 use leasehold_core::catalogue::{BucketRule, Catalogue};
 use leasehold_core::cell::CellId;
 
-use super::{CellConfig, Config, ConfigError, PostgresConfig, SequenceRange, TlsConfig};
+use super::{CellConfig, Config, ConfigError, PostgresConfig, SequenceRange, TlsConfig, TracesConfig};
 
 /// Checks the whole configuration.
 ///
@@ -25,6 +25,7 @@ pub(super) fn all(config: &Config) -> Result<(), ConfigError> {
     addresses(config)?;
     subjects(config)?;
     audit(config)?;
+    config.traces.as_ref().map_or(Ok(()), traces)?;
     if config.cells.is_empty() { Err(ConfigError::NoCells) } else { Ok(()) }
 }
 
@@ -293,6 +294,22 @@ fn tls(tls: &TlsConfig) -> Result<(), ConfigError> {
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-_".contains(&byte);
     if tls.trust_domain.is_empty() || !tls.trust_domain.bytes().all(allowed) {
         return Err(ConfigError::TrustDomain(tls.trust_domain.clone()));
+    }
+    Ok(())
+}
+
+fn traces(traces: &TracesConfig) -> Result<(), ConfigError> {
+    let scheme = traces.endpoint.parse::<Uri>().ok().filter(|uri| uri.host().is_some());
+    let has_tls = match scheme.as_ref().and_then(Uri::scheme_str) {
+        Some("http") => false,
+        Some("https") => true,
+        _ => return Err(ConfigError::TracesEndpoint(traces.endpoint.clone())),
+    };
+    if has_tls != traces.ca.is_some() {
+        return Err(ConfigError::TracesAuthority);
+    }
+    if !(0.0..=1.0).contains(&traces.sample_ratio) {
+        return Err(ConfigError::SampleRatio(traces.sample_ratio));
     }
     Ok(())
 }

@@ -121,6 +121,15 @@ pub enum ConfigError {
     /// The trust domain has a character that SPIFFE forbids, so that no certificate could match it.
     #[error("`tls.trust_domain`, `{0}`, is not a trust domain: use lower-case letters, digits, `.`, `-` and `_` only")]
     TrustDomain(String),
+    /// The address of the collector of traces is no URL of a host.
+    #[error("`traces.endpoint`, `{0}`, is not the URL of a collector: write `http://HOST:PORT` or `https://HOST:PORT`")]
+    TracesEndpoint(String),
+    /// The collector has TLS and no authority is given, or the other way round.
+    #[error("`traces.ca` is needed for an `https` address in `traces.endpoint`, and for no other")]
+    TracesAuthority,
+    /// The share of traced calls is not between 0 and 1.
+    #[error("`traces.sample_ratio` is {0}: give 0 to 1")]
+    SampleRatio(f64),
     /// The pattern for the common names of cells has no place for the id, or several.
     #[error("`subjects.cell` is `{0}`: write `{{id}}` once in the place of the cell's id, such as `CELL-{{id}}`")]
     SubjectPattern(String),

@@ -62,6 +62,8 @@ pub struct Config {
     pub log: LogConfig,
     /// Settings of the audit trail.
     pub audit: AuditConfig,
+    /// The collector that receives traces of calls. Without it there are none.
+    pub traces: Option<TracesConfig>,
     /// Certificates and keys for TLS. Without them the server accepts connections in plain text.
     pub tls: Option<TlsConfig>,
     /// The roles of callers by the subjects of their certificates, and the trusted balancers.
@@ -167,6 +169,24 @@ pub struct AuditConfig {
     pub kept_files: usize,
 }
 
+/// Traces of calls, which are sent by OTLP over gRPC.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TracesConfig {
+    /// The collector's address, such as `http://127.0.0.1:4317`.
+    pub endpoint: String,
+    /// The share of calls that are traced, from 0 to 1, among those whose caller decides nothing. A
+    /// caller's `traceparent` says if its call is traced.
+    #[serde(default = "default_sample_ratio")]
+    pub sample_ratio: f64,
+    /// The authority that signed the certificate of a collector with an `https` address.
+    pub ca: Option<PathBuf>,
+}
+
+fn default_sample_ratio() -> f64 {
+    1.0
+}
+
 /// Mutual TLS between the server and its callers, from PEM files that the server reads again when
 /// they change.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -270,6 +290,7 @@ impl Default for Config {
             limits: Limits::default(),
             log: LogConfig::default(),
             audit: AuditConfig::default(),
+            traces: None,
             tls: None,
             subjects: SubjectConfig::default(),
             default_cell: None,
@@ -337,7 +358,8 @@ impl Config {
             .postgres
             .iter_mut()
             .flat_map(|it| [&mut it.ca, &mut it.certificate, &mut it.key, &mut it.password_file].into_iter().flatten());
-        let others = [&mut self.data, &mut self.audit.file].into_iter().flatten();
+        let authority = self.traces.as_mut().and_then(|traces| traces.ca.as_mut());
+        let others = [&mut self.data, &mut self.audit.file].into_iter().flatten().chain(authority);
         tls.chain(database).chain(others).for_each(|path| *path = directory.join(&*path));
         self
     }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::{Config, ConfigError, LogConfig};
 
 /// The settings and tables that a running server can't change. `[tls]` is one if it comes or goes.
-const RESTART: [&str; 9] = [
+const RESTART: [&str; 10] = [
     "listen",
     "metrics_listen",
     "http_hosts",
@@ -19,6 +19,7 @@ const RESTART: [&str; 9] = [
     "settled_retention_seconds",
     "log.format",
     "audit",
+    "traces",
 ];
 
 /// The most names of settings in one line of the log.
@@ -88,6 +89,7 @@ impl Config {
             settled_retention_seconds: kept.settled_retention_seconds,
             log: LogConfig { format: kept.log.format, ..read.log },
             audit: kept.audit,
+            traces: kept.traces,
             tls: if kept.tls.is_some() == read.tls.is_some() { read.tls } else { kept.tls },
             ..read
         }

@@ -25,11 +25,12 @@ use super::protocol::BoundedBody;
 use super::{CLASSIFY_HTTP, delivery, errors, protocol};
 use crate::active_config::{ActiveConfig, CurrentConfig};
 use crate::budget::Charge;
-use crate::committer::Refusal;
+use crate::committer::{Refusal, TIMES};
 use crate::identity::{Caller, Denied};
 use crate::metrics::Metrics;
 use crate::peer::Peer;
 use crate::subject;
+use crate::traces::{CallSpan, Traces};
 
 /// The path of `Classify` over gRPC, whose rules the path over HTTP obeys too.
 const CLASSIFY_RPC: &str = "/gitlab.cells.topology_service.ClassifyService/Classify";
@@ -59,6 +60,8 @@ pub struct MiddlewareState {
     pub metrics: Arc<Metrics>,
     /// The id of the server's store, in lower case with hyphens.
     pub store_id: http::HeaderValue,
+    /// The traces of calls, if they are on.
+    pub traces: Option<Arc<Traces>>,
     /// Becomes true when the server stops.
     pub stopping: watch::Receiver<bool>,
 }
@@ -97,11 +100,16 @@ where
         let (inner, shared, started) = (self.inner.clone(), self.shared.clone(), Instant::now());
         let method = method_label(request.uri().path());
         // Outside of the future: a call that is cancelled before its first poll counts too.
-        let count = CallCount { metrics: shared.metrics.clone(), method, started, code: Code::Cancelled };
+        let span = shared.traces.as_ref().and_then(|traces| traces.begin(method, request.headers()));
+        let count = CallCount { metrics: shared.metrics.clone(), method, started, code: Code::Cancelled, span };
         Box::pin(async move {
             let mut count = count;
             let form = if protocol::is_grpc(&request) { Form::Grpc } else { Form::Plain };
-            let answer = AssertUnwindSafe(shared.answer(inner, request, form, started)).catch_unwind().await;
+            let answer = AssertUnwindSafe(shared.answer(inner, request, form, started)).catch_unwind();
+            let answer = match &count.span {
+                Some(span) => TIMES.scope(span.times(), answer).await,
+                None => answer.await,
+            };
             let answer = answer.unwrap_or_else(|_| {
                 tracing::error!(method, "a handler panicked, its caller is answered INTERNAL: report this fault");
                 Err(errors::internal("the server has a fault in this method: see its log"))
@@ -118,17 +126,21 @@ where
     }
 }
 
-/// A call, which is counted when it ends: when it is answered, or when its caller is gone.
+/// A call, which is counted, and its span ended, when it ends: when it is answered, or when its caller is gone.
 struct CallCount {
     metrics: Arc<Metrics>,
     method: &'static str,
     started: Instant,
     code: Code,
+    // `None` if the call is not traced.
+    span: Option<CallSpan>,
 }
 
 impl Drop for CallCount {
     fn drop(&mut self) {
-        self.metrics.answered(self.method, errors::code_name(self.code), self.started.elapsed());
+        let code = errors::code_name(self.code);
+        self.metrics.answered(self.method, code, self.started.elapsed());
+        self.span.take().into_iter().for_each(|span| span.end(code));
     }
 }
 

@@ -10,6 +10,7 @@ use crate::config::ConfigError;
 use crate::grpc;
 use crate::logging::LogError;
 use crate::store::StoreError;
+use crate::traces::TracesError;
 use crate::transfer::TransferError;
 use crate::transport::TlsError;
 
@@ -31,6 +32,9 @@ pub enum ServeError {
     /// The audit trail can't be opened.
     #[error(transparent)]
     Audit(#[from] AuditError),
+    /// The traces can't be sent.
+    #[error(transparent)]
+    Traces(#[from] TracesError),
     /// The certificates can't be used.
     #[error(transparent)]
     Tls(#[from] TlsError),

@@ -37,6 +37,7 @@ use crate::config::Config;
 use crate::descriptors;
 use crate::grpc::{MiddlewareLayer, MiddlewareState};
 use crate::line_queue::FLUSH_TIMEOUT;
+use crate::traces::Traces;
 use crate::transport::{Certificates, HttpServer};
 
 pub use self::error::ServeError;
@@ -121,6 +122,7 @@ async fn listen(flag: &'static str, address: SocketAddr) -> Result<TcpListener, 
 /// Starts the background tasks and serves connections until the server stops.
 async fn run(parts: Reloader, listeners: Listeners, signal: StopSignal) -> Result<(), ServeError> {
     let Reloader { current, store, services, certificates, .. } = &parts;
+    let traces = current.load().config.traces.as_ref().map(Traces::start).transpose()?.map(Arc::new);
     let (stop, stopping) = watch::channel(false);
     let (health, health_service) = tonic_health::server::health_reporter();
     let (active, address) = (current.load(), listeners.main.local_addr()?.ip());
@@ -142,6 +144,7 @@ async fn run(parts: Reloader, listeners: Listeners, signal: StopSignal) -> Resul
         current: current.clone(),
         metrics: services.metrics.clone(),
         store_id: http::HeaderValue::try_from(services.store_id.to_string()).map_err(io::Error::other)?,
+        traces: traces.clone(),
         stopping: stopping.clone(),
     };
     let service = MiddlewareLayer { shared: Arc::new(middleware) }.layer(routes);
@@ -153,6 +156,9 @@ async fn run(parts: Reloader, listeners: Listeners, signal: StopSignal) -> Resul
     spawn_until(stopping, parts.run(signal.reload.clone()));
     supervisor.ready();
     run_until_stopped(server.serve(listeners.main), signal, stop, health, supervisor).await;
+    if let Some(traces) = traces {
+        tokio::task::spawn_blocking(move || traces.stop()).await.map_err(io::Error::other)?;
+    }
     Ok(())
 }
 

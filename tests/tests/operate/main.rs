@@ -12,6 +12,7 @@ mod reload;
 mod start;
 mod stores;
 mod supervisor;
+mod traces;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};

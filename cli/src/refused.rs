@@ -81,9 +81,9 @@ impl RefusedCall {
         let again = || format!("try again{}", self.delay());
         Some(match self.refusal.reason.as_str() {
             "" => return self.hint_of_code(),
-            "CLAIM_TAKEN" => format!("choose another value, or see which cell owns it: {}", self.get_command()),
+            "CLAIM_TAKEN" => format!("choose another value, or see where its owner is: {}", self.command("classify")),
             "CLAIM_BUSY" => format!("another update is under way: {}", again()),
-            "CLAIM_CHANGED" => format!("see its present source row: {}", self.get_command()),
+            "CLAIM_CHANGED" => format!("an administrator sees its present source row: {}", self.command("get")),
             "CLAIM_NOT_FOUND" => "check the type and the spelling".to_owned(),
             "LEASE_NOT_FOUND" => "list the outstanding leases: `leasehold leases --cell N`".to_owned(),
             "LEASE_ROLLED_BACK" => "its changes were undone: begin the update again".to_owned(),
@@ -159,9 +159,9 @@ impl RefusedCall {
 
     /// Returns the command that shows the first claim which was refused for the reason of the whole
     /// refusal.
-    fn get_command(&self) -> String {
+    fn command(&self, verb: &str) -> String {
         let deciding = self.claims.iter().find(|claim| claim.reason == self.refusal.reason);
-        format!("`leasehold get {}`", deciding.map_or("TYPE:VALUE", |claim| &claim.name))
+        format!("`leasehold {verb} {}`", deciding.map_or("TYPE:VALUE", |claim| &claim.name))
     }
 }
 

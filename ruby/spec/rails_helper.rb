@@ -103,7 +103,7 @@ module RailsSpecs
     Leasehold.configuration.commit_within_seconds = seconds / 2
   end
 
-  # Runs the job once. The next run repeats steps that fail while a server restarts.
+  # Runs the job once, and ignores a failure: the next run repeats what failed while a server restarted.
   def reconcile_once
     Leasehold::ReconcileJob.perform_now
   rescue Leasehold::Error::Temporary

@@ -465,8 +465,8 @@ impl World {
         }
     }
 
-    /// Marks the rows of a cell as covered whose correction has written its lease row. From then on
-    /// the lease will be committed, so these rows must keep their claims.
+    /// Marks rows of a cell as covered: those of a correction that has written its lease row. The
+    /// lease will be committed, so these rows must keep their claims.
     fn adopt(&mut self, cell: u8) {
         for name in 0..self.names.len() {
             let Some(claim) = self.names.key(name).and_then(|key| self.service.claim(key)) else { continue };

@@ -9,8 +9,8 @@ use leasehold_server::fuzzing::{TARGETS, Target};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-/// Returns the number of changed inputs of a target that one run plays. Journals are synced to disk,
-/// and each import opens a store.
+/// Returns the number of changed inputs that one run plays for a target. It is small for targets
+/// that sync journals to disk or open a store for each import.
 fn rounds(target: &str) -> usize {
     match target {
         "import_lines" => 4,

@@ -101,6 +101,8 @@ fn report(change: &ConfigChange) {
         tracing::info!("the configuration is reloaded, changed: {changed}");
     }
     if !kept_until_restart.is_empty() {
-        tracing::warn!("restart the server to change {kept_until_restart}: it keeps their former values");
+        tracing::warn!(
+            "restart the server to change {kept_until_restart}: what was set before stays in force until then"
+        );
     }
 }

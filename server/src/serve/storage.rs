@@ -31,7 +31,7 @@ pub(super) struct Opened {
     pub(super) services: Services,
     /// The identity and contents of the store, as text for people.
     pub(super) description: String,
-    /// The warning that the fences were raised, which they are at each start that is told so.
+    /// The warning that the fences were raised, as at each start with `--restored`.
     pub(super) warning: Option<String>,
 }
 

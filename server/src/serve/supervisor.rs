@@ -39,7 +39,7 @@ impl Supervisor {
         match Channel::open(&path) {
             Ok(channel) => Self(Some(Arc::new(channel))),
             Err(error) => {
-                tracing::warn!(%error, "the socket of `{SOCKET}` can't be used: the supervisor is told nothing");
+                tracing::warn!(%error, "the socket of `{SOCKET}` can't be used: the supervisor gets no messages");
                 Self::default()
             }
         }

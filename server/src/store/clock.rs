@@ -60,38 +60,38 @@ impl StoreClock {
     }
 }
 
-/// The difference between two clocks from which an operator is told.
-const TOLD_DIFFERENCE: Duration = Duration::from_secs(5);
+/// The difference between two clocks from which an operator is warned.
+const WARNED_DIFFERENCE: Duration = Duration::from_secs(5);
 
-/// The difference between this machine's clock and a database's, as an operator was last told it.
+/// The difference between this machine's clock and a database's, as in the last warning.
 #[derive(Debug, Default)]
 pub(super) struct ClockDifference {
-    told_micros: i128,
+    warned_micros: i128,
 }
 
 impl ClockDifference {
-    /// Compares this machine's time with the time that a database was asked for at `asked` and told
-    /// just now. Returns the microseconds by which this machine's clock is ahead if an operator must
-    /// be told: once when the clocks begin to differ, and again after the difference has changed. A
-    /// slow answer says too little.
+    /// Compares this machine's time with the time that a database was asked for at `asked` and
+    /// answered just now. Returns the microseconds by which this machine's clock is ahead if a
+    /// warning is due: once when the clocks begin to differ, and again after the difference has
+    /// changed. A slow answer says too little.
     pub(super) fn observe(&mut self, time: Timestamp, asked: Instant) -> Option<i128> {
         let took = asked.elapsed();
         if took > MAX_ROUND_TRIP {
             return None;
         }
-        self.tell(ahead_micros(time, took))
+        self.warn(ahead_micros(time, took))
     }
 
-    fn tell(&mut self, ahead_micros: i128) -> Option<i128> {
-        let bound = TOLD_DIFFERENCE.as_micros();
-        let is_told = ahead_micros.abs_diff(self.told_micros) <= bound;
-        // Clocks that agree again are told too, and count as equal.
-        let told_micros = if ahead_micros.unsigned_abs() <= bound { 0 } else { ahead_micros };
-        (!is_told).then(|| std::mem::replace(&mut self.told_micros, told_micros)).map(|_| told_micros)
+    fn warn(&mut self, ahead_micros: i128) -> Option<i128> {
+        let bound = WARNED_DIFFERENCE.as_micros();
+        let is_warned_of = ahead_micros.abs_diff(self.warned_micros) <= bound;
+        // A warning also says that the clocks agree again; they count as equal then.
+        let warned_micros = if ahead_micros.unsigned_abs() <= bound { 0 } else { ahead_micros };
+        (!is_warned_of).then(|| std::mem::replace(&mut self.warned_micros, warned_micros)).map(|_| warned_micros)
     }
 }
 
-/// Returns the microseconds by which this machine's clock is ahead of a database's, which told its
+/// Returns the microseconds by which this machine's clock is ahead of a database's, which gave its
 /// time just now after a round trip that took `took`.
 pub(super) fn ahead_micros(time: Timestamp, took: Duration) -> i128 {
     i128::from(system_time().as_micros()) - i128::from(plus(time, took / 2).as_micros())
@@ -139,11 +139,11 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_of_clocks_is_told_once_and_again_after_a_change() {
+    fn a_difference_of_clocks_is_warned_of_once_and_again_after_a_change() {
         let mut difference = ClockDifference::default();
         let told: Vec<_> = [0, 4, 7, 9, 8, 20, 3, 0, -4, -3600, -3602]
             .into_iter()
-            .filter_map(|seconds| difference.tell(seconds * 1_000_000).map(|micros| micros / 1_000_000))
+            .filter_map(|seconds| difference.warn(seconds * 1_000_000).map(|micros| micros / 1_000_000))
             .collect();
         assert_eq!(told, [7, 20, 0, -3600]);
         assert_eq!(difference.observe(system_time(), Instant::now()), Some(0));

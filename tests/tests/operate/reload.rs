@@ -112,7 +112,8 @@ async fn settings_that_need_a_restart_are_named_and_keep_their_values() {
     let secret = "settled_retention_seconds = 7654321\nmetrics_listen = \"127.0.0.1:1\"\n[log]\nformat = \"json\"\n";
     reload(&server, &format!("{secret}{DEVELOPMENT_CELLS}{CELL_3}"), "applied", 1.0).await;
     let line = await_line(&server, "restart the server to change ").await;
-    let named = "`log.format`, `metrics_listen`, `settled_retention_seconds`: it keeps their former values";
+    let named =
+        "`log.format`, `metrics_listen`, `settled_retention_seconds`: what was set before stays in force until then";
     assert!(line.ends_with(named), "{line}");
     assert_eq!(cells(&claims).await, [1, 2, 3]);
     assert!(!server.stderr().contains("7654321"));

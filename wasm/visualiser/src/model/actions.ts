@@ -35,7 +35,7 @@ interface Candidate extends Omit<Action, "reason"> {
     otherwise: string;
 }
 
-/** Returns the menu entries with a reason for each event that is not in `possible`. */
+/** Returns the candidates as menu entries. An entry whose event is not in `possible` has a reason. */
 function withReasons(candidates: Candidate[], possible: readonly WorldEvent[]): Action[] {
     const keys = new Set(possible.map(eventKey));
     return candidates.map(({ otherwise, ...action }) =>

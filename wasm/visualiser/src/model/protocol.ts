@@ -41,7 +41,7 @@ export interface Timeline {
     readonly length: number;
     /** Returns the events from position `from` up to, not including, position `to`. */
     entries(from: number, to: number): Entry[];
-    /** Returns the messages that were in flight at some position from `from` to `to`. */
+    /** Returns the messages that were in flight at some position of that range. */
     arrows(from: number, to: number): Arrow[];
     /** Returns the positions of the faults and of the first violation. */
     marks(): Marks;

@@ -69,11 +69,13 @@ module Leasehold
     # Begins an update of {Verification}, which is encoded for the wire already.
     #
     # @param update [Verification::Begin]
+    # @param idempotency_key [String] see {#begin_update}
     # @return [Lease]
-    def begin_encoded(update, deadline_seconds: nil)
+    def begin_encoded(update, idempotency_key: nil, deadline_seconds: nil)
+      key = idempotency_key || SecureRandom.uuid
       request = @messages.begin_encoded(update.encoded)
       counts = { creates: update.create_count, destroys: update.destroy_count }
-      send_begin(:begin_encoded, request, counts, SecureRandom.uuid, deadline_seconds) { |send| connection.breaker.run(&send) }
+      send_begin(:begin_encoded, request, counts, key, deadline_seconds) { |send| connection.breaker.run(&send) }
     end
 
     # Returns the lease of a begin whose answer was lost, so that the caller can roll it back. If

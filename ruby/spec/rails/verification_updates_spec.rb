@@ -142,6 +142,63 @@ RSpec.describe "updates of verification", :rails do
     expect(outstanding_leases + lease_rows + names).to be_empty
   end
 
+  # Verifies while the server's answers are held back, from the first begin on, until the block releases them.
+  #
+  # @return [Hash{Symbol => Object}] the report
+  def verify_without_answers(event)
+    Leasehold.configuration.verification_deadline_seconds = 0.5
+    Support::TcpProxy.run(server.address) do |proxy|
+      cell.configure(proxy.address)
+      Leasehold.client.warm_up
+      subscribers = [once(:begin_update, :start) { proxy.hold_answers }, once(event) { proxy.release_answers }]
+      Leasehold::Verifier.new(User).run
+    ensure
+      subscribers&.each { |subscriber| ActiveSupport::Notifications.unsubscribe(subscriber) }
+      cell.configure(server.address)
+    end
+  ensure
+    Leasehold.configuration.verification_deadline_seconds = 30
+  end
+
+  it "are rolled back at once if their begin gets no answer, so that the next run corrects (B09)" do
+    expect(verify_without_answers(:begin_update)).to include(finished: true, failed: 6, created: 0)
+
+    expect(outstanding_leases + lease_rows + names).to be_empty
+    expect(verify).to include(created: 6, failed: 0)
+  end
+
+  it "leave a lease to reconciliation if neither the begin nor its rollback gets an answer" do
+    unsettled = []
+    ActiveSupport::Notifications.subscribed(->(*, payload) { unsettled << payload }, "unsettled.leasehold") do
+      expect(verify_without_answers(:unsettled)).to include(finished: true, failed: 6)
+    end
+
+    expect(unsettled).to match([include(lease: nil, wanted: :rollback, error: "Leasehold::Error::DeadlineExceeded")])
+    expect(outstanding_leases.size).to eq(1)
+    reconcile
+    expect(outstanding_leases + lease_rows + names).to be_empty
+  end
+
+  # A call with the short deadline fails before the interrupted run stops waiting for it.
+  [0.2, 30].each do |deadline_seconds|
+    it "are rolled back if the run is interrupted while a begin has no answer, with a deadline of #{deadline_seconds} s" do
+      Leasehold.configuration.verification_deadline_seconds = deadline_seconds
+      Support::TcpProxy.run(server.address) do |proxy|
+        cell.configure(proxy.address)
+        Leasehold.client.warm_up
+        once(:begin_update, :start) { proxy.hold_answers && Thread.main.raise(Interrupt) }
+        once(:begin_update) { proxy.release_answers }
+        expect { Leasehold::Verifier.new(User).run }.to raise_error(Interrupt)
+      ensure
+        cell.configure(server.address)
+      end
+
+      expect(outstanding_leases + lease_rows + names).to be_empty
+    ensure
+      Leasehold.configuration.verification_deadline_seconds = 30
+    end
+  end
+
   it "fail if their row is written too late (R04)" do
     late = Module.new { def clock_and_session = ["2001-01-01", *super.drop(1)] }
     table = Class.new(Leasehold::LeaseTable) { prepend late }

@@ -14,6 +14,8 @@ module Leasehold
         error.is_a?(Error::DeadlineExceeded) || (error.is_a?(Error::Unavailable) && !error.is_a?(Error::CircuitOpen))
       end
 
+      # @param effect [NetEffect, Verification::Begin] the creates and destroys of the begin
+      # @param key [String] the begin's idempotency key
       def initialize(client, effect, key)
         @client = client
         @effect = effect
@@ -25,9 +27,11 @@ module Leasehold
       end
 
       # Recovers the lease and rolls it back. If that fails too, reconciliation rolls the lease back later.
-      def release
-        lease = @client.recover_lease(creates: @effect.creates, destroys: @effect.destroys, idempotency_key: @key)
-        @client.rollback_update(lease.uuid)
+      #
+      # @param options [Hash{Symbol => Numeric}] `deadline_seconds` of the calls
+      def release(**options)
+        lease = @client.recover_lease(creates: @effect.creates, destroys: @effect.destroys, idempotency_key: @key, **options)
+        @client.rollback_update(lease.uuid, **options)
       rescue Error::RolledBack
         # Reconciliation has rolled the lease back already.
       rescue Error => error

@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require "securerandom"
+
 module Leasehold
   class Verifier
     # Executes the corrections of a run: updates, one after the other, with the steps of a cell's own save.
@@ -8,6 +10,8 @@ module Leasehold
     #   lease back.
     # - If the process dies after the row is written, reconciliation commits the lease. So the commit of a
     #   lease with its row runs in the background while the next correction is begun.
+    # - If a begin gets no answer, its lease is rolled back at once: until then it would hold names of rows that
+    #   saves may change.
     class Corrections
       # Errors after which no correction can succeed.
       FATAL_ERRORS = [Error::Misconfigured, Error::Unauthenticated, Error::Denied].freeze
@@ -47,11 +51,12 @@ module Leasehold
         # The time of the lease's row is read before the call, so that the row is never younger than the lease
         # (R04).
         @begun_at, = @table.clock_and_session
-        during_call(-> { @lease = @client.begin_encoded(step, **@call_options) }, &meanwhile)
+        begin_lease(step, &meanwhile)
         :begun
-      rescue *FATAL_ERRORS
-        raise
       rescue Error => error
+        forget_begin(error)
+        raise if FATAL_ERRORS.any? { |fatal| error.is_a?(fatal) }
+
         error.rejected.any? ? error : :failed
       end
 
@@ -94,7 +99,7 @@ module Leasehold
       # Rolls back the begun correction of a run that failed or is interrupted, and waits briefly for the
       # commit in the background. Reconciliation settles the rest.
       def abandon
-        @client.rollback_update(take_lease) if lease_begun?
+        lease_begun? ? @client.rollback_update(take_lease) : @open_begin&.release
         @committing&.join(GRACE_SECONDS) || @committing&.kill
       rescue Error
         nil
@@ -105,6 +110,19 @@ module Leasehold
       # Returns true if a correction is begun, and its lease has no row yet and is not rolled back.
       def lease_begun?
         !@lease.nil?
+      end
+
+      def begin_lease(step, &meanwhile)
+        key = SecureRandom.uuid
+        @open_begin = Transactions::UnansweredBegin.new(@client, step, key)
+        during_call(-> { @lease = @client.begin_encoded(step, idempotency_key: key, **@call_options) }, &meanwhile)
+        @open_begin = nil
+      end
+
+      # Forgets a begin that has failed. If the server may have taken its lease, the lease is rolled back first.
+      def forget_begin(error)
+        @open_begin&.release(**@call_options) if Transactions::UnansweredBegin.outcome_unknown?(error)
+        @open_begin = nil
       end
 
       # @return [Boolean] false if the commit guard refused the row, because the lease is too old (R04, SQLSTATE
@@ -137,7 +155,15 @@ module Leasehold
         yield calling
         calling.join
       ensure
+        end_call(calling)
+      end
+
+      # Waits briefly for a call that an interruption left open. The call's error must not replace the
+      # interruption's.
+      def end_call(calling)
         calling&.join(GRACE_SECONDS) || calling&.kill
+      rescue StandardError
+        nil
       end
 
       # Starts the call in a thread. The thread only calls the server: it takes no database connection, and

@@ -7,6 +7,9 @@ module Leasehold
   # attributes and STI classes with these types lose their claims too, so the flags of all of them must be
   # off. Verification keeps the claims of an attribute whose flag is off (V11).
   class Release
+    # Raised if the commit guard refused an update, because its lease was too old (R04). Its claims are kept.
+    TooLate = Class.new(StandardError)
+
     # @param name [Symbol, String] the attribute
     # @raise [Models::Unknown] if the model does not claim the attribute
     def initialize(model, name, client: Leasehold.client)
@@ -29,6 +32,7 @@ module Leasehold
     #
     # @raise [Error::Misconfigured] if saves still claim the bucket type
     # @raise [Error::Busy] if some claims are under another lease; all others are given up
+    # @raise [TooLate] if the commit guard refused an update
     # @return [Integer, nil] the number of claims that were given up; nil if a verification of the table is in progress
     def run
       check
@@ -86,13 +90,19 @@ module Leasehold
       before = count_claims
       busy = nil
       each_page do |claims|
-        BulkUpdate.new(connection: connection, key: SecureRandom.uuid, creates: [], destroys: claims, client: @client).run
+        give_up(connection, claims)
       rescue Error::Busy => error
         busy = error
       end
       raise busy if busy
 
       before - count_claims
+    end
+
+    def give_up(connection, claims)
+      BulkUpdate.new(connection: connection, key: SecureRandom.uuid, creates: [], destroys: claims, client: @client).run
+    rescue ActiveRecord::SerializationFailure
+      raise TooLate, "an update of the claims of `#{@name}` took longer than the commit guard allows, and was rolled back"
     end
 
     # @yieldparam claims [Array<Claim>]

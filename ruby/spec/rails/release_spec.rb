@@ -115,6 +115,25 @@ RSpec.describe "the release of an attribute's claims", :rails do
     end
   end
 
+  it "tells that an update was rolled back if the commit guard refuses it (R04), and the next run gives the claims up" do
+    disable
+    table = Leasehold::LeaseTable
+    late = Module.new { def clock_and_session = ["2001-01-01", *super.drop(1)] }
+    stub_const("Leasehold::LeaseTable", Class.new(table) { prepend late })
+    expect { console(dry_run: false) }.to raise_error(Leasehold::Console::Failed) { |error|
+      expect(error.status).to eq(4)
+      expect(error.message).to eq(<<~TEXT.chomp)
+        not released: an update of the claims of `username` took longer than the commit guard allows, and was rolled back
+          run the task again; if this persists, check the load of the server and of the database
+      TEXT
+    }
+    expect(claimed(User, :username)).to eq(%w[alice bob])
+    expect(outstanding_leases + lease_rows).to be_empty
+
+    stub_const("Leasehold::LeaseTable", table)
+    expect(console(dry_run: false)).to eq("claims given up: 2\n")
+  end
+
   it "goes on past claims under another lease, and reports them" do
     lease = Leasehold.client.begin_update(destroys: User.find_by!(username: "alice").cells_claims)
     disable

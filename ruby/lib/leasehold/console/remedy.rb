@@ -23,6 +23,8 @@ module Leasehold
         [Error::Misconfigured, EXIT_USAGE, nil],
         [AlreadyRunning, EXIT_RETRY, "run the task again after that run has ended"],
         [Incomplete, EXIT_RETRY, "check that the claims server runs at `%<address>s`, then run the task again"],
+        [Release::TooLate, EXIT_RETRY,
+         "run the task again; if this persists, check the load of the server and of the database"],
         [Error::Unavailable, EXIT_UNAVAILABLE, "check that the claims server runs at `%<address>s`, then run the task again"],
         [Error::DeadlineExceeded, EXIT_RETRY,
          "run the task again; if this persists, check the load of the server at `%<address>s`"],
@@ -63,7 +65,7 @@ module Leasehold
       end
 
       def failure
-        complete = [Models::Unknown, AlreadyRunning, Incomplete].any? { |error_class| @error.is_a?(error_class) }
+        complete = [Models::Unknown, AlreadyRunning, Incomplete, Release::TooLate].any? { |error_class| @error.is_a?(error_class) }
         complete ? @error.message : "#{@error.class}: #{@error.message.strip}"
       end
 

@@ -9,6 +9,8 @@ require "leasehold"
 
 Dir[File.join(__dir__, "support/*.rb")].sort.each { |path| require path }
 
+Support::InstalledExtension.check
+
 RSpec.configure do |config|
   config.disable_monkey_patching!
   config.expect_with(:rspec) { |expectations| expectations.include_chain_clauses_in_custom_matcher_descriptions = true }

@@ -51,7 +51,8 @@ module Leasehold
       def run(**options)
         yield new(**options)
       rescue Failed => error
-        warn error.message
+        # `warn` prints nothing with `ruby -W0`.
+        $stderr.puts error.message
         exit error.status
       end
 
@@ -150,7 +151,7 @@ module Leasehold
     # @return [Array<Reconciler::Failure>]
     def run_reconciler
       reconciler = Reconciler.new(dry_run: @dry_run) { |step| print_planned_step(step) if @dry_run }
-      warn UNGUARDED_WARNING unless reconciler.guarded?
+      $stderr.puts UNGUARDED_WARNING unless reconciler.guarded?
       print_counts(reconciler.run)
       reconciler.failures
     end

@@ -62,6 +62,10 @@ RSpec.describe "rake tasks", :rails do
       expect(errors).to eq("Leasehold::Error::Misconfigured: `address` is \"nowhere\": set it to host and port of the claims server, without `http://`\n")
     end
 
+    it "reports failures to a Ruby that prints no warnings (`ruby -W0`)" do
+      expect(rake("leasehold:reconcile", LEASEHOLD_ADDRESS: "nowhere", RUBYOPT: "-W0")).to match([2, "", /\ALeasehold::Error::Misconfigured: /])
+    end
+
     it "reports a missing migration" do
       KeysRecord.connection.execute("ALTER TABLE cells_outstanding_leases RENAME TO away")
       code, _, errors = rake("leasehold:reconcile")

@@ -77,12 +77,12 @@ module Leasehold
     end
 
     def certificate_end(name, path)
-      ends = OpenSSL::X509::Certificate.new(File.read(path)).not_after
+      ends = OpenSSL::X509::Certificate.new(Client::Credentials.read(name, path)).not_after
       return ends if ends > Time.now + CERTIFICATE_DAYS * 86_400
 
       raise Fault, "the certificate of `tls.#{name}` ends on #{ends.to_date.iso8601}: replace it"
-    rescue SystemCallError, OpenSSL::X509::CertificateError, TypeError => error
-      raise Fault, "`tls.#{name}` cannot be read (#{error.message}): set it to the path of a PEM file"
+    rescue Error::Misconfigured, OpenSSL::X509::CertificateError => error
+      raise Fault, error.is_a?(Error) ? error.message : "`tls.#{name}` is no certificate (#{error.message}): set it to the path of a PEM file"
     end
 
     # Checks that the server answers, and compares its clock with this host's. `list_leases` raises if the

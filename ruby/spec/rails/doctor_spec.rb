@@ -110,6 +110,8 @@ RSpec.describe "leasehold:doctor", :rails do
       expect(doctor.last).to match(/^fault  certificates: the certificate of `tls.ca` ends on .*: replace it$/)
     end
 
+    configure(tls: { ca: nil, certificate: nil, key: nil })
+    expect(doctor.last).to match(/^fault  certificates: `tls.ca` is nil: set the path of a PEM file .* reads it from `LEASEHOLD_CA`\)$/)
     configure(tls: { ca: "/absent.pem", certificate: "/absent.pem", key: "/absent.pem" })
     expect(doctor.last).to match(/^fault  certificates: `tls.ca` cannot be read .*: set it to the path of a PEM file$/)
   end

@@ -29,6 +29,8 @@ module Leasehold
         misconfigured("`tls` has the keys #{tls.keys.inspect}: use `ca`, `certificate` and `key`, or only `insecure: true`")
       end
 
+      # @return [String] the content of the file
+      # @raise [Error::Misconfigured]
       def self.read(name, path)
         if path.to_s.empty?
           misconfigured("`tls.#{name}` is #{path.inspect}: set the path of a PEM file (the generated initializer reads it from " \
@@ -36,14 +38,14 @@ module Leasehold
         end
         File.read(path)
       rescue SystemCallError, TypeError => error
-        misconfigured("`tls.#{name}` cannot be read: #{error.message}")
+        misconfigured("`tls.#{name}` cannot be read (#{error.message}): set it to the path of a PEM file")
       end
 
       def self.misconfigured(message)
         raise Error::Misconfigured, message
       end
 
-      private_class_method :new, :read
+      private_class_method :new
 
       def initialize(pems)
         @pems = pems

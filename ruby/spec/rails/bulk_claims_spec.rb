@@ -59,7 +59,9 @@ RSpec.describe "bulk claims", :rails do
       p jobs.size
     RUBY
 
-    expect(Support::CellProcess.run(Support::Cell[1], server.address, script, "RAILS_APP_WITHOUT_ACTIVE_JOB" => "yes")).to end_with("\n0\n1\n")
+    output = Support::CellProcess.run(Support::Cell[1], server.address, script, "RAILS_APP_WITHOUT_ACTIVE_JOB" => "yes")
+    # ActiveJob logs to the same output.
+    expect(output.scan(/^\d+$/)).to eq(%w[0 1])
   end
 
   it "claims the rows' current values, not those in the query cache" do

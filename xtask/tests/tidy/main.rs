@@ -10,6 +10,7 @@ mod layers;
 mod markdown;
 mod rust;
 mod supply;
+mod versions;
 
 use std::path::PathBuf;
 use std::process::Command;

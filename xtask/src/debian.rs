@@ -12,6 +12,9 @@ use xtask::process::{as_a_person, run, target_directory};
 /// The name of the Debian release after the one on which the tests usually run.
 pub(crate) const NEXT: &str = "trixie";
 
+/// The name of the Debian release on which the Debian package is tried.
+pub(crate) const STABLE: &str = "bookworm";
+
 /// The file with the signing keys of all releases, from Debian's package `debian-archive-keyring`.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
@@ -87,9 +90,10 @@ impl Unpacked {
     }
 }
 
-/// A directory with an installation of Debian's next release, in which commands run by `chroot`.
+/// A directory with an installation of a release of Debian, in which commands run by `chroot`.
 pub(crate) struct Chroot {
     root: PathBuf,
+    release: &'static str,
 }
 
 /// A shell script that mounts the kernel's file systems and the Rust toolchain below a root, then
@@ -108,14 +112,14 @@ exec chroot "$root" /usr/bin/env -i HOME=/root LANG=C.UTF-8 DEBIAN_FRONTEND=noni
 "#;
 
 impl Chroot {
-    /// Returns the directory with this name in the build directory.
+    /// Returns the directory with this name in the build directory, for an installation of `release`.
     ///
     /// # Errors
     /// This program does not run as root. Only root may call `chroot`.
-    pub(crate) fn new(name: &str) -> Result<Self> {
+    pub(crate) fn new(name: &str, release: &'static str) -> Result<Self> {
         ensure!(nix::unistd::geteuid().is_root(), "only root may run commands in another root: run this as root");
         let root = std::path::absolute(target_directory().join(name)).context("the build's directory is unknown")?;
-        Ok(Self { root })
+        Ok(Self { root, release })
     }
 
     /// Returns the directory that is the root of the commands.
@@ -147,13 +151,14 @@ impl Chroot {
         }
         // An interrupted run may have left a part of the release.
         let _ = std::fs::remove_dir_all(&self.root);
-        run(as_a_person("debootstrap").args(["--variant=minbase", NEXT]).arg(&self.root).arg(mirror()?)).await?;
+        run(as_a_person("debootstrap").args(["--variant=minbase", self.release]).arg(&self.root).arg(mirror()?))
+            .await?;
         std::fs::copy("/etc/resolv.conf", self.root.join("etc/resolv.conf")).context("cannot copy the name servers")?;
         // With this file, Debian's packages start no services when they are installed.
         let policy = self.root.join("usr/sbin/policy-rc.d");
         std::fs::write(&policy, "#!/bin/sh\nexit 101\n")?;
         run(as_a_person("chmod").arg("+x").arg(&policy)).await?;
-        std::fs::write(finished, NEXT).context("cannot note that the release is installed")
+        std::fs::write(finished, self.release).context("cannot note that the release is installed")
     }
 
     /// Returns a command that runs `program` with the directory as its root.

@@ -16,7 +16,7 @@ use tokio::process::Command;
 use xtask::process::{as_a_person, root, target_directory};
 
 use crate::check::{self, FEATURES, SERVER_VARIABLE};
-use crate::{fuzz, rails, upgrade};
+use crate::{fuzz, installation, rails, release, upgrade};
 
 /// The start of the line on which a test prints its counts. The rest of the line is a JSON object
 /// of numbers.
@@ -43,6 +43,8 @@ pub(crate) enum Part {
     Upgrade,
     /// All of the gem's specs on Debian's next release, with its Ruby and its Rails: one round
     Rails,
+    /// The packages of a release, installed and run in a chroot of Debian 12: one round
+    Package,
 }
 
 impl Part {
@@ -58,13 +60,13 @@ impl Part {
             Self::Kills => ("acknowledged_updates_survive_sigkill", &[]),
             Self::Soak => ("a_soak_loses_no_acknowledged_save", &[("LEASEHOLD_SOAK_SECONDS", "3600")]),
             Self::Damage => ("corrupted_data_is_never_served", &[]),
-            Self::Fuzz | Self::Upgrade | Self::Rails => return None,
+            Self::Fuzz | Self::Upgrade | Self::Rails | Self::Package => return None,
         })
     }
 
     /// Returns true if a further round would find nothing more.
     const fn has_one_round(self) -> bool {
-        matches!(self, Self::Upgrade | Self::Rails)
+        matches!(self, Self::Upgrade | Self::Rails | Self::Package)
     }
 
     /// Returns the command with which a person repeats the round with this seed.
@@ -121,6 +123,7 @@ async fn play(part: Part, commit: &str, seed: u64) -> Result<Round> {
     let (passed, counts) = match (part, part.test()) {
         (Part::Fuzz, _) => fuzz::fuzz(seed).await?,
         (Part::Upgrade, _) => upgrade::test().await?,
+        (Part::Package, _) => (true, installation::test(&program_of_release().await?).await?),
         (_, Some((test, variables))) => run_test(test, variables, seed).await?,
         (_, None) => run_specs(seed).await?,
     };
@@ -146,6 +149,14 @@ async fn run_test(test: &str, variables: &[(&str, &str)], seed: u64) -> Result<(
         println!("{text}");
     }
     Ok((output.status.success(), counts(&text)?))
+}
+
+/// Returns the program that is packed: a given one, or else that of a release.
+async fn program_of_release() -> Result<PathBuf> {
+    match std::env::var_os(SERVER_VARIABLE) {
+        Some(path) => Ok(PathBuf::from(path)),
+        None => release::build_program().await,
+    }
 }
 
 /// Runs the gem's specs on Debian's next release. Returns true if all passed, and the number of

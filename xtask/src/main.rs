@@ -1,12 +1,15 @@
 //! The project's own commands, as `cargo xtask COMMAND`.
 
 mod check;
+mod container;
 mod debian;
 mod deep;
 mod docs;
 mod fuzz;
+mod installation;
 mod pipeline;
 mod rails;
+mod release;
 mod upgrade;
 mod web;
 
@@ -94,6 +97,14 @@ enum Command {
     Docs,
     /// Compile all native code for the tests, with the features that every package's tests need
     WorkspaceBuild,
+    /// Build the packages of a release into `target/package`
+    Package,
+    /// Hold the rules of `deny.toml`; the first time installs cargo-deny
+    Deny {
+        /// Also look for known faults in dependencies, whose list is downloaded
+        #[arg(long)]
+        advisories: bool,
+    },
     /// Measure, and print a table: ours, the peer, their ratio, the machine
     #[command(disable_help_flag = true)]
     Bench {
@@ -111,14 +122,7 @@ async fn main() -> ExitCode {
 async fn run(command: Command) -> Result<()> {
     match command {
         Command::Test { deep, minutes } => {
-            // Ruby and Python are installed first, because later checks run them to look for their
-            // packages.
-            install_for_extensions()?;
-            needs::install(
-                &[needs::FOR_TESTS, needs::FOR_GEM, needs::FOR_NPM, needs::FOR_PAGE, needs::FOR_VENV].concat(),
-            )?;
-            needs::install_components()?;
-            needs::install_nextest()?;
+            install_for_tests()?;
             match deep {
                 Some(part) => deep::run(part, minutes).await,
                 None => check::test().await,
@@ -175,6 +179,8 @@ async fn run(command: Command) -> Result<()> {
             needs::install_nextest()?;
             check::build_workspace().await
         }
+        Command::Package => release::package().await,
+        Command::Deny { advisories } => release::deny(advisories).await,
         Command::Bench { arguments } => bench(&arguments).await,
     }
 }
@@ -182,6 +188,15 @@ async fn run(command: Command) -> Result<()> {
 /// Installs what a build of the whole workspace needs, since it compiles both extensions.
 fn install_for_extensions() -> Result<()> {
     needs::install(&[needs::FOR_EXTENSION, needs::FOR_PYTHON].concat())
+}
+
+/// Installs what the tests of every package need.
+fn install_for_tests() -> Result<()> {
+    // Ruby and Python are installed first, because later checks run them to look for their packages.
+    install_for_extensions()?;
+    needs::install(&[needs::FOR_TESTS, needs::FOR_GEM, needs::FOR_NPM, needs::FOR_PAGE, needs::FOR_VENV].concat())?;
+    needs::install_components()?;
+    needs::install_nextest()
 }
 
 /// Runs the benchmarks. They are a separate program because their dependencies take minutes to

@@ -108,6 +108,14 @@ pub const FOR_GEM: &[Need] = &[
     Need::gem("sidekiq", "ruby-sidekiq"),
 ];
 
+/// The needs of `cargo xtask package`.
+pub const FOR_PACKAGE: &[Need] = &[
+    Need::on_path("cc", "build-essential"),
+    Need::on_path("dpkg-deb", "dpkg"),
+    Need::on_path("git", "git"),
+    Need::on_path("musl-gcc", "musl-tools"),
+];
+
 /// The needs of a chroot with another release of Debian.
 pub const FOR_CHROOT: &[Need] =
     &[Need::also_in("/usr/sbin", "debootstrap", "debootstrap"), Need::on_path("unshare", "util-linux")];
@@ -150,6 +158,9 @@ const COMPONENTS: &[(&str, &str)] = &[("rustfmt", "fmt"), ("clippy", "clippy")];
 /// The version of cargo-nextest that is installed if it is missing.
 const NEXTEST: &str = "0.9";
 
+/// The version of cargo-deny that is installed if it is missing.
+const DENY: &str = "0.20";
+
 /// Compiles and installs the test runner cargo-nextest if it is missing.
 ///
 /// # Errors
@@ -161,6 +172,19 @@ pub fn install_nextest() -> Result<()> {
     eprintln!("installing cargo-nextest, which takes some minutes once");
     run(Command::new("cargo").args(["install", "--locked", "cargo-nextest", "--version", NEXTEST]))
         .context("cannot install `cargo-nextest`: install it, then try again")
+}
+
+/// Compiles and installs cargo-deny, which holds the rules of `deny.toml`, if it is missing.
+///
+/// # Errors
+/// cargo-deny can't be compiled.
+pub fn install_deny() -> Result<()> {
+    if succeeds_quietly(Command::new("cargo").args(["deny", "--version"])) {
+        return Ok(());
+    }
+    eprintln!("installing cargo-deny, which takes some minutes once");
+    run(Command::new("cargo").args(["install", "--locked", "cargo-deny", "--version", DENY]))
+        .context("cannot install `cargo-deny`: install it, then try again")
 }
 
 /// Installs the packages of the needs that are not met. If all needs are met, it installs no

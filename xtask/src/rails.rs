@@ -9,7 +9,7 @@ use serde::Deserialize;
 use xtask::needs;
 use xtask::process::{as_a_person, root, run};
 
-use crate::debian::{Chroot, Unpacked};
+use crate::debian::{Chroot, NEXT, Unpacked};
 
 /// The version of Rails in Debian's next release.
 const VERSION: &str = "7.2";
@@ -93,7 +93,7 @@ impl Summary {
 /// The release cannot be installed, or the specs cannot be run.
 pub(crate) async fn test_in_chroot(server: &Path, seed: u64) -> Result<Summary> {
     needs::install(needs::FOR_CHROOT)?;
-    let chroot = Chroot::new("debian-next")?;
+    let chroot = Chroot::new("debian-next", NEXT)?;
     let mut packages = needs::packages(needs::FOR_GEM);
     packages.extend(CHROOT_PACKAGES);
     let start = Instant::now();
@@ -121,7 +121,7 @@ pub(crate) async fn test_in_chroot(server: &Path, seed: u64) -> Result<Summary> 
 
 /// Copies the project's files into the chroot, without those that git ignores. The specs write into
 /// the directory, and must not replace files that were built for this machine's Ruby.
-async fn copy_project(into: &Path) -> Result<()> {
+pub(crate) async fn copy_project(into: &Path) -> Result<()> {
     if into.exists() {
         std::fs::remove_dir_all(into)?;
     }

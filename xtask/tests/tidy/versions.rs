@@ -7,7 +7,10 @@ use super::{assert_none, root};
 /// The places that say the version: a file, and the text before each version in it.
 const PLACES: &[(&str, &str)] = &[
     ("README.md", "leasehold "),
+    ("deploy/container/Containerfile", "leasehold:"),
     ("deploy/kubernetes/leasehold.yaml", "leasehold:"),
+    ("docs/src/deploy/systemd.md", "./leasehold_"),
+    ("docs/src/deploy/systemd.md", "leasehold:"),
     ("docs/src/guides/rails.md", "pkg/leasehold-"),
     ("docs/src/tutorial.md", "leasehold "),
     ("python/pyproject.toml", "\nversion = \""),

@@ -55,15 +55,19 @@ module Leasehold
     #
     # @param creates [Array<Claim, Hash>]
     # @param destroys [Array<Claim, Hash>]
+    # @param organization_id [Integer] the organization that the update is for, which the server keeps with the
+    #   lease; nil for none
     # @param idempotency_key [String] a key that later calls can repeat; random unless given
     # @raise [Error::Taken, Error::Busy, Error::Changed, Error::NotFound, Error::NotOwner,
     #   Error::Invalid] with the rejected claims
     # @raise [Error::RolledBack] if the lease of an earlier begin with this key was rolled back
     # @raise [Error::Overloaded, Error::CircuitOpen] if the begin was not sent
     # @return [Lease]
-    def begin_update(creates: [], destroys: [], idempotency_key: nil, deadline_seconds: nil)
+    def begin_update(creates: [], destroys: [], organization_id: nil, idempotency_key: nil, deadline_seconds: nil)
+      request = @messages.begin_update(creates, destroys, organization_id)
+      counts = { creates: creates.size, destroys: destroys.size }
       key = idempotency_key || SecureRandom.uuid
-      begin_lease(creates, destroys, key, deadline_seconds) { |send| connection.breaker.run(&send) }
+      send_begin(:begin_update, request, counts, key, deadline_seconds) { |send| connection.breaker.run(&send) }
     end
 
     # Begins an update of {Verification}, which is encoded for the wire already.
@@ -83,11 +87,14 @@ module Leasehold
     # Rolling back frees claims that others wait for, so the circuit breaker neither limits nor
     # counts this call.
     #
+    # @param organization_id [Integer, nil] the organization of that begin
     # @param idempotency_key [String] the key of that begin
     # @raise [Error::RolledBack] if the lease of that begin was rolled back
     # @return [Lease]
-    def recover_lease(creates:, destroys:, idempotency_key:, deadline_seconds: nil)
-      begin_lease(creates, destroys, idempotency_key, deadline_seconds, &:call)
+    def recover_lease(creates:, destroys:, idempotency_key:, organization_id: nil, deadline_seconds: nil)
+      request = @messages.begin_update(creates, destroys, organization_id)
+      counts = { creates: creates.size, destroys: destroys.size }
+      send_begin(:begin_update, request, counts, idempotency_key, deadline_seconds, &:call)
     end
 
     # Commits a lease. Succeeds if it is committed already (B22).
@@ -173,12 +180,6 @@ module Leasehold
     private
 
     # @yieldparam send [Proc] the block decides if and how this call is made
-    def begin_lease(creates, destroys, key, deadline_seconds, &guard)
-      request = @messages.begin_update(creates, destroys)
-      counts = { creates: creates.size, destroys: destroys.size }
-      send_begin(:begin_update, request, counts, key, deadline_seconds, &guard)
-    end
-
     def send_begin(method, request, counts, key, deadline_seconds)
       Instrumentation.measure(:begin_update, **counts) do |payload|
         yield lambda {

@@ -107,6 +107,7 @@ module Leasehold
       @transactional_tests = false
       @recent_within_seconds = 3600
       @feature_enabled = ->(_flag) { true }
+      @organization_id = nil
       @logger = Logger.new($stderr, level: Logger::WARN)
     end
 
@@ -123,6 +124,22 @@ module Leasehold
     # @param flag [Symbol]
     def feature_enabled?(flag)
       @feature_enabled.call(flag) ? true : false
+    end
+
+    # Sets the block that returns the id of the organization that a save is for, or nil. The begin of the save
+    # carries the id, and the server keeps it with the lease. Until the block is set, begins carry none.
+    #
+    # @yieldreturn [Integer, nil]
+    # @raise [ArgumentError] if no block is given
+    def organization_id(&block)
+      @organization_id = block || raise(ArgumentError, "`organization_id` has no block: pass one that returns an id or nil")
+    end
+
+    # Returns the id of the organization that the current save is for; nil if there is none.
+    #
+    # @return [Integer, nil]
+    def current_organization_id
+      @organization_id&.call
     end
 
     # Checks the settings.

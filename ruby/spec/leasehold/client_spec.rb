@@ -48,6 +48,18 @@ RSpec.describe Leasehold::Client do
     expect(rejection { client.get_record(claim.bucket_type, "alice") }).to be_a(Leasehold::Error::NotFound)
   end
 
+  it "sends the organization with a begin, and with the recovery of its lease (B09)" do
+    update = { creates: [username("alice")], destroys: [], idempotency_key: "once" }
+    lease = client.begin_update(**update, organization_id: 5)
+    expect(client.begin_update(**update, organization_id: 5)).to eq(lease)
+    expect(client.recover_lease(**update, organization_id: 5)).to eq(lease)
+    [{}, { organization_id: nil }, { organization_id: 6 }].each do |other|
+      expect(rejection { client.begin_update(**update, **other) }).to have_attributes(code: "IDEMPOTENCY_KEY_REUSED")
+      expect(rejection { client.recover_lease(**update, **other) }).to have_attributes(code: "IDEMPOTENCY_KEY_REUSED")
+    end
+    expect(rejection { client.begin_update(creates: [username("bob")], organization_id: -1) }).to be_a(Leasehold::Error::Invalid)
+  end
+
   it "never lists the records of no type, which would be those of all types (V11)" do
     [[], nil].each do |none|
       expect { client.list_records(source_type: Support::Claims::USERS_TABLE, bucket_types: none) }

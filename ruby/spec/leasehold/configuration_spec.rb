@@ -32,6 +32,13 @@ RSpec.describe Leasehold::Configuration do
     expect([configuration.feature_enabled?(:one), configuration.feature_enabled?(:other)]).to eq([true, false])
   end
 
+  it "asks a block for the current organization, and has none without one" do
+    expect(configuration.current_organization_id).to be_nil
+    configuration.organization_id { 5 }
+    expect(configuration.current_organization_id).to eq(5)
+    expect { configuration.organization_id }.to raise_error(ArgumentError, /`organization_id` has no block/)
+  end
+
   it "refuses `feature_enabled` without a block, and keeps the one it has" do
     configuration.feature_enabled { |flag| flag == :one }
 

@@ -9,6 +9,32 @@ RSpec.describe "claims of a transaction", :rails do
     seen.select { |call| call[:call] == :begin_update }
   end
 
+  describe "of an organization" do
+    let(:organizations) { [5, 6] }
+
+    before { Leasehold.configuration.organization_id { organizations.shift } }
+    after { Leasehold.configuration.organization_id { nil } }
+
+    it "are begun with the organization that the block returns" do
+      allow(Leasehold.client).to receive(:begin_update).and_call_original
+      User.create!(username: "alice")
+      User.find_by!(username: "alice").update!(username: "bob")
+
+      [5, 6].each { |id| expect(Leasehold.client).to have_received(:begin_update).with(include(organization_id: id)).once }
+    end
+
+    it "are freed after a begin without an answer, although another organization is current by then" do
+      allow(Leasehold.client).to receive(:begin_update).and_wrap_original do |original, **update|
+        original.call(**update)
+        raise Leasehold::Error::DeadlineExceeded, "no answer"
+      end
+      expect { User.create!(username: "alice") }.to raise_error(Leasehold::ClaimsUnavailable)
+
+      expect(organizations).to eq([6])
+      expect(outstanding_leases).to be_empty
+    end
+  end
+
   describe "with one save" do
     it "are created with the record, and leave no lease outstanding" do
       seen = calls { User.create!(username: "alice") }

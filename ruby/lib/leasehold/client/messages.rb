@@ -20,9 +20,10 @@ module Leasehold
         @cell_id = cell_id
       end
 
-      def begin_update(creates, destroys)
+      def begin_update(creates, destroys, organization_id = nil)
         V1::BeginUpdateRequest.new(
           cell_id: @cell_id,
+          organization_id: organization_id || 0,
           create_records: creates.map { |claim| metadata(claim) },
           destroy_records: destroys.map { |claim| metadata(claim) }
         )

@@ -38,6 +38,9 @@ module Leasehold
         @pending = effect
         @client = client
         @early = early
+        # The block is called once: the organization may be another one after the transaction's rollback, when an
+        # unanswered begin is repeated.
+        @organization_id = Leasehold.configuration.current_organization_id
       end
 
       # Begins the lease, and calls the block with it. The block does nothing if no claim is left to begin.
@@ -49,7 +52,7 @@ module Leasehold
       def run(first_refusal = nil, &begun)
         key = SecureRandom.hex
         known = false
-        begun.call(@client.begin_update(creates: @pending.creates, destroys: @pending.destroys, idempotency_key: key), @pending)
+        begun.call(begin_pending(key), @pending)
         known = true
       rescue Error => error
         known = !UnansweredBegin.outcome_unknown?(error)
@@ -61,6 +64,12 @@ module Leasehold
       end
 
       private
+
+      def begin_pending(key)
+        @client.begin_update(
+          creates: @pending.creates, destroys: @pending.destroys, organization_id: @organization_id, idempotency_key: key
+        )
+      end
 
       # Begins a smaller or changed effect if the refusal allows one; raises otherwise. At most one try turns
       # creates into replaces ({NetEffect#replacing_own_claims}). If that try is refused too, the first
@@ -84,7 +93,7 @@ module Leasehold
       # Releases the claims of an unanswered begin: at once without a transaction, else after its rollback,
       # because the network calls must not extend the time for which the transaction holds row locks.
       def release_after_rollback(key)
-        begin_without_answer = UnansweredBegin.new(@client, @pending, key)
+        begin_without_answer = UnansweredBegin.new(@client, @pending, key, organization_id: @organization_id)
         return begin_without_answer.release if Nesting.none_open?(@connection)
 
         ActiveRecordCompat.add_first_participant(@connection, begin_without_answer)

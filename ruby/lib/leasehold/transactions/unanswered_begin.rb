@@ -16,10 +16,12 @@ module Leasehold
 
       # @param effect [NetEffect, Verification::Begin] the creates and destroys of the begin
       # @param key [String] the begin's idempotency key
-      def initialize(client, effect, key)
+      # @param organization_id [Integer, nil] the begin's organization
+      def initialize(client, effect, key, organization_id: nil)
         @client = client
         @effect = effect
         @key = key
+        @organization_id = organization_id
       end
 
       def rolledback!(**)
@@ -30,7 +32,10 @@ module Leasehold
       #
       # @param options [Hash{Symbol => Numeric}] `deadline_seconds` of the calls
       def release(**options)
-        lease = @client.recover_lease(creates: @effect.creates, destroys: @effect.destroys, idempotency_key: @key, **options)
+        lease = @client.recover_lease(
+          creates: @effect.creates, destroys: @effect.destroys, organization_id: @organization_id, idempotency_key: @key,
+          **options
+        )
         @client.rollback_update(lease.uuid, **options)
       rescue Error::RolledBack
         # Reconciliation has rolled the lease back already.

@@ -155,7 +155,10 @@ def test_encoded_claims_equal_the_encoding_of_their_objects() -> None:
     step = compared([], [row("alice", 1), row("Bärbel", 2)]).step()
     assert isinstance(step, verification.Begin)
     for creates, destroys in ((step.creates, ()), ((), step.creates), (step.creates[1:], step.creates)):
-        sent, wanted = calls.begin(7, creates, destroys, "key"), calls.begin(7, tuple(creates), tuple(destroys), "key")
+        sent, wanted = (
+            calls.begin(7, creates, destroys, None, "key"),
+            calls.begin(7, tuple(creates), tuple(destroys), None, "key"),
+        )
         read = service.BeginUpdateRequest.FromString
         assert read(sent.request) == read(wanted.request)
 

@@ -82,22 +82,24 @@ class AsyncClient(ClientBase):
         *,
         creates: Sequence[Claim] = (),
         destroys: Sequence[Claim] = (),
+        organization_id: int | None = None,
         idempotency_key: str | None = None,
         timeout_seconds: float | None = None,
     ) -> AsyncUpdate:
         """Return an update whose lease lasts for an `async with` block. See `Client.update` for the parameters."""
-        return AsyncUpdate(self, creates, destroys, idempotency_key or new_idempotency_key(), timeout_seconds)
+        return AsyncUpdate(self, creates, destroys, organization_id, idempotency_key or new_idempotency_key(), timeout_seconds)
 
     async def begin(
         self,
         creates: Sequence[Claim] = (),
         destroys: Sequence[Claim] = (),
         *,
+        organization_id: int | None = None,
         idempotency_key: str | None = None,
         timeout_seconds: float | None = None,
     ) -> Lease:
         """Begin an update: lease every create and destroy, or none. See `Client.begin`."""
-        return await self._begin(creates, destroys, idempotency_key or new_idempotency_key(), timeout_seconds)
+        return await self._begin(creates, destroys, organization_id, idempotency_key or new_idempotency_key(), timeout_seconds)
 
     async def commit(self, lease_uuid: str, *, timeout_seconds: float | None = None) -> None:
         """Commit a lease. A repeated commit is safe. See `Client.commit`."""
@@ -203,11 +205,12 @@ class AsyncClient(ClientBase):
         self,
         creates: Sequence[Claim],
         destroys: Sequence[Claim],
+        organization_id: int | None,
         key: str,
         timeout_seconds: float | None,
         retry: Retry | None = None,
     ) -> Lease:
-        return await self._run(calls.begin(self.cell_id, creates, destroys, key), timeout_seconds, retry)
+        return await self._run(calls.begin(self.cell_id, creates, destroys, organization_id, key), timeout_seconds, retry)
 
     async def _run(self, call: Call[T], timeout_seconds: float | None, retry: Retry | None = None) -> T:
         self._check_open()
@@ -238,10 +241,11 @@ class AsyncUpdate(LeaseScope):
         client: AsyncClient,
         creates: Sequence[Claim],
         destroys: Sequence[Claim],
+        organization_id: int | None,
         key: str,
         timeout_seconds: float | None,
     ) -> None:
-        super().__init__(creates, destroys, key, timeout_seconds)
+        super().__init__(creates, destroys, organization_id, key, timeout_seconds)
         self._client = client
 
     async def __aenter__(self) -> Self:

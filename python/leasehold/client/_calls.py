@@ -54,8 +54,10 @@ def _call(rpc: str, request: Message, decode: Callable[[bytes, Headers], T], *, 
     return Call(f"/{service_name}/{rpc}", request.SerializeToString(), decode)
 
 
-def begin(cell_id: int, creates: Sequence[Claim], destroys: Sequence[Claim], key: str) -> Call[Lease]:
-    cell = service.BeginUpdateRequest(cell_id=cell_id).SerializeToString()
+def begin(
+    cell_id: int, creates: Sequence[Claim], destroys: Sequence[Claim], organization_id: int | None, key: str
+) -> Call[Lease]:
+    cell = service.BeginUpdateRequest(cell_id=cell_id, organization_id=organization_id or 0).SerializeToString()
     # Concatenated encodings of one Protobuf message type merge (protobuf.dev, "Encoding", "Last One Wins"). Claims that the
     # engine has encoded therefore need no Python objects.
     request = cell + messages.encoded("creates", creates) + messages.encoded("destroys", destroys)

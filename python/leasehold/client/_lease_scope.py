@@ -24,8 +24,15 @@ class LeaseEnd(enum.Enum):
 class LeaseScope:
     """State shared by `Update` and `AsyncUpdate`: the lease of a block, and the state of the local transaction."""
 
-    def __init__(self, creates: Sequence[Claim], destroys: Sequence[Claim], key: str, timeout_seconds: float | None) -> None:
-        self._begin_arguments = (creates, destroys, key, timeout_seconds)
+    def __init__(
+        self,
+        creates: Sequence[Claim],
+        destroys: Sequence[Claim],
+        organization_id: int | None,
+        key: str,
+        timeout_seconds: float | None,
+    ) -> None:
+        self._begin_arguments = (creates, destroys, organization_id, key, timeout_seconds)
         self._timeout_seconds = timeout_seconds
         self._lease: Lease | None = None
         self._decided_end: LeaseEnd | None = None

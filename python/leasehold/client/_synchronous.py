@@ -87,6 +87,7 @@ class Client(ClientBase):
         *,
         creates: Sequence[Claim] = (),
         destroys: Sequence[Claim] = (),
+        organization_id: int | None = None,
         idempotency_key: str | None = None,
         timeout_seconds: float | None = None,
     ) -> Update:
@@ -98,6 +99,8 @@ class Client(ClientBase):
         ----------
         creates, destroys
             The claims to create and to destroy. A bucket in both lists is replaced without a gap.
+        organization_id
+            The organization that the update is for, which the server keeps with the lease. The default is none.
         idempotency_key
             The key of the begin. The default is a random key.
         timeout_seconds
@@ -110,13 +113,14 @@ class Client(ClientBase):
         ...     with lease.local_commit():
         ...         pass  # COMMIT of the transaction that saves the user
         """
-        return Update(self, creates, destroys, idempotency_key or new_idempotency_key(), timeout_seconds)
+        return Update(self, creates, destroys, organization_id, idempotency_key or new_idempotency_key(), timeout_seconds)
 
     def begin(
         self,
         creates: Sequence[Claim] = (),
         destroys: Sequence[Claim] = (),
         *,
+        organization_id: int | None = None,
         idempotency_key: str | None = None,
         timeout_seconds: float | None = None,
     ) -> Lease:
@@ -126,9 +130,11 @@ class Client(ClientBase):
         ----------
         creates, destroys
             The claims to create and to destroy. A bucket in both lists is replaced without a gap.
+        organization_id
+            The organization that the update is for, which the server keeps with the lease. The default is none.
         idempotency_key
-            The key of the begin. A repeated begin with the same key and the same update returns the same lease, as long
-            as the server remembers the lease. The default is a random key, which every attempt of this call sends.
+            The key of the begin. A repeated begin with the same key, update and organization returns the same lease,
+            as long as the server remembers the lease. The default is a random key, which every attempt of this call sends.
         timeout_seconds
             The timeout of the call. The default is the client's.
 
@@ -139,7 +145,7 @@ class Client(ClientBase):
         DeadlineExceededError, UnavailableError
             The outcome is unknown. Begin again with the error's `idempotency_key`.
         """
-        return self._begin(creates, destroys, idempotency_key or new_idempotency_key(), timeout_seconds)
+        return self._begin(creates, destroys, organization_id, idempotency_key or new_idempotency_key(), timeout_seconds)
 
     def commit(self, lease_uuid: str, *, timeout_seconds: float | None = None) -> None:
         """Commit a lease. A repeated commit is safe.
@@ -301,11 +307,12 @@ class Client(ClientBase):
         self,
         creates: Sequence[Claim],
         destroys: Sequence[Claim],
+        organization_id: int | None,
         key: str,
         timeout_seconds: float | None,
         retry: Retry | None = None,
     ) -> Lease:
-        return self._run(calls.begin(self.cell_id, creates, destroys, key), timeout_seconds, retry)
+        return self._run(calls.begin(self.cell_id, creates, destroys, organization_id, key), timeout_seconds, retry)
 
     def _run(self, call: Call[T], timeout_seconds: float | None, retry: Retry | None = None) -> T:
         self._check_open()
@@ -345,10 +352,11 @@ class Update(LeaseScope):
         client: Client,
         creates: Sequence[Claim],
         destroys: Sequence[Claim],
+        organization_id: int | None,
         key: str,
         timeout_seconds: float | None,
     ) -> None:
-        super().__init__(creates, destroys, key, timeout_seconds)
+        super().__init__(creates, destroys, organization_id, key, timeout_seconds)
         self._client = client
 
     def __enter__(self) -> Self:

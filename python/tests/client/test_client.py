@@ -136,6 +136,15 @@ def test_b11_an_exceeded_limit_carries_its_figures(client: Client) -> None:
     )
 
 
+def test_b09_the_organization_is_part_of_the_begin(client: Client) -> None:
+    first = client.begin([username("alice")], organization_id=5, idempotency_key="mine")
+    with client.update(creates=[username("alice")], organization_id=5, idempotency_key="mine") as again:
+        assert again.lease == first
+    for other in (None, 6):
+        error = raised_by(lambda other=other: client.begin([username("alice")], organization_id=other, idempotency_key="mine"))
+        assert error.code == "IDEMPOTENCY_KEY_REUSED"
+
+
 def test_b09_one_idempotency_key_begins_one_lease(client: Client) -> None:
     first = client.begin([username("alice")], idempotency_key="mine")
     assert client.begin([username("alice")], idempotency_key="mine") == first

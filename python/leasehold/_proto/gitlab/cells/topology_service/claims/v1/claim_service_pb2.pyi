@@ -32,14 +32,16 @@ class GetRecordResponse(_message.Message):
     def __init__(self, record: _Optional[_Union[_record_pb2.Record, _Mapping]] = ..., cell_info: _Optional[_Union[_cell_info_pb2.CellInfo, _Mapping]] = ...) -> None: ...
 
 class BeginUpdateRequest(_message.Message):
-    __slots__ = ("create_records", "destroy_records", "cell_id")
+    __slots__ = ("create_records", "destroy_records", "cell_id", "organization_id")
     CREATE_RECORDS_FIELD_NUMBER: _ClassVar[int]
     DESTROY_RECORDS_FIELD_NUMBER: _ClassVar[int]
     CELL_ID_FIELD_NUMBER: _ClassVar[int]
+    ORGANIZATION_ID_FIELD_NUMBER: _ClassVar[int]
     create_records: _containers.RepeatedCompositeFieldContainer[_record_pb2.Metadata]
     destroy_records: _containers.RepeatedCompositeFieldContainer[_record_pb2.Metadata]
     cell_id: int
-    def __init__(self, create_records: _Optional[_Iterable[_Union[_record_pb2.Metadata, _Mapping]]] = ..., destroy_records: _Optional[_Iterable[_Union[_record_pb2.Metadata, _Mapping]]] = ..., cell_id: _Optional[int] = ...) -> None: ...
+    organization_id: int
+    def __init__(self, create_records: _Optional[_Iterable[_Union[_record_pb2.Metadata, _Mapping]]] = ..., destroy_records: _Optional[_Iterable[_Union[_record_pb2.Metadata, _Mapping]]] = ..., cell_id: _Optional[int] = ..., organization_id: _Optional[int] = ...) -> None: ...
 
 class BeginUpdateResponse(_message.Message):
     __slots__ = ("cell_id", "lease_uuid")

@@ -1,13 +1,16 @@
 //! The verbs that only read: cells, get, classify, leases, records.
 
-use leasehold_client::{Bucket, ClassifyError, MAX_LEASES_PER_PAGE, claim_of_bucket};
+use leasehold_client::{Bucket, ClassifyError, MAX_LEASES_PER_PAGE, Stub, claim_of_bucket};
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::{
     GetRecordRequest, GetRecordResponse, LeaseRecord, ListLeasesRequest, ListLeasesResponse, ListRecordsRequest,
     Metadata, Record, record,
 };
 use leasehold_proto::gitlab::cells::topology_service::types::v1::{Claim, Uuid};
 use leasehold_proto::gitlab::cells::topology_service::{CellInfo, ClassifyAction, ClassifyRequest, ClassifyResponse};
+use leasehold_proto::leasehold::v1::{ListOutstandingLeasesResponse, OutstandingLease};
 use prost_types::Timestamp;
+use tonic::transport::Channel;
+use tonic::{Code, Response, Status};
 
 use crate::contract::{bucket_of, claimed};
 use crate::error::CliError;
@@ -172,7 +175,7 @@ fn classified_fields(found: &ClassifyResponse) -> Vec<(&'static str, String)> {
 
 pub(crate) async fn leases(session: &Session<'_>, args: LeasesArgs) -> Result<(), CliError> {
     let mut stub = session.open().await?;
-    let mut pages = Pages::new(&["LEASE", "BEGUN"]);
+    let mut pages = Pages::new(&["LEASE", "BEGUN", "ORGANIZATION"]);
     let mut left = args.limit.unwrap_or(u64::MAX);
     let mut next = None;
     let mut seen = false;
@@ -183,7 +186,7 @@ pub(crate) async fn leases(session: &Session<'_>, args: LeasesArgs) -> Result<()
             limit: Some(page_limit(left)),
             created_after: args.created_after.map(wire_time),
         };
-        let page = session.connection.wait(stub.list_leases(message)).await?.into_inner();
+        let page = session.connection.wait(lease_page(&mut stub, message)).await?.into_inner();
         left = left.saturating_sub(u64::try_from(page.leases.len()).unwrap_or(u64::MAX));
         seen |= !page.leases.is_empty();
         if session.json {
@@ -197,7 +200,8 @@ pub(crate) async fn leases(session: &Session<'_>, args: LeasesArgs) -> Result<()
         }
     }
     if session.json {
-        return next.map_or(Ok(()), |next| json_line(&ListLeasesResponse { leases: Vec::new(), next: Some(next) }));
+        return next
+            .map_or(Ok(()), |next| json_line(&ListOutstandingLeasesResponse { leases: Vec::new(), next: Some(next) }));
     }
     let since = args.created_after.map(|time| format!(" begun at {time} or later")).unwrap_or_default();
     note_if(next.is_some(), "there are more: raise --limit, or leave it out");
@@ -210,8 +214,31 @@ fn page_limit(left: u64) -> i32 {
     i32::try_from(limit).unwrap_or(i32::MAX)
 }
 
-fn lease_row(lease: &LeaseRecord) -> Vec<String> {
-    vec![lease.uuid.as_ref().map(show_uuid).unwrap_or_default(), show_time(lease.created_at.as_ref())]
+/// Reads a page of leases. A server that does not serve `ListOutstandingLeases` has the leases
+/// without their organizations.
+async fn lease_page(
+    stub: &mut Stub<Channel>,
+    message: ListLeasesRequest,
+) -> Result<Response<ListOutstandingLeasesResponse>, Status> {
+    match stub.list_outstanding_leases(message.clone()).await {
+        Err(status) if status.code() == Code::Unimplemented => {
+            let page = stub.list_leases(message).await?;
+            Ok(page.map(|ListLeasesResponse { leases, next }| ListOutstandingLeasesResponse {
+                leases: leases.into_iter().map(of_record).collect(),
+                next,
+            }))
+        }
+        page => page,
+    }
+}
+
+fn of_record(LeaseRecord { uuid, created_at, updated_at }: LeaseRecord) -> OutstandingLease {
+    OutstandingLease { uuid, created_at, updated_at, organization_id: 0 }
+}
+
+fn lease_row(lease: &OutstandingLease) -> Vec<String> {
+    let organization = if lease.organization_id == 0 { String::new() } else { lease.organization_id.to_string() };
+    vec![lease.uuid.as_ref().map(show_uuid).unwrap_or_default(), show_time(lease.created_at.as_ref()), organization]
 }
 
 fn wire_time(time: jiff::Timestamp) -> Timestamp {

@@ -10,7 +10,7 @@ use leasehold_proto::gitlab::cells::topology_service::{
     ClassifyRequest, ClassifyResponse, GetCellsRequest, GetCellsResponse,
 };
 use leasehold_proto::leasehold::v1::admin_service_client::AdminServiceClient;
-use leasehold_proto::leasehold::v1::{ListTablesRequest, ListTablesResponse};
+use leasehold_proto::leasehold::v1::{ListOutstandingLeasesResponse, ListTablesRequest, ListTablesResponse};
 use tonic::body::Body;
 use tonic::client::GrpcService;
 use tonic::codegen::{Body as HttpBody, Bytes, StdError};
@@ -184,6 +184,19 @@ impl<T: Transport> Stub<T> {
     ) -> Result<Response<claims::ListRecordsResponse>, Status> {
         let request = self.request(message);
         self.claims.list_records(request).await
+    }
+
+    /// Returns one page of a cell's outstanding leases with their organizations. A server that has
+    /// no such call answers `UNIMPLEMENTED`.
+    ///
+    /// # Errors
+    /// The server's refusal, or a broken connection.
+    pub async fn list_outstanding_leases(
+        &mut self,
+        message: claims::ListLeasesRequest,
+    ) -> Result<Response<ListOutstandingLeasesResponse>, Status> {
+        let request = self.request(message);
+        self.admin.list_outstanding_leases(request).await
     }
 
     /// Lists the tables from which a cell has claims.

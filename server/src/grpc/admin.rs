@@ -1,13 +1,15 @@
-//! The service `AdminService`: tells an administrator where a cell's data is (B26).
+//! The service `AdminService`: tells an administrator where a cell's data is (B26), and an operator
+//! what the server keeps with a lease.
 
 use std::sync::Arc;
 
 use leasehold_core::cell::CellId;
+use leasehold_proto::gitlab::cells::topology_service::claims::v1::ListLeasesRequest;
 use leasehold_proto::leasehold::v1::admin_service_server::AdminService;
-use leasehold_proto::leasehold::v1::{ListTablesRequest, ListTablesResponse};
+use leasehold_proto::leasehold::v1::{ListOutstandingLeasesResponse, ListTablesRequest, ListTablesResponse};
 use tonic::{Request, Response, Status, async_trait};
 
-use super::{Services, admitted};
+use super::{Services, admitted, convert};
 
 /// The handlers of `AdminService`.
 #[derive(Clone)]
@@ -21,5 +23,16 @@ impl AdminService for AdminHandler {
         config.rules.check_cell(cell).map_err(|rejection| self.0.reject(&config, &rejection))?;
         let tables = self.0.list("ListTables", async move |store, _| Ok(store.tables(cell).await?)).await?;
         Ok(Response::new(ListTablesResponse { source_types: tables.into_iter().map(|table| table.0).collect() }))
+    }
+
+    async fn list_outstanding_leases(
+        &self,
+        request: Request<ListLeasesRequest>,
+    ) -> Result<Response<ListOutstandingLeasesResponse>, Status> {
+        let leases = self.0.outstanding_leases("ListOutstandingLeases", request).await?;
+        Ok(leases.map(|page| ListOutstandingLeasesResponse {
+            leases: page.leases.iter().map(convert::outstanding_lease).collect(),
+            next: page.next,
+        }))
     }
 }

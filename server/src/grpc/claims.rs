@@ -5,12 +5,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use leasehold_core::bucket::BucketType;
-use leasehold_core::cell::CellId;
 use leasehold_core::claim::{SourceId, SourceType};
 use leasehold_core::command::{Command, Reply};
 use leasehold_core::lease::{LeaseId, Outcome};
-use leasehold_core::query::{LeaseQuery, RecordQuery};
-use leasehold_core::time::Timestamp;
+use leasehold_core::query::RecordQuery;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_server::ClaimService;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::{
     BeginUpdateRequest, BeginUpdateResponse, CommitUpdateRequest, CommitUpdateResponse, GetRecordRequest,
@@ -19,11 +17,10 @@ use leasehold_proto::gitlab::cells::topology_service::claims::v1::{
 };
 use leasehold_proto::gitlab::cells::topology_service::types::v1::Uuid;
 use leasehold_proto::gitlab::cells::topology_service::{GetCellsRequest, GetCellsResponse};
-use tonic::metadata::AsciiMetadataValue;
 use tonic::{Request, Response, Status, async_trait};
 
-use super::lists::read_records;
-use super::{Services, admitted, bucket, convert, errors, record};
+use super::lists::{list_response, read_records};
+use super::{Services, admitted, allowed_cell, bucket, convert, errors, record};
 use crate::active_config::ActiveConfig;
 use crate::committer::{Decision, Refusal};
 use crate::identity::{Caller, Permit};
@@ -32,12 +29,6 @@ use crate::identity::{Caller, Permit};
 const IDEMPOTENCY_KEY: &str = "leasehold-idempotency-key";
 /// The response metadata that carries the fence of the begun lease (B13).
 const FENCE: &str = "leasehold-fence";
-/// The response metadata that carries the server's time of a list. A cell compares it with the
-/// leases' times, which are from the same clock (R03).
-const SERVER_TIME: &str = "leasehold-server-time-micros";
-/// The response metadata that carries the server's version, with a list.
-const SERVER_VERSION: &str = "leasehold-server-version";
-
 /// The response metadata with the number of damaged rows that a list leaves out; absent if there
 /// are none.
 const DAMAGED: &str = "leasehold-damaged-records";
@@ -45,25 +36,6 @@ const DAMAGED: &str = "leasehold-damaged-records";
 /// The handlers of `ClaimService`.
 #[derive(Clone)]
 pub struct ClaimsHandler(pub Arc<Services>);
-
-/// Returns the cell that a request names, or the status `RULE_DENIED` if the permit does not allow
-/// this cell.
-fn allowed_cell(permit: Permit, cell_id: i64) -> Result<CellId, Status> {
-    let cell = CellId(cell_id);
-    permit.check(cell).map_err(errors::denied)?;
-    Ok(cell)
-}
-
-/// Returns a response with a page of a list, the server's version, and the server's time
-/// `read_at`. This time must be taken before the page is read: a lease begun in between would
-/// otherwise look older than it is, and could be taken for stale.
-fn list_response<T>(page: T, read_at: Timestamp) -> Response<T> {
-    let mut response = Response::new(page);
-    let metadata = response.metadata_mut();
-    metadata.insert(SERVER_TIME, read_at.as_micros().into());
-    metadata.insert(SERVER_VERSION, AsciiMetadataValue::from_static(env!("CARGO_PKG_VERSION")));
-    response
-}
 
 impl ClaimsHandler {
     /// Submits a command, and returns the reply once the command is decided and written. If the
@@ -175,25 +147,11 @@ impl ClaimService for ClaimsHandler {
     }
 
     async fn list_leases(&self, request: Request<ListLeasesRequest>) -> Result<Response<ListLeasesResponse>, Status> {
-        let (permit, config) = admitted(&request)?;
-        let request = request.into_inner();
-        let cell = allowed_cell(permit, request.cell_id)?;
-        config.rules.check_cell(cell).map_err(|rejection| self.0.reject(&config, &rejection))?;
-        let created_after =
-            request.created_after.as_ref().map(convert::lower_bound).transpose().map_err(errors::invalid)?;
-        let cursor = request.next.as_ref().map(|next| convert::read_cursor(request.cell_id, next));
-        let cursor = cursor.transpose().map_err(errors::invalid)?;
-        let query = LeaseQuery::parse(cell, request.limit, created_after, cursor)
-            .map_err(|rejection| self.0.reject(&config, &rejection))?;
-        let read_at = self.0.committer.clock().now();
-        let scan = query.scan();
-        let rows = self.0.list("ListLeases", |store, _| async move { Ok(store.leases(scan).await?) }).await?;
-        let page = query.page(rows);
-        let page = ListLeasesResponse {
+        let leases = self.0.outstanding_leases("ListLeases", request).await?;
+        Ok(leases.map(|page| ListLeasesResponse {
             leases: page.leases.iter().map(convert::lease_record).collect(),
-            next: page.next.map(|position| convert::cursor(request.cell_id, position)),
-        };
-        Ok(list_response(page, read_at))
+            next: page.next,
+        }))
     }
 
     async fn list_records(

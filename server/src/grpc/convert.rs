@@ -19,7 +19,7 @@ use leasehold_core::update::Begin;
 use leasehold_proto::ClaimValue;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1 as wire;
 use leasehold_proto::gitlab::cells::topology_service::types::v1 as types;
-use leasehold_proto::leasehold::v1::LeaseCursor;
+use leasehold_proto::leasehold::v1::{LeaseCursor, OutstandingLease};
 use prost::Name;
 use prost_types::Any;
 
@@ -170,6 +170,15 @@ pub(super) fn lease_record(row: &LeaseRow) -> wire::LeaseRecord {
         uuid: uuid(row.position.lease),
         created_at: timestamp(row.position.created_at),
         updated_at: timestamp(row.updated_at),
+    }
+}
+
+pub(super) fn outstanding_lease(row: &LeaseRow) -> OutstandingLease {
+    OutstandingLease {
+        uuid: uuid(row.position.lease),
+        created_at: timestamp(row.position.created_at),
+        updated_at: timestamp(row.updated_at),
+        organization_id: row.organization.map_or(0, i64::from),
     }
 }
 

@@ -7,12 +7,20 @@ use std::sync::{Arc, Weak};
 
 use leasehold_core::claim::SourceType;
 use leasehold_core::query::{RecordPage, RecordQuery};
+use leasehold_core::time::Timestamp;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tonic::Status;
+use tonic::metadata::AsciiMetadataValue;
+use tonic::{Response, Status};
 
 use super::{Services, errors};
 use crate::committer::{LimitReached, Refusal};
 use crate::store::{StoreError, StoreReader};
+
+/// The response metadata that carries the server's time of a list. A cell compares it with the
+/// leases' times, which are from the same clock (R03).
+const SERVER_TIME: &str = "leasehold-server-time-micros";
+/// The response metadata that carries the server's version, with a list.
+const SERVER_VERSION: &str = "leasehold-server-version";
 
 /// The permits of lists.
 pub(super) struct ListPermits {
@@ -70,6 +78,17 @@ impl From<StoreError> for ListFailure {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
     }
+}
+
+/// Returns a response with a page of a list, the server's version, and the server's time
+/// `read_at`. This time must be taken before the page is read: a lease begun in between would
+/// otherwise look older than it is, and could be taken for stale.
+pub(super) fn list_response<T>(page: T, read_at: Timestamp) -> Response<T> {
+    let mut response = Response::new(page);
+    let metadata = response.metadata_mut();
+    metadata.insert(SERVER_TIME, read_at.as_micros().into());
+    metadata.insert(SERVER_VERSION, AsciiMetadataValue::from_static(env!("CARGO_PKG_VERSION")));
+    response
 }
 
 /// Reads a page of records, part by part.

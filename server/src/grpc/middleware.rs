@@ -308,6 +308,7 @@ fn method_label(path: &str) -> &'static str {
         Some("ListLeases") => "ListLeases",
         Some("ListRecords") => "ListRecords",
         Some("ListTables") => "ListTables",
+        Some("ListOutstandingLeases") => "ListOutstandingLeases",
         Some("ClassifyPages") => "ClassifyPages",
         Some("Classify" | "classify") => "Classify",
         Some("Check" | "Watch") => "Health",

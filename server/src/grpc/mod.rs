@@ -13,6 +13,7 @@ mod delivery;
 mod errors;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
+mod leases;
 mod lists;
 mod message;
 mod middleware;
@@ -23,6 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 use leasehold_core::bucket::{BucketKey, BucketType};
+use leasehold_core::cell::CellId;
 use leasehold_core::claim::Claim;
 use leasehold_core::rejection::Rejection;
 use leasehold_core::rules::Rules;
@@ -170,6 +172,14 @@ fn bucket(
 
 fn record(config: &ActiveConfig, key: &BucketKey, claim: Claim) -> wire::Record {
     convert::record(key, claim, &config.rules.catalogue)
+}
+
+/// Returns the cell that a request names, or the status `RULE_DENIED` if the permit does not allow
+/// this cell.
+fn allowed_cell(permit: Permit, cell_id: i64) -> Result<CellId, Status> {
+    let cell = CellId(cell_id);
+    permit.check(cell).map_err(errors::denied)?;
+    Ok(cell)
 }
 
 /// Returns the permit that the middleware added to the request, and the configuration by which the

@@ -254,14 +254,19 @@ async fn leases_are_listed_oldest_first() {
     for name in ["a", "b", "c"] {
         expected.push(world.begin(1, &format!("--create USERNAMES:{name}")).await);
     }
-    world.begin(2, "--create USERNAMES:d").await;
+    world.begin(2, "--create USERNAMES:d --organization-id 300").await;
     let text = world.run("leases --cell 1").await.expect_success();
     let rows = table(&text);
-    assert_eq!(rows[0], ["LEASE", "BEGUN"]);
+    assert_eq!(rows[0], ["LEASE", "BEGUN", "ORGANIZATION"]);
     assert_eq!(rows[1..].iter().map(|row| row[0]).collect::<Vec<_>>(), expected);
     let since = format!("leases --cell 1 --json --created-after {}", rows[2][1]);
     let json = world.run(&since).await.expect_json_lines();
     assert_eq!(json.iter().map(|lease| &lease["uuid"]["value"]).collect::<Vec<_>>(), [&expected[1], &expected[2]]);
+    let of_organization = world.run("leases --cell 2").await.expect_success();
+    assert_eq!(table(&of_organization)[1][2], "300");
+    let json = world.run("leases --cell 2 --json").await.expect_json_lines();
+    assert_eq!(json[0]["organizationId"], "300");
+    world.run("begin --cell 1 --organization-id 0").await.expect_failure(2, &["--organization-id"]);
     let two = world.run("leases --cell 1 --limit 2").await;
     assert_eq!((two.code, table(&two.stdout).len()), (0, 3));
     assert!(two.stderr.contains("there are more"), "{}", two.stderr);

@@ -1,0 +1,44 @@
+//! Pages of a cell's outstanding leases, which two calls list: `ListLeases` of the cells' contract,
+//! and `ListOutstandingLeases` with what that contract has no field for.
+
+use leasehold_core::query::{LeaseQuery, LeaseRow};
+use leasehold_proto::gitlab::cells::topology_service::claims::v1::ListLeasesRequest;
+use prost_types::Any;
+use tonic::{Request, Response, Status};
+
+use super::lists::list_response;
+use super::{Services, admitted, allowed_cell, convert, errors};
+
+/// A page of outstanding leases.
+pub(super) struct OutstandingLeases {
+    /// The leases of the page, in the order of their begins.
+    pub(super) leases: Vec<LeaseRow>,
+    /// The cursor of the next page; `None` on the last page.
+    pub(super) next: Option<Any>,
+}
+
+impl Services {
+    /// Reads the page that a request asks for (B31). `method` is the call's label in the metrics.
+    pub(super) async fn outstanding_leases(
+        &self,
+        method: &'static str,
+        request: Request<ListLeasesRequest>,
+    ) -> Result<Response<OutstandingLeases>, Status> {
+        let (permit, config) = admitted(&request)?;
+        let request = request.into_inner();
+        let cell = allowed_cell(permit, request.cell_id)?;
+        config.rules.check_cell(cell).map_err(|rejection| self.reject(&config, &rejection))?;
+        let created_after =
+            request.created_after.as_ref().map(convert::lower_bound).transpose().map_err(errors::invalid)?;
+        let cursor = request.next.as_ref().map(|next| convert::read_cursor(request.cell_id, next));
+        let cursor = cursor.transpose().map_err(errors::invalid)?;
+        let query = LeaseQuery::parse(cell, request.limit, created_after, cursor)
+            .map_err(|rejection| self.reject(&config, &rejection))?;
+        let read_at = self.committer.clock().now();
+        let scan = query.scan();
+        let rows = self.list(method, |store, _| async move { Ok(store.leases(scan).await?) }).await?;
+        let page = query.page(rows);
+        let next = page.next.map(|position| convert::cursor(request.cell_id, position));
+        Ok(list_response(OutstandingLeases { leases: page.leases, next }, read_at))
+    }
+}

@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn every_reason_has_its_exit_code() {
         for reason in Reason::ALL {
-            let expected = if reason == Reason::ClaimBusy { TRY_AGAIN } else { REFUSED };
+            let expected = if reason.is_temporary() { TRY_AGAIN } else { REFUSED };
             assert_eq!(refused(Code::Unknown, reason.code()), expected, "{reason:?}");
         }
         assert_eq!(refused(Code::PermissionDenied, "NOT_OWNER"), 3);

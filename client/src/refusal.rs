@@ -228,16 +228,21 @@ fn claims_of_type(reason: &str, claims: &Claims) -> impl Iterator<Item = Rejecte
 
 fn kind_of_reason(reason: Reason) -> RefusalKind {
     match reason {
-        Reason::InvalidUpdate | Reason::LimitExceeded | Reason::ValueNotAllowed | Reason::IdempotencyKeyReused => {
-            RefusalKind::Invalid
+        Reason::InvalidUpdate
+        | Reason::LimitExceeded
+        | Reason::ValueNotAllowed
+        | Reason::IdempotencyKeyReused
+        | Reason::SessionReused
+        | Reason::AskReused => RefusalKind::Invalid,
+        Reason::LeaseNotFound | Reason::ClaimNotFound | Reason::SessionNotFound | Reason::SessionEnded => {
+            RefusalKind::NotFound
         }
-        Reason::LeaseNotFound | Reason::ClaimNotFound => RefusalKind::NotFound,
-        Reason::NotOwner => RefusalKind::NotOwner,
+        Reason::NotOwner | Reason::SessionNotOwned => RefusalKind::NotOwner,
         Reason::LeaseRolledBack => RefusalKind::RolledBack,
         Reason::LeaseCommitted => RefusalKind::Committed,
         Reason::ClaimTaken => RefusalKind::Taken,
-        Reason::ClaimChanged => RefusalKind::Changed,
-        Reason::ClaimBusy => RefusalKind::Busy,
+        Reason::ClaimChanged | Reason::SessionAlive | Reason::FencePassed => RefusalKind::Changed,
+        Reason::ClaimBusy | Reason::LockHeld | Reason::LockWithheld => RefusalKind::Busy,
     }
 }
 

@@ -3,6 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::lease::{Fence, IdempotencyKey, Lease, LeaseId, Replay};
+use crate::locking::{LockCommand, LockReads, LockReply};
 use crate::rows::{Keys, Workspace};
 use crate::time::Timestamp;
 use crate::transaction::Transaction;
@@ -11,7 +12,7 @@ use crate::update::{Answer, Begin, Begun, Forget, Settle, begin, forget, settle}
 /// The fences that a store has assigned to new leases while it saved them, by lease.
 pub type Fences = FxHashMap<LeaseId, Fence>;
 
-/// One command: a begin, a settle or a forget.
+/// One command: a begin, a settle or a forget, or a command of sessions and locks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Begins an update: run by [`begin`].
@@ -20,9 +21,11 @@ pub enum Command {
     Settle(Settle),
     /// Forgets a settled lease: run by [`forget`].
     Forget(Forget),
+    /// A command of sessions and locks: run by [`LockCommand::apply`].
+    Lock(LockCommand),
 }
 
-/// The reply to one command: to a begin, a settle or a forget.
+/// The reply to one command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// The reply to [`Command::Begin`].
@@ -32,6 +35,8 @@ pub enum Reply {
     Settled(bool),
     /// The reply to [`Command::Forget`]: true if the lease was forgotten.
     Forgotten(bool),
+    /// The reply to [`Command::Lock`].
+    Lock(LockReply),
 }
 
 impl Reply {
@@ -60,13 +65,14 @@ impl Command {
             Self::Begin(command) => begin(tx, command, now)?.map(Reply::Begun),
             Self::Settle(command) => settle(tx, command, now)?.map(Reply::Settled),
             Self::Forget(command) => Ok(Reply::Forgotten(forget(tx, command)?)),
+            Self::Lock(command) => command.apply(tx, now)?.map(Reply::Lock),
         })
     }
 
     /// Adds the keys of the rows that the command reads to `keys`, as far as they are known. Some
     /// keys stand in a row that is read first: the replay of a begin names its lease, the lease of
     /// a settle lists its claims, and the lease of a forget names its replay.
-    fn add_keys(&self, workspace: &Workspace, keys: &mut Keys) {
+    fn add_keys(&self, workspace: &Workspace, keys: &mut Keys, locks: &mut LockReads) {
         match self {
             Self::Begin(begin) => {
                 keys.claims.extend(begin.batch.keys().cloned());
@@ -86,6 +92,7 @@ impl Command {
                 let lease = loaded_lease(workspace, lease);
                 keys.replays.extend(lease.and_then(|lease| lease.idempotency_key.clone()));
             }
+            Self::Lock(command) => locks.add(command, workspace, keys),
         }
     }
 }
@@ -101,19 +108,24 @@ fn loaded_replay<'a>(workspace: &'a Workspace, key: &IdempotencyKey) -> Option<&
 impl Workspace {
     /// Returns the keys of the rows that `commands` read and that are not loaded yet.
     ///
-    /// A host loads these rows and calls this method again until no key is missing. Two rounds
-    /// suffice: the rows that the first round loads name those of the second.
+    /// A host loads these rows and calls this method again until no key is missing. A few rounds
+    /// suffice: the rows that one round loads name those of the next.
     pub fn missing<'a>(&self, commands: impl IntoIterator<Item = &'a Command>) -> Keys {
-        let mut keys = Keys::default();
-        commands.into_iter().for_each(|command| command.add_keys(self, &mut keys));
+        let mut keys = self.keys(commands);
         self.retain_missing(&mut keys);
+        keys
+    }
+
+    /// Returns the keys of the rows that `commands` read, as far as they are known.
+    fn keys<'a>(&self, commands: impl IntoIterator<Item = &'a Command>) -> Keys {
+        let (mut keys, mut locks) = (Keys::default(), LockReads::default());
+        commands.into_iter().for_each(|command| command.add_keys(self, &mut keys, &mut locks));
+        locks.finish(self, &mut keys);
         keys
     }
 
     /// Returns true if an earlier command of the group has written a row that `command` reads.
     pub fn has_changed(&self, command: &Command) -> bool {
-        let mut keys = Keys::default();
-        command.add_keys(self, &mut keys);
-        self.has_written(&keys)
+        self.has_written(&self.keys([command]))
     }
 }

@@ -12,6 +12,8 @@
 //! assert_eq!(invariant::check(&state), Err(Violation::FenceOutOfRange(u64::MAX)));
 //! ```
 
+mod locks;
+
 use rustc_hash::FxHashSet;
 
 use crate::bucket::BucketKey;
@@ -19,6 +21,8 @@ use crate::claim::Claim;
 use crate::lease::{Fence, IdempotencyKey, Lease, LeaseId, LeaseState, Replay};
 use crate::rows::State;
 use crate::time::Timestamp;
+
+pub use locks::LockViolation;
 
 /// The latest time that a row may have: the last microsecond of the year 9999. RFC 3339 has four
 /// digits for the year, so readers can't write a later time.
@@ -57,6 +61,9 @@ pub enum Violation {
     /// with another fence.
     #[error("the idempotency key `{0}` names a lease that was not begun with it")]
     ReplayWithoutItsLease(IdempotencyKey),
+    /// A row of sessions and locks breaks an invariant.
+    #[error(transparent)]
+    Lock(#[from] LockViolation),
 }
 
 /// Checks every invariant of a whole state.
@@ -76,7 +83,8 @@ pub fn check(state: &State) -> Result<(), Violation> {
     let mut fences = FenceCheck::default();
     state.leases.iter().try_for_each(|(id, lease)| fences.add(*id, lease.fence))?;
     fences.finish(state.fence)?;
-    state.replays.iter().try_for_each(|(key, replay)| check_replay(key, replay, state.leases.get(&replay.lease)))
+    state.replays.iter().try_for_each(|(key, replay)| check_replay(key, replay, state.leases.get(&replay.lease)))?;
+    Ok(locks::check(state)?)
 }
 
 /// Checks a claim without other rows.

@@ -5,7 +5,8 @@
 //! bucket to the one cell that owns it ([`claim`]). The claim's record names its *subject*, the
 //! user or project that uses the value, and its *source*, the table row that the value comes from.
 //! An *update* is a batch of creates and destroys ([`batch`]) under one *lease* ([`lease`]): begun,
-//! then committed or rolled back.
+//! then committed or rolled back. A *lock* is another thing: a name that one *session* holds at a time,
+//! under an *ask* ([`lock`], [`session`], [`locking`]).
 //!
 //! **The kinds of function.**
 //! - *Parsing* turns a request from outside into a command, or refuses the request before any row
@@ -18,7 +19,7 @@
 //! - *Queries* name the rows to scan and cut the scanned rows into pages: [`query`].
 //! - *Machines* name the host's next step and take the result of the step: [`reconcile`] settles
 //!   the leases that a cell left outstanding, [`verify`] corrects the claims that differ from the
-//!   cell's rows.
+//!   cell's rows, [`observer`] proposes the end of silent sessions.
 //!
 //! **The order of calls.** A cell begins an update and gets a lease. The cell writes the lease's id
 //! to its own database, in the transaction that changes its models. After the COMMIT of this
@@ -57,8 +58,11 @@ pub mod invisible;
 #[cfg(feature = "unicode")]
 mod invisible_table;
 pub mod lease;
+pub mod lock;
+pub mod locking;
 pub mod memory;
 mod normal_form;
+pub mod observer;
 mod order;
 pub mod organization;
 #[cfg(test)]
@@ -69,6 +73,7 @@ pub mod reconcile;
 pub mod rejection;
 pub mod rows;
 pub mod rules;
+pub mod session;
 pub mod store;
 pub mod table;
 pub mod time;

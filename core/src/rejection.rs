@@ -38,11 +38,29 @@ pub enum Reason {
     ClaimChanged = 11,
     /// The claim is under another lease (B03).
     ClaimBusy = 12,
+    /// The session was never known or is forgotten.
+    SessionNotFound = 13,
+    /// Another service opened the session.
+    SessionNotOwned = 14,
+    /// The session has ended, and can't be revived (K02).
+    SessionEnded = 15,
+    /// The id of the session was used with other terms.
+    SessionReused = 16,
+    /// The session renewed, or was not silent for its duration and grace (K06).
+    SessionAlive = 17,
+    /// The id of the ask was used for another lock or session, or the ask has ended (K05).
+    AskReused = 18,
+    /// The lock is not held under this fence any more (K19).
+    FencePassed = 19,
+    /// The lock is not free, and the ask does not wait (K01).
+    LockHeld = 20,
+    /// The time of the lock's former holder is not over (K20).
+    LockWithheld = 21,
 }
 
 impl Reason {
     /// Every reason, in order of precedence.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 21] = [
         Self::InvalidUpdate,
         Self::LimitExceeded,
         Self::ValueNotAllowed,
@@ -55,6 +73,15 @@ impl Reason {
         Self::ClaimNotFound,
         Self::ClaimChanged,
         Self::ClaimBusy,
+        Self::SessionNotFound,
+        Self::SessionNotOwned,
+        Self::SessionEnded,
+        Self::SessionReused,
+        Self::SessionAlive,
+        Self::AskReused,
+        Self::FencePassed,
+        Self::LockHeld,
+        Self::LockWithheld,
     ];
 
     /// Returns the code of the reason, which is the same in every language and on the wire.
@@ -72,14 +99,23 @@ impl Reason {
             Self::ClaimNotFound => "CLAIM_NOT_FOUND",
             Self::ClaimChanged => "CLAIM_CHANGED",
             Self::ClaimBusy => "CLAIM_BUSY",
+            Self::SessionNotFound => "SESSION_NOT_FOUND",
+            Self::SessionNotOwned => "SESSION_NOT_OWNED",
+            Self::SessionEnded => "SESSION_ENDED",
+            Self::SessionReused => "SESSION_REUSED",
+            Self::SessionAlive => "SESSION_ALIVE",
+            Self::AskReused => "ASK_REUSED",
+            Self::FencePassed => "FENCE_PASSED",
+            Self::LockHeld => "LOCK_HELD",
+            Self::LockWithheld => "LOCK_WITHHELD",
         }
     }
 
     /// Returns true if the same request can succeed later without a change by anybody. This is true
-    /// of a busy claim only (B03).
+    /// of a busy claim (B03), and of a lock that is held or withheld (K01).
     pub const fn is_temporary(self) -> bool {
         match self {
-            Self::ClaimBusy => true,
+            Self::ClaimBusy | Self::LockHeld | Self::LockWithheld => true,
             Self::InvalidUpdate
             | Self::LimitExceeded
             | Self::ValueNotAllowed
@@ -90,7 +126,14 @@ impl Reason {
             | Self::LeaseCommitted
             | Self::ClaimTaken
             | Self::ClaimNotFound
-            | Self::ClaimChanged => false,
+            | Self::ClaimChanged
+            | Self::SessionNotFound
+            | Self::SessionNotOwned
+            | Self::SessionEnded
+            | Self::SessionReused
+            | Self::SessionAlive
+            | Self::AskReused
+            | Self::FencePassed => false,
         }
     }
 
@@ -109,6 +152,15 @@ impl Reason {
             Self::ClaimNotFound => "there is no such claim",
             Self::ClaimChanged => "the claim has moved to another source row",
             Self::ClaimBusy => "the claim is under another lease",
+            Self::SessionNotFound => "the session is not known, or ended so long ago that it is forgotten",
+            Self::SessionNotOwned => "the session belongs to another service",
+            Self::SessionEnded => "the session has ended: open a new one",
+            Self::SessionReused => "the id was used for a session with other terms",
+            Self::SessionAlive => "the session has renewed, or was not silent for long enough",
+            Self::AskReused => "the id was used for another ask, or for one that has ended",
+            Self::FencePassed => "the lock is not held under this fence",
+            Self::LockHeld => "the lock is not free",
+            Self::LockWithheld => "the time of the former holder is not over",
         }
     }
 }

@@ -33,6 +33,8 @@ use crate::bucket::BucketKey;
 use crate::cell::CellId;
 use crate::claim::{Claim, SourceId, SourceType};
 use crate::lease::{Fence, IdempotencyKey, Lease, LeaseId, LeaseState, Replay};
+use crate::lock::{Ask, AskId, Lock, LockPath, LockState, Turn, TurnKey};
+use crate::session::{Session, SessionId, SessionState};
 use crate::time::Timestamp;
 
 pub use kind::{Key, NotLoaded, OrderedRead, RowChange, RowKind, WrittenRow};
@@ -46,6 +48,19 @@ crate::row_family! {
     leases: Lease,
     /// Rows of the kind `Replay`: the answer to a begin with an idempotency key.
     replays: Replay,
+    /// Rows of the kind `Session`: a session, live or ended.
+    sessions: Session,
+    /// Rows of the kind `Lock`: a lock that is held, withheld or was held lately.
+    locks: Lock,
+    /// Rows of the kind `Ask`: an acquire that waits or holds its lock.
+    asks: Ask,
+    /// Rows of the kind `Turn`: a place in the wait for a lock.
+    turns: Turn,
+    ;
+    /// The asks of a session: see [`asks_of`](crate::locking::reads::asks_of).
+    asks_of_session: Ask;
+    /// The first turns of a lock: see [`wait_of`](crate::locking::reads::wait_of).
+    turns_of_lock: Turn
 }
 
 impl RowKind for Claim {
@@ -90,6 +105,77 @@ impl RowKind for Replay {
 
     fn position(_: &IdempotencyKey, _: &Self) -> Option<Infallible> {
         None
+    }
+}
+
+impl RowKind for Session {
+    const NAME: &'static str = "sessions";
+    type Key = SessionId;
+    type Position = SessionOrder;
+
+    fn position(id: &SessionId, session: &Self) -> Option<SessionOrder> {
+        Some(match session.state {
+            SessionState::Live => SessionOrder::Live(*id),
+            SessionState::Ended(_) => SessionOrder::Ended(session.updated_at, *id),
+        })
+    }
+}
+
+/// The position of a session in one of the two lists of sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SessionOrder {
+    /// The position of a live session: by id. A host that starts observes all of them (K07).
+    Live(SessionId),
+    /// The position of an ended session: by the time of its end, so that the oldest are forgotten
+    /// first.
+    Ended(Timestamp, SessionId),
+}
+
+impl RowKind for Lock {
+    const NAME: &'static str = "locks";
+    type Key = LockPath;
+    type Position = LockOrder;
+
+    fn position(path: &LockPath, lock: &Self) -> Option<LockOrder> {
+        Some(match lock.state {
+            LockState::Held(_) => LockOrder::Held(path.clone()),
+            LockState::Withheld(_) => LockOrder::Withheld(path.clone()),
+            LockState::Free => LockOrder::Free(lock.updated_at, path.clone()),
+        })
+    }
+}
+
+/// The position of a lock in one of the three lists of locks.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LockOrder {
+    /// The position of a held lock: by path (K16).
+    Held(LockPath),
+    /// The position of a withheld lock: by path. A host that starts observes all of them.
+    Withheld(LockPath),
+    /// The position of a free lock: by the time at which it became free, so that the oldest are
+    /// forgotten first.
+    Free(Timestamp, LockPath),
+}
+
+impl RowKind for Ask {
+    const NAME: &'static str = "asks";
+    type Key = AskId;
+    /// The end of a session settles all its asks.
+    type Position = (SessionId, AskId);
+
+    fn position(id: &AskId, ask: &Self) -> Option<(SessionId, AskId)> {
+        Some((ask.session, *id))
+    }
+}
+
+impl RowKind for Turn {
+    const NAME: &'static str = "turns";
+    type Key = TurnKey;
+    /// Asks are served in the order of their turns (K08).
+    type Position = TurnKey;
+
+    fn position(key: &TurnKey, _: &Self) -> Option<TurnKey> {
+        Some(key.clone())
     }
 }
 

@@ -5,7 +5,9 @@ use std::fmt::Write;
 
 use crate::claim::{Claim, ClaimState};
 use crate::lease::{Lease, LeaseState, Outcome};
+use crate::lock::{Lock, LockState};
 use crate::reconcile::{Decision, Presence};
+use crate::session::{Session, SessionEnd, SessionState};
 use crate::verify::{Phase, PhaseEvent};
 
 /// One edge of a state machine: from a state, by an event, to a state.
@@ -111,6 +113,105 @@ pub const LEASE: [Edge<LeaseStatus, LeaseEvent>; 5] = {
     ]
 };
 
+/// The states of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SessionStatus {
+    /// The session was never known, or is forgotten.
+    Absent,
+    /// The session may hold locks.
+    Live,
+    /// The service closed the session.
+    Closed,
+    /// The session was silent for too long.
+    Expired,
+    /// An operator evicted the session.
+    Evicted,
+}
+
+/// The events that move a session to another state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SessionEvent {
+    /// The session is opened.
+    Open,
+    /// A renewal is written.
+    Renew,
+    /// The service closes the session.
+    Close,
+    /// A host has observed the session's silence.
+    Silence,
+    /// An operator evicts the session.
+    Evict,
+    /// The session is forgotten, a while after its end.
+    Forget,
+}
+
+/// Every edge of the state machine of a session. The engine refuses any other event, or leaves the
+/// session as it is.
+pub const SESSION: [Edge<SessionStatus, SessionEvent>; 8] = {
+    use SessionEvent::{Close, Evict, Forget, Open, Renew, Silence};
+    use SessionStatus::{Absent, Closed, Evicted, Expired, Live};
+    [
+        edge(Absent, Open, Live),
+        edge(Live, Renew, Live),
+        edge(Live, Close, Closed),
+        edge(Live, Silence, Expired),
+        edge(Live, Evict, Evicted),
+        edge(Closed, Forget, Absent),
+        edge(Expired, Forget, Absent),
+        edge(Evicted, Forget, Absent),
+    ]
+};
+
+/// The states of a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LockStatus {
+    /// The lock has no row, and is free.
+    Absent,
+    /// The lock was held and is free.
+    Free,
+    /// One ask holds the lock.
+    Held,
+    /// The lock was taken from its holder, whose time is not over.
+    Withheld,
+}
+
+/// The events that move a lock to another state. Where asks wait, the end of a grant hands the lock
+/// over to the first of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LockEvent {
+    /// The lock is granted to an ask that found it free.
+    Grant,
+    /// The grant ends, and nobody waits: the holder released the lock, left, or its session ended.
+    Release,
+    /// The grant ends, and the lock is granted to the first ask that waits.
+    HandOver,
+    /// An operator takes the lock, or evicts its holder's session.
+    Withhold,
+    /// The former holder's time is over, and nobody waits.
+    Elapse,
+    /// The former holder's time is over, and the lock is granted to the first ask that waits.
+    ElapseOver,
+    /// The lock is forgotten, a while after it became free.
+    Forget,
+}
+
+/// Every edge of the state machine of a lock. The engine refuses any other event, or leaves the lock
+/// as it is.
+pub const LOCK: [Edge<LockStatus, LockEvent>; 8] = {
+    use LockEvent::{Elapse, ElapseOver, Forget, Grant, HandOver, Release, Withhold};
+    use LockStatus::{Absent, Free, Held, Withheld};
+    [
+        edge(Absent, Grant, Held),
+        edge(Free, Grant, Held),
+        edge(Held, Release, Free),
+        edge(Held, HandOver, Held),
+        edge(Held, Withhold, Withheld),
+        edge(Withheld, Elapse, Free),
+        edge(Withheld, ElapseOver, Held),
+        edge(Free, Forget, Absent),
+    ]
+};
+
 /// One row of the decision table of reconciliation: the presence of a lease on both sides, and the
 /// decision about the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,6 +290,31 @@ impl LeaseStatus {
             Some(LeaseState::Outstanding(_)) => Self::Outstanding,
             Some(LeaseState::Settled(Outcome::Committed)) => Self::Committed,
             Some(LeaseState::Settled(Outcome::RolledBack)) => Self::RolledBack,
+        }
+    }
+}
+
+impl SessionStatus {
+    /// Returns the status of a session, [`Absent`](Self::Absent) for `None`.
+    pub fn of(session: Option<&Session>) -> Self {
+        match session.map(|session| session.state) {
+            None => Self::Absent,
+            Some(SessionState::Live) => Self::Live,
+            Some(SessionState::Ended(SessionEnd::Closed)) => Self::Closed,
+            Some(SessionState::Ended(SessionEnd::Expired)) => Self::Expired,
+            Some(SessionState::Ended(SessionEnd::Evicted)) => Self::Evicted,
+        }
+    }
+}
+
+impl LockStatus {
+    /// Returns the status of a lock, [`Absent`](Self::Absent) for `None`.
+    pub fn of(lock: Option<&Lock>) -> Self {
+        match lock.map(|lock| lock.state) {
+            None => Self::Absent,
+            Some(LockState::Free) => Self::Free,
+            Some(LockState::Held(_)) => Self::Held,
+            Some(LockState::Withheld(_)) => Self::Withheld,
         }
     }
 }

@@ -42,7 +42,9 @@
 use crate::bucket::BucketKey;
 use crate::claim::Claim;
 use crate::lease::{Fence, IdempotencyKey, Lease, LeaseId, Replay};
+use crate::lock::AskId;
 use crate::rows::{Changes, Kind, NotLoaded, OrderedRead, Workspace};
+use crate::session::SessionId;
 
 /// The error of a state that contradicts an invariant: the store lost or mixed up rows, or the host
 /// forgot to load one. No command may be decided on such a state.
@@ -54,6 +56,18 @@ pub enum BrokenState {
     /// An idempotency key's answer names a lease that has no row.
     #[error("lease {0} is missing, although an idempotency key names it")]
     ReplayWithoutLease(LeaseId),
+    /// A row of an ask exists, and its lock has no row or is held by another ask.
+    #[error("ask {0} has no row of its lock, or does not hold it")]
+    AskWithoutLock(AskId),
+    /// A turn names an ask that has no row.
+    #[error("ask {0} is missing, although a turn names it")]
+    TurnWithoutAsk(AskId),
+    /// A lock counts asks that wait, and no turn of theirs is left.
+    #[error("a lock counts more waiting asks than it has turns")]
+    LockWithoutTurn,
+    /// The asks of a session differ from those that its row counts, or from the locks that they hold.
+    #[error("session {0} has other asks than its row counts, or a lock that it does not hold")]
+    SessionAsksDiffer(SessionId),
     /// A command read a row that the host had not loaded. Holds the name of the row's kind.
     #[error("a row of `{0}` was read that had not been loaded")]
     NotLoaded(&'static str),

@@ -204,6 +204,7 @@ fn begin_changes(command: &Begin, claims: Vec<(BucketKey, Option<Claim>)>, fence
         leases: vec![(command.lease, Some(lease))],
         replays: command.idempotency.iter().map(replay).collect(),
         fence: Some(fence),
+        ..Changes::default()
     }
 }
 

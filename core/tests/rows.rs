@@ -31,7 +31,7 @@ mod family {
 
     use leasehold_core::claim::Claim;
     use leasehold_core::lease::{Fence, Lease, Replay};
-    use leasehold_core::rows::{Key, Loaded, RowChange, RowKind, Table, WrittenRow};
+    use leasehold_core::rows::{Key, Loaded, OrderedRead, RowChange, RowKind, Table, WrittenRow};
 
     use super::Ticket;
 
@@ -44,6 +44,9 @@ mod family {
         replays: Replay,
         /// Rows of the new kind `Ticket`.
         tickets: Ticket,
+        ;
+        /// The first waiting tickets of a lane.
+        tickets_of_lane: Ticket
     }
 }
 

@@ -13,16 +13,21 @@ use crate::columns::ColumnError;
 /// Returns the name of the exception class in `leasehold.errors` for one of the engine's reasons.
 const fn class(reason: Reason) -> &'static str {
     match reason {
-        Reason::InvalidUpdate | Reason::LimitExceeded | Reason::ValueNotAllowed | Reason::IdempotencyKeyReused => {
-            "InvalidError"
+        Reason::InvalidUpdate
+        | Reason::LimitExceeded
+        | Reason::ValueNotAllowed
+        | Reason::IdempotencyKeyReused
+        | Reason::SessionReused
+        | Reason::AskReused => "InvalidError",
+        Reason::LeaseNotFound | Reason::ClaimNotFound | Reason::SessionNotFound | Reason::SessionEnded => {
+            "NotFoundError"
         }
-        Reason::LeaseNotFound | Reason::ClaimNotFound => "NotFoundError",
-        Reason::NotOwner => "NotOwnerError",
+        Reason::NotOwner | Reason::SessionNotOwned => "NotOwnerError",
         Reason::LeaseRolledBack => "RolledBackError",
         Reason::LeaseCommitted => "CommittedError",
         Reason::ClaimTaken => "TakenError",
-        Reason::ClaimChanged => "ChangedError",
-        Reason::ClaimBusy => "BusyError",
+        Reason::ClaimChanged | Reason::SessionAlive | Reason::FencePassed => "ChangedError",
+        Reason::ClaimBusy | Reason::LockHeld | Reason::LockWithheld => "BusyError",
     }
 }
 

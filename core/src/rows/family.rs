@@ -2,15 +2,17 @@
 //! list makes a second set of types: `core/tests/rows.rs` does so to show how much code a new kind
 //! takes.
 
-/// Declares a family of row kinds, one `plural: Type` a line. The invoking module must import the
-/// types that [`rows`](crate::rows) imports. The table in [`rows`](crate::rows) lists the types
+/// Declares a family of row kinds, one `plural: Type` a line, then the ordered reads that commands
+/// ask for, one `; name: Type` a line. The invoking module must import the types that
+/// [`rows`](crate::rows) imports. The table in [`rows`](crate::rows) lists the types
 /// that the macro defines.
 #[macro_export]
 macro_rules! row_family {
-    ($($(#[$doc:meta])* $rows:ident: $Kind:ident,)+) => {
+    ($($(#[$doc:meta])* $rows:ident: $Kind:ident,)+ $(; $(#[$read_doc:meta])* $reads:ident: $Read:ident)*) => {
         /// The keys of the rows that commands read.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
-        pub struct Keys { $($(#[$doc])* pub $rows: Vec<Key<$Kind>>,)+ }
+        pub struct Keys { $($(#[$doc])* pub $rows: Vec<Key<$Kind>>,)+
+            $($(#[$read_doc])* pub $reads: Vec<OrderedRead<$Read>>,)* }
         /// The rows that one command writes.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub struct Changes { $($(#[$doc])* pub $rows: Vec<WrittenRow<$Kind>>,)+
@@ -48,13 +50,21 @@ macro_rules! row_family {
             fn table_mut(all: &mut Tables) -> &mut Table<Self> { &mut all.$rows }
         })+
         impl Workspace {
-            pub(super) fn drop_loaded(&self, keys: &mut Keys) { $(keys.$rows.retain(|key| !self.$rows.contains(key));)+ }
+            pub(super) fn drop_loaded(&self, keys: &mut Keys) {
+                $(keys.$rows.retain(|key| !self.$rows.contains(key));)+
+                $(keys.$reads.retain(|read| <$Read as Kind>::loaded(self).first(read).is_err());)*
+            }
             pub(super) fn is_any_written(&self, keys: &Keys) -> bool { $(self.$rows.is_any_written(&keys.$rows))||+ }
             pub(super) fn write_rows(&mut self, new: Changes) { $(self.$rows.write_all(new.$rows);)+ }
             pub(super) fn net(self) -> NetChanges { NetChanges { $($rows: self.$rows.net(),)+ fence: self.new_fence } }
         }
         impl Tables {
-            pub(super) fn load_rows(&self, keys: Keys, to: &mut Workspace) { $(self.$rows.load(keys.$rows, &mut to.$rows);)+ }
+            pub(super) fn load_rows(&self, keys: Keys, to: &mut Workspace) {
+                $(self.$rows.load(keys.$rows, &mut to.$rows);)+
+                $(for read in &keys.$reads {
+                    <$Read as Kind>::loaded_mut(to).load_first(read, <$Read as Kind>::table(self).first(read));
+                })*
+            }
             pub(super) fn write_rows(&mut self, new: Changes) { $(self.$rows.write_all(new.$rows);)+ }
             pub(super) fn save_rows(&mut self, new: &NetChanges) { $(self.$rows.save_all(&new.$rows);)+ }
             pub(super) fn sorted(&self) -> State { State { $($rows: self.$rows.sorted(),)+ fence: self.fence } }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use leasehold_core::cell::CellId;
 use leasehold_core::claim::Claim;
 use leasehold_core::command::Command;
+use leasehold_core::locking::LockCommand;
 use leasehold_core::rows::RowChange;
 use leasehold_core::update::Begin;
 use tokio::sync::oneshot;
@@ -259,8 +260,9 @@ impl Queue {
                 waiting.queued.add(begin.cell, 1);
                 waiting.begins.push_back(job);
             }
-            // The server itself submits these, in batches.
-            Command::Forget(_) => waiting.begins.push_back(job),
+            Command::Lock(command) if frees_locks(command) => waiting.settles.push_back(job),
+            // The server itself submits forgets, in batches.
+            Command::Forget(_) | Command::Lock(_) => waiting.begins.push_back(job),
         }
         let enough = waiting.len() >= waiting.wanted;
         self.wake_spares(&mut waiting);
@@ -440,9 +442,10 @@ impl Queue {
     pub(super) fn requeue(&self, jobs: Vec<Job>) {
         let mut waiting = self.lock();
         for job in jobs.into_iter().rev() {
-            match job.command {
+            match &job.command {
                 Command::Settle(_) => waiting.settles.push_front(job),
-                Command::Begin(_) | Command::Forget(_) => waiting.unpop_begin(job),
+                Command::Lock(command) if frees_locks(command) => waiting.settles.push_front(job),
+                Command::Begin(_) | Command::Forget(_) | Command::Lock(_) => waiting.unpop_begin(job),
             }
         }
         self.wake_spares(&mut waiting);
@@ -482,7 +485,23 @@ impl Queue {
 fn claims_of(command: &Command) -> usize {
     match command {
         Command::Begin(begin) => begin.batch.entries().len(),
-        Command::Settle(_) | Command::Forget(_) => 0,
+        Command::Settle(_) | Command::Forget(_) | Command::Lock(_) => 0,
+    }
+}
+
+/// Returns true if a command gives up locks or keeps a session. Such commands are never shed, as
+/// settles are not: a shed one keeps others waiting, or loses what a session holds.
+fn frees_locks(command: &LockCommand) -> bool {
+    match command {
+        LockCommand::Renew(_)
+        | LockCommand::End(_)
+        | LockCommand::Release(_)
+        | LockCommand::Leave(_)
+        | LockCommand::Force(_)
+        | LockCommand::Elapse(_) => true,
+        LockCommand::Open(_) | LockCommand::Acquire(_) | LockCommand::ForgetSession(_) | LockCommand::ForgetLock(_) => {
+            false
+        }
     }
 }
 

@@ -32,15 +32,24 @@ const DOMAIN: &str = "leasehold";
 /// The gRPC code for the reason of an engine's rejection.
 fn code(reason: Reason) -> Code {
     match reason {
-        Reason::InvalidUpdate | Reason::LimitExceeded | Reason::ValueNotAllowed | Reason::IdempotencyKeyReused => {
-            Code::InvalidArgument
-        }
+        Reason::InvalidUpdate
+        | Reason::LimitExceeded
+        | Reason::ValueNotAllowed
+        | Reason::IdempotencyKeyReused
+        | Reason::SessionReused
+        | Reason::AskReused => Code::InvalidArgument,
         Reason::ClaimTaken => Code::AlreadyExists,
-        Reason::ClaimBusy | Reason::ClaimChanged | Reason::LeaseRolledBack | Reason::LeaseCommitted => {
-            Code::FailedPrecondition
-        }
-        Reason::ClaimNotFound | Reason::LeaseNotFound => Code::NotFound,
-        Reason::NotOwner => Code::PermissionDenied,
+        Reason::ClaimBusy
+        | Reason::ClaimChanged
+        | Reason::LeaseRolledBack
+        | Reason::LeaseCommitted
+        | Reason::SessionEnded
+        | Reason::SessionAlive
+        | Reason::FencePassed
+        | Reason::LockHeld
+        | Reason::LockWithheld => Code::FailedPrecondition,
+        Reason::ClaimNotFound | Reason::LeaseNotFound | Reason::SessionNotFound => Code::NotFound,
+        Reason::NotOwner | Reason::SessionNotOwned => Code::PermissionDenied,
     }
 }
 

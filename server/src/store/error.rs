@@ -4,6 +4,17 @@ use std::path::PathBuf;
 
 use super::preflight::{PreflightError, Problem};
 
+/// Refuses rows of sessions and locks, which no store writes yet.
+///
+/// # Errors
+/// There is such a row.
+pub(crate) fn check_no_locks(rows: usize) -> Result<(), StoreError> {
+    if rows == 0 {
+        return Ok(());
+    }
+    Err(StoreError::Failed("this version does not store sessions and locks".into()))
+}
+
 /// A failure to open, read or write a store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {

@@ -17,6 +17,7 @@ pub use clock::{StoreClock, system_time};
 pub(crate) use embedded::fuzzing;
 pub use embedded::{EmbeddedStore, Salvaged};
 pub use error::StoreError;
+pub(crate) use error::check_no_locks;
 pub use identity::{Contents, Count, Creation, Identity, RESTORE_JUMP, RaisedFences};
 pub use port::{
     Answer, Backend, Failure, GroupError, GroupStore, LockTimeout, Occupancy, PoolState, Probe, SharedMaintenance,

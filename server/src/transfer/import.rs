@@ -123,7 +123,8 @@ impl PendingRows {
         fn new<K: RowKind>(rows: FxHashMap<K::Key, K>) -> Vec<RowChange<K>> {
             rows.into_iter().map(|(key, row)| RowChange { key, before: None, after: Some(row) }).collect()
         }
-        NetChanges { claims: new(self.claims), leases: new(self.leases), replays: new(self.replays), fence: None }
+        let (claims, leases, replays) = (new(self.claims), new(self.leases), new(self.replays));
+        NetChanges { claims, leases, replays, ..NetChanges::default() }
     }
 }
 

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::store::stored::{Claim, IdempotencyKey, Key, Lease, Replay};
-use crate::store::{Creation, EmbeddedStore, Salvaged, StoreError};
+use crate::store::{Creation, EmbeddedStore, Salvaged, StoreError, check_no_locks};
 
 pub use import::{LineError, RowError, import};
 pub use output::write_to;
@@ -138,6 +138,10 @@ pub fn export(data: &Path, salvage: bool, mut to: impl Write) -> Result<Exported
                 AnyRow::Claim(key, claim) => Line::Claim { key: key.into(), claim: claim.into() },
                 AnyRow::Lease(id, lease) => Line::Lease { id: id.0, lease: lease.into() },
                 AnyRow::Replay(key, replay) => Line::Replay { key: key.into(), replay: replay.into() },
+                AnyRow::Session(..) | AnyRow::Lock(..) | AnyRow::Ask(..) | AnyRow::Turn(..) => {
+                    check_no_locks(1)?;
+                    return Ok(());
+                }
             },
         )
     };

@@ -621,6 +621,7 @@ impl Reply {
             }
             Ok(command::Reply::Settled(changed)) => Self::Settled(changed),
             Ok(command::Reply::Forgotten(changed)) => Self::Forgotten(changed),
+            Ok(command::Reply::Lock(reply)) => unreachable!("this model has no locks: {reply:?}"),
             Err(rejection) => Self::Rejected {
                 reason: rejection.reason().code(),
                 retry_after_micros: rejection.retry_after_micros(),
@@ -668,6 +669,7 @@ impl Model {
                 .filter_map(|key| Some((engine_idempotency_key(key), self.engine_replay(key)?)))
                 .collect(),
             fence: Fence(self.fence),
+            ..State::default()
         }
     }
 
@@ -679,6 +681,7 @@ impl Model {
             leases: written.leases.iter().map(|id| (lease_id(*id), self.engine_lease(*id))).collect(),
             replays: written.keys.iter().map(|key| (engine_idempotency_key(key), self.engine_replay(key))).collect(),
             fence: written.fence.then_some(Fence(self.fence)),
+            ..Changes::default()
         }
     }
 

@@ -110,6 +110,7 @@ fn difference(before: &State, after: &State) -> NetChanges {
         leases: rows(&before.leases, &after.leases),
         replays: rows(&before.replays, &after.replays),
         fence: (before.fence != after.fence).then_some(after.fence),
+        ..NetChanges::default()
     }
 }
 

@@ -440,6 +440,7 @@ fn rows_of_group(state: &State, group: i64) -> State {
         leases: leases.map(|(id, lease)| (*id, lease.clone())).collect(),
         replays: replays.map(|(key, replay)| (key.clone(), replay.clone())).collect(),
         fence: state.fence,
+        ..State::default()
     }
 }
 
@@ -452,6 +453,7 @@ fn tally(history: &[Operation]) -> BTreeMap<String, usize> {
             Action::Command(Command::Begin(_)) => "begin",
             Action::Command(Command::Settle(_)) => "settle",
             Action::Command(Command::Forget(_)) => "forget",
+            Action::Command(Command::Lock(_)) => "lock",
             Action::Get(_) => "get",
             Action::List(_) => "list",
         };

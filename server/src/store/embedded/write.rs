@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 
 use super::rows::{encode_idempotency_key, encode_outstanding, encode_replay, encode_resting, encode_settled, resting};
 use super::{EmbeddedStore, FENCE, FORMAT, Inner, Result, keys};
+use crate::store::error::check_no_locks;
 use crate::store::port::{Failure, GroupError, GroupStore};
 use crate::store::stored;
 
@@ -80,7 +81,8 @@ impl Inner {
     /// Returns the batch that writes a group's changes.
     fn batch_of(&self, changes: &NetChanges) -> Result<OwnedWriteBatch> {
         // The pattern names each kind of row, so that the compiler finds a kind that is not written.
-        let NetChanges { claims: changed_claims, leases, replays, fence } = changes;
+        let NetChanges { claims: changed_claims, leases, replays, sessions, locks, asks, turns, fence } = changes;
+        check_no_locks(sessions.len() + locks.len() + asks.len() + turns.len())?;
         let mut batch = self.batch();
         let after = changed_claims.iter().filter_map(|change| Some((&change.key, change.after.as_ref()?)));
         let claims: FxHashMap<_, _> = after.collect();
@@ -107,7 +109,9 @@ impl EmbeddedStore {
     /// # Errors
     /// A row could not be read.
     pub fn load(&self, keys: Keys, into: &mut Workspace) -> Result<()> {
-        let Keys { claims, leases, replays } = keys;
+        let Keys { claims, leases, replays, sessions, locks, asks, turns, asks_of_session, turns_of_lock } = keys;
+        let ordered = asks_of_session.len() + turns_of_lock.len();
+        check_no_locks(sessions.len() + locks.len() + asks.len() + turns.len() + ordered)?;
         let held = self.inner.held();
         for id in leases {
             into.load(id, self.inner.lease(&held, id)?);

@@ -290,6 +290,7 @@ pub(super) async fn state(client: &Client) -> Result<State> {
         leases: leases.collect::<Result<BTreeMap<LeaseId, Lease>>>()?,
         replays: replays.iter().map(columns::replay).collect::<Result<BTreeMap<IdempotencyKey, Replay>>>()?,
         fence: if is_called { Fence(last.cast_unsigned()) } else { Fence::default() },
+        ..State::default()
     })
 }
 

@@ -63,7 +63,7 @@ use super::session::{End, Session};
 use super::speculation::{AssumedRows, Speculation};
 use super::writes::Writes;
 use crate::config::PostgresConfig;
-use crate::store::error::StoreError;
+use crate::store::error::{StoreError, check_no_locks};
 use crate::store::port::{Failure, GroupError, GroupStore, LockTimeout};
 
 /// The usual lock timeout of a group. A server locks rows for milliseconds. A session that locks
@@ -371,8 +371,10 @@ struct LoadedRows {
 }
 
 impl LoadedRows {
-    fn put_into(mut self, workspace: &mut Workspace, keys: Keys) {
-        let Keys { claims, leases, replays } = keys;
+    fn put_into(mut self, workspace: &mut Workspace, keys: Keys) -> Result<()> {
+        let Keys { claims, leases, replays, sessions, locks, asks, turns, asks_of_session, turns_of_lock } = keys;
+        let ordered = asks_of_session.len() + turns_of_lock.len();
+        check_no_locks(sessions.len() + locks.len() + asks.len() + turns.len() + ordered)?;
         for id in leases {
             workspace.load(id, self.leases.remove(&id));
         }
@@ -386,6 +388,7 @@ impl LoadedRows {
         }
         // The claims that are left belong to the leases. The committer would ask for them next.
         self.claims.into_iter().for_each(|(key, claim)| workspace.load(key, Some(claim)));
+        Ok(())
     }
 }
 
@@ -429,7 +432,7 @@ impl GroupStore for PostgresWriter {
             Some(assumed) => assumed,
             None => self.read(&keys).map_err(|error| self.group_error(error))?,
         };
-        loaded.put_into(into, keys);
+        loaded.put_into(into, keys).map_err(|error| GroupError::uncommitted(Failure::Row, error))?;
         Ok(())
     }
 

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::columns::{KeyArrays, Micros, Parameters};
 use super::composite::CompositeRows;
-use crate::store::error::StoreError;
+use crate::store::error::{StoreError, check_no_locks};
 
 /// The result of a statement: rows with the new leases and their fences, or no rows.
 pub(super) type Written = Result<Vec<Row>, tokio_postgres::Error>;
@@ -94,7 +94,8 @@ impl<'a> Writes<'a> {
     pub(super) fn of(changes: &'a NetChanges) -> Result<Self, StoreError> {
         // The pattern names each kind of row, so that the compiler finds a kind that is not written.
         // The database's sequence gives out the fences.
-        let NetChanges { claims, leases, replays, fence: _ } = changes;
+        let NetChanges { claims, leases, replays, sessions, locks, asks, turns, fence: _ } = changes;
+        check_no_locks(sessions.len() + locks.len() + asks.len() + turns.len())?;
         let mut writes = Self::default();
         let mut leases: Vec<_> = leases.iter().collect();
         // The sort is stable, so new leases stay in the order of their commands. The database

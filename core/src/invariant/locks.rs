@@ -1,0 +1,123 @@
+//! The invariants of sessions and locks. A violation names ids and fences, never a key (K24).
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::lease::Fence;
+use crate::lock::{Ask, AskId, AskState, Grant, Lock, LockPath, LockState, TurnKey};
+use crate::rows::State;
+use crate::session::SessionId;
+
+/// The first broken invariant of sessions and locks. No variant stands for two holders of one lock:
+/// a lock's row names at most one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LockViolation {
+    /// An ask's session is unknown or has ended.
+    #[error("ask {0} has no live session")]
+    AskWithoutLiveSession(AskId),
+    /// A session counts another number of asks than it has.
+    #[error("session {0} counts another number of asks than it has")]
+    SessionMiscounts(SessionId),
+    /// An ask holds a lock whose row does not name it, or waits without a turn.
+    #[error("ask {0} is not where its lock has it")]
+    AskOutOfPlace(AskId),
+    /// A turn's ask is unknown, or waits elsewhere.
+    #[error("a turn names ask {0}, which does not wait there")]
+    TurnWithoutItsAsk(AskId),
+    /// A turn lies outside the turns that its lock has given out and not served.
+    #[error("the turn of ask {0} is out of range")]
+    TurnOutOfRange(AskId),
+    /// A held lock names an ask that is unknown or does not hold it.
+    #[error("the lock with fence {} names ask {}, which does not hold it", .0.fence.0, .0.ask)]
+    GrantWithoutItsAsk(Grant),
+    /// A lock counts another number of waiting asks than it has turns, or is free while asks wait.
+    #[error("a lock counts {counted} waiting asks and has {waiting}, or is free while asks wait")]
+    LockMiscounts {
+        /// The number that the lock counts.
+        counted: u32,
+        /// The number of turns of the lock.
+        waiting: u32,
+    },
+    /// Two grants have one fence, or a fence is 0, above the newest or below an earlier one.
+    #[error("fence {} of a lock is doubled or out of order", .0.0)]
+    FenceOutOfOrder(Fence),
+}
+
+/// Checks every invariant of sessions and locks.
+///
+/// # Errors
+/// The first violation found.
+pub(super) fn check(state: &State) -> Result<(), LockViolation> {
+    check_sessions(state)?;
+    state.asks.iter().try_for_each(|(id, ask)| check_ask(state, *id, ask))?;
+    state.turns.iter().try_for_each(|(key, turn)| check_turn(state, key, turn.ask))?;
+    let mut waiting: FxHashMap<&LockPath, u32> = FxHashMap::default();
+    state.turns.keys().for_each(|key| *waiting.entry(&key.lock).or_default() += 1);
+    for (path, lock) in &state.locks {
+        check_lock(state, lock, waiting.get(path).copied().unwrap_or(0))?;
+    }
+    check_fences(state)
+}
+
+fn check_sessions(state: &State) -> Result<(), LockViolation> {
+    let mut asks: FxHashMap<SessionId, u32> = FxHashMap::default();
+    state.asks.values().for_each(|ask| *asks.entry(ask.session).or_default() += 1);
+    let has = |id: &SessionId| asks.get(id).copied().unwrap_or(0);
+    let wrong = state.sessions.iter().find(|(id, session)| session.asks != has(id));
+    wrong.map_or(Ok(()), |(id, _)| Err(LockViolation::SessionMiscounts(*id)))
+}
+
+fn check_ask(state: &State, id: AskId, ask: &Ask) -> Result<(), LockViolation> {
+    if !state.sessions.get(&ask.session).is_some_and(|session| session.is_live()) {
+        return Err(LockViolation::AskWithoutLiveSession(id));
+    }
+    let is_in_place = match ask.state {
+        AskState::Holding(fence) => {
+            let grant = state.locks.get(&ask.lock).and_then(Lock::grant);
+            grant.is_some_and(|grant| (grant.ask, grant.session, grant.fence) == (id, ask.session, fence))
+        }
+        AskState::Waiting(number) => {
+            let turn = state.turns.get(&TurnKey { lock: ask.lock.clone(), number });
+            turn.is_some_and(|turn| turn.ask == id)
+        }
+    };
+    if is_in_place { Ok(()) } else { Err(LockViolation::AskOutOfPlace(id)) }
+}
+
+fn check_turn(state: &State, key: &TurnKey, id: AskId) -> Result<(), LockViolation> {
+    let waits = |ask: &Ask| ask.lock == key.lock && ask.state == AskState::Waiting(key.number);
+    if !state.asks.get(&id).is_some_and(waits) {
+        return Err(LockViolation::TurnWithoutItsAsk(id));
+    }
+    let is_open = |lock: &Lock| lock.served_turn < key.number && key.number <= lock.last_turn;
+    if state.locks.get(&key.lock).is_some_and(is_open) { Ok(()) } else { Err(LockViolation::TurnOutOfRange(id)) }
+}
+
+fn check_lock(state: &State, lock: &Lock, turns: u32) -> Result<(), LockViolation> {
+    if lock.waiting != turns || lock.state == LockState::Free && turns > 0 {
+        return Err(LockViolation::LockMiscounts { counted: lock.waiting, waiting: turns });
+    }
+    let Some(grant) = lock.grant() else { return Ok(()) };
+    let holds = |ask: &Ask| ask.state == AskState::Holding(grant.fence);
+    if state.asks.get(&grant.ask).is_some_and(holds) { Ok(()) } else { Err(LockViolation::GrantWithoutItsAsk(*grant)) }
+}
+
+/// Checks that each fence of a grant is new, follows the lock's last one, and was given out.
+fn check_fences(state: &State) -> Result<(), LockViolation> {
+    let mut seen: FxHashSet<Fence> = state.leases.values().map(|lease| lease.fence).collect();
+    for lock in state.locks.values() {
+        let last = lock.last.as_ref().map(|last| last.grant.fence);
+        let current = lock.grant().map(|grant| grant.fence);
+        for fence in last.iter().chain(&current) {
+            let is_late = fence.0 == 0 || *fence > state.fence;
+            if is_late || !seen.insert(*fence) {
+                return Err(LockViolation::FenceOutOfOrder(*fence));
+            }
+        }
+        if let (Some(last), Some(current)) = (last, current)
+            && current <= last
+        {
+            return Err(LockViolation::FenceOutOfOrder(current));
+        }
+    }
+    Ok(())
+}

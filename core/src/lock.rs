@@ -1,0 +1,323 @@
+//! A lock: a named resource that at most one session holds at a time, and the asks that wait for
+//! it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::lease::Fence;
+use crate::rejection::{Detail, Reason, Rejection};
+use crate::session::{SessionId, check_limit};
+use crate::time::Timestamp;
+
+/// The largest number of bytes in a namespace, with its separators (K21).
+pub const MAX_NAMESPACE_BYTES: usize = 255;
+/// The largest number of bytes in the key of a lock (K21).
+pub const MAX_KEY_BYTES: usize = 512;
+/// The largest number of bytes in the value of a release (K21).
+pub const MAX_VALUE_BYTES: usize = 4_096;
+/// The largest number of asks that may wait for one lock (K21).
+pub const MAX_WAITERS_PER_LOCK: u32 = 10_000;
+
+/// The separator between the parts of a namespace.
+const SEPARATOR: char = '.';
+
+/// The path of a lock: a namespace of one or more parts, and a key. Paths are ordered by namespace
+/// first.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LockPath {
+    namespace: Arc<str>,
+    key: Arc<str>,
+}
+
+impl LockPath {
+    /// Parses the parts of a namespace and a key.
+    ///
+    /// # Errors
+    /// The namespace has no part, a part is empty, or has a separator or a control character (K16).
+    /// The key is empty or has a control character, or a limit is exceeded (K21).
+    pub fn parse(namespace: &[&str], key: &str) -> Result<Self, Rejection> {
+        let is_bad = |part: &&str| part.is_empty() || part.contains(|c: char| c == SEPARATOR || c.is_control());
+        if namespace.is_empty() || namespace.iter().any(is_bad) {
+            return Err(invalid(
+                "`namespace` has no part, or a part that is empty or has a dot or a control character",
+            ));
+        }
+        if key.is_empty() || key.contains(char::is_control) {
+            return Err(invalid("`key` is empty or has a control character"));
+        }
+        let namespace = namespace.join(".");
+        check_limit("namespace_bytes", MAX_NAMESPACE_BYTES as u64, namespace.len() as u64)?;
+        check_limit("key_bytes", MAX_KEY_BYTES as u64, key.len() as u64)?;
+        Ok(Self { namespace: namespace.into(), key: key.into() })
+    }
+
+    /// Parses a namespace whose parts are joined by dots, and a key.
+    ///
+    /// # Errors
+    /// Those of [`parse`](Self::parse).
+    pub fn parse_joined(namespace: &str, key: &str) -> Result<Self, Rejection> {
+        Self::parse(&namespace.split(SEPARATOR).collect::<Vec<_>>(), key)
+    }
+
+    /// Returns the parts of the namespace, joined by dots.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// Returns the key of the lock within its namespace.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+}
+
+/// Writes the namespace alone: keys appear in no log and no error (K24).
+impl fmt::Display for LockPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.namespace.fmt(f)
+    }
+}
+
+/// Writes the namespace alone: a log that prints a command or a row shows no key (K24).
+impl fmt::Debug for LockPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockPath").field("namespace", &self.namespace).finish_non_exhaustive()
+    }
+}
+
+/// The id of an ask. Callers generate the ids, so that a repeated acquire is recognised (K05).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct AskId(pub Uuid);
+
+impl fmt::Display for AskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The state of an ask. An ask that has ended has no row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum AskState {
+    /// The ask waits at this turn of its lock. Smaller turns are served first (K08).
+    Waiting(u64),
+    /// The ask holds its lock under this fence.
+    Holding(Fence),
+}
+
+/// The row of an ask: one acquire of a session, until its release.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ask {
+    /// The session that asks.
+    pub session: SessionId,
+    /// The lock that the session asks for.
+    pub lock: LockPath,
+    /// The time of the acquire.
+    pub asked_at: Timestamp,
+    /// The state of the ask: waiting or holding.
+    pub state: AskState,
+}
+
+/// The key of a place in the wait for a lock.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TurnKey {
+    /// The lock that is waited for.
+    pub lock: LockPath,
+    /// The number of the turn: larger than every earlier number of this lock's row.
+    pub number: u64,
+}
+
+/// The row of a place in the wait for a lock. The rows of a lock, in the order of their keys, are
+/// its wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Turn {
+    /// The ask that waits at this place.
+    pub ask: AskId,
+}
+
+/// A grant of a lock to an ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Grant {
+    /// The ask that holds the lock.
+    pub ask: AskId,
+    /// The session of the ask.
+    pub session: SessionId,
+    /// The fence of the grant, larger than every fence before it (K05).
+    pub fence: Fence,
+    /// The time of the grant.
+    pub granted_at: Timestamp,
+}
+
+/// The reason why a grant ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum GrantEnd {
+    /// The holder released the lock, and its work succeeded (K03).
+    Succeeded,
+    /// The holder released the lock, and its work failed (K03).
+    Failed,
+    /// The caller left the wait after the lock was granted and before it learnt of the grant (K09).
+    Left,
+    /// The holder's session was closed.
+    Closed,
+    /// The holder's session expired.
+    Expired,
+    /// An operator evicted the holder's session.
+    Evicted,
+    /// An operator took the lock from its holder.
+    Forced,
+}
+
+/// The last grant of a lock that ended. It is kept so that a repeated release gets the true answer
+/// (K19), and for readers of the released value (K03).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ended {
+    /// The grant that ended.
+    pub grant: Grant,
+    /// The reason of the end.
+    pub end: GrantEnd,
+    /// The value that the holder gave with its release, empty without one.
+    pub value: LockValue,
+    /// The time of the end.
+    pub ended_at: Timestamp,
+}
+
+/// The value of a release: bytes that only the service reads.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct LockValue(Arc<[u8]>);
+
+impl LockValue {
+    /// Parses the value of a release.
+    ///
+    /// # Errors
+    /// The value is longer than [`MAX_VALUE_BYTES`] (K21).
+    pub fn parse(bytes: &[u8]) -> Result<Self, Rejection> {
+        check_limit("value_bytes", MAX_VALUE_BYTES as u64, bytes.len() as u64)?;
+        Ok(Self(bytes.into()))
+    }
+
+    /// Returns the bytes of the value.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Writes the length alone: values appear in no log and no error (K24).
+impl fmt::Debug for LockValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LockValue({} bytes)", self.0.len())
+    }
+}
+
+/// A lock that was taken from its holder and is not granted again before the holder's time is over
+/// (K20).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Withholding {
+    /// The fence of the grant that was taken away.
+    pub fence: Fence,
+    /// The microseconds for which the lock must be observed before it is granted again: duration
+    /// and grace of the former holder's session.
+    pub silence_micros: u64,
+}
+
+/// The state of a lock. A lock without a row is free, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LockState {
+    /// The lock has no holder, and nobody waits for it.
+    Free,
+    /// One ask holds the lock.
+    Held(Grant),
+    /// The lock has no holder and is not granted yet.
+    Withheld(Withholding),
+}
+
+/// The row of a lock. Every acquire and every release changes it, so that two of them conflict in a
+/// store that several servers write to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lock {
+    /// The state of the lock: free, held or withheld.
+    pub state: LockState,
+    /// The number of asks that wait.
+    pub waiting: u32,
+    /// The turn that was served last, 0 before the first.
+    pub served_turn: u64,
+    /// The turn of the newest ask that waited, 0 before the first.
+    pub last_turn: u64,
+    /// The last grant that ended, `None` before the first end.
+    pub last: Option<Ended>,
+    /// The time of the last change of the lock's state.
+    pub updated_at: Timestamp,
+}
+
+impl Lock {
+    /// Returns a free lock that nobody has held.
+    pub fn new(now: Timestamp) -> Self {
+        Self { state: LockState::Free, waiting: 0, served_turn: 0, last_turn: 0, last: None, updated_at: now }
+    }
+
+    /// Returns the grant of the lock, `None` if it is not held.
+    pub fn grant(&self) -> Option<&Grant> {
+        match &self.state {
+            LockState::Held(grant) => Some(grant),
+            LockState::Free | LockState::Withheld(_) => None,
+        }
+    }
+
+    /// Returns the largest number of asks that may be served before the ask at `turn`. Asks that
+    /// left the wait may be counted.
+    pub fn ahead_of(&self, turn: u64) -> u32 {
+        let turns = turn.saturating_sub(self.served_turn).saturating_sub(1);
+        u32::try_from(turns).unwrap_or(u32::MAX).min(self.waiting.saturating_sub(1))
+    }
+}
+
+fn invalid(what: &'static str) -> Rejection {
+    Rejection::whole(Reason::InvalidUpdate, Detail::Form(what))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reason(namespace: &[&str], key: &str) -> Reason {
+        LockPath::parse(namespace, key).unwrap_err().reason()
+    }
+
+    #[test]
+    fn k16_a_part_that_is_empty_or_has_a_separator_is_refused() {
+        let path = LockPath::parse(&["user", "update"], "7.1").unwrap();
+        assert_eq!((path.namespace(), path.key()), ("user.update", "7.1"));
+        assert_eq!(LockPath::parse_joined("user.update", "7.1"), Ok(path));
+        for namespace in [&[][..], &[""], &["a", ""], &["a.b"], &["a\n"]] {
+            assert_eq!(reason(namespace, "k"), Reason::InvalidUpdate, "{namespace:?}");
+        }
+        assert!(LockPath::parse_joined("a..b", "k").is_err());
+        assert_eq!(reason(&["a"], ""), Reason::InvalidUpdate);
+        assert_eq!(reason(&["a"], "\0"), Reason::InvalidUpdate);
+    }
+
+    #[test]
+    fn k21_long_keys_and_values_are_refused() {
+        assert_eq!(reason(&["a"], &"k".repeat(2_048)), Reason::LimitExceeded);
+        assert_eq!(reason(&[&"n".repeat(256)], "k"), Reason::LimitExceeded);
+        assert_eq!(LockValue::parse(&[0; 4_097]).unwrap_err().reason(), Reason::LimitExceeded);
+        assert_eq!(LockValue::parse(&[7; 4_096]).unwrap().as_bytes().len(), 4_096);
+    }
+
+    #[test]
+    fn k24_no_key_and_no_value_is_printed() {
+        let path = LockPath::parse(&["user"], "secret").unwrap();
+        let value = LockValue::parse(b"secret").unwrap();
+        assert!(!format!("{path} {path:?} {value:?}").contains("secret"));
+    }
+}

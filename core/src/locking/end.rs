@@ -1,0 +1,156 @@
+//! Ends a session: closes it, expires it for its silence, or evicts it.
+
+use std::collections::BTreeMap;
+
+use super::hand_over::Draft;
+use super::reads::asks_of;
+use super::refused;
+use crate::lock::{Ask, AskId, AskState, GrantEnd, Lock, LockPath, LockState, LockValue, Withholding};
+use crate::rejection::{Reason, Rejection};
+use crate::session::{Principal, Session, SessionEnd, SessionId, SessionState};
+use crate::time::Timestamp;
+use crate::transaction::{BrokenState, Transaction};
+use crate::update::Answer;
+
+/// The command to end a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct End {
+    /// The session to end.
+    pub session: SessionId,
+    /// The reason of the end.
+    pub cause: Cause,
+}
+
+/// The cause of the end of a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The service that opened the session closes it.
+    Close(Principal),
+    /// A host observed the session's silence.
+    Silence(Silence),
+    /// An operator evicts the session.
+    Evict,
+}
+
+/// The silence of a session, as a host observed it (K06).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Silence {
+    /// The number of written renewals when the host began to observe the silence.
+    pub renewals_seen: u64,
+    /// The microseconds for which the host was awake and saw no renewal.
+    pub quiet_micros: u64,
+}
+
+impl Cause {
+    fn end(&self) -> SessionEnd {
+        match self {
+            Self::Close(_) => SessionEnd::Closed,
+            Self::Silence(_) => SessionEnd::Expired,
+            Self::Evict => SessionEnd::Evicted,
+        }
+    }
+}
+
+/// The asks of a session for one lock.
+#[derive(Default)]
+struct AsksOfLock {
+    is_holding: bool,
+    waiting: Vec<(AskId, u64)>,
+}
+
+/// Ends a live session with all its asks, in one write. Locks that it held pass on; those of an
+/// evicted session are withheld first (K20). Returns false if the session had ended in the same way
+/// before.
+///
+/// # Errors
+/// The store failed. The inner error is a refusal: the session is unknown, another service's, ended
+/// in another way, has renewed since the host observed it, or was not silent for long enough (K06).
+pub fn end<T: Transaction>(tx: &mut T, command: &End, now: Timestamp) -> Answer<bool, T::Error> {
+    let Some(session) = tx.row::<Session>(&command.session)? else {
+        return Ok(Err(refused(Reason::SessionNotFound)));
+    };
+    match check(session, &command.cause) {
+        Ok(true) => {}
+        decided => return Ok(decided),
+    }
+    let end = command.cause.end();
+    let mut draft = Draft::new(tx, now)?;
+    let asks = asks_by_lock(tx, command.session, session)?;
+    for (path, asks) in &asks {
+        let mut lock = tx.row::<Lock>(path)?.ok_or(BrokenState::SessionAsksDiffer(command.session))?.clone();
+        if asks.is_holding {
+            end_hold(&mut draft, &mut lock, command.session, session, end)?;
+        }
+        draft.finish(tx, path, lock, &asks.waiting)?;
+    }
+    let session = Session { asks: 0, updated_at: now, state: SessionState::Ended(end), ..session.clone() };
+    draft.changes().sessions.push((command.session, Some(session)));
+    tx.write(draft.into_changes())?;
+    Ok(Ok(true))
+}
+
+/// Returns true if the session is to be ended, false if it has ended in this way.
+fn check(session: &Session, cause: &Cause) -> Result<bool, Rejection> {
+    if let Cause::Close(principal) = cause
+        && session.principal != *principal
+    {
+        return Err(refused(Reason::SessionNotOwned));
+    }
+    match session.state {
+        SessionState::Ended(end) if end == cause.end() => return Ok(false),
+        SessionState::Ended(_) => return Err(refused(Reason::SessionEnded)),
+        SessionState::Live => {}
+    }
+    match cause {
+        Cause::Silence(silence)
+            if silence.renewals_seen != session.renewals || silence.quiet_micros < session.terms.silence_micros() =>
+        {
+            Err(refused(Reason::SessionAlive))
+        }
+        _ => Ok(true),
+    }
+}
+
+/// Returns the asks of a session by lock. One lock may have several: one holds, others wait.
+fn asks_by_lock<T: Transaction>(
+    tx: &T,
+    id: SessionId,
+    session: &Session,
+) -> Result<BTreeMap<LockPath, AsksOfLock>, T::Error> {
+    let ids = tx.first::<Ask>(&asks_of(id))?;
+    if ids.len() != session.asks as usize {
+        return Err(BrokenState::SessionAsksDiffer(id).into());
+    }
+    let mut locks: BTreeMap<_, AsksOfLock> = BTreeMap::new();
+    for ask_id in ids {
+        let ask = tx.row::<Ask>(&ask_id)?.ok_or(BrokenState::SessionAsksDiffer(id))?;
+        let asks = locks.entry(ask.lock.clone()).or_default();
+        match ask.state {
+            AskState::Holding(_) => asks.is_holding = true,
+            AskState::Waiting(turn) => asks.waiting.push((ask_id, turn)),
+        }
+    }
+    Ok(locks)
+}
+
+fn end_hold(
+    draft: &mut Draft,
+    lock: &mut Lock,
+    id: SessionId,
+    session: &Session,
+    end: SessionEnd,
+) -> Result<(), BrokenState> {
+    let grant = *lock.grant().filter(|grant| grant.session == id).ok_or(BrokenState::SessionAsksDiffer(id))?;
+    let (end, next) = match end {
+        SessionEnd::Closed => (GrantEnd::Closed, LockState::Free),
+        SessionEnd::Expired => (GrantEnd::Expired, LockState::Free),
+        SessionEnd::Evicted => (GrantEnd::Evicted, withheld(grant.fence, session)),
+    };
+    draft.end(lock, grant, end, LockValue::default(), next);
+    Ok(())
+}
+
+/// Returns the state of a lock that was taken from a session which may still work under it.
+pub(super) fn withheld(fence: crate::lease::Fence, session: &Session) -> LockState {
+    LockState::Withheld(Withholding { fence, silence_micros: session.terms.silence_micros() })
+}

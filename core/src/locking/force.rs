@@ -1,0 +1,47 @@
+//! Takes a lock from its holder.
+
+use super::end::withheld;
+use super::hand_over::Draft;
+use super::refused;
+use crate::lease::Fence;
+use crate::lock::{GrantEnd, Lock, LockPath, LockState, LockValue};
+use crate::rejection::Reason;
+use crate::session::Session;
+use crate::time::Timestamp;
+use crate::transaction::{BrokenState, Transaction};
+use crate::update::Answer;
+
+/// The command of an operator to take a lock from its holder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Force {
+    /// The lock to take.
+    pub lock: LockPath,
+    /// The fence of the grant to end, so that a later grant is not taken by mistake.
+    pub fence: Fence,
+}
+
+/// Takes a lock from its holder. The lock is withheld until the holder's time is over (K20). Returns
+/// false if the lock is withheld under this fence already.
+///
+/// # Errors
+/// The store failed. The inner error is a refusal: the lock is not held under this fence.
+pub fn force<T: Transaction>(tx: &mut T, command: &Force, now: Timestamp) -> Answer<bool, T::Error> {
+    let Some(lock) = tx.row::<Lock>(&command.lock)? else { return Ok(Err(refused(Reason::FencePassed))) };
+    let grant = match lock.state {
+        LockState::Held(grant) if grant.fence == command.fence => grant,
+        LockState::Withheld(withholding) if withholding.fence == command.fence => return Ok(Ok(false)),
+        LockState::Free | LockState::Held(_) | LockState::Withheld(_) => {
+            return Ok(Err(refused(Reason::FencePassed)));
+        }
+    };
+    let broken = BrokenState::SessionAsksDiffer(grant.session);
+    let session = tx.row::<Session>(&grant.session)?.ok_or(broken)?;
+    let (mut draft, mut lock) = (Draft::new(tx, now)?, lock.clone());
+    let next = withheld(grant.fence, session);
+    draft.end(&mut lock, grant, GrantEnd::Forced, LockValue::default(), next);
+    draft.finish(tx, &command.lock, lock, &[])?;
+    let session = Session { asks: session.asks.saturating_sub(1), ..session.clone() };
+    draft.changes().sessions.push((grant.session, Some(session)));
+    tx.write(draft.into_changes())?;
+    Ok(Ok(true))
+}

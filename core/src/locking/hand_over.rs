@@ -1,0 +1,120 @@
+//! The part that every command shares which ends a grant: the lock goes to the next ask in the same
+//! write (K09).
+
+use super::draw;
+use super::reads::wait_of;
+use crate::lease::Fence;
+use crate::lock::{Ask, AskId, AskState, Ended, Grant, GrantEnd, Lock, LockPath, LockState, LockValue, Turn, TurnKey};
+use crate::rows::{Changes, NetChanges};
+use crate::session::SessionId;
+use crate::time::Timestamp;
+use crate::transaction::{BrokenState, Transaction};
+
+/// The changes of one command while they are made, and the newest fence given out.
+pub(super) struct Draft {
+    changes: Changes,
+    newest: Fence,
+    now: Timestamp,
+}
+
+impl Draft {
+    pub(super) fn new<T: Transaction>(tx: &T, now: Timestamp) -> Result<Self, T::Error> {
+        Ok(Self { changes: Changes::default(), newest: tx.last_fence()?, now })
+    }
+
+    /// Returns the rows to change, for a command that adds to them.
+    pub(super) fn changes(&mut self) -> &mut Changes {
+        &mut self.changes
+    }
+
+    pub(super) fn into_changes(self) -> Changes {
+        self.changes
+    }
+
+    /// Grants a free lock to an ask and returns the fence.
+    pub(super) fn grant(&mut self, lock: &mut Lock, id: AskId, ask: &Ask) -> Fence {
+        let fence = draw(&mut self.newest);
+        self.changes.fence = Some(fence);
+        lock.state = LockState::Held(Grant { ask: id, session: ask.session, fence, granted_at: self.now });
+        lock.updated_at = self.now;
+        self.changes.asks.push((id, Some(Ask { state: AskState::Holding(fence), ..ask.clone() })));
+        fence
+    }
+
+    /// Ends a grant: the lock is in `next` afterwards, and remembers the end.
+    pub(super) fn end(&mut self, lock: &mut Lock, grant: Grant, end: GrantEnd, value: LockValue, next: LockState) {
+        lock.last = Some(Ended { grant, end, value, ended_at: self.now });
+        lock.state = next;
+        lock.updated_at = self.now;
+        self.changes.asks.push((grant.ask, None));
+    }
+
+    /// Removes asks from the wait for a lock, and their rows.
+    pub(super) fn remove_waiting(&mut self, path: &LockPath, lock: &mut Lock, leaving: &[(AskId, u64)]) {
+        for (ask, number) in leaving {
+            lock.waiting = lock.waiting.saturating_sub(1);
+            self.changes.turns.push((TurnKey { lock: path.clone(), number: *number }, None));
+            self.changes.asks.push((*ask, None));
+        }
+    }
+
+    /// Writes a lock. A free lock first goes to the first ask of the wait that is not among
+    /// `leaving`.
+    pub(super) fn finish<T: Transaction>(
+        &mut self,
+        tx: &T,
+        path: &LockPath,
+        mut lock: Lock,
+        leaving: &[(AskId, u64)],
+    ) -> Result<(), T::Error> {
+        self.remove_waiting(path, &mut lock, leaving);
+        if lock.state == LockState::Free && lock.waiting > 0 {
+            self.serve(tx, path, &mut lock, leaving)?;
+        }
+        self.changes.locks.push((path.clone(), Some(lock)));
+        Ok(())
+    }
+
+    fn serve<T: Transaction>(
+        &mut self,
+        tx: &T,
+        path: &LockPath,
+        lock: &mut Lock,
+        leaving: &[(AskId, u64)],
+    ) -> Result<(), T::Error> {
+        // The rows of the wait still have the asks that leave with this command.
+        let first = tx.first::<Turn>(&wait_of(path, leaving.len() + 1))?;
+        let is_leaving = |key: &&TurnKey| leaving.iter().any(|(_, number)| *number == key.number);
+        let key = first.iter().find(|key| !is_leaving(key)).ok_or(BrokenState::LockWithoutTurn)?;
+        let id = tx.row::<Turn>(key)?.ok_or(BrokenState::LockWithoutTurn)?.ask;
+        let ask = tx.row::<Ask>(&id)?.ok_or(BrokenState::TurnWithoutAsk(id))?.clone();
+        lock.waiting -= 1;
+        lock.served_turn = key.number;
+        self.changes.turns.push((key.clone(), None));
+        self.grant(lock, id, &ask);
+        Ok(())
+    }
+}
+
+/// A grant that a group of commands has written. The host tells it to the waiting caller; a caller
+/// that misses it gets the same grant by asking again (K05).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Granted {
+    /// The ask that holds its lock now.
+    pub ask: AskId,
+    /// The session of the ask.
+    pub session: SessionId,
+    /// The fence of the grant.
+    pub fence: Fence,
+}
+
+/// Returns the grants that the saved changes of a group have made, in no particular order.
+pub fn granted(changes: &NetChanges) -> impl Iterator<Item = Granted> {
+    changes.asks.iter().filter_map(|change| {
+        let is_waiting = |ask: &Ask| matches!(ask.state, AskState::Waiting(_));
+        let ask = change.after.as_ref()?;
+        let AskState::Holding(fence) = ask.state else { return None };
+        let is_new = change.before.as_ref().is_none_or(is_waiting);
+        is_new.then_some(Granted { ask: change.key, session: ask.session, fence })
+    })
+}

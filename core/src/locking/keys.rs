@@ -1,0 +1,107 @@
+//! The rows that a group of lock commands reads.
+
+use rustc_hash::FxHashMap;
+
+use super::LockCommand;
+use super::end::End;
+use super::reads::{asks_of, wait_of};
+use crate::lock::{Ask, AskId, AskState, Grant, Lock, LockPath, Turn, TurnKey};
+use crate::rows::{Keys, Workspace};
+
+/// The commands of a group that touch one lock.
+#[derive(Default)]
+struct Touches {
+    // The asks that the group adds to the wait.
+    adds: usize,
+    // The ends of grants, and the asks that leave the wait.
+    ends: usize,
+    // True if the group may take the lock from a holder that it serves itself.
+    is_forced: bool,
+}
+
+/// The reads of a group of lock commands, gathered command by command.
+///
+/// The head of a lock's wait must be loaded as far as the group can serve it. Each end of a grant
+/// serves one ask at most, and an ask that the group adds can end once more. So a read of one turn
+/// more than there are touches suffices.
+#[derive(Default)]
+pub(crate) struct LockReads {
+    locks: FxHashMap<LockPath, Touches>,
+}
+
+impl LockReads {
+    /// Adds the keys of the rows that a command reads to `keys`, as far as they are known.
+    pub(crate) fn add(&mut self, command: &LockCommand, workspace: &Workspace, keys: &mut Keys) {
+        match command {
+            LockCommand::Open(open) => keys.sessions.push(open.session),
+            LockCommand::Renew(renew) => keys.sessions.push(renew.session),
+            LockCommand::ForgetSession(forget) => keys.sessions.push(forget.session),
+            LockCommand::ForgetLock(forget) => keys.locks.push(forget.lock.clone()),
+            LockCommand::Acquire(acquire) => {
+                keys.sessions.push(acquire.session);
+                keys.asks.push(acquire.ask);
+                self.touch(&acquire.lock, workspace, keys).adds += 1;
+            }
+            LockCommand::Release(release) => {
+                keys.sessions.push(release.session);
+                self.touch(&release.lock, workspace, keys).ends += 1;
+            }
+            LockCommand::Leave(leave) => {
+                keys.sessions.push(leave.session);
+                self.end_ask(leave.ask, workspace, keys);
+            }
+            LockCommand::Elapse(elapse) => self.touch(&elapse.lock, workspace, keys).ends += 1,
+            LockCommand::Force(force) => {
+                let touches = self.touch(&force.lock, workspace, keys);
+                (touches.ends, touches.is_forced) = (touches.ends + 1, true);
+                keys.sessions.extend(grant_of(&force.lock, workspace).map(|grant| grant.session));
+            }
+            LockCommand::End(End { session, .. }) => {
+                keys.sessions.push(*session);
+                keys.asks_of_session.push(asks_of(*session));
+                let asks = workspace.first(&asks_of(*session)).unwrap_or_default();
+                asks.into_iter().for_each(|ask| self.end_ask(ask, workspace, keys));
+            }
+        }
+    }
+
+    /// Adds the reads of the locks' waits, after all commands of the group.
+    pub(crate) fn finish(self, workspace: &Workspace, keys: &mut Keys) {
+        for (path, touches) in self.locks {
+            let waiting = workspace.row::<Lock>(&path).ok().flatten().map_or(0, |lock| lock.waiting);
+            // One ask alone serves nobody, and an end serves nobody if nobody waits. An ask that the
+            // group adds may also be ended by the group.
+            if (touches.adds, touches.ends) == (1, 0) || touches.adds == 0 && waiting == 0 {
+                continue;
+            }
+            let read = wait_of(&path, touches.adds + touches.ends + 1);
+            let turns = workspace.first(&read).unwrap_or_default();
+            let ask_of = |turn: &TurnKey| workspace.row::<Turn>(turn).ok().flatten().map(|turn| turn.ask);
+            for id in turns.iter().filter_map(ask_of) {
+                keys.asks.push(id);
+                let ask = workspace.row::<Ask>(&id).ok().flatten();
+                keys.sessions.extend(ask.filter(|_| touches.is_forced).map(|ask| ask.session));
+            }
+            keys.turns_of_lock.push(read);
+        }
+    }
+
+    fn touch(&mut self, path: &LockPath, workspace: &Workspace, keys: &mut Keys) -> &mut Touches {
+        keys.locks.push(path.clone());
+        keys.asks.extend(grant_of(path, workspace).map(|grant| grant.ask));
+        self.locks.entry(path.clone()).or_default()
+    }
+
+    fn end_ask(&mut self, id: AskId, workspace: &Workspace, keys: &mut Keys) {
+        keys.asks.push(id);
+        let Some(ask) = workspace.row::<Ask>(&id).ok().flatten() else { return };
+        self.touch(&ask.lock, workspace, keys).ends += 1;
+        if let AskState::Waiting(number) = ask.state {
+            keys.turns.push(TurnKey { lock: ask.lock.clone(), number });
+        }
+    }
+}
+
+fn grant_of<'a>(path: &LockPath, workspace: &'a Workspace) -> Option<&'a Grant> {
+    workspace.row::<Lock>(path).ok().flatten()?.grant()
+}

@@ -1,0 +1,53 @@
+//! Leaves the wait for a lock.
+
+use super::hand_over::Draft;
+use super::{live_session, refused};
+use crate::lock::{Ask, AskId, AskState, GrantEnd, Lock, LockState, LockValue};
+use crate::rejection::Reason;
+use crate::session::{Principal, Session, SessionId};
+use crate::time::Timestamp;
+use crate::transaction::{BrokenState, Transaction};
+use crate::update::Answer;
+
+/// The command to leave the wait for a lock: the caller's time is over, or it has cancelled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leave {
+    /// The session of the ask.
+    pub session: SessionId,
+    /// The service that opened the session.
+    pub principal: Principal,
+    /// The ask that leaves.
+    pub ask: AskId,
+}
+
+/// Ends an ask. If the lock was granted to it meanwhile, the lock passes on to the next ask (K09,
+/// K10). Returns false if the ask is unknown or has ended.
+///
+/// # Errors
+/// The store failed. The inner error is a refusal: the session is unknown, ended or another
+/// service's, or the ask is another session's.
+pub fn leave<T: Transaction>(tx: &mut T, command: &Leave, now: Timestamp) -> Answer<bool, T::Error> {
+    let session = match live_session(tx, command.session, &command.principal)? {
+        Ok(session) => session,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    let Some(ask) = tx.row::<Ask>(&command.ask)? else { return Ok(Ok(false)) };
+    if ask.session != command.session {
+        return Ok(Err(refused(Reason::AskReused)));
+    }
+    let broken = BrokenState::AskWithoutLock(command.ask);
+    let mut lock = tx.row::<Lock>(&ask.lock)?.ok_or(broken)?.clone();
+    let mut draft = Draft::new(tx, now)?;
+    match ask.state {
+        AskState::Waiting(turn) => draft.finish(tx, &ask.lock, lock, &[(command.ask, turn)])?,
+        AskState::Holding(_) => {
+            let grant = *lock.grant().filter(|grant| grant.ask == command.ask).ok_or(broken)?;
+            draft.end(&mut lock, grant, GrantEnd::Left, LockValue::default(), LockState::Free);
+            draft.finish(tx, &ask.lock, lock, &[])?;
+        }
+    }
+    let session = Session { asks: session.asks.saturating_sub(1), ..session };
+    draft.changes().sessions.push((command.session, Some(session)));
+    tx.write(draft.into_changes())?;
+    Ok(Ok(true))
+}

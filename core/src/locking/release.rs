@@ -1,0 +1,69 @@
+//! Releases a lock.
+
+use super::hand_over::Draft;
+use super::{own_session, refused};
+use crate::lease::Fence;
+use crate::lock::{Grant, GrantEnd, Lock, LockPath, LockState, LockValue};
+use crate::rejection::Reason;
+use crate::session::{Principal, Session, SessionId};
+use crate::time::Timestamp;
+use crate::transaction::Transaction;
+use crate::update::Answer;
+
+/// The outcome of the work under a lock, as its holder tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReleaseOutcome {
+    /// The work succeeded.
+    Succeeded,
+    /// The work failed.
+    Failed,
+}
+
+/// The command to release a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Release {
+    /// The session that holds the lock.
+    pub session: SessionId,
+    /// The service that opened the session.
+    pub principal: Principal,
+    /// The lock to release.
+    pub lock: LockPath,
+    /// The fence of the grant to end.
+    pub fence: Fence,
+    /// The outcome of the work under the lock.
+    pub outcome: ReleaseOutcome,
+    /// The value that readers of the lock find.
+    pub value: LockValue,
+}
+
+/// Releases a lock, as succeeded or failed (K03), and grants it to the next ask. Returns true if the
+/// grant ended, false if an earlier run of the command ended it (K19).
+///
+/// # Errors
+/// The store failed. The inner error is a refusal: the session is unknown, another service's or
+/// ended, or the fence has passed.
+pub fn release<T: Transaction>(tx: &mut T, command: &Release, now: Timestamp) -> Answer<bool, T::Error> {
+    let session = match own_session(tx, command.session, &command.principal)? {
+        Ok(session) => session,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    let end = match command.outcome {
+        ReleaseOutcome::Succeeded => GrantEnd::Succeeded,
+        ReleaseOutcome::Failed => GrantEnd::Failed,
+    };
+    let is_meant = |grant: &Grant| (grant.session, grant.fence) == (command.session, command.fence);
+    let lock = tx.row::<Lock>(&command.lock)?;
+    let Some((lock, grant)) = lock.and_then(|lock| Some((lock, *lock.grant().filter(|grant| is_meant(grant))?))) else {
+        let last = lock.and_then(|lock| lock.last.as_ref());
+        let is_repeated = last.is_some_and(|last| is_meant(&last.grant) && last.end == end);
+        let reason = if session.is_live() { Reason::FencePassed } else { Reason::SessionEnded };
+        return Ok(if is_repeated { Ok(false) } else { Err(refused(reason)) });
+    };
+    let (mut draft, mut lock) = (Draft::new(tx, now)?, lock.clone());
+    draft.end(&mut lock, grant, end, command.value.clone(), LockState::Free);
+    draft.finish(tx, &command.lock, lock, &[])?;
+    let session = Session { asks: session.asks.saturating_sub(1), ..session };
+    draft.changes().sessions.push((command.session, Some(session)));
+    tx.write(draft.into_changes())?;
+    Ok(Ok(true))
+}

@@ -1,0 +1,168 @@
+//! An observer of silence: it counts for how long sessions did not renew, and proposes the end of
+//! those that were silent for their duration and grace. Hosts run it; the engine judges each
+//! proposal again.
+//!
+//! The observer counts *ticks* of its host and reads no clock. A tick that comes late counts as one
+//! tick, so a host that was stopped, suspended or overloaded expires nobody (K06). A new observer
+//! starts at zero, so after a restart each session has its whole duration again (K07).
+//!
+//! ```
+//! use leasehold_core::locking::end::Cause;
+//! use leasehold_core::observer::{Observer, Renewal};
+//! use leasehold_core::session::{SessionId, Terms};
+//!
+//! let mut observer = Observer::new(1_000_000);
+//! let session = SessionId(uuid::Uuid::from_u128(1));
+//! observer.watch(session, Terms::parse(2_000_000, 1_000_000).unwrap(), 0);
+//! // The first tick may come right after the beginning, so it does not count.
+//! (0..3).for_each(|_| observer.tick());
+//! assert!(observer.silent(10).is_empty());
+//! observer.tick();
+//! let proposed = observer.silent(10);
+//! assert!(matches!(&proposed[0].cause, Cause::Silence(silence) if silence.quiet_micros == 3_000_000));
+//! // A renewal waits until the engine has decided on the proposal.
+//! assert_eq!(observer.renew(session), Renewal::Judged);
+//! ```
+
+use rustc_hash::FxHashMap;
+
+use crate::lock::{LockPath, Withholding};
+use crate::locking::elapse::Elapse;
+use crate::locking::end::{Cause, End, Silence};
+use crate::order::sorted_by;
+use crate::session::{SessionId, Terms};
+
+/// The answer to a renewal in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renewal {
+    /// The session has its whole duration again.
+    Renewed,
+    /// The end of the session was proposed and is not decided. The host decides on the proposal
+    /// first, and then answers the renewal.
+    Judged,
+    /// The observer does not watch the session.
+    Unknown,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Watched {
+    terms: Terms,
+    renewals_seen: u64,
+    // The number of the tick after which the session renewed last.
+    renewed_at: u64,
+    is_judged: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct WatchedLock {
+    withholding: Withholding,
+    since: u64,
+}
+
+/// The sessions and withheld locks that one host observes.
+#[derive(Clone, Debug)]
+pub struct Observer {
+    tick_micros: u64,
+    ticks: u64,
+    sessions: FxHashMap<SessionId, Watched>,
+    locks: FxHashMap<LockPath, WatchedLock>,
+}
+
+impl Observer {
+    /// Returns an observer whose host calls [`tick`](Self::tick) at most once in `tick_micros`
+    /// microseconds.
+    pub fn new(tick_micros: u64) -> Self {
+        Self { tick_micros, ticks: 0, sessions: FxHashMap::default(), locks: FxHashMap::default() }
+    }
+
+    /// Begins to watch a session, with its whole duration. `renewals` is the number of its written
+    /// renewals.
+    pub fn watch(&mut self, id: SessionId, terms: Terms, renewals: u64) {
+        let watched = Watched { terms, renewals_seen: renewals, renewed_at: self.ticks, is_judged: false };
+        self.sessions.insert(id, watched);
+    }
+
+    /// Stops to watch a session that has ended or renews elsewhere.
+    pub fn unwatch(&mut self, id: SessionId) {
+        self.sessions.remove(&id);
+    }
+
+    /// Begins to watch a withheld lock. A lock that is watched under this fence already keeps its
+    /// count.
+    pub fn watch_lock(&mut self, path: LockPath, withholding: Withholding) {
+        let watched = WatchedLock { withholding, since: self.ticks };
+        let entry = self.locks.entry(path).or_insert(watched);
+        if entry.withholding.fence != withholding.fence {
+            *entry = watched;
+        }
+    }
+
+    /// Stops to watch a lock.
+    pub fn unwatch_lock(&mut self, path: &LockPath) {
+        self.locks.remove(path);
+    }
+
+    /// Renews a session in memory.
+    pub fn renew(&mut self, id: SessionId) -> Renewal {
+        let Some(watched) = self.sessions.get_mut(&id) else { return Renewal::Unknown };
+        // A renewal that was answered while the end is being written would be a lie.
+        if watched.is_judged {
+            return Renewal::Judged;
+        }
+        watched.renewed_at = self.ticks;
+        Renewal::Renewed
+    }
+
+    /// Counts one tick, however late it comes.
+    pub fn tick(&mut self) {
+        self.ticks += 1;
+    }
+
+    /// Proposes the end of at most `limit` silent sessions, the longest silence first, so that the
+    /// end of many sessions at once is spread out. Each of them is judged until
+    /// [`unwatch`](Self::unwatch) or [`spare`](Self::spare) is called.
+    pub fn silent(&mut self, limit: usize) -> Vec<End> {
+        let due = |(id, watched): (&SessionId, &Watched)| {
+            let quiet = self.quiet_micros(watched.renewed_at);
+            let is_due = !watched.is_judged && quiet >= watched.terms.silence_micros();
+            is_due.then_some((quiet, *id))
+        };
+        let mut due = sorted_by(self.sessions.iter().filter_map(due).collect(), |a, b| (b.0, a.1).cmp(&(a.0, b.1)));
+        due.truncate(limit);
+        due.into_iter().filter_map(|(quiet_micros, session)| self.judge(session, quiet_micros)).collect()
+    }
+
+    fn judge(&mut self, session: SessionId, quiet_micros: u64) -> Option<End> {
+        let watched = self.sessions.get_mut(&session)?;
+        watched.is_judged = true;
+        let silence = Silence { renewals_seen: watched.renewals_seen, quiet_micros };
+        Some(End { session, cause: Cause::Silence(silence) })
+    }
+
+    /// Gives a session its whole duration again, since the engine refused its end or the store
+    /// failed.
+    pub fn spare(&mut self, id: SessionId) {
+        if let Some(watched) = self.sessions.get_mut(&id) {
+            (watched.renewed_at, watched.is_judged) = (self.ticks, false);
+        }
+    }
+
+    /// Proposes the end of the withholding of at most `limit` locks. A host may propose one more
+    /// than once.
+    pub fn elapsed(&self, limit: usize) -> Vec<Elapse> {
+        let due = |(lock, watched): (&LockPath, &WatchedLock)| {
+            let quiet_micros = self.quiet_micros(watched.since);
+            let is_due = quiet_micros >= watched.withholding.silence_micros;
+            is_due.then(|| Elapse { lock: lock.clone(), fence: watched.withholding.fence, quiet_micros })
+        };
+        let mut due = sorted_by(self.locks.iter().filter_map(due).collect(), |a: &Elapse, b| a.fence.cmp(&b.fence));
+        due.truncate(limit);
+        due
+    }
+
+    /// Returns the microseconds that have passed for certain since the tick `since`. The next tick
+    /// may have come at once, so it does not count.
+    fn quiet_micros(&self, since: u64) -> u64 {
+        self.ticks.saturating_sub(since).saturating_sub(1).saturating_mul(self.tick_micros)
+    }
+}

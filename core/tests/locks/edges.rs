@@ -1,0 +1,90 @@
+//! Every edge of the tables of sessions and locks is reached by random worlds, and no other.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use leasehold_core::lock::Lock;
+use leasehold_core::store::Store;
+use leasehold_core::table::{LOCK, LockStatus, SESSION, SessionStatus};
+
+use super::model::Step;
+use super::world::World;
+
+/// A small random generator (SplitMix64) with a fixed seed.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % sides
+    }
+
+    fn step(&mut self) -> Step {
+        let (session, ask) = (u128::from(self.roll(4)), u128::from(self.roll(12)));
+        let lock = self.roll(3) as usize;
+        match self.roll(24) {
+            0..=3 => Step::Open(session),
+            4 => Step::Renew(session),
+            5 => Step::Close(session),
+            6 => Step::Silence(session, self.roll(2), true),
+            7 => Step::Evict(session),
+            8..=13 => Step::Acquire { session, ask, lock, wait: self.roll(4) > 0 },
+            14..=17 => Step::Release { lock, ok: self.roll(2) == 0, age: 0 },
+            18 => Step::Leave(session, ask),
+            19 => Step::Force(lock),
+            20 | 21 => Step::Elapse(lock, true),
+            22 => Step::ForgetLock(lock),
+            _ => Step::ForgetSession(session),
+        }
+    }
+}
+
+/// Adds the edges between two states to the counts, without the rows that did not change.
+fn count<K: Ord + Clone, R: PartialEq, S: PartialEq + std::fmt::Debug>(
+    rows: [&BTreeMap<K, R>; 2],
+    status: impl Fn(Option<&R>) -> S,
+    counts: &mut HashMap<(String, String), u64>,
+) {
+    let keys: BTreeSet<&K> = rows[0].keys().chain(rows[1].keys()).collect();
+    for key in keys {
+        let (before, after) = (rows[0].get(key), rows[1].get(key));
+        let (from, to) = (status(before), status(after));
+        if from != to {
+            *counts.entry((format!("{from:?}"), format!("{to:?}"))).or_default() += 1;
+        }
+    }
+}
+
+fn fence_of(lock: &Lock) -> Option<u64> {
+    lock.grant().map(|grant| grant.fence.0)
+}
+
+#[test]
+fn every_edge_of_the_tables_is_reached_and_no_other() {
+    let (mut dice, mut sessions, mut locks, mut handed_over) = (Dice(11), HashMap::new(), HashMap::new(), 0);
+    for _ in 0..60 {
+        let mut world = World::default();
+        let mut before = world.store.state().unwrap();
+        for _ in 0..200 {
+            world.run(&[dice.step()]);
+            let after = world.store.state().unwrap();
+            count([&before.sessions, &after.sessions], SessionStatus::of, &mut sessions);
+            count([&before.locks, &after.locks], LockStatus::of, &mut locks);
+            let passed = after.locks.iter().filter(|(path, lock)| {
+                let former = before.locks.get(*path).and_then(fence_of);
+                former.is_some() && fence_of(lock).is_some_and(|fence| Some(fence) != former)
+            });
+            handed_over += passed.count();
+            before = after;
+        }
+    }
+    let edges =
+        |pairs: Vec<(String, String)>| pairs.into_iter().filter(|(from, to)| from != to).collect::<BTreeSet<_>>();
+    let table = edges(SESSION.iter().map(|edge| (format!("{:?}", edge.from), format!("{:?}", edge.to))).collect());
+    assert_eq!(sessions.keys().cloned().collect::<BTreeSet<_>>(), table);
+    let table = edges(LOCK.iter().map(|edge| (format!("{:?}", edge.from), format!("{:?}", edge.to))).collect());
+    assert_eq!(locks.keys().cloned().collect::<BTreeSet<_>>(), table);
+    assert!(handed_over > 50, "K09: a lock is handed over in one write: {handed_over}");
+}

@@ -1,0 +1,95 @@
+//! Sessions and locks: the engine beside an independent model, over random worlds of commands,
+//! groups and observers, over every short sequence of a small world, and along every edge of the
+//! tables.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+mod edges;
+mod model;
+mod observers;
+mod refusals;
+mod world;
+
+#[path = "../../src/properties.rs"]
+mod properties;
+
+use proptest::prelude::*;
+
+use model::Step;
+use properties::config;
+use world::World;
+
+/// A random step over few sessions, asks and locks, so that steps often meet.
+fn step() -> impl Strategy<Value = Step> {
+    let (session, ask, lock) = (0..4_u128, 0..12_u128, 0..3_usize);
+    prop_oneof![
+        2 => session.clone().prop_map(Step::Open),
+        1 => session.clone().prop_map(Step::Renew),
+        1 => session.clone().prop_map(Step::Close),
+        1 => (session.clone(), 0..3_u64, any::<bool>()).prop_map(|(s, seen, enough)| Step::Silence(s, seen, enough)),
+        1 => session.clone().prop_map(Step::Evict),
+        9 => (session.clone(), ask.clone(), lock.clone(), 0..4_u8)
+            .prop_map(|(session, ask, lock, wait)| Step::Acquire { session, ask, lock, wait: wait > 0 }),
+        6 => (lock.clone(), any::<bool>(), 0..8_u8).prop_map(|(lock, ok, age)| Step::Release { lock, ok, age }),
+        3 => (session, ask).prop_map(|(session, ask)| Step::Leave(session, ask)),
+        1 => lock.clone().prop_map(Step::Force),
+        2 => (lock.clone(), any::<bool>()).prop_map(|(lock, enough)| Step::Elapse(lock, enough)),
+        1 => lock.prop_map(Step::ForgetLock),
+        1 => (0..4_u128).prop_map(Step::ForgetSession),
+    ]
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    /// K01, K02, K05, K08, K09, K10, K19, K20: replies and states are those of the model, and no
+    /// invariant breaks, whatever the steps are.
+    #[test]
+    fn the_engine_agrees_with_the_model(steps in proptest::collection::vec(step(), 1..120)) {
+        let mut world = World::default();
+        steps.iter().for_each(|step| world.run(std::slice::from_ref(step)));
+    }
+
+    /// A group of commands over a workspace decides as the same commands one by one: every row that a
+    /// command reads was loaded before the group.
+    #[test]
+    fn a_group_decides_as_its_commands_one_by_one(
+        groups in proptest::collection::vec(proptest::collection::vec(step(), 1..9), 1..24)
+    ) {
+        let mut world = World::default();
+        groups.iter().for_each(|group| world.run(group));
+    }
+}
+
+/// Every sequence of four steps of a world of two sessions, three asks and one lock.
+#[test]
+fn every_short_sequence_agrees_with_the_model() {
+    let acquire = |session, ask| Step::Acquire { session, ask, lock: 0, wait: true };
+    let steps = [
+        acquire(0, 0),
+        acquire(1, 1),
+        acquire(0, 2),
+        Step::Release { lock: 0, ok: true, age: 0 },
+        Step::Leave(1, 1),
+        Step::Close(0),
+        Step::Evict(1),
+        Step::Elapse(0, true),
+    ];
+    let mut world = World::default();
+    world.run(&[Step::Open(0), Step::Open(1)]);
+    let mut reached = 0;
+    explore(&world, &steps, 4, &mut reached);
+    assert_eq!(reached, 8 + 8_u64.pow(2) + 8_u64.pow(3) + 8_u64.pow(4));
+}
+
+fn explore(world: &World, steps: &[Step], depth: u32, reached: &mut u64) {
+    if depth == 0 {
+        return;
+    }
+    for step in steps {
+        let mut next = world.clone();
+        next.run(std::slice::from_ref(step));
+        *reached += 1;
+        explore(&next, steps, depth - 1, reached);
+    }
+}

@@ -1,0 +1,103 @@
+//! Random worlds of clocks and observers: hosts that stop, ticks that come late, restarts.
+
+use leasehold_core::locking::end::{Cause, End};
+use leasehold_core::observer::{Observer, Renewal};
+use proptest::prelude::*;
+
+use super::properties::config;
+use super::world::{DURATION, GRACE, session, terms};
+
+const TICK: u64 = 250_000;
+
+/// One event of a world with one host and one session.
+#[derive(Clone, Debug)]
+enum Event {
+    /// So many microseconds pass, and the host is awake.
+    Awake(u64),
+    /// Any time passes while the host is stopped; afterwards it ticks once.
+    Stopped,
+    Renew,
+    /// The host is started anew.
+    Restart,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        8 => (1..700_000_u64).prop_map(Event::Awake),
+        1 => Just(Event::Stopped),
+        2 => Just(Event::Renew),
+        1 => Just(Event::Restart),
+    ]
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    /// K06, K07: no session is proposed for its end before its host was awake for duration and grace
+    /// after the last renewal or the start of the host; and a silent one is proposed soon after.
+    #[test]
+    fn k06_only_observed_silence_ends_a_session(events in proptest::collection::vec(event(), 1..120)) {
+        let mut observer = Observer::new(TICK);
+        observer.watch(session(0), terms(), 7);
+        // `phase` is the time since the last tick.
+        let (mut awake, mut phase) = (0, 0);
+        for event in events {
+            match event {
+                Event::Awake(micros) => {
+                    awake += micros;
+                    phase += micros;
+                    while phase >= TICK {
+                        phase -= TICK;
+                        observer.tick();
+                    }
+                }
+                Event::Stopped => {
+                    phase = 0;
+                    observer.tick();
+                    // The tick that was due comes late, and counts as one: at most one tick is more
+                    // than the host was awake.
+                    awake += TICK;
+                }
+                Event::Renew => {
+                    if observer.renew(session(0)) == Renewal::Renewed {
+                        awake = 0;
+                    }
+                }
+                Event::Restart => {
+                    observer = Observer::new(TICK);
+                    observer.watch(session(0), terms(), 7);
+                    (awake, phase) = (0, 0);
+                }
+            }
+            match observer.silent(1).as_slice() {
+                [] => prop_assert!(awake < DURATION + GRACE + 3 * TICK, "a silent session is proposed: {awake}"),
+                [End { cause: Cause::Silence(silence), .. }] => {
+                    prop_assert!(awake >= DURATION + GRACE, "{awake}");
+                    prop_assert!((DURATION + GRACE..=awake).contains(&silence.quiet_micros));
+                    prop_assert_eq!(silence.renewals_seen, 7);
+                    prop_assert_eq!(observer.renew(session(0)), Renewal::Judged);
+                    observer.spare(session(0));
+                    awake = 0;
+                }
+                other => prop_assert!(false, "{other:?}"),
+            }
+        }
+    }
+}
+
+/// K07: what expires after a restart is spread out, the longest silence first.
+#[test]
+fn k07_the_ends_of_many_sessions_are_spread_out() {
+    let mut observer = Observer::new(TICK);
+    for number in 0..10 {
+        observer.watch(session(number), terms(), 0);
+    }
+    observer.tick();
+    assert_eq!(observer.renew(session(3)), Renewal::Renewed);
+    (0..11).for_each(|_| observer.tick());
+    let first: Vec<_> = observer.silent(4).into_iter().map(|end| end.session).collect();
+    assert_eq!(first, [0, 1, 2, 4].map(session));
+    assert_eq!(observer.silent(100).len(), 6, "a judged session is not proposed again");
+    observer.unwatch(session(0));
+    assert_eq!(observer.renew(session(0)), Renewal::Unknown);
+}

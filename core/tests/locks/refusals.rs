@@ -1,0 +1,113 @@
+//! Bad commands: each has its own reason, and changes nothing.
+
+use leasehold_core::lease::Fence;
+use leasehold_core::lock::{LockValue, MAX_WAITERS_PER_LOCK};
+use leasehold_core::locking::LockCommand;
+use leasehold_core::locking::acquire::{Acquire, Acquired, acquire};
+use leasehold_core::locking::end::{Cause, End};
+use leasehold_core::locking::leave::Leave;
+use leasehold_core::locking::open::{Open, open};
+use leasehold_core::locking::release::{Release, ReleaseOutcome};
+use leasehold_core::locking::renew::Renew;
+use leasehold_core::memory::MemoryStore;
+use leasehold_core::session::{MAX_ASKS_PER_SESSION, Principal, Terms};
+use leasehold_core::store::Store;
+use leasehold_core::time::Timestamp;
+
+use super::world::{ask, lock, principal, session, terms};
+
+const NOW: Timestamp = Timestamp::MIN;
+
+fn stranger() -> Principal {
+    Principal::parse("stranger").unwrap()
+}
+
+fn opened(sessions: u128) -> MemoryStore {
+    let mut store = MemoryStore::default();
+    for number in 0..sessions {
+        let command = Open { session: session(number), principal: principal(), terms: terms() };
+        assert_eq!(open(&mut store, &command, NOW).unwrap(), Ok(true));
+    }
+    store
+}
+
+fn acquire_command(of: u128, number: u128, at: usize) -> Acquire {
+    Acquire { session: session(of), principal: principal(), ask: ask(number), lock: lock(at), wait: true }
+}
+
+/// Runs a command that must be refused, and returns the text of the refusal.
+fn refusal(store: &mut MemoryStore, command: &LockCommand) -> String {
+    let before = store.state().unwrap();
+    let refusal = command.apply(store, NOW).unwrap().unwrap_err();
+    assert_eq!(store.state().unwrap(), before, "a refusal changes nothing");
+    format!("{} {refusal}", refusal.reason().code())
+}
+
+#[test]
+fn a_session_of_another_service_is_refused() {
+    let mut store = opened(1);
+    let acquired = acquire(&mut store, &acquire_command(0, 0, 0), NOW).unwrap();
+    assert_eq!(acquired, Ok(Acquired::Holding(Fence(1))));
+    let (session, principal) = (session(0), stranger());
+    let release = Release {
+        session,
+        principal: stranger(),
+        lock: lock(0),
+        fence: Fence(1),
+        outcome: ReleaseOutcome::Failed,
+        value: LockValue::default(),
+    };
+    for command in [
+        LockCommand::Open(Open { session, principal: stranger(), terms: terms() }),
+        LockCommand::Renew(Renew { session, principal: stranger() }),
+        LockCommand::End(End { session, cause: Cause::Close(stranger()) }),
+        LockCommand::Acquire(Acquire { principal: stranger(), ..acquire_command(0, 1, 1) }),
+        LockCommand::Leave(Leave { session, principal, ask: ask(0) }),
+        LockCommand::Release(release),
+    ] {
+        assert!(refusal(&mut store, &command).starts_with("SESSION_NOT_OWNED "), "{command:?}");
+    }
+}
+
+#[test]
+fn a_session_is_not_opened_again_with_other_terms() {
+    let mut store = opened(1);
+    let terms = Terms::parse(9_000_000, 500_000).unwrap();
+    let command = LockCommand::Open(Open { session: session(0), principal: principal(), terms });
+    assert!(refusal(&mut store, &command).starts_with("SESSION_REUSED "));
+}
+
+/// K21: a flood of asks is refused with the limit and the figure.
+#[test]
+fn k21_the_asks_of_a_session_are_limited() {
+    let mut store = opened(1);
+    for number in 0..u128::from(MAX_ASKS_PER_SESSION) {
+        acquire(&mut store, &acquire_command(0, number, number as usize), NOW).unwrap().unwrap();
+    }
+    let command = LockCommand::Acquire(acquire_command(0, 5_000, 5_000));
+    assert!(refusal(&mut store, &command).contains("`asks_per_session` is 1001, at most 1000 is allowed"));
+    let end = LockCommand::End(End { session: session(0), cause: Cause::Close(principal()) });
+    end.apply(&mut store, NOW).unwrap().unwrap();
+    assert!(store.state().unwrap().asks.is_empty(), "one write settles all of them");
+}
+
+/// K21: a flood of waiters is refused with the limit and the figure.
+#[test]
+fn k21_the_waiters_of_a_lock_are_limited() {
+    let waiters = u128::from(MAX_WAITERS_PER_LOCK);
+    let mut store = opened(waiters / 1_000 + 2);
+    for number in 0..=waiters {
+        acquire(&mut store, &acquire_command(number / 1_000, number, 0), NOW).unwrap().unwrap();
+    }
+    let command = LockCommand::Acquire(acquire_command(waiters / 1_000 + 1, waiters + 1, 0));
+    assert!(refusal(&mut store, &command).contains("`waiters_per_lock` is 10001, at most 10000 is allowed"));
+}
+
+/// K24: no refusal and no printed command has a key.
+#[test]
+fn k24_a_command_prints_no_key() {
+    let mut store = opened(0);
+    let command = LockCommand::Acquire(acquire_command(0, 0, 0));
+    let text = format!("{} {command:?}", refusal(&mut store, &command));
+    assert!(!text.contains("k0") && text.contains("test"), "{text}");
+}

@@ -138,7 +138,9 @@ impl Image {
     pub(crate) fn command(&self, arguments: &[&str]) -> Result<tokio::process::Command> {
         let program = self.command.first().context("the image has no program")?;
         let mut chroot = as_a_person("chroot");
-        chroot.arg(format!("--userspec={}", self.user)).arg(&self.root).arg(program).args(arguments).env_clear();
+        chroot.arg(format!("--userspec={}", self.user)).arg(&self.root).arg(program).args(arguments);
+        // `chroot` itself is looked for on the path; the program needs no variable.
+        chroot.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
         Ok(chroot)
     }
 

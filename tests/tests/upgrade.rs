@@ -12,6 +12,7 @@ use leasehold_tests::client::{Begun, Client, Update, lease_of, name_of, reason, 
 use leasehold_tests::postgres::Cluster;
 use leasehold_tests::server::{DEVELOPMENT_CELLS, Server};
 use tempfile::TempDir;
+use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
 /// The names for which both servers get a begin at the same time.
@@ -68,10 +69,14 @@ async fn contest(servers: [&Client; 2]) -> Vec<u64> {
     fences
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn b13_b15_two_versions_serve_one_database() {
+#[test]
+fn b13_b15_two_versions_serve_one_database() {
     let cluster = Cluster::start(&["fsync=off"]).unwrap();
     let url = cluster.url(&cluster.database().unwrap());
+    Runtime::new().unwrap().block_on(serve_together(&url));
+}
+
+async fn serve_together(url: &str) {
     let config = format!("[postgres]\nurl = \"{url}\"\n{DEVELOPMENT_CELLS}");
     let start = || Server::builder().config(config.clone()).expect_store();
     let mut old_server = start().binary(former()).start().unwrap();

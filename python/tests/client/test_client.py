@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from uuid import UUID, uuid4
 
 import pytest
@@ -138,10 +139,11 @@ def test_b11_an_exceeded_limit_carries_its_figures(client: Client) -> None:
 
 def test_b09_the_organization_is_part_of_the_begin(client: Client) -> None:
     first = client.begin([username("alice")], organization_id=5, idempotency_key="mine")
-    with client.update(creates=[username("alice")], organization_id=5, idempotency_key="mine") as again:
-        assert again.lease == first
+    with client.update(creates=[username("alice")], organization_id=5, idempotency_key="mine") as update:
+        assert update.lease == first
     for other in (None, 6):
-        error = raised_by(lambda other=other: client.begin([username("alice")], organization_id=other, idempotency_key="mine"))
+        again = partial(client.begin, [username("alice")], organization_id=other, idempotency_key="mine")
+        error = raised_by(again)
         assert error.code == "IDEMPOTENCY_KEY_REUSED"
 
 

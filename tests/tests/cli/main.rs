@@ -427,7 +427,11 @@ async fn exit_code_3_is_a_permanent_refusal() {
     world.run(&format!("rollback --cell 1 {undone}")).await.expect_success();
     let rest = "--subject USER:7 --source USERS:7";
     for (line, reason, hint) in [
-        (format!("begin --cell 2 --create USERNAMES:ALICE {rest}"), "CLAIM_TAKEN", "leasehold get USERNAMES:ALICE"),
+        (
+            format!("begin --cell 2 --create USERNAMES:ALICE {rest}"),
+            "CLAIM_TAKEN",
+            "leasehold classify USERNAMES:ALICE",
+        ),
         (
             format!("begin --cell 1 --destroy USERNAMES:bob {rest}"),
             "CLAIM_NOT_FOUND",

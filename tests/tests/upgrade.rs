@@ -1,7 +1,12 @@
 //! Tests of an upgrade: the version of the server before an issue, and the present one, serve one
 //! store. `cargo xtask test --deep upgrade` compiles the former version and names its binary.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops at what it does not expect")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test stops at what it does not expect"
+)]
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

@@ -102,7 +102,7 @@ async fn serve_together(url: &str) {
     let outstanding = new.begin(create("outstanding", Some("key-of-new"))).await.unwrap();
     assert_eq!(old.begin(create("outstanding", Some("key-of-new"))).await.unwrap(), outstanding, "B09");
     for client in [&mut old, &mut new] {
-        assert_eq!(client.leases().await.unwrap(), [outstanding.lease.clone()]);
+        assert_eq!(client.leases().await.unwrap(), std::slice::from_ref(&outstanding.lease));
         assert_eq!(reason(&client.begin(destroy("outstanding")).await.unwrap_err()), "CLAIM_BUSY");
     }
 

@@ -215,7 +215,7 @@ impl Catalogue {
     /// value is one that a cell may claim.
     ///
     /// # Errors
-    /// As [`Catalogue::bucket_of_existing`], or the value has an invisible or unassigned character.
+    /// The value is refused by [`Catalogue::bucket_of_existing`], or has an invisible or unassigned character.
     pub fn bucket(&self, bucket_type: BucketType, spelling: Arc<str>) -> Result<Bucket, ValueError> {
         let bucket = self.bucket_of_existing(bucket_type, spelling)?;
         check_visible(&bucket.spelling).and_then(|()| check_visible(&bucket.key.canonical)).map_err(not_allowed)?;

@@ -58,7 +58,7 @@ impl LockPath {
     /// Parses a namespace whose parts are joined by dots, and a key.
     ///
     /// # Errors
-    /// Those of [`parse`](Self::parse).
+    /// [`parse`](Self::parse) refuses the parts or the key.
     pub fn parse_joined(namespace: &str, key: &str) -> Result<Self, Rejection> {
         Self::parse(&namespace.split(SEPARATOR).collect::<Vec<_>>(), key)
     }

@@ -3,7 +3,8 @@
 
 configuration=/etc/leasehold/leasehold.toml
 data=/var/lib/leasehold
-out=/tmp/leasehold.out
+scratch=$(mktemp --directory)
+out=$scratch/out
 unit=/usr/lib/systemd/system/leasehold.service
 
 # The process id of the running server, which must not outlive this script.
@@ -45,8 +46,8 @@ run_server() {
             esac
         done
         [ -n "$store" ] || fail 'the server has not started'
-        leasehold begin --cell 1 --create "USERNAMES:$1" --subject USER:7 --source USERS:7 >/tmp/begun
-        lease=$(sed --quiet 's/^begun lease \([^ ]*\) .*/\1/p' /tmp/begun)
+        leasehold begin --cell 1 --create "USERNAMES:$1" --subject USER:7 --source USERS:7 >"$scratch/begun"
+        lease=$(sed --quiet 's/^begun lease \([^ ]*\) .*/\1/p' "$scratch/begun")
         leasehold commit --cell 1 "$lease"
         kill -TERM "$server"
         wait "$server" || fail 'the server has not stopped well'
@@ -90,8 +91,8 @@ apt-get install --yes --no-install-recommends "$1"
 run_server bob
 [ "$store" = "$first" ] || fail "the store changed from '$first' to '$store'"
 
-apt-get purge --yes leasehold 2>/tmp/purged
-grep --quiet 'the store in /var/lib/leasehold is kept' /tmp/purged || fail 'the purge does not tell of the store'
+apt-get purge --yes leasehold 2>"$scratch/purged"
+grep --quiet 'the store in /var/lib/leasehold is kept' "$scratch/purged" || fail 'the purge does not tell of the store'
 [ ! -e /etc/leasehold ] || fail 'a purge leaves the configuration'
 [ -n "$(ls -A "$data")" ] || fail 'a purge removed the store'
 

@@ -29,7 +29,7 @@ const COMPLETIONS: [(&str, &str); 3] = [
     ("zsh", "usr/share/zsh/vendor-completions/_leasehold"),
 ];
 
-/// What every package has inside.
+/// The files that every package contains.
 struct Content<'a> {
     program: &'a Path,
     /// The licences of the program's dependencies, with their texts.

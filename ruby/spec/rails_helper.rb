@@ -96,8 +96,8 @@ module RailsSpecs
     stale_after(before)
   end
 
-  # Sets the threshold, and `commit_within_seconds`, which must be less. The commit guard in the database
-  # keeps its own value.
+  # Sets `stale_after_seconds`, and `commit_within_seconds`, which must be less. The commit guard in the
+  # database keeps its own value.
   def stale_after(seconds)
     Leasehold.configuration.stale_after_seconds = seconds
     Leasehold.configuration.commit_within_seconds = seconds / 2

@@ -50,14 +50,14 @@ module Package
     end
   end
 
-  # @param series [Array<String>] versions of Ruby. A version between them that has no extension is told to
-  #   install the source gem when it loads this one.
+  # @param series [Array<String>] versions of Ruby. A version between the oldest and the newest may lack an
+  #   extension: there the gem raises an error that advises to install the source gem.
   def precompiled(specification, extensions, series)
     oldest, newest = series.minmax_by { |version| Gem::Version.new(version) }
     specification.platform = Gem::Platform.local
     specification.extensions = []
     specification.files = specification.files.grep_v(%r{\Aext/}) + extensions
-    # "3.1".bump is 4: RubyGems drops the last part.
+    # Adds ".0", because RubyGems' `bump` drops the last part of a version: it turns 3.1 into 4.
     specification.required_ruby_version = [">= #{oldest}", "< #{Gem::Version.new("#{newest}.0").bump}.dev"]
     specification
   end
@@ -82,8 +82,8 @@ module Package
     end
     File.write(File.join(directory, "Cargo.toml"), workspace(File.read(File.join(ROOT, "Cargo.toml"))))
     FileUtils.cp(File.join(ROOT, "Cargo.lock"), directory)
-    # Removes the packages from the lock file that the gem does not contain. Offline, so that no
-    # version changes.
+    # Removes from the lock file the packages that the gem does not contain. Works offline, so that
+    # no version changes.
     system("cargo", "update", "--workspace", "--offline", "--quiet", chdir: directory, exception: true)
   end
 

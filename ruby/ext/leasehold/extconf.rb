@@ -7,7 +7,7 @@ abort "leasehold: cargo is missing: install Rust, then try again" unless system(
 
 require "rbconfig"
 
-# Cargo builds in the directory of this variable if it is set, and the build is kept. Otherwise the build is
+# If `CARGO_TARGET_DIR` is set, cargo builds in that directory and the build is kept. Otherwise the build is
 # removed after the installation.
 kept = ENV.fetch("CARGO_TARGET_DIR", nil)
 target = kept || "target"

@@ -32,9 +32,9 @@ module Cells
     CLAIMS_SOURCE_TYPE = Leasehold::Contract::Gitlab::Cells::TopologyService::Claims::V1::Source::Type
     # The kinds of claims, with the numbers of {CLAIMS_BUCKET_TYPE}.
     CLAIMS_CLAIM_TYPE = Leasehold::Contract::Gitlab::Cells::TopologyService::Types::V1::ClaimType
-    # The message of a claim whose kind is the field.
+    # The contract's message for a claim's value. The message has one field for each kind of claim.
     CLAIMS_CLAIM = Leasehold::Contract::Gitlab::Cells::TopologyService::Types::V1::Claim
-    # The field of {CLAIMS_CLAIM} by the number of its kind.
+    # The name of each field of {CLAIMS_CLAIM}, by the number of the claim's kind.
     CLAIM_FIELD_BY_TYPE = CLAIMS_CLAIM.descriptor.to_h { |field| [field.number, field.name.to_sym] }.freeze
     # Raised for a claim of a row that has no primary key yet.
     MissingPrimaryKeyError = Leasehold::Error::MissingPrimaryKey
@@ -103,7 +103,7 @@ module Cells
         raise Leasehold::Models::InvalidDeclaration, "`#{name}`: subject_key must be a Symbol or a Proc, but got: #{key.class}"
       end
 
-      # Returns true if a block computes the subject's id. It may read any column, and other tables.
+      # Returns true if a block computes the subject's id. The block may read any column, and other tables.
       def cells_claims_subject_computed?
         cells_claims_settings ? cells_claims_subject_key.is_a?(Proc) : false
       end
@@ -114,9 +114,11 @@ module Cells
         key.to_s if key.is_a?(Symbol) && columns_hash.key?(key.to_s)
       end
 
-      # With a block, sets the relation of the rows that verification reads. Without one, returns it, with the
-      # columns of claims only; the default is all rows. The relation has all columns if the block selects some
-      # itself, or if a method or a block computes the subject: it may read any column.
+      # Called with a block, sets the relation of the rows that verification reads. Called without one, returns
+      # that relation; the default is all rows.
+      #
+      # The returned relation selects only the columns of claims, except in two cases: the block selects columns
+      # itself, or a method or a block computes the subject and may read any column.
       def cells_claims_scope(&block)
         return self.cells_claims_scope_block = block if block
 
@@ -207,8 +209,8 @@ module Cells
         raise Leasehold::Error::Misconfigured, "`#{name}` has #{has}: use a table whose primary key is one column"
       end
 
-      # Verification reads rows in the order of their keys' bytes. The database can sort only these types of
-      # keys that way.
+      # Refuses a key that the database cannot sort by the bytes of its source id: verification reads rows in
+      # that order.
       def cells_claims_check_key_type
         column = columns_hash[primary_key]
         return if column.nil? || Leasehold::ColumnTypes.key?(self, column)
@@ -323,9 +325,9 @@ module Cells
       end
     end
 
-    # Returns true if the condition allows a claim for this instance. An instance that was loaded with
-    # `select` may lack columns that the condition reads. This method then returns false, and the value is
-    # checked when the claim is begun, for the row as it is stored.
+    # Returns true if the condition allows a claim for this instance. An instance that was loaded with `select`
+    # may lack columns that the condition reads. For such an instance this method returns false, and the value
+    # is checked only when the claim is begun, with the stored row.
     def cells_claims_now?(attribute)
       attribute.claims?(self)
     rescue ActiveModel::MissingAttributeError
@@ -335,7 +337,7 @@ module Cells
     # The three methods below run around the statements that write the row
     # ({Leasehold::ActiveRecordCompat::RowWrites}).
 
-    # @yieldparam write [Leasehold::Transactions::InterruptedWrite] of the INSERT
+    # @yieldparam write [Leasehold::Transactions::InterruptedWrite] watches the INSERT
     def cells_claims_around_save
       connection = Leasehold::ActiveRecordCompat.held_connection(self.class)
       cells_claims_refuse_without_transaction if Leasehold::ActiveRecordCompat.transactions(connection).empty?

@@ -111,14 +111,15 @@ module Leasehold
         Thread.current.status == "aborting"
       end
 
-      # Rolls back the connection's current transaction from within one of its `before_committed!`. The thread
-      # is being killed there, so ActiveRecord would leave the transaction open: it rolls back only if an error
-      # is raised (connection_adapters/abstract/transaction.rb:352 / 632).
+      # Rolls back the connection's current transaction while a participant's `before_committed!` runs. The
+      # thread is being killed at that time, so ActiveRecord would leave the transaction open: it rolls back
+      # only if an error is raised (connection_adapters/abstract/transaction.rb:352 / 632).
       #
-      # `rollback_transaction` takes the transaction off the stack, in all versions. `commit_transaction` then
-      # takes off one more, without looking at it (connection_adapters/abstract/transaction.rb:300 / 590).
-      # That would be the outer transaction if there is one, so an empty transaction is begun for it to take.
-      # ActiveRecord begins transactions lazily: nothing is sent to the database.
+      # In all versions `rollback_transaction` takes the transaction off the stack, and `commit_transaction`
+      # then takes off the transaction on top, without looking at it
+      # (connection_adapters/abstract/transaction.rb:300 / 590). On top is the outer transaction, if there is
+      # one. So this method first puts an empty transaction on top of it. ActiveRecord begins transactions
+      # lazily, so nothing is sent to the database.
       def roll_back_committing(connection)
         nested = connection.open_transactions > 1
         connection.rollback_transaction
@@ -128,9 +129,9 @@ module Leasehold
       end
 
       # Rolls back the database's transaction after ActiveRecord has reported its rollback without sending
-      # ROLLBACK. Until Rails 7.0 ActiveRecord does so for an `ActiveRecord::TransactionRollbackError`, and
-      # then closes the connection (connection_adapters/abstract/transaction.rb:311, 324 and 335 / not in
-      # 7.2); in 8.2 only if COMMIT raised that error.
+      # ROLLBACK. Until Rails 7.0 ActiveRecord does this for an `ActiveRecord::TransactionRollbackError`, and
+      # then closes the connection (connection_adapters/abstract/transaction.rb:311, 324 and 335 / not in 7.2).
+      # Rails 8.2 does this only if COMMIT raised that error.
       def roll_back_open(connection)
         connection.rollback_db_transaction
       end
@@ -142,19 +143,19 @@ module Leasehold
         raw.is_a?(PG::Connection) && !raw.finished? && raw.transaction_status == PG::PQTRANS_INERROR
       end
 
-      # Returns true if a transaction that has written rows is over in the database: by a raw ROLLBACK or COMMIT,
-      # or because the connection was closed or replaced. Methods such as `reconnect!` give the connection
-      # a new transaction manager (connection_adapters/abstract/database_statements.rb:343 / 385), while the old
-      # one goes on to commit.
+      # Returns true if the database has ended a transaction that wrote rows: by a raw ROLLBACK or COMMIT, or
+      # because the connection was closed or replaced. Methods such as `reconnect!` give the connection a new
+      # transaction manager (connection_adapters/abstract/database_statements.rb:343 / 385), while the old
+      # manager still goes on to commit.
       def ended?(connection)
         raw = raw_connection(connection)
         raw.nil? || (raw.is_a?(PG::Connection) && (raw.finished? || raw.transaction_status == PG::PQTRANS_IDLE))
       end
 
-      # Returns the columns of the table's unique indexes to which a foreign key may refer: those without a
-      # condition and without an expression, whose `columns` is a String
-      # (connection_adapters/postgresql/schema_statements.rb:86 / 86). The schema cache reads indexes once
-      # per process (connection_adapters/schema_cache.rb:129 / 205).
+      # Returns the columns of the table's unique indexes to which a foreign key may refer. Such an index has no
+      # condition and no expression; an index with an expression has a String as `columns`
+      # (connection_adapters/postgresql/schema_statements.rb:86 / 86). The schema cache reads indexes once per
+      # process (connection_adapters/schema_cache.rb:129 / 205).
       def unique_columns(model)
         indexes = held_connection(model).schema_cache.indexes(model.table_name)
         indexes.select { |index| index.unique && index.where.nil? && index.columns.is_a?(Array) }.flat_map(&:columns)
@@ -166,8 +167,8 @@ module Leasehold
         model.respond_to?(:partial_updates) ? model.partial_updates : model.partial_writes
       end
 
-      # Returns the relation's query. `to_sql` would write its values into the text, and its result would be
-      # logged with them (V09). Joins of `eager_load` are added as `to_sql` adds them (relation.rb:657 / 1196).
+      # Returns the relation's query. `to_sql` is not used: it writes the values into the SQL text, which logs
+      # show (V09). Joins of `eager_load` are added as `to_sql` adds them (relation.rb:657 / 1196).
       #
       # @return [Arel::SelectManager]
       def query(relation)
@@ -176,16 +177,18 @@ module Leasehold
         relation.send(:apply_join_dependency) { |joined, dependency| dependency.apply_column_aliases(joined).arel }
       end
 
-      # Restores the loaded records of a collection association. A rollback does not: saving removed those that
-      # are marked for destruction (associations/collection_association.rb:397 / 403).
+      # Puts the loaded records of a collection association back. A save removes the records that are marked for
+      # destruction from the collection, and a rollback does not restore them
+      # (associations/collection_association.rb:397 / 403).
       def restore_target(association, target)
         association.target.replace(target)
       end
 
       private
 
-      # Rails 7.1 renamed the instance variable (connection_adapters/postgresql_adapter.rb:756 / 982), and clears
-      # it in `disconnect!`. Its method `raw_connection` would turn off lazy transactions.
+      # Reads the instance variable, because the adapter's method `raw_connection` would turn off lazy
+      # transactions. Rails 7.1 renamed the variable (connection_adapters/postgresql_adapter.rb:756 / 982), and
+      # clears it in `disconnect!`.
       #
       # @return [PG::Connection, nil]
       def raw_connection(connection)
@@ -212,8 +215,9 @@ module Leasehold
       # transaction is released (connection_adapters/abstract/transaction.rb:142 / 274).
       def before_committed!; end
 
-      # Runs after COMMIT, or after the release of such a savepoint. ActiveRecord also calls this method after
-      # a model's `after_commit` callback failed (connection_adapters/abstract/transaction.rb:162 / 316).
+      # Runs after COMMIT, or after the release of a savepoint directly inside a `joinable: false` transaction.
+      # ActiveRecord also calls this method after a model's `after_commit` callback failed
+      # (connection_adapters/abstract/transaction.rb:162 / 316).
       def committed!(**); end
 
       # Runs after ROLLBACK, also of a savepoint.
@@ -228,9 +232,14 @@ module Leasehold
     end
 
     # Prepended to `ConnectionAdapters::Transaction`. Every COMMIT passes here after all callbacks that may
-    # still write rows (connection_adapters/abstract/transaction.rb:142 / 274): `before_commit` of models, with
-    # claims or without, deferred touches (touch_later.rb:6 / 6), and `before_commit` of the transaction
-    # itself. Rows that these write in savepoints have joined the transaction by now.
+    # still write rows (connection_adapters/abstract/transaction.rb:142 / 274):
+    #
+    # - `before_commit` of models, with claims or without
+    # - deferred touches (touch_later.rb:6 / 6)
+    # - `before_commit` of the transaction itself
+    #
+    # If a callback wrote rows in a savepoint, the savepoint is released by now, so its rows belong to the
+    # transaction.
     #
     # `@run_commit_callbacks` is true for each transaction whose end runs `after_commit`: the database's own,
     # and each savepoint directly inside of a transaction with `joinable: false`
@@ -301,11 +310,11 @@ module Leasehold
       end
     end
 
-    # Overrides methods of relations.
+    # Prepended to `ActiveRecord::Relation`.
     module CreateOrFind
       # Creates a record, or finds it if another transaction has inserted it (relation.rb:208 / 266). The
-      # method opens a transaction of its own, so a refusal of claims leaves it as an exception. Like `create`,
-      # a method without a bang must return the record with its errors instead. From Rails 7.1 on
+      # original method opens a transaction of its own, so a refusal of claims would leave it as an exception. A
+      # method without a bang must return the record with its errors instead, like `create`. From Rails 7.1 on
       # `find_or_create_by` calls this method (7.2.2.2, relation.rb:224).
       def create_or_find_by(attributes, &block)
         return super unless klass < Cells::Claimable

@@ -20,7 +20,8 @@ module Leasehold
     end
 
     # @raise [Error::Busy] if some claims are under another lease; all others are done
-    # @raise [ActiveRecord::SerializationFailure] if a lease was too old for its row (R04); it is rolled back
+    # @raise [ActiveRecord::SerializationFailure] if the commit guard refused a lease that was too old (R04);
+    #   that lease is rolled back
     def run
       attempt(@batches.shift) while @batches.any?
       raise @busy if @busy

@@ -3,8 +3,9 @@
 module Leasehold
   # One attribute that a model claims: the bucket type of its values, the feature flag, and the condition.
   #
-  # Several methods take a state: a Symbol or `#to_proc` that reads a column of a record. {CURRENT} reads the
-  # instance, {IN_DATABASE} the value that was loaded, and a {StoredRow} the row itself.
+  # Several methods take a state: a Symbol, or an object with `to_proc`, that reads a column's value for a
+  # record. {CURRENT} reads the instance, {IN_DATABASE} the value that was loaded, and a {StoredRow} the row
+  # itself.
   class ClaimedAttribute
     # Reads the instance's current value.
     CURRENT = :_read_attribute
@@ -153,7 +154,7 @@ module Leasehold
 
     # Builds the claim to create for the record.
     #
-    # @param state [#to_proc] of the record after it is saved
+    # @param state [#to_proc] reads the values that the record has after it is saved
     # @raise [Error::Invalid] if the record has no subject id of 1 or more
     # @return [Claim, nil] nil if the value is blank
     def new_claim(record, state = CURRENT)
@@ -209,7 +210,8 @@ module Leasehold
       claim_columns(record).any? { |column| written.include?(column) }
     end
 
-    # Compares values instead of column names: a model without partial writes writes all of its columns.
+    # Returns true if the UPDATE changes a value from which the claim is built. Compares values instead of
+    # column names, because a model without partial writes writes all of its columns.
     def claim_changes?(record, stored, written)
       after = stored.after_writing(written)
       claim_columns(record).any? { |column| read(record, stored, column) != read(record, after, column) } ||
@@ -239,7 +241,7 @@ module Leasehold
 
     def read_subject(record, state, table)
       key = table.subject_key.to_s
-      # If the subject key is a method and no column, only its current value can be read.
+      # If the subject key is a method, not a column, only its current result can be read.
       table.subject_column? || record.has_attribute?(key) ? read(record, state, key) : record.public_send(key)
     end
 

@@ -18,8 +18,8 @@ module Leasehold
     attr_reader :error
 
     class << self
-      # Converts the error of a begin to the exception to raise, and adds it to the records' `errors`. An
-      # error that the users of a record cannot correct stays the client's own.
+      # Converts the error of a begin to the exception to raise, and adds it to the records' `errors`. Returns
+      # the client's error itself if it has no place in the `errors` of a record.
       #
       # @param effect [Transactions::NetEffect] the creates and destroys of the begin
       # @return [ClaimsRejected, Error]
@@ -53,8 +53,8 @@ module Leasehold
         change.record
       end
 
-      # Names the model and its column if a primary key is too long. Only text keys can be; the server's
-      # message names the key by its place in the request.
+      # Replaces the message if a primary key is too long. The server's message names the key by its place in
+      # the request; the new message names the model and its column. Only text keys can be too long.
       def with_model_names(error, effect)
         return error unless error.metadata["limit"] == "source_id_bytes" && error.rejected.any?
 
@@ -67,7 +67,8 @@ module Leasehold
         )
       end
 
-      # If two records of a transaction claim one bucket, the second one's value is taken.
+      # Returns the type of the validation error; nil if the code has none. If two records of a transaction
+      # claim one bucket, the value of the second one is `:taken`.
       def error_type(rejected, effect)
         ERROR_TYPES.fetch(rejected.code) { :taken if effect.duplicate?(rejected) }
       end
@@ -88,8 +89,8 @@ module Leasehold
       error.temporary?
     end
 
-    # Copies the errors to the record that was saved, if other records that were saved with it have them.
-    # Attributes are prefixed with the associations that lead to the other record.
+    # Copies the errors of other records of the transaction to the record whose `save` or `destroy` was called.
+    # An attribute is prefixed with the associations that lead to its record.
     #
     # @param saved [ActiveRecord::Base] the record whose `save` or `destroy` was called
     # @return [ClaimsRejected]

@@ -36,7 +36,8 @@ module Leasehold
     SERVER_TIME = "leasehold-server-time-micros"
     # Response metadata: the server's version.
     SERVER_VERSION = "leasehold-server-version"
-    # Metadata: the id of a store, of the server's in each answer, of the expected one in a request.
+    # Request and response metadata: the id of a store. A response names the server's store, a request the
+    # expected one.
     STORE_ID = "leasehold-store-id"
 
     # @param configuration [Configuration]
@@ -70,7 +71,7 @@ module Leasehold
       send_begin(:begin_update, request, counts, key, deadline_seconds) { |send| connection.breaker.run(&send) }
     end
 
-    # Begins an update of {Verification}, which is encoded for the wire already.
+    # Begins an update that {Verification} has already encoded for the wire.
     #
     # @param update [Verification::Begin]
     # @param idempotency_key [String] see {#begin_update}
@@ -83,7 +84,7 @@ module Leasehold
     end
 
     # Returns the lease of a begin whose answer was lost, so that the caller can roll it back. If
-    # that begin never arrived, this call begins a new lease, which is rolled back all the same.
+    # that begin never arrived, this call begins a new lease; the caller rolls that lease back too.
     # Rolling back frees claims that others wait for, so the circuit breaker neither limits nor
     # counts this call.
     #
@@ -179,7 +180,7 @@ module Leasehold
 
     private
 
-    # @yieldparam send [Proc] the block decides if and how this call is made
+    # @yieldparam send [Proc] sends the begin; the block decides if and how to call it
     def send_begin(method, request, counts, key, deadline_seconds)
       Instrumentation.measure(:begin_update, **counts) do |payload|
         yield lambda {

@@ -18,7 +18,7 @@ module Leasehold
     # @return [String, nil] the id of the only store that this cell accepts, which a server prints at its start; nil
     #   for any store
     attr_accessor :store_id
-    # @return [Numeric] deadline of one try of a call within a request
+    # @return [Numeric] deadline of one try of a call that a save makes
     attr_accessor :request_deadline_seconds
     # @return [Numeric] deadline of one try of a call of reconciliation
     attr_accessor :reconciliation_deadline_seconds
@@ -52,8 +52,8 @@ module Leasehold
     # @return [Boolean] true if `destroy` raises {ClaimsUnavailable} for a temporary refusal; false if it
     #   returns false then
     attr_accessor :raise_on_unavailable_destroy
-    # @return [Array<Class>, nil] classes connected to the databases that have a lease table; nil
-    #   for those of the claimable models, which is right except for sharded databases
+    # @return [Array<Class>, nil] classes whose databases have a lease table. If it is nil, the claimable models
+    #   are taken. An application with sharded databases must list a class for each shard.
     attr_accessor :lease_databases
     # @return [Symbol, nil] a flag that every claim needs besides its attribute's own flag, for example
     #   `:cells_unique_claims`; nil if there is none
@@ -64,8 +64,9 @@ module Leasehold
     # @return [Symbol] the form of a record's `cells_claims_metadata`: `:bucket` has the bucket's type and value,
     #   `:claim` the field of a claim message
     attr_accessor :metadata_form
-    # @return [Symbol] the place of the error of a taken value: `:attribute`; or `:base`, with the type
-    #   `<attributes>_taken`, which does not tell the attribute
+    # @return [Symbol] the place of the error for a taken value. `:attribute` puts the error on the attribute.
+    #   `:base` puts it on the record, with the type `<attributes>_taken`; such an error does not tell which
+    #   attribute is taken.
     attr_accessor :taken_errors_on
     # @return [Boolean] true if a text primary key that looks like a UUID has the UUID's 16 bytes as its source id;
     #   false if every text is its own source id
@@ -75,7 +76,7 @@ module Leasehold
     # @return [Boolean] true if each test runs in transactions with `joinable: false` that are rolled
     #   back; a savepoint inside then counts as the database's own transaction
     attr_accessor :transactional_tests
-    # @return [Numeric] age up to which verification leaves a changed row or claim alone
+    # @return [Numeric] verification leaves rows and claims alone that changed within this time
     attr_accessor :recent_within_seconds
     # @return [Logger] the logger of the gem's events
     attr_accessor :logger

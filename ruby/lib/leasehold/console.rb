@@ -166,7 +166,8 @@ module Leasehold
       @output.puts "fault  #{result.subject}: #{fault_text(result.error).gsub("\n", "\n       ")}"
     end
 
-    # @return [String] the error with its remedy; for an unexpected one its class, which may be all that it tells
+    # @return [String] the error with its remedy; for an unexpected error also its class, because its message
+    #   may say little
     def fault_text(error)
       return error.message if error.is_a?(Doctor::Fault)
 

@@ -8,7 +8,7 @@ module Leasehold
   # Checks that this application can claim: its settings and certificates, the server, the databases and the
   # models. Changes nothing.
   class Doctor
-    # Days before the end of a certificate from which it is reported.
+    # A certificate that ends within this number of days is reported.
     CERTIFICATE_DAYS = 14
     # Tolerated difference between two clocks, in seconds.
     CLOCK_SECONDS = 5
@@ -41,7 +41,7 @@ module Leasehold
 
     private
 
-    # Returns a result for every error: after a fault, the later checks may meet any other one.
+    # Rescues every error, not only {Fault}: if an earlier check has failed, this one may raise any error.
     #
     # @yieldreturn [String, Array(String, String)] the text, or the text and a warning
     def check(subject)
@@ -50,7 +50,7 @@ module Leasehold
       Result.new(subject, error)
     end
 
-    # Checks each item of a list. If the list cannot be read, that is the only result.
+    # Checks each item of a list. If the list cannot be read, that error is the only result.
     #
     # @yieldreturn [Result]
     def check_each(subject, list, &checking)

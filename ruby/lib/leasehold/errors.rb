@@ -58,7 +58,7 @@ module Leasehold
       BY_CODE.fetch(code, Internal).new(message, code: code, rejected: claims, retry_after_seconds: seconds)
     end
 
-    # The engine's names of an update's lists, and ours.
+    # The gem's names of an update's two lists, by the engine's names.
     LISTS = { "creates" => :create, "destroys" => :destroy }.freeze
 
     # Marks errors that a later try can resolve.

@@ -92,7 +92,7 @@ module Leasehold
     # @return [Array<Transactions::Change>] the changes of claims that saving or destroying the record makes
     def changes(record)
       return [] if !record.class.respond_to?(:cells_claims_declarations) || key_unknown?(record)
-      # A trigger may set the subject that the block looks up.
+      # The subject is unknown before the row is written: the block may look up what a trigger sets.
       return [] if record.class.cells_claims_subject_computed?
 
       claims_before_and_after(record).filter_map do |attribute, before, after|
@@ -136,8 +136,8 @@ module Leasehold
       @connection.uncached { @connection.select_value(sql, "Leasehold") }
     end
 
-    # Returns true if the record's key, or the key of a record that it belongs to, is known after the INSERT
-    # only.
+    # Returns true if the record's key is known only after the INSERT, or the key of a record that it belongs
+    # to.
     def key_unknown?(record)
       belongs_to = record.class.reflect_on_all_associations(:belongs_to).map { |reflection| current_target(record.association(reflection.name)) }
       [record, *belongs_to.compact].any? { |one| one.new_record? && one.id.nil? }
@@ -161,7 +161,7 @@ module Leasehold
       end
     end
 
-    # Returns the loaded target, or nil if the foreign key was changed after it was loaded.
+    # Returns the association's loaded target; nil if the foreign key was changed after the target was loaded.
     def current_target(association)
       association.target if association.loaded? && !association.stale_target?
     end

@@ -63,11 +63,12 @@ module Leasehold
         [model.base_class, *model.base_class.descendants].select { |other| claims?(other) && other.table_name == model.table_name }
       end
 
-      # Leaves out the models whose rows a verification of another of these models compares as well.
+      # Leaves out each model whose rows are compared by the verification of an ancestor in the same list (STI).
       #
       # @param names [Array<String>]
-      # @yieldparam ancestor [Class] that would cover some of the models
-      # @yieldreturn [Boolean] false if it is not verified; without a block every model is
+      # @yieldparam ancestor [Class] a model whose verification would cover others
+      # @yieldreturn [Boolean] false if the ancestor is not verified; without a block, every ancestor counts as
+      #   verified
       # @return [Array<String>]
       def without_covered(names)
         models = names.map { |name| fetch(name) }
@@ -134,14 +135,16 @@ module Leasehold
       end
 
       # Returns true if the verification of the ancestor compares all rows of the model, which are in its table
-      # (STI). It reads the rows of the ancestor's scope, and lists the claims of the ancestor's source type.
+      # (STI). That verification reads the rows of the ancestor's scope, and lists the claims of the ancestor's
+      # source type.
       def covers?(ancestor, model)
         model < ancestor && model.table_name == ancestor.table_name &&
           model.cells_claims_scope_block.equal?(ancestor.cells_claims_scope_block) &&
           !source_type(model).nil? && source_type(model) == source_type(ancestor)
       end
 
-      # Models of the same table share their claims by intention.
+      # Returns true if two models of different tables claim the same bucket type and source type. Models of one
+      # table may share their claims.
       def indistinguishable?(model, other)
         return false if [model, other].map { |claimable| [claimable.connection_pool, claimable.table_name] }.uniq.one?
 
@@ -149,8 +152,8 @@ module Leasehold
         types.inject(:&).any? && source_type(model) == other.cells_claims_source_type
       end
 
-      # Returns nil if the model declares no source type. Such a model claims nothing, and reports
-      # the mistake itself.
+      # Returns nil if the model has no source type. Such a model claims nothing, and its first save
+      # reports the mistake.
       def source_type(model)
         model.cells_claims_source_type
       rescue Error::Misconfigured

@@ -24,8 +24,8 @@ module Leasehold
 
         private
 
-        # Returns false if there is no such file. A file that cannot be loaded raises the loader's own error: its
-        # `path` is the file's, not the one that was required.
+        # Returns false if there is no such file. If the file exists but cannot be loaded, raises the loader's
+        # own error: its `path` is the file's path, not the required feature.
         def required?(feature)
           require feature
           true

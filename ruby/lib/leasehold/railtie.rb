@@ -15,9 +15,9 @@ module Leasehold
     }.freeze
     private_constant :CONSTANTS
 
-    # Statuses of requests that end with an exception, by its class's name: subclasses are not looked up
-    # (actionpack 6.1.7.10, action_dispatch/middleware/exception_wrapper.rb:117). ActiveRecord's own are set
-    # the same way (activerecord 6.1.7.10, railtie.rb:22).
+    # HTTP statuses of requests that end with an exception, by the name of its class. Rails looks up no
+    # superclass (actionpack 6.1.7.10, action_dispatch/middleware/exception_wrapper.rb:117), so every class is
+    # listed. ActiveRecord sets those of its own exceptions the same way (activerecord 6.1.7.10, railtie.rb:22).
     if config.respond_to?(:action_dispatch)
       invalid = config.action_dispatch.rescue_responses.fetch("ActiveRecord::RecordInvalid", :unprocessable_entity)
       config.action_dispatch.rescue_responses.merge!(
@@ -26,15 +26,15 @@ module Leasehold
       )
     end
 
-    # `config.leasehold.address = …` in `config/application.rb` or in an environment's file. It is the object that
-    # `Leasehold.configure` yields, so a misspelt setting raises.
+    # An application may write `config.leasehold.address = …` in `config/application.rb` or in an environment's
+    # file. `config.leasehold` is the object that `Leasehold.configure` yields, so a misspelt setting raises.
     config.leasehold = Leasehold.configuration
     # With `config.eager_load`, all code of the gem is loaded at boot and before a server forks, not in the
     # first save.
     config.eager_load_namespaces << Leasehold
 
-    # Adds the locales that the application has. All of ours would make `I18n.available_locales` longer, and with it
-    # the locales that the application offers.
+    # Adds translations only for locales that the application has. With all of the gem's locales,
+    # `I18n.available_locales` would grow, and with it the list of locales that the application offers.
     initializer "leasehold.translations" do |app|
       i18n = app.config.i18n
       own = Dir[app.root.join("config/locales/**/*.{yml,rb}")].map { |path| File.basename(path, ".*").split(".").last }

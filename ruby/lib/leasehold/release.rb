@@ -61,8 +61,8 @@ module Leasehold
       total
     end
 
-    # @return [Array<ClaimedAttribute>] the attributes whose claims the release would give up, and which saves of
-    #   the model claim
+    # @return [Array<ClaimedAttribute>] the attributes that saves of the model still claim, and whose claims the
+    #   release would give up
     def enabled(model)
       source_type = @model.cells_claims_source_type
       model.cells_claims_enabled.select { |attribute| types.include?(attribute.type) && model.cells_claims_source_type == source_type }

@@ -104,9 +104,11 @@ module Leasehold
       destroys(creates.map(&:last)) + creates
     end
 
-    # The old class's claims are destroyed even if `if:` is false for the row now: it may have been true
-    # when they were created. Exception: a claim that `if:` says was never created, and that the new class
-    # creates. A destroy of it would cancel out that create ({Transactions::NetEffect}).
+    # Returns the claims of the old class to destroy. They are destroyed even if `if:` is false for the row now:
+    # it may have been true when they were created.
+    #
+    # One claim is left out: `if:` says that it was never created, and the new class creates it. Its destroy
+    # would cancel out that create ({Transactions::NetEffect}).
     def destroys(created)
       self.class.for_row_class(@stored.original) do |attribute, row|
         owned = attribute.owned_claim(row)

@@ -5,7 +5,7 @@ module Leasehold
   class SourceKey
     # A UUID in PostgreSQL's spelling. Other spellings are ordinary texts, so that no two keys have one source id.
     UUID_TEXT = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
-    # Sizes of source ids, in bytes, by the key's type. Those of texts have any size.
+    # Sizes of source ids in bytes, by the key's type. The source id of a text may have any size.
     BYTES = { integer: 8, uuid: 16 }.freeze
     # The source id of the largest number that PostgreSQL's type bigint has.
     MAX_INTEGER = [2**63 - 1].pack("Q>").freeze
@@ -110,23 +110,24 @@ module Leasehold
       bytes.unpack("H8H4H4H4H12").join("-")
     end
 
-    # Rows whose keys have no source id are never claimed.
+    # Leaves out rows whose keys have no source id, which are never claimed.
     def with_source_id(relation, after)
       return relation.where("octet_length(#{quoted_name}) <> 16") if packs_uuids?
 
       @type == :integer && !after ? relation.where("#{order_column} >= 0") : relation
     end
 
-    # Returns the last source id of a key that is not after this one; nil if all keys are after it. The claims of
-    # a table may have source ids of another form, for example those of an earlier type of its key.
+    # Returns the last source id, up to this one, that a key can have; nil if no key's source id comes before.
+    # The claims of a table may have source ids of another form, for example from an earlier type of its primary
+    # key.
     def last_upto(source_id)
       bytes = BYTES[@type] or return source_id
       id = source_id.bytesize < bytes ? last_before(source_id, bytes) : source_id.b.byteslice(0, bytes)
       id && @type == :integer ? [id, MAX_INTEGER].min : id
     end
 
-    # Returns the last source id of this size before a shorter one. A prefix sorts before the ids that begin with
-    # it, so zero bytes alone sort before every id: nil then.
+    # Returns the last source id of `bytes` bytes that sorts before a shorter one. The shorter id sorts before
+    # all ids that begin with it. If it has only zero bytes, no id sorts before it, and the result is nil.
     def last_before(source_id, bytes)
       number = source_id.unpack1("H*").ljust(2 * bytes, "0").to_i(16)
       [format("%0*x", 2 * bytes, number - 1)].pack("H*") if number.positive?

@@ -31,7 +31,7 @@ module Leasehold
       row && new(record, columns.zip(Array.wrap(row)).to_h)
     end
 
-    # @param columns [Array<String>] those of {#to_proc}
+    # @param columns [Array<String>] the columns that {#to_proc} reads from the row
     # @return [StoredRow, nil]
     def self.read_whole(record, columns, lock)
       raw = read_raw(record, lock) or return

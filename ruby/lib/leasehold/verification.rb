@@ -18,8 +18,8 @@ module Leasehold
     # Read the rows of a range of source ids; feed {#rows} or {#attributes}.
     ReadRows = Struct.new(:after, :upto)
     # Read these rows again, from the primary database and not from a replica; feed {#rows} or {#attributes}.
-    # Feed a row outside of the model's scope without claims, and a row that an open transaction is writing
-    # with the current time as its last change.
+    # Feed no claims for a row outside of the model's scope. If an open transaction is writing a row, feed the
+    # current time as the row's last change.
     ReadAgain = Struct.new(:ids)
     # Begin an update, then pass the result to {#updated}. `encoded` is a BeginUpdateRequest without
     # `cell_id`, which {Client#begin_encoded} adds. {#creates} and {#destroys} decode `encoded`.

@@ -107,8 +107,8 @@ module Leasehold
             "right one; to destroy them, pass `allow_empty: true` (rake task: `ALLOW_EMPTY=1`)"
     end
 
-    # Returns true if the model is a subclass (STI) and its table has rows. Claims of the other classes' rows have the
-    # same source type, and look extra until these rows are read again.
+    # Returns true if the model is a subclass (STI) and its table has rows. The claims of the other classes'
+    # rows have the same source type. They count as claims without a row only until these rows are read again.
     def other_class_has_rows?
       !@model.base_class? && @model.base_class.unscoped.exists?
     end

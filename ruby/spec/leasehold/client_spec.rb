@@ -60,7 +60,7 @@ RSpec.describe Leasehold::Client do
     expect(rejection { client.begin_update(creates: [username("bob")], organization_id: -1) }).to be_a(Leasehold::Error::Invalid)
   end
 
-  it "never lists the records of no type, which would be those of all types (V11)" do
+  it "refuses an empty list of types, which the server would take for all types (V11)" do
     [[], nil].each do |none|
       expect { client.list_records(source_type: Support::Claims::USERS_TABLE, bucket_types: none) }
         .to raise_error(Leasehold::Error::Invalid, /`bucket_types` is empty/)
@@ -237,7 +237,7 @@ RSpec.describe Leasehold::Client do
       expect(seen.map { |event| event.payload.slice(:code, :tries) }).to eq([{ code: "DEADLINE_EXCEEDED", tries: 2 }])
     end
 
-    it "refuses begins over the limit at once, and no commits" do
+    it "refuses begins over the limit at once, but commits still pass" do
       limited = client_of(proxy.address, max_concurrent_begins: 1).tap(&:warm_up)
       settled = client.begin_update(creates: [username("before")]).uuid
       proxy.hold_answers

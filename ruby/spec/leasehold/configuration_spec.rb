@@ -26,20 +26,20 @@ RSpec.describe Leasehold::Configuration do
     end
   end
 
-  it "evaluates the block for feature flags, and has all flags on without one" do
+  it "asks the block for feature flags; without a block all flags are on" do
     expect(configuration.feature_enabled?(:any)).to be(true)
     configuration.feature_enabled { |flag| flag == :one && :yes }
     expect([configuration.feature_enabled?(:one), configuration.feature_enabled?(:other)]).to eq([true, false])
   end
 
-  it "asks a block for the current organization, and has none without one" do
+  it "asks the block for the current organization; without a block there is none" do
     expect(configuration.current_organization_id).to be_nil
     configuration.organization_id { 5 }
     expect(configuration.current_organization_id).to eq(5)
     expect { configuration.organization_id }.to raise_error(ArgumentError, /`organization_id` has no block/)
   end
 
-  it "refuses `feature_enabled` without a block, and keeps the one it has" do
+  it "refuses `feature_enabled` without a block, and keeps the block that was set" do
     configuration.feature_enabled { |flag| flag == :one }
 
     expect { configuration.feature_enabled }.to raise_error(ArgumentError, "`feature_enabled` has no block: pass one, or ask a flag by `feature_enabled?`")

@@ -20,7 +20,7 @@ RSpec.describe Protos do
       end
     end
 
-    # @return [String] what a process prints that loads both, and uses a message of each
+    # @return [String] the output of a process that loads both libraries and uses a message of each
     def load_both(*libraries)
       script = libraries.map { |library| "require #{library.inspect}\n" }.join + <<~RUBY
         theirs = Gitlab::Cells::TopologyService::Claims::V1::CommitUpdateRequest.new(cell_id: 7)

@@ -122,7 +122,7 @@ RSpec.describe "sessions" do
       expect { verification(checkpoint: "{}") }.to raise_error(Leasehold::Error::Invalid)
     end
 
-    it "is refused before it destroys more than ten claims and a tenth, and goes on when told (V11)" do
+    it "is refused before it destroys more than ten claims that are over a tenth of all, and goes on with a larger share (V11)" do
       records = (1..20).map { |id| record(id, "name#{id}") }
       refused = run(records) { |session| session.rows([row(20, "name20")], now: now) }
       refused.proceed

@@ -28,8 +28,8 @@ RSpec.describe "bulk claims", :rails do
     expect(outstanding_leases + lease_rows).to be_empty
   end
 
-  # Rails 7.2 and newer can delay a job until the COMMIT. The backend of this example asks for the opposite, as
-  # those do that have their queue in another database.
+  # Rails 7.2 and newer can delay a job until the COMMIT. The backend of this example asks Rails not to delay,
+  # like a backend that has its queue in another database.
   it "claims after the COMMIT if it is scheduled in a transaction", if: Support::RailsVersions.since?("7.2") do
     queue_adapter.define_singleton_method(:enqueue_after_transaction_commit?) { false }
     schedule_in_transaction = lambda do |outcome|

@@ -193,7 +193,7 @@ RSpec.describe "refused claims", :rails do
     end
   end
 
-  it "leave the record its marked owner" do
+  it "do not take a record's owner away if the owner is marked for destruction" do
     ActiveRecord::Base.connection.execute("ALTER TABLE emails ALTER user_id DROP NOT NULL")
     stub_const("Owner", Class.new(ApplicationRecord) { self.table_name = "users" })
     stub_const("Address", Class.new(ApplicationRecord) do
@@ -218,7 +218,7 @@ RSpec.describe "refused claims", :rails do
     ActiveRecord::Base.connection.execute("DELETE FROM emails; ALTER TABLE emails ALTER user_id SET NOT NULL")
   end
 
-  it "leave the record its marked owner if the foreign key has several columns", if: Support::RailsVersions.since?("7.1") do
+  it "do not take the marked owner away if the foreign key has several columns", if: Support::RailsVersions.since?("7.1") do
     connection = ActiveRecord::Base.connection
     connection.execute("CREATE TABLE owners (shop_id bigint, id bigint, PRIMARY KEY (shop_id, id)); INSERT INTO owners VALUES (1, 2);" \
                        "CREATE TABLE parcels (id bigserial PRIMARY KEY, name text, shop_id bigint, owner_id bigint)")

@@ -133,7 +133,7 @@ RSpec.describe "an application of an earlier version", :rails do
       expect(connection.select_value("SELECT checkpoint FROM cells_claims_verifications")).to be_nil
     end
 
-    it "has its enqueued jobs run" do
+    it "runs the jobs that it had enqueued" do
       Leasehold.client.commit_update(Leasehold.client.begin_update(creates: [Support::Claims.username("gone", id: 9)]).uuid)
       insert_users([1, 2])
       run_job("bulk")

@@ -31,7 +31,7 @@ RSpec.describe "conditions of claims", :rails do
     expect(user.cells_claims_enabled_for_attribute?(:created_at)).to be(false)
   end
 
-  it "asks each flag once a save, so that all of the save agrees" do
+  it "asks each flag once per save, so that all steps of the save agree" do
     asked = []
     Leasehold.configuration.feature_enabled { |flag| asked << flag }
     user = User.create!(username: "alice")

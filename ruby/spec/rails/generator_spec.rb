@@ -30,7 +30,7 @@ RSpec.describe "the install generator" do
     File.read(File.join(@root, "config/application.rb"))
   end
 
-  it "writes a migration that names nothing of the gem" do
+  it "writes a migration that calls no code of the gem" do
     generate
     expect(migration).not_to match(/Leasehold/)
     expect(migration).to include("CREATE CONSTRAINT TRIGGER cells_outstanding_leases_refuse_late_commit")

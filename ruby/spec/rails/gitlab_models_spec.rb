@@ -79,7 +79,7 @@ RSpec.describe "models of GitLab", :rails do
       expect(verify(model)).not_to include(:disabled)
     end
 
-    it "that is global switches attributes without one of their own" do
+    it "that is global also switches attributes that have no flag of their own" do
       Leasehold.configuration.feature_enabled { |flag| flag != :cells_unique_claims }
       model = organization
 
@@ -280,7 +280,7 @@ RSpec.describe "models of GitLab", :rails do
 
   describe "a text primary key that looks like a UUID" do
     let(:uuid) { "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11" }
-    # One of the UUIDs sorts before all texts as 16 bytes, and another after them.
+    # As 16 bytes, one of the UUIDs sorts before all texts, and another after all of them.
     let(:keys) { [uuid, "10eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", "group", uuid.upcase, "été", "ffeebc99-9c0b-4ef8-bb6d-6bb9bd380a11"] }
     let(:model) { organization(subject_key: :owner_id).tap(&:reset_column_information) }
 

@@ -9,7 +9,8 @@ RSpec.describe "a save that is interrupted while the server hangs", :rails do
   before { Leasehold.configuration.request_deadline_seconds = 10 }
   after { Leasehold.configuration.request_deadline_seconds = 0.3 }
 
-  # Records from the begin's event how many bytes were sent before it, and that it ended.
+  # Subscribes to the begin's event. When the begin starts, records how many bytes were sent before it; when it
+  # ends, releases the held answers.
   def watch(proxy)
     sent = @sent_before = []
     Object.new.tap do |watch|

@@ -58,7 +58,7 @@ RSpec.describe "jobs", :rails do
     Leasehold::Models.instance_variable_get(:@names).delete("Former")
   end
 
-  it "are retried later each time while the server is stopped" do
+  it "are retried after longer and longer waits while the server is stopped" do
     adapter = ActiveJob::Base.queue_adapter = ActiveJob::QueueAdapters::TestAdapter.new
     id = User.insert({ username: "alice", created_at: Time.now, updated_at: Time.now }).rows.dig(0, 0)
     server.kill

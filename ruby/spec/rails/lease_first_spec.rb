@@ -78,7 +78,7 @@ RSpec.describe "a lease begun before BEGIN", :rails do
       end
     end
 
-    it "saves the user with the email if that is saved alone" do
+    it "saves the user with the email if only the email is named" do
       email = Email.new(user: User.new(username: "alice"), email: "a@example.com")
       refused { Leasehold.claiming { |claims| claims.save(email.user, email) } }
 

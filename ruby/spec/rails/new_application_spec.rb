@@ -60,7 +60,7 @@ RSpec.describe "a new Rails application", :rails do
     make_application(root)
     install, try, verify = blocks(quick_start, "sh").map { |block| block.lines(chomp: true) }
     generate_user
-    # Only the gems that are installed: Bundler would fetch newer ones.
+    # Uses only the gems that are installed: Bundler would fetch newer ones.
     install.each { |line| run("bash", "-c", line.sub(/\Abundle install\z/, "bundle install --local")) }
     File.write(File.join(application, "app/models/user.rb"), model)
 

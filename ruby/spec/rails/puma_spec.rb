@@ -11,7 +11,8 @@ RSpec.describe "an application preloaded by Puma", :rails do
 
     workers 2
     threads 2, 2
-    # gRPC keeps a forked worker from ending if the master made a call. The default is 30 seconds.
+    # If the master made a call, gRPC keeps a forked worker from ending until this timeout. Its default is 30
+    # seconds.
     worker_shutdown_timeout 2
     bind "tcp://127.0.0.1:0"
     preload_app!

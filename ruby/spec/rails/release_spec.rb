@@ -106,7 +106,7 @@ RSpec.describe "the release of an attribute's claims", :rails do
       end
     end
 
-    it "is possible beside that of another table, as are verifications of two classes" do
+    it "runs beside the verification of another table; verifications of two classes of one table run at once" do
       verifying(User) do
         expect(Leasehold::Verifier.new(Admin, dry_run: true).run).to include(finished: true)
         Leasehold.configuration.feature_enabled { |flag| flag != :cells_claims_routes }

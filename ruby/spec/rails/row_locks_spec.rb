@@ -24,7 +24,7 @@ RSpec.describe "the lock under which a save reads its row", :rails do
 
   # PostgreSQL locks a row against references to it if a column changes that a foreign key may refer to
   # (PostgreSQL 15, src/backend/access/heap/heapam.c, `heap_update`).
-  it "is the UPDATE's" do
+  it "is the lock of the UPDATE itself" do
     Email.connection.execute("CREATE UNIQUE INDEX only_some ON users (username) WHERE id < 0")
     User.connection.schema_cache.clear!
 

@@ -53,7 +53,7 @@ RSpec.describe "a lease begun before BEGIN", :rails do
 
   def rename_until_deadlock(other)
     rival = PG.connect(Support::PostgresCluster.instance.url(Support::Cell[1].database))
-    # PostgreSQL aborts the session whose timeout passes first.
+    # PostgreSQL aborts the session whose `deadlock_timeout` passes first, so the rival gets the longer one.
     rival.exec("SET deadlock_timeout = '60s'; BEGIN; UPDATE users SET updated_at = now() WHERE id = #{other.id}")
     waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND pid = #{rival.backend_pid}"
     cell = Support::Cell[1]

@@ -5,7 +5,7 @@ require "rails_helper"
 # Runs files of Minitest in processes of their own.
 RSpec.describe "leasehold/test_help", :rails do
   # @param tests [String] code of the test class
-  # @param suite [String] code before it
+  # @param suite [String] code before the test class
   # @return [String] what Minitest prints
   def minitest(tests, suite: "", class_methods: "i_suck_and_my_tests_are_order_dependent!")
     Support::CellProcess.run(Support::Cell[1], "127.0.0.1:1", <<~RUBY)
@@ -74,7 +74,7 @@ RSpec.describe "leasehold/test_help", :rails do
     expect(printed).to include("2 runs, 6 assertions, 0 failures, 0 errors, 0 skips")
   end
 
-  # Every test claims the same name while the others have claimed it.
+  # Every test claims the same name, and keeps its claim until the others have claimed the name too.
   tests = <<~'RUBY'
     4.times do |number|
       define_method("test_#{number}") do

@@ -151,7 +151,7 @@ RSpec.describe "claims of a transaction", :rails do
       expect(claimed(User, :username)).to eq(["carol"])
     end
 
-    it "of a row that is created and destroyed are none" do
+    it "of a row that is created and destroyed cause no call" do
       seen = calls { User.transaction { User.create!(username: "alice").destroy! } }
 
       expect(seen).to be_empty
@@ -182,7 +182,7 @@ RSpec.describe "claims of a transaction", :rails do
       expect(claimed(User, :username)).to eq(["alice"])
     end
 
-    it "are those before the rolled back savepoint" do
+    it "are those from before a savepoint that is rolled back" do
       user = User.create!(username: "alice")
       User.transaction do
         user.update!(username: "bob")
@@ -326,7 +326,7 @@ RSpec.describe "claims of a transaction", :rails do
         expect(begun(seen).first).to include(creates: 4)
       end
 
-      it "are refused to the transaction in #{depth} transactions" do
+      it "are refused with an error of the transaction in #{depth} transactions" do
         as_cell(2) { User.create!(username: "alice") }
         Leasehold.configuration.transactional_tests = true
         nested(depth) do

@@ -54,7 +54,7 @@ RSpec.describe "the update generator", :rails do
     expect(migration).to include("CREATE CONSTRAINT TRIGGER")
   end
 
-  it "writes a migration that brings the present SQL, once" do
+  it "writes one migration with the present SQL" do
     with_limit(60) do
       expect(update).to include("update_cells_outstanding_leases")
       expect(update).to include("nothing to update")

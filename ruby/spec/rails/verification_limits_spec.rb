@@ -117,7 +117,7 @@ RSpec.describe "limits of verification", :rails do
       expect(verify(max_destroy_share: 0.12)).to include(destroyed: 12, rows: 0)
     end
 
-    it "corrects the scope's fault without a destroy after a refused run" do
+    it "destroys nothing after a refused run if the missing rows are back" do
       User.where(id: 1..6).delete_all
       expect { verify }.to raise_error(Leasehold::Error::Misconfigured)
       insert_users(1..6)
@@ -160,7 +160,7 @@ RSpec.describe "limits of verification", :rails do
       expect(claimed(User, :username).size).to eq(44)
     end
 
-    it "surveys the table before it destroys many claims that lie close together, also in pieces" do
+    it "counts the whole table before it destroys many claims of neighbouring rows, also if each run compares one page" do
       insert_users(51..2100)
       verify
       User.where(id: 1..1050).delete_all

@@ -12,12 +12,12 @@ module Support
       model.partial_updates = model.partial_inserts = false
     end
 
-    # Serializes the attribute as JSON. Rails 7.1 has only the option for it.
+    # Serializes the attribute as JSON. From Rails 7.1 on the coder must be a keyword argument.
     def serialize_as_json(model, attribute)
       since?("7.1") ? model.serialize(attribute, coder: JSON) : model.serialize(attribute, JSON)
     end
 
-    # Declares an enumeration. Rails 8.0 takes no keywords for the names, 6.1 only these.
+    # Declares an enumeration. Rails 8.0 takes its name only as a positional argument, 6.1 only as a keyword.
     def enumerate(model, attribute, values)
       since?("7.0") ? model.enum(attribute, values) : model.enum(attribute => values)
     end

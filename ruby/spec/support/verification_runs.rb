@@ -41,7 +41,7 @@ module Support
       Leasehold::Verification.new(source_type: 1, bucket_types: bucket_types, recent_within_seconds: 3600, **settings)
     end
 
-    # @yieldparam session feeds the rows of the first page
+    # @yieldparam session [Leasehold::Verification] the block feeds the rows of the first page to it
     # @return [Leasehold::Verification] a session that was fed its first page
     def run(records, bound: nil, **settings, &feed)
       session = verification(**settings)

@@ -1,5 +1,5 @@
-//! Converts Ruby's rows and records to the engine's columns. A page has thousands of them, so no
-//! row or claim allocates by itself.
+//! Converts Ruby's rows and records to the engine's columns. A page has thousands of rows, so the
+//! conversion allocates no memory per row or claim.
 #![allow(unsafe_code, reason = "reads bytes of Strings and elements of Arrays in place")]
 
 use std::fmt::Write;

@@ -41,8 +41,8 @@ impl ClaimsService {
         service.with(ruby, |service| Ok(Self(Mutex::new(service.clone()))))
     }
 
-    /// Begins an update under `lease`, a fresh UUID as two integers. Returns the lease, its fence,
-    /// and true if the idempotency key had begun it before.
+    /// Begins an update under `lease`, a fresh UUID as two integers. Returns the lease and its
+    /// fence, and true if an earlier call with the same idempotency key has begun the update.
     #[expect(clippy::too_many_arguments, reason = "a Ruby method takes values, not a struct")]
     fn begin(
         ruby: &Ruby,
@@ -64,7 +64,7 @@ impl ClaimsService {
         Ok((begun.lease.to_string(), begun.fence.0, begun.replayed))
     }
 
-    /// Returns false if the lease already had that outcome.
+    /// Settles the lease. Returns false if the lease already had that outcome.
     fn settle(ruby: &Ruby, service: &Self, cell: i64, lease: String, commit: bool, now: u64) -> Result<bool, Error> {
         let outcome = if commit { Outcome::Committed } else { Outcome::RolledBack };
         service.call(ruby, |service| service.settle(cell, &lease, outcome, Timestamp::from_micros(now)))

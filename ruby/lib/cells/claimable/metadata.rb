@@ -16,7 +16,7 @@ module Cells
       end
 
       # @return [Hash{Symbol => Object}, nil] the claim of one attribute, in the form of {#cells_claims_metadata};
-      #   nil if the value is not claimed, or the attribute is not
+      #   nil if the model does not claim the attribute, or the record's value is not claimed
       def cells_claims_metadata_for_attribute(name)
         attribute = self.class.cells_claims_declarations[name.to_sym]
         value = attribute && self[attribute.name]
@@ -35,8 +35,8 @@ module Cells
 
       # Builds the data with which {BulkClaimsWorker} destroys the claim after the row is deleted.
       #
-      # @return [Hash{String => Object}, nil] JSON-safe values; nil if the value is not claimed, or the attribute is
-      #   not
+      # @return [Hash{String => Object}, nil] JSON-safe values; nil if the model does not claim the attribute, or the
+      #   record's value is not claimed
       def build_destroy_metadata_for_worker(name)
         attribute = self.class.cells_claims_declarations[name.to_sym]
         return unless attribute&.enabled? && attribute.claims?(self)
@@ -45,7 +45,8 @@ module Cells
         claim.to_h.except(:source_id).stringify_keys.merge("primary_key" => id_in_database)
       end
 
-      # Returns the names by which an error on `:base` tells which values may be taken. A model may override it.
+      # Returns the names of the attributes that an error on `:base` lists as possibly taken. A model may
+      # override this method.
       #
       # @return [Array<String>] the claimed attributes, without the primary key
       def unique_attributes
@@ -53,7 +54,7 @@ module Cells
         (names - [self.class.primary_key]).presence || names
       end
 
-      # Adds the error for a failed gRPC call of the application's own.
+      # Adds a validation error for a failed gRPC call that the application made itself.
       #
       # @param error [GRPC::BadStatus]
       def handle_grpc_error(error)
@@ -83,7 +84,7 @@ module Cells
       # @raise [MissingPrimaryKeyError] if the record has no primary key yet
       def cells_claims_default_metadata
         table = self.class.cells_claims_table
-        # First, because a block may need the key to look the subject up.
+        # Refuses a record without a key before the block runs: a block may need the key to look the subject up.
         source_id = table.source_key.encode(read_attribute(table.primary_key))
         {
           subject: { type: table.subject_type, id: cells_claims_subject_key },

@@ -24,8 +24,8 @@ module Leasehold
         raise other(metadata[STORE_ID]) if @id && metadata[STORE_ID] != @id
       end
 
-      # Returns the error of a failed call whose answer tells another store; nil if it tells none, like that of
-      # a proxy, or the expected one.
+      # Returns the error for a failed call if its answer names another store. Returns nil if the answer names
+      # the expected store, or none: a proxy may have answered.
       #
       # @return [Error::OtherStore, nil]
       def mismatch(metadata)

@@ -62,7 +62,7 @@ module Leasehold
         V1::ListLeasesRequest.new(cell_id: @cell_id, created_after: created_after, next: cursor, limit: limit)
       end
 
-      # @raise [Error::Invalid] if no type is given: on the wire, no type stands for all types
+      # @raise [Error::Invalid] if the list of types is empty: on the wire, an empty list stands for all types
       def list_records(source_type, bucket_types, after, upto)
         if bucket_types.to_a.empty?
           raise Error::Invalid.new("`bucket_types` is empty, which the server takes for all types: name each", code: "INVALID_UPDATE")

@@ -18,10 +18,10 @@ module Leasehold
     # The commit guard refused the row of a lease that was too old (R04).
     retry_on ActiveRecord::SerializationFailure, wait: RETRY_WAIT
 
-    # An earlier job would not find the rows. Rails 7.2 has the setting (activejob 7.2.2.2,
-    # enqueue_after_transaction_commit.rb:7); 8.0 replaced its Symbols by true and false. Only ActiveJob's railtie
-    # includes the module that obeys the setting (activejob 7.2.2.2, railtie.rb:31), and an application of `rails
-    # new --minimal` lacks this railtie.
+    # Enqueues the job after COMMIT: before it, the job would not find the rows. Rails 7.2 has the setting
+    # (activejob 7.2.2.2, enqueue_after_transaction_commit.rb:7); 8.0 replaced its Symbols by true and false.
+    # Only ActiveJob's railtie includes the module that obeys the setting (activejob 7.2.2.2, railtie.rb:31),
+    # and an application of `rails new --minimal` lacks this railtie.
     if respond_to?(:enqueue_after_transaction_commit=)
       include ActiveJob::EnqueueAfterTransactionCommit
       self.enqueue_after_transaction_commit = ActiveJob.version < Gem::Version.new("8.0") ? :always : true
@@ -83,7 +83,7 @@ module Leasehold
       destroys.reject { |claim| claimed.include?(claim_key(claim)) }
     end
 
-    # Returns the keys of the claims that the source rows of these claims have now.
+    # Reads the source rows of these claims, and returns the keys of all claims that these rows have now.
     def current_claim_keys(model, claims)
       source_key = SourceKey.new(model)
       of_model = claims.select { |claim| claim.source_type == model.cells_claims_source_type }

@@ -3,8 +3,8 @@
 module Leasehold
   # Helpers for an application's own specs.
   module RSpec
-    # Helpers of the shared examples. They observe the calls of the client, to a real server or to
-    # the one that {TestHelp#stub_claims_server} replaces.
+    # Helpers of the shared examples. They observe the client's calls, to a real server or to the
+    # one of {TestHelp#stub_claims_server}.
     module ClaimsHelpers
       # Hint for a failed expectation.
       EXPECTED_HINT = "`claims_records` returns the expected claims: if associations are claimed too, override it with the " \

@@ -15,7 +15,7 @@ module Leasehold
       # @return [Client] the client of the application's cell
       attr_reader :client
 
-      # @param original [StubServer, nil] a server whose claims and leases the new one starts with
+      # @param original [StubServer, nil] a server whose claims and leases are copied into the new one
       # @param follows_transactions [Boolean] true to undo changes when the test transaction around them is rolled
       #   back; a server of a single test needs no undoing
       def initialize(original = nil, follows_transactions: false)
@@ -81,7 +81,8 @@ module Leasehold
       end
 
       # Restores the state from before a test transaction that is rolled back. States that were saved later are
-      # dropped: their transactions are inside of that one, or belong to another database of the same test.
+      # dropped: their transactions are inside of the one rolled back, or belong to another database of the same
+      # test.
       def restore(state)
         @lock.synchronize do
           position = @saved_states.index { |saved| saved.equal?(state) } or return

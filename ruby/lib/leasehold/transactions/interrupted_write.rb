@@ -96,9 +96,10 @@ module Leasehold
 
       private
 
-      # Errors of a statement that wrote no row. ActiveRecord and the driver raise the last four for values
-      # that they cannot send (activemodel 6.1.7.10, type/integer.rb:49; pg 1.4.5, ext/pg_connection.c). The
-      # driver is loaded with the first connection only.
+      # Returns the classes of errors after which a statement has written no row. ActiveRecord and the driver
+      # raise the last four for values that they cannot send (activemodel 6.1.7.10, type/integer.rb:49; pg
+      # 1.4.5, ext/pg_connection.c). This is a method and no constant, because `PG` is loaded only with the
+      # first connection.
       def statement_errors
         [PG::Error, ActiveRecord::ActiveRecordError, ArgumentError, TypeError, RangeError, EncodingError]
       end

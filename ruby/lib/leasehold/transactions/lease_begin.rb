@@ -38,8 +38,8 @@ module Leasehold
         @pending = effect
         @client = client
         @early = early
-        # The block is called once: the organization may be another one after the transaction's rollback, when an
-        # unanswered begin is repeated.
+        # Calls the setting's block once, here. An unanswered begin is repeated after the transaction's
+        # rollback, when the block might return another organization.
         @organization_id = Leasehold.configuration.current_organization_id
       end
 
@@ -71,9 +71,9 @@ module Leasehold
         )
       end
 
-      # Begins a smaller or changed effect if the refusal allows one; raises otherwise. At most one try turns
-      # creates into replaces ({NetEffect#replacing_own_claims}). If that try is refused too, the first
-      # refusal is raised, unless the second one is temporary.
+      # Begins a smaller or changed effect if the refusal allows one, and raises otherwise. Creates are turned
+      # into replaces at most once ({NetEffect#replacing_own_claims}). If the begin with the replaces is refused
+      # too, the first refusal is raised, unless the second one is temporary.
       #
       # @param first_refusal [Array(Error, NetEffect), nil] the refusal of a first try, and its effect
       def run_reduced(error, first_refusal, &begun)

@@ -2,9 +2,9 @@
 
 module Leasehold
   module Transactions
-    # The creates and destroys that a list of changes amounts to: for each row and attribute, the claim
-    # before the first change against the claim after the last. A value that stays while its subject or
-    # spelling changes is in both lists; the engine treats it as a replace (B06).
+    # The net creates and destroys of a list of changes. For each row and attribute, the claim before the first
+    # change is compared with the claim after the last. If the value stays while its subject or spelling
+    # changes, it is in both lists, and the engine treats it as a replace (B06).
     class NetEffect
       # A claim to create or destroy, and the last change that led to it.
       Entry = Struct.new(:claim, :change)
@@ -57,7 +57,7 @@ module Leasehold
       end
 
       # @param positions [Array<Integer>] of destroys
-      # @return [NetEffect] the same without these destroys
+      # @return [NetEffect] the effect without these destroys
       def without_destroys(positions)
         dup.tap { |effect| effect.drop_destroys(positions) }
       end
@@ -76,9 +76,9 @@ module Leasehold
         chunks.map { |entries| dup.tap { |part| part.keep(Set.new.compare_by_identity.merge(entries)) } }
       end
 
-      # Turns creates that were rejected as taken into replaces, if the row itself may own the claim. That
-      # happens if a row was renamed without callbacks and now gets its old name back. The engine still
-      # refuses the replace if another cell or another row owns the claim (B05, B06).
+      # Turns creates that were rejected as taken into replaces, if the row itself may own the claim. A row owns
+      # it already if it was renamed without callbacks and now gets its old name back. The engine still refuses
+      # the replace if another cell or another row owns the claim (B05, B06).
       #
       # @param error [Error] the refusal of this effect
       # @return [NetEffect, nil] nil if the refusal has another cause

@@ -18,9 +18,11 @@ module Leasehold
         end
       end
 
-      # @raise [ActiveRecord::StatementInvalid] if PostgreSQL would answer the transaction's COMMIT with
-      #   ROLLBACK, or has ended the transaction: ActiveRecord would take that for a COMMIT, and its leases would
-      #   be committed
+      # Refuses the COMMIT of a transaction that cannot be committed: PostgreSQL would answer with ROLLBACK, or
+      # has ended the transaction already. ActiveRecord would take both for a COMMIT, and the transaction's
+      # leases would be committed.
+      #
+      # @raise [ActiveRecord::StatementInvalid]
       def self.check_alive(transaction)
         return if ActiveRecordCompat.participants(transaction, self).empty?
 
@@ -30,7 +32,8 @@ module Leasehold
         raise ActiveRecord::StatementInvalid, "a statement of the transaction failed: let its error leave the transaction, run it again"
       end
 
-      # @raise [ActiveRecord::StatementInvalid] if the transaction, which has written rows, is over in the database
+      # @param transaction [ActiveRecord::ConnectionAdapters::Transaction] one that has written rows
+      # @raise [ActiveRecord::StatementInvalid] if the database has ended the transaction
       def self.check_open(transaction)
         return unless ActiveRecordCompat.ended?(transaction.connection)
 

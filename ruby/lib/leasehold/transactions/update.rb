@@ -39,7 +39,8 @@ module Leasehold
           covered = ActiveRecordCompat.participants(transaction, CoveredEffect)
           return if changes.empty? && covered.empty?
 
-          # A lease begun here would have no transaction, and its row would be committed by itself.
+          # If the database has ended the transaction, the lease's row would be committed by itself, without the
+          # transaction's rows.
           Settlement.check_open(transaction) if changes.any?
           effect = covered.map(&:effect).inject(NetEffect.new(changes)) { |rest, part| rest.minus(part) }
           check_own_leases(connection, effect)

@@ -119,7 +119,8 @@ module Leasehold
         @open_begin = nil
       end
 
-      # Forgets a begin that has failed. If the server may have taken its lease, the lease is rolled back first.
+      # Forgets a begin that has failed. If the server may have begun its lease nevertheless, rolls that lease
+      # back first.
       def forget_begin(error)
         @open_begin&.release(**@call_options) if Transactions::UnansweredBegin.outcome_unknown?(error)
         @open_begin = nil
@@ -166,9 +167,9 @@ module Leasehold
         nil
       end
 
-      # Starts the call in a thread. The thread only calls the server: it takes no database connection, and
-      # needs no Rails executor of its own, because the executor around this thread outlives it. `join`
-      # raises the thread's error.
+      # Starts the call in a thread. The thread only calls the server and takes no database connection. It needs
+      # no Rails executor of its own, because it ends before the calling thread's executor does. `join` raises
+      # the thread's error.
       def call_in_thread(request)
         Thread.new do
           Thread.current.report_on_exception = false

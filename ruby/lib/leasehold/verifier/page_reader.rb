@@ -59,8 +59,8 @@ module Leasehold
         yield
       end
 
-      # Remembers the step that begins the next page. If the server truncates a page's records, the page ends
-      # earlier than planned. The begin of the next page is then unknown, so nothing is prefetched.
+      # Remembers the step that starts the next page. If the server truncates a page's records, the page ends
+      # earlier than planned. The start of the next page is then unknown, so nothing is prefetched.
       def plan_next(step, result)
         case step
         when Verification::FindBound then @next = following(step, result)

@@ -17,9 +17,9 @@ module Leasehold
         @dry_run = dry_run
       end
 
-      # Runs the block, unless another process verifies the same model (V10), or has the model's whole table.
-      # Verifications of several classes of a table (STI) share the table: each corrects the claims of its own
-      # rows alone.
+      # Runs the block, unless another process verifies the same model (V10) or has locked the model's whole
+      # table. Verifications of several classes of a table (STI) may run at once: each corrects only the claims
+      # of its own rows.
       #
       # @param whole_table [Boolean] true to run the block only if no other process verifies a class of the table
       # @return [Object, nil] the block's result; nil if another run holds a lock

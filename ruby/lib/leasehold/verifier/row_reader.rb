@@ -58,8 +58,8 @@ module Leasehold
         key && @key.encode(key)
       end
 
-      # Reads the rows of a range, for {#feed}. If other classes of the table (STI) may claim the same types, the
-      # rows of these classes that have records are among them.
+      # Reads the rows of a range, for {#feed}. If other classes of the table (STI) may claim the same types,
+      # also reads those of their rows for which the server has records.
       #
       # @param page [RecordPage] the server's records of the range
       # @param seconds_since_listing [Float] seconds since these records were requested
@@ -89,9 +89,9 @@ module Leasehold
         misconfigured("`cells_claims_scope` of `#{@model.name}` returns a row more than once: add `distinct`")
       end
 
-      # Reads single rows again and feeds them to the session. Rows outside of the model's scope have no
-      # claims, as have source ids that no key has. A row that an open transaction is writing counts as changed now
-      # (V03).
+      # Reads single rows again and feeds them to the session. A row outside of the model's scope is fed without
+      # claims, and a source id that no key has is left out. A row that an open transaction is writing counts as
+      # changed now (V03).
       def feed_again(session, source_ids)
         keys = source_ids.filter_map { |source_id| @key.decode(source_id) }
         now = clock
@@ -190,8 +190,8 @@ module Leasehold
         @model.base_class.unscoped
       end
 
-      # Restricts the relation to the range from the first key to the last. The planner uses the primary
-      # key's index for a range even without statistics, unlike for a long list of keys.
+      # Restricts the relation to the range from the first key to the last. For a range, the planner uses the
+      # primary key's index even without statistics; for a long list of keys it may not.
       def within_bounds(keys, relation)
         return relation.none if keys.empty?
 
@@ -207,9 +207,10 @@ module Leasehold
         @shares_types = others.any? { |other| attributes_of(other).any? }
       end
 
-      # Reads the rows of the table's other classes that have records. Each is returned with those records that its
-      # own class calls for: without them, all of these records would look extra. Its other claims are absent, so
-      # that the run creates and replaces claims of the model's own rows alone.
+      # Reads the rows of the table's other classes for which the server has records. Each row is returned with
+      # those of its records that its own class calls for; otherwise all its records would count as claims
+      # without a row. Its other claims are left out, so that the run creates and replaces only claims of the
+      # model's own rows.
       #
       # @param records [Array<Record>] in the order of source ids
       # @param read [Array<Array>] rows that were read already, some of which may have changed their class since

@@ -22,7 +22,7 @@ RSpec.describe Leasehold::Client::CircuitBreaker do
     end
   end
 
-  it "sends one probe through an open circuit, whose failure opens it again" do
+  it "sends one probe through an open circuit; if the probe fails, the circuit opens again" do
     open
     entered = Queue.new
     fate = Queue.new

@@ -19,7 +19,8 @@ module RailsApp
     config.eager_load = false
     config.logger = Logger.new(ENV.fetch("RAILS_APP_LOG", File::NULL))
     config.log_level = :info
-    # A deprecated call fails in a later version. Rails 6.1 reports a deprecated `throw` of the specs, not of the gem.
+    # Deprecated calls raise, because they fail in a later version of Rails. Rails 6.1 only prints them: it
+    # would raise for a deprecated `throw` of the specs, not of the gem.
     config.active_support.deprecation = Rails::VERSION::STRING.to_f < 7 ? :stderr : :raise
     config.i18n.available_locales = %i[en de]
     config.active_job.queue_adapter = :test if defined?(ActiveJob::Railtie)

@@ -41,7 +41,7 @@ module Leasehold
         options[:fx] || last_version.positive?
       end
 
-      # Writes the files of the present SQL, unless the last version has it.
+      # Writes files with the present SQL, unless those of the last version have it.
       def write_definitions
         say(NEEDS_FX) unless defined?(::Fx)
         version = definition_version
@@ -56,7 +56,7 @@ module Leasehold
          "create_trigger :#{LeaseTable::GUARD}, on: :#{LeaseTable::NAME}, version: #{version}"].join("\n").indent(4)
       end
 
-      # Returns the version of the files that have the present SQL, or will have it.
+      # Returns the version of the files that have the present SQL, or that are to be written with it.
       def definition_version
         definitions_current? ? last_version : last_version + 1
       end

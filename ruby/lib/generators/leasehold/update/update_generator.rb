@@ -6,8 +6,9 @@ require_relative "../install/fx_definitions"
 
 module Leasehold
   module Generators
-    # `rails generate leasehold:update`: adds a migration with the commit guard of this version of the gem and of
-    # the present `commit_within_seconds`, if no migration of the application has it last.
+    # `rails generate leasehold:update`: adds a migration that replaces the commit guard by that of this version
+    # of the gem and of the present `commit_within_seconds`. Adds none if the application's last migration of
+    # the guard has it already.
     class UpdateGenerator < ::Rails::Generators::Base
       include ::ActiveRecord::Generators::Migration
       include FxDefinitions
@@ -33,8 +34,8 @@ module Leasehold
 
       private
 
-      # Returns true if the last migration that creates the guard creates the present one, or the files of fx have
-      # it.
+      # Returns true if the present SQL is in the last migration that creates the guard, or in the last files of
+      # fx.
       def current?
         return definitions_current? if fx?
 

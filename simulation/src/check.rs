@@ -2,10 +2,10 @@
 //! that span the databases. [`after_event`] checks only what the event changed; [`everything`]
 //! checks the whole world. Tests verify that both agree.
 //!
-//! At first, a row that plain SQL has written need not have a claim. From the moment at which a
-//! correction for the row has written its lease row, the row must have one, because that lease will
-//! be committed. If plain SQL changes rows of the cell during a correction, the checks do not
-//! compare the correction's claim with its row, because such changes respect no lease.
+//! A row that plain SQL has written needs no claim at first. Once a correction for the row has
+//! written its lease row, the row must have a claim, because the correction's lease will be
+//! committed. If plain SQL changes rows of the cell during a correction, the checks do not compare
+//! the correction's claim with its row, because such changes respect no lease.
 //!
 //! If a rule is switched off, the checks test the purpose of the rule and not the rule. For
 //! example, without lease exclusivity two leases may list one claim, and only a name that belongs
@@ -118,9 +118,9 @@ fn check_correction(world: &World, name: u8, claim: &Claim) -> Result<(), Violat
     Err(Violation::Miscorrected { cell, row, name: world.names().spelling(name).to_owned() })
 }
 
-/// Returns true if the claim belongs to the row once the claim's lease has the outcome of its local
-/// transaction. A correction must not change the claim before the correction's lease row is
-/// written, because the cell's users would find the name busy.
+/// Returns true if the claim comes from the row after its lease is settled. The lease's outcome is
+/// that of its local transaction. A correction without a lease row must not hold the row's claim,
+/// because the cell's users would find the name busy.
 fn covers(world: &World, claim: &Claim, cell: u8, row: &Row) -> bool {
     let comes_from = |record: &Record| record.source.source_type == TABLE && row_id(&record.source.id) == Some(row.id);
     let is_committed =

@@ -138,8 +138,9 @@ impl Database {
         }
     }
 
-    /// Returns the time by the database's clock when the world's clock shows `now`. The world's
-    /// clock showed `start` at the start, in microseconds since 1970.
+    /// Returns the time that the database's clock shows when the world's clock shows `now`. `start`
+    /// is the time that the world's clock showed before the first event. Both are in microseconds
+    /// since 1970.
     pub fn now(&self, start: u64, now: u64) -> Timestamp {
         let passed = i128::from(now.saturating_sub(start));
         let ahead = i128::from(self.clock.ahead_seconds) * 1_000_000;
@@ -176,8 +177,8 @@ impl Database {
     }
 
     /// Returns the writes that a change needs, given the committed rows. Returns `None` if the
-    /// change changes nothing, is invalid, names one row twice, or a row is missing. `keys` are for
-    /// new rows.
+    /// change has no effect, is invalid, names one row twice, or names a missing row. `keys` are
+    /// the primary keys for new rows.
     pub fn plan(&self, change: Change, keys: [u32; 2]) -> Option<Writes> {
         let name = |id: u32| row_by_id(&self.rows, id).map(|row| row.name);
         let [first, second] = keys;

@@ -70,8 +70,8 @@ pub struct Effects {
     /// The answer that the service gave to a commit or rollback, `None` if the event delivered no
     /// such request.
     pub settle_answer: Option<SettleAnswer>,
-    /// The leases that the service rolled back because no caller can know them (B25). No process is
-    /// told, so they are not in `settle_answer`.
+    /// The leases that the service rolled back because no caller can know them (B25). No process
+    /// gets an answer about these leases, so `settle_answer` omits them.
     pub taken_back: SmallVec<[LeaseId; 2]>,
     /// True if a save was refused because of a lease that the same save's first attempt had begun.
     pub blocked_by_own_lease: bool,

@@ -179,7 +179,7 @@ fn row(world: &World, cell: u8, id: u32) -> String {
     }
 }
 
-/// Returns the action of a process in words. The text is empty if the step sends a message, since
+/// Describes the action of a process. The text is empty if the step sends a message, since
 /// [`sent_text`] then describes the message.
 fn step_text(world: &World, cell: u8, process: Process) -> String {
     let Some(at) = world.cell(cell) else { return String::new() };
@@ -242,7 +242,7 @@ fn lease_text(lease: LeaseId) -> String {
     format!("lease {}", lease_number(lease))
 }
 
-/// Returns the request that a step has sent in words, an empty text if it has sent none.
+/// Describes the request that a step has sent. The text is empty if the step has sent none.
 fn sent_text(world: &World) -> String {
     match world.effects().sent.and_then(|id| message(world, id)) {
         Some(Message { payload: Payload::Request(Request::ListLeases { .. }), .. }) => {
@@ -284,7 +284,7 @@ fn content_in_flight(world: &World, id: MessageId) -> String {
     message(world, id).map_or_else(|| "it is not in flight".to_owned(), |message| content_text(&message.payload))
 }
 
-/// Returns the leases that the event took back in words.
+/// Describes the leases that the event took back.
 fn taken_back_text(world: &World) -> String {
     let leases: Vec<_> = world.effects().taken_back.iter().map(|lease| lease_text(*lease)).collect();
     format!("{}, which no caller can know", leases.join(" and "))

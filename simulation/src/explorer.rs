@@ -126,8 +126,8 @@ pub struct Counterexample {
     pub trace: Trace,
 }
 
-/// The part of a plan that a schedule has not used yet: remaining numbers of faults, and the wishes
-/// and drifts that are done, as bits.
+/// The progress of a schedule through its plan: the numbers of faults that it may still have, and
+/// bit sets of the wishes and drifts that have happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Remaining {
     allowance: Allowance,

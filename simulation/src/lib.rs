@@ -41,9 +41,9 @@
 //!
 //! **Rules that can be switched off.** Each [`settings::Rule`] can be switched off to show which
 //! failure it prevents. The engine has no such switch, so its surroundings change instead. For
-//! example, the service sees claims without their leases or owners, or forgets settled leases at
-//! once. Cells send no idempotency keys; databases have no guard; verifiers report no ages.
-//! [`plans`] has a small world for each rule that breaks without the rule.
+//! example, the service shows the engine claims without their leases or owners, or forgets settled
+//! leases at once. Cells send no idempotency keys; databases have no guard; verifiers report no
+//! ages. For each rule, [`plans`] has a small world that breaks without the rule.
 //!
 //! **For a page.** [`scenarios`] lists runs to watch, and [`player::Player`] plays them.
 //! [`view::View`] shows the present state; [`timeline::Timeline`] lists past events with the texts

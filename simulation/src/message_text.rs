@@ -35,7 +35,7 @@ fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Returns the service's answer to a settle in words.
+/// Describes the service's answer to a settle.
 pub(crate) fn settled_text(settled: Settled) -> &'static str {
     match settled {
         Settled::Done => "done",

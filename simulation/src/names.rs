@@ -100,8 +100,9 @@ impl Names {
         self.keys.iter().position(|own| own == key).map(|at| at as u8)
     }
 
-    /// Returns the update that claims and gives up names as the writes need. `gone` is a bit set of
-    /// positions among the destroys: the update leaves these destroys out.
+    /// Returns the update for these writes: it creates the claims of their new names and destroys
+    /// those of their old names. `gone` is a bit set of positions in the list of destroys; the
+    /// update omits the destroys at these positions.
     pub fn update(&self, writes: &[Write], gone: u8) -> UpdateRequest {
         let changed = || writes.iter().filter(|write| write.before != write.after);
         let creates = changed().filter_map(|write| self.claim(write.row, write.after?));

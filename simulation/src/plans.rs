@@ -1,5 +1,5 @@
-//! Small worlds for the explorer: three in which faults can happen, and for each rule one that breaks
-//! without the rule.
+//! Small worlds for the explorer. Faults can happen in three of them. Each of the others breaks if
+//! one rule is switched off.
 
 use crate::event::{Change, Drift, Event};
 use crate::explorer::{Allowance, Plan, Wish};
@@ -11,7 +11,7 @@ const BOB: u8 = 1;
 
 /// A time longer than the age at which a lease becomes stale.
 const STALE_SECONDS: u32 = 700;
-/// A time longer than verification leaves a changed row alone.
+/// A time longer than the period for which verification skips a changed row.
 const OLD_SECONDS: u32 = 3700;
 /// A number of events above the length of any schedule of these plans, so that the depth limit cuts
 /// off no schedule.
@@ -74,7 +74,7 @@ pub fn about(rule: Rule, mode: Mode) -> Result<Plan, InvalidSettings> {
         Rule::LeaseExclusivity => {
             plan(settings(2, mode), vec![create, wish(2, Change::Create(ALICE))], Allowance::default())
         }
-        // Plain SQL inserts a row with the same name in the other cell, which then deletes this
+        // Plain SQL inserts a row with the same name in cell 2. A save of cell 2 then deletes this
         // row.
         Rule::Ownership => Plan {
             drifts: vec![(2, Drift::Insert(ALICE))],
@@ -107,8 +107,7 @@ pub fn without(rule: Rule, mut plan: Plan) -> Plan {
     plan
 }
 
-/// Returns the events that create a row and then wait until verification no longer leaves the row
-/// alone.
+/// Returns the events that create a row and then wait until verification no longer skips the row.
 fn an_old_row(settings: &WorldSettings) -> Result<Vec<Event>, InvalidSettings> {
     let mut script = Script::new(WorldSettings { step_micros: 0, ..settings.clone() })?;
     script.save(1, 0, Change::Create(ALICE)).event(Event::Replicate { cell: 1 }).wait(OLD_SECONDS);

@@ -10,8 +10,7 @@ use crate::network::MessageId;
 use crate::process::Process;
 use crate::world::World;
 
-/// The most events for which the processes of a world may run before the world counts as not
-/// quiescent.
+/// The largest number of events that the processes of a world may take to become idle.
 const MAX_EVENTS: u32 = 100_000;
 
 /// The reason for which a world is not quiescent.
@@ -98,8 +97,9 @@ impl Quiescing<'_> {
 
 /// Returns the next event of a world without further faults, or `None` once every process is idle.
 ///
-/// The order is: the service takes leases back, messages arrive, processes continue, processes that wait in vain time out, the
-/// service starts, and partitions heal. The message `except` is not delivered.
+/// The order is: the service takes leases back, messages arrive, databases finish COMMITs,
+/// processes continue, processes without an answer time out, the service starts, and partitions
+/// heal. The message `except` is not delivered.
 pub fn next_event(world: &World, except: Option<MessageId>) -> Option<Event> {
     let messages = world.network().messages().iter().filter(|message| Some(message.id) != except);
     let message = messages.map(|message| Event::Deliver(message.id)).find(|event| world.is_possible(*event));

@@ -10,7 +10,8 @@ use crate::world::World;
 
 /// The stream of the random generator, the same for every seed. Its value has no meaning.
 const STREAM: u64 = 0x6c65_6173_6568_6f6c;
-/// The most draws of an event. If none of them is possible, the scheduler lets one second pass.
+/// The largest number of draws for one event. If every drawn event is impossible, the scheduler
+/// lets one second pass.
 const MAX_DRAWS: u32 = 64;
 /// The durations of waits, in seconds. They lie on both sides of each threshold.
 const WAITS: [u32; 9] = [1, 20, 100, 290, 310, 590, 1700, 3500, 90_000];
@@ -103,8 +104,8 @@ impl RandomScheduler {
         Some(match kind {
             0 => Event::Save { cell, worker: self.worker(), change: self.change(world, cell)? },
             1 => self.progress(world, cell),
-            // Such a lease exists only if begins have no keys, so other worlds draw the same events as
-            // without this line.
+            // A lease can be taken back only in worlds without idempotency keys. In all other
+            // worlds this arm draws no random number, so their golden traces do not depend on it.
             2 if world.is_possible(Event::TakeBack) && self.below(2) == 0 => Event::TakeBack,
             2 => Event::Deliver(self.message(world)?),
             3 => self.loss(world)?,
@@ -124,7 +125,8 @@ impl RandomScheduler {
         })
     }
 
-    /// Draws the loss of a message: in the network or, if the answer has not left the service, there.
+    /// Draws the loss of a message. An answer that has not left the service can be lost in the
+    /// service or in the network; any other message is lost in the network.
     fn loss(&mut self, world: &World) -> Option<Event> {
         let id = self.message(world)?;
         let is_cancelled = world.is_possible(Event::CancelCall(id)) && self.below(2) == 0;
@@ -143,8 +145,8 @@ impl RandomScheduler {
                 }
             }
             Process::Verifier if self.below(4) == 0 => Event::Replicate { cell },
-            // An idle reconciler or verifier starts four times more rarely than a busy one
-            // continues.
+            // If the reconciler or verifier is idle, three of four draws step a worker instead. So
+            // runs start more rarely than they continue.
             Process::Verifier | Process::Reconciler(_) if !world.is_busy(cell, process) && self.below(4) != 0 => {
                 Event::Step { cell, process: Process::Worker(self.worker()) }
             }

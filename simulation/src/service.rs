@@ -1,5 +1,5 @@
-//! The simulated service: the engine over its reference store, without rules of its own. All that
-//! the service has written survives a restart; requests in flight are lost.
+//! The simulated service: the engine over its reference store, without rules of its own. Every
+//! change that the service has written survives a restart; requests in flight are lost.
 //!
 //! If a rule is switched off, the service hides data from the engine: see `MaskedStore`.
 
@@ -210,21 +210,21 @@ impl Service {
         Ok(answer)
     }
 
-    /// Rolls back the first lease whose answer could no longer leave (B25). Returns false if there is
-    /// none.
+    /// Rolls back the first lease whose answer could not leave the service (B25). Returns false if
+    /// there is none.
     pub fn take_back(&mut self, call: &mut CallContext<'_>) -> bool {
         let Some(lease) = self.undelivered.next_take_back() else { return false };
         if let Some(cell) = call.ground_truth.lease(lease).map(|truth| CellId(truth.cell.into())) {
             let command = Settle { cell, lease, outcome: Outcome::RolledBack };
-            // No caller waits for the answer, which is a rejection if reconciliation was faster and the
-            // lease is forgotten.
+            // No caller waits for the answer. If reconciliation has settled the lease already and
+            // the service has forgotten it, the answer is a rejection.
             _ = self.decide_settle(&command, call);
             call.effects.taken_back.push(lease);
         }
         true
     }
 
-    /// Deletes a settled lease, however short ago it was settled.
+    /// Deletes a settled lease, even if it was settled a moment ago.
     fn forget(&mut self, lease: LeaseId, call: &mut CallContext<'_>) -> Result<(), BrokenState> {
         let mut store = MaskedStore::new(&mut self.store, call, Cause::Forget);
         update::forget(&mut store, &Forget { lease, settled_before: Timestamp::MAX })?;

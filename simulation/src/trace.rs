@@ -115,8 +115,8 @@ impl Trace {
     /// Returns the events without a block of `size` events that the violation does not need.
     /// Returns `None` if the violation needs every block.
     fn without_some(&self, events: &[PortableEvent], size: usize, violation: &Violation) -> Option<Vec<PortableEvent>> {
-        // Later events depend on earlier ones and seldom the reverse, so blocks at the end are
-        // tried first.
+        // Without an early event, many later events become impossible. So blocks at the end, on
+        // which few events depend, are tried first.
         let starts: Vec<_> = (0..events.len()).step_by(size).collect();
         starts.into_iter().rev().find_map(|start| {
             let kept = || events.iter().take(start).chain(events.iter().skip(start + size)).copied();
@@ -152,8 +152,9 @@ impl Trace {
     }
 }
 
-/// An event that finds its message and its rows again after earlier events were removed. It finds
-/// the message by the number of calls since, and a row by the row's name.
+/// An event that still finds its message and its rows after earlier events were removed from the
+/// run. It refers to a message by the number of calls that the process has made since, and to a row
+/// by the row's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PortableEvent {
     event: Event,

@@ -13,12 +13,14 @@ pub struct Undelivered {
 }
 
 impl Undelivered {
-    /// Returns the leases whose answers can still be kept from leaving, the oldest first.
+    /// Returns the leases whose answers have not left the service and are not cancelled, the oldest
+    /// first.
     pub fn answers(&self) -> &[LeaseId] {
         &self.answers
     }
 
-    /// Returns the leases that wait to be rolled back, the first one first.
+    /// Returns the leases that wait to be rolled back, in the order in which the service will do
+    /// it.
     pub fn take_backs(&self) -> impl ExactSizeIterator<Item = LeaseId> {
         self.take_backs.iter().copied()
     }

@@ -7,9 +7,10 @@
 //! rows changed    begin lease · read rows again · roll the lease back
 //! ```
 //!
-//! The gem's verifier commits one update while it begins the next; this verifier does one after the
-//! other. The lease row is written in its own transaction. If the verifier crashes after that,
-//! reconciliation commits the lease; if it crashes before, reconciliation rolls the lease back.
+//! The gem's verifier begins an update while it commits the one before; the simulated verifier
+//! first finishes the commit. The lease row is written in its own transaction. If the verifier
+//! crashes after that, reconciliation commits the lease; if it crashes before, reconciliation rolls
+//! the lease back.
 
 use std::sync::Arc;
 
@@ -37,9 +38,9 @@ const ROWS_PER_PAGE: usize = 2;
 pub struct Run {
     /// The engine's machine that decides the steps of the run.
     pub machine: Verification,
-    /// The database's time immediately before the verifier's last call. A lease row carries the
-    /// time before its lease's begin (R04). The age of a page's rows is judged by the time before
-    /// their records were listed (V02).
+    /// The database's time immediately before the verifier's last call. If the call was a begin,
+    /// this is the begin time in the lease row (R04). If the call listed records, the ages of the
+    /// page's rows are counted up to this time (V02).
     called_at: Timestamp,
     /// The correction in progress, `None` until its lease has begun.
     correction: Option<Correction>,
@@ -103,8 +104,8 @@ impl Verifier {
             VerifyStep::ReadAgain { ids } if run.correction.is_some() => {
                 run.machine.rows(reader.under_lease(context.database, &ids))
             }
-            // Before the begin, rows are read again only to spare an update that would be rolled
-            // back, so the replica is good enough.
+            // Before the begin, the second read only avoids an update that would be rolled back, so
+            // a read of the replica is enough.
             VerifyStep::ReadAgain { ids } => {
                 let table = context.database.read(now, context.settings);
                 run.machine.rows(reader.rows(table, &|id| ids.contains(id)))
@@ -192,15 +193,15 @@ impl Verifier {
     fn update(&mut self, result: UpdateResult) {
         let Some(run) = &mut self.run else { return };
         run.correction = None;
-        // Outside of a correction the machine takes no failure: the answer to a list of records is
-        // missing, so the run cannot continue and ends.
+        // The machine accepts a result only while it waits for that of an update. If it waits for a
+        // list of records, the list has failed, so the run ends.
         if run.machine.updated(result).is_err() {
             self.run = None;
         }
     }
 
-    /// Ends the wait for an answer. If the call was about a correction, its outcome is unknown. If
-    /// it listed records, the run ends.
+    /// Ends the wait for an answer. If the call was part of a correction, the machine treats the
+    /// correction as failed. If the call listed records, the run ends.
     pub fn time_out(&mut self) {
         self.calls.is_waiting = false;
         self.update(UpdateResult::Failed);

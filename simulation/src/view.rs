@@ -39,8 +39,8 @@ pub struct View {
     pub claims: Vec<ClaimView>,
     /// The leases of the service.
     pub leases: Vec<LeaseView>,
-    /// The leases that the service will roll back because no caller can know them, the first one
-    /// first.
+    /// The leases that the service will roll back because no caller can know them, in the order of
+    /// their rollbacks.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub take_backs: Vec<LeaseId>,
     /// The cells, in the order of their numbers.

@@ -254,8 +254,8 @@ enum Next {
 }
 
 impl Save {
-    /// Returns the rows that the save must write: the writes fixed before, or those that the
-    /// committed rows now call for.
+    /// Returns the writes of the save: those that an earlier step has fixed, or else those that its
+    /// change needs given the committed rows.
     fn planned(&self, database: &crate::database::Database) -> Writes {
         if self.writes.is_empty() {
             database.plan(self.change, self.keys).unwrap_or_default()
@@ -318,8 +318,8 @@ impl Save {
         })
     }
 
-    /// Writes the rows of the save. In the mode *before commit*, the save reads them now, under
-    /// their locks. In the mode *lease first*, they must still equal the rows that the save read
+    /// Writes the rows of the save. In the mode *before commit*, the save reads the rows now, under
+    /// their locks. In the mode *lease first*, the rows must still equal those that the save read
     /// before its lease.
     fn write(&mut self, number: u8, context: &mut StepContext<'_>, mode: Mode) -> Next {
         let planned = self.planned(context.database);
@@ -411,7 +411,8 @@ impl Save {
         };
         self.attempts = 0;
         self.has_unanswered_begin = false;
-        // A refusal of the whole update, as of one whose lease was rolled back, names no claim.
+        // A refusal of the whole update names no claim. The service refuses an update in this way
+        // if, for example, its key belongs to a lease that was rolled back.
         let may_skip = self.skipped_destroys == 0 && !claims.is_empty();
         if may_skip && claims.iter().all(need_not_be_destroyed) {
             if self.is_lease_first(mode) {
@@ -451,8 +452,8 @@ impl Save {
         }
     }
 
-    /// Returns the next step after a local rollback. The lease must be rolled back too, even if
-    /// only a begin without an answer may have begun it.
+    /// Returns the next step after a local rollback. The save's lease must be rolled back too. A
+    /// begin without an answer may also have begun a lease.
     fn after_abort(&self, context: &StepContext<'_>) -> Next {
         let has_key = context.settings.rules_off.is_on(Rule::ReplayKeys);
         match self.lease {

@@ -299,8 +299,8 @@ impl World {
         self.network.messages().iter().any(|message| message.id == id)
     }
 
-    /// Returns the lease that an answer tells, if the answer has not left the service and no caller
-    /// can get the lease in another way.
+    /// Returns the lease that this answer reports, if the answer has not left the service and the
+    /// begin had no idempotency key. Otherwise returns `None`.
     fn undelivered_lease(&self, id: MessageId) -> Option<LeaseId> {
         let undelivered = self.service.undelivered().answers();
         if undelivered.is_empty() {
@@ -311,7 +311,7 @@ impl World {
         undelivered.contains(&lease).then_some(lease)
     }
 
-    /// Notes at the service that the event's message, an answer, has left.
+    /// If the event's message is an answer, notes that the answer has left the service.
     fn hand_on(&mut self, event: Event) {
         if let Event::Deliver(id) | Event::Drop(id) | Event::Duplicate(id) = event
             && let Some(lease) = self.undelivered_lease(id)
@@ -465,7 +465,7 @@ impl World {
         }
     }
 
-    /// Marks rows of a cell as covered: those of a correction that has written its lease row. The
+    /// Marks the rows of a correction that has written its lease row as covered by claims. The
     /// lease will be committed, so these rows must keep their claims.
     fn adopt(&mut self, cell: u8) {
         for name in 0..self.names.len() {

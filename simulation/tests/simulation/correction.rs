@@ -14,7 +14,7 @@ use leasehold_simulation::world::World;
 
 /// A time longer than the age at which a lease becomes stale.
 const STALE_SECONDS: u32 = 660;
-/// A time longer than verification leaves a changed row alone.
+/// A time longer than the period for which verification skips a changed row.
 const OLD_SECONDS: u32 = 3700;
 
 /// Returns a script with an old row that has no claim. The next action of the verifier is `step`.
@@ -137,9 +137,9 @@ fn lease_first_begins_under_the_row_lock_if_the_old_name_had_no_claim() {
     assert_eq!(left(&script), (vec![], 0, 0));
 }
 
-/// A row may be renamed and renamed back while its page takes longer than the threshold for recent
-/// changes. The time of the listing decides if the row is recent, so the claim of its first name is
-/// not extra.
+/// A save renames the row between the list of records and the read of rows. Another save renames it
+/// back after the read. The row's age counts up to the time of the list, so the row is recent and
+/// its claim is not corrected.
 #[test]
 fn v02_a_row_changed_after_its_records_were_listed_is_left_alone() {
     let thresholds = Thresholds { replica_lag_seconds: 60, ..Thresholds::default() };

@@ -83,8 +83,8 @@ fn random_worlds_with_faults_are_sound_and_become_quiescent() {
     assert!(leases > 2 * WORLDS, "{leases} leases in {WORLDS} worlds are too few");
 }
 
-/// Returns true if the violated condition is one of the state. The other violations concern one
-/// event, so a check of the whole state cannot find them.
+/// Returns true if the violated condition concerns the state of the world. The other conditions
+/// concern one event, so a check of the whole state cannot find their violations.
 fn is_of_state(violation: &Violation) -> bool {
     !matches!(violation, Violation::ToldWrongly { .. } | Violation::OwnObstacle)
 }

@@ -166,8 +166,9 @@ impl Counts {
     }
 }
 
-/// Plays a random world without keys. After each event, its state must be sound; the only violation
-/// that may occur is the one that keys prevent, a save refused because of its own first attempt.
+/// Plays a random world without keys. After each event, the world's state must be sound. Only one
+/// violation may occur, because keys would prevent it: a save is refused because of its own first
+/// attempt.
 fn play(seed: u64) -> Counts {
     let settings = without_keys(seed);
     let mut scheduler = RandomScheduler::new(&settings);
@@ -195,9 +196,9 @@ fn b25_random_worlds_without_keys_break_no_other_promise() {
     assert!(seen.into_iter().all(|count| u64::from(count) >= WORLDS / 100), "{counts:?}");
 }
 
-/// Returns the events that happen in place of `event` if the service notices every caller that stops
-/// waiting for the answer to its begin: a begin that is not decided is dropped, and the answer of a
-/// decided one does not leave.
+/// Returns the events that happen in place of `event` if the service notices every caller that
+/// stops waiting for the answer to its begin. If the begin is undecided, its request is dropped. If
+/// it is decided, its answer is cancelled.
 fn noticed(world: &World, event: Event) -> Vec<Event> {
     let (cell, process) = match event {
         Event::TimeOut { cell, process } => (cell, process),

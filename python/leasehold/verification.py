@@ -131,7 +131,7 @@ class ReadRows:
 class ReadAgain:
     """A step of `Verification`: read these rows again, from the primary database. A replica may lag behind.
 
-    Include rows outside the scope of the run, without claims. Report a row that an open transaction is writing as
+    Include rows outside the scope of the run, without claims. If an open transaction is writing a row, report the row as
     changed now. Answer with `rows` or `arrow`. After `begun`, answer with `unchanged` if the rows cannot have changed,
     as in a dump.
     """
@@ -243,11 +243,11 @@ class Report:
         Key ranges that the run compared to count how many claims it would destroy.
     pages, rows, claims, records, updates : int
         Compared key ranges, rows read, claims that these rows make, records that the service listed, and updates sent.
-        Rows of the second scan count twice.
+        If the run scans the table a second time, the rows of that scan count again.
     rows_recent, records_recent, records_held : int
         Rows and records that the run skipped because they changed recently or a lease holds them.
     missing, different, extra : int
-        Claims that the service lacks, that it stores differently, and that no row makes.
+        Claims that the service lacks, claims that it stores differently, and stored claims that no row makes.
     created, replaced, destroyed : int
         Corrected claims.
     gone, invalid, other_cell, other_row, busy, changed, recent, failed : int

@@ -84,7 +84,7 @@ fn run(py: Python<'_>, request: Call) -> PyResult<CallOutput> {
     call(request, &CATALOGUE).map_err(|error| errors::exception(py, &error))
 }
 
-/// Returns the exception for an engine's answer of the wrong kind. The engine never gives one.
+/// Returns the exception for an answer of the engine that belongs to another call. The engine never gives one.
 fn wrong_answer(py: Python<'_>) -> PyErr {
     errors::with_code(py, "INTERNAL", "the engine returned the answer to another call: report this defect")
 }

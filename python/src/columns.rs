@@ -338,7 +338,7 @@ fn named<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a dyn Array, Column
     Ok(batch.column(index).as_ref())
 }
 
-/// Returns the decoded column of a dictionary-encoded one: an array with the value of each row.
+/// Decodes a dictionary-encoded column: returns an array with the value of each row.
 fn decode_dictionary<T, A: FromIterator<Option<T>>>(
     dictionary: &dyn AnyDictionaryArray,
     value: impl Fn(usize) -> T,

@@ -149,7 +149,7 @@ pub(crate) fn rules(py: Python<'_>) -> PyResult<String> {
     to_json(py, &Rule::ALL.map(|rule| (rule, rule.summary())))
 }
 
-/// Returns a plan as JSON whose world breaks a promise, because the rule `rule` is switched off.
+/// Returns, as JSON, a plan whose world breaks a promise because the rule `rule` is switched off.
 #[pyfunction]
 pub(crate) fn rule_world(py: Python<'_>, rule: &str) -> PyResult<String> {
     let rule = from_json(py, rule)?;

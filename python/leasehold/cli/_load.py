@@ -180,7 +180,7 @@ def _show(measurements: _Measurements, *, json: bool) -> None:
 
 
 def _histogram(seconds: list[float]) -> list[tuple[str, str, str]]:
-    """Return the rows of a histogram of sorted latencies. Each bar's range is twice as wide as the one before."""
+    """Return the rows of a histogram of sorted latencies. Each bar's upper bound is twice the bound before."""
     bounds = [max(seconds[0] * 1e3, 0.001)]
     while bounds[-1] < seconds[-1] * 1e3:
         bounds.append(bounds[-1] * 2)

@@ -54,7 +54,7 @@ class SweepResult:
     recovered : int
         The number of leases that reconcilers settled.
     recover_median_seconds, recover_max_seconds : float or None
-        The seconds that those leases were outstanding; None if there were none.
+        The median and the maximum of the seconds that the recovered leases were outstanding; None if none recovered.
     violations : int
         The number of worlds that broke a promise.
     """

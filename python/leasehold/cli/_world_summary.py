@@ -33,7 +33,7 @@ class WorldSummary:
         The number of leases that began, were committed, and were rolled back.
     lost : int
         The number of leases that were rolled back although their rows were committed. Their claims are missing until
-        verification. The first one ends the world.
+        verification. The first lost lease ends the world.
     recoveries : tuple of float
         The seconds from begin to settlement of each lease that a reconciler settled.
     violations : tuple of str

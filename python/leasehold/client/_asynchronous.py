@@ -186,7 +186,7 @@ class AsyncClient(ClientBase):
         return await self._run(calls.cells(), timeout_seconds)
 
     async def classify(self, *buckets: Bucket, timeout_seconds: float | None = None) -> Classification:
-        """Return the cell that owns the first claimed bucket of these."""
+        """Return the cell that owns the first of these buckets that is claimed."""
         return await self._run(calls.classify(buckets), timeout_seconds)
 
     async def classify_session(self, prefix: str, *, timeout_seconds: float | None = None) -> Classification:

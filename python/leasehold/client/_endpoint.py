@@ -32,7 +32,7 @@ CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
     ("grpc.min_reconnect_backoff_ms", 1_000),
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.max_receive_message_length", 64 * 1024 * 1024),
-    # Ignore the proxy in the variable `http_proxy`, which gRPC uses by default: it would see a cell's requests.
+    # Ignore the variable `http_proxy`, which gRPC obeys by default: the proxy would see a cell's requests.
     ("grpc.enable_http_proxy", 0),
     # Turn off gRPC's transparent retries (gRFC A6). `_retry.Attempts` counts attempts, and gRPC's would exceed the limit.
     ("grpc.enable_retries", 0),

@@ -38,7 +38,7 @@ class Retry:
         The timeout of one attempt. The `timeout_seconds` of the call bounds all attempts together.
     backoff_seconds
         The maximum delay before the second attempt. It doubles with each attempt. The actual delay is random
-        between half of the maximum and the maximum. If the server asks for a longer delay, that one is used.
+        between half of the maximum and the maximum. If the server asks for a longer delay, the client uses that delay.
     max_backoff_seconds
         The upper bound of the doubled delay. It does not bound a delay that the server asks for.
     """

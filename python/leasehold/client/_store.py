@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from leasehold.client._calls import Headers
 from leasehold.errors import OtherStoreError
 
-# Metadata key of the id of a store: of the server's in each response, of the expected one in a request.
+# Metadata key of the id of a store. A response names the server's store, a request the store that the client expects.
 STORE_ID = "leasehold-store-id"
 
 
@@ -23,14 +23,14 @@ class ExpectedStore:
         return () if self.store_id is None else ((STORE_ID, self.store_id),)
 
     def check(self, headers: Headers) -> OtherStoreError | None:
-        """Return the error of a response that does not tell the expected store; None if the response is accepted."""
+        """Return the error for a response that names another store or none; None if it names the expected one."""
         found = headers.get(STORE_ID)
         if self.store_id is None or found == self.store_id:
             return None
         return self._other(found)
 
     def mismatch(self, headers: Headers) -> OtherStoreError | None:
-        """Return the error of a failed call that tells another store. A proxy's answer tells none, and is no mismatch."""
+        """Return the error for a failed call whose answer names another store. A proxy's answer names none: return None."""
         return self.check(headers) if STORE_ID in headers else None
 
     def _other(self, found: str | bytes | None) -> OtherStoreError:

@@ -282,7 +282,7 @@ class Client(ClientBase):
         return self._run(calls.cells(), timeout_seconds)
 
     def classify(self, *buckets: Bucket, timeout_seconds: float | None = None) -> Classification:
-        """Return the cell that owns the first claimed bucket of these.
+        """Return the cell that owns the first of these buckets that is claimed.
 
         Raises
         ------

@@ -138,7 +138,7 @@ class Simulation:
         self._run.apply(json.dumps(event))
 
     def play(self, events: int) -> int:
-        """Add random events at the position, up to the first violation. Later events are discarded.
+        """Discard the events after the position, and add random events up to the first violation.
 
         Parameters
         ----------
@@ -153,7 +153,7 @@ class Simulation:
         return self._run.play(events)
 
     def settle(self) -> int:
-        """Stop all faults at the position and play until every process is idle. Later events are discarded.
+        """Discard the events after the position, stop all faults, and play until every process is idle.
 
         Returns
         -------
@@ -168,7 +168,7 @@ class Simulation:
         return self._run.settle()
 
     def possible(self) -> list[Event]:
-        """Return the events that are possible at the current position, without saves, drifts and the passing of time."""
+        """Return the events that are possible at the current position, except saves, drifts and the passing of time."""
         value: list[Event] = json.loads(self._run.possible())
         return value
 
@@ -270,7 +270,7 @@ class Explorer:
         self._explorer = _native.Explorer(json.dumps(plan))
 
     def explore(self, states: int) -> bool:
-        """Expand more states.
+        """Continue the search.
 
         Parameters
         ----------

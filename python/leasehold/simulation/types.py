@@ -83,7 +83,7 @@ class Rates(TypedDict):
 
 
 class Settings(TypedDict):
-    """The settings of a simulated world. A list with fewer items than there are cells repeats."""
+    """The settings of a simulated world. A list with fewer items than cells is repeated."""
 
     seed: int
     cells: int
@@ -99,7 +99,7 @@ class Settings(TypedDict):
 
 
 class PartialSettings(TypedDict, total=False):
-    """The settings of a simulated world that differ from the defaults. A list with fewer items than cells repeats."""
+    """The settings of a simulated world that differ from the defaults. A list with fewer items than cells is repeated."""
 
     seed: int
     cells: int
@@ -382,7 +382,10 @@ Violation: TypeAlias = str | dict[str, Any]
 
 
 class View(TypedDict):
-    """The state of a simulated world at one position of a run. `take_backs` lists leases that no caller can know."""
+    """The state of a simulated world at one position of a run.
+
+    `take_backs` lists leases that the service will roll back, because no caller can receive the answer of their begin.
+    """
 
     events: int
     now_micros: int
@@ -434,7 +437,7 @@ class Wish(TypedDict):
 
 
 class Allowance(TypedDict):
-    """The maximum number of faults in an exploration, and of the runs that may start at any time."""
+    """The maximum numbers of faults in an exploration, and of reconciliations and verifications that may start at any time."""
 
     drops: int
     duplicates: int

@@ -122,7 +122,7 @@ def verify_table(
 
     Each update re-reads its database rows under its lease, and commits only corrections that the rows still require. The
     run writes nothing to the database. If the process is killed between begin and commit, reconciliation rolls the lease
-    back. Until then a run counts its claims in `records_held` and skips them; a later run corrects them.
+    back. Until then, other runs count the lease's claims in `records_held` and skip them; a later run corrects them.
 
     Parameters
     ----------

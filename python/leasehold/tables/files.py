@@ -47,7 +47,7 @@ def csv_table(
         True if keys are strings.
     taken_at : datetime, optional
         The time of the dump by the database's clock. Corrections need it; a dry run does not.
-        A correction restores the claim of a row that gave up its name after the dump, because the dump still contains it.
+        A correction restores the claim of a row that gave up its name after the dump, because the dump still contains the name.
 
     Raises
     ------

@@ -62,7 +62,7 @@ _MAY_BE_WRITTEN = """
     ELSE FALSE END))
 """
 
-# Kinds of relations whose `xmax` is such a transaction id: tables and partitioned tables (pg_class.relkind). Views have no
+# Kinds of relations whose `xmax` is a transaction id: tables and partitioned tables (pg_class.relkind). Views have no
 # `xmax`, and that of a foreign table depends on its wrapper.
 _KINDS_WITH_XMAX = ("r", "p")
 
@@ -196,7 +196,7 @@ class _Queries:
         self._columns = columns
         self._columns_with_changed_at = [*columns, changed_at]
         self._key = columns[0]
-        # Encoded string keys sort by their bytes. So does the collation "C", but not the collation of a language.
+        # Encoded string keys sort by their bytes. The collation "C" gives this order, the collation of a language does not.
         order = sql.SQL('{} COLLATE "C"') if self._key.encode is _encode_text else sql.SQL("{}")
         self._ordered = order.format(sql.Identifier(self._key.name))
         # The caller's condition is no injection risk, because it runs on the caller's own connection.
@@ -327,7 +327,7 @@ def _columns(columns: TableColumns, types: dict[str, list[Any]]) -> list[_Column
 
 
 def _changed_at(columns: TableColumns, types: dict[str, list[Any]], relation: sql.Composable | None) -> _Column:
-    """Return the column with the time of a row's last change. For a row that may be being written, it is in the year 9999."""
+    """Return the column with the time of a row's last change. If the row may be being written, the time is in the year 9999."""
     changed: sql.Composable = sql.SQL("NULL::timestamptz")
     if columns.updated_at is not None and columns.updated_at in types:
         changed = _clamped(sql.Identifier(columns.updated_at))

@@ -1,4 +1,4 @@
-"""Tests of the asyncio client on the real server: most with each store, the rest with one."""
+"""Tests of the asyncio client on the real server: most on each of its stores, the others on one."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ impl Simulation {
         self.0.work(py, |player| Ok(player.play_randomly(events)))
     }
 
-    fn settle(&self, py: Python<'_>) -> PyResult<usize> {
+    fn quiesce(&self, py: Python<'_>) -> PyResult<usize> {
         self.0
             .work(py, |player| player.quiesce().map_err(|error: NotQuiescent| DetailedError::new("IMPOSSIBLE", error)))
     }

@@ -196,7 +196,7 @@ def test_a_seed_plays_one_history_without_a_violation(seed: int, cells: int, eve
     assert runs[0].trace() == runs[1].trace()
     run = Simulation.load(runs[0].trace())
     run.seek(run.length)
-    run.settle()
+    run.quiesce()
     assert "violation" not in run.marks()
 
 

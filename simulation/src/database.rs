@@ -295,7 +295,7 @@ impl Database {
         by: &WorldSettings,
     ) -> Option<(Transaction, Result<(), CommitRefusal>)> {
         let tx = self.take_committing(worker, |state| state != TransactionState::Open)?;
-        let result = check_commit_age(&tx, now, &by.thresholds, by.rules_off.is_on(Rule::LocalFence));
+        let result = check_commit_age(&tx, now, &by.thresholds, by.rules_off.is_on(Rule::CommitGuard));
         if result.is_ok() {
             for write in &tx.writes {
                 let row =
@@ -338,7 +338,7 @@ impl Database {
     /// # Errors
     /// The lease is older than `commit_within_seconds` (R04).
     pub fn write_lease_row(&mut self, row: LocalRow, now: Timestamp, by: &WorldSettings) -> Result<(), CommitRefusal> {
-        if by.rules_off.is_on(Rule::LocalFence) && is_too_old(row, now, &by.thresholds) {
+        if by.rules_off.is_on(Rule::CommitGuard) && is_too_old(row, now, &by.thresholds) {
             return Err(CommitRefusal::LeaseTooOld);
         }
         self.lease_rows.push(row);

@@ -7,7 +7,7 @@ use leasehold_core::claim::{Claim, ClaimState, Record};
 use leasehold_core::lease::Lease;
 
 use crate::names::lease_id;
-use crate::network::{Answer, Message, Payload, Request};
+use crate::network::{Message, Payload, Request, Response};
 use crate::world::{Cell, World};
 
 /// Returns a hash of everything that influences the future of a world, and of nothing else.
@@ -66,7 +66,7 @@ fn message(message: &Message) -> u128 {
     message.id.hash(&mut hasher);
     match &message.payload {
         Payload::Request(request) => self::request(request, &mut hasher),
-        Payload::Answer(answer) => self::answer(answer, &mut hasher),
+        Payload::Response(answer) => self::answer(answer, &mut hasher),
     }
     hasher.number()
 }
@@ -81,21 +81,23 @@ fn request(request: &Request, hasher: &mut WideHasher) {
     }
 }
 
-fn answer(answer: &Answer, hasher: &mut WideHasher) {
+fn answer(answer: &Response, hasher: &mut WideHasher) {
     std::mem::discriminant(answer).hash(hasher);
     match answer {
-        Answer::Begun { lease, fence } => (lease, fence).hash(hasher),
-        Answer::Refused { reason, claims, blocked_by_own_lease } => (reason, claims, blocked_by_own_lease).hash(hasher),
-        Answer::Settled(settled) => settled.hash(hasher),
-        Answer::Leases { leases, now, next } => (leases, now, next).hash(hasher),
-        Answer::Records { records, now, truncated } => {
+        Response::Begun { lease, fence } => (lease, fence).hash(hasher),
+        Response::Refused { reason, claims, blocked_by_own_lease } => {
+            (reason, claims, blocked_by_own_lease).hash(hasher)
+        }
+        Response::Settled(settled) => settled.hash(hasher),
+        Response::Leases { leases, now, next } => (leases, now, next).hash(hasher),
+        Response::Records { records, now, truncated } => {
             (records.len(), now, truncated).hash(hasher);
             records.iter().for_each(|row| {
                 row.key.hash(hasher);
                 claim(&row.claim, hasher);
             });
         }
-        Answer::Unavailable => {}
+        Response::Unavailable => {}
     }
 }
 

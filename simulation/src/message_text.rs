@@ -4,7 +4,7 @@ use leasehold_core::batch::ClaimRequest;
 use leasehold_core::lease::Outcome;
 use leasehold_core::reconcile::Settled;
 
-use crate::network::{Answer, Payload, Request};
+use crate::network::{Payload, Request, Response};
 
 /// Returns the content of a message in a few words.
 pub(crate) fn payload_text(payload: &Payload) -> String {
@@ -22,12 +22,12 @@ pub(crate) fn payload_text(payload: &Payload) -> String {
         Payload::Request(Request::Settle { .. }) => "roll back".into(),
         Payload::Request(Request::ListLeases { .. }) => "list leases".into(),
         Payload::Request(Request::ListRecords { .. }) => "list claims".into(),
-        Payload::Answer(Answer::Begun { fence, .. }) => format!("begun, fence {}", fence.0),
-        Payload::Answer(Answer::Refused { reason, .. }) => format!("refused: {}", reason.summary()),
-        Payload::Answer(Answer::Settled(settled)) => settled_text(*settled).into(),
-        Payload::Answer(Answer::Leases { leases, .. }) => counted(leases.len(), "lease"),
-        Payload::Answer(Answer::Records { records, .. }) => counted(records.len(), "claim"),
-        Payload::Answer(Answer::Unavailable) => "unavailable".into(),
+        Payload::Response(Response::Begun { fence, .. }) => format!("begun, fence {}", fence.0),
+        Payload::Response(Response::Refused { reason, .. }) => format!("refused: {}", reason.summary()),
+        Payload::Response(Response::Settled(settled)) => settled_text(*settled).into(),
+        Payload::Response(Response::Leases { leases, .. }) => counted(leases.len(), "lease"),
+        Payload::Response(Response::Records { records, .. }) => counted(records.len(), "claim"),
+        Payload::Response(Response::Unavailable) => "unavailable".into(),
     }
 }
 

@@ -146,9 +146,9 @@ pub enum Request {
     },
 }
 
-/// An answer from the service to a cell.
+/// A response of the service to a cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum Response {
     /// The service has begun the update.
     Begun {
         /// The id of the update's lease.
@@ -195,8 +195,8 @@ pub enum Answer {
 pub enum Payload {
     /// A request from a cell to the service.
     Request(Request),
-    /// An answer from the service to a cell.
-    Answer(Answer),
+    /// A response of the service to a cell.
+    Response(Response),
 }
 
 /// A message in flight.

@@ -81,7 +81,7 @@ pub fn about(rule: Rule, mode: Mode) -> Result<Plan, InvalidSettings> {
             ..plan(settings(2, mode), vec![create, wish(2, Change::Delete(1))], Allowance::default())
         },
         Rule::SettledLeaseMemory | Rule::ReplayKeys => plan(settings(1, mode), vec![create], lost),
-        Rule::LocalFence => {
+        Rule::CommitGuard => {
             let allowance = Allowance { waits: 1, reconciliations: 1, ..Allowance::default() };
             plan(settings(1, mode), vec![create], allowance)
         }

@@ -7,7 +7,7 @@ use leasehold_core::rules::parse_lease_id;
 use leasehold_core::time::Timestamp;
 
 use crate::database::micros;
-use crate::network::{Answer, Request};
+use crate::network::{Request, Response};
 use crate::process::Process;
 use crate::step_context::{Calls, StepContext};
 
@@ -62,13 +62,13 @@ impl Reconciler {
     }
 
     /// Passes an answer of the service to the run.
-    pub fn answer(&mut self, answer: &Answer) {
+    pub fn answer(&mut self, answer: &Response) {
         self.calls.is_waiting = false;
         let event = match answer {
-            Answer::Leases { leases, now, next } => {
+            Response::Leases { leases, now, next } => {
                 Event::Leases { leases: leases.to_vec(), now: *now, cursor: next.map(write_cursor) }
             }
-            Answer::Settled(answer) => Event::Settled { answer: *answer },
+            Response::Settled(answer) => Event::Settled { answer: *answer },
             _ => Event::Failed,
         };
         self.feed(event);

@@ -24,7 +24,7 @@ use leasehold_core::update::{self, Forget, Settle};
 use crate::effects::{Cause, Effects, SettleAnswer};
 use crate::ground_truth::GroundTruth;
 use crate::names::{Names, TABLE, lease_id};
-use crate::network::{Answer, Purpose, Request};
+use crate::network::{Purpose, Request, Response};
 use crate::settings::{Rule, RulesOff};
 use crate::undelivered::Undelivered;
 
@@ -124,10 +124,10 @@ impl Service {
         self.undelivered = Undelivered::default();
     }
 
-    /// Answers a request. A service that is down answers [`Answer::Unavailable`].
-    pub fn answer(&mut self, request: &Request, call: &mut CallContext<'_>) -> Answer {
+    /// Answers a request. A service that is down answers [`Response::Unavailable`].
+    pub fn answer(&mut self, request: &Request, call: &mut CallContext<'_>) -> Response {
         if !self.is_up {
-            return Answer::Unavailable;
+            return Response::Unavailable;
         }
         let answer = match request {
             Request::Begin { update, key, purpose } => self.begin(update, key.as_deref(), *purpose, call),
@@ -136,7 +136,7 @@ impl Service {
             Request::ListRecords { after, upto } => self.list_records(after, upto, call),
         };
         // If the store's rows contradict each other, the service decides nothing.
-        answer.unwrap_or(Answer::Unavailable)
+        answer.unwrap_or(Response::Unavailable)
     }
 
     fn begin(
@@ -145,7 +145,7 @@ impl Service {
         key: Option<&str>,
         purpose: Purpose,
         call: &mut CallContext<'_>,
-    ) -> Result<Answer, BrokenState> {
+    ) -> Result<Response, BrokenState> {
         let lease = lease_id(call.ground_truth.len() + 1);
         let command = match call.names.rules.begin(call.cell_id(), request.clone(), key, lease) {
             Ok(command) => command,
@@ -162,7 +162,7 @@ impl Service {
                     call.ground_truth.record_begin(call.cell, purpose);
                     key.is_none().then(|| self.undelivered.add(begun.lease));
                 }
-                Answer::Begun { lease: begun.lease, fence: begun.fence }
+                Response::Begun { lease: begun.lease, fence: begun.fence }
             }
             Err(rejection) => {
                 let mut holds = command.batch.keys().filter_map(|key| self.claim(key)?.hold());
@@ -175,7 +175,12 @@ impl Service {
         })
     }
 
-    fn settle(&mut self, lease: LeaseId, outcome: Outcome, call: &mut CallContext<'_>) -> Result<Answer, BrokenState> {
+    fn settle(
+        &mut self,
+        lease: LeaseId,
+        outcome: Outcome,
+        call: &mut CallContext<'_>,
+    ) -> Result<Response, BrokenState> {
         let command = match call.names.rules.settle(call.cell_id(), &lease.to_string(), outcome) {
             Ok(command) => command,
             Err(rejection) => return Ok(refused(&rejection, false)),
@@ -188,7 +193,7 @@ impl Service {
             Err(_) => Settled::NotFound,
         };
         call.effects.settle_answer = Some(SettleAnswer { lease, requested: outcome, answer: settled });
-        Ok(Answer::Settled(settled))
+        Ok(Response::Settled(settled))
     }
 
     fn decide_settle(
@@ -242,7 +247,7 @@ impl Service {
         !leases.is_empty()
     }
 
-    fn list_leases(&self, cursor: Option<LeasePosition>, call: &CallContext<'_>) -> Result<Answer, BrokenState> {
+    fn list_leases(&self, cursor: Option<LeasePosition>, call: &CallContext<'_>) -> Result<Response, BrokenState> {
         let query = match LeaseQuery::parse(call.cell_id(), Some(LEASES_PER_PAGE), None, cursor) {
             Ok(query) => query,
             Err(rejection) => return Ok(refused(&rejection, false)),
@@ -250,10 +255,10 @@ impl Service {
         let page = query.page(self.store.leases(&query.scan())?);
         let leases = page.leases.iter().map(|row| row.position);
         let leases = leases.map(|at| RemoteLease { created_at: at.created_at, lease: at.lease }).collect();
-        Ok(Answer::Leases { leases, now: call.now, next: page.next })
+        Ok(Response::Leases { leases, now: call.now, next: page.next })
     }
 
-    fn list_records(&self, after: &SourceId, upto: &SourceId, call: &CallContext<'_>) -> Result<Answer, BrokenState> {
+    fn list_records(&self, after: &SourceId, upto: &SourceId, call: &CallContext<'_>) -> Result<Response, BrokenState> {
         let types = [crate::names::BUCKET_TYPE].into();
         let query = match RecordQuery::parse(call.cell_id(), TABLE, types, after.clone(), upto.clone()) {
             Ok(query) => query,
@@ -265,7 +270,7 @@ impl Service {
                 Ok(None) => {}
                 Ok(Some(page)) => {
                     let records = page.records.into();
-                    return Ok(Answer::Records { records, now: call.now, truncated: page.truncated });
+                    return Ok(Response::Records { records, now: call.now, truncated: page.truncated });
                 }
                 Err(rejection) => return Ok(refused(&rejection, false)),
             }
@@ -273,9 +278,9 @@ impl Service {
     }
 }
 
-fn refused(rejection: &Rejection, blocked_by_own_lease: bool) -> Answer {
+fn refused(rejection: &Rejection, blocked_by_own_lease: bool) -> Response {
     let claims = rejection.offences().iter().filter_map(|offence| Some((offence.place?, offence.reason)));
-    Answer::Refused { reason: rejection.reason(), claims: claims.collect::<Vec<_>>().into(), blocked_by_own_lease }
+    Response::Refused { reason: rejection.reason(), claims: claims.collect::<Vec<_>>().into(), blocked_by_own_lease }
 }
 
 /// The service's store as a command of the engine sees it. If a rule is off, the command sees

@@ -45,7 +45,7 @@ pub enum Rule {
     /// A repeated begin with the same idempotency key gets the same lease (B09).
     ReplayKeys,
     /// The database refuses a local COMMIT after the lease's safe age (R04).
-    LocalFence,
+    CommitGuard,
     /// Verification leaves recently changed rows alone (V02).
     SkipRecentRows,
     /// Verification leaves recently changed claims alone (V02).
@@ -59,7 +59,7 @@ impl Rule {
         Self::Ownership,
         Self::SettledLeaseMemory,
         Self::ReplayKeys,
-        Self::LocalFence,
+        Self::CommitGuard,
         Self::SkipRecentRows,
         Self::SkipRecentClaims,
     ];
@@ -71,7 +71,7 @@ impl Rule {
             Self::Ownership => "a cell can destroy only its own claims",
             Self::SettledLeaseMemory => "settled leases are remembered, so a repeated settle gets the true answer",
             Self::ReplayKeys => "a repeated begin with the same idempotency key gets the same lease",
-            Self::LocalFence => "the cell's database refuses a COMMIT after the lease's safe age",
+            Self::CommitGuard => "the cell's database refuses a COMMIT after the lease's safe age",
             Self::SkipRecentRows => "verification leaves recently changed rows alone",
             Self::SkipRecentClaims => "verification leaves recently changed claims alone",
         }

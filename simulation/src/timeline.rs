@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use crate::event::Event;
 use crate::event_text::EventText;
 use crate::message_text;
-use crate::network::{Answer, Message, MessageId, Payload, Request};
+use crate::network::{Message, MessageId, Payload, Request, Response};
 use crate::process::Process;
 use crate::view::{self, TransitionView};
 use crate::world::{START, World};
@@ -281,7 +281,9 @@ fn message_in_flight(world: &World, id: MessageId) -> Option<&Message> {
 
 fn lease(payload: &Payload) -> Option<LeaseId> {
     match payload {
-        Payload::Request(Request::Settle { lease, .. }) | Payload::Answer(Answer::Begun { lease, .. }) => Some(*lease),
+        Payload::Request(Request::Settle { lease, .. }) | Payload::Response(Response::Begun { lease, .. }) => {
+            Some(*lease)
+        }
         _ => None,
     }
 }

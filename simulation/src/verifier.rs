@@ -25,7 +25,7 @@ use leasehold_core::verify::{
 
 use crate::database::{Database, Row, micros};
 use crate::names::{BUCKET_TYPE, Names, TABLE, source_id};
-use crate::network::{Answer, Purpose, Request};
+use crate::network::{Purpose, Request, Response};
 use crate::process::Process;
 use crate::settings::{Rule, WorldSettings};
 use crate::step_context::{Calls, StepContext};
@@ -161,24 +161,24 @@ impl Verifier {
     }
 
     /// Passes an answer of the service to the run.
-    pub fn answer(&mut self, answer: &Answer, settings: &WorldSettings) {
+    pub fn answer(&mut self, answer: &Response, settings: &WorldSettings) {
         self.calls.is_waiting = false;
         let Some(run) = &mut self.run else { return };
         match (answer, &mut run.correction) {
-            (Answer::Begun { lease, .. }, _) => {
+            (Response::Begun { lease, .. }, _) => {
                 self.update(UpdateResult::Begun);
                 self.begin_correction(*lease);
             }
-            (Answer::Records { records, now, truncated }, _) => {
+            (Response::Records { records, now, truncated }, _) => {
                 let as_of = if settings.rules_off.is_on(Rule::SkipRecentClaims) { None } else { Some(Timestamp::MIN) };
                 let fed = run.machine.records(columns(records, *now, as_of), *truncated);
                 debug_assert_eq!(fed, Ok(()), "a host answers the step that it was asked for");
             }
-            (Answer::Settled(Settled::Done), Some(correction)) if correction.stage == CorrectionStage::Written => {
+            (Response::Settled(Settled::Done), Some(correction)) if correction.stage == CorrectionStage::Written => {
                 correction.stage = CorrectionStage::Committed;
             }
-            (Answer::Settled(Settled::Done), _) => self.update(UpdateResult::Settled),
-            (Answer::Refused { claims, .. }, _) if !claims.is_empty() => {
+            (Response::Settled(Settled::Done), _) => self.update(UpdateResult::Settled),
+            (Response::Refused { claims, .. }, _) if !claims.is_empty() => {
                 self.update(UpdateResult::Refused(claims.to_vec()));
             }
             _ => self.time_out(),

@@ -29,7 +29,7 @@ use serde::Serialize;
 
 use crate::database::{CommitRefusal, WriteResult, Writes};
 use crate::event::Change;
-use crate::network::{Answer, Purpose, Request};
+use crate::network::{Purpose, Request, Response};
 use crate::process::Process;
 use crate::settings::{Mode, Rule};
 use crate::step_context::{Calls, StepContext};
@@ -199,7 +199,7 @@ impl Worker {
     }
 
     /// Passes an answer of the service to the save.
-    pub fn answer(&mut self, answer: &Answer, mode: Mode) {
+    pub fn answer(&mut self, answer: &Response, mode: Mode) {
         self.calls.is_waiting = false;
         let Some(mut save) = self.save.take() else { return };
         let next = save.take_answer(answer, mode);
@@ -367,20 +367,20 @@ impl Save {
         Next::Phase(if outcome == Outcome::Committed { Phase::AwaitCommit } else { Phase::AwaitRollback })
     }
 
-    fn take_answer(&mut self, answer: &Answer, mode: Mode) -> Next {
+    fn take_answer(&mut self, answer: &Response, mode: Mode) -> Next {
         match (self.phase, answer) {
-            (_, Answer::Unavailable) => self.retry_or_give_up(),
-            (Phase::AwaitBegin, Answer::Begun { lease, .. }) => {
+            (_, Response::Unavailable) => self.retry_or_give_up(),
+            (Phase::AwaitBegin, Response::Begun { lease, .. }) => {
                 self.lease = Some(*lease);
                 self.attempts = 0;
                 Next::Phase(self.after_begin(mode))
             }
-            (Phase::AwaitBegin, Answer::Refused { reason, claims, .. }) => self.on_refusal(*reason, claims, mode),
-            (Phase::AwaitCommit, Answer::Settled(Settled::Done)) => Next::Phase(Phase::DeleteRow),
+            (Phase::AwaitBegin, Response::Refused { reason, claims, .. }) => self.on_refusal(*reason, claims, mode),
+            (Phase::AwaitCommit, Response::Settled(Settled::Done)) => Next::Phase(Phase::DeleteRow),
             // The rows are committed, whatever the service answers. Reconciliation settles the
             // lease.
             (Phase::AwaitCommit, _) => Next::End(SaveResult::Saved),
-            (Phase::AwaitFound, Answer::Begun { lease, .. }) => {
+            (Phase::AwaitFound, Response::Begun { lease, .. }) => {
                 self.lease = Some(*lease);
                 self.attempts = 0;
                 Next::Phase(Phase::RollBackLease)

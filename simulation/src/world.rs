@@ -12,7 +12,7 @@ use crate::effects::Effects;
 use crate::event::{Change, Drift, Event};
 use crate::ground_truth::GroundTruth;
 use crate::names::Names;
-use crate::network::{Answer, MessageId, Network, Payload};
+use crate::network::{MessageId, Network, Payload, Response};
 use crate::process::Process;
 use crate::reconciler::Reconciler;
 use crate::service::{CallContext, Service};
@@ -307,7 +307,7 @@ impl World {
             return None;
         }
         let message = self.network.messages().iter().find(|message| message.id == id)?;
-        let Payload::Answer(Answer::Begun { lease, .. }) = message.payload else { return None };
+        let Payload::Response(Response::Begun { lease, .. }) = message.payload else { return None };
         undelivered.contains(&lease).then_some(lease)
     }
 
@@ -455,11 +455,11 @@ impl World {
     fn deliver(&mut self, id: MessageId) {
         match self.network.take(id).map(|message| message.payload) {
             None => {}
-            Some(Payload::Answer(answer)) => self.deliver_answer(id, &answer),
+            Some(Payload::Response(answer)) => self.deliver_answer(id, &answer),
             Some(Payload::Request(request)) => {
                 let (service, mut call) = self.service_call(id.cell());
                 let answer = service.answer(&request, &mut call);
-                self.network.send(id.answer(), Payload::Answer(answer), self.now);
+                self.network.send(id.answer(), Payload::Response(answer), self.now);
                 self.effects.sent = Some(id.answer());
             }
         }
@@ -488,11 +488,11 @@ impl World {
     }
 
     /// Delivers an answer to the calling process, unless the process no longer waits for it.
-    fn deliver_answer(&mut self, id: MessageId, answer: &Answer) {
+    fn deliver_answer(&mut self, id: MessageId, answer: &Response) {
         if !self.is_awaited(id) {
             return;
         }
-        if let Answer::Refused { blocked_by_own_lease: true, .. } = answer {
+        if let Response::Refused { blocked_by_own_lease: true, .. } = answer {
             self.effects.blocked_by_own_lease = true;
         }
         let settings = self.settings.clone();

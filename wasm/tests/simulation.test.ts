@@ -103,8 +103,8 @@ describe("Simulation", () => {
         assert.deepEqual([again.position, again.length], [101, 101]);
         assert.deepEqual((JSON.parse(again.trace()) as Trace).events.at(-1), { wait: { seconds: 60 } });
         assert.equal(again.entries(0, 1000).at(-1)?.says, "time passes: 1 minute");
-        const settled = again.settle();
-        assert.equal(again.length, 101 + settled);
+        const added = again.quiesce();
+        assert.equal(again.length, 101 + added);
         assert.deepEqual([again.view().messages, again.marks().violation], [[], undefined]);
     });
 

@@ -27,8 +27,8 @@ def simulate(
     rule_off: Annotated[
         list[str] | None, typer.Option(help="A protocol rule to switch off. Can be repeated.", metavar="RULE")
     ] = None,
-    settle: Annotated[
-        bool, typer.Option("--settle", help="After the events, stop all faults and play until every process is idle.")
+    quiesce: Annotated[
+        bool, typer.Option("--quiesce", help="After the events, stop all faults and play until every process is idle.")
     ] = False,
     trace: Annotated[Path | None, typer.Option(help="Write the run to this file, for the browser page.")] = None,
     json: options.Json = False,
@@ -42,8 +42,8 @@ def simulate(
         seed=seed, cells=cells, workers=workers, reconcilers=reconcilers, names=names, rules_off=_rules(rule_off or [])
     )
     run.play(events)
-    if settle and run.marks().get("violation") is None:
-        run.settle()
+    if quiesce and run.marks().get("violation") is None:
+        run.quiesce()
     if trace is not None:
         trace.write_text(run.trace(), encoding="utf-8")
     summary = summarise(run)

@@ -56,7 +56,7 @@ class Simulation:
     >>> run = Simulation(seed=7, cells=2)
     >>> run.play(200)
     200
-    >>> settled = run.settle()
+    >>> events = run.quiesce()
     >>> run.marks().get("violation") is None
     True
     >>> Simulation.load(run.trace()).length == run.length
@@ -152,7 +152,7 @@ class Simulation:
         """
         return self._run.play(events)
 
-    def settle(self) -> int:
+    def quiesce(self) -> int:
         """Discard the events after the position, stop all faults, and play until every process is idle.
 
         Returns
@@ -165,7 +165,7 @@ class Simulation:
         ImpossibleError
             The world does not become idle. The run is unchanged.
         """
-        return self._run.settle()
+        return self._run.quiesce()
 
     def possible(self) -> list[Event]:
         """Return the events that are possible at the current position, except saves, drifts and the passing of time."""

@@ -37,7 +37,7 @@ Rule: TypeAlias = Literal[
     "ownership",
     "settled_lease_memory",
     "replay_keys",
-    "local_fence",
+    "commit_guard",
     "skip_recent_rows",
     "skip_recent_claims",
 ]

@@ -13,7 +13,7 @@ from leasehold.simulation import Simulation
 def test_a_seed_plays_one_world_whose_trace_can_be_loaded(tmp_path: Path) -> None:
     def played(seed: int) -> tuple[object, str]:
         path = tmp_path / f"{seed}.json"
-        (found,) = answer("simulate", "--seed", str(seed), "--cells", "3", "--settle", "--trace", str(path))
+        (found,) = answer("simulate", "--seed", str(seed), "--cells", "3", "--quiesce", "--trace", str(path))
         return found, path.read_text(encoding="utf-8")
 
     found, trace = played(7)

@@ -6,8 +6,8 @@ from leasehold.cli._world_summary import summarise
 from leasehold.simulation import Simulation
 
 
-def test_r04_a_late_commit_without_the_local_fence_counts_as_a_lost_lease() -> None:
-    run = Simulation(seed=5, rules_off=["local_fence"])
+def test_r04_a_late_commit_without_the_commit_guard_counts_as_a_lost_lease() -> None:
+    run = Simulation(seed=5, rules_off=["commit_guard"])
     run.play(20_000)
     found = summarise(run)
     assert (found.lost, len(found.violations)) == (1, 1)

@@ -59,7 +59,7 @@ fn b25_a_cancelled_begin_is_sound_in_every_order() {
 
 #[test]
 fn a_search_in_slices_finds_the_same_violation() {
-    let plan = || plans::without(Rule::LocalFence, plans::about(Rule::LocalFence, Mode::BeforeCommit).unwrap());
+    let plan = || plans::without(Rule::CommitGuard, plans::about(Rule::CommitGuard, Mode::BeforeCommit).unwrap());
     let (whole, sliced) = (explore(plan(), u64::MAX), explore(plan(), 1));
     assert!(whole.counterexample().is_some());
     assert_eq!((whole.counterexample(), whole.progress()), (sliced.counterexample(), sliced.progress()));

@@ -141,7 +141,7 @@ fn random_runs_find_the_failure_that_a_rule_prevents() {
         (Rule::Ownership, 1000),
         (Rule::SettledLeaseMemory, 100),
         (Rule::ReplayKeys, 100),
-        (Rule::LocalFence, 2000),
+        (Rule::CommitGuard, 2000),
         (Rule::SkipRecentClaims, 10_000),
     ] {
         let broken = broken_without(rule, worlds);

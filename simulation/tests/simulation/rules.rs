@@ -77,8 +77,8 @@ fn b09_without_replay_keys_a_save_collides_with_its_own_first_attempt() {
 }
 
 #[test]
-fn r04_without_the_local_fence_a_late_commit_has_no_claim() {
-    is_needed(Rule::LocalFence, [17, 17], |found| matches!(found, Violation::Unclaimed { .. }));
+fn r04_without_the_commit_guard_a_late_commit_has_no_claim() {
+    is_needed(Rule::CommitGuard, [17, 17], |found| matches!(found, Violation::Unclaimed { .. }));
 }
 
 #[test]

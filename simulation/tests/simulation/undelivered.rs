@@ -7,7 +7,7 @@ use leasehold_simulation::effects::Effects;
 use leasehold_simulation::event::{Change, Event};
 use leasehold_simulation::event_text;
 use leasehold_simulation::names::lease_id;
-use leasehold_simulation::network::{Answer, MessageId, Request};
+use leasehold_simulation::network::{MessageId, Request, Response};
 use leasehold_simulation::possible;
 use leasehold_simulation::process::Process;
 use leasehold_simulation::quiescence;
@@ -79,7 +79,7 @@ fn b09_b25_a_begin_whose_answer_is_lost_in_the_network_is_not_taken_back() {
 }
 
 /// Returns the service's answer to a commit of a lease by cell 1.
-fn commit(world: &World, lease: LeaseId) -> Answer {
+fn commit(world: &World, lease: LeaseId) -> Response {
     let (mut ground_truth, mut effects) = (world.ground_truth().clone(), Effects::default());
     let mut call = CallContext {
         cell: 1,
@@ -101,7 +101,7 @@ fn b25_a_lease_that_was_taken_back_is_remembered_as_rolled_back() {
     let says = event_text::describe(script.world(), Event::TakeBack);
     assert_eq!(says, "the service rolls back lease 1, which no caller can know");
     script.event(Event::TakeBack);
-    assert_eq!(commit(script.world(), lease_id(1)), Answer::Settled(Settled::RolledBack));
+    assert_eq!(commit(script.world(), lease_id(1)), Response::Settled(Settled::RolledBack));
     assert!(!script.world().is_possible(Event::TakeBack));
 }
 

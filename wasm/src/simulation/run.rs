@@ -122,7 +122,7 @@ impl Simulation {
     /// Drops the events after the position, ends all faults, and plays events until every process
     /// is idle and each cell has reconciled and verified. Returns the number of events played.
     /// Throws `IMPOSSIBLE` if the processes do not finish; the run is then unchanged.
-    pub fn settle(&mut self) -> Result<usize, Exception> {
+    pub fn quiesce(&mut self) -> Result<usize, Exception> {
         Ok(self.0.quiesce()?)
     }
 

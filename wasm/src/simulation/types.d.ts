@@ -63,7 +63,7 @@ export type Rule =
     | "ownership"
     | "settled_lease_memory"
     | "replay_keys"
-    | "local_fence"
+    | "commit_guard"
     | "skip_recent_rows"
     | "skip_recent_claims";
 

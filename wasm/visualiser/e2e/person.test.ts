@@ -102,12 +102,12 @@ describe("a person who applies events", () => {
         await page.context().close();
     });
 
-    test("stops the service, and lets the run settle", async () => {
+    test("stops the service, and ends all faults", async () => {
         const page = await stage.page("#scenario=happy-path&at=5");
         await page.locator('.head[data-lane="service"]').click();
         await page.getByRole("menuitem", { name: "Stop it" }).click();
         await page.getByLabel("Speed, in events a second").selectOption("200");
-        await page.getByRole("button", { name: "Let it settle" }).click();
+        await page.getByRole("button", { name: "End all faults" }).click();
         await page.getByRole("button", { name: "Play", exact: true }).waitFor();
         const { at, of } = await position(page);
         expect([at, of > 6]).toEqual([of, true]);
@@ -120,7 +120,7 @@ describe("rules", () => {
     test("a search finds the violation without a rule, and none with the rule on", async () => {
         const page = await stage.page();
         await page.getByRole("tab", { name: "Rules" }).click();
-        await page.locator('[data-search="local_fence"]').click();
+        await page.locator('[data-search="commit_guard"]').click();
         await page.locator('[data-search-state="found"]').waitFor({ timeout: 60_000 });
         expect((await position(page)).of).toBeGreaterThan(5);
         await playToEnd(page);
@@ -131,7 +131,7 @@ describe("rules", () => {
         const none = page.locator('[data-search-state="none"]');
         await none.waitFor({ timeout: 60_000 });
         expect(await none.innerText()).toMatch(/^No violation with the rule: .* [\d,]+ states and [\d,]+ events\./);
-        const other = await stage.page(await hashSays(page, "searched=local_fence.on."));
+        const other = await stage.page(await hashSays(page, "searched=commit_guard.on."));
         expect(await other.locator('[data-search-state="none"]').innerText()).toBe(`The link says: ${await none.innerText()}`);
         await keepPicture(other, "searched");
         await other.getByRole("button", { name: "Search again" }).click();

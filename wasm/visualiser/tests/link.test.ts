@@ -14,7 +14,7 @@ const STATES: [string, LinkState][] = [
         "an edited scenario without a rule",
         {
             origin: { kind: "scenario", id: "3b" },
-            rulesOff: ["local_fence", "ownership"],
+            rulesOff: ["commit_guard", "ownership"],
             divergence: { kept: 4, events: ["stop_service", { wait: { seconds: 60 } }, { step: { cell: 1, process: "verifier" } }] },
             position: 5,
             view: { speed: 10, allLanes: true },
@@ -22,7 +22,7 @@ const STATES: [string, LinkState][] = [
     ],
     [
         "a search without a violation",
-        { origin: { kind: "scenario", id: "3b" }, rulesOff: [], position: 12, view: DEFAULT_VIEW, searchResult: { rule: "local_fence", isOff: false, states: 923, events: 1758 } },
+        { origin: { kind: "scenario", id: "3b" }, rulesOff: [], position: 12, view: DEFAULT_VIEW, searchResult: { rule: "commit_guard", isOff: false, states: 923, events: 1758 } },
     ],
     [
         "free play",
@@ -73,10 +73,10 @@ describe("a link", () => {
         ["with a position that is not a number", "#scenario=3b&at=much", "`at=much`"],
         ["with a negative number", "#scenario=3b&kept=-1", "`kept=-1`"],
         ["with two positions", "#scenario=3b&at=3&at=4", "`at` twice"],
-        ["with a search result without an origin", "#searched=local_fence.on.1.2", "damaged"],
+        ["with a search result without an origin", "#searched=commit_guard.on.1.2", "damaged"],
         ["with a search of an unknown rule", "#scenario=3b&searched=gravity.on.1.2", "`gravity`"],
-        ["with a truncated search result", "#scenario=3b&searched=local_fence.on.923", "`searched=`"],
-        ["with a search whose rule is neither on nor off", "#scenario=3b&searched=local_fence.so.1.2", "damaged"],
+        ["with a truncated search result", "#scenario=3b&searched=commit_guard.on.923", "`searched=`"],
+        ["with a search whose rule is neither on nor off", "#scenario=3b&searched=commit_guard.so.1.2", "damaged"],
         ["with an unknown rule", "#scenario=3b&off=gravity", "`gravity`"],
     ])("%s is refused with a message for people", async (_, hash, words) => {
         await expect(decodeLink(hash)).rejects.toThrow(LinkError);

@@ -165,14 +165,14 @@ describe("a run that is replaced", () => {
 
 describe("a search without a violation", () => {
     test("is part of the link, and is shown until a link without one is opened", () => {
-        const searchResult = { rule: "local_fence", isOff: false, states: 923, events: 1758 } as const;
+        const searchResult = { rule: "commit_guard", isOff: false, states: 923, events: 1758 } as const;
         const [sender, receiver] = [new Session(), new Session()];
         sender.openScenario("3b");
         const before = sender.linkState()!;
         sender.search.show(searchResult);
         expect(before.searchResult).toBeUndefined();
         receiver.openLink(sender.linkState()!);
-        expect(receiver.search.state.value).toEqual({ kind: "none", result: searchResult, rule: "local_fence", isFromLink: true });
+        expect(receiver.search.state.value).toEqual({ kind: "none", result: searchResult, rule: "commit_guard", isFromLink: true });
         receiver.openLink(before);
         expect(receiver.search.state.value.kind).toBe("idle");
     });

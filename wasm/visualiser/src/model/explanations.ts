@@ -166,7 +166,7 @@ function explainCorrection(entry: Entry): Explanation | undefined {
 
 const COMMIT_TOO_LATE: Explanation = {
     text: "The lease is too old: reconciliation may have rolled it back meanwhile. So the database itself refuses the COMMIT.",
-    rule: "local_fence",
+    rule: "commit_guard",
 };
 
 function explainLocalCommit(entry: Entry): Explanation | undefined {

@@ -119,7 +119,7 @@ export const RULE_NAMES: Record<Rule, string> = {
     ownership: "Cells change only their own claims",
     settled_lease_memory: "Settled leases are remembered",
     replay_keys: "Retried calls are recognised",
-    local_fence: "Late commits are refused",
+    commit_guard: "Late commits are refused",
     skip_recent_rows: "Verification skips recent rows",
     skip_recent_claims: "Verification skips recent claims",
 };
@@ -135,7 +135,7 @@ export const WITHOUT_RULE: Record<Rule, string> = {
     ownership: "one cell can free a name that another cell's row still uses",
     settled_lease_memory: "a cell that retries is told that its lease does not exist",
     replay_keys: "a save collides with its own first attempt",
-    local_fence: "a row can be committed under a lease that was rolled back",
+    commit_guard: "a row can be committed under a lease that was rolled back",
     skip_recent_rows: "verification takes claims from rows that are being changed",
     skip_recent_claims: "verification corrects claims by an outdated copy",
 };
@@ -147,7 +147,7 @@ export const WHY_RULE: Record<Rule, string> = {
     settled_lease_memory:
         "An answer can be lost after its lease was settled. The caller that retries must learn the outcome. Without the memory, a settled lease looks like one that never existed.",
     replay_keys: "The answer to a begin can be lost. The service must recognise the retry, or it refuses the retry because of the lease that the first attempt got.",
-    local_fence: "Reconciliation rolls back a lease that nobody settled. A later COMMIT would leave a row without its claim, so the database refuses it.",
+    commit_guard: "Reconciliation rolls back a lease that nobody settled. A later COMMIT would leave a row without its claim, so the database refuses it.",
     skip_recent_rows: "A row that has just changed may still be under a lease. Its claim must not be corrected before the save has finished.",
     skip_recent_claims: "Verification may read a replica that lags behind. A claim that was just created has its row, although the replica does not show the row yet.",
 };
@@ -158,7 +158,7 @@ export const NEEDED_WHEN: Record<Rule, string> = {
     ownership: "The rule is needed when a cell asks to free a name that another cell owns.",
     settled_lease_memory: "The memory is needed when a caller asks about a settled lease: after a lost answer, not after a lost request.",
     replay_keys: "The rule is needed when the answer to a begin is lost, and the begin is retried.",
-    local_fence: "The rule is needed when a COMMIT comes after reconciliation has rolled its lease back.",
+    commit_guard: "The rule is needed when a COMMIT comes after reconciliation has rolled its lease back.",
     skip_recent_rows: "The rule is needed when verification meets a row that is being changed.",
     skip_recent_claims: "The rule is needed when verification reads a replica that lags behind the claims.",
 };

@@ -357,12 +357,12 @@ export class Session {
     }
 
     /** Drops the events after the position, and plays without faults until the run is at rest. */
-    settle(): void {
+    quiesce(): void {
         const simulation = this.simulation.peek();
         if (simulation === undefined) return;
         const start = simulation.position;
         this.notifyOnError(() => {
-            simulation.settle();
+            simulation.quiesce();
             simulation.seek(start);
             batch(() => {
                 this.isEdited.value = true;

@@ -9,7 +9,7 @@ const KEYS: [string, string][] = [
     ["← or ↑", "one event back"],
     ["page down, page up", "ten events forward or back"],
     ["home, end", "to the start or the end"],
-    ["s", "let it settle: end all faults, and play until every process is idle"],
+    ["s", "end all faults, and play until every process is idle"],
     ["tab, enter", "focus a participant or a message, and open its menu"],
     ["?", "this help"],
 ];

@@ -16,7 +16,7 @@ const ACTIONS: Record<string, () => void> = {
     Home: () => session.seek(0),
     End: () => session.seek(session.length.peek()),
     "?": () => (isHelpOpen.value = true),
-    s: () => session.settle(),
+    s: () => session.quiesce(),
 };
 
 /**

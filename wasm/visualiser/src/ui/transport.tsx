@@ -38,8 +38,8 @@ export function Transport() {
                     ))}
                 </select>
             </label>
-            <button type="button" disabled={session.recording.value !== undefined} title="End all faults from here on, and play until every process is idle (s)" onClick={() => session.settle()}>
-                Let it settle
+            <button type="button" disabled={session.recording.value !== undefined} title="End all faults from here on, and play until every process is idle (s)" onClick={() => session.quiesce()}>
+                End all faults
             </button>
         </footer>
     );

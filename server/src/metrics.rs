@@ -105,19 +105,19 @@ pub enum Retry {
     Changed,
     /// The group was decided on rows that the store had assumed instead of read, and one of them
     /// was wrong.
-    Mistaken,
+    Misspeculated,
     /// The store could not be reached.
     Away,
 }
 
 impl Retry {
-    const ALL: [Self; 3] = [Self::Changed, Self::Mistaken, Self::Away];
+    const ALL: [Self; 3] = [Self::Changed, Self::Misspeculated, Self::Away];
 
     /// The metric label of this cause.
     fn label(self) -> CauseLabel {
         let cause = match self {
             Self::Changed => "changed",
-            Self::Mistaken => "mistaken",
+            Self::Misspeculated => "misspeculated",
             Self::Away => "away",
         };
         CauseLabel { cause }

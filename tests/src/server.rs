@@ -100,7 +100,7 @@ fn executable(line: &[u8]) -> Option<PathBuf> {
     (is_leasehold && !is_test).then(|| PathBuf::from(path))
 }
 
-/// The settings with which a test starts a server. [`Server::builder`] returns the default ones.
+/// The setup with which a test starts a server. [`Server::builder`] returns the default one.
 #[derive(Clone, Debug, Default)]
 pub struct Builder {
     binary: Option<PathBuf>,
@@ -210,20 +210,20 @@ impl Builder {
         if let Some(text) = &self.config {
             std::fs::write(&config, text).context("the configuration file cannot be written")?;
         }
-        let settings = Settings { builder: self, data, config };
-        let process = Process::start(&settings)?;
-        Ok(Server { process, settings, _scratch: scratch })
+        let setup = Setup { builder: self, data, config };
+        let process = Process::start(&setup)?;
+        Ok(Server { process, setup, _scratch: scratch })
     }
 }
 
 #[derive(Debug)]
-struct Settings {
+struct Setup {
     builder: Builder,
     data: PathBuf,
     config: PathBuf,
 }
 
-impl Settings {
+impl Setup {
     fn command(&self) -> Result<Command> {
         let mut prelude = String::new();
         if let Some(limit) = self.builder.open_files {
@@ -329,11 +329,11 @@ struct Process {
 }
 
 impl Process {
-    fn start(settings: &Settings) -> Result<Self> {
-        let mut child = settings.command()?.spawn().context("the server cannot be run")?;
+    fn start(setup: &Setup) -> Result<Self> {
+        let mut child = setup.command()?.spawn().context("the server cannot be run")?;
         let stdout = Output::collect(child.stdout.take().context("the server has no stdout")?);
         let stderr = child.stderr.take().context("the server has no stderr")?;
-        let (stderr, unread_stderr) = match settings.builder.stderr_is_unread {
+        let (stderr, unread_stderr) = match setup.builder.stderr_is_unread {
             false => (Output::collect(stderr), None),
             true => (Output::collect(std::io::empty()), Some(stderr)),
         };
@@ -388,7 +388,7 @@ fn listening_address(line: &str) -> Option<SocketAddr> {
 #[derive(Debug)]
 pub struct Server {
     process: Process,
-    settings: Settings,
+    setup: Setup,
     _scratch: TempDir,
 }
 
@@ -401,7 +401,7 @@ impl Server {
         Self::builder().start()
     }
 
-    /// Returns the default settings of a test server: the cells [`DEVELOPMENT_CELLS`] and a new
+    /// Returns the default setup of a test server: the cells [`DEVELOPMENT_CELLS`] and a new
     /// data directory.
     #[must_use]
     pub fn builder() -> Builder {
@@ -423,13 +423,13 @@ impl Server {
     /// Returns the path of the server's data directory.
     #[must_use]
     pub fn data(&self) -> &Path {
-        &self.settings.data
+        &self.setup.data
     }
 
     /// Returns the path of the server's configuration file.
     #[must_use]
     pub fn config_path(&self) -> &Path {
-        &self.settings.config
+        &self.setup.config
     }
 
     /// Writes another text into the server's configuration file, whole.
@@ -437,7 +437,7 @@ impl Server {
     /// # Errors
     /// The file cannot be written.
     pub fn write_config(&self, text: &str) -> Result<()> {
-        std::fs::write(&self.settings.config, text).context("the configuration file cannot be written")
+        std::fs::write(&self.setup.config, text).context("the configuration file cannot be written")
     }
 
     /// Returns the standard output that the server has written since its last start.
@@ -523,7 +523,7 @@ impl Server {
     /// See [`Builder::start`].
     pub fn restart(&mut self) -> Result<()> {
         self.kill_9()?;
-        self.process = Process::start(&self.settings)?;
+        self.process = Process::start(&self.setup)?;
         Ok(())
     }
 

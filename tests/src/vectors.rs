@@ -59,7 +59,7 @@ mod step;
 pub use core_host::CoreHost;
 pub use file::{Mismatch, Played, VectorFile};
 pub use golden::golden_files;
-pub use host::{Answer, BegunLease, BucketName, Host, ObservedRecord, RecordsQuery, Refusal, Since};
+pub use host::{BegunLease, BucketName, Host, HostRefusal, HostResult, ObservedRecord, RecordsQuery, Since};
 pub use player::Player;
 #[cfg(not(target_family = "wasm"))]
 pub use server_host::ServerHost;

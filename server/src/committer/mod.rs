@@ -57,7 +57,7 @@ pub const RETRY_AFTER: Duration = Duration::from_millis(200);
 /// A refusal by the committer: the engine did not decide the command, or its decision was not
 /// committed.
 #[derive(Clone, Debug, thiserror::Error)]
-pub enum Refusal {
+pub enum CommitterRefusal {
     /// Too many begins or lists are waiting, or too many claims are under leases. A later retry can
     /// succeed.
     #[error("{limit}")]
@@ -92,16 +92,16 @@ pub enum Refusal {
 }
 
 /// The answer to a command: the engine's reply or rejection, or the committer's refusal.
-pub type Decision = Result<Result<Reply, Rejection>, Refusal>;
+pub type Decision = Result<Result<Reply, Rejection>, CommitterRefusal>;
 
 /// A decision, and the lease that nobody knows before the caller gets it.
-type Answer = (Decision, Option<Undelivered>);
+type Delivery = (Decision, Option<Undelivered>);
 
 /// A function that returns the reason why no update may begin now, or `None` if updates may begin.
 /// The committer calls it at most once a second.
-pub type BeginGate = Box<dyn FnMut() -> Option<Refusal> + Send>;
+pub type BeginGate = Box<dyn FnMut() -> Option<CommitterRefusal> + Send>;
 
-impl Refusal {
+impl CommitterRefusal {
     /// The refusal of a call that would exceed a limit on the server's load.
     pub fn overloaded(limit: LimitReached) -> Self {
         Self::Overloaded { limit, retry_after: RETRY_AFTER }
@@ -169,7 +169,7 @@ impl Committer {
     /// Queues a settle or a forget, and returns its reply or rejection when its effect is durable.
     ///
     /// # Errors
-    /// A [`Refusal`] if the command was not decided, or if its decision could not be committed.
+    /// A [`CommitterRefusal`] if the command was not decided, or if its decision could not be committed.
     pub async fn submit(&self, caller: Caller, command: Command) -> Decision {
         self.ask(caller, command).await.0
     }
@@ -178,18 +178,18 @@ impl Committer {
     ///
     /// The second value is present if only the response tells the caller its lease. The response
     /// takes the value along: dropping it rolls the lease back.
-    pub async fn begin(&self, caller: Caller, begin: Begin) -> Answer {
+    pub async fn begin(&self, caller: Caller, begin: Begin) -> Delivery {
         self.ask(caller, Command::Begin(begin)).await
     }
 
-    async fn ask(&self, caller: Caller, command: Command) -> Answer {
+    async fn ask(&self, caller: Caller, command: Command) -> Delivery {
         let (answer, decision) = oneshot::channel();
         // A writer drops `answer` without an answer if the server is stopping, or if the writer has
         // panicked.
-        let gone = || self.shared.failure().unwrap_or(Refusal::Stopping);
+        let gone = || self.shared.failure().unwrap_or(CommitterRefusal::Stopping);
         match self.shared.queue.push(Job { caller, command, tried: false, timed: Timed::of_current_task(), answer }) {
             Ok(()) => decision.await.unwrap_or_else(|_| (Err(gone()), None)),
-            Err(Refusal::Stopping) => (Err(gone()), None),
+            Err(CommitterRefusal::Stopping) => (Err(gone()), None),
             Err(refusal) => (Err(refusal), None),
         }
     }
@@ -315,7 +315,7 @@ mod tests {
         let forget = || Command::Forget(Forget { lease: LeaseId(Uuid::nil()), settled_before: Timestamp::MIN });
         for _ in 0..4 {
             let refusal = committer.submit(Caller::Trusted, forget()).await.unwrap_err();
-            assert!(matches!(refusal, Refusal::StoreUnavailable(_)), "{refusal}");
+            assert!(matches!(refusal, CommitterRefusal::StoreUnavailable(_)), "{refusal}");
         }
         assert!(committer.has_failed());
     }

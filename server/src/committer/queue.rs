@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use super::cell_limits::{CellLimits, CellRates};
 use super::shares::{LimitReached, Shares};
 use super::times::Timed;
-use super::{Answer, Refusal};
+use super::{CommitterRefusal, Delivery};
 use crate::identity::Caller;
 
 /// The most commands in a group that a writer commits at once.
@@ -51,7 +51,7 @@ pub(super) struct Job {
     pub(super) tried: bool,
     // `None` if nobody wants to know the times of the command.
     pub(super) timed: Option<Timed>,
-    pub(super) answer: oneshot::Sender<Answer>,
+    pub(super) answer: oneshot::Sender<Delivery>,
 }
 
 impl Job {
@@ -133,22 +133,22 @@ impl Waiting {
     /// Counts the claims of a begin as under a lease, until the begin is decided.
     ///
     /// # Errors
-    /// [`Refusal::TooLarge`] if the begin alone exceeds its cell's share; overloaded if it does so
+    /// [`CommitterRefusal::TooLarge`] if the begin alone exceeds its cell's share; overloaded if it does so
     /// together with the begins before it.
-    fn admit(&mut self, begin: &Begin) -> Result<(), Refusal> {
+    fn admit(&mut self, begin: &Begin) -> Result<(), CommitterRefusal> {
         let (cell, claims) = (begin.cell, begin.batch.entries().len());
         let of_cell = self.cells.held_claims(cell).unwrap_or(usize::MAX);
         let max = self.claims.largest_share(cell).min(of_cell);
         if claims > max {
-            return Err(Refusal::TooLarge { claims, max });
+            return Err(CommitterRefusal::TooLarge { claims, max });
         }
-        self.queued.check(cell, 1).map_err(Refusal::overloaded)?;
+        self.queued.check(cell, 1).map_err(CommitterRefusal::overloaded)?;
         if claims > of_cell.saturating_sub(self.claims.used(cell)) {
-            return Err(Refusal::overloaded(LimitReached::ClaimsOfCell { max: of_cell }));
+            return Err(CommitterRefusal::overloaded(LimitReached::ClaimsOfCell { max: of_cell }));
         }
-        self.claims.check(cell, claims).map_err(Refusal::overloaded)?;
+        self.claims.check(cell, claims).map_err(CommitterRefusal::overloaded)?;
         // The rate comes last, so that only begins that are admitted count.
-        self.cells.count(cell).map_err(|(limit, retry_after)| Refusal::Overloaded { limit, retry_after })?;
+        self.cells.count(cell).map_err(|(limit, retry_after)| CommitterRefusal::Overloaded { limit, retry_after })?;
         self.claims.add(cell, claims);
         *self.reserved.entry(cell).or_default() += claims;
         Ok(())
@@ -248,10 +248,10 @@ impl Queue {
     ///
     /// # Errors
     /// The queue has no capacity for the command, or the server is stopping.
-    pub(super) fn push(&self, job: Job) -> Result<(), Refusal> {
+    pub(super) fn push(&self, job: Job) -> Result<(), CommitterRefusal> {
         let mut waiting = self.lock();
         if waiting.closed {
-            return Err(Refusal::Stopping);
+            return Err(CommitterRefusal::Stopping);
         }
         match &job.command {
             Command::Settle(_) => waiting.settles.push_back(job),
@@ -408,7 +408,7 @@ impl Queue {
     /// Updates the number of claims under leases after a group. Ends the reservations of the
     /// group's begins, adds the claims that are under a lease now, and subtracts those that no
     /// longer are.
-    pub(super) fn settle_account(&self, group: &[Job], changes: &[RowChange<Claim>]) {
+    pub(super) fn update_held_claims(&self, group: &[Job], changes: &[RowChange<Claim>]) {
         let holder = |claim: &Option<Claim>| claim.as_ref().filter(|claim| claim.hold().is_some()).map(|it| it.owner);
         let mut waiting = self.lock();
         for job in group {

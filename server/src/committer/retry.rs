@@ -27,9 +27,9 @@ const MIN_OUTAGE_PAUSE: Duration = Duration::from_millis(10);
 /// The longest pause between two attempts to reach a store that is away.
 const MAX_OUTAGE_PAUSE: Duration = Duration::from_millis(400);
 
-/// The step that a writer takes after a failed attempt to commit a group.
+/// The reaction of a writer after a failed attempt to commit a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum Reaction {
     /// Decide the group again at once.
     RetryNow,
     /// Decide the group again after a pause.
@@ -80,34 +80,34 @@ pub(super) fn is_outage(failure: Failure, commands: usize, is_away: bool) -> boo
 }
 
 /// Returns the step to take after a failed attempt to commit a group.
-pub(super) fn next(failure: Failure, attempt: &Attempt) -> Step {
-    let alone_or_split = if attempt.commands > 1 { Step::Split } else { Step::Reject };
+pub(super) fn next(failure: Failure, attempt: &Attempt) -> Reaction {
+    let alone_or_split = if attempt.commands > 1 { Reaction::Split } else { Reaction::Reject };
     if let Some(away_for) = attempt.away_for {
         return after_outage(attempt, away_for);
     }
     match failure {
-        Failure::Fatal => Step::Halt,
-        Failure::Misspeculated => Step::RetryNow,
-        Failure::Conflict if attempt.conflicts < MAX_CONFLICTS => Step::RetryAfter(conflict_pause(attempt)),
+        Failure::Fatal => Reaction::Halt,
+        Failure::Misspeculated => Reaction::RetryNow,
+        Failure::Conflict if attempt.conflicts < MAX_CONFLICTS => Reaction::RetryAfter(conflict_pause(attempt)),
         Failure::Conflict | Failure::Locked | Failure::Row | Failure::StatementTimeout => alone_or_split,
         // INVARIANT: these are outages, so `away_for` was given.
-        Failure::Away | Failure::Exhausted => Step::Reject,
+        Failure::Away | Failure::Exhausted => Reaction::Reject,
     }
 }
 
-fn after_outage(attempt: &Attempt, away_for: Duration) -> Step {
+fn after_outage(attempt: &Attempt, away_for: Duration) -> Reaction {
     // Another writer may decide the commands only if this writer's attempt was certainly not
     // committed.
     if !attempt.may_be_committed && attempt.has_other_writers {
-        return Step::Requeue;
+        return Reaction::Requeue;
     }
     // The first attempt may have used a connection that broke long before. Its failure says little
     // about the store now, so it is always retried.
     let is_patient = attempt.number == 1 || away_for < attempt.patience;
     if !is_patient || attempt.is_stopping {
-        return Step::Reject;
+        return Reaction::Reject;
     }
-    Step::RetryAfter(outage_pause(attempt.outages))
+    Reaction::RetryAfter(outage_pause(attempt.outages))
 }
 
 /// A random pause after a lost race. Without it, two groups that changed the same rows would meet
@@ -146,14 +146,14 @@ mod tests {
 
     #[test]
     fn every_failure_has_its_step_for_one_command_and_for_several() {
-        let retry = Step::RetryAfter(Duration::from_micros(42));
+        let retry = Reaction::RetryAfter(Duration::from_micros(42));
         for (failure, one, several) in [
-            (Failure::Misspeculated, Step::RetryNow, Step::RetryNow),
+            (Failure::Misspeculated, Reaction::RetryNow, Reaction::RetryNow),
             (Failure::Conflict, retry, retry),
-            (Failure::StatementTimeout, Step::Reject, Step::Split),
-            (Failure::Locked, Step::Reject, Step::Split),
-            (Failure::Row, Step::Reject, Step::Split),
-            (Failure::Fatal, Step::Halt, Step::Halt),
+            (Failure::StatementTimeout, Reaction::Reject, Reaction::Split),
+            (Failure::Locked, Reaction::Reject, Reaction::Split),
+            (Failure::Row, Reaction::Reject, Reaction::Split),
+            (Failure::Fatal, Reaction::Halt, Reaction::Halt),
         ] {
             assert_eq!(next(failure, &ATTEMPT), one, "{failure:?}");
             assert_eq!(next(failure, &Attempt { commands: 2, ..ATTEMPT }), several, "{failure:?}");
@@ -163,11 +163,11 @@ mod tests {
     #[test]
     fn lost_races_end_in_a_split_and_then_in_a_rejection() {
         let lost = Attempt { conflicts: MAX_CONFLICTS, ..ATTEMPT };
-        assert_eq!(next(Failure::Conflict, &lost), Step::Reject);
-        assert_eq!(next(Failure::Conflict, &Attempt { commands: 2, ..lost }), Step::Split);
+        assert_eq!(next(Failure::Conflict, &lost), Reaction::Reject);
+        assert_eq!(next(Failure::Conflict, &Attempt { commands: 2, ..lost }), Reaction::Split);
         let longest = Attempt { conflicts: 1, random: 200, ..ATTEMPT };
-        assert_eq!(next(Failure::Conflict, &longest), Step::RetryAfter(CONFLICT_PAUSE * 2));
-        assert_eq!(next(Failure::Conflict, &Attempt { random: 201, ..longest }), Step::RetryAfter(Duration::ZERO));
+        assert_eq!(next(Failure::Conflict, &longest), Reaction::RetryAfter(CONFLICT_PAUSE * 2));
+        assert_eq!(next(Failure::Conflict, &Attempt { random: 201, ..longest }), Reaction::RetryAfter(Duration::ZERO));
     }
 
     #[test]
@@ -189,26 +189,29 @@ mod tests {
     #[test]
     fn a_group_is_not_split_if_the_store_lacks_a_resource() {
         let full = |attempt| next(Failure::Exhausted, &Attempt { commands: 512, ..attempt });
-        assert_eq!(full(away(0)), Step::RetryAfter(Duration::ZERO));
-        assert_eq!(full(Attempt { number: 2, outages: 1, ..away(9) }), Step::RetryAfter(MIN_OUTAGE_PAUSE));
-        assert_eq!(full(Attempt { number: 2, ..away(10) }), Step::Reject);
-        assert_eq!(full(Attempt { has_other_writers: true, ..away(0) }), Step::Requeue);
+        assert_eq!(full(away(0)), Reaction::RetryAfter(Duration::ZERO));
+        assert_eq!(full(Attempt { number: 2, outages: 1, ..away(9) }), Reaction::RetryAfter(MIN_OUTAGE_PAUSE));
+        assert_eq!(full(Attempt { number: 2, ..away(10) }), Reaction::Reject);
+        assert_eq!(full(Attempt { has_other_writers: true, ..away(0) }), Reaction::Requeue);
     }
 
     #[test]
     fn a_store_that_is_away_is_waited_for_with_patience() {
         for (attempt, step) in [
             // The first attempt may have used a connection that broke long before.
-            (Attempt { number: 1, ..away(60) }, Step::RetryAfter(Duration::ZERO)),
-            (Attempt { number: 2, outages: 1, ..away(9) }, Step::RetryAfter(MIN_OUTAGE_PAUSE)),
-            (Attempt { number: 3, outages: 2, ..away(9) }, Step::RetryAfter(MIN_OUTAGE_PAUSE * 2)),
-            (Attempt { number: 99, outages: 98, ..away(9) }, Step::RetryAfter(MAX_OUTAGE_PAUSE)),
-            (Attempt { number: 2, ..away(10) }, Step::Reject),
-            (Attempt { is_stopping: true, ..away(0) }, Step::Reject),
-            (Attempt { has_other_writers: true, ..away(0) }, Step::Requeue),
-            (Attempt { has_other_writers: true, number: 9, ..away(60) }, Step::Requeue),
+            (Attempt { number: 1, ..away(60) }, Reaction::RetryAfter(Duration::ZERO)),
+            (Attempt { number: 2, outages: 1, ..away(9) }, Reaction::RetryAfter(MIN_OUTAGE_PAUSE)),
+            (Attempt { number: 3, outages: 2, ..away(9) }, Reaction::RetryAfter(MIN_OUTAGE_PAUSE * 2)),
+            (Attempt { number: 99, outages: 98, ..away(9) }, Reaction::RetryAfter(MAX_OUTAGE_PAUSE)),
+            (Attempt { number: 2, ..away(10) }, Reaction::Reject),
+            (Attempt { is_stopping: true, ..away(0) }, Reaction::Reject),
+            (Attempt { has_other_writers: true, ..away(0) }, Reaction::Requeue),
+            (Attempt { has_other_writers: true, number: 9, ..away(60) }, Reaction::Requeue),
             // If the outcome is unknown, only this writer can find out if the group was committed.
-            (Attempt { has_other_writers: true, may_be_committed: true, ..away(0) }, Step::RetryAfter(Duration::ZERO)),
+            (
+                Attempt { has_other_writers: true, may_be_committed: true, ..away(0) },
+                Reaction::RetryAfter(Duration::ZERO),
+            ),
         ] {
             assert_eq!(next(Failure::Away, &attempt), step, "{attempt:?}");
         }

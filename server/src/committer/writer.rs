@@ -13,8 +13,8 @@ use tokio::sync::{Notify, oneshot};
 use super::lock_suspects::LockSuspects;
 use super::progress::Progress;
 use super::queue::{BatchPolicy, Job, Queue};
-use super::retry::{self, Attempt, Step};
-use super::{Answer, BeginGate, Decision, Refusal, Undelivered};
+use super::retry::{self, Attempt, Reaction};
+use super::{BeginGate, CommitterRefusal, Decision, Delivery, Undelivered};
 use crate::audit::{AuditEvent, AuditSink};
 use crate::metrics::{Abandoned, Metrics, Retry};
 use crate::store::{Failure, GroupError, GroupStore, LockTimeout, StoreClock};
@@ -47,7 +47,7 @@ pub(super) struct Shared {
     pub(super) clock: Arc<StoreClock>,
     pub(super) begin_gate: Mutex<CachedGate>,
     // The refusal of all commands after a fatal failure of the store; `None` before.
-    pub(super) failed: Mutex<Option<Refusal>>,
+    pub(super) failed: Mutex<Option<CommitterRefusal>>,
     // The time since when the store has been away; `None` while it can be reached.
     pub(super) away: Mutex<Option<Instant>>,
     // The number of writers whose last attempt reached the store.
@@ -91,12 +91,12 @@ impl Shared {
             error,
             "the store failed, and nothing is written any more: fix the cause and restart the server"
         );
-        *lock(&self.failed) = Some(Refusal::StoreUnavailable(error.into()));
+        *lock(&self.failed) = Some(CommitterRefusal::StoreUnavailable(error.into()));
         self.health.notify_one();
     }
 
     /// Returns the refusal of all commands after a fatal failure of the store; `None` before.
-    pub(super) fn failure(&self) -> Option<Refusal> {
+    pub(super) fn failure(&self) -> Option<CommitterRefusal> {
         lock(&self.failed).clone()
     }
 
@@ -116,7 +116,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The gate for begins, with its last answer and the time of that answer.
 pub(super) struct CachedGate {
     gate: BeginGate,
-    last: Option<(Instant, Option<Refusal>)>,
+    last: Option<(Instant, Option<CommitterRefusal>)>,
 }
 
 impl CachedGate {
@@ -124,7 +124,7 @@ impl CachedGate {
         Self { gate, last: None }
     }
 
-    fn refusal(&mut self) -> Option<Refusal> {
+    fn refusal(&mut self) -> Option<CommitterRefusal> {
         if let Some((_, refusal)) = self.last.as_ref().filter(|(at, _)| at.elapsed() < GATE_INTERVAL) {
             return refusal.clone();
         }
@@ -246,7 +246,7 @@ impl Writer {
     fn drop_abandoned(&self, mut group: Vec<Job>) -> Vec<Job> {
         let dropped: Vec<_> = group.extract_if(.., |job| job.is_abandoned()).collect();
         dropped.iter().for_each(|_| self.shared.metrics.abandoned(Abandoned::Dropped));
-        self.shared.queue.settle_account(&dropped, &[]);
+        self.shared.queue.update_held_claims(&dropped, &[]);
         group
     }
 
@@ -269,8 +269,8 @@ impl Writer {
         group.into_iter().partition(|job| self.shared.suspects.suspected_at(&job.command, now).is_none())
     }
 
-    fn reject(&self, group: Vec<Job>, refusal: &Refusal) {
-        self.shared.queue.settle_account(&group, &[]);
+    fn reject(&self, group: Vec<Job>, refusal: &CommitterRefusal) {
+        self.shared.queue.update_held_claims(&group, &[]);
         group.into_iter().for_each(|job| refuse(job.answer, refusal.clone()));
     }
 
@@ -293,19 +293,21 @@ impl Writer {
             let attempt = self.describe(&error, group.len(), &mut history);
             let is_outage = attempt.away_for.is_some();
             match retry::next(error.failure, &attempt) {
-                Step::RetryNow => self.shared.metrics.retried(cause(error.failure)),
-                Step::RetryAfter(pause) => {
+                Reaction::RetryNow => self.shared.metrics.retried(cause(error.failure)),
+                Reaction::RetryAfter(pause) => {
                     self.shared.metrics.retried(cause(error.failure));
                     std::thread::sleep(pause);
                 }
-                Step::Split => {
+                Reaction::Split => {
                     resume(&mut group);
                     return self.commit_one_by_one(group);
                 }
-                Step::Requeue => return self.shared.queue.requeue(group),
-                Step::Reject if is_outage => return self.reject(group, &unknown_outcome(&error, "the store is back")),
-                Step::Reject => return self.reject_failed(group, &error),
-                Step::Halt => {
+                Reaction::Requeue => return self.shared.queue.requeue(group),
+                Reaction::Reject if is_outage => {
+                    return self.reject(group, &unknown_outcome(&error, "the store is back"));
+                }
+                Reaction::Reject => return self.reject_failed(group, &error),
+                Reaction::Halt => {
                     self.shared.fail(&error.to_string());
                     return self.reject(group, &unknown_outcome(&error, "a restart"));
                 }
@@ -348,11 +350,11 @@ impl Writer {
         let text: Arc<str> = error.to_string().into();
         if error.failure != Failure::Locked {
             tracing::error!(%error, "a row could not be read or written");
-            return self.reject(group, &Refusal::StoreUnavailable(text));
+            return self.reject(group, &CommitterRefusal::StoreUnavailable(text));
         }
         tracing::warn!(%error, "rows are locked by another session: find it with `{BLOCKERS}`");
         group.iter().for_each(|job| self.shared.suspects.note(&job.command, Instant::now()));
-        self.reject(group, &Refusal::Locked(text));
+        self.reject(group, &CommitterRefusal::Locked(text));
     }
 
     /// Retries the jobs one at a time. A job with suspect rows gets a short lock timeout. It is
@@ -364,7 +366,7 @@ impl Writer {
             match self.shared.suspects.suspected_at(&job.command, Instant::now()) {
                 None => self.commit(vec![job]),
                 Some(at) if at < since => self.commit_suspect(job, since),
-                Some(_) => self.reject(vec![job], &Refusal::Locked(FOUND_LOCKED.into())),
+                Some(_) => self.reject(vec![job], &CommitterRefusal::Locked(FOUND_LOCKED.into())),
             }
             if self.away.is_some() {
                 break;
@@ -414,7 +416,7 @@ impl Writer {
             }
             Some(command.apply(&mut workspace, now).map_err(|broken| {
                 tracing::error!(error = %broken, "the state is broken");
-                Refusal::Broken(broken)
+                CommitterRefusal::Broken(broken)
             }))
         });
         let decisions = decisions.collect();
@@ -435,7 +437,7 @@ impl Writer {
                 None => undecided.push(job),
             }
         }
-        self.shared.queue.settle_account(&decided, &committed.claims);
+        self.shared.queue.update_held_claims(&decided, &committed.claims);
         decided.iter().filter_map(|job| job.timed.as_ref()).for_each(|timed| timed.committed(taken, size));
         if !undecided.is_empty() {
             self.shared.queue.requeue(undecided);
@@ -463,14 +465,14 @@ impl Drop for PanicGuard {
 fn cause(failure: Failure) -> Retry {
     match failure {
         Failure::Conflict => Retry::Changed,
-        Failure::Misspeculated => Retry::Mistaken,
+        Failure::Misspeculated => Retry::Misspeculated,
         _ => Retry::Away,
     }
 }
 
-fn unknown_outcome(error: &GroupError, after: &str) -> Refusal {
+fn unknown_outcome(error: &GroupError, after: &str) -> CommitterRefusal {
     let text = format!("{error}; whether the last commands were committed is known after {after}");
-    Refusal::StoreUnavailable(text.into())
+    CommitterRefusal::StoreUnavailable(text.into())
 }
 
 /// Marks the commands as tried, because an earlier attempt may have been committed. The engine then
@@ -504,7 +506,7 @@ fn answer(group: Vec<Job>, decisions: Vec<Decision>, shared: &Arc<Shared>) {
     shared.audit.record(events);
 }
 
-fn refuse(answer: oneshot::Sender<Answer>, refusal: Refusal) {
+fn refuse(answer: oneshot::Sender<Delivery>, refusal: CommitterRefusal) {
     // The send fails if the caller is gone.
     let _ = answer.send((Err(refusal), None));
 }

@@ -22,7 +22,7 @@ use tonic::{Request, Response, Status, async_trait};
 use super::lists::{list_response, read_records};
 use super::{Services, admitted, allowed_cell, bucket, convert, errors, record};
 use crate::active_config::ActiveConfig;
-use crate::committer::{Decision, Refusal};
+use crate::committer::{CommitterRefusal, Decision};
 use crate::identity::{Caller, Permit};
 
 /// The request metadata that carries the idempotency key of a begin (B09).
@@ -52,7 +52,7 @@ impl ClaimsHandler {
 
     fn reply(&self, config: &ActiveConfig, method: &'static str, decision: Decision) -> Result<Reply, Status> {
         let decided = decision.map_err(|refusal| {
-            if matches!(refusal, Refusal::Overloaded { .. }) {
+            if matches!(refusal, CommitterRefusal::Overloaded { .. }) {
                 self.0.metrics.shed(method);
             }
             errors::refused(&refusal)

@@ -21,7 +21,7 @@ use tonic_types::pb::{ErrorInfo, RetryInfo};
 
 use super::REQUEST_BYTES;
 use crate::budget::BudgetExceeded;
-use crate::committer::{RETRY_AFTER, Refusal};
+use crate::committer::{CommitterRefusal, RETRY_AFTER};
 use crate::config::BusyCreateCode;
 use crate::identity::Denied;
 use crate::store::{Problem, StoreError};
@@ -80,23 +80,23 @@ pub(super) fn rejected_command(rejection: &Rejection, busy_create: BusyCreateCod
 
 /// The gRPC status of a command that the committer refused: it was not decided, or its decision
 /// could not be written.
-pub(super) fn refused(refusal: &Refusal) -> Status {
+pub(super) fn refused(refusal: &CommitterRefusal) -> Status {
     match refusal {
-        Refusal::Overloaded { limit, retry_after } => {
+        CommitterRefusal::Overloaded { limit, retry_after } => {
             let (setting, max) = limit.setting();
             let metadata = [("limit".to_owned(), setting.to_owned()), ("max".to_owned(), max.to_string())];
             let details = vec![error_info("OVERLOADED", metadata.into()), retry_info(*retry_after)];
             status(Code::ResourceExhausted, refusal.to_string(), details)
         }
-        Refusal::TooLarge { claims, max } => over_limit("held_claims", *max, Some(*claims)),
-        Refusal::Locked(_) => {
+        CommitterRefusal::TooLarge { claims, max } => over_limit("held_claims", *max, Some(*claims)),
+        CommitterRefusal::Locked(_) => {
             let cause = HashMap::from([("cause".to_owned(), "locked".to_owned())]);
             status(Code::Unavailable, refusal.to_string(), vec![error_info("STORE_UNAVAILABLE", cause)])
         }
-        Refusal::Broken(_) => {
+        CommitterRefusal::Broken(_) => {
             status(Code::DataLoss, refusal.to_string(), vec![error_info("STATE_BROKEN", HashMap::new())])
         }
-        Refusal::StoreUnavailable(_) | Refusal::Stopping => {
+        CommitterRefusal::StoreUnavailable(_) | CommitterRefusal::Stopping => {
             status(Code::Unavailable, refusal.to_string(), vec![error_info("STORE_UNAVAILABLE", HashMap::new())])
         }
     }

@@ -13,7 +13,7 @@ use tonic::metadata::AsciiMetadataValue;
 use tonic::{Response, Status};
 
 use super::{Services, errors};
-use crate::committer::{LimitReached, Refusal};
+use crate::committer::{CommitterRefusal, LimitReached};
 use crate::store::{StoreError, StoreReader};
 
 /// The response metadata that carries the server's time of a list. A cell compares it with the
@@ -122,7 +122,7 @@ impl Services {
         let lists = self.lists.load_full();
         let Some(permits) = lists.acquire().await else {
             self.metrics.shed(method);
-            return Err(errors::refused(&Refusal::overloaded(lists.limit)));
+            return Err(errors::refused(&CommitterRefusal::overloaded(lists.limit)));
         };
         let waits = Arc::new(());
         let list = list(self.store.clone(), ListCaller(Arc::downgrade(&waits)));
@@ -134,7 +134,7 @@ impl Services {
             Ok(answer) => answer,
             // The panic goes on in the call, which the middleware answers.
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            Err(_) => return Err(errors::refused(&Refusal::Stopping)),
+            Err(_) => return Err(errors::refused(&CommitterRefusal::Stopping)),
         };
         drop(waits);
         answer.map_err(|failure| match failure {

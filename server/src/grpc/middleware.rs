@@ -25,7 +25,7 @@ use super::protocol::BoundedBody;
 use super::{CLASSIFY_HTTP, delivery, errors, protocol};
 use crate::active_config::{ActiveConfig, CurrentConfig};
 use crate::budget::Charge;
-use crate::committer::{Refusal, TIMES};
+use crate::committer::{CommitterRefusal, TIMES};
 use crate::identity::{Caller, Denied};
 use crate::metrics::Metrics;
 use crate::peer::Peer;
@@ -81,7 +81,8 @@ pub struct Middleware<S> {
     shared: Arc<MiddlewareState>,
 }
 
-type Answer = Result<http::Response<Body>, Infallible>;
+/// The answer to an HTTP request. An error of gRPC is an answer too.
+type HttpResult = Result<http::Response<Body>, Infallible>;
 
 impl<S> Service<http::Request<Body>> for Middleware<S>
 where
@@ -90,7 +91,7 @@ where
 {
     type Response = http::Response<Body>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Answer> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = HttpResult> + Send>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         self.inner.poll_ready(cx)
@@ -258,7 +259,7 @@ impl MiddlewareState {
             };
             tokio::select! {
                 () = tokio::time::sleep(timeout) => errors::incomplete(timeout),
-                () = stopped => errors::refused(&Refusal::Stopping),
+                () = stopped => errors::refused(&CommitterRefusal::Stopping),
             }
         }
     }

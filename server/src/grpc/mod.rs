@@ -36,7 +36,7 @@ use uuid::Uuid;
 use crate::active_config::ActiveConfig;
 use crate::audit::AuditSink;
 use crate::budget::ServerBudget;
-use crate::committer::{Committer, Refusal};
+use crate::committer::{Committer, CommitterRefusal};
 use crate::config::Limits;
 use crate::identity::{Denied, Permit};
 use crate::metrics::Metrics;
@@ -151,7 +151,7 @@ impl Services {
         if self.store.is_lost_by(error) {
             self.has_failed.store(true, Ordering::Relaxed);
         }
-        errors::refused(&Refusal::StoreUnavailable(error.to_string().into()))
+        errors::refused(&CommitterRefusal::StoreUnavailable(error.to_string().into()))
     }
 }
 

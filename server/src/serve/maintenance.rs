@@ -145,7 +145,7 @@ impl Maintenance {
         let mut probe = store.probe();
         loop {
             let result = {
-                let mut result = pin!(probe.look());
+                let mut result = pin!(probe.probe());
                 match timeout(PROBE_TIMEOUT, &mut result).await {
                     Ok(result) => result,
                     Err(_) => {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::ServeError;
 use crate::active_config::CurrentConfig;
 use crate::audit::{AuditEvent, AuditSink};
-use crate::committer::{BeginGate, Capacity, CellLimits, Committer, CommitterSettings, Refusal};
+use crate::committer::{BeginGate, Capacity, CellLimits, Committer, CommitterRefusal, CommitterSettings};
 use crate::config::{CellConfig, Config, PostgresConfig};
 use crate::grpc::Services;
 use crate::metrics::Metrics;
@@ -159,6 +159,6 @@ fn disk_gate(current: Arc<CurrentConfig>, data: PathBuf) -> BeginGate {
         let free_mib = disk.blocks_available().saturating_mul(disk.fragment_size()) / (1024 * 1024);
         let message =
             format!("the disk has {free_mib} MiB free, less than `min_free_disk_mib` = {min_free_mib}: make room");
-        (free_mib < min_free_mib).then(|| Refusal::StoreUnavailable(message.into()))
+        (free_mib < min_free_mib).then(|| CommitterRefusal::StoreUnavailable(message.into()))
     })
 }

@@ -20,7 +20,7 @@ pub use error::StoreError;
 pub(crate) use error::check_no_locks;
 pub use identity::{Contents, Count, Creation, Identity, RESTORE_JUMP, RaisedFences};
 pub use port::{
-    Answer, Backend, Failure, GroupError, GroupStore, LockTimeout, Occupancy, PoolState, Probe, SharedMaintenance,
+    Backend, Failure, GroupError, GroupStore, LockTimeout, Occupancy, PoolState, Probe, SharedMaintenance, StoreFuture,
     StoreMaintenance, StoreReader,
 };
 pub use postgres::{Examined, PostgresStore};

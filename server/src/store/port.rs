@@ -32,7 +32,7 @@ use super::identity::{Contents, Identity, RaisedFences};
 type Result<T> = std::result::Result<T, StoreError>;
 
 /// The future result of an operation of a store, which may wait for a database.
-pub type Answer<'a, T> = BoxFuture<'a, Result<T>>;
+pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T>>;
 
 /// The kind of the failure of a group, which decides the committer's reaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,13 +171,13 @@ pub trait StoreReader: Send + Sync {
     ///
     /// # Errors
     /// A row could not be read.
-    fn claims<'a>(&'a self, keys: &'a [BucketKey]) -> Answer<'a, Vec<Option<Claim>>>;
+    fn claims<'a>(&'a self, keys: &'a [BucketKey]) -> StoreFuture<'a, Vec<Option<Claim>>>;
 
     /// Reads a page of a cell's outstanding leases, in the order of their creation (B31).
     ///
     /// # Errors
     /// A row could not be read.
-    fn leases(&self, scan: LeaseScan) -> Answer<'_, Vec<LeaseRow>>;
+    fn leases(&self, scan: LeaseScan) -> StoreFuture<'_, Vec<LeaseRow>>;
 
     /// Reads a part of the claims whose source is in one table of a cell, in the order of source
     /// id, bucket type and canonical value (B32). A part takes a short time, in which it holds up
@@ -185,38 +185,38 @@ pub trait StoreReader: Send + Sync {
     ///
     /// # Errors
     /// The part could not be read. A claim that can't be read is counted and left out.
-    fn records(&self, scan: RecordScan) -> Answer<'_, RecordPart>;
+    fn records(&self, scan: RecordScan) -> StoreFuture<'_, RecordPart>;
 
     /// Reads the ids of at most `limit` leases that were settled before `before`, those settled
     /// first at the front.
     ///
     /// # Errors
     /// A row could not be read.
-    fn settled(&self, before: Timestamp, limit: usize) -> Answer<'_, Vec<LeaseId>>;
+    fn settled(&self, before: Timestamp, limit: usize) -> StoreFuture<'_, Vec<LeaseId>>;
 
     /// Reads all rows of the store, so that tests can check the state's invariants.
     ///
     /// # Errors
     /// A row could not be read.
-    fn state(&self) -> Answer<'_, State>;
+    fn state(&self) -> StoreFuture<'_, State>;
 
     /// Reads the cells that own at least one claim.
     ///
     /// # Errors
     /// A row could not be read.
-    fn owners(&self) -> Answer<'_, BTreeSet<CellId>>;
+    fn owners(&self) -> StoreFuture<'_, BTreeSet<CellId>>;
 
     /// Reads the tables from which a cell has claims, in the order of their numbers.
     ///
     /// # Errors
     /// A row could not be read.
-    fn tables(&self, cell: CellId) -> Answer<'_, BTreeSet<SourceType>>;
+    fn tables(&self, cell: CellId) -> StoreFuture<'_, BTreeSet<SourceType>>;
 
     /// Reads the stored rules of the configured bucket types that were served so far.
     ///
     /// # Errors
     /// The rules could not be read.
-    fn bucket_types(&self) -> Answer<'_, Vec<BucketRule>>;
+    fn bucket_types(&self) -> StoreFuture<'_, Vec<BucketRule>>;
 
     /// Returns the occupancy of the store; for a shared store, as it was when maintenance last read
     /// it.
@@ -255,7 +255,7 @@ pub trait Backend: Send + Sync {
     ///
     /// # Errors
     /// The store could not be read.
-    fn contents(&self) -> Answer<'_, Contents>;
+    fn contents(&self) -> StoreFuture<'_, Contents>;
 
     /// Raises the fences by [`RESTORE_JUMP`](super::RESTORE_JUMP), beyond those that the original
     /// of a restored copy may have given out after the backup (B13). No writer may have begun a
@@ -263,7 +263,7 @@ pub trait Backend: Send + Sync {
     ///
     /// # Errors
     /// The store could not be written.
-    fn raise_fences(&self) -> Answer<'_, RaisedFences>;
+    fn raise_fences(&self) -> StoreFuture<'_, RaisedFences>;
 
     /// Returns the maintenance of this store.
     fn maintenance(&self) -> StoreMaintenance;
@@ -273,7 +273,7 @@ pub trait Backend: Send + Sync {
     ///
     /// # Errors
     /// The rules could not be written.
-    fn remember_bucket_types<'a>(&'a self, rules: &'a [BucketRule]) -> Answer<'a, ()>;
+    fn remember_bucket_types<'a>(&'a self, rules: &'a [BucketRule]) -> StoreFuture<'a, ()>;
 }
 
 /// The periodic maintenance of a store, which depends on the number of servers that write to it.
@@ -296,35 +296,35 @@ pub trait SharedMaintenance: Send + Sync {
     ///
     /// # Errors
     /// The store can't be read.
-    fn refresh_occupancy(&self) -> Answer<'_, BTreeMap<CellId, usize>>;
+    fn refresh_occupancy(&self) -> StoreFuture<'_, BTreeMap<CellId, usize>>;
 
     /// Deletes a batch of leases that were settled before `settled_before` (B22, B24). Returns true
     /// if there may be more.
     ///
     /// # Errors
     /// The store can't be written.
-    fn forget(&self, settled_before: Timestamp) -> Answer<'_, bool>;
+    fn forget(&self, settled_before: Timestamp) -> StoreFuture<'_, bool>;
 
     /// Deletes the records of abandoned groups whose statements can't arrive any more. A group is
     /// abandoned if its commit got no answer and its commands were decided again.
     ///
     /// # Errors
     /// The store can't be written.
-    fn forget_abandoned(&self) -> Answer<'_, ()>;
+    fn forget_abandoned(&self) -> StoreFuture<'_, ()>;
 
     /// Removes the dead rows of the table that `ListLeases` scans (B33). If the database role may
     /// not vacuum the table, this does nothing.
     ///
     /// # Errors
     /// The store can't be written.
-    fn vacuum(&self) -> Answer<'_, ()>;
+    fn vacuum(&self) -> StoreFuture<'_, ()>;
 
     /// Returns this server's database role if it may not vacuum the table of leases; `None` if it
     /// may.
     ///
     /// # Errors
     /// The store can't be read.
-    fn role_without_vacuum(&self) -> Answer<'_, Option<String>>;
+    fn role_without_vacuum(&self) -> StoreFuture<'_, Option<String>>;
 }
 
 /// A probe that checks if a shared store answers, independently of all reads and writes.
@@ -334,5 +334,5 @@ pub trait Probe: Send {
     /// # Errors
     /// The store does not answer, or can't be written. It may take the time of a connection and of
     /// a statement until this is known.
-    fn look(&mut self) -> Answer<'_, usize>;
+    fn probe(&mut self) -> StoreFuture<'_, usize>;
 }

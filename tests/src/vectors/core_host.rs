@@ -20,7 +20,7 @@ use leasehold_core::transaction::Transaction;
 use leasehold_core::update::{Forget, begin, forget, settle};
 use uuid::Uuid;
 
-use super::host::{Answer, BegunLease, BucketName, Host, ObservedRecord, RecordsQuery, Refusal, Since};
+use super::host::{BegunLease, BucketName, Host, HostRefusal, HostResult, ObservedRecord, RecordsQuery, Since};
 
 const TICK_MICROS: u64 = 1_000_000;
 
@@ -104,7 +104,7 @@ impl Host for CoreHost {
 
     const NAME: &'static str = "core";
 
-    fn begin(&mut self, cell: i64, update: UpdateRequest, key: Option<&str>) -> Answer<BegunLease> {
+    fn begin(&mut self, cell: i64, update: UpdateRequest, key: Option<&str>) -> HostResult<BegunLease> {
         let (lease, now) = (self.mint(), self.tick());
         let command = match self.rules.begin(CellId(cell), update, key, lease) {
             Ok(command) => command,
@@ -115,7 +115,7 @@ impl Host for CoreHost {
         self.checked(begun.map_err(|rejection| refusal(&rejection)))
     }
 
-    fn settle(&mut self, cell: i64, lease: &str, outcome: Outcome) -> Answer<()> {
+    fn settle(&mut self, cell: i64, lease: &str, outcome: Outcome) -> HostResult<()> {
         let now = self.tick();
         let command = match self.rules.settle(CellId(cell), lease, outcome) {
             Ok(command) => command,
@@ -125,13 +125,13 @@ impl Host for CoreHost {
         self.checked(settled.map(|_| ()).map_err(|rejection| refusal(&rejection)))
     }
 
-    fn record(&mut self, bucket: &BucketName) -> Answer<ObservedRecord> {
+    fn record(&mut self, bucket: &BucketName) -> HostResult<ObservedRecord> {
         let claim = self.claim(bucket)?;
         let found = claim.map_err(|rejection| refusal(&rejection)).and_then(|claim| claim.ok_or_else(not_found));
         Ok(found.map(|claim| observed_record(bucket.bucket_type, &claim)))
     }
 
-    fn classify(&mut self, buckets: &[BucketName]) -> Answer<(i64, BucketName)> {
+    fn classify(&mut self, buckets: &[BucketName]) -> HostResult<(i64, BucketName)> {
         for bucket in buckets {
             match self.claim(bucket)? {
                 Ok(Some(claim)) => return Ok(Ok((claim.owner.0, bucket.clone()))),
@@ -148,7 +148,7 @@ impl Host for CoreHost {
         limit: Option<i32>,
         since: Option<Since>,
         after: Option<&LeasePosition>,
-    ) -> Answer<(Vec<Uuid>, Option<LeasePosition>)> {
+    ) -> HostResult<(Vec<Uuid>, Option<LeasePosition>)> {
         let query = match self.lease_query(cell, limit, since, after)? {
             Ok(query) => query,
             Err(rejection) => return Ok(Err(refusal(&rejection))),
@@ -157,7 +157,7 @@ impl Host for CoreHost {
         Ok(Ok((page.leases.iter().map(|row| row.position.lease.0).collect(), page.next)))
     }
 
-    fn records(&mut self, query: &RecordsQuery) -> Answer<(Vec<ObservedRecord>, bool)> {
+    fn records(&mut self, query: &RecordsQuery) -> HostResult<(Vec<ObservedRecord>, bool)> {
         let query = match self.record_query(query) {
             Ok(query) => query,
             Err(rejection) => return Ok(Err(refusal(&rejection))),
@@ -197,12 +197,12 @@ impl Host for CoreHost {
     }
 }
 
-fn refusal(rejection: &Rejection) -> Refusal {
+fn refusal(rejection: &Rejection) -> HostRefusal {
     let offences = rejection.offences().iter().filter_map(|offence| {
         let code = offence.reason.code().to_owned();
         Some((offence.place?, offence.bucket_type?, code))
     });
-    Refusal {
+    HostRefusal {
         reason: rejection.reason().code().to_owned(),
         retry: rejection.retry_after_micros().is_some(),
         offences: offences.collect(),
@@ -210,7 +210,7 @@ fn refusal(rejection: &Rejection) -> Refusal {
     }
 }
 
-fn not_found() -> Refusal {
+fn not_found() -> HostRefusal {
     refusal(&Rejection::whole(Reason::ClaimNotFound, leasehold_core::rejection::Detail::None))
 }
 

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 /// The answer of a host to a call. The inner result is the service's decision: a value or a
 /// refusal. The outer result is an error if the host failed and made no decision.
-pub type Answer<T> = Result<Result<T, Refusal>>;
+pub type HostResult<T> = Result<Result<T, HostRefusal>>;
 
 /// A bucket in the text of a step: its type and its value as spelled there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct BucketName {
 
 /// A refusal of a call by the service, with the parts that callers can see.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct HostRefusal {
     /// The reason code of the refusal, such as `CLAIM_TAKEN`.
     pub reason: String,
     /// True if the refusal suggests a time to wait before a retry.
@@ -104,26 +104,26 @@ pub trait Host {
     ///
     /// # Errors
     /// The host failed and made no decision. A refusal is no error but the inner result.
-    fn begin(&mut self, cell: i64, update: UpdateRequest, key: Option<&str>) -> Answer<BegunLease>;
+    fn begin(&mut self, cell: i64, update: UpdateRequest, key: Option<&str>) -> HostResult<BegunLease>;
 
     /// Commits the lease or rolls it back, as `outcome` says. `lease` is the lease's id as text.
     ///
     /// # Errors
     /// See [`begin`](Self::begin).
-    fn settle(&mut self, cell: i64, lease: &str, outcome: Outcome) -> Answer<()>;
+    fn settle(&mut self, cell: i64, lease: &str, outcome: Outcome) -> HostResult<()>;
 
     /// Returns the record of a bucket.
     ///
     /// # Errors
     /// See [`begin`](Self::begin).
-    fn record(&mut self, bucket: &BucketName) -> Answer<ObservedRecord>;
+    fn record(&mut self, bucket: &BucketName) -> HostResult<ObservedRecord>;
 
     /// Returns the cell to which a router must send a request for these buckets, and the bucket
     /// that decided.
     ///
     /// # Errors
     /// See [`begin`](Self::begin).
-    fn classify(&mut self, buckets: &[BucketName]) -> Answer<(i64, BucketName)>;
+    fn classify(&mut self, buckets: &[BucketName]) -> HostResult<(i64, BucketName)>;
 
     /// Returns one page of a cell's outstanding leases, and the position of the next page; `None`
     /// after the last page.
@@ -136,13 +136,13 @@ pub trait Host {
         limit: Option<i32>,
         since: Option<Since>,
         after: Option<&Self::Cursor>,
-    ) -> Answer<(Vec<Uuid>, Option<Self::Cursor>)>;
+    ) -> HostResult<(Vec<Uuid>, Option<Self::Cursor>)>;
 
     /// Returns one page of records, and true if more records follow.
     ///
     /// # Errors
     /// See [`begin`](Self::begin).
-    fn records(&mut self, query: &RecordsQuery) -> Answer<(Vec<ObservedRecord>, bool)>;
+    fn records(&mut self, query: &RecordsQuery) -> HostResult<(Vec<ObservedRecord>, bool)>;
 
     /// Kills the service, and starts it again on the same data.
     ///

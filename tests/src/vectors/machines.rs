@@ -14,7 +14,7 @@ use leasehold_core::time::Timestamp;
 use leasehold_core::verify::{self, RecordRef, Records, Rows, UpdateResult, Verification};
 use uuid::Uuid;
 
-use super::host::{Host, RecordsQuery, Refusal};
+use super::host::{Host, HostRefusal, RecordsQuery};
 
 /// The time of every read by the cell. It is late enough that stale leases and rows can be older.
 const NOW: Timestamp = Timestamp::from_micros(1_000_000);
@@ -169,12 +169,12 @@ fn rows(world: &VerifyStep, covers: impl Fn(&[u8]) -> bool) -> Rows {
 ///
 /// # Errors
 /// The service refused to list.
-fn accepted<T>(answer: Result<T, Refusal>) -> Result<T> {
+fn accepted<T>(answer: Result<T, HostRefusal>) -> Result<T> {
     answer.map_err(|refusal| anyhow::anyhow!("the host refuses to list: {}", refusal.reason))
 }
 
 /// Converts the refusal of an update into the engine's type, the input of a verification.
-fn rejection_result(refusal: &Refusal) -> Result<UpdateResult> {
+fn rejection_result(refusal: &HostRefusal) -> Result<UpdateResult> {
     let reason = |code: &str| {
         Reason::ALL.into_iter().find(|reason| reason.code() == code).with_context(|| format!("`{code}` is no reason"))
     };

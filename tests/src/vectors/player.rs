@@ -8,7 +8,7 @@ use leasehold_core::claim::UserData;
 use leasehold_core::reconcile::Presence;
 use uuid::Uuid;
 
-use super::host::{Answer, Host, ObservedRecord, RecordsQuery, Refusal, Since};
+use super::host::{Host, HostRefusal, HostResult, ObservedRecord, RecordsQuery, Since};
 use super::machines::{self, ReconcileStep};
 use super::notation::{known_source_types, read_text, write_bucket_type, write_source, write_subject, write_text};
 use super::step::{Step, parse};
@@ -268,17 +268,17 @@ fn write_data(data: &UserData) -> String {
 ///
 /// # Errors
 /// The service refused the call, or the host failed.
-fn accepted<T>(answer: Answer<T>) -> Result<T> {
+fn accepted<T>(answer: HostResult<T>) -> Result<T> {
     answer?.map_err(|refusal| anyhow::anyhow!("rejected {}: {}", refusal.reason, refusal.message))
 }
 
 /// Returns the output lines of an answer: the lines that `write` makes of an accepted value, or the
 /// lines of a refusal.
-fn output<T>(answer: Answer<T>, write: impl FnOnce(T) -> Vec<String>) -> Result<Vec<String>> {
+fn output<T>(answer: HostResult<T>, write: impl FnOnce(T) -> Vec<String>) -> Result<Vec<String>> {
     Ok(answer?.map_or_else(|refusal| write_refusal(&refusal), write))
 }
 
-fn write_refusal(refusal: &Refusal) -> Vec<String> {
+fn write_refusal(refusal: &HostRefusal) -> Vec<String> {
     let retry = if refusal.retry { ", retry" } else { "" };
     let mut lines = vec![format!("rejected {}{retry}", refusal.reason)];
     let offences = &refusal.offences;

@@ -18,7 +18,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 use uuid::Uuid;
 
-use super::host::{Answer, BegunLease, BucketName, Host, ObservedRecord, RecordsQuery, Refusal, Since};
+use super::host::{BegunLease, BucketName, Host, HostRefusal, HostResult, ObservedRecord, RecordsQuery, Since};
 use crate::server::{Builder, Server};
 
 const CELLS: &str = r#"
@@ -96,7 +96,7 @@ impl Host for ServerHost {
 
     const NAME: &'static str = "server";
 
-    fn begin(&mut self, cell: i64, update: UpdateRequest, key: Option<&str>) -> Answer<BegunLease> {
+    fn begin(&mut self, cell: i64, update: UpdateRequest, key: Option<&str>) -> HostResult<BegunLease> {
         let message = wire::BeginUpdateRequest {
             create_records: update.creates.into_iter().map(metadata).collect(),
             destroy_records: update.destroys.into_iter().map(metadata).collect(),
@@ -113,7 +113,7 @@ impl Host for ServerHost {
         Ok(Ok(BegunLease { lease: wire_uuid(begun.lease_uuid.as_ref())?, fence }))
     }
 
-    fn settle(&mut self, cell_id: i64, lease: &str, outcome: Outcome) -> Answer<()> {
+    fn settle(&mut self, cell_id: i64, lease: &str, outcome: Outcome) -> HostResult<()> {
         let lease_uuid = Some(WireUuid { value: lease.to_owned() });
         let answer = match outcome {
             Outcome::Committed => {
@@ -128,7 +128,7 @@ impl Host for ServerHost {
         answer.map_or_else(|status| refused(&status), |()| Ok(Ok(())))
     }
 
-    fn record(&mut self, bucket: &BucketName) -> Answer<ObservedRecord> {
+    fn record(&mut self, bucket: &BucketName) -> HostResult<ObservedRecord> {
         let bucket = Some(wire::Bucket { r#type: bucket.bucket_type.0, value: bucket.value.to_string() });
         let request = wire::GetRecordRequest { bucket, claim: None };
         let response = match self.runtime.block_on(self.stub.get_record(request)) {
@@ -141,7 +141,7 @@ impl Host for ServerHost {
         Ok(Ok(record))
     }
 
-    fn classify(&mut self, buckets: &[BucketName]) -> Answer<(i64, BucketName)> {
+    fn classify(&mut self, buckets: &[BucketName]) -> HostResult<(i64, BucketName)> {
         let claims = buckets.iter().map(typed_claim).collect::<Result<Vec<_>>>()?;
         let request = ClassifyRequest { claims: claims.clone(), ..ClassifyRequest::default() };
         let response = match self.runtime.block_on(self.stub.classify(request)) {
@@ -162,7 +162,7 @@ impl Host for ServerHost {
         limit: Option<i32>,
         since: Option<Since>,
         after: Option<&Any>,
-    ) -> Answer<(Vec<Uuid>, Option<Any>)> {
+    ) -> HostResult<(Vec<Uuid>, Option<Any>)> {
         let created_after = match since {
             Some(Since::Lease(lease)) => self.begun_at(cell, lease)?,
             Some(Since::Future) => Some(Timestamp { seconds: 4_000_000_000, nanos: 0 }),
@@ -177,7 +177,7 @@ impl Host for ServerHost {
         Ok(Ok((leases, page.next)))
     }
 
-    fn records(&mut self, query: &RecordsQuery) -> Answer<(Vec<ObservedRecord>, bool)> {
+    fn records(&mut self, query: &RecordsQuery) -> HostResult<(Vec<ObservedRecord>, bool)> {
         let request = wire::ListRecordsRequest {
             cell_id: query.cell,
             source_type: query.source_type,
@@ -249,13 +249,13 @@ fn typed_claim(bucket: &BucketName) -> Result<Claim> {
 
 /// Returns the refusal that a failed call reports. A status without a reason is a failure of the
 /// server.
-fn refused<T>(status: &Status) -> Answer<T> {
+fn refused<T>(status: &Status) -> HostResult<T> {
     let refusal = leasehold_client::Refusal::of(status);
     ensure!(!refusal.reason.is_empty(), "the server fails: {status}");
     ensure!(Some(status.code()) == code_of(&refusal.reason), "`{}` comes with {:?}", refusal.reason, status.code());
     let mut offences: Vec<_> = refusal.claims().into_iter().map(offence).collect();
     offences.sort();
-    Ok(Err(Refusal {
+    Ok(Err(HostRefusal {
         retry: refusal.retry_after.is_some(),
         reason: refusal.reason,
         offences,

@@ -29,8 +29,8 @@ fn conflicts_leave_no_names_and_no_errors_in_the_database_log() {
         runtime.block_on(second.settle(&begun.lease, Outcome::RolledBack)).unwrap();
         assert!(runtime.block_on(second.begin(create(format!("bob-{number}")))).is_ok());
     }
-    let mistaken = metric(&runtime, &second_server, "leasehold_retries_total{cause=\"mistaken\"}");
-    assert_ne!(mistaken.as_deref(), Some("0"), "no assumption was wrong");
+    let misspeculated = metric(&runtime, &second_server, "leasehold_retries_total{cause=\"misspeculated\"}");
+    assert_ne!(misspeculated.as_deref(), Some("0"), "no assumption was wrong");
     let log = cluster.log().unwrap();
     assert!(!log.contains("alice") && !log.contains("DETAIL"), "{log}");
     // Two servers that claim the same name are no fault. An error in the log would mislead

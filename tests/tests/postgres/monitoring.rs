@@ -27,7 +27,7 @@ fn every_cause_of_retries_has_a_counter_that_starts_at_zero() {
     let cluster = Cluster::start(NO_SYNC).unwrap();
     let server = serve(&cluster.url(&cluster.database().unwrap()), "");
     let runtime = Runtime::new().unwrap();
-    for cause in ["changed", "mistaken", "away"] {
+    for cause in ["changed", "misspeculated", "away"] {
         let name = format!("leasehold_retries_total{{cause=\"{cause}\"}}");
         assert_eq!(metric(&runtime, &server, &name).as_deref(), Some("0"), "{cause}");
     }

@@ -5,7 +5,7 @@ use leasehold_client::Stub;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::{BeginUpdateRequest, CommitUpdateRequest};
 use tokio::task::JoinSet;
 
-use super::connection::Connection;
+use super::connection::Channel;
 use super::load::random_name;
 use super::ours::{CELL_ID, metadata, next_id};
 
@@ -16,7 +16,7 @@ const CLIENTS: u64 = 8;
 ///
 /// # Errors
 /// The server refuses a begin or commit.
-pub(crate) async fn fill(stub: &Stub<Connection>, leases: u64, claims_each: u64) -> Result<()> {
+pub(crate) async fn fill(stub: &Stub<Channel>, leases: u64, claims_each: u64) -> Result<()> {
     let share = |client| leases / CLIENTS + u64::from(client < leases % CLIENTS);
     let mut clients: JoinSet<_> = (0..CLIENTS).map(|client| save(stub.clone(), share(client), claims_each)).collect();
     while let Some(saved) = clients.join_next().await {
@@ -25,7 +25,7 @@ pub(crate) async fn fill(stub: &Stub<Connection>, leases: u64, claims_each: u64)
     Ok(())
 }
 
-async fn save(mut stub: Stub<Connection>, leases: u64, claims_each: u64) -> Result<()> {
+async fn save(mut stub: Stub<Channel>, leases: u64, claims_each: u64) -> Result<()> {
     for _ in 0..leases {
         let lease = begin(&mut stub, claims_each).await?;
         stub.commit(CommitUpdateRequest { cell_id: CELL_ID, lease_uuid: lease }).await?;
@@ -39,7 +39,7 @@ async fn save(mut stub: Stub<Connection>, leases: u64, claims_each: u64) -> Resu
 /// # Errors
 /// The server refuses the begin.
 pub(crate) async fn begin(
-    stub: &mut Stub<Connection>,
+    stub: &mut Stub<Channel>,
     claims_each: u64,
 ) -> Result<Option<leasehold_proto::gitlab::cells::topology_service::types::v1::Uuid>> {
     let create_records = (0..claims_each).map(|_| metadata(&random_name(), next_id())).collect();

@@ -15,12 +15,12 @@ use tower::Service;
 
 /// A connection to a server under measurement. Clones share the connection.
 #[derive(Clone)]
-pub(crate) struct Connection {
+pub(crate) struct Channel {
     requests: SendRequest<Body>,
     authority: Authority,
 }
 
-impl Connection {
+impl Channel {
     /// Connects to a server in plain text.
     ///
     /// # Errors
@@ -35,7 +35,7 @@ impl Connection {
     }
 }
 
-impl Service<http::Request<Body>> for Connection {
+impl Service<http::Request<Body>> for Channel {
     type Response = http::Response<Body>;
     type Error = hyper::Error;
     type Future = Pin<Box<dyn Future<Output = hyper::Result<Self::Response>> + Send>>;

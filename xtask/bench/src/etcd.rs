@@ -13,7 +13,7 @@ use self::api::compare::{CompareResult, CompareTarget, TargetUnion};
 use self::api::kv_client::KvClient;
 use self::api::request_op::Request;
 use self::api::{Compare, DeleteRangeRequest, PutRequest, RequestOp, TxnRequest};
-use super::connection::Connection;
+use super::connection::Channel;
 use super::load::{CLAIMS, Peer};
 use super::server::{Contender, Server};
 
@@ -50,7 +50,7 @@ impl Contender for Etcd {
     }
 
     async fn connect(&self) -> Result<Client> {
-        Ok(Client { kv: KvClient::new(Connection::open(&self.address).await?) })
+        Ok(Client { kv: KvClient::new(Channel::open(&self.address).await?) })
     }
 
     fn share(client: &Client) -> Client {
@@ -89,7 +89,7 @@ async fn answers(address: &str) -> Result<()> {
     poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         poll.tick().await;
-        if let Ok(connection) = Connection::open(address).await
+        if let Ok(connection) = Channel::open(address).await
             && KvClient::new(connection).txn(TxnRequest::default()).await.is_ok()
         {
             return Ok(());
@@ -100,7 +100,7 @@ async fn answers(address: &str) -> Result<()> {
 /// A client of etcd that makes the same saves as a client of Leasehold: two transactions, with the
 /// same records and the same conditions.
 pub(crate) struct Client {
-    kv: KvClient<Connection>,
+    kv: KvClient<Channel>,
 }
 
 /// The state of a save between its begin and its commit.

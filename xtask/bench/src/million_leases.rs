@@ -8,7 +8,7 @@ use leasehold_client::Stub;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::ListLeasesRequest;
 
 use super::bulk;
-use super::connection::Connection;
+use super::connection::Channel;
 use super::ours::{CELL_ID, Ours};
 use super::row::{Better, Heading, Row};
 use super::server::Contender;
@@ -46,7 +46,7 @@ fn micros(time: Duration) -> f64 {
 }
 
 /// Returns the median time of a call of `ListLeases`.
-async fn list_time(stub: &mut Stub<Connection>) -> Result<Duration> {
+async fn list_time(stub: &mut Stub<Channel>) -> Result<Duration> {
     let mut times = Vec::with_capacity(LISTS);
     for _ in 0..LISTS {
         let started = Instant::now();

@@ -14,7 +14,7 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::ChildStdout;
 
 use self::claims::{BeginUpdateRequest, Bucket, CommitUpdateRequest, Metadata, Source, Subject};
-use super::connection::Connection;
+use super::connection::Channel;
 use super::load::{CLAIMS, Peer};
 use super::server::{Contender, Server};
 
@@ -70,8 +70,8 @@ impl Ours {
     ///
     /// # Errors
     /// The server does not answer.
-    pub(crate) async fn stub(&self) -> Result<Stub<Connection>> {
-        Ok(Stub::new(Connection::open(&self.address).await?))
+    pub(crate) async fn stub(&self) -> Result<Stub<Channel>> {
+        Ok(Stub::new(Channel::open(&self.address).await?))
     }
 
     /// Kills the server with SIGKILL.
@@ -164,7 +164,7 @@ fn listening(line: &str) -> Option<&str> {
 
 /// A client of Leasehold.
 pub(crate) struct Client {
-    stub: Stub<Connection>,
+    stub: Stub<Channel>,
 }
 
 impl Peer for Client {

@@ -53,7 +53,7 @@ use self::scan_threads::ScanThreads;
 use self::settled_position::SettledPosition;
 use super::error::StoreError;
 use super::identity::{COUNTED_CLAIMS, Contents, Count, Identity, RESTORE_JUMP, RaisedFences};
-use super::port::{Answer, Backend, GroupStore, StoreMaintenance, StoreReader};
+use super::port::{Backend, GroupStore, StoreFuture, StoreMaintenance, StoreReader};
 use super::stored;
 
 type Result<T> = std::result::Result<T, StoreError>;
@@ -201,11 +201,11 @@ impl Backend for EmbeddedStore {
         self.identity
     }
 
-    fn contents(&self) -> Answer<'_, Contents> {
+    fn contents(&self) -> StoreFuture<'_, Contents> {
         Box::pin(async move { Self::contents(self) })
     }
 
-    fn raise_fences(&self) -> Answer<'_, RaisedFences> {
+    fn raise_fences(&self) -> StoreFuture<'_, RaisedFences> {
         Box::pin(async move { Self::raise_fences(self) })
     }
 
@@ -213,7 +213,7 @@ impl Backend for EmbeddedStore {
         StoreMaintenance::Exclusive(self.reader())
     }
 
-    fn remember_bucket_types<'a>(&'a self, rules: &'a [BucketRule]) -> Answer<'a, ()> {
+    fn remember_bucket_types<'a>(&'a self, rules: &'a [BucketRule]) -> StoreFuture<'a, ()> {
         Box::pin(async move { Self::remember_bucket_types(self, rules) })
     }
 }

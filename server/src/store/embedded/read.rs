@@ -20,7 +20,7 @@ use super::outstanding::Outstanding;
 use super::rows::encode_idempotency_key;
 use super::{BUCKET_TYPES, EmbeddedStore, Inner, Result, keys};
 use crate::store::error::StoreError;
-use crate::store::port::{Answer, Occupancy, StoreReader};
+use crate::store::port::{Occupancy, StoreFuture, StoreReader};
 use crate::store::stored;
 
 impl Inner {
@@ -299,7 +299,10 @@ impl EmbeddedStore {
     }
 
     /// Runs `scan`, which may take long, on one of the threads for scans.
-    fn scan<T: Send + 'static>(&self, scan: impl FnOnce(&Self) -> Result<T> + Send + 'static) -> Answer<'static, T> {
+    fn scan<T: Send + 'static>(
+        &self,
+        scan: impl FnOnce(&Self) -> Result<T> + Send + 'static,
+    ) -> StoreFuture<'static, T> {
         let store = self.clone();
         Box::pin(async move {
             let scanning = store.clone();
@@ -319,7 +322,7 @@ async fn finished<T>(task: Option<JoinHandle<Result<T>>>) -> Result<T> {
 }
 
 impl StoreReader for EmbeddedStore {
-    fn claims<'a>(&'a self, keys: &'a [BucketKey]) -> Answer<'a, Vec<Option<Claim>>> {
+    fn claims<'a>(&'a self, keys: &'a [BucketKey]) -> StoreFuture<'a, Vec<Option<Claim>>> {
         // One claim is usually in memory, so the calling thread reads it. Many may wait for the disk,
         // but not behind scans.
         if keys.len() <= 1 {
@@ -330,31 +333,31 @@ impl StoreReader for EmbeddedStore {
         Box::pin(async move { finished(Some(spawn_blocking(move || store.claims(&keys)))).await })
     }
 
-    fn leases(&self, scan: LeaseScan) -> Answer<'_, Vec<LeaseRow>> {
+    fn leases(&self, scan: LeaseScan) -> StoreFuture<'_, Vec<LeaseRow>> {
         self.scan(move |store| Ok(store.inner.held().page(&scan)))
     }
 
-    fn records(&self, scan: RecordScan) -> Answer<'_, RecordPart> {
+    fn records(&self, scan: RecordScan) -> StoreFuture<'_, RecordPart> {
         self.scan(move |store| store.inner.records(&scan))
     }
 
-    fn settled(&self, before: Timestamp, limit: usize) -> Answer<'_, Vec<LeaseId>> {
+    fn settled(&self, before: Timestamp, limit: usize) -> StoreFuture<'_, Vec<LeaseId>> {
         self.scan(move |store| store.inner.settled_leases(before, limit))
     }
 
-    fn state(&self) -> Answer<'_, State> {
+    fn state(&self) -> StoreFuture<'_, State> {
         self.scan(Self::state)
     }
 
-    fn owners(&self) -> Answer<'_, BTreeSet<CellId>> {
+    fn owners(&self) -> StoreFuture<'_, BTreeSet<CellId>> {
         std::future::ready(self.inner.owners()).boxed()
     }
 
-    fn tables(&self, cell: CellId) -> Answer<'_, BTreeSet<SourceType>> {
+    fn tables(&self, cell: CellId) -> StoreFuture<'_, BTreeSet<SourceType>> {
         self.scan(move |store| store.inner.tables(cell))
     }
 
-    fn bucket_types(&self) -> Answer<'_, Vec<BucketRule>> {
+    fn bucket_types(&self) -> StoreFuture<'_, Vec<BucketRule>> {
         std::future::ready(self.inner.bucket_types()).boxed()
     }
 

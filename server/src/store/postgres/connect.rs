@@ -75,7 +75,7 @@ impl Connector {
     ///
     /// # Errors
     /// The database can't be reached, or refuses the connection.
-    pub(super) async fn connect(&self) -> Result<Connection, StoreError> {
+    pub(super) async fn connect(&self) -> Result<DatabaseConnection, StoreError> {
         let late = || StoreError::Unreachable(self.no_answer());
         self.open(&self.config).await.map_or_else(|| Err(late()), |connection| connection.map_err(failed))
     }
@@ -84,7 +84,7 @@ impl Connector {
     ///
     /// # Errors
     /// The database can't be reached, or refuses the connection.
-    pub(super) async fn connect_first(&self) -> Result<Connection, Problem> {
+    pub(super) async fn connect_first(&self) -> Result<DatabaseConnection, Problem> {
         let late = || Problem::Unreachable(self.no_answer());
         let opened = self.open(&self.first).await.ok_or_else(late)?;
         opened.map_err(|error| match Problem::from(error) {
@@ -106,10 +106,10 @@ impl Connector {
     }
 
     /// Opens a connection with these settings; `None` if the database does not answer in time.
-    async fn open(&self, config: &Config) -> Option<Result<Connection, Error>> {
+    async fn open(&self, config: &Config) -> Option<Result<DatabaseConnection, Error>> {
         let opened = async { driven(&self.with_password(config).await, &self.tls).await };
         let opened = tokio::time::timeout(self.timeout, opened).await.ok()?;
-        Some(opened.map(|(client, driver)| Connection { client, driver }))
+        Some(opened.map(|(client, driver)| DatabaseConnection { client, driver }))
     }
 
     /// Returns these settings with the password that the file has at the moment.
@@ -186,12 +186,12 @@ fn read_password(path: &Path) -> Result<String, String> {
 
 /// A connection that closes at once when it is dropped. A dropped tokio-postgres client alone would
 /// wait for outstanding answers first.
-pub(super) struct Connection {
+pub(super) struct DatabaseConnection {
     client: Client,
     driver: JoinHandle<()>,
 }
 
-impl Deref for Connection {
+impl Deref for DatabaseConnection {
     type Target = Client;
 
     fn deref(&self) -> &Client {
@@ -199,13 +199,13 @@ impl Deref for Connection {
     }
 }
 
-impl DerefMut for Connection {
+impl DerefMut for DatabaseConnection {
     fn deref_mut(&mut self) -> &mut Client {
         &mut self.client
     }
 }
 
-impl Drop for Connection {
+impl Drop for DatabaseConnection {
     fn drop(&mut self) {
         self.driver.abort();
     }

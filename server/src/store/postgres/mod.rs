@@ -53,7 +53,7 @@ use super::clock::{StoreClock, ahead_micros};
 use super::error::StoreError;
 use super::identity::{Contents, Creation, Identity, RaisedFences};
 use super::port::{
-    Answer, Backend, GroupStore, Occupancy, PoolState, Probe, SharedMaintenance, StoreMaintenance, StoreReader,
+    Backend, GroupStore, Occupancy, PoolState, Probe, SharedMaintenance, StoreFuture, StoreMaintenance, StoreReader,
 };
 use super::preflight::{PreflightError, Problem};
 use crate::config::PostgresConfig;
@@ -203,7 +203,7 @@ impl PostgresStore {
     fn run<'a, T: Send + 'a, F: Future<Output = Result<T>> + Send + 'a>(
         &'a self,
         statement: impl Fn(Arc<PooledConnection>) -> F + Send + Sync + 'a,
-    ) -> Answer<'a, T> {
+    ) -> StoreFuture<'a, T> {
         Box::pin(self.inner.pool.run(statement))
     }
 }
@@ -230,11 +230,11 @@ impl Backend for PostgresStore {
         self.identity
     }
 
-    fn contents(&self) -> Answer<'_, Contents> {
+    fn contents(&self) -> StoreFuture<'_, Contents> {
         self.run(|client| async move { reads::contents(&client).await })
     }
 
-    fn raise_fences(&self) -> Answer<'_, RaisedFences> {
+    fn raise_fences(&self) -> StoreFuture<'_, RaisedFences> {
         Box::pin(async {
             let connected = self.inner.connector.connect().await?;
             fences::jump(&connected).await.map_err(|problem| refused(&self.inner.settings, problem))
@@ -245,21 +245,21 @@ impl Backend for PostgresStore {
         StoreMaintenance::Shared(Arc::new(self.clone()))
     }
 
-    fn remember_bucket_types<'a>(&'a self, rules: &'a [BucketRule]) -> Answer<'a, ()> {
+    fn remember_bucket_types<'a>(&'a self, rules: &'a [BucketRule]) -> StoreFuture<'a, ()> {
         self.run(move |client| async move { reads::remember_bucket_types(&client, rules).await })
     }
 }
 
 impl StoreReader for PostgresStore {
-    fn claims<'a>(&'a self, keys: &'a [BucketKey]) -> Answer<'a, Vec<Option<Claim>>> {
+    fn claims<'a>(&'a self, keys: &'a [BucketKey]) -> StoreFuture<'a, Vec<Option<Claim>>> {
         self.run(move |client| async move { reads::claims(&client, keys).await })
     }
 
-    fn leases(&self, scan: LeaseScan) -> Answer<'_, Vec<LeaseRow>> {
+    fn leases(&self, scan: LeaseScan) -> StoreFuture<'_, Vec<LeaseRow>> {
         self.run(move |client| async move { reads::leases(&client, &scan).await })
     }
 
-    fn records(&self, scan: RecordScan) -> Answer<'_, RecordPart> {
+    fn records(&self, scan: RecordScan) -> StoreFuture<'_, RecordPart> {
         let scan = Arc::new(scan);
         self.run(move |client| {
             let scan = scan.clone();
@@ -267,23 +267,23 @@ impl StoreReader for PostgresStore {
         })
     }
 
-    fn settled(&self, before: Timestamp, limit: usize) -> Answer<'_, Vec<LeaseId>> {
+    fn settled(&self, before: Timestamp, limit: usize) -> StoreFuture<'_, Vec<LeaseId>> {
         self.run(move |client| async move { reads::settled(&client, before, limit).await })
     }
 
-    fn state(&self) -> Answer<'_, State> {
+    fn state(&self) -> StoreFuture<'_, State> {
         self.run(|client| async move { reads::state(&client).await })
     }
 
-    fn owners(&self) -> Answer<'_, BTreeSet<CellId>> {
+    fn owners(&self) -> StoreFuture<'_, BTreeSet<CellId>> {
         self.run(|client| async move { reads::owners(&client).await })
     }
 
-    fn tables(&self, cell: CellId) -> Answer<'_, BTreeSet<SourceType>> {
+    fn tables(&self, cell: CellId) -> StoreFuture<'_, BTreeSet<SourceType>> {
         self.run(move |client| async move { reads::tables(&client, cell).await })
     }
 
-    fn bucket_types(&self) -> Answer<'_, Vec<BucketRule>> {
+    fn bucket_types(&self) -> StoreFuture<'_, Vec<BucketRule>> {
         self.run(|client| async move { reads::bucket_types(&client).await })
     }
 
@@ -308,7 +308,7 @@ impl SharedMaintenance for PostgresStore {
         Box::new(DatabaseProbe::new(connector.clone(), *server, clock.clone(), timeout))
     }
 
-    fn refresh_occupancy(&self) -> Answer<'_, BTreeMap<CellId, usize>> {
+    fn refresh_occupancy(&self) -> StoreFuture<'_, BTreeMap<CellId, usize>> {
         Box::pin(async {
             let read = self.run(|client| async move { reads::occupancy(&client).await });
             let (occupancy, held_claims) = read.await?;
@@ -317,18 +317,18 @@ impl SharedMaintenance for PostgresStore {
         })
     }
 
-    fn forget(&self, settled_before: Timestamp) -> Answer<'_, bool> {
+    fn forget(&self, settled_before: Timestamp) -> StoreFuture<'_, bool> {
         self.run(move |client| async move {
             let forgotten = reads::forget(&client, settled_before, FORGET_ROWS).await?;
             Ok(forgotten >= FORGET_ROWS.cast_unsigned())
         })
     }
 
-    fn forget_abandoned(&self) -> Answer<'_, ()> {
+    fn forget_abandoned(&self) -> StoreFuture<'_, ()> {
         self.run(|client| async move { reads::forget_abandoned(&client).await })
     }
 
-    fn vacuum(&self) -> Answer<'_, ()> {
+    fn vacuum(&self) -> StoreFuture<'_, ()> {
         Box::pin(async {
             if self.role_without_vacuum().await?.is_some() {
                 return Ok(());
@@ -338,7 +338,7 @@ impl SharedMaintenance for PostgresStore {
         })
     }
 
-    fn role_without_vacuum(&self) -> Answer<'_, Option<String>> {
+    fn role_without_vacuum(&self) -> StoreFuture<'_, Option<String>> {
         self.run(|client| async move { preflight::role_without_vacuum(&client).await.map_err(failed) })
     }
 }

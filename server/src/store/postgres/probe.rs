@@ -8,26 +8,26 @@ use leasehold_core::time::Timestamp;
 use tokio_postgres::SimpleQueryMessage;
 
 use super::active_servers::{ActiveServers, ServerId};
-use super::connect::{Connection, Connector};
+use super::connect::{Connector, DatabaseConnection};
 use super::failure::failed;
 use super::reads::TIME;
 use crate::store::clock::{ClockDifference, StoreClock};
 use crate::store::error::StoreError;
-use crate::store::port::{Answer, Probe};
+use crate::store::port::{Probe, StoreFuture};
 
 /// The first statements of a probe. They read no row, so load does not delay them. A missing table,
 /// or one that another session has locked, is an error.
-const LOOK: &str = "SET LOCAL lock_timeout = 1500; SELECT FROM claims, claim_leases WHERE false";
+const PROBE: &str = "SET LOCAL lock_timeout = 1500; SELECT FROM claims, claim_leases WHERE false";
 
 /// Checks if the database can be reached and accepts writes, counts the other active servers, and
 /// reads the database's clock.
 pub(super) struct DatabaseProbe {
     connector: Connector,
     timeout: Duration,
-    client: Option<Connection>,
-    // The statements of one probe. They return if the database is read-only, the number of other
+    client: Option<DatabaseConnection>,
+    // The SQL text of one probe. It returns if the database is read-only, the number of other
     // servers that are writing, and the database's time.
-    look: String,
+    query: String,
     others: ActiveServers,
     clock: Arc<StoreClock>,
     difference: ClockDifference,
@@ -35,29 +35,29 @@ pub(super) struct DatabaseProbe {
 
 impl DatabaseProbe {
     pub(super) fn new(connector: Connector, server: ServerId, clock: Arc<StoreClock>, timeout: Duration) -> Self {
-        let look = format!("{LOOK}; SELECT current_setting('transaction_read_only'), {}, {TIME}", server.others());
+        let query = format!("{PROBE}; SELECT current_setting('transaction_read_only'), {}, {TIME}", server.others());
         Self {
             connector,
             timeout,
             client: None,
-            look,
+            query,
             others: ActiveServers::default(),
             clock,
             difference: ClockDifference::default(),
         }
     }
 
-    async fn look_twice(&mut self) -> Result<usize, StoreError> {
+    async fn probe_twice(&mut self) -> Result<usize, StoreError> {
         let had_connection = self.client.is_some();
-        match self.look_once().await {
+        match self.probe_once().await {
             // The connection may have died since the last probe, which says nothing about the
             // database now. So a new one is tried.
-            Err(error) if error.is_away() && had_connection => self.look_once().await,
+            Err(error) if error.is_away() && had_connection => self.probe_once().await,
             seen => seen,
         }
     }
 
-    async fn look_once(&mut self) -> Result<usize, StoreError> {
+    async fn probe_once(&mut self) -> Result<usize, StoreError> {
         let client = match self.client.take().filter(|client| !client.is_closed()) {
             Some(client) => client,
             None => match self.connector.connect().await {
@@ -69,7 +69,7 @@ impl DatabaseProbe {
         };
         let late = || StoreError::Unreachable(format!("no answer within {} s", self.timeout.as_secs()));
         let asked = Instant::now();
-        let answer = tokio::time::timeout(self.timeout, client.simple_query(&self.look)).await.map_err(|_| late())?;
+        let answer = tokio::time::timeout(self.timeout, client.simple_query(&self.query)).await.map_err(|_| late())?;
         let answer = answer.map_err(failed)?;
         for message in &answer {
             let SimpleQueryMessage::Row(row) = message else { continue };
@@ -105,7 +105,7 @@ fn warn_of_clocks(ahead_micros: i128) {
 }
 
 impl Probe for DatabaseProbe {
-    fn look(&mut self) -> Answer<'_, usize> {
-        Box::pin(self.look_twice())
+    fn probe(&mut self) -> StoreFuture<'_, usize> {
+        Box::pin(self.probe_twice())
     }
 }

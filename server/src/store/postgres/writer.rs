@@ -54,7 +54,7 @@ use uuid::Uuid;
 
 use super::active_servers::ServerId;
 use super::columns::{self, CLAIM, KeyArrays, Parameters};
-use super::connect::{Connection, Connector};
+use super::connect::{Connector, DatabaseConnection};
 use super::failure::failed;
 use super::fences;
 use super::lease_cache::{CachedLease, LeaseCache};
@@ -86,7 +86,7 @@ pub(super) struct PostgresWriter {
     statement_timeout: Duration,
     cache: LeaseCache,
     speculation: Speculation,
-    session: Session<Connection>,
+    session: Session<DatabaseConnection>,
     server: ServerId,
     // The number of the current group, which its retries keep.
     group: i64,
@@ -128,7 +128,7 @@ impl PostgresWriter {
     /// Takes the connection out of the session. Connects, resolves an unknown outcome, and ends an
     /// open transaction, as needed. The session is then `Down`; after an error in the state
     /// `Unknown` it stays `Unknown`.
-    fn take_idle(&mut self) -> Result<Connection> {
+    fn take_idle(&mut self) -> Result<DatabaseConnection> {
         match std::mem::take(&mut self.session) {
             Session::Idle(connection) => Ok(connection),
             Session::Down => self.connect(),
@@ -147,14 +147,14 @@ impl PostgresWriter {
     }
 
     /// Opens a connection, on which the next fence is larger than that of every lease.
-    fn connect(&self) -> Result<Connection> {
+    fn connect(&self) -> Result<DatabaseConnection> {
         let connection = self.runtime.block_on(self.connector.connect())?;
         self.wait(async { fences::raise(&connection).await.map_err(failed) })?;
         Ok(connection)
     }
 
     /// Rolls back the transaction of a connection. If this fails, the connection is closed.
-    fn roll_back(&mut self, connection: Connection) {
+    fn roll_back(&mut self, connection: DatabaseConnection) {
         let done = self.wait(async { connection.batch_execute("ROLLBACK").await.map_err(failed) });
         self.session = Session::after_rollback(connection, End::of(&done));
     }

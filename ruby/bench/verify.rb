@@ -1,13 +1,14 @@
 # frozen_string_literal: true
 
 # Measures the comparison of claims with rows, page by page: the extension against the algorithm
-# that cells used first, in plain Ruby (a Hash of records by bucket, from which rows remove theirs).
-# All subjects compare the same pages in turns, and the best of three runs counts. The time is
-# processor time for the comparison with its conversions, without building the pages.
+# that cells used first, in plain Ruby. That algorithm puts the records into a Hash by bucket, and
+# removes those that rows make. All competitors compare the same pages in turns, and the best of
+# three runs counts. The time is processor time for the comparison with its conversions, without
+# building the pages.
 #
-# The extension gets the server's records as encoded bytes, like a verification does. The subject
-# `objects` gets Structs instead, which plain Ruby gets for free here and which a cell would have to
-# build.
+# The extension gets the server's records as encoded bytes, like a verification does. The competitor
+# `objects` gets Structs instead. Plain Ruby gets Structs too, and here it need not build them, as a
+# cell would have to.
 #
 #     ruby -I lib bench/verify.rb [--json] [--claims N]
 

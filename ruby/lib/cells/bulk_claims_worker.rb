@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
 module Cells
-  # Claims for code that bypasses callbacks. Name and arguments are those of the Sidekiq worker of existing
-  # cells. The work runs as an ActiveJob, so any backend can run it. Call {perform_async} after the
-  # transaction is committed.
+  # Claims for code that bypasses callbacks. The name and the arguments are those of the Sidekiq worker that
+  # existing cells call. The work runs as an ActiveJob, so any backend can run it. Call {perform_async} after
+  # the transaction is committed.
   module BulkClaimsWorker
     # @param model_name [String]
     # @param attribute_name [String]

@@ -57,7 +57,7 @@ module Cells
       # @param if [Proc, Symbol] decides for a record whether its value is claimed: a block with the record as
       #   argument, a block evaluated in the record, or the name of a method of the record
       # @raise [Leasehold::Error::Misconfigured] if the type is unknown
-      # @raise [Leasehold::Models::InvalidDeclaration] if the condition has another class
+      # @raise [Leasehold::Models::InvalidDeclaration] if `if` is neither a Proc nor a Symbol
       def cells_claims_attribute(name, type:, feature_flag: nil, if: nil)
         condition = binding.local_variable_get(:if)
         attribute = Leasehold::ClaimedAttribute.new(
@@ -72,7 +72,7 @@ module Cells
         cells_claims_declarations.transform_values(&:declaration)
       end
 
-      # Declares the subject of the claims and the table of their rows.
+      # Declares the subject of the claims, and the source type of the table that has their rows.
       #
       # @param subject_type [Integer, Symbol] a member of {CLAIMS_SUBJECT_TYPE}
       # @param subject_key [Symbol, Proc] the column or method that returns the subject's id, or a block that is
@@ -99,7 +99,7 @@ module Cells
         key = cells_claims_settings!.fetch(:subject_key)
         return key if key.is_a?(Symbol) || key.is_a?(Proc)
 
-        # GitLab's specs expect these words.
+        # GitLab's specs expect this message.
         raise Leasehold::Models::InvalidDeclaration, "`#{name}`: subject_key must be a Symbol or a Proc, but got: #{key.class}"
       end
 
@@ -199,7 +199,8 @@ module Cells
               "`#{name}##{attribute.name}` is not a column of `#{table_name}`: claim #{original ? "`#{original}`" : "a column"}"
       end
 
-      # For a key of several columns, `primary_key` is nil before Rails 7.1, and an Array from 7.1 on.
+      # Refuses a table whose primary key is not one column. For a key of several columns, `primary_key` is nil
+      # before Rails 7.1, and an Array from 7.1 on.
       def cells_claims_check_key
         return cells_claims_check_key_type if primary_key.is_a?(String)
 

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Cells
-  # The names by which code that was written for GitLab's concern rescues a refused save.
+  # The names of the errors that code for GitLab's concern rescues when a save is refused.
   module TransactionRecord
     # An ancestor of every error with which a save is refused for its claims: {Leasehold::ClaimsRejected} and
     # {Leasehold::Error}.

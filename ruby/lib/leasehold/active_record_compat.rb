@@ -10,8 +10,8 @@ module Leasehold
       # one: Rails 7.2 returns it to the pool only at the end of the request, and raises if
       # `permanent_connection_checkout` is `:disallowed` (7.2.2.2, connection_handling.rb:270).
       #
-      # `active_connection?` returns the connection itself (connection_adapters/abstract/connection_pool.rb:436
-      # / 379).
+      # `active_connection?` returns the connection, not true
+      # (connection_adapters/abstract/connection_pool.rb:436 / 379).
       #
       # @param model [Class]
       # @return [ActiveRecord::ConnectionAdapters::AbstractAdapter, nil] nil if the thread holds none

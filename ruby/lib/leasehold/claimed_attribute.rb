@@ -87,8 +87,7 @@ module Leasehold
       value.valid_encoding? && value.blank?
     end
 
-    # Returns true if both the global flag and the attribute's own flag are on. A flag that is not set counts as
-    # on.
+    # Returns true if both the global flag and the attribute's own flag are on. A flag that is nil counts as on.
     def enabled?
       self.class.flag?(Leasehold.configuration.global_feature_flag) && self.class.flag?(feature_flag)
     end
@@ -249,7 +248,7 @@ module Leasehold
       state.is_a?(StoredRow) ? state.computed_subject : record.instance_exec(&record.class.cells_claims_subject_key)
     end
 
-    # @return [String] the subject's id in a message
+    # @return [String] the name of the subject's id, for a message
     def subject_name(model)
       key = model.cells_claims_subject_key
       key.is_a?(Proc) ? "the `subject_key` of `#{model}`" : "`#{model}##{key}`"

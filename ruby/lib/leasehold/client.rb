@@ -21,7 +21,7 @@ module Leasehold
   # A client of the claims server, for one cell. Threads can share it. After a fork each process
   # connects anew with its first call.
   #
-  # Every call raises a class of {Error} if it is refused or fails. `deadline_seconds` is the time
+  # Every call raises a subclass of {Error} if it is refused or fails. `deadline_seconds` is the time
   # for one try; a call without an answer is tried again.
   #
   # @example Claim a username, commit the local transaction, then commit the lease

@@ -29,15 +29,15 @@ module Leasehold
     # @return [Integer] maximum number of begins in flight in this process; further ones are refused
     #   at once
     attr_accessor :max_concurrent_begins
-    # @return [Integer] number of consecutive begins without an answer that opens the circuit
+    # @return [Integer] the circuit opens after this number of consecutive begins without an answer
     attr_accessor :circuit_failures
     # @return [Numeric] duration for which an open circuit sends no begin
     attr_accessor :circuit_open_seconds
     # @return [Numeric] age from which reconciliation settles a lease in place of the process that
     #   began it
     attr_accessor :stale_after_seconds
-    # @return [Integer] age of a lease up to which the database accepts the COMMIT; the generated migration
-    #   copies the number into the commit guard
+    # @return [Integer] the database refuses the COMMIT of a transaction whose lease is older; the generated
+    #   migration copies the number into the commit guard
     attr_accessor :commit_within_seconds
     # @return [Integer] number of rows that verification compares at a time
     attr_accessor :verification_page_rows
@@ -49,8 +49,8 @@ module Leasehold
     attr_accessor :verification_stagger_seconds
     # @return [Numeric] maximum random delay before the first scheduled verification
     attr_accessor :verification_jitter_seconds
-    # @return [Boolean] true if `destroy` raises {ClaimsUnavailable} for a temporary refusal; false if it
-    #   returns false then
+    # @return [Boolean] true if `destroy` raises {ClaimsUnavailable} for a temporary refusal; false if `destroy`
+    #   then returns false
     attr_accessor :raise_on_unavailable_destroy
     # @return [Array<Class>, nil] classes whose databases have a lease table. If it is nil, the claimable models
     #   are taken. An application with sharded databases must list a class for each shard.

@@ -6,8 +6,8 @@ module Leasehold
   # The work of the rake tasks: reconciles leases, verifies models, checks the setup and releases claims,
   # with output for a terminal.
   class Console
-    # Number of findings shown of each outcome, unless `SAMPLES` is set. The first run on a large
-    # table has a finding per claim.
+    # Number of findings shown of each outcome, unless the environment variable `SAMPLES` is set.
+    # The first run on a large table has a finding per claim.
     SAMPLES = 10
 
     # Warns that reconciliation may roll back a lease whose transaction is committed afterwards

@@ -18,7 +18,7 @@ module Leasehold
     # - `subject`: the checked object, for example "server"
     # - `error`: the error; nil if the check passed
     # - `text`: the facts if the check passed
-    # - `warning`: the remedy of a fact that stops no save; nil for none
+    # - `warning`: a problem that stops no save, with its remedy; nil for none
     Result = Struct.new(:subject, :error, :text, :warning)
 
     # Raised if a check failed. The message has the remedy.

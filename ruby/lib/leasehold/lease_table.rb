@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
 module Leasehold
-  # The table `cells_outstanding_leases` of one database: a row for each lease under which a transaction was
-  # committed there and that is not yet settled. This class is not a model, because each database of the
-  # application has its own table.
+  # The table `cells_outstanding_leases` of one database. It has a row for each lease whose transaction is
+  # committed in that database, until the lease is settled. This class is not a model, because each database of
+  # the application has its own table.
   class LeaseTable
     # The table's name. Existing cells have the table under this name.
     NAME = "cells_outstanding_leases"

@@ -8,9 +8,9 @@ module Leasehold
     # The lock that a DELETE takes on its row.
     DELETE_LOCK = "FOR UPDATE"
 
-    # Returns the lock that an UPDATE takes on its row (PostgreSQL 15 manual, 13.3.2 Row-Level Locks). Reading
-    # the row under it first costs no further waiting. A weaker lock could deadlock with a transaction that
-    # has inserted a reference to the row and then updates the row.
+    # Returns the lock that an UPDATE takes on its row (PostgreSQL 15 manual, 13.3.2 Row-Level Locks). A read
+    # under this lock costs no further waiting, because the UPDATE needs the lock anyway. A weaker lock could
+    # deadlock with a transaction that has inserted a reference to the row and then updates the row.
     #
     # @param columns [Array<String>] the columns that the UPDATE writes
     def self.update_lock(record, columns)

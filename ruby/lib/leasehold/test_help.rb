@@ -12,8 +12,8 @@ module Leasehold
   # client and the flags are the same as before.
   module TestHelp
     class << self
-      # Replaces the claims server for the whole suite, also for code that runs outside of tests. Each test starts
-      # with a copy of its claims.
+      # Replaces the claims server for the whole suite, also for code that runs outside of tests. Each test
+      # starts with a copy of the returned server's claims.
       #
       # @return [StubServer]
       def stub_claims_server

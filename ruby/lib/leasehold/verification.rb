@@ -47,8 +47,8 @@ module Leasehold
     RollBack = Class.new
     # A page is compared. Call {#proceed}, or {#stop} and store the {#checkpoint}.
     PageDone = Class.new
-    # The run is refused, because it would destroy `destroys` of the table's `claims` claims (V11). To let it go
-    # on, pass `needed_share` or more as `max_destroy_share`, with the {#checkpoint}.
+    # The run is refused, because it would destroy `destroys` of the table's `claims` claims (V11). To let the run
+    # go on, pass `needed_share` or more as `max_destroy_share`, with the {#checkpoint}.
     Refused = Struct.new(:destroys, :claims, :needed_share)
     # The run is finished.
     Done = Class.new

@@ -2,7 +2,7 @@
 
 module Cells
   module Claimable
-    # Claims as the hashes that GitLab's concern returns, for code that was written for it.
+    # Returns claims as hashes in the form of GitLab's concern, for code that was written for that concern.
     module Metadata
       # The claims of the record with its current values, whatever the feature flags are. The form follows the
       # setting `metadata_form`:

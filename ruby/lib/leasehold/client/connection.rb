@@ -2,7 +2,7 @@
 
 module Leasehold
   class Client
-    # The state of one process: its channel, and its circuit breaker.
+    # The client's state in one process: its channel, and its circuit breaker.
     class Connection
       # The generated stub, with two methods that bypass message objects: records are returned and
       # updates are sent as encoded bytes. Both are large, and Ruby allocates an object for each
@@ -69,7 +69,7 @@ module Leasehold
       def open(address, credentials)
         GRPC::Core::Channel.new(address, CHANNEL_ARGUMENTS, credentials.channel_credentials)
       rescue RuntimeError => error
-        # "grpc cannot be used before and after forking" (grpc 1.51.1, in grpc_c.so).
+        # The message is "grpc cannot be used before and after forking" (grpc 1.51.1, in grpc_c.so).
         raise unless error.message.include?("fork")
 
         raise Error::Forked.new(

@@ -7,8 +7,8 @@ require "socket"
 module Leasehold
   class Client
     # A TLS handshake apart from gRPC's core, to learn if the server refuses the client's
-    # certificate. With TLS 1.3 the alert arrives after the handshake (RFC 8446,
-    # 4.4.2.4 and 6.2). gRPC's core discards it and reports an unavailable server.
+    # certificate. With TLS 1.3 the server's alert arrives after the handshake (RFC 8446, 4.4.2.4
+    # and 6.2). gRPC's core discards the alert and reports an unavailable server.
     class Handshake
       # Messages of gRPC's core for a connection that ended before anything was sent (grpc 1.51.1,
       # src/core/ext/transport/chttp2/transport/chttp2_transport.cc:2347).

@@ -5,8 +5,8 @@ module Leasehold
     # Restores nested records that were marked for destruction (`_destroy`) after a rollback.
     #
     # While saving, ActiveRecord removes them from their collection, or sets the owner's foreign key to nil
-    # (activerecord 6.1.7.10, autosave_association.rb:503). A rollback does not undo either. The next save of
-    # the corrected record would silently keep the nested records.
+    # (activerecord 6.1.7.10, autosave_association.rb:503). A rollback undoes neither. Without this class, the
+    # next save of the corrected record would silently keep the nested records.
     class NestedDestroys
       include ActiveRecordCompat::Participant
 

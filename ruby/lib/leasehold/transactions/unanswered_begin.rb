@@ -38,7 +38,7 @@ module Leasehold
         )
         @client.rollback_update(lease.uuid, **options)
       rescue Error::RolledBack
-        # Reconciliation has rolled the lease back already.
+        # `RolledBack`: reconciliation has rolled the lease back already.
       rescue Error => error
         Events.publish(:unsettled, lease: lease&.uuid, wanted: :rollback, error: error.class.name, message: error.message)
       end

@@ -10,8 +10,8 @@ module Leasehold
     #   lease back.
     # - If the process dies after the row is written, reconciliation commits the lease. So the commit of a
     #   lease with its row runs in the background while the next correction is begun.
-    # - If a begin gets no answer, its lease is rolled back at once: until then it would hold names of rows that
-    #   saves may change.
+    # - If a begin gets no answer, its lease is rolled back at once. Otherwise it would hold names that saves
+    #   may want to change.
     class Corrections
       # Errors after which no correction can succeed.
       FATAL_ERRORS = [Error::Misconfigured, Error::Unauthenticated, Error::Denied].freeze
@@ -42,7 +42,8 @@ module Leasehold
       # Begins a correction.
       #
       # @param step [Verification::Begin]
-      # @yieldparam call [Thread] the block runs during the call; the thread is alive until it is answered
+      # @yieldparam call [Thread] makes the call, and is alive until the call is answered; the block runs
+      #   meanwhile
       # @return [:begun, :failed, Error] the error if claims were refused
       def begin(step, &meanwhile)
         # Waits for the commit in the background: its lease may still hold a claim that this correction

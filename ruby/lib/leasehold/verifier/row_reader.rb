@@ -279,8 +279,8 @@ module Leasehold
         [@key.encode(record.id), record[@updated_at]&.to_time, claims]
       end
 
-      # Builds the record's claims of the types that the run began with. Reads no feature flag again: if a
-      # flag is switched off during the run, its claims would look extra and be destroyed (V11).
+      # Builds the record's claims of the types that the run began with. Reads no feature flag again: if a flag
+      # were switched off during the run, its claims would count as claims without a row and be destroyed (V11).
       #
       # @return [Array<Claim>]
       def claims_of(record)

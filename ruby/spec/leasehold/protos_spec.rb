@@ -10,7 +10,8 @@ RSpec.describe Protos do
     expect(described_class.generated).to eq(described_class.committed), "run `rake protos`"
   end
 
-  # GitLab's client has the compiler's own code, which adds to google-protobuf's pool and declares the service.
+  # GitLab's client has code that protoc itself generates. That code adds messages to google-protobuf's pool and
+  # declares the service.
   describe "beside another gem of the same contract, such as GitLab's client" do
     around do |example|
       Dir.mktmpdir do |directory|

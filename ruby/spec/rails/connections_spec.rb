@@ -2,8 +2,8 @@
 
 require "rails_helper"
 
-# From Rails 7.2 on, a query returns its connection to the pool at once. Only `Model.connection` takes one
-# that the thread keeps until the end of its request.
+# From Rails 7.2 on, a query returns its connection to the pool at once. Only `Model.connection` takes a
+# connection that the thread keeps until the end of its request.
 RSpec.describe "connections", :rails, if: Support::RailsVersions.since?("7.2") do
   before do
     stub_const("Plain", Class.new(ApplicationRecord) { self.table_name = "users" })

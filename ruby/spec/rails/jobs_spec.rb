@@ -117,7 +117,7 @@ RSpec.describe "jobs", :rails do
   describe "by hand" do
     let(:output) { StringIO.new }
 
-    # @return [StringIO] an output that claims to be a terminal, so that progress is printed
+    # @return [StringIO] an output whose `tty?` is true, so that progress is printed
     def terminal
       output.tap { |terminal| terminal.define_singleton_method(:tty?) { true } }
     end

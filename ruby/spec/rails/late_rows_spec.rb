@@ -35,8 +35,8 @@ RSpec.describe "rows written on the way to COMMIT", :rails do
     model.create!(email: "plain@example.com", user_id: owner.id)
   end
 
-  # Registers a block with an object that is no model, as gems do that add `before_commit` to the
-  # transactions of older Rails (after_commit_everywhere 1.6.0, lib/after_commit_everywhere/wrap.rb).
+  # Registers a block with an object that is no model. Gems that add `before_commit` to the transactions of
+  # older Rails do the same (after_commit_everywhere 1.6.0, lib/after_commit_everywhere/wrap.rb).
   def before_commit(&block)
     participant = Object.new.extend(Leasehold::ActiveRecordCompat::Participant)
     participant.define_singleton_method(:before_committed!, &block)

@@ -22,8 +22,8 @@ RSpec.describe "the lock under which a save reads its row", :rails do
     seen.compact
   end
 
-  # PostgreSQL locks a row against references to it if a column changes that a foreign key may refer to
-  # (PostgreSQL 15, src/backend/access/heap/heapam.c, `heap_update`).
+  # If an UPDATE changes a column to which a foreign key may refer, PostgreSQL locks the row against new
+  # references (PostgreSQL 15, src/backend/access/heap/heapam.c, `heap_update`).
   it "is the lock of the UPDATE itself" do
     Email.connection.execute("CREATE UNIQUE INDEX only_some ON users (username) WHERE id < 0")
     User.connection.schema_cache.clear!

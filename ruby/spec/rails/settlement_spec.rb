@@ -77,8 +77,8 @@ RSpec.describe "a transaction that is over before its COMMIT", :rails do
 
   before { User.create!(username: "alice") }
 
-  # Runs the transaction, and connects again. On a closed connection, Rails 6.1 raises an error of its own ROLLBACK,
-  # whose cause is the first error.
+  # Runs the transaction, and connects again. On a closed connection, the ROLLBACK of Rails 6.1 fails too, and
+  # raises an error whose cause is the first error.
   #
   # @return [Array<Exception>] the error that leaves the transaction, and its causes
   def errors_of

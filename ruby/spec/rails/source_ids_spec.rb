@@ -58,7 +58,7 @@ RSpec.describe "source ids that no key has", :rails do
     expect(keys.call("\xff".b * 9, nil)).to be_empty
   end
 
-  # Zero bytes that are shorter than a key sort before every key, also before 0 and the nil UUID.
+  # A source id of zero bytes that is shorter than a key sorts before every key, also before 0 and the nil UUID.
   { "bigint" => [0, 1, 2**62], "uuid" => %w[00000000 00000001 ffffffff].map { |part| "#{part}-0000-0000-0000-000000000000" } }
     .each do |type, keys|
     it "bound no row if they are zero bytes before the first key, whose type is #{type}" do

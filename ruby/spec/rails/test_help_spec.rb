@@ -88,7 +88,7 @@ RSpec.describe "leasehold/test_help", :rails do
     end
   RUBY
 
-  # Rails 7.0 and newer run fewer than 50 tests one after the other.
+  # Rails 7.0 and newer run tests in parallel only from 50 tests on, unless the threshold is lower.
   let(:always) { Support::RailsVersions.since?("7.0") ? ", threshold: 0" : "" }
 
   it "serves tests that run in parallel threads" do

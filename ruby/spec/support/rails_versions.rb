@@ -34,8 +34,8 @@ module Support
       ActiveRecord.raise_on_assign_to_attr_readonly = raises if since?("7.1")
     end
 
-    # Runs the block without errors for deprecated calls. Rails 8.1 deprecates its adapter of Sidekiq, which newer versions
-    # of Sidekiq bring themselves.
+    # Runs the block without errors for deprecated calls. Rails 8.1 deprecates its own adapter for Sidekiq,
+    # because newer versions of Sidekiq contain one.
     def silence_deprecations(&block)
       since?("7.1") ? ::Rails.application.deprecators.silence(&block) : yield
     end

@@ -34,7 +34,7 @@ use crate::rejection::{Detail, List, Offence, Place, Reason, Rejection};
 pub const MAX_CLAIMS: usize = 2000;
 /// The longest source id of a claim, in bytes (B11).
 pub const MAX_SOURCE_ID_BYTES: usize = 128;
-/// The largest request, in bytes (B11). Hosts enforce it before they decode a request.
+/// The largest request, in bytes (B11). Hosts enforce this limit before they decode a request.
 pub const MAX_REQUEST_BYTES: usize = 10 * 1024 * 1024;
 /// The longest idempotency key, in bytes.
 pub const MAX_IDEMPOTENCY_KEY_BYTES: usize = 128;
@@ -48,8 +48,8 @@ pub struct ClaimRequest {
     pub value: Arc<str>,
     /// The user, project or other object that uses the bucket. A destroy may leave the subject out.
     pub subject: Option<Subject>,
-    /// The table row that the claim comes from. A destroy without a source gives up the claim of
-    /// any row (B05).
+    /// The table row that the claim comes from. A destroy without a source gives up the claim,
+    /// whichever row it comes from (B05).
     pub source: Option<Source>,
     /// The data that the cell attaches to the claim.
     pub user_data: Option<UserData>,
@@ -132,8 +132,8 @@ impl Batch {
     ///
     /// # Errors
     /// The rejection lists every offence: empty or unspecified fields (B14), exceeded limits (B11),
-    /// values that are not allowed (B12), and duplicates with both places (B07). An update with no
-    /// claim or too many is refused as a whole.
+    /// values that are not allowed (B12), and duplicates with both places (B07). If an update has
+    /// no claim or too many, the rejection has one offence without a place.
     pub fn parse(request: UpdateRequest, catalogue: &Catalogue) -> Result<Self, Rejection> {
         check_size(request.creates.len() + request.destroys.len())?;
         let mut offences = Vec::new();

@@ -22,9 +22,9 @@ pub(crate) fn canonical(value: &str, fold_case: bool) -> Result<Cow<'_, str>, &'
     })
 }
 
-/// Returns the canonical form of a domain's characters: NFKC, and case-folded but for the letters
-/// that are part of a domain's name though a fold would replace them (UTS 46, section 7, deviation
-/// characters): `ß`, which would become `ss`, and the final sigma.
+/// Returns the canonical form of a domain: NFKC and case-folded, except for the letters `ß` and
+/// `ς`. Domains may contain these two letters, which a fold would replace by `ss` and `σ` (UTS 46,
+/// section 7, deviation characters).
 ///
 /// # Errors
 /// The value is not in ASCII, and this build has no Unicode tables.
@@ -32,7 +32,7 @@ pub(crate) fn folded_domain(value: &str) -> Result<Cow<'_, str>, &'static str> {
     if value.is_ascii() {
         return canonical(value, true);
     }
-    // The capital letter is `ß` in a domain, too (UTS 46, revision 31).
+    // In a domain, the capital letter U+1E9E also stands for `ß` (UTS 46, revision 31).
     let value = value.replace('\u{1e9e}', "ß");
     let mut folded = String::with_capacity(value.len());
     for part in value.split_inclusive(['ß', 'ς']) {
@@ -41,13 +41,14 @@ pub(crate) fn folded_domain(value: &str) -> Result<Cow<'_, str>, &'static str> {
         folded.push_str(&canonical(before, true)?);
         folded.extend(kept);
     }
-    // Marks at the start of a part combine with the letter before it.
+    // A mark at the start of a part may combine with the `ß` or `ς` before it, so the joined parts
+    // are normalised again.
     canonical(&folded, false).map(|form| Cow::Owned(form.into_owned()))
 }
 
-/// Returns the canonical form of a value beyond ASCII by Unicode 3.13: NFKC, or the fold of D147 if
-/// `fold_case`. The fold runs twice, since folding can undo a normalisation and a normalisation can
-/// produce capitals.
+/// Returns the canonical form of a value that is not ASCII: NFKC, also case-folded if `fold_case`
+/// (Unicode standard, section 3.13, definition D147). The fold runs twice, since folding can undo a
+/// normalisation and a normalisation can produce capitals.
 #[cfg(feature = "unicode")]
 #[expect(clippy::unnecessary_wraps, reason = "without the tables it fails")]
 fn beyond_ascii(value: &str, fold_case: bool) -> Result<Cow<'_, str>, &'static str> {

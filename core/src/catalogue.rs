@@ -44,16 +44,16 @@ pub struct BucketRule {
     pub form: Form,
     /// True if values of the bucket type that differ only in case are the same.
     pub fold_case: bool,
-    /// True if a create of a value that looks like another one is refused: it mixes scripts, or
-    /// looks like letters in ASCII ([UTS 39](https://www.unicode.org/reports/tr39/)). Only a build
-    /// with the feature `confusables` checks this.
+    /// True if a create is refused whose value mixes scripts or looks like a value in ASCII ([UTS
+    /// 39](https://www.unicode.org/reports/tr39/)). Only a build with the feature `confusables`
+    /// checks this.
     #[serde(default)]
     pub refuse_confusables: bool,
 }
 
 impl BucketRule {
-    /// Returns true if the same values are the same name under both rules. The looks of a value
-    /// decide about its create only.
+    /// Returns true if both rules allow the same values and give them the same canonical forms.
+    /// `refuse_confusables` is not compared, since it concerns new claims only.
     fn decides_like(&self, other: &Self) -> bool {
         (self.number, self.form, self.fold_case) == (other.number, other.form, other.fold_case)
     }
@@ -91,16 +91,16 @@ pub struct Difference {
     /// Bucket types whose form or case folding has changed. Under the changed rule, one name could
     /// be claimed twice, or an existing claim not be found again.
     pub changed: Vec<RuleChange>,
-    /// Bucket types that claims were made under and that the catalogue lacks.
+    /// Bucket types that the store's claims were made under and that the catalogue lacks.
     pub missing: Vec<BucketType>,
-    /// Rules of bucket types that the catalogue has, that no claims were made under and that are
-    /// not built in.
+    /// Rules of the catalogue under which no claim of the store was made. Unchanged built-in rules
+    /// are left out.
     pub added: Vec<BucketRule>,
 }
 
 impl Difference {
-    /// Returns the first added rule that replaces the rule of a built-in type. A store whose claims
-    /// were made under the built-in rule cannot be served with it.
+    /// Returns the first added rule that replaces a built-in rule, together with the built-in rule.
+    /// A store whose claims were made under the built-in rule cannot be served with the added one.
     pub fn replaced_built_in(&self) -> Option<RuleChange> {
         let replaced = |rule: &BucketRule| {
             let served = BUILT_IN.into_iter().find(|known| known.number == rule.number)?;
@@ -211,20 +211,21 @@ impl Catalogue {
         difference
     }
 
-    /// Returns the bucket that a type and a value, as the caller spelled it, stand for (B12). The
-    /// value is one that a cell may claim.
+    /// Returns the bucket of a type and of a value that a cell wants to claim. `spelling` is the
+    /// value as the caller spelled it (B12).
     ///
     /// # Errors
-    /// The value is refused by [`Catalogue::bucket_of_existing`], or has an invisible or unassigned character.
+    /// [`Catalogue::bucket_of_existing`] refuses the value, or the value has an invisible or
+    /// unassigned character.
     pub fn bucket(&self, bucket_type: BucketType, spelling: Arc<str>) -> Result<Bucket, ValueError> {
         let bucket = self.bucket_of_existing(bucket_type, spelling)?;
         check_visible(&bucket.spelling).and_then(|()| check_visible(&bucket.key.canonical)).map_err(not_allowed)?;
         Ok(bucket)
     }
 
-    /// Returns the bucket of a claim that may exist already. An earlier version of the service may
-    /// have allowed characters that no create may have today, and its claims can be read and given
-    /// up.
+    /// Returns the bucket of a claim that may exist already, for a read or a destroy. Characters
+    /// that only creates refuse are allowed here: an earlier version may have allowed them, and its
+    /// claims can still be read and given up.
     ///
     /// # Errors
     /// The type is unspecified or unknown (B14), the value is too long (B11), or the type's form
@@ -246,11 +247,11 @@ impl Catalogue {
         Ok(Bucket { key: BucketKey { bucket_type, canonical }, spelling })
     }
 
-    /// Checks the looks of a value that a cell claims, if its bucket type's rule asks for it. As
-    /// with [`Catalogue::bucket_of_existing`], a claim that exists already may look like another.
+    /// Checks that the value of a create does not look like another value, if the bucket type's
+    /// rule has `refuse_confusables`. Claims that exist already are not checked.
     ///
     /// # Errors
-    /// The value looks like another one.
+    /// The value mixes scripts, or looks like a value in ASCII.
     pub(crate) fn check_looks(&self, bucket: &Bucket) -> Result<(), ValueError> {
         match self.rule(bucket.key.bucket_type) {
             Some(rule) if rule.refuse_confusables => check_looks(&bucket.key.canonical).map_err(not_allowed),
@@ -259,7 +260,8 @@ impl Catalogue {
     }
 }
 
-/// Checks each part of a value between ASCII punctuation: a domain may have labels in two scripts.
+/// Checks the looks of each part of a value on its own. Spaces and ASCII punctuation divide the
+/// parts, since a domain may have labels in two scripts.
 #[cfg(feature = "confusables")]
 fn check_looks(value: &str) -> Result<(), &'static str> {
     use unicode_security::MixedScript;
@@ -353,8 +355,8 @@ fn check_visible(value: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Accepts the value: without Unicode's tables, values beyond ASCII have no canonical form and are
-/// refused for that.
+/// Accepts every value. Without Unicode's tables, values that are not ASCII were refused before
+/// this check, because they have no canonical form.
 #[cfg(not(feature = "unicode"))]
 #[expect(clippy::unnecessary_wraps, reason = "with the tables it fails")]
 fn check_visible(_value: &str) -> Result<(), &'static str> {
@@ -494,7 +496,7 @@ mod tests {
         assert_eq!(difference.replaced_built_in(), Some(change.clone()));
         assert_eq!(difference.added, std::slice::from_ref(&domains));
         assert_eq!(catalogue.differs_from(std::slice::from_ref(&domains)), Difference::default());
-        // A store that was served with the rule is refused without it.
+        // A store that was served with the new rule is refused under the built-in rule.
         let back = RuleChange { served: change.configured, configured: change.served };
         let changed = Catalogue::default().differs_from(&[domains]).changed;
         assert_eq!(changed, [back]);
@@ -532,7 +534,7 @@ mod tests {
             assert_eq!(refused.reason(), Reason::ValueNotAllowed, "{value}");
             assert!(refused.to_string().contains(why), "{value}: {refused}");
             Batch::parse(create(value), &Catalogue::default()).unwrap();
-            // A claim from before can be given up.
+            // A claim that was made before the check can be given up.
             let destroy = UpdateRequest { creates: vec![], destroys: vec![claim(value)] };
             Batch::parse(destroy, &looking).unwrap();
         }

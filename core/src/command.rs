@@ -69,7 +69,7 @@ impl Command {
         })
     }
 
-    /// Adds the keys of the rows that the command reads to `keys`, as far as they are known. Some
+    /// Adds to `keys` the keys of the rows that the command reads, as far as they are known. Some
     /// keys stand in a row that is read first: the replay of a begin names its lease, the lease of
     /// a settle lists its claims, and the lease of a forget names its replay.
     fn add_keys(&self, workspace: &Workspace, keys: &mut Keys, locks: &mut LockReads) {

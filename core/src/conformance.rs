@@ -59,8 +59,8 @@ pub trait Harness {
     /// Returns an empty store.
     fn open(&mut self) -> Self::Store;
 
-    /// Closes the store, opens it again and returns it with the same data. A store that keeps
-    /// nothing on disk returns itself.
+    /// Closes the store, opens it again and returns it with the same data. For a store that keeps
+    /// nothing on disk, the harness returns `store` unchanged.
     fn reopen(&mut self, store: Self::Store) -> Self::Store;
 }
 
@@ -161,8 +161,8 @@ impl<S: Store> Pair<S> {
         assert_eq!(rows, self.reference.leases(scan).expect("memory"), "{scan:?}");
     }
 
-    /// Scans to the end, part by part, and compares all rows with those of one part of the
-    /// reference.
+    /// Scans the store to the end, part by part. Compares all rows with those of one unlimited scan
+    /// of the reference store.
     fn compare_records(&self, scan: &RecordScan) {
         let whole = RecordScan { limit: usize::MAX, max_bytes: usize::MAX, ..scan.clone() };
         let expected = self.reference.records(&whole).expect("memory");
@@ -343,8 +343,8 @@ fn a_group_sees_its_own_effects(harness: &mut impl Harness) {
     }
 }
 
-/// B32: records come in byte order of their source ids, a prefix before the ids that continue it.
-/// Both ends of the range may be open, and bucket types filter.
+/// B32: records come in byte order of their source ids, and an id stands before the ids that begin
+/// with its bytes. Both ends of the range may be open, and bucket types filter.
 fn records_are_listed_in_byte_order(harness: &mut impl Harness) {
     let mut pair = Pair::new(harness.open());
     let ids: [&[u8]; 8] = [&[0], &[0, 0], &[0, 1], &[1], &[0x7f, 0xff], &[0x80], &[0xff], &[0xff, 0xff, 0xff]];

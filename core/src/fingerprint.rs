@@ -9,9 +9,9 @@ pub type ClaimFingerprint = [u64; 4];
 
 const FIELDS: [&str; 4] = ["bucket", "subject", "source", "user_data"];
 
-/// The hashes of an update: one 64-bit hash (XXH3) for each field of each claim. Two fingerprints
-/// show the first field that differs, without keeping the request. Made by
-/// [`UpdateRequest::fingerprint`](crate::batch::UpdateRequest::fingerprint).
+/// The hashes of an update: one 64-bit hash (XXH3) for each field of each claim. A comparison of
+/// two fingerprints finds the first field that differs, so the store need not keep the requests.
+/// Made by [`UpdateRequest::fingerprint`](crate::batch::UpdateRequest::fingerprint).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fingerprint {

@@ -21,20 +21,22 @@ pub enum Form {
     /// The value is a text of one or more lines: line ends are allowed inside and at the end, tabs
     /// inside.
     Block,
-    /// The value is a word that is a domain. A dot at its end, case, and Punycode in place of
-    /// Unicode do not count.
+    /// The value is a word that is a domain. Comparisons ignore a dot at its end and its case, and
+    /// take Punycode as the Unicode that it encodes.
     Domain,
     /// The value is an email whose domain has the form [`Domain`](Self::Domain).
     Address,
-    /// The value is a line of segments between slashes. Doubled slashes, slashes at the ends, and
-    /// percent-encoded characters do not count.
+    /// The value is a line of segments between slashes. Comparisons ignore doubled slashes and
+    /// slashes at the ends, and decode percent-encoded characters.
     Path,
-    /// The value is a word that is the fingerprint of a key. The name of the hash, padding, and the
-    /// case and colons of hexadecimal digits do not count.
+    /// The value is a word that is the fingerprint of a key. Comparisons ignore the name of the
+    /// hash, padding, and the case and colons of hexadecimal digits.
     Fingerprint,
-    /// The value is a line with the type of an SSH key, the key, and a comment that does not count.
+    /// The value is a line with the type of an SSH key, the key, and a comment. Comparisons ignore
+    /// the comment.
     PublicKey,
-    /// The value is a text in which line ends and the white space before them do not count.
+    /// The value is a text of one or more lines. Comparisons ignore the kind of line end, and the
+    /// white space before line ends.
     Armor,
 }
 
@@ -54,8 +56,9 @@ impl Form {
         Self::Armor,
     ];
 
-    /// The form whose values this form is a choice of: the built-in types have such forms, and keep
-    /// the values apart by their characters alone.
+    /// Returns the plain form that this form is a special case of: a value with this form also has
+    /// the plain form. Plain forms, which the built-in types have, compare values by their
+    /// characters alone.
     pub const fn plain(self) -> Self {
         match self {
             Self::Domain | Self::Fingerprint => Self::Word,

@@ -25,7 +25,7 @@ use crate::time::Timestamp;
 pub use locks::LockViolation;
 
 /// The latest time that a row may have: the last microsecond of the year 9999. RFC 3339 has four
-/// digits for the year, so readers can't write a later time.
+/// digits for the year, so a later time could not be shown.
 const LATEST: Timestamp = Timestamp::from_micros(253_402_300_799_999_999);
 /// The limit that every fence must stay below, so that a next fence exists. It is the largest value
 /// of PostgreSQL's `bigint`.

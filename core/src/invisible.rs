@@ -11,7 +11,8 @@
 //! **A newer version of Unicode changes no claim.** Unicode never changes the normal form and the
 //! case folding of assigned characters ([stability
 //! policies](https://www.unicode.org/policies/stability_policy.html)). An unassigned character may
-//! later fold into another one, and make two names one. So unassigned characters are refused.
+//! later fold into another character, so that two different names become the same. So unassigned
+//! characters are refused.
 
 use crate::invisible_table;
 pub use invisible_table::TABLE;
@@ -22,6 +23,7 @@ pub const UNICODE_VERSION: &str = "18.0";
 
 /// Returns true if no value may have the character.
 pub fn is_invisible(c: char) -> bool {
-    // Runs of visible and invisible characters alternate, and the first run is visible.
+    // The table has the characters at which visibility changes, and U+0000 counts as visible. So a
+    // character is invisible after an odd number of changes.
     TABLE.partition_point(|&first| first <= u32::from(c)) % 2 == 1
 }

@@ -1,6 +1,6 @@
 //! The characters that no value may have, by Unicode 18.0: made by `tests/invisible_table.rs`.
 
-/// The first character of each run. Even runs are visible, odd runs are not.
+/// The first character of an invisible run, the first of the next visible run, and so on.
 #[rustfmt::skip]
 pub const TABLE: [u32; 1493] = [
     0xad, 0xae, 0x34f, 0x350, 0x378, 0x37a, 0x380, 0x384, 0x38b, 0x38c, 0x38d, 0x38e,

@@ -88,11 +88,11 @@ pub enum Outcome {
     RolledBack,
 }
 
-/// The state of a lease. A lease that was never known, or is forgotten, has no row.
+/// The state of a lease. An unknown or forgotten lease has no row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LeaseState {
-    /// The lease is not settled and holds exactly the claims with these keys. A settle reads these
-    /// rows, so it needs no search.
+    /// The lease is not settled and holds exactly the claims with these keys. A settle reads the
+    /// claims by these keys, without a search.
     Outstanding(Vec<BucketKey>),
     /// The lease is settled and holds no claim. Its row is kept so that a repeated or late settle
     /// gets the true answer (B22, B23).

@@ -5,8 +5,8 @@
 //! bucket to the one cell that owns it ([`claim`]). The claim's record names its *subject*, the
 //! user or project that uses the value, and its *source*, the table row that the value comes from.
 //! An *update* is a batch of creates and destroys ([`batch`]) under one *lease* ([`lease`]): begun,
-//! then committed or rolled back. A *lock* is another thing: a name that one *session* holds at a time,
-//! under an *ask* ([`lock`], [`session`], [`locking`]).
+//! then committed or rolled back. A *lock* has nothing to do with claims: one *session* at a time
+//! holds it, under an *ask* ([`lock`], [`session`], [`locking`]).
 //!
 //! **The kinds of function.**
 //! - *Parsing* turns a request from outside into a command, or refuses the request before any row
@@ -28,9 +28,10 @@
 //! remembered.
 //!
 //! **The host's part.** A host loads the rows that its commands read, runs the commands and writes
-//! the changes atomically. It sends the replies once the changes are durable. [`transaction`] has
-//! the loop and [`store`] the whole port. [`rows`] declares the kinds of row. [`memory`] is the
-//! reference store, and `conformance` (a feature) is the suite that every store passes.
+//! the changes atomically. It sends the replies once the changes are durable. [`transaction`] shows
+//! this as code, and [`store`] is the trait that stores implement. [`rows`] declares the kinds of
+//! row. [`memory`] is the reference store, and `conformance` (a feature) is the suite that every
+//! store passes.
 //!
 //! **Time, ids and keys always come in as arguments.** The engine reads no clock, draws no random
 //! number, starts no thread and touches no file. `now` may repeat or go backwards: fences order

@@ -122,22 +122,22 @@ pub struct Ask {
     pub state: AskState,
 }
 
-/// The key of a place in the wait for a lock.
+/// The key of a turn: a place in the queue of asks that wait for a lock.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TurnKey {
     /// The lock that is waited for.
     pub lock: LockPath,
-    /// The number of the turn: larger than every earlier number of this lock's row.
+    /// The number of the turn: larger than every earlier turn of the lock.
     pub number: u64,
 }
 
-/// The row of a place in the wait for a lock. The rows of a lock, in the order of their keys, are
-/// its wait.
+/// The row of a turn: a place in the queue of asks that wait for a lock. A lock's turns, in the
+/// order of their keys, are its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Turn {
-    /// The ask that waits at this place.
+    /// The ask that waits at this turn.
     pub ask: AskId,
 }
 
@@ -162,7 +162,8 @@ pub enum GrantEnd {
     Succeeded,
     /// The holder released the lock, and its work failed (K03).
     Failed,
-    /// The caller left the wait after the lock was granted and before it learnt of the grant (K09).
+    /// The caller left the queue after the lock was granted and before the caller learnt of the
+    /// grant (K09).
     Left,
     /// The holder's session was closed.
     Closed,
@@ -183,13 +184,13 @@ pub struct Ended {
     pub grant: Grant,
     /// The reason of the end.
     pub end: GrantEnd,
-    /// The value that the holder gave with its release, empty without one.
+    /// The value that the holder gave with its release, empty if it gave none.
     pub value: LockValue,
     /// The time of the end.
     pub ended_at: Timestamp,
 }
 
-/// The value of a release: bytes that only the service reads.
+/// The value that a holder gives with its release: bytes that the engine stores and never decodes.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct LockValue(Arc<[u8]>);
@@ -224,8 +225,8 @@ impl fmt::Debug for LockValue {
 pub struct Withholding {
     /// The fence of the grant that was taken away.
     pub fence: Fence,
-    /// The microseconds for which the lock must be observed before it is granted again: duration
-    /// and grace of the former holder's session.
+    /// The microseconds for which a host must observe the lock as withheld before it is granted
+    /// again: duration plus grace of the former holder's session.
     pub silence_micros: u64,
 }
 
@@ -236,12 +237,13 @@ pub enum LockState {
     Free,
     /// One ask holds the lock.
     Held(Grant),
-    /// The lock has no holder and is not granted yet.
+    /// The lock was taken from its holder and is not granted again before the holder's time is over
+    /// (K20).
     Withheld(Withholding),
 }
 
-/// The row of a lock. Every acquire and every release changes it, so that two of them conflict in a
-/// store that several servers write to.
+/// The row of a lock. Every acquire and every release changes the row, so concurrent ones conflict
+/// in a store that several servers write to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lock {
@@ -274,7 +276,7 @@ impl Lock {
     }
 
     /// Returns the largest number of asks that may be served before the ask at `turn`. Asks that
-    /// left the wait may be counted.
+    /// left the queue may be counted.
     pub fn ahead_of(&self, turn: u64) -> u32 {
         let turns = turn.saturating_sub(self.served_turn).saturating_sub(1);
         u32::try_from(turns).unwrap_or(u32::MAX).min(self.waiting.saturating_sub(1))

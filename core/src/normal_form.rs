@@ -1,14 +1,14 @@
 //! The canonical forms of values that have several spellings by their own rules: domains, email
 //! addresses, paths, fingerprints and keys.
 //!
-//! | form | the same |
+//! | form | differences that the canonical form removes |
 //! |---|---|
-//! | [`Form::Domain`] | a dot at the end; Unicode and Punycode (RFC 3492); case |
+//! | [`Form::Domain`] | a dot at the end; Punycode in place of Unicode (RFC 3492); case |
 //! | [`Form::Address`] | the domain after the `@`, as above |
-//! | [`Form::Path`] | slashes that are doubled or at an end; percent-encoded characters (RFC 3986) |
+//! | [`Form::Path`] | slashes that are doubled or at an end; percent-encoding of characters (RFC 3986) |
 //! | [`Form::Fingerprint`] | the prefix `SHA256:`, padding; case, colons and prefixes of hexadecimal digits |
 //! | [`Form::PublicKey`] | the comment after type and key |
-//! | [`Form::Armor`] | CR LF and LF; white space at the end of lines |
+//! | [`Form::Armor`] | CR LF in place of LF; white space at the end of lines |
 //!
 //! The other forms have the canonical form of Unicode alone (see [`canonical`]).
 
@@ -18,9 +18,9 @@ use crate::canonical::{canonical, folded_domain};
 use crate::form::Form;
 use crate::punycode;
 
-/// The most times that a value is brought nearer to its canonical form. A step can reveal more to
-/// do: NFKC turns U+FF0F into a slash, for example. Each step but the last shortens or folds the
-/// value, and real values need two.
+/// The most times that the step towards the canonical form is repeated. One step can make another
+/// one necessary: NFKC turns U+FF0F into a slash, for example. Each step but the last shortens or
+/// folds the value, and real values need two.
 const STEPS: usize = 4;
 
 /// Returns the canonical form of a value of this form.
@@ -49,11 +49,11 @@ pub(crate) fn normal_form(form: Form, value: &str, fold_case: bool) -> Result<Co
     Err("the value is encoded too many times")
 }
 
-/// Returns a domain without the dot of the root, with Unicode in place of Punycode. The case of a
-/// domain never counts (RFC 4343).
+/// Returns a domain without the dot of the root, with Unicode in place of Punycode. The domain is
+/// folded, since its case has no meaning (RFC 4343).
 fn domain(value: &str) -> Result<String, &'static str> {
     let folded = folded_domain(value)?;
-    // UTS 46 takes the ideographic full stop for a dot, and NFKC leaves it.
+    // UTS 46 treats the ideographic full stop as a dot, but NFKC does not change it.
     let dotted = folded.replace('\u{3002}', ".");
     let labels = dotted.strip_suffix('.').unwrap_or(&dotted).split('.').map(|label| match label.strip_prefix("xn--") {
         _ if label.is_empty() => Err("the domain has an empty label"),
@@ -80,8 +80,8 @@ fn path(value: &str, fold_case: bool) -> Result<String, &'static str> {
     Ok(segments.join("/"))
 }
 
-/// Returns the value with its percent-encoded characters as they are. An encoded slash does not
-/// divide a path, and an encoded percent sign would be decoded twice, so both are refused.
+/// Returns the value with its percent-encoded characters decoded. Refuses an encoded slash, which
+/// would then divide the path, and an encoded percent sign, which would be decoded a second time.
 fn percent_decoded(value: &str) -> Result<Cow<'_, str>, &'static str> {
     let Some((before, mut rest)) = value.split_once('%') else { return Ok(Cow::Borrowed(value)) };
     let mut bytes = before.as_bytes().to_vec();
@@ -104,8 +104,8 @@ fn percent_decoded(value: &str) -> Result<Cow<'_, str>, &'static str> {
     String::from_utf8(bytes).map(Cow::Owned).map_err(|_| "the path has encoded bytes that are not UTF-8")
 }
 
-/// Returns a fingerprint as `ssh-keygen -l` and `gpg --fingerprint` print it, without their
-/// decoration. Hexadecimal digits are in lower case; base64 keeps its case.
+/// Returns a fingerprint as `ssh-keygen -l` and `gpg --fingerprint` print it, without prefix,
+/// padding and colons. Hexadecimal digits are in lower case; base64 keeps its case.
 fn fingerprint(value: &str, fold_case: bool) -> Result<String, &'static str> {
     let bare = ["SHA256:", "MD5:", "0x", "0X"].iter().find_map(|prefix| value.strip_prefix(prefix)).unwrap_or(value);
     let bare = bare.trim_end_matches('=');
@@ -122,8 +122,8 @@ fn public_key(value: &str, fold_case: bool) -> Result<String, &'static str> {
     canonical(&words.join(" "), fold_case).map(Cow::into_owned)
 }
 
-/// Returns a text with LF at line ends, without white space before them. OpenPGP ignores both
-/// (RFC 9580, section 6.2).
+/// Returns a text with LF as line end, without white space before line ends. OpenPGP ignores both
+/// differences (RFC 9580, section 6.2).
 fn armor(value: &str, fold_case: bool) -> Result<String, &'static str> {
     let lines: Vec<_> = value.lines().flat_map(|line| line.split('\r')).map(str::trim_end).collect();
     canonical(lines.join("\n").trim_end(), fold_case).map(Cow::into_owned)

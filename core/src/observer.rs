@@ -1,5 +1,5 @@
-//! An observer of silence: it counts for how long sessions did not renew, and proposes the end of
-//! those that were silent for their duration and grace. Hosts run it; the engine judges each
+//! An observer measures for how long each session has not renewed. It proposes the end of sessions
+//! that were silent for their duration and grace. Hosts run the observer; the engine checks each
 //! proposal again.
 //!
 //! The observer counts *ticks* of its host and reads no clock. A tick that comes late counts as one
@@ -32,13 +32,13 @@ use crate::locking::end::{Cause, End, Silence};
 use crate::order::sorted_by;
 use crate::session::{SessionId, Terms};
 
-/// The answer to a renewal in memory.
+/// The observer's answer to a renewal, which it keeps in memory only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewal {
     /// The session has its whole duration again.
     Renewed,
-    /// The end of the session was proposed and is not decided. The host decides on the proposal
-    /// first, and then answers the renewal.
+    /// The end of the session was proposed, and the engine has not decided yet. The host must wait
+    /// for the decision before it answers the renewal.
     Judged,
     /// The observer does not watch the session.
     Unknown,
@@ -87,8 +87,8 @@ impl Observer {
         self.sessions.remove(&id);
     }
 
-    /// Begins to watch a withheld lock. A lock that is watched under this fence already keeps its
-    /// count.
+    /// Begins to watch a withheld lock. If the lock is watched under this fence already, the time
+    /// that it was observed still counts.
     pub fn watch_lock(&mut self, path: LockPath, withholding: Withholding) {
         let watched = WatchedLock { withholding, since: self.ticks };
         let entry = self.locks.entry(path).or_insert(watched);
@@ -105,7 +105,7 @@ impl Observer {
     /// Renews a session in memory.
     pub fn renew(&mut self, id: SessionId) -> Renewal {
         let Some(watched) = self.sessions.get_mut(&id) else { return Renewal::Unknown };
-        // A renewal that was answered while the end is being written would be a lie.
+        // While the end of the session is being written, a renewal can't be promised.
         if watched.is_judged {
             return Renewal::Judged;
         }
@@ -119,8 +119,9 @@ impl Observer {
     }
 
     /// Proposes the end of at most `limit` silent sessions, the longest silence first, so that the
-    /// end of many sessions at once is spread out. Each of them is judged until
-    /// [`unwatch`](Self::unwatch) or [`spare`](Self::spare) is called.
+    /// end of many sessions at once is spread out. A renewal of a proposed session is answered with
+    /// [`Renewal::Judged`] until the host calls [`unwatch`](Self::unwatch) or
+    /// [`spare`](Self::spare).
     pub fn silent(&mut self, limit: usize) -> Vec<End> {
         let due = |(id, watched): (&SessionId, &Watched)| {
             let quiet = self.quiet_micros(watched.renewed_at);
@@ -139,16 +140,16 @@ impl Observer {
         Some(End { session, cause: Cause::Silence(silence) })
     }
 
-    /// Gives a session its whole duration again, since the engine refused its end or the store
-    /// failed.
+    /// Gives a session its whole duration again. The host calls this if the engine refused the
+    /// session's end or the store failed.
     pub fn spare(&mut self, id: SessionId) {
         if let Some(watched) = self.sessions.get_mut(&id) {
             (watched.renewed_at, watched.is_judged) = (self.ticks, false);
         }
     }
 
-    /// Proposes the end of the withholding of at most `limit` locks. A host may propose one more
-    /// than once.
+    /// Proposes the end of the withholding of at most `limit` locks. A lock may be proposed again
+    /// until it is unwatched.
     pub fn elapsed(&self, limit: usize) -> Vec<Elapse> {
         let due = |(lock, watched): (&LockPath, &WatchedLock)| {
             let quiet_micros = self.quiet_micros(watched.since);
@@ -160,8 +161,8 @@ impl Observer {
         due
     }
 
-    /// Returns the microseconds that have passed for certain since the tick `since`. The next tick
-    /// may have come at once, so it does not count.
+    /// Returns the microseconds that have certainly passed since an event after the tick `since`.
+    /// The tick after the event may have come at once, so it does not count.
     fn quiet_micros(&self, since: u64) -> u64 {
         self.ticks.saturating_sub(since).saturating_sub(1).saturating_mul(self.tick_micros)
     }

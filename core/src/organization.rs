@@ -1,5 +1,6 @@
-//! An organization: the group of users and projects that an update is for. The engine keeps the
-//! organization with the lease, and decides nothing by it but retries (B09).
+//! An organization: the group of users and projects that an update is for. The engine stores the
+//! organization with the lease. Only one rule reads it: a retry must name the same organization
+//! (B09).
 
 use std::fmt;
 
@@ -32,7 +33,7 @@ impl OrganizationId {
     }
 }
 
-/// The error of a number that is no organization's id.
+/// The error for a number that can't be an organization's id, because it is below 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("organization {0} is not 1 or more")]
 pub struct NotAnOrganization(i64);

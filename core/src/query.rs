@@ -37,20 +37,22 @@ use crate::time::Timestamp;
 
 /// The number of leases in a page of `ListLeases`, unless the request sets a limit.
 pub const DEFAULT_LEASES_PER_PAGE: usize = 100;
-/// The most leases in a page of `ListLeases`. A larger limit in the request counts as this one.
+/// The most leases in a page of `ListLeases`. A larger limit in the request is lowered to this one.
 pub const MAX_LEASES_PER_PAGE: usize = 1000;
 /// The most records in a page of `ListRecords`, unless one source id alone has more.
 pub const RECORDS_PER_PAGE: usize = 1000;
 /// The most bytes in a page of `ListRecords`, unless one source id alone has more. gRPC clients
 /// refuse messages over 4 MiB by default.
 pub const RECORD_BYTES_PER_PAGE: usize = 2 * 1024 * 1024;
-/// The most bytes of the records of one source id, which are on one page.
+/// The most bytes of the records of one source id. They are always on one page together.
 pub const RECORD_BYTES_PER_SOURCE: usize = 16 * 1024 * 1024;
-/// The number of claims that a store looks at in one part of a scan.
+/// The number of claims that a store reads in one part of a scan.
 pub const CLAIMS_PER_PART: usize = 1024;
-/// The most claims that a store looks at in one part, while all of them have one source id.
+/// The largest size of a part. Parts grow up to this size while all records of the page have one
+/// source id.
 const MAX_CLAIMS_PER_PART: usize = 8 * CLAIMS_PER_PART;
-/// The number of claims after which a page ends at the next source id, however few records it has.
+/// The number of claims read after which a page ends, even if few of them have the requested bucket
+/// types.
 const CLAIMS_PER_PAGE: usize = 100 * CLAIMS_PER_PART;
 /// The bytes of a record as the wire has it, without its value, source id and attached data: two
 /// UUIDs of 36 characters, two times, six numbers, and the headers of their messages.
@@ -82,8 +84,8 @@ pub struct LeaseRow {
 pub struct LeaseScan {
     /// The cell whose leases are scanned.
     pub cell: CellId,
-    /// The position from which the store reads. Rows before it are not read, so a page costs what
-    /// it returns (B33).
+    /// The position from which the store reads. Rows before this position are not read, so the cost
+    /// of a page depends on its own rows only (B33).
     pub from: Bound<LeasePosition>,
     /// The largest number of leases that the scan returns.
     pub limit: usize,
@@ -160,7 +162,8 @@ impl RecordRow {
         &self.claim.record().source.id
     }
 
-    /// The most bytes that the record takes on the wire, where it has the value twice.
+    /// Returns an upper bound of the record's size on the wire, in bytes. The wire has the value
+    /// twice.
     pub fn bytes(&self) -> usize {
         let record = self.claim.record();
         let user_data = record.user_data.as_ref().map_or(0, |data| data.type_url.len() + data.value.len());
@@ -196,7 +199,7 @@ impl RecordPosition {
 }
 
 /// A part of a scan that a store runs: claims of one cell and one table, in the order of source id,
-/// bucket type and canonical value. A store sees all claims of a part at one moment.
+/// bucket type and canonical value. A store reads all claims of a part in one snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordScan {
     /// The cell whose claims are scanned.
@@ -209,10 +212,10 @@ pub struct RecordScan {
     pub after: RecordPosition,
     /// The last source id of the scan. An empty id means the end of the table.
     pub source_id_lte: SourceId,
-    /// The largest number of claims that the store looks at, also of other bucket types.
+    /// The largest number of claims that the store reads, claims of other bucket types included.
     pub limit: usize,
-    /// The number of bytes ([`RecordRow::bytes`]) at which the part ends. The row that reaches it
-    /// is still returned.
+    /// The number of bytes ([`RecordRow::bytes`]) at which the part ends. The row that reaches this
+    /// number is still returned.
     pub max_bytes: usize,
 }
 
@@ -222,7 +225,7 @@ impl RecordScan {
         self.bucket_types.is_empty() || self.bucket_types.contains(&bucket_type)
     }
 
-    /// Returns true if a source id does not lie beyond the end of the scan.
+    /// Returns true if a source id lies before or at the end of the scan.
     pub fn reaches(&self, source_id: &SourceId) -> bool {
         self.source_id_lte.is_empty() || *source_id <= self.source_id_lte
     }
@@ -259,8 +262,8 @@ pub struct RecordPage {
 
 /// A page of records while its host scans for it, part by part.
 ///
-/// The parts may be of different moments. The records of one source id are of one moment, unless
-/// they do not fit into one part.
+/// The parts may come from different snapshots. The records of one source id come from one
+/// snapshot, unless they do not fit into one part.
 ///
 /// ```
 /// use leasehold_core::cell::CellId;
@@ -285,7 +288,7 @@ pub struct RecordPage {
 pub struct RecordList {
     scan: RecordScan,
     page: RecordPage,
-    // An upper bound of the claims that the parts have looked at.
+    // An upper bound of the number of claims that the store has read for this page.
     looked_at: usize,
 }
 
@@ -349,12 +352,13 @@ impl RecordList {
         Ok(None)
     }
 
-    /// Sets the next part of the scan. The first `whole` records are of complete source ids.
+    /// Sets the next part of the scan. The first `whole` records belong to source ids that are
+    /// complete. `is_past_a_source` is true if the last part completed a source id.
     fn go_on(&mut self, whole: usize, is_past_a_source: bool, next: RecordPlace) -> Result<(), Rejection> {
         self.scan.after = RecordPosition::Claim(next);
         if is_past_a_source && whole < self.page.records.len() {
-            // The next part reads the last source id from its beginning, so that its records are of
-            // one moment.
+            // The next part reads the last source id again from its beginning, so that all records
+            // of this source id come from one snapshot.
             self.page.records.truncate(whole);
             let last = self.page.records.last().map(|row| row.source_id().clone());
             self.scan.after = RecordPosition::Source(last.unwrap_or_default());

@@ -6,8 +6,8 @@ use std::fmt;
 use crate::bucket::BucketType;
 use crate::order::sorted_by;
 
-/// The reasons of offences, in order of precedence: the reason of a rejection is the first of this
-/// order among its offences (B15).
+/// The reasons of offences, in order of precedence. A rejection takes the reason of its offence
+/// that comes first in this order (B15).
 ///
 /// Numbers are never reused. Each host maps every reason to its own codes in a `match` without a
 /// default, so that the compiler finds a missing one.
@@ -34,7 +34,7 @@ pub enum Reason {
     ClaimTaken = 9,
     /// The claim to destroy is absent (B04).
     ClaimNotFound = 10,
-    /// The claim to destroy comes from another source row by now (B05).
+    /// The claim to destroy now comes from another source row than the destroy names (B05).
     ClaimChanged = 11,
     /// The claim is under another lease (B03).
     ClaimBusy = 12,
@@ -111,8 +111,8 @@ impl Reason {
         }
     }
 
-    /// Returns true if the same request can succeed later without a change by anybody. This is true
-    /// of a busy claim (B03), and of a lock that is held or withheld (K01).
+    /// Returns true if the same request may succeed later: if the claim is busy (B03), or the lock
+    /// is held or withheld (K01).
     pub const fn is_temporary(self) -> bool {
         match self {
             Self::ClaimBusy | Self::LockHeld | Self::LockWithheld => true,

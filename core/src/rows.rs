@@ -15,8 +15,9 @@
 //! `impl RowKind` and a line in `row_family!` to this file. Name the rows that commands read in
 //! `Command::add_keys`, check them in `invariant.rs`, and have the random commands of
 //! `conformance.rs` use them. Then load and write the rows in each store: the conformance suite
-//! fails for a store that lacks the kind. A command then reads a row by key with [`Transaction::row`](crate::transaction::Transaction::row)
-//! or several in order with [`Transaction::first`](crate::transaction::Transaction::first).
+//! fails for a store that lacks the kind. A command then reads a row by key with
+//! [`Transaction::row`](crate::transaction::Transaction::row) or several in order with
+//! [`Transaction::first`](crate::transaction::Transaction::first).
 //!
 //! All these types are generic, so a read costs one hash look-up: no row is boxed, and no call is
 //! dynamic.
@@ -54,7 +55,7 @@ crate::row_family! {
     locks: Lock,
     /// Rows of the kind `Ask`: an acquire that waits or holds its lock.
     asks: Ask,
-    /// Rows of the kind `Turn`: a place in the wait for a lock.
+    /// Rows of the kind `Turn`: a place in the queue of a lock.
     turns: Turn,
     ;
     /// The asks of a session: see [`asks_of`](crate::locking::reads::asks_of).
@@ -160,7 +161,7 @@ pub enum LockOrder {
 impl RowKind for Ask {
     const NAME: &'static str = "asks";
     type Key = AskId;
-    /// The end of a session settles all its asks.
+    /// Asks are listed by session, since the end of a session ends all its asks.
     type Position = (SessionId, AskId);
 
     fn position(id: &AskId, ask: &Self) -> Option<(SessionId, AskId)> {

@@ -17,8 +17,8 @@ pub const MAX_DURATION_MICROS: u64 = 86_400_000_000;
 pub const MIN_GRACE_MICROS: u64 = 100_000;
 /// The longest grace of a session, in microseconds: 1 hour (K21).
 pub const MAX_GRACE_MICROS: u64 = 3_600_000_000;
-/// The largest number of asks that a session may have at a time, waiting and holding (K21). One
-/// write settles all of them when the session ends.
+/// The largest number of asks that a session may have at a time, waiting and holding (K21). When
+/// the session ends, one write ends all of them.
 pub const MAX_ASKS_PER_SESSION: u32 = 1_000;
 /// The largest number of bytes in the name of a principal (K21).
 pub const MAX_PRINCIPAL_BYTES: usize = 255;
@@ -89,7 +89,8 @@ impl Terms {
         self.duration_micros
     }
 
-    /// Returns the microseconds between the deadline of the holder and the one of the server.
+    /// Returns the microseconds from the holder's deadline to the later deadline after which the
+    /// server ends the session.
     pub const fn grace_micros(self) -> u64 {
         self.grace_micros
     }
@@ -112,7 +113,7 @@ pub enum SessionEnd {
     Evicted,
 }
 
-/// The state of a session. A session that was never known, or is forgotten, has no row.
+/// The state of a session. An unknown or forgotten session has no row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum SessionState {
     /// The session may hold locks and wait for them.
@@ -137,10 +138,12 @@ pub struct Session {
     /// The time at which the session ended. While the session is live, the time of its last written
     /// renewal.
     pub updated_at: Timestamp,
-    /// The number of written renewals. An observer that saw fewer can't expire the session.
+    /// The number of written renewals. An observer that has seen fewer renewals can't expire the
+    /// session.
     pub renewals: u64,
-    /// The number of the session's asks, waiting and holding. Each ask and each release changes the
-    /// number, so that none of them can be written beside the end of the session.
+    /// The number of the session's asks, waiting and holding. Each acquire and each release changes
+    /// the number, so that either conflicts with an end of the session that another server writes
+    /// at the same time.
     pub asks: u32,
     /// The state of the session: live or ended.
     pub state: SessionState,

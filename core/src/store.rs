@@ -20,7 +20,7 @@ pub trait Store {
     /// A host then decides each command on rows as the store has them. A command that reads a row
     /// which an earlier command of the group wrote ([`Workspace::has_changed`]) waits for the next
     /// group. Otherwise, if saving the earlier command fails because another server was faster, the
-    /// later one was decided on rows that no store ever had.
+    /// later command has been decided on rows that the store never had.
     fn is_shared(&self) -> bool {
         false
     }
@@ -61,8 +61,8 @@ pub trait Store {
     /// A row could not be read.
     fn leases(&self, scan: &LeaseScan) -> Result<Vec<LeaseRow>, Self::Error>;
 
-    /// Returns claims of a cell from one table, in the order of source ids (B32), as they are at one
-    /// moment. The store looks at `scan.limit` claims at most.
+    /// Returns claims of a cell from one table, in the order of source ids (B32), from one
+    /// snapshot. The store reads at most `scan.limit` claims.
     ///
     /// # Errors
     /// The scan could not be run. A claim that can't be read is counted and left out.

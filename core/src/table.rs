@@ -175,7 +175,7 @@ pub enum LockStatus {
     Withheld,
 }
 
-/// The events that move a lock to another state. Where asks wait, the end of a grant hands the lock
+/// The events that move a lock to another state. If asks wait, the end of a grant hands the lock
 /// over to the first of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LockEvent {

@@ -56,16 +56,17 @@ pub enum BrokenState {
     /// An idempotency key's answer names a lease that has no row.
     #[error("lease {0} is missing, although an idempotency key names it")]
     ReplayWithoutLease(LeaseId),
-    /// A row of an ask exists, and its lock has no row or is held by another ask.
+    /// An ask has a row, but its lock has no row or is held by another ask.
     #[error("ask {0} has no row of its lock, or does not hold it")]
     AskWithoutLock(AskId),
     /// A turn names an ask that has no row.
     #[error("ask {0} is missing, although a turn names it")]
     TurnWithoutAsk(AskId),
-    /// A lock counts asks that wait, and no turn of theirs is left.
+    /// A lock's count of waiting asks is larger than the number of its turns.
     #[error("a lock counts more waiting asks than it has turns")]
     LockWithoutTurn,
-    /// The asks of a session differ from those that its row counts, or from the locks that they hold.
+    /// The number of a session's asks differs from the count in its row, or a lock of one of its
+    /// asks has no row or another holder.
     #[error("session {0} has other asks than its row counts, or a lock that it does not hold")]
     SessionAsksDiffer(SessionId),
     /// A command read a row that the host had not loaded. Holds the name of the row's kind.

@@ -172,7 +172,8 @@ fn organization_difference(lease: &Lease, command: &Begin) -> Option<String> {
 
 /// Returns the answer to a begin whose idempotency key was used before: the answer of the first
 /// begin, or a refusal if the begins differ or the first begin's lease was rolled back. A cell that
-/// got a rolled back lease would write its rows, although another cell may own the names by then.
+/// got a lease which is rolled back would write its rows, although another cell may own the names
+/// by then.
 ///
 /// `difference` is the first field in which the begins differ.
 fn replayed(replay: &Replay, lease: &Lease, difference: Option<String>) -> Result<Begun, Rejection> {
@@ -285,7 +286,7 @@ fn owned_record<'a>(
 }
 
 /// Returns the busy reason with a hint to wait as long again as the lease has lasted so far. Most
-/// leases end at once, but the lease of a cell that died lasts until reconciliation settles it,
+/// leases end soon, but the lease of a cell that died lasts until reconciliation settles it,
 /// minutes later.
 fn busy(hold: Hold, now: Timestamp) -> (Reason, Detail) {
     let age = now.micros_since(hold.since);

@@ -1,5 +1,5 @@
 //! The table of invisible characters agrees with Unicode's own data, character by character.
-//! `UPDATE_UNICODE=1` writes the table anew.
+//! `UPDATE_UNICODE=1` rewrites the table.
 
 #![cfg(feature = "unicode")]
 #![allow(
@@ -33,8 +33,8 @@ fn is_invisible(c: char) -> bool {
     is_unseen || CodePointSetData::new::<DefaultIgnorableCodePoint>().contains(c) || BLANK.contains(&c)
 }
 
-/// Returns the first character of each run of characters that are all visible or all invisible. The
-/// first run is visible.
+/// Returns the characters at which visibility changes: the first character of an invisible run, the
+/// first of the next visible run, and so on.
 fn boundaries() -> Vec<u32> {
     let mut last = false;
     let turn = |c: &char| std::mem::replace(&mut last, is_invisible(*c)) != is_invisible(*c);
@@ -45,7 +45,7 @@ fn source(boundaries: &[u32]) -> String {
     let version = UNICODE_VERSION;
     let mut text = format!(
         "//! The characters that no value may have, by Unicode {version}: made by `tests/invisible_table.rs`.\n\n\
-         /// The first character of each run. Even runs are visible, odd runs are not.\n#[rustfmt::skip]\n\
+         /// The first character of an invisible run, the first of the next visible run, and so on.\n#[rustfmt::skip]\n\
          pub const TABLE: [u32; {}] = [\n",
         boundaries.len()
     );
@@ -73,7 +73,7 @@ fn b12_the_table_is_that_of_unicode() {
 fn b12_the_tables_name_their_version() {
     let is_assigned = |c| CodePointMapData::<GeneralCategory>::new().get(c) != GeneralCategory::Unassigned;
     assert_eq!(UNICODE_VERSION, "18.0");
-    // The letter came with 18.0. The second character was still unassigned then.
+    // Unicode 18.0 added U+10ED9, and left U+0378 unassigned.
     assert!(is_assigned('\u{10ed9}'));
     assert!(!is_assigned('\u{378}'));
 }

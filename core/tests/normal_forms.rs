@@ -1,4 +1,4 @@
-//! Values that each form takes for the same, for different, or refuses (B12).
+//! The values that each form treats as the same, treats as different, or refuses (B12).
 
 #![cfg(feature = "unicode")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
@@ -15,7 +15,8 @@ use properties::config;
 
 const CASES: &str = include_str!("normal_forms.txt");
 
-/// Returns the canonical form of a value by a rule of this form; `None` if the form refuses it.
+/// Returns the canonical form of a value under a rule with this form; `None` if the form refuses
+/// the value.
 fn canonical(form: Form, fold_case: bool, value: &str) -> Option<String> {
     let number = BucketType(100);
     let rule = BucketRule { number, name: "T".into(), form, fold_case, refuse_confusables: false };
@@ -23,7 +24,7 @@ fn canonical(form: Form, fold_case: bool, value: &str) -> Option<String> {
     bucket.ok().map(|bucket| bucket.key.canonical.to_string())
 }
 
-/// Returns true if the built-in types with the plain form ignore case.
+/// Returns true if values of this form are tested with case folding, as in the built-in types.
 fn folds_case(form: Form) -> bool {
     !matches!(form, Form::Block | Form::Armor | Form::PublicKey | Form::Fingerprint)
 }

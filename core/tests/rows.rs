@@ -1,6 +1,6 @@
-//! A second family of row kinds with one kind more, which no command knows: it shows how much code
-//! a new kind takes. Rows of the new kind go through a workspace and the reference store like those
-//! of every other kind.
+//! A second family of row kinds that has one more kind, which no command knows. The family shows
+//! how much code a new kind takes. Rows of the new kind go through a workspace and the reference
+//! store like those of every other kind.
 
 #![allow(clippy::unwrap_used, unreachable_pub, dead_code, reason = "tests")]
 

@@ -14,13 +14,13 @@ pub enum LockViolation {
     /// An ask's session is unknown or has ended.
     #[error("ask {0} has no live session")]
     AskWithoutLiveSession(AskId),
-    /// A session counts another number of asks than it has.
+    /// A session's count of asks differs from the number of its asks.
     #[error("session {0} counts another number of asks than it has")]
     SessionMiscounts(SessionId),
-    /// An ask holds a lock whose row does not name it, or waits without a turn.
+    /// An ask holds a lock whose row does not name the ask, or waits without a turn.
     #[error("ask {0} is not where its lock has it")]
     AskOutOfPlace(AskId),
-    /// A turn's ask is unknown, or waits elsewhere.
+    /// A turn names an ask that is unknown or does not wait at this turn.
     #[error("a turn names ask {0}, which does not wait there")]
     TurnWithoutItsAsk(AskId),
     /// A turn lies outside the turns that its lock has given out and not served.
@@ -29,7 +29,8 @@ pub enum LockViolation {
     /// A held lock names an ask that is unknown or does not hold it.
     #[error("the lock with fence {} names ask {}, which does not hold it", .0.fence.0, .0.ask)]
     GrantWithoutItsAsk(Grant),
-    /// A lock counts another number of waiting asks than it has turns, or is free while asks wait.
+    /// A lock's count of waiting asks differs from the number of its turns, or the lock is free
+    /// while asks wait.
     #[error("a lock counts {counted} waiting asks and has {waiting}, or is free while asks wait")]
     LockMiscounts {
         /// The number that the lock counts.
@@ -37,7 +38,8 @@ pub enum LockViolation {
         /// The number of turns of the lock.
         waiting: u32,
     },
-    /// Two grants have one fence, or a fence is 0, above the newest or below an earlier one.
+    /// Two grants have the same fence, a fence is 0 or above the newest fence given out, or a
+    /// lock's grant has no larger fence than the grant before.
     #[error("fence {} of a lock is doubled or out of order", .0.0)]
     FenceOutOfOrder(Fence),
 }
@@ -101,7 +103,8 @@ fn check_lock(state: &State, lock: &Lock, turns: u32) -> Result<(), LockViolatio
     if state.asks.get(&grant.ask).is_some_and(holds) { Ok(()) } else { Err(LockViolation::GrantWithoutItsAsk(*grant)) }
 }
 
-/// Checks that each fence of a grant is new, follows the lock's last one, and was given out.
+/// Checks that each grant has a fence of its own that was given out, and that a lock's grant has a
+/// larger fence than the grant before.
 fn check_fences(state: &State) -> Result<(), LockViolation> {
     let mut seen: FxHashSet<Fence> = state.leases.values().map(|lease| lease.fence).collect();
     for lock in state.locks.values() {

@@ -21,7 +21,8 @@ pub struct Acquire {
     pub ask: AskId,
     /// The lock to acquire.
     pub lock: LockPath,
-    /// True if the ask waits for its turn, false if it is refused where the lock is not free (K01).
+    /// True if the ask waits for its turn while the lock is not free, false if it is then refused
+    /// (K01).
     pub wait: bool,
 }
 
@@ -34,11 +35,13 @@ pub enum Acquired {
     Waiting(u32),
 }
 
-/// Acquires a lock, or waits for it (K01). The same ask gets the same grant again (K05).
+/// Grants a lock to an ask, or lets the ask wait (K01). The same ask gets the same grant again
+/// (K05).
 ///
 /// # Errors
-/// The store failed. The inner error is a refusal: the session can't ask, the ask's id was used for
-/// something else, a limit is exceeded (K21), or the lock is held and the ask does not wait.
+/// The store failed. The inner error is a refusal: the session is unknown, ended or another
+/// service's, the ask's id was used for another lock or session, the ask has ended, a limit is
+/// exceeded (K21), or the lock is held and the ask does not wait.
 pub fn acquire<T: Transaction>(tx: &mut T, command: &Acquire, now: Timestamp) -> Answer<Acquired, T::Error> {
     let session = match live_session(tx, command.session, &command.principal)? {
         Ok(session) => session,
@@ -87,7 +90,7 @@ fn check(command: &Acquire, session: &Session, lock: &Lock) -> Result<(), Reject
     check_limit("waiters_per_lock", MAX_WAITERS_PER_LOCK.into(), u64::from(lock.waiting) + 1)
 }
 
-/// Grants the lock if it is free, else adds the ask to the end of the wait (K08).
+/// Grants the lock if it is free, else adds the ask to the end of the lock's queue (K08).
 fn place(draft: &mut Draft, command: &Acquire, mut lock: Lock, now: Timestamp) -> Acquired {
     let turn = lock.last_turn.saturating_add(1);
     let ask =

@@ -20,7 +20,7 @@ pub struct Elapse {
     pub quiet_micros: u64,
 }
 
-/// Grants a withheld lock to the next ask, or frees it. Returns true.
+/// Grants a withheld lock to the next ask, or frees the lock if no ask waits. Returns true.
 ///
 /// # Errors
 /// The store failed. The inner error is a refusal: the lock is not withheld under this fence, or was

@@ -58,13 +58,14 @@ struct AsksOfLock {
     waiting: Vec<(AskId, u64)>,
 }
 
-/// Ends a live session with all its asks, in one write. Locks that it held pass on; those of an
-/// evicted session are withheld first (K20). Returns false if the session had ended in the same way
-/// before.
+/// Ends a live session with all its asks, in one write. Locks that the session held go to the next
+/// ask. If the session is evicted, they are withheld first (K20). Returns false if the session had
+/// ended in the same way before.
 ///
 /// # Errors
-/// The store failed. The inner error is a refusal: the session is unknown, another service's, ended
-/// in another way, has renewed since the host observed it, or was not silent for long enough (K06).
+/// The store failed. The inner error is a refusal: the session is unknown, belongs to another
+/// service, ended in another way, has renewed since the host observed it, or was not silent for
+/// long enough (K06).
 pub fn end<T: Transaction>(tx: &mut T, command: &End, now: Timestamp) -> Answer<bool, T::Error> {
     let Some(session) = tx.row::<Session>(&command.session)? else {
         return Ok(Err(refused(Reason::SessionNotFound)));
@@ -89,7 +90,8 @@ pub fn end<T: Transaction>(tx: &mut T, command: &End, now: Timestamp) -> Answer<
     Ok(Ok(true))
 }
 
-/// Returns true if the session is to be ended, false if it has ended in this way.
+/// Returns true if the session is to be ended, false if it has ended by the same kind of cause
+/// before.
 fn check(session: &Session, cause: &Cause) -> Result<bool, Rejection> {
     if let Cause::Close(principal) = cause
         && session.principal != *principal
@@ -111,7 +113,8 @@ fn check(session: &Session, cause: &Cause) -> Result<bool, Rejection> {
     }
 }
 
-/// Returns the asks of a session by lock. One lock may have several: one holds, others wait.
+/// Returns the asks of a session by lock. A session may have several asks for one lock: one that
+/// holds the lock, and others that wait.
 fn asks_by_lock<T: Transaction>(
     tx: &T,
     id: SessionId,
@@ -150,7 +153,8 @@ fn end_hold(
     Ok(())
 }
 
-/// Returns the state of a lock that was taken from a session which may still work under it.
+/// Returns the state of a lock that was taken from a session while the session may still work under
+/// it.
 pub(super) fn withheld(fence: crate::lease::Fence, session: &Session) -> LockState {
     LockState::Withheld(Withholding { fence, silence_micros: session.terms.silence_micros() })
 }

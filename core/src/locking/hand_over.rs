@@ -1,5 +1,5 @@
-//! The part that every command shares which ends a grant: the lock goes to the next ask in the same
-//! write (K09).
+//! The code that is shared by every command that ends a grant: the same write gives the lock to the
+//! next ask (K09).
 
 use super::draw;
 use super::reads::wait_of;
@@ -10,7 +10,7 @@ use crate::session::SessionId;
 use crate::time::Timestamp;
 use crate::transaction::{BrokenState, Transaction};
 
-/// The changes of one command while they are made, and the newest fence given out.
+/// The changes that one command has gathered so far, and the newest fence given out.
 pub(super) struct Draft {
     changes: Changes,
     newest: Fence,
@@ -41,7 +41,7 @@ impl Draft {
         fence
     }
 
-    /// Ends a grant: the lock is in `next` afterwards, and remembers the end.
+    /// Ends a grant: sets the lock's state to `next`, and keeps the end in `lock.last`.
     pub(super) fn end(&mut self, lock: &mut Lock, grant: Grant, end: GrantEnd, value: LockValue, next: LockState) {
         lock.last = Some(Ended { grant, end, value, ended_at: self.now });
         lock.state = next;
@@ -49,7 +49,7 @@ impl Draft {
         self.changes.asks.push((grant.ask, None));
     }
 
-    /// Removes asks from the wait for a lock, and their rows.
+    /// Removes asks from the queue of a lock, with their rows.
     pub(super) fn remove_waiting(&mut self, path: &LockPath, lock: &mut Lock, leaving: &[(AskId, u64)]) {
         for (ask, number) in leaving {
             lock.waiting = lock.waiting.saturating_sub(1);
@@ -58,8 +58,8 @@ impl Draft {
         }
     }
 
-    /// Writes a lock. A free lock first goes to the first ask of the wait that is not among
-    /// `leaving`.
+    /// Removes the asks `leaving` from the lock's queue, and adds the lock to the changes. A free
+    /// lock goes to the first ask that remains in the queue.
     pub(super) fn finish<T: Transaction>(
         &mut self,
         tx: &T,
@@ -82,7 +82,7 @@ impl Draft {
         lock: &mut Lock,
         leaving: &[(AskId, u64)],
     ) -> Result<(), T::Error> {
-        // The rows of the wait still have the asks that leave with this command.
+        // The stored queue still has the asks that leave with this command.
         let first = tx.first::<Turn>(&wait_of(path, leaving.len() + 1))?;
         let is_leaving = |key: &&TurnKey| leaving.iter().any(|(_, number)| *number == key.number);
         let key = first.iter().find(|key| !is_leaving(key)).ok_or(BrokenState::LockWithoutTurn)?;
@@ -96,8 +96,8 @@ impl Draft {
     }
 }
 
-/// A grant that a group of commands has written. The host tells it to the waiting caller; a caller
-/// that misses it gets the same grant by asking again (K05).
+/// A grant that a group of commands has written. The host tells the waiting caller. A caller that
+/// misses the message gets the same grant by asking again (K05).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Granted {
     /// The ask that holds its lock now.

@@ -8,29 +8,30 @@ use super::reads::{asks_of, wait_of};
 use crate::lock::{Ask, AskId, AskState, Grant, Lock, LockPath, Turn, TurnKey};
 use crate::rows::{Keys, Workspace};
 
-/// The commands of a group that touch one lock.
+/// The counts of a group's commands that change one lock.
 #[derive(Default)]
 struct Touches {
-    // The asks that the group adds to the wait.
+    // The number of asks that the group adds to the lock's queue.
     adds: usize,
-    // The ends of grants, and the asks that leave the wait.
+    // The number of grants that end, and of asks that leave the queue.
     ends: usize,
-    // True if the group may take the lock from a holder that it serves itself.
+    // True if a command of the group takes the lock from its holder, which may be an ask that the
+    // same group served.
     is_forced: bool,
 }
 
 /// The reads of a group of lock commands, gathered command by command.
 ///
-/// The head of a lock's wait must be loaded as far as the group can serve it. Each end of a grant
-/// serves one ask at most, and an ask that the group adds can end once more. So a read of one turn
-/// more than there are touches suffices.
+/// The first turns of a lock's queue must be loaded, as many as the group can serve. Each end of a
+/// grant serves at most one ask, and an ask that the group adds may itself be ended by the group.
+/// So it suffices to read one turn more than the number of adds and ends.
 #[derive(Default)]
 pub(crate) struct LockReads {
     locks: FxHashMap<LockPath, Touches>,
 }
 
 impl LockReads {
-    /// Adds the keys of the rows that a command reads to `keys`, as far as they are known.
+    /// Adds to `keys` the keys of the rows that a command reads, as far as they are known.
     pub(crate) fn add(&mut self, command: &LockCommand, workspace: &Workspace, keys: &mut Keys) {
         match command {
             LockCommand::Open(open) => keys.sessions.push(open.session),
@@ -65,12 +66,13 @@ impl LockReads {
         }
     }
 
-    /// Adds the reads of the locks' waits, after all commands of the group.
+    /// Adds the reads of the locks' queues. Must be called after [`add`](Self::add) was called for
+    /// every command of the group.
     pub(crate) fn finish(self, workspace: &Workspace, keys: &mut Keys) {
         for (path, touches) in self.locks {
             let waiting = workspace.row::<Lock>(&path).ok().flatten().map_or(0, |lock| lock.waiting);
-            // One ask alone serves nobody, and an end serves nobody if nobody waits. An ask that the
-            // group adds may also be ended by the group.
+            // The queue is not read if the group can't serve it: the group only adds one ask, or it
+            // adds none while nobody waits.
             if (touches.adds, touches.ends) == (1, 0) || touches.adds == 0 && waiting == 0 {
                 continue;
             }

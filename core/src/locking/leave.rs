@@ -1,4 +1,4 @@
-//! Leaves the wait for a lock.
+//! Leaves the queue of a lock.
 
 use super::hand_over::Draft;
 use super::{live_session, refused};
@@ -9,7 +9,8 @@ use crate::time::Timestamp;
 use crate::transaction::{BrokenState, Transaction};
 use crate::update::Answer;
 
-/// The command to leave the wait for a lock: the caller's time is over, or it has cancelled.
+/// The command to leave the queue of a lock, because the caller's time is over or the caller has
+/// cancelled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leave {
     /// The session of the ask.
@@ -20,7 +21,7 @@ pub struct Leave {
     pub ask: AskId,
 }
 
-/// Ends an ask. If the lock was granted to it meanwhile, the lock passes on to the next ask (K09,
+/// Ends an ask. If the lock was granted to the ask meanwhile, the lock goes to the next ask (K09,
 /// K10). Returns false if the ask is unknown or has ended.
 ///
 /// # Errors

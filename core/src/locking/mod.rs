@@ -69,7 +69,7 @@ pub enum LockCommand {
     Acquire(acquire::Acquire),
     /// Releases a lock: run by [`release`](release::release).
     Release(release::Release),
-    /// Leaves the wait for a lock: run by [`leave`](leave::leave).
+    /// Leaves the queue of a lock: run by [`leave`](leave::leave).
     Leave(leave::Leave),
     /// Takes a lock from its holder: run by [`force`](force::force).
     Force(force::Force),
@@ -88,8 +88,7 @@ pub enum LockReply {
     Acquired(acquire::Acquired),
     /// The reply to a written renewal: the number of written renewals.
     Renewed(u64),
-    /// The reply to every other command: true if it changed something, false if an earlier run of
-    /// the command did.
+    /// The reply to every other command: true if the command changed something.
     Done(bool),
 }
 
@@ -124,7 +123,7 @@ fn own_session<T: Transaction>(tx: &T, id: SessionId, principal: &Principal) -> 
     })
 }
 
-/// Returns the session with this id if the principal opened it and it is live.
+/// Returns the session with this id if it is live and the principal opened it.
 fn live_session<T: Transaction>(tx: &T, id: SessionId, principal: &Principal) -> Answer<Session, T::Error> {
     let session = own_session(tx, id, principal)?;
     Ok(session.and_then(|session| if session.is_live() { Ok(session) } else { Err(refused(Reason::SessionEnded)) }))

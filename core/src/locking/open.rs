@@ -23,8 +23,8 @@ pub struct Open {
 /// opened it.
 ///
 /// # Errors
-/// The store failed. The inner error is a refusal: another service or other terms have the id, or
-/// the session has ended.
+/// The store failed. The inner error is a refusal: the id belongs to a session of another service
+/// or with other terms, or the session has ended.
 pub fn open<T: Transaction>(tx: &mut T, command: &Open, now: Timestamp) -> Answer<bool, T::Error> {
     if let Some(session) = tx.row::<Session>(&command.session)? {
         return Ok(if session.principal != command.principal {

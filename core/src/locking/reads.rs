@@ -9,8 +9,8 @@ use crate::lock::{Ask, AskId, LockPath, Turn, TurnKey};
 use crate::rows::OrderedRead;
 use crate::session::{MAX_ASKS_PER_SESSION, SessionId};
 
-/// Returns the read of all asks of a session. The limit is one above the published one, so that the
-/// answer always reaches the end of the list.
+/// Returns the read of all asks of a session. Its limit is one above [`MAX_ASKS_PER_SESSION`], so
+/// the answer always reaches the end of the list.
 pub fn asks_of(session: SessionId) -> OrderedRead<Ask> {
     let (from, to) = ((session, AskId(Uuid::nil())), (session, AskId(Uuid::max())));
     OrderedRead { from: Bound::Included(from), to: Bound::Included(to), limit: MAX_ASKS_PER_SESSION as usize + 1 }
@@ -24,7 +24,7 @@ pub fn session_of(read: &OrderedRead<Ask>) -> Option<SessionId> {
     }
 }
 
-/// Returns the read of the first turns in the wait for a lock.
+/// Returns the read of the first turns in the queue of a lock.
 pub fn wait_of(lock: &LockPath, limit: usize) -> OrderedRead<Turn> {
     let turn = |number| Bound::Included(TurnKey { lock: lock.clone(), number });
     OrderedRead { from: turn(0), to: turn(u64::MAX), limit }

@@ -10,7 +10,7 @@ use crate::time::Timestamp;
 use crate::transaction::Transaction;
 use crate::update::Answer;
 
-/// The outcome of the work under a lock, as its holder tells it.
+/// The outcome of the work under a lock, as the holder reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReleaseOutcome {
     /// The work succeeded.
@@ -32,7 +32,7 @@ pub struct Release {
     pub fence: Fence,
     /// The outcome of the work under the lock.
     pub outcome: ReleaseOutcome,
-    /// The value that readers of the lock find.
+    /// The value to keep with the lock for its readers (K03).
     pub value: LockValue,
 }
 
@@ -41,7 +41,7 @@ pub struct Release {
 ///
 /// # Errors
 /// The store failed. The inner error is a refusal: the session is unknown, another service's or
-/// ended, or the fence has passed.
+/// ended, or the session does not hold the lock under this fence.
 pub fn release<T: Transaction>(tx: &mut T, command: &Release, now: Timestamp) -> Answer<bool, T::Error> {
     let session = match own_session(tx, command.session, &command.principal)? {
         Ok(session) => session,

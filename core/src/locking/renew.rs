@@ -7,8 +7,8 @@ use crate::time::Timestamp;
 use crate::transaction::Transaction;
 use crate::update::Answer;
 
-/// The command to write a renewal, for a session that moves to another host. The host that observed
-/// the session before can't expire it from then on.
+/// The command to write a renewal, for a session that moves to another host. From then on the
+/// former host can't expire the session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Renew {
     /// The session to renew.

@@ -66,8 +66,9 @@ impl<K: RowKind> OrderedRead<K> {
     }
 }
 
-/// Returns true if the limit `outer` of a range lies at or beyond the limit `inner`. `side` is
-/// [`Ordering::Less`] for starts of ranges and [`Ordering::Greater`] for ends.
+/// Returns true if the bound `outer` of one range reaches at least as far as the bound `inner` of
+/// another range. `side` is [`Ordering::Less`] if both bounds are starts, and [`Ordering::Greater`]
+/// if both are ends.
 pub(super) fn includes<P: Ord>(outer: &Bound<P>, inner: &Bound<P>, side: Ordering) -> bool {
     match (outer, inner) {
         (Bound::Unbounded, _) => true,

@@ -69,8 +69,8 @@ impl<K: RowKind> Loaded<K> {
     pub fn load_first(&mut self, read: &OrderedRead<K>, rows: Vec<(K::Key, K)>) {
         let last = rows.last().filter(|_| rows.len() >= read.limit);
         let last = last.and_then(|(key, row)| K::position(key, row));
-        // If the answer has as many rows as the limit allows, the range is loaded up to its last
-        // row only.
+        // If the answer has as many rows as the limit allows, the range is loaded only up to the
+        // last row of the answer.
         let end = last.map_or_else(|| read.to.clone(), Bound::Included);
         rows.into_iter().for_each(|(key, row)| self.load(key, Some(row)));
         let order = self.order.get_or_insert_with(|| Order::new(&self.rows));
@@ -100,8 +100,8 @@ impl<K: RowKind> Loaded<K> {
 
     /// Writes a row, or deletes the row if `row` is `None`.
     pub fn write(&mut self, key: K::Key, row: Option<K>) {
-        // A command loads each row before it writes the row. The one exception is the new lease of
-        // a begin, which no store has yet.
+        // The host has loaded most rows that a command writes. The exceptions are rows that no
+        // store has yet: the lease of a begin, and the turn of an ask that waits.
         let loaded = self.rows.entry(key.clone()).or_insert(LoadedRow { current: None, before: None });
         if let Some(order) = &mut self.order {
             order.replace(&key, loaded.current.as_ref(), row.as_ref());

@@ -19,14 +19,15 @@ pub struct Checkpoint {
     pub(super) creates: Vec<PendingCreate>,
     #[serde(rename = "frees")]
     pub(super) destroys: Vec<PendingDestroy>,
-    /// The spans to compare once more. The field is left out if it is empty: versions without a
-    /// second look wrote and read checkpoints without it.
+    /// The spans to compare once more. An empty list is not stored: versions that compared no span
+    /// again refuse the field.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) again: Vec<Span>,
     /// The count of claims, `None` in a checkpoint of a version without a limit on destroys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) count: Option<ClaimCount>,
-    /// The checkpoint of the survey in progress, `None` if there is none.
+    /// The checkpoint of the survey in progress, a dry run over the whole table; `None` if there is
+    /// none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) survey: Option<Box<Checkpoint>>,
 }

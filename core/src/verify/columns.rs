@@ -1,4 +1,5 @@
-//! Rows and records stored as columns: a page has thousands of each, so none of them is an object.
+//! Rows and records stored as columns. A page has thousands of each, so they share a few buffers
+//! instead of one allocation each.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -254,7 +255,7 @@ impl Records {
         self.states.get(record).is_none_or(|(at, _)| self.now.micros_since(*at) < within_micros)
     }
 
-    /// Returns true if the source ids ascend, with repetitions, and all lie in the range after
+    /// Returns true if the source ids ascend, repetitions allowed, and all lie in the range after
     /// `after` and up to `upto`.
     pub(super) fn are_valid(&self, after: &SourceId, upto: &SourceId) -> bool {
         are_ordered(&self.ids, Ordering::is_le) && are_within(&self.ids, after, upto)

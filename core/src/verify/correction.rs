@@ -34,8 +34,9 @@ pub(super) enum Correction {
     /// Create a missing claim.
     Create(PendingCreate),
     /// Learn the owner of a taken bucket: send a replace that names this row as the source of the
-    /// bucket's claim. The server shows no cell the claims of others, but its refusal tells the
-    /// owner: another cell (`NOT_OWNER`) or another row of this cell (`CLAIM_CHANGED`).
+    /// bucket's claim. The server shows a cell only its own claims, but the refusal of the replace
+    /// tells whether another cell (`NOT_OWNER`) or another row of this cell (`CLAIM_CHANGED`) has
+    /// the bucket.
     Probe(PendingCreate),
     /// Destroy an extra claim.
     Destroy(PendingDestroy),
@@ -128,7 +129,7 @@ pub(super) fn after_refusal(correction: &Correction, reason: Reason) -> AfterRef
         (Destroy(_), Reason::ClaimNotFound) => Drop(Gone),
         (Destroy(_), Reason::ClaimChanged) => Drop(Changed),
         (Destroy(_), Reason::ClaimBusy) => Drop(Busy),
-        // The bucket of another cell is reported and never fought over (V06).
+        // A bucket that another cell owns is reported and left alone (V06).
         (_, Reason::NotOwner) => Drop(OtherCell),
         _ => Drop(Failed),
     }

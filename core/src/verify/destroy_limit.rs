@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 /// The number of claims that a run may destroy in any table, whatever the share. Without this
-/// bound, a run could correct no table of less than ten claims.
+/// number, a run could destroy no claim in a table of fewer than ten claims, since a tenth of them
+/// is less than one.
 const ALWAYS_PERMITTED: u64 = 10;
 
 const MILLION: u64 = 1_000_000;
@@ -21,7 +22,7 @@ const MILLION: u64 = 1_000_000;
 pub struct Share(u32);
 
 impl Share {
-    /// The share of a whole.
+    /// The share 1: all claims.
     pub const ALL: Self = Self(1_000_000);
 
     /// Returns the share, rounded to millionths, `None` if it is not from 0 to 1.
@@ -99,15 +100,16 @@ enum Coverage {
     Whole,
 }
 
-/// The numbers of claims that a run has listed and destroyed, over all of its pieces. Sums saturate,
-/// since a checkpoint from outside may hold any numbers.
+/// The numbers of claims that a run has listed and destroyed, also before the checkpoint from which
+/// it goes on. Sums saturate, since a checkpoint from outside may hold any numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ClaimCount {
     /// The number of claims that were listed up to the progress of the scan. A run that goes on
-    /// from a checkpoint lists only those after it.
+    /// from a checkpoint lists only the claims after it.
     listed: u64,
-    /// The number of claims that were listed past the progress of the scan.
+    /// The number of claims that were listed beyond the progress of the scan. A run that goes on
+    /// from the checkpoint lists them again, so the number is not stored.
     #[serde(skip)]
     listed_past: u64,
     destroyed: u64,
@@ -155,7 +157,7 @@ impl ClaimCount {
     }
 
     /// Checks that the run may destroy `planned` more claims. Until every claim is counted, the
-    /// listed ones stand for the table: the table has at least these.
+    /// share is taken of the listed claims, since the table has at least these.
     ///
     /// # Errors
     /// The run would exceed the limit.
@@ -165,12 +167,13 @@ impl ClaimCount {
         if found.destroys <= permitted { Ok(()) } else { Err(found) }
     }
 
-    /// Takes the count of a survey, a dry run over the whole table.
+    /// Replaces this count with the count of a survey, a dry run over the whole table.
     ///
     /// # Errors
     /// The run would exceed the limit, by the count of the survey.
     pub(super) fn take_survey(&mut self, survey: &Self, max_share: Share) -> Result<(), TooManyDestroys> {
-        // The survey no longer lists the claims that the run has destroyed.
+        // The claims that the run has already destroyed are no longer in the table, so the survey
+        // did not list them.
         let listed = survey.listed().saturating_add(self.destroyed);
         let table = Self { listed, listed_past: 0, destroyed: self.destroyed, coverage: Coverage::Whole };
         table.check(survey.destroyed, max_share)?;

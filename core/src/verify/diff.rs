@@ -1,5 +1,5 @@
-//! The three-way comparison of the rows and records of one range (V01). Rows and records that were
-//! changed lately are left alone (V02).
+//! The comparison of the rows and records of one range: claims are missing, different or extra
+//! (V01). Rows and records that were changed lately are left alone (V02).
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -24,7 +24,8 @@ pub(super) struct Differences {
 
 impl Differences {
     /// Returns true if the row with this source id calls for the bucket, although its value is not
-    /// allowed. Each row's claims are added in one go.
+    /// allowed. The claims of one row stand together in the list, so the search ends at a claim of
+    /// another row.
     fn is_invalid(&self, key: &BucketKey, source_id: &SourceId) -> bool {
         self.invalid.iter().rev().take_while(|claim| claim.source_id == *source_id).any(|claim| claim.key == *key)
     }
@@ -156,8 +157,8 @@ pub(super) fn pending_creates<'a>(
 
 /// Returns true if both sides have the same claims in the same spelling, in any order.
 ///
-/// Equal spellings are one bucket, so this function computes no canonical form. It settles most
-/// rows of a table at rest.
+/// Equal spellings are one bucket, so this function computes no canonical form. In a table that
+/// nobody is changing, this comparison suffices for most rows.
 fn are_same<'a>(local: impl Iterator<Item = ClaimRef<'a>>, remote: impl Iterator<Item = ClaimRef<'a>> + Clone) -> bool {
     // One bit for each of the first 64 remote claims. If a row has more claims, the function
     // returns false and the caller compares canonical forms.

@@ -1,6 +1,6 @@
 //! Verification: compares the claims of one table with the table's rows and corrects the claims
-//! (V01 to V09). The first run on a table that has rows and no claims is the backfill. A row *calls
-//! for* a claim if one of its values must be unique and so needs the claim.
+//! (V01 to V09). The first run on a table that has rows and no claims is called the backfill. A row
+//! *calls for* a claim if one of its values must be unique and so needs the claim.
 //!
 //! A [`Verification`] does no I/O. Its host executes each [`VerifyStep`] and passes the result
 //! back:
@@ -9,7 +9,7 @@
 //! FindBound   → bound      find the source id that ends the next page of rows
 //! ListRecords → records    list the server's records of this page; the server may cut the list
 //! ReadRows    → rows       read the cell's rows in the range that these records cover
-//! ReadAgain   → rows       read rows again: of replaces and deferred corrections before the begin, of all after it
+//! ReadAgain   → rows       read rows again: before the begin those of replaces and deferred corrections, after it all
 //! Begin       → updated    begin an update with corrections, at most 2000 claims
 //! Commit      → updated    commit the update: the rows that were read again still require it
 //! RollBack    → updated    roll the update back: rows have changed; the remaining corrections are begun again
@@ -70,27 +70,28 @@
 //! up to a bound, until it finds a row that calls for the bucket. One update then replaces the
 //! record, and no other cell can take the bucket in between (B06). If the server refuses a create
 //! as taken, the run probes: it sends a replace, whose refusal shows the owner. `NOT_OWNER` means
-//! another cell: the run reports the claim and leaves it in peace (V06). `CLAIM_CHANGED` means
-//! another row of this cell: the run defers the create, up to a bound, until that row gives the
-//! bucket up. Creates that are still deferred at the end of the scan are tried once more then.
+//! another cell: the run reports the claim and leaves it alone (V06). `CLAIM_CHANGED` means another
+//! row of this cell: the run defers the create, up to a bound, until that row gives the bucket up.
+//! Creates that are still deferred at the end of the scan are tried once more then.
 //!
 //! **The second look.** If the run defers more creates than the bound allows, it drops those of the
 //! last page and notes the page's span of source ids. After the scan the run compares the noted
-//! spans once more. By then it has found every extra claim. So a host must be able to go back once,
-//! and then onwards from span to span. The second look can't always replace a record: if the
-//! destroy was sent before, another cell may take the bucket before the create. The run then
-//! reports the claim.
+//! spans once more. By then it has found every extra claim. So a host must be able to go back in
+//! the table once, and then forwards from span to span. The second look can't always replace a
+//! record: if the destroy was sent before, another cell may take the bucket before the create. The
+//! run then reports the claim.
 //!
 //! **The limit on destroys.** A wrong scope or a wrong database makes the claims of a table look
 //! extra. So a run never destroys more than ten claims and more than a share of the table's claims
-//! (V11). Most runs know the table's claims when they begin to destroy, because destroys are
-//! deferred to the end of the scan. If destroys fill an update earlier, the claims listed so far
-//! stand for the table, which has at least these. A run that may exceed the share of the listed
-//! claims makes a *survey* first: a dry run over the whole table, which goes back to its beginning.
-//! The survey is a scan of its own because the number of destroys depends on the moves in all the
-//! table, and the run can't keep all of its extra claims in memory. So a run pays for a survey only
-//! if it has found many extra claims close together. Its steps are those of a run without
-//! corrections. After the survey the host goes back once more, or the step is `Refused`.
+//! (V11). Most runs know the number of the table's claims when they begin to destroy, because
+//! destroys are deferred to the end of the scan. If destroys fill an update earlier, the share is
+//! taken of the claims listed so far: the table has at least these. A run that may exceed the share
+//! of the listed claims makes a *survey* first: a dry run over the whole table, which goes back to
+//! its beginning. The survey is a scan of its own because the number of destroys depends on the
+//! moves in the whole table, and the run can't keep all of its extra claims in memory. So a run
+//! pays for a survey only if it has found many extra claims close together. Its steps are those of
+//! a run without corrections. After the survey the host goes back once more, or the step is
+//! `Refused`.
 //!
 //! **Memory.** A run keeps one page of rows and records, one update that is being filled, the
 //! deferred corrections and the noted spans. A survey keeps as much again. Each of these has a
@@ -250,7 +251,7 @@ impl Verification {
         let run = Run::new(settings, catalogue, checkpoint);
         let survey = survey.map(|checkpoint| Box::new(run.survey(*checkpoint)));
         let mut verification = Self { run, survey };
-        // A survey that was dropped at its end has nothing left to do.
+        // A survey that was complete at the checkpoint takes effect at once.
         verification.advance_survey();
         verification
     }
@@ -363,8 +364,8 @@ impl Verification {
         self.survey.as_deref_mut().unwrap_or(&mut self.run)
     }
 
-    /// Begins a survey if the run is refused by a count of a part of the table. Ends a survey that
-    /// has counted the whole table.
+    /// Begins a survey if the run is refused and has counted only a part of the table. Ends a
+    /// survey that has counted the whole table.
     fn advance_survey(&mut self) {
         match &self.survey {
             Some(survey) => {

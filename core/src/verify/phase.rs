@@ -9,13 +9,13 @@ pub enum Phase {
     Scan,
     /// Pages are compared as in [`Scan`](Self::Scan), but creates wait until they fill an update:
     /// most claims of the last page are missing, so the run is a backfill (V08). In other runs, a
-    /// create would wait long, and the copy of its row would be old.
+    /// create would wait too long, and its row might change meanwhile.
     Fill,
-    /// The whole table is compared. All planned corrections are sent, and the deferred destroys if
-    /// no span is noted.
+    /// The whole table has been compared. The run sends all planned corrections, and also the
+    /// deferred destroys if it has noted no span to compare again.
     Drain,
-    /// The noted spans are compared a second time: more creates were deferred in them than a run
-    /// keeps. A create that is refused in this phase is not deferred again.
+    /// The noted spans are compared a second time, because the run had to drop some of their
+    /// deferred creates. A create that is refused in this phase is not deferred again.
     Rescan,
     /// The noted spans are compared as in [`Rescan`](Self::Rescan), but creates wait until they
     /// fill an update.

@@ -23,11 +23,11 @@ use crate::rejection::Reason;
 const MAX_DEFERRED_DESTROYS: usize = MAX_CLAIMS;
 /// The most deferred creates, not counting those of the present page. Beyond this number, the run
 /// drops the page's creates and compares the page once more after the scan. A deferred create takes
-/// about 300 bytes in memory and 150 bytes in a checkpoint, so a much larger bound would keep
-/// neither small.
+/// about 300 bytes in memory and 150 bytes in a checkpoint, so a much larger bound would make both
+/// large.
 const MAX_DEFERRED_CREATES: usize = 10_000;
-/// The most tries of one correction. A correction that needs more meets a claim that something else
-/// keeps changing.
+/// The most tries of one correction. If a correction needs more, something else keeps changing its
+/// row or claim.
 const MAX_TRIES: u8 = 6;
 
 #[derive(Clone, Debug, Hash)]
@@ -36,7 +36,7 @@ struct Planned {
     tries: u8,
 }
 
-/// The stage of the present batch of corrections, which one update makes.
+/// The stage of the present batch of corrections, which are sent as one update.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 enum Stage {
     /// The batch is not begun yet. Its rows may have been read again.
@@ -66,8 +66,8 @@ pub(super) struct Plan {
     /// The destroys that wait for a row that calls for their bucket.
     deferred_destroys: FxHashMap<BucketKey, PendingDestroy>,
     /// True if creates are no longer deferred. A create that is refused now is left to the next
-    /// run, which scans the whole table. In the checkpoint, the create would keep the next run from
-    /// rows that were added since (V07).
+    /// run, which scans the whole table. If the checkpoint kept the create, the next run would only
+    /// retry it and would not scan rows that were added since (V07).
     is_last_pass: bool,
     /// The corrections of the update that is being checked or sent.
     batch: Vec<Planned>,
@@ -120,9 +120,9 @@ impl Plan {
         plan
     }
 
-    /// Returns the corrections that wait, in the order of keys: the deferred ones, and those that a
-    /// run plans to send when it is refused or dropped. Creates that were never sent are not among
-    /// them, since the run's progress does not pass their page.
+    /// Returns the corrections that a checkpoint must keep, in the order of keys: the deferred
+    /// ones, and the planned ones that the run has not made. Creates that were never sent are left
+    /// out: the run's progress does not pass their page, so the next run finds them again.
     pub(super) fn pending(&self) -> (Vec<PendingCreate>, Vec<PendingDestroy>) {
         let (mut creates, mut destroys) = (self.deferred_creates.clone(), self.deferred_destroys.clone());
         for planned in self.batch.iter().chain(&self.unchecked).chain(&self.probes) {
@@ -323,8 +323,8 @@ impl Plan {
         }
     }
 
-    /// Marks the batch as failed, and reports its corrections as failed. The next run finds again
-    /// what they would have corrected.
+    /// Marks the batch as failed, and reports its corrections as failed. The next run finds the
+    /// same differences again.
     pub(super) fn failed(&mut self) {
         self.stage = Stage::Planned;
         for planned in std::mem::take(&mut self.batch) {
@@ -332,9 +332,9 @@ impl Plan {
         }
     }
 
-    /// Plans the next try of each correction whose claim the server refused: the maps hold the
-    /// refused positions. The other corrections stay in the batch. Returns true if the refusal
-    /// names any claim of the batch.
+    /// Plans the next try of each correction whose claim the server refused. The maps hold the
+    /// reason of each refused position in the update's lists of creates and destroys. The other
+    /// corrections stay in the batch. Returns true if the refusal names any claim of the batch.
     pub(super) fn refused(&mut self, creates: &FxHashMap<u32, Reason>, destroys: &FxHashMap<u32, Reason>) -> bool {
         let (mut create, mut destroy) = (0, 0);
         let mut others = Vec::new();
@@ -387,7 +387,7 @@ impl Plan {
         }
         match self.deferred_creates.get(&create.key) {
             None if !self.is_last_pass => _ = self.deferred_creates.insert(create.key.clone(), create),
-            // A resumed run has found the deferred create once more.
+            // A run that went on from a checkpoint has found the deferred create a second time.
             Some(other) if !self.is_last_pass && other.source_id == create.source_id => {}
             // If two rows call for one bucket, the create of the first row waits and that of the
             // second is reported.
@@ -448,8 +448,8 @@ fn planned(correction: Correction) -> Planned {
     Planned { correction, tries: 0 }
 }
 
-/// Takes the corrections from the front of a queue that fit into one update. A second correction of
-/// a bucket stays in the queue, since one update with both would be invalid (B07).
+/// Takes corrections from the front of a queue until one update is full. A second correction of a
+/// bucket stays in the queue, since an update with both would be invalid (B07).
 fn next_batch(queue: &mut VecDeque<Planned>) -> Vec<Planned> {
     let (mut batch, mut again) = (Vec::new(), VecDeque::new());
     let mut keys = FxHashSet::default();

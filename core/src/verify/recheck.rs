@@ -12,7 +12,7 @@ use crate::claim::SourceId;
 enum Stand {
     /// The row calls for the bucket, with this spelling and subject.
     CallsFor(PendingCreate),
-    /// The row does not call for the bucket, or the row is gone.
+    /// The row does not call for the bucket any more, or the row is gone.
     DoesNot,
     /// The row was changed within the threshold, so it is left alone.
     Recent,
@@ -46,7 +46,7 @@ impl Recheck<'_> {
     }
 
     /// Checks one correction against the rows. Returns `None` if the rows still require the
-    /// correction, and the correction that they require instead if they differ.
+    /// correction, or the correction that they require instead.
     ///
     /// # Errors
     /// The rows require no correction of this bucket. The error is the outcome to report.

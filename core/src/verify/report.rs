@@ -103,7 +103,7 @@ pub struct Report {
     pub destroyed: u64,
     /// The number of extra claims that were gone before the run could destroy them.
     pub gone: u64,
-    /// The number of claims whose value is not allowed, so that no correction can make them.
+    /// The number of claims whose value is not allowed, so that no correction can create them.
     pub invalid: u64,
     /// The number of claims whose bucket another cell owns (V06).
     pub other_cell: u64,

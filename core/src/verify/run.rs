@@ -42,8 +42,9 @@ impl Range {
     }
 }
 
-/// A run of verification, which stops at a refusal by the count of the claims that it has listed.
-/// [`Verification`](super::Verification) decides by a survey if these are not all.
+/// A run of verification. It stops with a refusal if it would destroy too large a share of the
+/// claims that it has listed. If these are not all claims of the table,
+/// [`Verification`](super::Verification) makes a survey before it decides.
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Run {
     settings: VerifySettings,
@@ -208,14 +209,15 @@ impl Run {
         Self::new(settings, self.catalogue.clone(), checkpoint)
     }
 
-    /// Goes on after a refusal by a count that was not of the whole table: a survey has counted the
-    /// rest.
+    /// Takes the count of a survey that has counted the whole table. If the run was refused by a
+    /// smaller count and the whole count permits it, the run goes on.
     pub(super) fn surveyed(&mut self, survey: &ClaimCount) {
         let taken = self.count.take_survey(survey, self.settings.max_destroy_share);
         match (taken, &self.step) {
             (Err(refusal), _) => self.step = VerifyStep::Refused(refusal),
             (Ok(()), VerifyStep::Refused(_)) => self.go_on(),
-            // The run was made from a checkpoint of a survey, so it has not come to its destroys.
+            // The run went on from a checkpoint with a survey, so it has not reached its destroys
+            // yet.
             (Ok(()), _) => {}
         }
     }
@@ -287,7 +289,8 @@ impl Run {
         }
     }
 
-    /// Sets the next step, and adds the outcomes since the last call to the findings.
+    /// Sets the next step, and adds the outcomes of corrections since the last call to the
+    /// findings.
     fn go_on(&mut self) {
         loop {
             let action = self.plan.next_action(self.phase.fills_updates());
@@ -368,7 +371,7 @@ impl Run {
             && let Some(dropped) = self.plan.drop_creates_past(sent)
         {
             self.progress.look_again(&self.range.upto);
-            // The second look finds and counts the dropped creates once more.
+            // The second comparison of the span finds and counts the dropped creates again.
             self.report.missing = self.report.missing.saturating_sub(dropped);
         }
         match self.plan.unsent_creates() {

@@ -100,8 +100,8 @@ impl Progress {
     }
 
     /// During the scan of the whole table, notes the rows after the last sent source id and up to
-    /// `upto` to be compared once more. During the second look, does nothing: no row is compared a
-    /// third time.
+    /// `upto` to be compared once more. While the noted spans are compared, does nothing: no row is
+    /// compared a third time.
     pub(super) fn look_again(&mut self, upto: &SourceId) {
         let Scan::After(after) = &self.scan else { return };
         let is_full = self.again.len() >= MAX_SPANS;

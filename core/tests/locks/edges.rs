@@ -41,7 +41,8 @@ impl Dice {
     }
 }
 
-/// Adds the edges between two states to the counts, without the rows that did not change.
+/// Counts for each row the change of its status between two states. Rows with an unchanged status
+/// are left out.
 fn count<K: Ord + Clone, R: PartialEq, S: PartialEq + std::fmt::Debug>(
     rows: [&BTreeMap<K, R>; 2],
     status: impl Fn(Option<&R>) -> S,

@@ -19,7 +19,7 @@ use model::Step;
 use properties::config;
 use world::World;
 
-/// A random step over few sessions, asks and locks, so that steps often meet.
+/// A random step over few sessions, asks and locks, so that steps often concern the same ones.
 fn step() -> impl Strategy<Value = Step> {
     let (session, ask, lock) = (0..4_u128, 0..12_u128, 0..3_usize);
     prop_oneof![

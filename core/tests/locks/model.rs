@@ -18,7 +18,7 @@ pub(crate) enum Step {
         lock: usize,
         wait: bool,
     },
-    /// Releases a grant of the lock: the newest one, or one that is `age` grants old.
+    /// Releases the grant of the lock that is `age / 3` grants older than the newest one.
     Release {
         lock: usize,
         ok: bool,
@@ -31,13 +31,13 @@ pub(crate) enum Step {
     ForgetSession(u128),
 }
 
-/// The answer to a step: what it found, or the code of the refusal.
+/// The answer to a step: its result, or the code of the refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Done(bool),
     Renewed(u64),
     Holding(u64),
-    /// The ask waits; the number is the asks before it, at most.
+    /// The ask waits, and this many asks wait before it.
     Waiting(u32),
     Refused(&'static str),
 }
@@ -85,7 +85,8 @@ impl Model {
         grants.len().checked_sub(1 + usize::from(age / 3)).map(|at| grants[at])
     }
 
-    /// Returns the fence that a force or elapse step names: of the holder, or of the former one.
+    /// Returns the fence that a force or elapse step names: that of the holder, or of the former
+    /// holder if the lock is withheld.
     pub(crate) fn fence_to_take(&self, lock: usize) -> u64 {
         let lock = &self.locks[lock];
         lock.holder.map(|holder| holder.fence).or(lock.withheld).unwrap_or(0)

@@ -12,12 +12,12 @@ const TICK: u64 = 250_000;
 /// One event of a world with one host and one session.
 #[derive(Clone, Debug)]
 enum Event {
-    /// So many microseconds pass, and the host is awake.
+    /// This many microseconds pass while the host is awake.
     Awake(u64),
     /// Any time passes while the host is stopped; afterwards it ticks once.
     Stopped,
     Renew,
-    /// The host is started anew.
+    /// The host starts again, with a new observer.
     Restart,
 }
 
@@ -54,8 +54,8 @@ proptest! {
                 Event::Stopped => {
                     phase = 0;
                     observer.tick();
-                    // The tick that was due comes late, and counts as one: at most one tick is more
-                    // than the host was awake.
+                    // The late tick counts as one whole tick, so the observer may count one tick
+                    // more than the host was awake.
                     awake += TICK;
                 }
                 Event::Renew => {
@@ -85,7 +85,8 @@ proptest! {
     }
 }
 
-/// K07: what expires after a restart is spread out, the longest silence first.
+/// K07: sessions that expire after a restart are proposed a few at a time, the longest silence
+/// first.
 #[test]
 fn k07_the_ends_of_many_sessions_are_spread_out() {
     let mut observer = Observer::new(TICK);

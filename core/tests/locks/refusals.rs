@@ -77,7 +77,7 @@ fn a_session_is_not_opened_again_with_other_terms() {
     assert!(refusal(&mut store, &command).starts_with("SESSION_REUSED "));
 }
 
-/// K21: a flood of asks is refused with the limit and the figure.
+/// K21: an ask above the limit is refused, and the refusal names the limit and the number.
 #[test]
 fn k21_the_asks_of_a_session_are_limited() {
     let mut store = opened(1);
@@ -91,7 +91,7 @@ fn k21_the_asks_of_a_session_are_limited() {
     assert!(store.state().unwrap().asks.is_empty(), "one write settles all of them");
 }
 
-/// K21: a flood of waiters is refused with the limit and the figure.
+/// K21: a waiting ask above the limit is refused, and the refusal names the limit and the number.
 #[test]
 fn k21_the_waiters_of_a_lock_are_limited() {
     let waiters = u128::from(MAX_WAITERS_PER_LOCK);

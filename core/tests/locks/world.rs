@@ -77,7 +77,8 @@ impl World {
         assert_eq!(self.grouped.state().unwrap(), self.store.state().unwrap(), "{steps:?}");
     }
 
-    /// Runs a group over a workspace, as a server does, and checks the told grants.
+    /// Runs a group over a workspace, as a server does, and checks the grants that the server would
+    /// tell waiting callers.
     fn run_grouped(&mut self, commands: &[Command], now: Timestamp) -> Vec<Result<Reply, Rejection>> {
         let mut workspace = self.grouped.workspace().unwrap();
         loop {
@@ -135,7 +136,7 @@ impl World {
         }
     }
 
-    /// Compares holders and waits with those of the model.
+    /// Compares holders and queues with those of the model.
     fn compare(&self, state: &State) {
         for (at, expected) in self.model.locks.iter().enumerate() {
             let path = lock(at);

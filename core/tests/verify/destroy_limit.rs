@@ -103,8 +103,8 @@ fn v11_a_dry_run_tells_that_a_run_would_be_refused() {
     assert!(!world.verify_with(&wide, None).report.over_destroy_limit);
 }
 
-/// Runs a verification in pieces of one page each, through text as hosts store it, until it ends.
-/// Returns the refusal, `None` if the run came to its end, and the number of pieces.
+/// Runs a verification in pieces of one page each until it ends. Returns the refusal, `None` if the
+/// run came to its end, and the number of pieces.
 fn verify_in_pages(world: &mut World) -> (Option<TooManyDestroys>, u32) {
     let settings = world.settings();
     let mut checkpoint = None;
@@ -127,12 +127,12 @@ fn verify_in_pages(world: &mut World) -> (Option<TooManyDestroys>, u32) {
 
 #[test]
 fn v07_v11_a_run_in_pieces_counts_and_surveys_like_a_whole_run() {
-    // At the end of the scan, without a survey.
+    // The limit is checked at the end of the scan, without a survey.
     let mut world = World { rows_per_page: 100, ..emptied(1000, |row| row <= 101) };
     assert_eq!(verify_in_pages(&mut world).0, Some(TooManyDestroys { destroys: 101, claims: 1000 }));
     let mut world = World { rows_per_page: 100, ..emptied(1000, |row| row <= 100) };
     assert_eq!(verify_in_pages(&mut world).0, None);
-    // By a survey in pieces.
+    // The limit is checked by a survey, which also runs in pieces.
     let mut world = World { rows_per_page: 1000, ..emptied(ROWS, |row| row <= 2501) };
     let before = world.state();
     assert_eq!(verify_in_pages(&mut world).0, Some(TooManyDestroys { destroys: 2501, claims: ROWS }));
@@ -179,13 +179,15 @@ fn v11_a_checkpoint_without_a_count_is_surveyed() {
         let checkpoint: Checkpoint = serde_json::from_str(text).unwrap();
         let verified = world.verify_with(&world.settings(), Some(checkpoint));
         assert_eq!(refused(&verified), refusal);
-        // The claims that the run itself lists suffice for 20 destroys.
+        // A tenth of the claims that the run itself lists permits 20 destroys, so no survey is
+        // needed.
         assert_eq!(verified.report.pages_surveyed > 0, refusal.is_some());
     }
 }
 
 prop_compose! {
-    /// Returns a world of up to 400 names of which some have moved and some are no longer called for.
+    /// Returns a world of up to 400 names. Some have moved to another row, and no row calls for
+    /// some others any more.
     fn any_emptied()(
         fates in prop::collection::vec(0..4_u8, 1..400),
         moves in 0..7_u64,
@@ -218,7 +220,7 @@ proptest! {
         for after in [&whole, &pieces] {
             prop_assert!(after.state().claims.len() as u64 + limit >= claims);
         }
-        // The corrections of a run without limit: each claim that no row calls for is destroyed.
+        // A run without a limit would destroy each claim that no row calls for.
         let needed = claims - called_for;
         let expected = (needed > limit).then_some(TooManyDestroys { destroys: needed, claims });
         prop_assert_eq!(refusal, expected);

@@ -1,6 +1,6 @@
 //! Tests of verification. The server is the engine over the reference store, and the table is a
-//! map. Some tests check single cases; others compare random worlds with a model that has no pages,
-//! plans or passes.
+//! map. Some tests check single cases; others compare random worlds with a model that works without
+//! pages and plans.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
@@ -79,7 +79,7 @@ fn v03_rows_are_read_again_before_a_destroy() {
     while !matches!(run.step(), VerifyStep::ReadAgain { .. }) {
         assert!(world.take(&mut run, &settings));
     }
-    // Row 1 calls for a claim by now, and row 2 was changed.
+    // Row 1 now calls for its claim, and row 2 was changed just now.
     world.row(1, &[wish(4, "name1", 1)]);
     world.table.get_mut(&2).unwrap().updated_at = world.now;
     while world.take(&mut run, &settings) {}

@@ -82,7 +82,8 @@ fn v05_v07_more_names_than_are_deferred_are_corrected_in_pieces() {
 
 #[test]
 fn v07_a_run_that_is_dropped_among_many_leaves_nothing_out() {
-    // The runs are dropped while creates are deferred, at the bound, and in the second look.
+    // The runs are dropped while creates are deferred, when their number reaches the bound, and
+    // while spans are compared again.
     for pages in [5, 12, 27] {
         let mut world = moved(ROWS, |row| ROWS + 1 - row);
         world.verify_dropped(pages);

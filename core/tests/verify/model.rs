@@ -1,5 +1,5 @@
 //! The model of verification: for each bucket, the claims that one run may leave if nothing else
-//! happens. Tests compare random worlds with it.
+//! changes meanwhile. Tests compare runs over random worlds with the model.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -170,8 +170,7 @@ prop_compose! {
             world.now = planted.begun_at;
             let table = if planted.is_other_table { OTHER_TABLE } else { TABLE };
             let creates = vec![request(&planted.wish, table, planted.row)];
-            // If the bucket is taken or the value is not allowed, the world does without this
-            // claim.
+            // If the bucket is taken or the value is not allowed, the world lacks this claim.
             let Ok(lease) = world.begin(planted.cell, UpdateRequest { creates, destroys: vec![] }) else { continue };
             if planted.is_settled {
                 world.settle(planted.cell, lease, Outcome::Committed);
@@ -196,8 +195,8 @@ fn any_save() -> impl Strategy<Value = Save> {
     (0..25_usize, 1..8_u64, wishes).prop_map(|(at_step, row, wishes)| Save { at_step, row, wishes })
 }
 
-/// Makes a save as the Rails concern does: the update only destroys claims that the row has.
-/// Returns false if the save is refused and has changed nothing.
+/// Makes a save as the gem's Rails concern does: the update only destroys claims that the row has.
+/// Returns false if the save was refused, so nothing has changed.
 fn save(world: &mut World, save: &Save) -> bool {
     let old = world.table.get(&save.row).map(|row| row.wishes.clone()).unwrap_or_default();
     let new = save.wishes.clone().unwrap_or_default();
@@ -239,8 +238,8 @@ fn at_rest(claim: &Claim) -> Option<&Record> {
     }
 }
 
-/// Returns the claims of the given rows that the rows call for, each as bucket key and source id.
-/// The rows were saved during a run.
+/// Returns the claims of the given rows that these rows call for, each as bucket key and source id.
+/// The rows are those that were saved during a run.
 fn claims_of(world: &World, rows: &BTreeSet<u64>) -> BTreeMap<BucketKey, SourceId> {
     let is_called_for = |key: &BucketKey, record: &Record| {
         let row = rows.iter().find(|row| record.source.id == SourceId::from(**row));
@@ -312,9 +311,9 @@ proptest! {
 }
 
 prop_compose! {
-    /// Returns a world with 24,000 names that have moved far: those of each half of the table to
-    /// rows of the other half, in any order. Some rows were changed lately, and some names belong
-    /// to the other cell.
+    /// Returns a world with 24,000 names that have moved far: the names of each half of the table
+    /// moved to rows of the other half, in any order. Some rows were changed lately, and some names
+    /// belong to the other cell.
     fn any_world_of_many()(
         (low, high) in (Just(names(0..HALF)).prop_shuffle(), Just(names(HALF..2 * HALF)).prop_shuffle()),
         recent in prop::collection::btree_set(0..ROWS, 0..5),
@@ -341,8 +340,8 @@ prop_compose! {
     }
 }
 
-/// The number of names in each half of the table. A run can't defer so many creates. Each row has
-/// four names.
+/// The number of names in each half of the table: more than the creates that a run can defer. Each
+/// row has four names.
 const HALF: u64 = 12_000;
 const ROWS: u64 = 6000;
 

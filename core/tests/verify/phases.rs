@@ -11,8 +11,8 @@ use crate::many::moved;
 use crate::world::{OTHER_TABLE, OWN, START, TABLE, World, wish};
 
 /// Returns the edges that lead from one phase to another in one call of a host. A call may follow
-/// several edges, so these are the shortest way. Only a call of `stop` follows an edge of
-/// [`PhaseEvent::Stopped`].
+/// several edges, so the function returns the shortest path. Only a call of `stop` follows an edge
+/// of [`PhaseEvent::Stopped`].
 ///
 /// # Panics
 /// No edges of the table lead from one phase to the other.

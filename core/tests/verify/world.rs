@@ -33,7 +33,7 @@ pub(crate) const TABLE: SourceType = SourceType(1);
 pub(crate) const OTHER_TABLE: SourceType = SourceType(2);
 /// The threshold in microseconds: rows and records that were changed within this time are recent.
 pub(crate) const RECENT: u64 = 1000;
-/// A time of changes that are not recent when runs begin.
+/// The time of changes that are no longer recent when runs begin.
 pub(crate) const LONG_AGO: u64 = 5000;
 /// The time at which runs begin.
 pub(crate) const START: u64 = 10_000;
@@ -126,8 +126,8 @@ impl World {
         self.update(cell, UpdateRequest { creates, destroys: vec![] }).unwrap();
     }
 
-    /// Claims like [`claim`](Self::claim), with `suffix` at the end of the value. An earlier version
-    /// of the service may have allowed its characters.
+    /// Makes a claim like [`claim`](Self::claim), with `suffix` at the end of the value. The suffix
+    /// has characters that only an earlier version of the service allowed.
     pub(crate) fn claim_of_an_earlier_version(&mut self, row: u64, wish: &Wish, suffix: &str) {
         self.claim(OWN, TABLE, row, wish);
         let key = self.rules.catalogue.bucket(BucketType(wish.bucket_type), wish.value.as_str().into()).unwrap().key;
@@ -262,7 +262,7 @@ impl World {
         run.updated(UpdateResult::Settled).unwrap();
     }
 
-    /// Makes one run from its begin to its end.
+    /// Makes one run from its beginning to its end.
     pub(crate) fn verify(&mut self) -> Verified {
         self.verify_with(&self.settings(), None)
     }

@@ -20,7 +20,7 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// Returns the bucket of a type and a value. A type that [`BucketType`] lacks is given by its number.
+    /// Returns the bucket of a type and a value. If [`BucketType`] lacks the type, pass its number.
     pub fn new(bucket_type: impl Into<i32>, value: impl Into<String>) -> Self {
         Self { bucket_type: bucket_type.into(), value: value.into() }
     }

@@ -55,13 +55,14 @@ impl ClientBuilder {
         Self { retry, ..self }
     }
 
-    /// Accepts only a server with the store of this id, which a server prints at its start. Calls to
-    /// another one fail as [`Error::OtherStore`] and change nothing.
+    /// Accepts only a server whose store has this id. A server prints the id when it starts. A call
+    /// to a server with another store fails with [`Error::OtherStore`] and changes nothing.
     pub fn store_id(self, store_id: Uuid) -> Self {
         Self { store_id: Some(store_id), ..self }
     }
 
-    /// Checks the settings, reads the TLS files and returns the client, which connects with its first call.
+    /// Checks the settings, reads the TLS files and returns the client. The client connects with
+    /// its first call.
     ///
     /// # Errors
     /// The address is not valid, the connection to another machine would not be encrypted, or a TLS
@@ -107,8 +108,8 @@ pub(crate) struct CallIdentity {
 }
 
 impl Client {
-    /// Returns the settings for a client of a server, given as `https://HOST:PORT`, or as `http://HOST:PORT` on this
-    /// machine.
+    /// Returns a builder for a client of `server`: `https://HOST:PORT`, or `http://HOST:PORT` for a
+    /// server on this machine.
     pub fn builder(server: impl Into<String>) -> ClientBuilder {
         ClientBuilder {
             server: server.into(),
@@ -120,8 +121,8 @@ impl Client {
         }
     }
 
-    /// Returns a client of an endpoint, which may be unencrypted, with the default settings. The client
-    /// connects with its first call.
+    /// Returns a client of an endpoint, with the default settings. The connection may be
+    /// unencrypted. The client connects with its first call.
     #[must_use]
     pub fn new(endpoint: Endpoint) -> Self {
         let stub = Stub::new(endpoint.connect_lazy());
@@ -129,14 +130,13 @@ impl Client {
         Self { stub, endpoint: Arc::new(endpoint), timeout, retry, store_id: None }
     }
 
-    /// Returns this client with another time limit for each call. Both clients share the
-    /// connection.
+    /// Returns this client with another time limit for each call. The connection stays the same.
     #[must_use]
     pub fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 
-    /// Returns this client with another retry policy. Both clients share the connection.
+    /// Returns this client with another retry policy. The connection stays the same.
     #[must_use]
     pub fn with_retry(self, retry: RetryPolicy) -> Self {
         Self { retry, ..self }
@@ -192,7 +192,7 @@ impl Client {
         Ok(answer.cells.into_iter().map(convert::cell).collect())
     }
 
-    /// Returns the cell that owns the first of these buckets that any cell owns.
+    /// Searches the buckets in order for the first one that a cell owns, and returns this cell.
     ///
     /// # Errors
     /// No cell claims any of the buckets, or one of them cannot be classified; or no answer came.
@@ -305,14 +305,15 @@ impl Client {
         }
     }
 
-    /// The failure that a status stands for. A status without a store is no answer of a server: it may
-    /// come from a proxy, or from this side of a broken connection.
+    /// Returns the failure that a status means. A status without a store id is not checked against
+    /// the expected store: it comes from a proxy, or from this client after the connection broke.
     fn failure(&self, status: &Status) -> Failure {
         let other = stub::store_id(status.metadata()).and_then(|found| self.other_store(Some(found)));
         other.map_or_else(|| Failure::Refused(Refusal::of(status)), Failure::OtherStore)
     }
 
-    /// The error of an answer that tells this store; `None` if the client accepts it.
+    /// Returns the error for an answer with the store id `found`; `None` if the client accepts this
+    /// store.
     fn other_store(&self, found: Option<Uuid>) -> Option<OtherStore> {
         let expected = self.store_id.filter(|expected| found != Some(*expected))?;
         Some(OtherStore { expected, found })
@@ -331,8 +332,8 @@ fn identity_of_lease(lease_uuid: Uuid) -> CallIdentity {
 }
 
 /// Returns true if a later attempt may succeed in spite of the obstacle. A server that stops in the
-/// middle of a handshake looks like one without TLS, so this may pass. A certificate with a fault
-/// stays so.
+/// middle of a handshake looks like a server without TLS, so this obstacle may pass. The fault of a
+/// certificate does not.
 fn may_pass(obstacle: &Obstacle) -> bool {
     matches!(obstacle, Obstacle::ServerUsesNoTls)
 }

@@ -86,7 +86,7 @@ fn time(time: Option<Timestamp>) -> Result<SystemTime, Error> {
     SystemTime::try_from(time).map_err(|_| Error::BadAnswer("a time is out of range"))
 }
 
-/// Returns the server's time of a list from the metadata of the answer (R03).
+/// Returns the server's time when it made a list, from the metadata of the answer (R03).
 pub(crate) fn server_time(metadata: &MetadataMap) -> Result<SystemTime, Error> {
     let micros = server_time_micros(metadata).ok_or(Error::BadAnswer("a list lacks the server's time"))?;
     let time = SystemTime::UNIX_EPOCH.checked_add(Duration::from_micros(micros));

@@ -15,10 +15,11 @@ use crate::stub::Stub;
 
 /// The most claims that one update gives up.
 const STEP: usize = 1_000;
-/// The number of passes in succession that may drop nothing although data is left.
+/// The number of successive passes that drop nothing after which the call fails, since data is
+/// still left.
 const FRUITLESS_PASSES: u32 = 3;
 
-/// The amount of data that a cell has, or that was dropped of it.
+/// An amount of a cell's data: all that the cell has, or all that a call has dropped so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CellData {
     /// The number of outstanding leases.
@@ -52,7 +53,8 @@ pub enum DropError {
     /// A call failed.
     #[error(transparent)]
     Call(#[from] Error),
-    /// Claims are left that can't be dropped: the cell goes on to claim them, or they are damaged.
+    /// Claims are left that can't be dropped: the cell is still running and makes new ones, or they
+    /// are damaged.
     #[error("claims are left that can't be dropped: stop the cell, then look for damaged rows in the server's log")]
     ClaimsLeft,
 }

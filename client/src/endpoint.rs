@@ -52,7 +52,7 @@ impl Tls {
     }
 }
 
-/// A file of [`Tls`].
+/// One of the files that [`Tls`] names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PemFile {
     /// The file [`Tls::ca`].
@@ -184,7 +184,8 @@ impl Endpoint {
     /// Connects to the server now.
     ///
     /// # Errors
-    /// The server cannot be reached, or the TLS handshake fails. [`Endpoint::obstacle`] explains the latter.
+    /// The server cannot be reached, or the TLS handshake fails. [`Endpoint::obstacle`] explains a
+    /// failed handshake.
     pub async fn connect(&self) -> Result<Channel, TransportError> {
         self.endpoint.connect().await
     }

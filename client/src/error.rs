@@ -41,7 +41,7 @@ pub enum Error {
     /// No definite answer came. The call may have taken effect.
     #[error("{0}")]
     Unanswered(Box<Unanswered>),
-    /// The server has another store than the client was built for, or does not tell its store.
+    /// The server has another store than the client was built for, or its answer has no store id.
     #[error(transparent)]
     OtherStore(#[from] OtherStore),
     /// The server's answer breaks the wire contract.
@@ -55,7 +55,7 @@ pub enum Error {
 pub struct OtherStore {
     /// The id of the store that the client accepts.
     pub expected: Uuid,
-    /// The id of the server's store; `None` if its answer does not tell the id.
+    /// The id of the server's store; `None` if the server's answer has no store id.
     pub found: Option<Uuid>,
 }
 
@@ -118,7 +118,8 @@ impl Error {
     pub fn outcome_is_unknown(&self) -> bool {
         match self {
             Self::Unanswered(_) | Self::BadAnswer(_) => true,
-            // A server that tells its store has refused the call before it decided anything.
+            // If the answer has a store id, the server refused the call for it and changed nothing.
+            // Without one, an older server may have executed the call.
             Self::OtherStore(other) => other.found.is_none(),
             Self::Endpoint(_) | Self::Key(_) | Self::Classify(_) | Self::Refused(_) => false,
         }
@@ -133,8 +134,8 @@ pub enum UpdateError<E> {
     /// The lease could not be begun, so the work did not run.
     #[error("cannot begin the update: {0}")]
     Begin(Error),
-    /// The caller's work failed. Its lease may be committed all the same, if the local COMMIT had
-    /// succeeded.
+    /// The caller's work failed. If the local COMMIT had succeeded before the failure, the lease
+    /// may be committed all the same.
     #[error("{error}")]
     Work {
         /// The error that the work returned.

@@ -153,7 +153,7 @@ fn config(tls: &TlsContents) -> Option<ClientConfig> {
         None => builder.with_no_client_auth(),
     };
     // The client offers HTTP/2 by ALPN as a call does. Otherwise a server that requires ALPN would
-    // refuse it, which would show another fault.
+    // refuse the client, and this refusal would hide the fault that is looked for.
     config.alpn_protocols = vec![b"h2".to_vec()];
     Some(config)
 }

@@ -54,8 +54,9 @@
 //! begin gets the lease of the first attempt (B09). A repeated commit or rollback succeeds and
 //! changes nothing (B22). [`RetryPolicy`] lists the failures that are retried.
 //!
-//! **Two levels.** [`Client`] has typed values, deadlines and retries. [`Stub`] sends one message of the wire contract
-//! once, over any transport; the command line, the tests and the benchmarks call it directly.
+//! **Two levels.** [`Client`] has typed values, deadlines and retries. [`Stub`] sends one message of
+//! the wire contract once, over any transport; the command line, the tests and the benchmarks call
+//! it directly.
 
 mod claim;
 mod client;

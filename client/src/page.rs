@@ -181,8 +181,8 @@ impl RecordPages {
     /// Returns the next page, or `None` after the last one. A failed call may be repeated.
     ///
     /// # Errors
-    /// See [`Client::list_records`]. Also, the server sent a truncated page that does not get past
-    /// the page before.
+    /// The errors of [`Client::list_records`]. The call also fails if a truncated page ends with no
+    /// later source id than the page before.
     pub async fn next(&mut self) -> Result<Option<RecordPage>, Error> {
         let Some(query) = &mut self.query else { return Ok(None) };
         let page = self.client.list_records(self.cell_id, query).await?;

@@ -25,13 +25,16 @@ pub enum RefusalKind {
     Invalid,
     /// A cell owns the bucket, and no lease lists it; no retry helps.
     Taken,
-    /// The bucket is under another lease; a retry after [`Refusal::retry_after`] may succeed.
+    /// The bucket is under another lease, or the lock is not free; a retry after
+    /// [`Refusal::retry_after`] may succeed.
     Busy,
-    /// The claim to destroy has another source row than the update says.
+    /// The claim to destroy has another source row than the update says; or the session or lock has
+    /// changed.
     Changed,
-    /// The claim or the lease does not exist; [`Refusal::reason`] tells which of them.
+    /// The claim, lease or session does not exist, or the session has ended; [`Refusal::reason`]
+    /// tells which.
     NotFound,
-    /// The claim or the lease belongs to another cell.
+    /// The claim or the lease belongs to another cell, or the session to another service.
     NotOwner,
     /// The lease was rolled back.
     RolledBack,

@@ -111,7 +111,8 @@ impl HeldLease {
     }
 }
 
-/// The progress of a scope, from which it is finished if its future is dropped.
+/// The progress of a scope. If the scope's future is dropped, the stage decides how the lease is
+/// settled.
 #[derive(Debug)]
 enum Stage {
     /// The scope has no outstanding lease.

@@ -26,8 +26,8 @@ const FENCE: &str = "leasehold-fence";
 /// (R03).
 const SERVER_TIME: &str = "leasehold-server-time-micros";
 
-/// Name of the metadata with the id of a store: of the server's in each answer, of the expected one
-/// in a request.
+/// Name of the metadata with the id of a store. An answer has the id of the server's store, a
+/// request the id of the store that the caller expects.
 const STORE_ID: &str = "leasehold-store-id";
 
 /// Largest answer that the client decodes, in bytes. The server limits a page by its number of
@@ -110,7 +110,8 @@ impl<T: Transport> Stub<T> {
     /// fence from the answer's metadata.
     ///
     /// # Errors
-    /// The server's refusal, or a broken connection; INVALID_ARGUMENT if the key is not printable ASCII.
+    /// The server's refusal, or a broken connection; INVALID_ARGUMENT if the key is not printable
+    /// ASCII.
     pub async fn begin(
         &mut self,
         message: claims::BeginUpdateRequest,

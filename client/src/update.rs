@@ -62,15 +62,15 @@ impl Update {
         self
     }
 
-    /// Sets the organization that the update is for: none if not set, or 0. The server keeps it with
-    /// the lease, and a begin that is repeated must have the same (B09).
+    /// Sets the organization that the update is for: none if not set, or 0. The server keeps the
+    /// organization with the lease, and a repeated begin must have the same organization (B09).
     pub fn organization_id(self, organization_id: i64) -> Self {
         Self { organization_id, ..self }
     }
 
     /// Sets the idempotency key: a random UUID if not set. A begin that is repeated under the same
-    /// key gets the same lease, as long as the server remembers it and it was not rolled back
-    /// (B09).
+    /// key gets the same lease, as long as the server remembers the lease and the lease was not
+    /// rolled back (B09).
     pub fn idempotency_key(self, key: impl Into<String>) -> Self {
         Self { key: key.into(), ..self }
     }

@@ -42,7 +42,7 @@ pub enum RecordStatus {
 }
 
 impl RecordStatus {
-    /// The name of the status on the wire.
+    /// Returns the name of the status on the wire.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Active => "ACTIVE",

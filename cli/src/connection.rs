@@ -122,7 +122,7 @@ impl Connection {
             (_, Some(_), None) => return usage("a certificate needs its private key: name it in --key"),
             (_, None, Some(_)) => return usage("a private key needs its certificate: name it in --cert"),
             (None, None, None) => None,
-            // The address is checked first: if it is wrong, that is the error, not the missing
+            // The address is checked first, so that a wrong address is reported before the missing
             // certificate authority.
             (None, Some(_), Some(_)) => return Endpoint::new(&url, None).map_err(explain).and_then(|_| no_https()),
             (Some(ca), None, None) => Some(Tls::new(ca)),

@@ -103,7 +103,7 @@ pub(crate) async fn cells(session: &Session<'_>, _: CellsArgs) -> Result<(), Cli
 }
 
 fn cell_row(cell: &CellInfo) -> Vec<String> {
-    // A server of an older version sends the one range alone.
+    // A server of an older version sends one range, in the field `sequence_range`.
     let ranges = if cell.sequence_ranges.is_empty() { cell.sequence_range.as_slice() } else { &cell.sequence_ranges };
     let ids: Vec<_> = ranges.iter().map(|range| format!("{}-{}", range.minval, range.maxval)).collect();
     let text = [&cell.name, &cell.address, &cell.session_prefix].map(|text| printable(text));
@@ -214,8 +214,8 @@ fn page_limit(left: u64) -> i32 {
     i32::try_from(limit).unwrap_or(i32::MAX)
 }
 
-/// Reads a page of leases. A server that does not serve `ListOutstandingLeases` has the leases
-/// without their organizations.
+/// Reads a page of leases. If the server lacks the call `ListOutstandingLeases`, the leases are
+/// read without their organizations.
 async fn lease_page(
     stub: &mut Stub<Channel>,
     message: ListLeasesRequest,

@@ -97,8 +97,8 @@ end
 class Saves
   TURNS = 15
 
-  # @param count [Integer] number of saves over all turns, with claims; the same number is saved
-  #   without
+  # @param count [Integer] number of saves with claims, over all turns; as many are made without
+  #   claims
   def initialize(count)
     @count = count.fdiv(TURNS).ceil
     @number = 0

@@ -63,7 +63,7 @@ _MAY_BE_WRITTEN = """
 """
 
 # Kinds of relations whose `xmax` is a transaction id: tables and partitioned tables (pg_class.relkind). Views have no
-# `xmax`, and that of a foreign table depends on its wrapper.
+# `xmax`, and the `xmax` of a foreign table depends on its wrapper.
 _KINDS_WITH_XMAX = ("r", "p")
 
 _Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]

@@ -109,7 +109,7 @@ def test_a_server_killed_during_a_save_leaves_the_lease_to_a_later_settlement(
 ) -> None:
     once = Retry(attempts=1)
     with Client(server.url, cell_id=1, retry=once) as client:
-        # The server is killed before the commit, so its outcome is unknown: no rollback, and a second commit is safe.
+        # The server is killed before the commit, so the commit's outcome is unknown: no rollback, and a second commit is safe.
         update = client.update(creates=[username("alice")])
 
         def saves() -> None:

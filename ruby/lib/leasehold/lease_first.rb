@@ -149,7 +149,7 @@ module Leasehold
     # @return [Array<Array(ActiveRecord::Base, String)>] the record, and a column that was assigned
     def assign_foreign_keys(record)
       record.class.reflect_on_all_associations(:belongs_to).filter_map do |reflection|
-        # A foreign key of several columns (Rails 7.1) is left to the save.
+        # The save itself assigns a foreign key of several columns (Rails 7.1).
         next if reflection.foreign_key.is_a?(Array)
 
         column = reflection.foreign_key.to_s

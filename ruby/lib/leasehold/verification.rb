@@ -45,7 +45,7 @@ module Leasehold
     Commit = Class.new
     # Roll back the begun update; feed {#updated}.
     RollBack = Class.new
-    # A page is compared. Call {#proceed}, or {#stop} and store the {#checkpoint}.
+    # A page has been compared. Call {#proceed}, or {#stop} and store the {#checkpoint}.
     PageDone = Class.new
     # The run is refused, because it would destroy `destroys` of the table's `claims` claims (V11). To let the run
     # go on, pass `needed_share` or more as `max_destroy_share`, with the {#checkpoint}.

@@ -254,7 +254,7 @@ RSpec.describe "a save that is interrupted while its row is written", :rails do
   def slowly_within
     Timeout.timeout(0.3) { User.create!(username: "slow") }
   rescue Timeout::Error
-    # The row and its claims are unchanged.
+    # The example checks that the row and its claims are unchanged.
   end
 end
 

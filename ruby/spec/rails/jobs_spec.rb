@@ -188,7 +188,7 @@ RSpec.describe "jobs", :rails do
     end
 
     describe "after a job stopped in the middle" do
-      # Destroys claims of rows before the checkpoint at which the job stopped.
+      # Destroys claims whose rows lie before the checkpoint, at which the job stopped.
       before do
         Leasehold.configuration.verification_page_rows = 1
         changed = Leasehold.client.list_leases.server_time

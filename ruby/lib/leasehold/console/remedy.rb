@@ -13,7 +13,7 @@ module Leasehold
       EXIT_RETRY = 4
       # The server cannot be reached, or its store is down.
       EXIT_UNAVAILABLE = 5
-      # The caller or the server was refused for its certificate.
+      # The certificate of the caller or of the server was refused.
       EXIT_DENIED = 6
 
       # Exit code and advice by class of error. Subclasses come before their superclasses.

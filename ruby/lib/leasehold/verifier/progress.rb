@@ -69,7 +69,7 @@ module Leasehold
         locked, session = row("SELECT pg_try_advisory_lock#{mode}(#{key}), pg_backend_pid()")
         return unless locked
 
-        # The session of the first lock: a later one does not hold that lock.
+        # Keeps the session of the first lock: a later session does not hold that lock.
         @session ||= session
         begin
           yield

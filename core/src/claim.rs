@@ -164,8 +164,8 @@ pub struct Record {
     pub user_data: Option<Arc<UserData>>,
     /// The time of the begin that created the claim.
     pub created_at: Timestamp,
-    /// The time of the record's last change: the begin of its update, later the commit of that
-    /// update.
+    /// The time of the record's last change: of the begin, then of the commit, of the update that
+    /// made the record.
     pub updated_at: Timestamp,
 }
 
@@ -189,8 +189,8 @@ pub enum ClaimState {
     Creating(Hold, Record),
     /// A lease destroys the claim. The claim stays readable until the commit removes it (B08).
     Destroying(Hold, Record),
-    /// A lease changes the claim's record while the cell keeps the bucket without a gap (B06).
-    /// Boxed, since two records would double the size of every claim.
+    /// A lease changes the claim's record while the cell keeps the bucket without a gap (B06). The
+    /// replacement is boxed, since two records would double the size of every claim.
     Replacing(Hold, Box<Replacement>),
 }
 

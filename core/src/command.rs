@@ -31,7 +31,7 @@ pub enum Reply {
     /// The reply to [`Command::Begin`].
     Begun(Begun),
     /// The reply to [`Command::Settle`]: true if the settle changed the lease, false if the lease
-    /// had been settled in this way before (B22).
+    /// had been settled in the same way before (B22).
     Settled(bool),
     /// The reply to [`Command::Forget`]: true if the lease was forgotten.
     Forgotten(bool),

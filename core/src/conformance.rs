@@ -344,7 +344,7 @@ fn a_group_sees_its_own_effects(harness: &mut impl Harness) {
 }
 
 /// B32: records come in byte order of their source ids, and an id stands before the ids that begin
-/// with its bytes. Both ends of the range may be open, and bucket types filter.
+/// with its bytes. The range may be open at either end, and may be limited to some bucket types.
 fn records_are_listed_in_byte_order(harness: &mut impl Harness) {
     let mut pair = Pair::new(harness.open());
     let ids: [&[u8]; 8] = [&[0], &[0, 0], &[0, 1], &[1], &[0x7f, 0xff], &[0x80], &[0xff], &[0xff, 0xff, 0xff]];

@@ -4,8 +4,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The form of a bucket type's values. In every form, a value is not empty and has no control or
-/// invisible characters.
+/// The form of a bucket type's values. In every form, a value is not empty and has no invisible
+/// characters. Only the forms of texts, [`Block`](Self::Block) and [`Armor`](Self::Armor), allow
+/// line ends and tabs; no form allows other control characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Form {

@@ -35,7 +35,8 @@ impl fmt::Display for LeaseId {
     }
 }
 
-/// The number of a lease, larger than the number of every earlier lease (B13).
+/// The number of a lease, or of a grant of a lock. It is larger than every fence that was given out
+/// before (B13, K05).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Fence(pub u64);

@@ -158,9 +158,9 @@ pub struct Grant {
 /// The reason why a grant ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum GrantEnd {
-    /// The holder released the lock, and its work succeeded (K03).
+    /// The holder released the lock and reported that the work succeeded (K03).
     Succeeded,
-    /// The holder released the lock, and its work failed (K03).
+    /// The holder released the lock and reported that the work failed (K03).
     Failed,
     /// The caller left the queue after the lock was granted and before the caller learnt of the
     /// grant (K09).
@@ -175,7 +175,7 @@ pub enum GrantEnd {
     Forced,
 }
 
-/// The last grant of a lock that ended. It is kept so that a repeated release gets the true answer
+/// The grant of a lock that ended last. It is kept so that a repeated release gets the true answer
 /// (K19), and for readers of the released value (K03).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

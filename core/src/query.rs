@@ -44,12 +44,12 @@ pub const RECORDS_PER_PAGE: usize = 1000;
 /// The most bytes in a page of `ListRecords`, unless one source id alone has more. gRPC clients
 /// refuse messages over 4 MiB by default.
 pub const RECORD_BYTES_PER_PAGE: usize = 2 * 1024 * 1024;
-/// The most bytes of the records of one source id. They are always on one page together.
+/// The most bytes of the records of one source id. These records are always on one page.
 pub const RECORD_BYTES_PER_SOURCE: usize = 16 * 1024 * 1024;
 /// The number of claims that a store reads in one part of a scan.
 pub const CLAIMS_PER_PART: usize = 1024;
-/// The largest size of a part. Parts grow up to this size while all records of the page have one
-/// source id.
+/// The largest number of claims in a part. Parts grow up to this number while all records of the
+/// page have one source id.
 const MAX_CLAIMS_PER_PART: usize = 8 * CLAIMS_PER_PART;
 /// The number of claims read after which a page ends, even if few of them have the requested bucket
 /// types.

@@ -113,19 +113,19 @@ pub struct RemoteLease {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "step", rename_all = "snake_case")]
 pub enum Step {
-    /// List a page of the cell's outstanding leases on the server: answer [`Event::Leases`].
+    /// List a page of the cell's outstanding leases on the server: answer with [`Event::Leases`].
     ListLeases {
         /// The cursor that came with the previous page, `None` for the first page.
         cursor: Option<String>,
     },
-    /// Find the rows of these leases in the cell's database: answer [`Event::Rows`] with the rows
+    /// Find the rows of these leases in the cell's database: answer with [`Event::Rows`], the rows
     /// that are present.
     FindRows {
         /// The leases whose rows to find.
         leases: Vec<LeaseId>,
     },
     /// List rows of the cell's database that have a minimal age by the database's clock, the oldest
-    /// first: answer [`Event::Rows`].
+    /// first: answer with [`Event::Rows`].
     ListRows {
         /// The last row of the previous page, `None` for the first page. The order is by age, then
         /// by lease.
@@ -135,14 +135,14 @@ pub enum Step {
         /// The most rows to list. An answer with fewer rows ends the list.
         limit: usize,
     },
-    /// Commit or roll back a lease on the server: answer [`Event::Settled`].
+    /// Commit or roll back a lease on the server: answer with [`Event::Settled`].
     Settle {
         /// The lease to settle.
         lease: LeaseId,
         /// Commit the lease or roll it back.
         outcome: Outcome,
     },
-    /// Delete the row of a lease in the cell's database if it is still present: answer
+    /// Delete the row of a lease in the cell's database if it is still present: answer with
     /// [`Event::Deleted`]. If the lease is lost, report it before the deletion, since the row is
     /// the last trace of the lease.
     DeleteRow {
@@ -164,7 +164,7 @@ pub enum Fate {
     /// The lease was rolled back although its local transaction was committed. The changed rows
     /// have no claims until a verification creates them again.
     Lost,
-    /// The lease was settled so long ago that the server has forgotten how.
+    /// The lease was settled so long ago that the server has forgotten the outcome.
     Forgotten,
 }
 
@@ -214,7 +214,7 @@ pub enum Event {
     Failed,
 }
 
-/// The error of an event that does not answer the present step.
+/// The error for an event that does not answer the present step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this is no answer to the step that was asked for")]
 pub struct OutOfTurn;

@@ -11,11 +11,11 @@
 //! | [`State`] | all rows in the order of keys, for invariants and dumps |
 //! | [`AnyRow`] | one row of any kind, for dumps |
 //!
-//! **To add a kind of row**, define its type and the type's rules in a new file. Add an
-//! `impl RowKind` and a line in `row_family!` to this file. Name the rows that commands read in
-//! `Command::add_keys`, check them in `invariant.rs`, and have the random commands of
-//! `conformance.rs` use them. Then load and write the rows in each store: the conformance suite
-//! fails for a store that lacks the kind. A command then reads a row by key with
+//! **To add a kind of row**, define its type and the type's rules in a new file. To this file, add
+//! an `impl RowKind` and a line in `row_family!`. In `Command::add_keys`, name the rows that
+//! commands read. In `invariant.rs`, check the rows, and in `conformance.rs`, let the random
+//! commands use them. Then load and write the rows in each store: the conformance suite fails for a
+//! store that lacks the kind. A command then reads a row by key with
 //! [`Transaction::row`](crate::transaction::Transaction::row) or several in order with
 //! [`Transaction::first`](crate::transaction::Transaction::first).
 //!

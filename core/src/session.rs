@@ -23,7 +23,7 @@ pub const MAX_ASKS_PER_SESSION: u32 = 1_000;
 /// The largest number of bytes in the name of a principal (K21).
 pub const MAX_PRINCIPAL_BYTES: usize = 255;
 
-/// The id of a session. Hosts generate the ids; the engine only compares them.
+/// The id of a session. The engine takes the ids from outside and only compares them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SessionId(pub Uuid);
@@ -34,8 +34,8 @@ impl fmt::Display for SessionId {
     }
 }
 
-/// The name of the service that opened a session, as its certificate has it. Another service can't
-/// use the session.
+/// The name of the service that opened a session, as the service's certificate gives it. Another
+/// service can't use the session.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Principal(Arc<str>);

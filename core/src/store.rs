@@ -1,5 +1,6 @@
-//! The port to a store, for a server and for the conformance suite: rows in groups, and lists. The
-//! trait is synchronous. An asynchronous store passes the suite through an adapter.
+//! The interface that a store implements for a server and for the conformance suite: rows in
+//! groups, and lists. The trait is synchronous. An asynchronous store passes the suite through an
+//! adapter.
 
 use crate::bucket::BucketKey;
 use crate::claim::Claim;

@@ -1,4 +1,4 @@
-//! The port that commands need of a store: rows by key, an ordered read, and one atomic write.
+//! The interface to a store that commands need: rows by key, an ordered read, and one atomic write.
 //!
 //! Commands run over a [`Transaction`]. A host whose rows are on another machine or on disk first
 //! loads them into a [`Workspace`]. It then runs any number of commands over the workspace and

@@ -171,9 +171,9 @@ fn organization_difference(lease: &Lease, command: &Begin) -> Option<String> {
 }
 
 /// Returns the answer to a begin whose idempotency key was used before: the answer of the first
-/// begin, or a refusal if the begins differ or the first begin's lease was rolled back. A cell that
-/// got a lease which is rolled back would write its rows, although another cell may own the names
-/// by then.
+/// begin, or a refusal if the begins differ or the first begin's lease was rolled back. With the
+/// rolled-back lease, the cell would write its rows although another cell may own the names by
+/// then.
 ///
 /// `difference` is the first field in which the begins differ.
 fn replayed(replay: &Replay, lease: &Lease, difference: Option<String>) -> Result<Begun, Rejection> {
@@ -258,8 +258,8 @@ fn check_create(present: Option<&Claim>, create: &Create, now: Timestamp) -> Res
 }
 
 /// Returns the record that a destroy gives up. The claim must be at rest (B03), owned by the
-/// calling cell (B04) and still from the source row that the destroy names (B05). A replace passes
-/// the same checks as its destroy (B06).
+/// calling cell (B04) and still from the source row that the destroy names (B05). A replace must
+/// pass the same checks as a destroy (B06).
 ///
 /// The lease is checked before the owner: the end of the lease may remove the claim, so the owner
 /// may change.

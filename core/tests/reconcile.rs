@@ -332,8 +332,8 @@ fn an_event_that_does_not_answer_the_step_is_refused_and_changes_nothing() {
     assert_eq!(run.feed(Event::Failed), Err(OutOfTurn));
 }
 
-/// One step of a save, in the order in which a save takes them. If the save dies, its later steps
-/// never happen.
+/// One step of a save. The steps stand in the order in which a save takes them. If the save dies,
+/// its later steps never happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SaveStep {
     Begin,

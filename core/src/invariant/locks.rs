@@ -33,7 +33,7 @@ pub enum LockViolation {
     /// while asks wait.
     #[error("a lock counts {counted} waiting asks and has {waiting}, or is free while asks wait")]
     LockMiscounts {
-        /// The number that the lock counts.
+        /// The lock's count of waiting asks.
         counted: u32,
         /// The number of turns of the lock.
         waiting: u32,

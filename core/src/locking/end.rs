@@ -17,7 +17,7 @@ use crate::update::Answer;
 pub struct End {
     /// The session to end.
     pub session: SessionId,
-    /// The reason of the end.
+    /// The cause of the end.
     pub cause: Cause,
 }
 

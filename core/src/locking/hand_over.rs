@@ -22,7 +22,7 @@ impl Draft {
         Ok(Self { changes: Changes::default(), newest: tx.last_fence()?, now })
     }
 
-    /// Returns the rows to change, for a command that adds to them.
+    /// Returns the changes gathered so far, so that a command can add its own.
     pub(super) fn changes(&mut self) -> &mut Changes {
         &mut self.changes
     }

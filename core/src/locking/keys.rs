@@ -8,7 +8,7 @@ use super::reads::{asks_of, wait_of};
 use crate::lock::{Ask, AskId, AskState, Grant, Lock, LockPath, Turn, TurnKey};
 use crate::rows::{Keys, Workspace};
 
-/// The counts of a group's commands that change one lock.
+/// Counts of the changes that a group's commands make to one lock.
 #[derive(Default)]
 struct Touches {
     // The number of asks that the group adds to the lock's queue.

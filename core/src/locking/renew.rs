@@ -7,7 +7,7 @@ use crate::time::Timestamp;
 use crate::transaction::Transaction;
 use crate::update::Answer;
 
-/// The command to write a renewal, for a session that moves to another host. From then on the
+/// The command to write a renewal, for a session that moves to another host. After this write, the
 /// former host can't expire the session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Renew {

@@ -35,7 +35,8 @@ macro_rules! row_family {
         /// One row of any kind, with its key.
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub enum AnyRow { $($(#[$doc])* $Kind(Key<$Kind>, $Kind),)+ }
-        /// A row kind of this list. Each method returns the rows of this kind alone.
+        /// A row kind of this family. Each method returns the part of `all` that has the rows of
+        /// this kind.
         #[allow(missing_docs, reason = "the trait describes them")]
         pub trait Kind: RowKind {
             fn loaded(all: &Workspace) -> &Loaded<Self>;

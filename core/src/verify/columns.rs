@@ -83,9 +83,10 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Makes a page without rows. `now` is the database's time before the page's records were
-    /// listed, or before the rows were read again. So a row that changes during the listing counts
-    /// as recent, even if it was renamed away and back (V02).
+    /// Makes a page without rows. `now` is the database's time from before the records of the page
+    /// were listed. For rows that are read again, it is the time from before this reading. So a row
+    /// that changes during the listing counts as recent, even if it was renamed and renamed back
+    /// (V02).
     pub fn new(now: Timestamp) -> Self {
         Self {
             now,

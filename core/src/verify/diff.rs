@@ -23,7 +23,7 @@ pub(super) struct Differences {
 }
 
 impl Differences {
-    /// Returns true if the row with this source id calls for the bucket, although its value is not
+    /// Returns true if the row with this source id calls for the bucket with a value that is not
     /// allowed. The claims of one row stand together in the list, so the search ends at a claim of
     /// another row.
     fn is_invalid(&self, key: &BucketKey, source_id: &SourceId) -> bool {

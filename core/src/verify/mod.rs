@@ -18,7 +18,7 @@
 //! Done                     the run is over or stopped: store the checkpoint
 //! ```
 //!
-//! A run over an empty table, which must end with no claim:
+//! This example is a run over an empty table that has no claims:
 //!
 //! ```
 //! use leasehold_core::bucket::BucketType;
@@ -61,8 +61,8 @@
 //! (V02).
 //!
 //! **The rows are read again under the lease.** A row may be renamed or deleted between the reading
-//! of its page and the begin. The begin follows seconds later, in a backfill of a table with few
-//! names minutes later. A claim for the old name would keep that name from every cell. The run
+//! of its page and the begin. The begin follows seconds later, or minutes later in a backfill of a
+//! table with few names. A claim for the old name would keep that name from every cell. The run
 //! finds a change before the begin when it reads the row again. A change after the begin meets the
 //! lease, so the host is refused and tries again (B03).
 //!
@@ -82,7 +82,7 @@
 //! run then reports the claim.
 //!
 //! **The limit on destroys.** A wrong scope or a wrong database makes the claims of a table look
-//! extra. So a run never destroys more than ten claims and more than a share of the table's claims
+//! extra. So a run destroys at most a share of the table's claims, or ten claims if that is more
 //! (V11). Most runs know the number of the table's claims when they begin to destroy, because
 //! destroys are deferred to the end of the scan. If destroys fill an update earlier, the share is
 //! taken of the claims listed so far: the table has at least these. A run that may exceed the share
@@ -143,8 +143,8 @@ pub struct VerifySettings {
     /// True if the run reports corrections and makes none.
     pub dry_run: bool,
     /// The largest share of the table's claims that the run may destroy, a tenth by default (V11).
-    /// Ten claims may be destroyed in any table. To let a refused run go on, pass a larger share
-    /// with its checkpoint.
+    /// Ten claims may be destroyed whatever the share is. To let a refused run go on, pass a larger
+    /// share with its checkpoint.
     #[serde(default)]
     pub max_destroy_share: Share,
     /// The seed of the hashes that replace claimed values in findings (V09).

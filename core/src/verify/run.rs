@@ -54,7 +54,7 @@ pub(super) struct Run {
     range: Range,
     records: Records,
     progress: Progress,
-    /// The number of creates of the present page that joined the creates to be sent.
+    /// The number of creates that the present page added to the creates to be sent.
     creates_of_page: usize,
     plan: Plan,
     pub(super) count: ClaimCount,
@@ -62,7 +62,8 @@ pub(super) struct Run {
     pub(super) findings: Vec<Finding>,
 }
 
-/// The methods of the same names in [`Verification`](super::Verification) document these.
+/// These methods are documented in [`Verification`](super::Verification), where they have the same
+/// names.
 impl Run {
     pub(super) fn new(settings: VerifySettings, catalogue: Catalogue, checkpoint: Checkpoint) -> Self {
         let progress = Progress::new(checkpoint.scan.clone(), checkpoint.again.clone());
@@ -326,7 +327,7 @@ impl Run {
     }
 
     /// Checks that the run may destroy `planned` more claims (V11). Without a planned destroy the
-    /// check passes, even if an earlier piece of the run was permitted a larger share.
+    /// check passes, even if the run was permitted a larger share before its checkpoint.
     fn check_destroys(&self, planned: u64) -> Result<(), TooManyDestroys> {
         if planned == 0 { Ok(()) } else { self.count.check(planned, self.settings.max_destroy_share) }
     }

@@ -47,7 +47,7 @@ impl Span {
 pub(super) struct Progress {
     scan: Scan,
     /// The spans to compare once more, in order and without overlaps. So a host goes back once and
-    /// then only onwards.
+    /// then only forwards.
     again: VecDeque<Span>,
 }
 

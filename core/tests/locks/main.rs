@@ -50,8 +50,8 @@ proptest! {
         steps.iter().for_each(|step| world.run(std::slice::from_ref(step)));
     }
 
-    /// A group of commands over a workspace decides as the same commands one by one: every row that a
-    /// command reads was loaded before the group.
+    /// The commands of a group over a workspace have the same effect as the same commands one by
+    /// one: every row that a command reads was loaded before the group.
     #[test]
     fn a_group_decides_as_its_commands_one_by_one(
         groups in proptest::collection::vec(proptest::collection::vec(step(), 1..9), 1..24)

@@ -9,7 +9,8 @@ pub(crate) enum Step {
     Open(u128),
     Renew(u128),
     Close(u128),
-    /// The session, the renewals that the observer saw, and true if it was quiet for long enough.
+    /// The session, the renewals that the observer saw, and true if the session was quiet for long
+    /// enough.
     Silence(u128, u64, bool),
     Evict(u128),
     Acquire {

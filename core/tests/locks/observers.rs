@@ -14,7 +14,7 @@ const TICK: u64 = 250_000;
 enum Event {
     /// This many microseconds pass while the host is awake.
     Awake(u64),
-    /// Any time passes while the host is stopped; afterwards it ticks once.
+    /// Any time passes while the host is stopped; afterwards the host ticks once.
     Stopped,
     Renew,
     /// The host starts again, with a new observer.
@@ -33,8 +33,9 @@ fn event() -> impl Strategy<Value = Event> {
 proptest! {
     #![proptest_config(config())]
 
-    /// K06, K07: no session is proposed for its end before its host was awake for duration and grace
-    /// after the last renewal or the start of the host; and a silent one is proposed soon after.
+    /// K06, K07: no session is proposed for its end before its host was awake for duration and
+    /// grace after the last renewal or the start of the host; and a silent session is proposed soon
+    /// after.
     #[test]
     fn k06_only_observed_silence_ends_a_session(events in proptest::collection::vec(event(), 1..120)) {
         let mut observer = Observer::new(TICK);

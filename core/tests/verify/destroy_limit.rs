@@ -1,5 +1,5 @@
-//! Tests of the limit on destroys (V11): a run destroys no more than ten claims and no more than a
-//! share of the table's claims, whatever its pages, pieces and moves.
+//! Tests of the limit on destroys (V11): a run destroys at most a share of the table's claims, or
+//! ten claims if that is more, whatever its pages, pieces and moves are.
 
 use leasehold_core::bucket::BucketType;
 use leasehold_core::verify::{Checkpoint, Share, TooManyDestroys, Verification, VerifySettings, VerifyStep};
@@ -16,8 +16,8 @@ fn share(share: f64) -> Share {
     Share::new(share).unwrap()
 }
 
-/// Returns a world in which each row calls for the claim that it has, but some rows call for none
-/// any more.
+/// Returns a world in which each row has a claim and calls for it, except that the rows for which
+/// `is_emptied` returns true call for none.
 fn emptied(rows: u64, is_emptied: impl Fn(u64) -> bool) -> World {
     let mut world = moved(rows, |row| row);
     (1..=rows).filter(|row| is_emptied(*row)).for_each(|row| world.row(row, &[]));

@@ -1,5 +1,5 @@
-//! Tests of tables in which more names moved than a run can defer creates: one run still corrects
-//! all of them (V05).
+//! Tests of tables in which more names have moved than the creates that a run can defer: one run
+//! still corrects all of them (V05).
 
 use leasehold_core::batch::UpdateRequest;
 use leasehold_core::verify::{CorrectionOutcome, Verification};
@@ -8,8 +8,8 @@ use crate::world::{OTHER, OWN, RECENT, START, TABLE, Wish, World, request, wish}
 
 /// The number of rows of the table: more than twice the number of creates that a run defers.
 const ROWS: u64 = 25_000;
-/// The id of a row in a reversed table whose create a run drops, because the number of deferred
-/// creates is at its bound.
+/// The id of a row whose create a run drops: in a reversed table, the number of deferred creates is
+/// at its bound by then.
 const DROPPED: u64 = 11_500;
 
 fn name(number: u64) -> Wish {

@@ -313,7 +313,7 @@ proptest! {
 prop_compose! {
     /// Returns a world with 24,000 names that have moved far: the names of each half of the table
     /// moved to rows of the other half, in any order. Some rows were changed lately, and some names
-    /// belong to the other cell.
+    /// belong to another cell.
     fn any_world_of_many()(
         (low, high) in (Just(names(0..HALF)).prop_shuffle(), Just(names(HALF..2 * HALF)).prop_shuffle()),
         recent in prop::collection::btree_set(0..ROWS, 0..5),

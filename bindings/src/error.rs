@@ -8,9 +8,9 @@ use serde::Serialize;
 /// An error of the engine. Language packages choose the exception class by the code.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DetailedError {
-    /// The code of the engine's reason, such as `CLAIM_TAKEN`. For a misused session:
-    /// `OUT_OF_TURN`, `INVALID_ARGUMENT`, `INVALID_ROWS` or `INVALID_CHECKPOINT`. `INTERNAL` is a
-    /// defect.
+    /// The code of the engine's reason, such as `CLAIM_TAKEN`. A wrong call of a session has the
+    /// code `OUT_OF_TURN`, `INVALID_ARGUMENT`, `INVALID_ROWS` or `INVALID_CHECKPOINT`. The code
+    /// `INTERNAL` means a defect of the engine.
     pub code: &'static str,
     /// The message of the error, for people.
     pub message: String,

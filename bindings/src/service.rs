@@ -145,8 +145,8 @@ impl Service {
         decision(update::begin(&mut self.store, &command, now))
     }
 
-    /// Commits or rolls back a lease (B20 to B24). Returns true if this settled the lease, false if
-    /// it already had this outcome.
+    /// Commits or rolls back a lease (B20 to B24). Returns true if this call settled the lease,
+    /// false if the lease already had this outcome.
     ///
     /// # Errors
     /// The engine refuses the commit or rollback.

@@ -88,7 +88,7 @@ impl Verification {
     /// Answers [`VerifyStep::FindBound`].
     ///
     /// # Errors
-    /// The current step is another one, or the bound is out of range.
+    /// The current step is not [`VerifyStep::FindBound`], or the bound is out of range.
     pub fn bound(&mut self, bound: Option<&[u8]>) -> Result<(), DetailedError> {
         Ok(self.0.bound(bound.map(SourceId::from_bytes))?)
     }
@@ -96,7 +96,8 @@ impl Verification {
     /// Answers [`VerifyStep::ListRecords`].
     ///
     /// # Errors
-    /// The current step is another one, or the records are out of order or range.
+    /// The current step is not [`VerifyStep::ListRecords`], or the records are out of order or
+    /// range.
     pub fn records(&mut self, records: Records, truncated: bool) -> Result<(), DetailedError> {
         Ok(self.0.records(records, truncated)?)
     }
@@ -104,17 +105,17 @@ impl Verification {
     /// Answers [`VerifyStep::ReadRows`] and [`VerifyStep::ReadAgain`].
     ///
     /// # Errors
-    /// The current step is another one, the rows are out of order or range, or a bucket type is not
-    /// in the settings.
+    /// The current step does not ask for rows, the rows are out of order or range, or a bucket type
+    /// is not in the settings.
     pub fn rows(&mut self, rows: Rows) -> Result<(), DetailedError> {
         Ok(self.0.rows(rows)?)
     }
 
-    /// Answers a [`VerifyStep::ReadAgain`] that comes under a lease, if the rows cannot change,
-    /// such as those of a dump.
+    /// Answers a [`VerifyStep::ReadAgain`] that follows a begin, if the rows cannot change, such as
+    /// those of a dump.
     ///
     /// # Errors
-    /// The current step is another one.
+    /// The current step does not ask for the rows of a begun update.
     pub fn unchanged(&mut self) -> Result<(), DetailedError> {
         Ok(self.0.unchanged()?)
     }
@@ -130,7 +131,7 @@ impl Verification {
     /// Continues after [`VerifyStep::PageDone`].
     ///
     /// # Errors
-    /// The page is not done.
+    /// The current step is not [`VerifyStep::PageDone`].
     pub fn proceed(&mut self) -> Result<(), DetailedError> {
         Ok(self.0.proceed()?)
     }
@@ -139,7 +140,7 @@ impl Verification {
     /// until [`VerifyStep::Done`], then store the checkpoint.
     ///
     /// # Errors
-    /// The page is not done.
+    /// The current step is not [`VerifyStep::PageDone`].
     pub fn stop(&mut self) -> Result<(), DetailedError> {
         Ok(self.0.stop()?)
     }
@@ -254,7 +255,7 @@ mod tests {
         assert_eq!(again.report().created, 1);
     }
 
-    /// Returns a checkpoint's text with a count of claims.
+    /// Adds a count of claims to the text of a checkpoint.
     fn counted(text: &str, coverage: &str) -> String {
         let count = format!(r#""count":{{"listed":0,"destroyed":0,"coverage":"{coverage}"}}}}"#);
         format!("{},{count}", text.trim_end_matches('}'))

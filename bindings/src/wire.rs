@@ -171,7 +171,7 @@ fn text(bytes: &[u8]) -> Result<&str, Malformed> {
     std::str::from_utf8(bytes).map_err(|_| Malformed)
 }
 
-/// The error that bytes are not the expected message.
+/// The error for bytes that are not the expected message.
 struct Malformed;
 
 impl From<prost::DecodeError> for Malformed {
@@ -190,8 +190,8 @@ enum Field<'a> {
 }
 
 impl<'a> Fields<'a> {
-    // The function is inlined because a record has about twenty fields, and a call for each would
-    // cost more than reading it.
+    // The function is inlined because a record has about twenty fields, and a call for each field
+    // would cost more than reading the field.
     #[inline(always)]
     fn field(&mut self) -> Result<(u32, Field<'a>), Malformed> {
         let key = self.varint()?;

@@ -11,8 +11,8 @@ use crate::error::CliError;
 /// # Errors
 /// The output cannot be written. A broken pipe, whose reader has ended, is no error.
 pub fn write_completions(shell: Shell, command: &mut clap::Command) -> Result<(), CliError> {
-    // `generate` panics if it cannot write (clap_complete, `Generator::generate`), so it writes to
-    // a buffer in memory.
+    // `generate` panics if it cannot write (clap_complete, `Generator::generate`). So the
+    // completions are first written to a buffer in memory.
     let mut script = Vec::new();
     clap_complete::generate(shell, command, "leasehold", &mut script);
     let mut stdout = io::stdout().lock();

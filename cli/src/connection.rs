@@ -77,8 +77,8 @@ impl Connection {
         })
     }
 
-    /// Returns the options with which a next command reaches the same server. Options that equal
-    /// the default or an environment variable are left out.
+    /// Returns the command-line options with which the next command reaches the same server.
+    /// Options that equal the default or an environment variable are left out.
     pub(crate) fn options(&self) -> String {
         let variable = |name: &str| std::env::var(name).ok();
         let unless_set = variable(SERVER_VARIABLE).filter(|url| !url.is_empty());

@@ -9,7 +9,7 @@ use leasehold_proto::{DescriptorError, DescriptorPool, JsonError, from_json, sho
 use prost::{Message, Name};
 use serde_json::{Map, Value};
 
-/// The error that a message cannot be read from JSON, or written as JSON.
+/// The error for a message that cannot be read from JSON, or written as JSON.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ContractError {

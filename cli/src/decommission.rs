@@ -12,7 +12,7 @@ use crate::output::{Pages, line};
 use crate::session::Session;
 use crate::words::name_of;
 
-/// The age of a cell's newest lease from which on the cell counts as stopped.
+/// The cell counts as stopped if its newest lease is at least this old.
 const QUIET: Duration = Duration::from_secs(600);
 
 /// Arguments of `decommission`.

@@ -108,7 +108,7 @@ impl CliError {
         self
     }
 
-    /// Returns this error with the path of the certificate that was sent, for its hint.
+    /// Adds to this error the path of the certificate that was sent. The hint names the path.
     pub(crate) fn with_certificate(mut self, certificate: Option<&Path>) -> Self {
         if let Self::Refused(call) = &mut self {
             call.certificate = certificate.map(Path::to_owned);
@@ -116,7 +116,7 @@ impl CliError {
         self
     }
 
-    /// Returns this error of a begin, with the refused claims by name, and the key under which the
+    /// Adds to this error of a begin the names of the refused claims, and the key under which the
     /// begin may be repeated.
     pub(crate) fn of_begin(mut self, request: &BeginUpdateRequest, key: &str) -> Self {
         if let Self::Refused(call) = &mut self {

@@ -33,7 +33,7 @@ pub(crate) fn fields(fields: &[(&str, String)]) -> Result<(), CliError> {
     line(&table.trim_fmt())
 }
 
-/// A table that is written page by page, so that a long one needs little memory. The columns of
+/// A table that is written page by page, so that a long table needs little memory. The columns of
 /// each page are at least as wide as those of the pages before.
 pub(crate) struct Pages {
     header: Vec<&'static str>,

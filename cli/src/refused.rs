@@ -151,7 +151,8 @@ impl RefusedCall {
     }
 
     /// Returns the server's delay before a retry, as the end of a hint; empty if it suggests none.
-    /// The delay is rounded up, as in the server's message: a retry before it would be refused.
+    /// The delay is rounded up, as in the server's message: a retry before the end of the delay
+    /// would be refused.
     fn delay(&self) -> String {
         let millis = |after: Duration| after.as_micros().div_ceil(1000);
         self.refusal.retry_after.map(|after| format!(" in {} ms", millis(after))).unwrap_or_default()

@@ -28,8 +28,8 @@ pub(crate) struct Session<'a> {
 }
 
 impl<A: Args> Call<A> {
-    /// Runs the function `verb`. If the connection fails, another TLS handshake looks for a fault,
-    /// which then is the returned error.
+    /// Runs the function `verb`. If the connection fails, another TLS handshake looks for the
+    /// fault, and the function returns the fault as the error.
     pub(crate) async fn run(
         self,
         json: bool,

@@ -98,7 +98,7 @@ impl Client {
     /// Passes the sums so far to `progress` after each step. Each step is an ordinary update, which
     /// the server writes to its audit trail. The call may be repeated at any time.
     ///
-    /// The cell must have stopped: its databases keep the rows whose names are given up here.
+    /// The cell must have stopped: its database still has the rows whose names this call gives up.
     ///
     /// # Errors
     /// A call failed, or claims are left that can't be dropped.

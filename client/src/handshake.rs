@@ -175,7 +175,7 @@ fn obstacle_in(error: &io::Error) -> Option<Obstacle> {
 
 fn server_fault(error: &CertificateError) -> ServerCertificateFault {
     match error {
-        // If an authority has the name of the right one but another key, rustls reports a bad
+        // If a trusted authority has the right name but another key, rustls reports a bad
         // signature.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => ServerCertificateFault::UnknownIssuer,
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
@@ -196,8 +196,8 @@ fn client_fault(alert: AlertDescription) -> Option<CertificateFault> {
         AlertDescription::CertificateRequired => CertificateFault::Missing,
         AlertDescription::CertificateExpired => CertificateFault::NotValidNow,
         AlertDescription::CertificateRevoked => CertificateFault::Revoked,
-        // If an authority has the name of the right one but another key, the alert is a decryption
-        // error.
+        // If an authority that the server trusts has the right name but another key, the alert is a
+        // decryption error.
         AlertDescription::UnknownCA | AlertDescription::DecryptError => CertificateFault::UnknownIssuer,
         AlertDescription::BadCertificate
         | AlertDescription::UnsupportedCertificate

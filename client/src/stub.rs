@@ -239,7 +239,7 @@ impl<T: Transport> Stub<T> {
     }
 }
 
-/// The error that an idempotency key is empty, or can't be sent as metadata because it is not
+/// The error for an idempotency key that is empty, or can't be sent as metadata because it is not
 /// printable ASCII.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` cannot be an idempotency key: use printable ASCII, such as letters and digits")]

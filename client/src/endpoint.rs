@@ -272,8 +272,8 @@ fn read_identity(identity: &TlsIdentity) -> Result<(Vec<u8>, Vec<u8>), EndpointE
 }
 
 /// Reads a file of certificates, of which at least one must be valid. tonic skips invalid
-/// certificates. Without this check, a file with only invalid ones would make a connection that
-/// trusts no server, and the failure would look like a server that does not answer.
+/// certificates. Without this check, a connection with only invalid certificates would trust no
+/// server. The failure would then look like a server that does not answer.
 fn read_certificates(file: PemFile, path: &Path) -> Result<Vec<u8>, EndpointError> {
     let pem = read(file, path)?;
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();

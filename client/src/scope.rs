@@ -216,9 +216,9 @@ async fn settle(client: &Client, lease: Lease, fate: Fate) -> Result<(), Error> 
     }
 }
 
-/// Rolls back the lease of a begin that got no answer. To learn the lease's id, it repeats the
-/// begin under the same key, which returns the lease of the first begin, or begins one that is
-/// rolled back at once.
+/// Rolls back the lease of a begin that got no answer. To learn the lease's id, the function
+/// repeats the begin under the same key. The answer is the lease of the first begin, or a new
+/// lease, and either is rolled back.
 async fn roll_back_begin(client: &Client, message: &BeginUpdateRequest, key: &str) {
     let once = client.clone().with_retry(client.retry.once());
     let rolled_back = match once.begin(message, key).await {

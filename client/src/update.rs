@@ -69,8 +69,8 @@ impl Update {
     }
 
     /// Sets the idempotency key: a random UUID if not set. A begin that is repeated under the same
-    /// key gets the same lease, as long as the server remembers the lease and the lease was not
-    /// rolled back (B09).
+    /// key gets the same lease (B09). This holds while the server remembers the lease, unless the
+    /// lease was rolled back.
     pub fn idempotency_key(self, key: impl Into<String>) -> Self {
         Self { key: key.into(), ..self }
     }
@@ -83,7 +83,7 @@ impl Update {
     /// to reconciliation (R02).
     ///
     /// `work` runs the caller's own transaction. It must save [`HeldLease::uuid`] in that
-    /// transaction, and should report the COMMIT with [`HeldLease::local_commit`], because a COMMIT
+    /// transaction. It should report the COMMIT with [`HeldLease::local_commit`], because a COMMIT
     /// that failed may have been executed all the same.
     ///
     /// If the returned future is dropped, a background task settles the lease: a begin without an

@@ -24,7 +24,7 @@ pub const MAX_WAITERS_PER_LOCK: u32 = 10_000;
 /// The separator between the parts of a namespace.
 const SEPARATOR: char = '.';
 
-/// The path of a lock: a namespace of one or more parts, and a key. Paths are ordered by namespace
+/// The name of a lock: a namespace of one or more parts, and a key. Paths are ordered by namespace
 /// first.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

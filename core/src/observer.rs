@@ -32,7 +32,7 @@ use crate::locking::end::{Cause, End, Silence};
 use crate::order::sorted_by;
 use crate::session::{SessionId, Terms};
 
-/// The observer's answer to a renewal, which it keeps in memory only.
+/// The observer's answer to a renewal. The observer keeps renewals in memory only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewal {
     /// The session has its whole duration again.

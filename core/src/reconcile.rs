@@ -26,7 +26,7 @@
 //! ```
 //!
 //! **The server is read before the cell's database.** If a row is missing in the database, it was
-//! missing after the lease had become stale on the server. The database refuses a COMMIT that late
+//! missing at a time when the lease was already stale. The database refuses a COMMIT that late
 //! (R04), so the row stays missing, and the lease can be rolled back. In the other order, the row
 //! could appear between the two reads.
 

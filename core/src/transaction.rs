@@ -65,11 +65,11 @@ pub enum BrokenState {
     /// A lock's count of waiting asks is larger than the number of its turns.
     #[error("a lock counts more waiting asks than it has turns")]
     LockWithoutTurn,
-    /// The number of a session's asks differs from the count in its row, or a lock of one of its
-    /// asks has no row or another holder.
+    /// The number of a session's asks differs from the count in the session's row. Or the lock of
+    /// such an ask has no row or another holder.
     #[error("session {0} has other asks than its row counts, or a lock that it does not hold")]
     SessionAsksDiffer(SessionId),
-    /// A command read a row that the host had not loaded. Holds the name of the row's kind.
+    /// A command read a row that the host had not loaded. The value is the name of the row's kind.
     #[error("a row of `{0}` was read that had not been loaded")]
     NotLoaded(&'static str),
 }

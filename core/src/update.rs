@@ -165,7 +165,7 @@ pub fn begin<T: Transaction>(tx: &mut T, command: &Begin, now: Timestamp) -> Ans
 }
 
 /// Returns the name of the field `organization_id` if the begin names another organization than the
-/// first begin with its idempotency key, `None` if both name the same or none.
+/// lease of the first begin. Returns `None` if both have the same organization or none.
 fn organization_difference(lease: &Lease, command: &Begin) -> Option<String> {
     (lease.organization != command.organization).then(|| "organization_id".to_owned())
 }

@@ -38,8 +38,8 @@ pub enum LockViolation {
         /// The number of turns of the lock.
         waiting: u32,
     },
-    /// Two grants have the same fence, a fence is 0 or above the newest fence given out, or a
-    /// lock's grant has no larger fence than the grant before.
+    /// Two grants have the same fence, or a fence is 0 or above the newest fence given out. Or the
+    /// fence of a lock's grant is not above the fence of the grant before.
     #[error("fence {} of a lock is doubled or out of order", .0.0)]
     FenceOutOfOrder(Fence),
 }
@@ -103,8 +103,8 @@ fn check_lock(state: &State, lock: &Lock, turns: u32) -> Result<(), LockViolatio
     if state.asks.get(&grant.ask).is_some_and(holds) { Ok(()) } else { Err(LockViolation::GrantWithoutItsAsk(*grant)) }
 }
 
-/// Checks that each grant has a fence of its own that was given out, and that a lock's grant has a
-/// larger fence than the grant before.
+/// Checks that each grant has a fence of its own, which was given out. Also checks that the fences
+/// of one lock's grants grow.
 fn check_fences(state: &State) -> Result<(), LockViolation> {
     let mut seen: FxHashSet<Fence> = state.leases.values().map(|lease| lease.fence).collect();
     for lock in state.locks.values() {

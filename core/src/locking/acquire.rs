@@ -40,8 +40,8 @@ pub enum Acquired {
 ///
 /// # Errors
 /// The store failed. The inner error is a refusal: the session is unknown, ended or another
-/// service's, the ask's id was used for another lock or session, the ask has ended, a limit is
-/// exceeded (K21), or the lock is held and the ask does not wait.
+/// service's, or a limit is exceeded (K21). Or the ask's id was used for another lock or session,
+/// the ask has ended, or the lock is not free and the ask does not wait.
 pub fn acquire<T: Transaction>(tx: &mut T, command: &Acquire, now: Timestamp) -> Answer<Acquired, T::Error> {
     let session = match live_session(tx, command.session, &command.principal)? {
         Ok(session) => session,

@@ -27,8 +27,8 @@ pub type Key<K> = <K as RowKind>::Key;
 /// A row that a command writes: its key and its new value, `None` to delete the row.
 pub type WrittenRow<K> = (Key<K>, Option<K>);
 
-/// The error of a command that reads a row which the host has not loaded. Holds the name of the
-/// row's kind.
+/// The error of a command that reads a row which the host has not loaded. The value is the name of
+/// the row's kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotLoaded(pub &'static str);
 

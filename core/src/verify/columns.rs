@@ -165,8 +165,8 @@ impl Rows {
         self.claims.fixed.iter().all(|claim| allowed.contains(&claim.bucket_type))
     }
 
-    /// Returns true if the source ids ascend without repetition, all lie in the range after `after`
-    /// and up to `upto`, and each claim was added after a row.
+    /// Returns true if the source ids ascend without repetition and lie in the range after `after`
+    /// and up to `upto`. Also, each claim must have been added after a row.
     pub(super) fn are_valid(&self, after: &SourceId, upto: &SourceId) -> bool {
         !self.has_stray_claim && are_ordered(&self.ids, Ordering::is_lt) && are_within(&self.ids, after, upto)
     }

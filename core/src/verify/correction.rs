@@ -1,4 +1,5 @@
-//! A correction: one change to one bucket, and the next try after the server has refused it (V05).
+//! A correction: one change to one bucket. If the server refuses a correction, its next try is
+//! decided here (V05).
 
 use std::sync::Arc;
 
@@ -35,8 +36,8 @@ pub(super) enum Correction {
     Create(PendingCreate),
     /// Learn the owner of a taken bucket: send a replace that names this row as the source of the
     /// bucket's claim. The server shows a cell only its own claims, but the refusal of the replace
-    /// tells whether another cell (`NOT_OWNER`) or another row of this cell (`CLAIM_CHANGED`) has
-    /// the bucket.
+    /// tells the owner: another cell (`NOT_OWNER`), or this cell with another row
+    /// (`CLAIM_CHANGED`).
     Probe(PendingCreate),
     /// Destroy an extra claim.
     Destroy(PendingDestroy),

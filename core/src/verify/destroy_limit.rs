@@ -3,8 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The number of claims that a run may destroy in any table, whatever the share. Without this
-/// number, a run could destroy no claim in a table of fewer than ten claims, since a tenth of them
-/// is less than one.
+/// number, a run with the default share could destroy no claim in a table of fewer than ten claims.
 const ALWAYS_PERMITTED: u64 = 10;
 
 const MILLION: u64 = 1_000_000;

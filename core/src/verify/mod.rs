@@ -56,9 +56,9 @@
 //!
 //! **The server is read before the rows.** If a row is deleted in between, its claim looks extra.
 //! This does no harm, since the run reads rows again before a destroy. In the other order, the
-//! claim of a row deleted in between would look missing, and the run would create it. If a row is
-//! inserted or changed in between, it was changed lately, so the run leaves it alone on both sides
-//! (V02).
+//! claim of a row deleted in between would look missing, and the run would create it. A row that is
+//! inserted or changed in between counts as changed lately, so the run leaves the row and its
+//! records alone (V02).
 //!
 //! **The rows are read again under the lease.** A row may be renamed or deleted between the reading
 //! of its page and the begin. The begin follows seconds later, or minutes later in a backfill of a
@@ -74,10 +74,10 @@
 //! row of this cell: the run defers the create, up to a bound, until that row gives the bucket up.
 //! Creates that are still deferred at the end of the scan are tried once more then.
 //!
-//! **The second look.** If the run defers more creates than the bound allows, it drops those of the
-//! last page and notes the page's span of source ids. After the scan the run compares the noted
-//! spans once more. By then it has found every extra claim. So a host must be able to go back in
-//! the table once, and then forwards from span to span. The second look can't always replace a
+//! **The second look.** If the run defers more creates than the bound allows, it drops the creates
+//! of the last page. It notes the page's span of source ids. After the scan the run compares the
+//! noted spans once more. By then it has found every extra claim. So a host must be able to go back
+//! in the table once, and then forwards from span to span. The second look can't always replace a
 //! record: if the destroy was sent before, another cell may take the bucket before the create. The
 //! run then reports the claim.
 //!
@@ -88,7 +88,7 @@
 //! taken of the claims listed so far: the table has at least these. A run that may exceed the share
 //! of the listed claims makes a *survey* first: a dry run over the whole table, which goes back to
 //! its beginning. The survey is a scan of its own because the number of destroys depends on the
-//! moves in the whole table, and the run can't keep all of its extra claims in memory. So a run
+//! moves in the whole table. The run can't keep all extra claims of a table in memory. So a run
 //! pays for a survey only if it has found many extra claims close together. Its steps are those of
 //! a run without corrections. After the survey the host goes back once more, or the step is
 //! `Refused`.

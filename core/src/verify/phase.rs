@@ -58,8 +58,8 @@ impl Phase {
             (Self::Fill, MostPresent) => Self::Scan,
             (Self::Rescan, MostMissing) => Self::Refill,
             (Self::Refill, MostPresent) => Self::Rescan,
-            // The last page of a span never fills updates, so a run in `Fill` or `Refill` is back
-            // in `Scan` or `Rescan` when the last page is done.
+            // At the last page of a span, creates never wait to fill an update. So a run in `Fill`
+            // or `Refill` is back in `Scan` or `Rescan` when the last page is done.
             (Self::Scan, LastPage) => Self::Drain,
             (Self::Rescan, LastPage) | (Self::Drain, CreatesLeft) => Self::LastTry,
             (Self::Drain | Self::LastTry, SpanLeft) => Self::Rescan,

@@ -404,9 +404,9 @@ impl Plan {
         destroys.into_iter().for_each(|destroy| self.plan_unchecked(Correction::Destroy(destroy)));
     }
 
-    /// Checks the corrections of the batch against their rows as they are now (V03), and drops or
-    /// adapts those that the rows no longer require as they are. A begun batch must then be rolled
-    /// back, since an update takes effect as a whole or not at all (B01).
+    /// Checks the corrections of the batch against their rows, which were read again (V03). Drops
+    /// or adapts each correction that the rows no longer require as it is. A begun batch must then
+    /// be rolled back, since an update takes effect as a whole or not at all (B01).
     pub(super) fn recheck(&mut self, rows: &Rows, catalogue: &Catalogue, recent_within_micros: u64) {
         let recheck = Recheck { rows, catalogue, recent_within_micros };
         let mut is_confirmed = true;

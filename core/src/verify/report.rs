@@ -63,8 +63,8 @@ impl Finding {
 pub struct Report {
     /// True if the run was told to make no corrections.
     pub dry_run: bool,
-    /// True at the end of a dry run if a run with corrections would be refused because of the
-    /// share of the claims that it would destroy (V11).
+    /// True at the end of a dry run if a run with corrections would be refused, because it would
+    /// destroy too many claims (V11).
     pub over_destroy_limit: bool,
     /// The number of ranges of source ids that the run compared.
     pub pages: u64,

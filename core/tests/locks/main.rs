@@ -1,6 +1,6 @@
-//! Sessions and locks: the engine beside an independent model, over random worlds of commands,
-//! groups and observers, over every short sequence of a small world, and along every edge of the
-//! tables.
+//! Tests of sessions and locks. The engine is compared with an independent model over random worlds
+//! of commands and groups, and over every short sequence of a small world. Other tests play random
+//! worlds of observers, and reach every edge of the tables.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 

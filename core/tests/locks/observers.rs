@@ -33,9 +33,9 @@ fn event() -> impl Strategy<Value = Event> {
 proptest! {
     #![proptest_config(config())]
 
-    /// K06, K07: no session is proposed for its end before its host was awake for duration and
-    /// grace after the last renewal or the start of the host; and a silent session is proposed soon
-    /// after.
+    /// K06, K07: the end of a session is not proposed before its host was awake for duration and
+    /// grace, counted from the last renewal or the start of the host. The end of a silent session
+    /// is proposed soon after.
     #[test]
     fn k06_only_observed_silence_ends_a_session(events in proptest::collection::vec(event(), 1..120)) {
         let mut observer = Observer::new(TICK);

@@ -1,5 +1,5 @@
-//! A world: the engine on the reference store, once command by command and once in groups, beside
-//! the model.
+//! A world that runs the same steps on the model and on the engine with the reference store: once
+//! command by command, and once in groups.
 
 use leasehold_core::command::{Command, Reply};
 use leasehold_core::invariant;

@@ -101,8 +101,8 @@ fn v05_v07_v08_runs_take_every_edge_of_the_verification_table() {
 const SECOND_SPAN: u64 = 13_000;
 
 /// Returns a world in which the rows of each half of the table call for the names of the other
-/// half, more than a run defers. The rows of one page call for their own names, so the noted pages
-/// before and after it make two spans.
+/// half. These names are more than a run can defer. The rows of one page call for their own names,
+/// so the noted pages before and after it make two spans.
 fn two_spans() -> World {
     let half = 15_000;
     let has_own_name = |row| (12_001..=SECOND_SPAN).contains(&(if row > half { row - half } else { row }));

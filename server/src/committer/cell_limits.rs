@@ -16,7 +16,8 @@ use super::shares::LimitReached;
 /// The limits of one cell. A limit that is `None` is not set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CellLimits {
-    /// The most updates that the cell may begin in a second, and at once after a pause.
+    /// The most updates that the cell may begin in a second. After a pause, the cell may begin as
+    /// many at once.
     pub begins_per_second: Option<NonZeroU32>,
     /// The most claims that the cell may have under leases.
     pub held_claims: Option<usize>,
@@ -29,7 +30,7 @@ type Rate = RateLimiter<
     NoOpMiddleware<<MonotonicClock as governor::clock::Clock>::Instant>,
 >;
 
-/// The limits of all cells, and the rates at which cells begin updates now.
+/// The limits of all cells, and a rate limiter for each cell whose begins are limited.
 pub(super) struct CellRates {
     limits: BTreeMap<CellId, CellLimits>,
     rates: BTreeMap<CellId, Rate>,
@@ -41,7 +42,8 @@ impl CellRates {
         Self { rates: rates.collect(), limits }
     }
 
-    /// Changes the limits. A cell whose rate stays the same keeps what it has used of it.
+    /// Changes the limits. If a cell's rate does not change, the begins already counted in this
+    /// second still count.
     pub(super) fn replace(&mut self, limits: BTreeMap<CellId, CellLimits>) {
         let mut former = std::mem::replace(self, Self::new(limits));
         for (cell, rate) in &mut self.rates {
@@ -62,8 +64,8 @@ impl CellRates {
     /// Counts a begin of a cell.
     ///
     /// # Errors
-    /// The cell has begun too many updates in the last second. The delay is the time until it may
-    /// begin the next one.
+    /// The cell has begun too many updates in the last second. The delay is the time until the cell
+    /// may begin its next update.
     pub(super) fn count(&self, cell: CellId) -> Result<(), (LimitReached, Duration)> {
         let (Some(rate), Some(limits)) = (self.rates.get(&cell), self.limits.get(&cell)) else { return Ok(()) };
         rate.check().map_err(|until| {
@@ -87,7 +89,7 @@ mod tests {
         [(CellId(1), limits), (CellId(2), CellLimits::default())].into()
     }
 
-    /// The number of begins that are admitted now, of ten.
+    /// Tries ten begins of a cell now, and returns the number that were admitted.
     fn admitted(rates: &CellRates, cell: i64) -> usize {
         (0..10).filter(|_| rates.count(CellId(cell)).is_ok()).count()
     }

@@ -204,8 +204,8 @@ impl Committer {
         self.shared.is_away()
     }
 
-    /// The time for which the longest attempt of a writer has been running. The store bounds it,
-    /// unless a disk or a writer hangs.
+    /// The time for which the longest attempt of a writer has been running. The store limits this
+    /// time, unless a disk or a writer hangs.
     pub fn longest_attempt(&self) -> Duration {
         self.shared.progress.longest()
     }
@@ -221,8 +221,8 @@ impl Committer {
         self.shared.health.notified().await;
     }
 
-    /// Ends the wait of [`health_changed`](Self::health_changed), since another part of the health
-    /// may have changed.
+    /// Ends the wait of [`health_changed`](Self::health_changed). Call this after a change that the
+    /// health status depends on and the committer does not see.
     pub fn recheck_health(&self) {
         self.shared.health.notify_one();
     }

@@ -1,12 +1,14 @@
-//! The work of each writer, by which a supervisor sees that one hangs.
+//! The time at which each writer began its current work, so that a supervisor can detect a writer
+//! that hangs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The start of the attempt to write a group that each writer is in.
+/// For each writer, the start of its current attempt to write a group.
 pub(super) struct Progress {
     base: Instant,
-    // In microseconds after `base`, and 1; 0 for a writer that waits for commands.
+    // The microseconds from `base` to the start of the attempt, plus 1. The value 0 means that the
+    // writer waits for commands.
     busy_since: Vec<AtomicU64>,
 }
 

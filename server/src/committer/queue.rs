@@ -49,21 +49,22 @@ pub(super) struct Job {
     pub(super) command: Command,
     // True if an earlier attempt to commit this command may have succeeded.
     pub(super) tried: bool,
-    // `None` if nobody wants to know the times of the command.
+    // `None` if the call is not traced, so that its times are not recorded.
     pub(super) timed: Option<Timed>,
     pub(super) answer: oneshot::Sender<Delivery>,
 }
 
 impl Job {
-    /// True if the command need not be decided: a begin of a caller that is gone. A begin that was
-    /// tried may have been kept, so it is decided. A settle ends a lease for which others wait.
+    /// True if the command need not be decided: an untried begin whose caller has disconnected. A
+    /// begin that was tried may have been committed, so it must be decided. A settle must be
+    /// decided, because its lease blocks other callers.
     pub(super) fn is_abandoned(&self) -> bool {
         !self.tried && matches!(self.command, Command::Begin(_)) && self.answer.is_closed()
     }
 }
 
-/// The limits up to which the queue admits begins. No cell can use up a limit of the server alone:
-/// see [`Shares`].
+/// The limits up to which the queue admits begins. [`Shares`] keeps one cell from using up a limit
+/// of the server.
 #[derive(Clone, Debug)]
 pub struct Capacity {
     /// The cells among which the limits of the server are shared, and the limits of each.
@@ -82,14 +83,14 @@ pub type HeldClaims = BTreeMap<CellId, usize>;
 struct Waiting {
     settles: VecDeque<Job>,
     begins: VecDeque<Job>,
-    // The waiting begins of each cell.
+    // The number of waiting begins of each cell.
     queued: Shares,
-    // The claims of each cell that are under leases, or in begins that are waiting or being
-    // written.
+    // The number of claims of each cell that are under leases, or in begins that are waiting or
+    // being written.
     claims: Shares,
     // The limits of each cell.
     cells: CellRates,
-    // The claims of each cell in begins that are waiting or being written.
+    // The number of claims of each cell in begins that are waiting or being written.
     reserved: BTreeMap<CellId, usize>,
     // The number of waiting commands at which a waiting writer is woken.
     wanted: usize,
@@ -154,7 +155,8 @@ impl Waiting {
         Ok(())
     }
 
-    /// Takes the first waiting begin, or command of the server itself.
+    /// Takes the first job of `begins`: a begin, a forget, or a lock command for which
+    /// [`frees_locks`] is false.
     fn pop_begin(&mut self) -> Option<Job> {
         let job = self.begins.pop_front()?;
         if let Command::Begin(begin) = &job.command {
@@ -163,7 +165,7 @@ impl Waiting {
         Some(job)
     }
 
-    /// Puts a begin, or a command of the server itself, to the front.
+    /// Puts a job back to the front of `begins`.
     fn unpop_begin(&mut self, job: Job) {
         if let Command::Begin(begin) = &job.command {
             self.queued.add(begin.cell, 1);
@@ -261,7 +263,8 @@ impl Queue {
                 waiting.begins.push_back(job);
             }
             Command::Lock(command) if frees_locks(command) => waiting.settles.push_back(job),
-            // The server itself submits forgets, in batches.
+            // A forget needs no admission, because the server itself submits forgets in batches of
+            // bounded size.
             Command::Forget(_) | Command::Lock(_) => waiting.begins.push_back(job),
         }
         let enough = waiting.len() >= waiting.wanted;
@@ -334,8 +337,8 @@ impl Queue {
         self.slot_freed.notify_all();
     }
 
-    /// Counts a group as no longer being written. A writer calls this after its group was committed
-    /// or refused.
+    /// Subtracts one from the number of groups that are being written. A writer calls this after
+    /// its group was committed or refused.
     pub(super) fn end_group(&self) {
         let mut waiting = self.lock();
         waiting.under_way = waiting.under_way.saturating_sub(1);
@@ -362,7 +365,8 @@ impl Queue {
                 return false;
             }
             let taken = waiting.taken;
-            // An idle server is not watched every few milliseconds: `push` tells of a command.
+            // If the queue was empty, this writer sleeps until `push` wakes it, so an idle server
+            // does not wake every few milliseconds.
             waiting.has_sleeping_spares |= was_quiet;
             let pause = if was_quiet { left } else { left.min(MAX_WAIT_BESIDE) };
             waiting = self.slot_freed.wait_timeout(waiting, pause).unwrap_or_else(PoisonError::into_inner).0;
@@ -489,8 +493,9 @@ fn claims_of(command: &Command) -> usize {
     }
 }
 
-/// Returns true if a command gives up locks or keeps a session. Such commands are never shed, as
-/// settles are not: a shed one keeps others waiting, or loses what a session holds.
+/// Returns true if a command releases locks, or renews or ends a session. Like settles, such
+/// commands are never refused for load. A refused release would keep other callers waiting, and a
+/// refused renewal could lose the session's locks.
 fn frees_locks(command: &LockCommand) -> bool {
     match command {
         LockCommand::Renew(_)

@@ -18,8 +18,8 @@ use crate::store::Failure;
 /// The number of races that a group may lose against other groups before its commands are tried one
 /// at a time.
 pub(super) const MAX_CONFLICTS: u32 = 100;
-/// The longest random pause after a group's first lost race. The bound grows by this time with each
-/// further race.
+/// The longest random pause after a group's first lost race. With each further lost race, the
+/// longest pause grows by this time.
 const CONFLICT_PAUSE: Duration = Duration::from_micros(100);
 /// The pause before the third attempt to reach a store that is away; the second attempt comes at
 /// once. Each further pause is twice as long, up to [`MAX_OUTAGE_PAUSE`].
@@ -69,8 +69,8 @@ pub(super) struct Attempt {
     pub(super) random: u64,
 }
 
-/// True if the failure of a group shows that the store is away. A statement timeout counts as an
-/// outage if the group has one command, or if the store was away already.
+/// True if the failure of a group shows that the store can't be reached. A statement timeout counts
+/// as an outage if the group has one command, or if the store was away already.
 pub(super) fn is_outage(failure: Failure, commands: usize, is_away: bool) -> bool {
     match failure {
         Failure::Away | Failure::Exhausted => true,

@@ -1,8 +1,9 @@
 //! The shares of cells in a limit of the whole server, so that one cell cannot use up a limit for
 //! all others.
 //!
-//! Half of the limit is for any cell. The other half is divided equally among the configured cells,
-//! and each part is kept for its cell. A cell that is alone has the whole limit.
+//! All cells share one half of the limit, first come, first served. The other half is divided
+//! equally among the configured cells, and each part is kept for its cell. If only one cell is
+//! configured, it may use the whole limit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +21,8 @@ pub(super) struct Shares {
     used: FxHashMap<CellId, usize>,
     // The sum of `used`.
     total: usize,
-    // The sum of what the configured cells use of the parts that are kept for them.
+    // The sum of the amounts that configured cells use, where each cell counts up to the part that
+    // is kept for it.
     used_of_kept: usize,
 }
 
@@ -71,7 +73,7 @@ impl LimitReached {
 }
 
 impl Shares {
-    /// The shares of `cells` in the limit `max`, of which nothing is used yet.
+    /// The shares of `cells` in the limit `max`, with nothing used yet.
     pub(super) fn new(setting: &'static str, max: usize, cells: BTreeSet<CellId>) -> Self {
         let kept = max / 2 / cells.len().max(1);
         Self { setting, max, cells, kept, used: FxHashMap::default(), total: 0, used_of_kept: 0 }
@@ -124,7 +126,8 @@ impl Shares {
         }
     }
 
-    /// Changes the limit and the cells that share it. All counts stay, also beyond the new limit.
+    /// Changes the limit and the cells that share it. The counts stay, even if their sum exceeds
+    /// the new limit.
     pub(super) fn resize(&mut self, max: usize, cells: BTreeSet<CellId>) {
         let used = self.used.iter().map(|(cell, used)| (*cell, *used)).collect();
         *self = Self::new(self.setting, max, cells);
@@ -159,7 +162,7 @@ mod tests {
         Shares::new(SETTING, max, (1..=cells).map(CellId).collect())
     }
 
-    /// The most that a cell can use more.
+    /// The amount that a cell can still add before the limit refuses more.
     fn room(shares: &Shares, cell: i64) -> usize {
         (0..=shares.max).rev().find(|amount| shares.check(CellId(cell), *amount).is_ok()).unwrap_or(0)
     }

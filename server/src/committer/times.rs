@@ -8,18 +8,19 @@ use std::time::{Duration, Instant};
 pub struct CommandTimes {
     /// The time from the command's arrival until its group was taken from the queue.
     pub queue_wait: Duration,
-    /// The time in which the store loaded the rows of the group and committed it, with all attempts.
+    /// The time that the store took to load the rows of the group and to commit it, over all
+    /// attempts.
     pub store_time: Duration,
     /// The number of commands in the group.
     pub group: usize,
 }
 
-/// The place where the committer leaves the times of a command.
+/// The slot into which the committer puts the times of one command.
 pub type TimesSlot = Arc<OnceLock<CommandTimes>>;
 
 tokio::task_local! {
-    /// The place for the times of the current task's command, if its call is traced. Like the
-    /// current span of a tracer it belongs to the task, so no handler needs to know of traces.
+    /// The slot for the times of the current task's command, set if the call is traced. The slot is
+    /// local to the task, so handlers need not pass it on.
     pub static TIMES: TimesSlot;
 }
 
@@ -30,16 +31,18 @@ pub(super) struct Timed {
 }
 
 impl Timed {
-    /// Starts the time of a command that arrives now; `None` if the current task is not traced.
+    /// Starts the clock for a command that arrives now; `None` if the current task's call is not
+    /// traced.
     pub(super) fn of_current_task() -> Option<Self> {
         let slot = TIMES.try_with(Arc::clone).ok()?;
         Some(Self { arrived: Instant::now(), slot })
     }
 
-    /// Leaves the times of a command whose group was taken at `taken`, and is committed now.
+    /// Puts the times of the command into its slot. The group of the command was taken at `taken`,
+    /// and is committed now.
     pub(super) fn committed(&self, taken: Instant, group: usize) {
         let (queue_wait, store_time) = (taken.duration_since(self.arrived), taken.elapsed());
-        // A call has one command, so the place is empty.
+        // INVARIANT: a call has one command, so the slot is empty and `set` succeeds.
         let _ = self.slot.set(CommandTimes { queue_wait, store_time, group });
     }
 }

@@ -1,4 +1,4 @@
-//! Begun leases that nobody can know yet, because no response has left the server (B25).
+//! Begun leases whose response has not left the server, so that no caller knows them yet (B25).
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use super::writer::Shared;
 use crate::identity::Caller;
 use crate::metrics::Abandoned;
 
-/// A lease that a begin without an idempotency key got, and whose response was not handed on.
+/// A lease that was begun without an idempotency key, and whose response has not left the server.
 ///
-/// If the value is dropped, the server rolls the lease back: the caller can neither settle the
-/// lease nor get it by a repetition of the begin. The rollback is an ordinary command, which goes
-/// before all begins that wait. If the server stops first, reconciliation settles the lease.
+/// If the value is dropped, the server rolls the lease back. The caller does not know the lease's
+/// id, and a repeated begin would get another lease. The rollback is an ordinary command, which
+/// goes before all begins that wait. If the server stops first, reconciliation settles the lease.
 pub struct Undelivered {
     shared: Arc<Shared>,
-    // `None` once the response was handed on.
+    // `None` once the response has begun to leave the server.
     rollback: Option<Settle>,
 }
 
@@ -34,7 +34,7 @@ impl Undelivered {
         is_unknown.then(|| Self { shared: shared.clone(), rollback: Some(rollback) })
     }
 
-    /// Keeps the lease, because its response begins to leave the server.
+    /// Keeps the lease. Call this when the response begins to leave the server.
     pub fn hand_on(mut self) {
         self.rollback = None;
     }
@@ -88,7 +88,7 @@ mod tests {
 
     impl GroupStore for Gated {
         fn begin(&mut self) -> Result<Workspace, GroupError> {
-            // Both fail only after the test has ended.
+            // Both channel operations fail only after the test has ended.
             let _ = self.begun.send(());
             let _ = self.go_on.recv();
             GroupStore::begin(&mut self.store)
@@ -130,7 +130,8 @@ mod tests {
             Self { committer, begun, go_on, _directory: directory }
         }
 
-        /// Queues a begin and waits for its group, then drops the caller and lets the group go on.
+        /// Queues a begin and waits until a writer has taken its group. Then drops the caller, and
+        /// lets the group go on.
         async fn abandon_decided(&self, begin: Begin) {
             {
                 let mut call = pin!(self.committer.begin(Caller::Trusted, begin));
@@ -212,7 +213,7 @@ mod tests {
         assert!(futures_util::poll!(first.as_mut()).is_pending());
         world.begun.recv().unwrap();
         {
-            // Both wait for the next group, and their callers leave.
+            // Both begins wait for the next group, and their callers disconnect.
             let mut dropped = pin!(world.begin(begin(2, "alice", Some("key"))));
             let mut decided = pin!(world.settle(1, Outcome::Committed));
             assert!(futures_util::poll!(dropped.as_mut()).is_pending());

@@ -25,8 +25,9 @@ const GATE_INTERVAL: Duration = Duration::from_secs(1);
 /// other writers can.
 const LONE_PAUSE: Duration = Duration::from_secs(1);
 
-/// The time after which a writer counts a store that lacked a resource, such as disk space, as back.
-/// Only a write can tell, and callers that follow the health status send none before.
+/// The time after which a writer assumes that a store which lacked a resource, such as disk space,
+/// works again. Only a write could prove it, but callers that follow the health status send no
+/// writes while the store is away.
 const EXHAUSTED_PAUSE: Duration = Duration::from_secs(5);
 
 /// The refusal of a command that was not tried. Another command that needs one of the same rows has
@@ -76,7 +77,7 @@ impl Shared {
         }
     }
 
-    /// Marks the store as away, and returns the time since when it has been away.
+    /// Marks the store as away, and returns the time at which it became unreachable.
     fn mark_away(&self, error: &GroupError) -> Instant {
         *lock(&self.away).get_or_insert_with(|| {
             tracing::warn!(%error, "the store is away: commands wait for it");
@@ -158,8 +159,8 @@ pub(super) struct Writer {
     // The number of this writer, from 0, among the writers of the queue.
     index: usize,
     policy: BatchPolicy,
-    // The time since when this writer can't reach the store; `None` while it can. Other writers may
-    // reach it all the same.
+    // The time at which this writer lost the store; `None` while this writer reaches the store.
+    // Other writers may reach the store at the same time.
     away: Option<Instant>,
     // The time at which the store last lacked a resource; `None` after a commit.
     exhausted: Option<Instant>,
@@ -174,7 +175,8 @@ impl Writer {
     pub(super) fn run(mut self) {
         let _guard = PanicGuard(self.shared.clone());
         while let Some(group) = self.take() {
-            // A writer that panics stays in its attempt: its end is a hang too.
+            // If this writer panics, `end` is never called. The supervisor then sees a hang and
+            // restarts the server.
             self.shared.progress.begin(self.index);
             if group.is_empty() {
                 self.on_idle();
@@ -204,7 +206,8 @@ impl Writer {
         }
     }
 
-    /// True if a store that was away can be reached, and has had time to get what it lacked.
+    /// True if the store can be reached again, and [`EXHAUSTED_PAUSE`] is over if the store lacked
+    /// a resource.
     fn may_be_back(&mut self) -> bool {
         self.exhausted.is_none_or(|at| at.elapsed() >= EXHAUSTED_PAUSE) && self.store.is_reachable()
     }
@@ -232,7 +235,7 @@ impl Writer {
     }
 
     /// Marks the store as away, for this writer and for all writers. Returns the earlier of the two
-    /// times since when it has been away.
+    /// times at which this writer and the server lost the store.
     fn mark_away(&mut self, error: &GroupError) -> Instant {
         let shared = &self.shared;
         let own = *self.away.get_or_insert_with(|| {
@@ -344,8 +347,8 @@ impl Writer {
         attempt
     }
 
-    /// Rejects a group whose rows are locked or can't be read or written. The rows of a locked
-    /// group become suspects.
+    /// Rejects a group whose rows are locked or can't be read or written. If rows are locked, the
+    /// rows of the group become suspects.
     fn reject_failed(&self, group: Vec<Job>, error: &GroupError) {
         let text: Arc<str> = error.to_string().into();
         if error.failure != Failure::Locked {
@@ -423,7 +426,8 @@ impl Writer {
         Ok((decisions, workspace.into_changes()))
     }
 
-    /// Answers the callers of the decided commands of a group that was taken at `taken`, and requeues the commands without a decision.
+    /// Answers the callers of the group's decided commands, and requeues the commands without a
+    /// decision. The group was taken from the queue at `taken`.
     fn finish(&self, group: Vec<Job>, committed: CommittedGroup, taken: Instant) {
         let size = group.len();
         let (mut decided, mut undecided) = (Vec::with_capacity(group.len()), Vec::new());
@@ -475,8 +479,8 @@ fn unknown_outcome(error: &GroupError, after: &str) -> CommitterRefusal {
     CommitterRefusal::StoreUnavailable(text.into())
 }
 
-/// Marks the commands as tried, because an earlier attempt may have been committed. The engine then
-/// first checks if a begin's lease exists already.
+/// Marks the commands as tried, because an earlier attempt may have been committed. For a begin
+/// that was tried, the engine first checks if its lease exists already.
 fn resume(group: &mut [Job]) {
     for job in group {
         job.tried = true;
@@ -499,8 +503,8 @@ fn answer(group: Vec<Job>, decisions: Vec<Decision>, shared: &Arc<Shared>) {
             events.extend(AuditEvent::of_command(at, job.caller, &job.command, reply, job.tried));
         }
         let undelivered = Undelivered::of(&job.command, &decision, shared);
-        // The send fails if the caller is gone. A lease that it can't learn is then taken back, with
-        // the drop of `undelivered`.
+        // The send fails if the caller is gone. If only this response named the lease, the drop of
+        // `undelivered` then rolls the lease back.
         let _ = job.answer.send((decision, undelivered));
     }
     shared.audit.record(events);

@@ -1,5 +1,5 @@
-//! The service `AdminService`: tells an administrator where a cell's data is (B26), and an operator
-//! what the server keeps with a lease.
+//! The service `AdminService`: lists the tables from which a cell has claims (B26), and the
+//! outstanding leases with their organizations.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The service `CellService`: tells one cell's configuration.
+//! The service `CellService`: returns one cell's configuration.
 
 use std::sync::Arc;
 

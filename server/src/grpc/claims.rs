@@ -38,8 +38,8 @@ const DAMAGED: &str = "leasehold-damaged-records";
 pub struct ClaimsHandler(pub Arc<Services>);
 
 impl ClaimsHandler {
-    /// Submits a command, and returns the reply once the command is decided and written. If the
-    /// command is refused for load, the metrics count it under `method`.
+    /// Submits a command, and returns its reply when its changes are durable. If the command is
+    /// refused for load, the metrics count the refusal under `method`.
     async fn submit(
         &self,
         config: &ActiveConfig,

@@ -52,8 +52,8 @@ impl ClassifyService for ClassifyHandler {
 }
 
 impl Services {
-    /// Returns the cell that owns the first claim of the list that any cell owns (B30). If no cell
-    /// owns any of them, or the list is empty, `type` and `value` decide.
+    /// Returns the cell that owns the first owned claim of the list (B30). If no cell owns any of
+    /// them, or the list is empty, `type` and `value` decide.
     async fn classify(&self, config: &ActiveConfig, request: ClassifyRequest) -> Result<ClassifyResponse, Status> {
         let by_claims = !request.claims.is_empty();
         if let Some((claim, cell)) = self.first_owned(config, &request.claims).await? {
@@ -149,7 +149,7 @@ struct HttpState {
 
 /// Returns the router for `POST /v1/classify`, whose bodies are in proto3 JSON.
 pub fn http_router(service: Arc<Services>, pool: DescriptorPool) -> Router {
-    // The middleware has bounded the body.
+    // The middleware has limited the size of the body already.
     let limit = DefaultBodyLimit::disable();
     Router::new().route(CLASSIFY_HTTP, post(classify_json).layer(limit)).with_state(HttpState { service, pool })
 }

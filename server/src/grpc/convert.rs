@@ -23,14 +23,14 @@ use leasehold_proto::leasehold::v1::{LeaseCursor, OutstandingLease};
 use prost::Name;
 use prost_types::Any;
 
-/// The message of the refusal of a request with a malformed field.
+/// The error text for a request with a malformed field.
 pub(super) type Malformed = &'static str;
 
 /// Returns the bucket type and the value of a claim in a request; `None` if no field of the claim
 /// is set. The bucket type is the number of the field that is set. An id becomes decimal text.
 ///
 /// # Errors
-/// The content of the field is of another kind than the values of the bucket type.
+/// The field has a text but the bucket type has ids, or the other way round.
 fn claim_bucket(claim: &types::Claim, catalogue: &Catalogue) -> Result<Option<(BucketType, String)>, Malformed> {
     let Some((number, value)) = claim.field() else { return Ok(None) };
     let bucket_type = BucketType(number);
@@ -42,8 +42,8 @@ fn claim_bucket(claim: &types::Claim, catalogue: &Catalogue) -> Result<Option<(B
     }
 }
 
-/// Returns the claim of a bucket, for an answer; `None` if no field can have the number of the
-/// bucket type.
+/// Converts a bucket into a typed claim for a response; `None` if the bucket type is not in the
+/// catalogue, or its number can't be a field number of `Claim`.
 fn bucket_claim(bucket_type: BucketType, value: &str, catalogue: &Catalogue) -> Option<types::Claim> {
     let claim = match catalogue.rule(bucket_type)?.form.plain() {
         Form::Decimal => types::Claim::id(bucket_type.0, value.parse().ok()?),
@@ -103,8 +103,8 @@ pub(super) fn begin(
 /// Converts the creates and destroys of a request into the engine's update request.
 ///
 /// # Errors
-/// The update has too many claims, or some claims name no bucket or two. In the second case the
-/// rejection lists every malformed claim (B10).
+/// The update has too many claims, or some claims are malformed: they name no bucket, or two
+/// different ones. The rejection lists every malformed claim (B10).
 fn update(
     creates: Vec<wire::Metadata>,
     destroys: Vec<wire::Metadata>,
@@ -126,7 +126,7 @@ fn update(
     if offences.is_empty() { Ok(request) } else { Err(with_others(offences, request, catalogue)) }
 }
 
-/// Returns a rejection with these offences of malformed claims, and with the offences that the
+/// Returns a rejection with the given `offences` of malformed claims, and with those that the
 /// engine finds in the other claims of the request.
 fn with_others(mut offences: Vec<Offence>, request: UpdateRequest, catalogue: &Catalogue) -> Rejection {
     let known: BTreeSet<_> = offences.iter().filter_map(|offence| offence.place).collect();
@@ -155,7 +155,8 @@ pub(super) fn timestamp(at: Timestamp) -> Option<prost_types::Timestamp> {
 }
 
 /// Converts the `created_after` of a request into an inclusive lower bound. Nanoseconds are rounded
-/// up: rounded down, the bound would admit a lease from before it.
+/// up to microseconds. If they were rounded down, the list could contain a lease from before
+/// `created_after`.
 pub(super) fn lower_bound(at: &prost_types::Timestamp) -> Result<Timestamp, Malformed> {
     if !(0..1_000_000_000).contains(&at.nanos) {
         return Err("`created_after.nanos` is not from 0 to 999999999");
@@ -195,7 +196,7 @@ pub(super) fn cursor(cell_id: i64, position: LeasePosition) -> Any {
     Any { type_url: LeaseCursor::type_url(), value: prost::Message::encode_to_vec(&cursor) }
 }
 
-/// Returns the list position that the cursor of a request stands for.
+/// Returns the list position that the cursor of a request contains.
 ///
 /// # Errors
 /// The cursor was not made by [`cursor`], or was made for another cell.
@@ -213,8 +214,8 @@ pub(super) fn read_cursor(cell_id: i64, any: &Any) -> Result<LeasePosition, Malf
 /// Converts a claim into the record that reads return. A claim under a replace is shown with its
 /// new record and the status of a create (B08).
 ///
-/// The record names its bucket twice, as `bucket` and as `claim`: older clients read only the
-/// first, newer ones only the second.
+/// The record names its bucket twice, as `bucket` and as `claim`. Older clients read only `bucket`,
+/// newer ones only `claim`.
 pub(super) fn record(key: &BucketKey, claim: Claim, catalogue: &Catalogue) -> wire::Record {
     let hold = claim.hold();
     let (status, record) = match claim.state {

@@ -1,8 +1,8 @@
-//! The moment from which a response counts as handed on (B25).
+//! The moment at which a response counts as handed on, so that its lease is not rolled back (B25).
 //!
 //! hyper hands the head of a response to HTTP/2 and then polls the body, which has the lease's id
-//! (hyper's proto/h2/server.rs, `poll2`). If the call was reset before, hyper drops the body without
-//! a poll: then no caller can know the lease.
+//! (hyper's proto/h2/server.rs, `poll2`). If the client reset the call before that, hyper drops the
+//! body without a poll. Then the caller can't know the lease.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,7 +15,8 @@ use tonic::body::Body;
 
 use crate::committer::Undelivered;
 
-/// Returns the response with its undelivered lease, if it has one, in the body.
+/// Moves the undelivered lease, if the response has one, from the response's extensions into its
+/// body.
 pub(super) fn guard(mut response: http::Response<Body>) -> http::Response<Body> {
     let undelivered = response.extensions_mut().remove::<Arc<Undelivered>>().and_then(Arc::into_inner);
     match undelivered {
@@ -24,7 +25,7 @@ pub(super) fn guard(mut response: http::Response<Body>) -> http::Response<Body> 
     }
 }
 
-/// The body of a response that tells a lease. The first poll hands the lease on.
+/// The body of a response with a begun lease. The first poll marks the lease as handed on.
 struct GuardedBody {
     body: Body,
     undelivered: Option<Undelivered>,

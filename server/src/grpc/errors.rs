@@ -1,8 +1,9 @@
 //! Errors as gRPC statuses: a gRPC code, a reason for machines, and further details in messages of
 //! `google.rpc`.
 //!
-//! Every status that this module makes has details. The [`middleware`](super::middleware) relies on
-//! that: a status without details comes from tonic.
+//! Every status that this module makes has a `google.rpc.Status` as its details. The
+//! [`middleware`](super::middleware) relies on that: an INTERNAL status without details comes from
+//! tonic.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -102,8 +103,8 @@ pub(super) fn refused(refusal: &CommitterRefusal) -> Status {
     }
 }
 
-/// The gRPC code for a failure to open or read the store, which decides the exit code of
-/// `leasehold`; `None` if only a person can mend the failure.
+/// The gRPC code for a failure to open or read the store; `None` if only a person can mend the
+/// failure. The code decides the exit code of `leasehold`.
 pub fn store_code(error: &StoreError) -> Option<Code> {
     let problem = match error {
         StoreError::Preflight(error) => &error.problem,
@@ -125,7 +126,7 @@ pub fn store_code(error: &StoreError) -> Option<Code> {
     }
 }
 
-/// The gRPC status of a request for another store than the server's, which has this id.
+/// The gRPC status of a request that expects another store. `id` is the id of the server's store.
 pub(super) fn other_store(id: &http::HeaderValue) -> Status {
     let id = id.to_str().unwrap_or_default();
     let metadata = HashMap::from([("store_id".to_owned(), id.to_owned())]);
@@ -159,7 +160,7 @@ pub(super) fn deadline_exceeded() -> Status {
     status(Code::DeadlineExceeded, "the caller's deadline passed before the answer was ready".into(), Vec::new())
 }
 
-/// The status of a request whose bytes do not fit beside those of other requests.
+/// The status of a request that would exceed the limit on the bytes of requests held at a time.
 pub(super) fn over_budget(BudgetExceeded(limit): BudgetExceeded) -> Status {
     let metadata = HashMap::from([("limit".to_owned(), limit.to_owned())]);
     let message = format!("the server holds as many bytes of requests as `{limit}` allows, try again");
@@ -196,8 +197,8 @@ pub(super) fn over_limit(name: &str, max: usize, actual: Option<usize>) -> Statu
     status(Code::InvalidArgument, message, vec![error_info("LIMIT_EXCEEDED", metadata)])
 }
 
-/// The gRPC status of a page of records that would have one source id with too many bytes. A
-/// repetition can't help, so the status has no `RetryInfo`.
+/// The gRPC status of a list in which the records of one source id exceed the largest page. A retry
+/// can't help, so the status has no `RetryInfo`.
 pub(super) fn source_too_large(source_type: SourceType) -> Status {
     let max = RECORD_BYTES_PER_SOURCE;
     let number = source_type.0;
@@ -244,11 +245,12 @@ pub(super) fn json(status: &Status) -> axum::response::Response {
         "reason": reason,
     });
     let headers = [(http::header::CONTENT_TYPE, "application/json")];
-    // The middleware takes the gRPC code from this extension, to count the response under it.
+    // The middleware reads the gRPC code from this extension, and counts the response under this
+    // code.
     (http_code, Extension(status.code()), headers, body.to_string()).into_response()
 }
 
-/// The name of a gRPC code as gRPC spells it (`google/rpc/code.proto`), which the metrics have as a
+/// The name of a gRPC code as gRPC spells it (`google/rpc/code.proto`). The metrics use it as a
 /// label.
 pub(super) fn code_name(code: Code) -> &'static str {
     match code {
@@ -320,8 +322,9 @@ fn metadata(rejection: &Rejection) -> HashMap<String, String> {
 /// Returns every offending claim of a rejection (B10), grouped by reason and bucket type; `None` if
 /// the offence concerns the request as a whole.
 ///
-/// Positions within a group are a packed protobuf field, so that 2,000 of them fit into the
-/// trailers. gRPC clients accept 8 KiB of trailers by default (`GRPC_ARG_MAX_METADATA_SIZE`).
+/// Positions within a group are a packed protobuf field. So all 2,000 positions of the largest
+/// update fit into the trailers. gRPC clients accept 8 KiB of trailers by default
+/// (`GRPC_ARG_MAX_METADATA_SIZE`).
 fn rejected_claims(rejection: &Rejection) -> Option<RejectedClaims> {
     let mut groups: BTreeMap<Reason, BTreeMap<BucketType, rejected_claims::Claims>> = BTreeMap::new();
     for offence in rejection.offences() {
@@ -348,8 +351,8 @@ mod tests {
 
     #[test]
     fn b10_the_largest_rejection_fits_into_trailer_metadata() {
-        // Each claim of the largest allowed update is an offence. All reasons and bucket types that
-        // a claim can have occur.
+        // The worst case: every claim of the largest allowed update is refused, with every reason
+        // and bucket type that a claim can have.
         let reasons =
             [Reason::NotOwner, Reason::ClaimTaken, Reason::ClaimNotFound, Reason::ClaimChanged, Reason::ClaimBusy];
         let offences = (0..2000_u32).map(|n| {

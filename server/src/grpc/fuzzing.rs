@@ -23,13 +23,13 @@ const CELL: CellId = CellId(1);
 /// (grpc-java and grpc-go by default), and base64 takes a third more.
 const MAX_STATUS_BYTES: usize = 6 * 1024;
 
-/// Begins the update of a message, twice under one idempotency key, and settles it. The rules of
-/// the state must hold after each step, and each claim must be shown as it was sent.
+/// Begins the update of a message twice under one idempotency key, and settles it. The state's
+/// invariants must hold after each step, and a read must return each claim as it was sent.
 pub fn wire(bytes: &[u8]) {
     let Ok(message) = wire::BeginUpdateRequest::decode(bytes) else { return };
     let rules = Rules { cells: [CELL].into(), ..Rules::default() };
     let mut store = MemoryStore::default();
-    // Claims that the destroys can find.
+    // The first update only creates, so that later destroys of the same claims find them.
     let creates = wire::BeginUpdateRequest { destroy_records: vec![], ..message.clone() };
     if let Some(lease) = play(&mut store, &rules, creates, 1) {
         finish(&mut store, lease, Outcome::Committed);
@@ -41,8 +41,8 @@ pub fn wire(bytes: &[u8]) {
     }
 }
 
-/// Begins an update under a new idempotency key, then again. Returns the lease, `None` if the
-/// update is refused.
+/// Begins an update under a new idempotency key, then repeats the begin. Returns the lease; `None`
+/// if the update is refused.
 fn play(store: &mut MemoryStore, rules: &Rules, message: wire::BeginUpdateRequest, number: u128) -> Option<LeaseId> {
     let (now, key) = (Timestamp::from_micros(1), number.to_string());
     let lease = LeaseId(Uuid::from_u128(number));
@@ -80,7 +80,7 @@ fn checked(store: &MemoryStore) -> State {
     state
 }
 
-/// Checks that each claim of the state is shown with its own bucket, twice.
+/// Checks that the record of each claim names the claim's bucket both as `bucket` and as `claim`.
 fn show(state: &State, rules: &Rules) {
     for (key, claim) in &state.claims {
         let record = convert::record(key, claim.clone(), &rules.catalogue);
@@ -91,7 +91,7 @@ fn show(state: &State, rules: &Rules) {
     }
 }
 
-/// Reads a claim, whose field may be unknown to the protos, and writes it back.
+/// Decodes a `Claim`, whose field may be missing in the protos, and encodes it again.
 pub fn claim_fields(bytes: &[u8]) {
     let Ok(claim) = types::Claim::decode(bytes) else { return };
     let written = claim.encode_to_vec();
@@ -105,7 +105,7 @@ pub fn claim_fields(bytes: &[u8]) {
     }
 }
 
-/// Reads the cursor of a list, and makes it again.
+/// Decodes the cursor of a list, and encodes the position again.
 pub fn cursor(bytes: &[u8]) {
     let Ok(any) = Any::decode(bytes) else { return };
     let Ok(position) = convert::read_cursor(CELL.0, &any) else { return };

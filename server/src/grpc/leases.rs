@@ -1,5 +1,5 @@
-//! Pages of a cell's outstanding leases, which two calls list: `ListLeases` of the cells' contract,
-//! and `ListOutstandingLeases` with what that contract has no field for.
+//! Pages of a cell's outstanding leases, for two calls. `ListLeases` belongs to the contract of
+//! cell clients; `ListOutstandingLeases` also has fields that this contract lacks.
 
 use leasehold_core::query::{LeaseQuery, LeaseRow};
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::ListLeasesRequest;

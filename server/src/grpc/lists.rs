@@ -1,7 +1,9 @@
-//! Lists of leases and records: how many run, for whom, and for how long.
+//! Runs list calls of leases and records: limits how many run and wait, and stops a list whose
+//! caller is gone.
 //!
-//! A list runs in a task of its own, which has the permit. A list whose caller is gone stops at its
-//! next part, and returns its permit then: the part that a store has begun can't be stopped.
+//! A list runs in a task of its own, which holds the permits. If the caller is gone, the list stops
+//! before its next part and returns its permits then. A part that the store has begun can't be
+//! stopped.
 
 use std::sync::{Arc, Weak};
 
@@ -16,25 +18,25 @@ use super::{Services, errors};
 use crate::committer::{CommitterRefusal, LimitReached};
 use crate::store::{StoreError, StoreReader};
 
-/// The response metadata that carries the server's time of a list. A cell compares it with the
-/// leases' times, which are from the same clock (R03).
+/// The response metadata that carries the server's time at which a list was read. A cell compares
+/// it with the leases' times, which are from the same clock (R03).
 const SERVER_TIME: &str = "leasehold-server-time-micros";
-/// The response metadata that carries the server's version, with a list.
+/// The response metadata that carries the server's version; lists have it.
 const SERVER_VERSION: &str = "leasehold-server-version";
 
-/// The permits of lists.
+/// Two semaphores that limit list calls: those that run, and those that run or wait.
 pub(super) struct ListPermits {
     concurrent: usize,
     queued: usize,
     running: Arc<Semaphore>,
-    // The permits for lists that run and for those that wait.
+    // One permit for each list that runs or waits.
     admitted: Arc<Semaphore>,
-    // The limit that a refused list has reached.
+    // The limit that the refusal of a list names.
     limit: LimitReached,
 }
 
 impl ListPermits {
-    /// The permits for `concurrent` lists that run and `queued` that wait.
+    /// The permits for `concurrent` running lists and `queued` waiting ones.
     pub(super) fn new(concurrent: usize, queued: usize) -> Self {
         let semaphore = |permits: usize| Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)));
         let limit = LimitReached::OfServer { setting: "limits.queued_lists", max: queued };
@@ -42,7 +44,7 @@ impl ListPermits {
         Self { concurrent, queued, running: semaphore(concurrent), admitted, limit }
     }
 
-    /// True if these are the numbers of permits.
+    /// True if the permits were made with these two numbers.
     pub(super) fn are(&self, concurrent: usize, queued: usize) -> bool {
         (self.concurrent, self.queued) == (concurrent, queued)
     }
@@ -80,9 +82,9 @@ impl From<StoreError> for ListFailure {
     }
 }
 
-/// Returns a response with a page of a list, the server's version, and the server's time
-/// `read_at`. This time must be taken before the page is read: a lease begun in between would
-/// otherwise look older than it is, and could be taken for stale.
+/// Returns a response with a page of a list, the server's version, and the server's time `read_at`.
+/// This time must be read before the page. Otherwise a lease that is begun in between would look
+/// older than it is, and a cell could take it for stale.
 pub(super) fn list_response<T>(page: T, read_at: Timestamp) -> Response<T> {
     let mut response = Response::new(page);
     let metadata = response.metadata_mut();
@@ -132,7 +134,8 @@ impl Services {
         });
         let answer = match task.await {
             Ok(answer) => answer,
-            // The panic goes on in the call, which the middleware answers.
+            // The panic continues in the task of the call, where the middleware turns it into an
+            // answer.
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
             Err(_) => return Err(errors::refused(&CommitterRefusal::Stopping)),
         };

@@ -1,9 +1,9 @@
 //! Receives the whole request of a unary call before its handler runs, within bounds of size and
 //! memory (B11).
 //!
-//! tonic allocates as many bytes as the length prefix of a message announces (codec/decode.rs), and
-//! a sender announces more than it ever sends. Here memory follows the bytes that have arrived:
-//! tonic gets a message when it is complete.
+//! tonic allocates as many bytes as the length prefix of a message announces (codec/decode.rs). A
+//! sender may announce far more than it sends. So this module allocates memory only for bytes that
+//! have arrived, and gives a message to tonic when it is complete.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -28,9 +28,10 @@ pub const MAX_SMALL_REQUEST_BYTES: usize = 4096;
 /// The bounds on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Size {
-    /// At most [`MAX_SMALL_REQUEST_BYTES`], beside the budget: a commit is never refused for load.
+    /// At most [`MAX_SMALL_REQUEST_BYTES`]. The bytes are not charged to the budget, because a
+    /// commit is never refused for load.
     Small,
-    /// At most [`MAX_REQUEST_BYTES`], within the budget.
+    /// At most [`MAX_REQUEST_BYTES`]. The bytes are charged to the budget.
     Large,
 }
 
@@ -52,20 +53,21 @@ pub(super) enum Form {
     Plain,
 }
 
-/// Receives a body to its end, and charges its bytes. Trailers are dropped: no method reads them.
+/// Receives a body to its end, and charges the bytes of a large request. Trailers are dropped,
+/// because no method reads them.
 ///
 /// # Errors
 /// The body is too large, is not one message, breaks off, or does not fit into the budget.
 pub(super) async fn receive(mut body: Body, form: Form, size: Size, charge: &mut Charge) -> Result<Body, Status> {
-    // A frame is a slice of h2's read buffer and would keep all of that in memory, so frames are
-    // copied together.
+    // A frame is a slice of h2's read buffer, and would keep the whole buffer in memory. So frames
+    // are copied into one buffer.
     let mut received = BytesMut::new();
     while let Some(frame) = next_frame(&mut body).await {
         let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
         if size == Size::Large {
             charge.add(data.len()).map_err(errors::over_budget)?;
         }
-        // The most common body is a single frame, which is not copied.
+        // Most bodies are a single frame, which is not copied.
         if received.is_empty() && body.is_end_stream() {
             return whole(data, form, size);
         }
@@ -75,7 +77,7 @@ pub(super) async fn receive(mut body: Body, form: Form, size: Size, charge: &mut
     whole(received.freeze(), form, size)
 }
 
-/// Returns a body that has arrived to its end as one frame.
+/// Checks the complete bytes of a body, and returns them as a body of one frame.
 fn whole(bytes: Bytes, form: Form, size: Size) -> Result<Body, Status> {
     check(&bytes, form, size, true)?;
     Ok(Body::new(Whole(Some(bytes))))
@@ -85,8 +87,8 @@ async fn next_frame(body: &mut Body) -> Option<Result<Frame<Bytes>, Status>> {
     std::future::poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await
 }
 
-/// Checks the size of a body as soon as it is known, and at the end that a message is complete.
-/// tonic refuses a compressed message by its flag.
+/// Checks the size of a body as soon as the size is known. At the end, checks that the message is
+/// complete. tonic itself refuses compressed messages.
 fn check(bytes: &[u8], form: Form, size: Size, is_end: bool) -> Result<(), Status> {
     let over = |actual| errors::over_limit(REQUEST_BYTES, size.max(), actual);
     let announced = match form {
@@ -95,7 +97,7 @@ fn check(bytes: &[u8], form: Form, size: Size, is_end: bool) -> Result<(), Statu
         Form::Grpc => bytes.first_chunk::<PREFIX_BYTES>(),
     };
     let Some([_, length @ ..]) = announced else {
-        // A body without any byte is left to tonic, whose status the middleware replaces.
+        // tonic refuses a body without any byte, and the middleware replaces tonic's status.
         return if is_end && !bytes.is_empty() { Err(malformed()) } else { Ok(()) };
     };
     let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
@@ -106,7 +108,8 @@ fn check(bytes: &[u8], form: Form, size: Size, is_end: bool) -> Result<(), Statu
     if arrived > length || (is_end && arrived < length) { Err(malformed()) } else { Ok(()) }
 }
 
-/// The status of a body that breaks off. A call that its caller has cancelled keeps its own.
+/// The status of a call whose body breaks off. If the caller has cancelled the call, the status
+/// stays CANCELLED.
 fn broken(status: Status) -> Status {
     if status.code() == Code::Cancelled { status } else { errors::invalid("the body can't be read to its end") }
 }
@@ -115,7 +118,7 @@ fn malformed() -> Status {
     errors::invalid("the request is not a message of this method")
 }
 
-/// A body whose bytes are all there.
+/// A body whose bytes have all arrived.
 struct Whole(Option<Bytes>);
 
 impl hyper::body::Body for Whole {
@@ -154,7 +157,8 @@ mod tests {
         }
     }
 
-    /// The bytes that tonic gets from frames, or the text of the refusal.
+    /// Receives a body of these frames. Returns the bytes that tonic would get, or the text of the
+    /// refusal.
     async fn receive_frames(frames: &[&[u8]], form: Form, size: Size) -> Result<Vec<u8>, String> {
         let frames = frames.iter().map(|frame| Bytes::copy_from_slice(frame)).collect();
         let mut charge = Charge::new(ConnectionBudget::new(ServerBudget::new(1 << 20, 1 << 20)));

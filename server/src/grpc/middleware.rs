@@ -32,15 +32,16 @@ use crate::peer::Peer;
 use crate::subject;
 use crate::traces::{CallSpan, Traces};
 
-/// The path of `Classify` over gRPC, whose rules the path over HTTP obeys too.
+/// The path of `Classify` over gRPC. Its access rules also apply to the path over HTTP.
 const CLASSIFY_RPC: &str = "/gitlab.cells.topology_service.ClassifyService/Classify";
 
-/// The metadata with the id of a store: of the server's in each response, of the expected one in a
-/// request.
+/// The metadata with a store's id. A response has the id of the server's store; a request may have
+/// the id of the store that the caller expects.
 const STORE_ID: &str = "leasehold-store-id";
 
-/// The time after the stop of the server for the rest of a request that arrives: enough for a round
-/// trip, and far less than the server waits for requests under way.
+/// The time that a request gets to arrive completely after the server has begun to stop. This is
+/// enough for a round trip, and far less than the time for which the server waits for requests
+/// under way.
 const REST_AFTER_STOP: Duration = Duration::from_secs(2);
 
 /// Puts the middleware in front of a service.
@@ -100,7 +101,8 @@ where
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let (inner, shared, started) = (self.inner.clone(), self.shared.clone(), Instant::now());
         let method = method_label(request.uri().path());
-        // Outside of the future: a call that is cancelled before its first poll counts too.
+        // The count is made outside of the future, so that a call is counted even if it is
+        // cancelled before its first poll.
         let span = shared.traces.as_ref().and_then(|traces| traces.begin(method, request.headers()));
         let count = CallCount { metrics: shared.metrics.clone(), method, started, code: Code::Cancelled, span };
         Box::pin(async move {
@@ -127,7 +129,8 @@ where
     }
 }
 
-/// A call, which is counted, and its span ended, when it ends: when it is answered, or when its caller is gone.
+/// A call. Dropping the value counts the call and ends its span, when the call is answered or its
+/// caller is gone.
 struct CallCount {
     metrics: Arc<Metrics>,
     method: &'static str,
@@ -146,7 +149,8 @@ impl Drop for CallCount {
 }
 
 impl MiddlewareState {
-    /// The handler's answer, or the status of a request that reached no handler in time.
+    /// Checks a request and runs its handler. Returns the handler's response, or the status of a
+    /// refusal or of a passed deadline.
     async fn answer<S>(
         &self,
         mut inner: S,
@@ -167,7 +171,8 @@ impl MiddlewareState {
         request.extensions_mut().insert(config);
         let time_limit = time_limit(request.headers());
         let answer = async {
-            // The charge is kept until the answer: a handler holds what it was sent.
+            // The charge is kept until the answer, because the handler holds the request's bytes
+            // until then.
             let (request, _charge) = self.receive(request, form, body_timeout).await?;
             let Ok(response) = inner.call(request).await;
             Ok(response)
@@ -180,8 +185,8 @@ impl MiddlewareState {
         }
     }
 
-    /// Refuses a request for another store before anything is decided: its caller would claim names
-    /// that have owners in that other store.
+    /// Refuses a request that expects another store, before anything is decided. Otherwise its
+    /// caller could claim names that have owners in that other store.
     fn check_store(&self, headers: &http::HeaderMap) -> Result<(), Status> {
         match headers.get(STORE_ID) {
             Some(expected) if expected != self.store_id => Err(errors::other_store(&self.store_id)),
@@ -189,10 +194,11 @@ impl MiddlewareState {
         }
     }
 
-    /// Adds the caller's permit to the request. A path without rules, such as health and
-    /// reflection, is open to all.
+    /// Finds the request's caller, and adds the caller's permit to the request. A path without
+    /// access rules, such as health and reflection, is open to all.
     ///
-    /// The headers of balancers are removed on every path, so that no handler can believe them.
+    /// The headers in which balancers name a subject are removed on every path, so that no handler
+    /// can trust them.
     fn authorise(
         &self,
         request: &mut http::Request<Body>,
@@ -214,7 +220,8 @@ impl MiddlewareState {
         Ok(())
     }
 
-    /// The request once its body has arrived, and the charge for it.
+    /// Receives the body of a request. Returns the request with the complete body, and the charge
+    /// for its bytes.
     async fn receive(
         &self,
         request: http::Request<Body>,
@@ -238,7 +245,8 @@ impl MiddlewareState {
         let body = tokio::select! {
             biased;
             received = receive(body, form, size, &mut charge) => received,
-            // Begun at the first poll: a body that is there at once starts no timer.
+            // The timer starts at the first poll of this branch, so a body that has arrived already
+            // starts no timer.
             status = async { self.arrival(timeout).await } => Err(status),
         };
         let body = body.inspect_err(|status| {
@@ -249,7 +257,8 @@ impl MiddlewareState {
         Ok((http::Request::from_parts(parts, body?), Some(charge)))
     }
 
-    /// Returns when the rest of a request comes too late, with the status for its caller.
+    /// Completes when the rest of a request is too late: after `timeout`, or shortly after the
+    /// server began to stop. Returns the status for the caller.
     fn arrival(&self, timeout: Duration) -> impl Future<Output = Status> + Send + 'static {
         let mut stopping = self.stopping.clone();
         async move {
@@ -271,7 +280,7 @@ enum RequestKind {
     Whole(Size),
     /// Message by message.
     Stream,
-    /// The head alone.
+    /// No body: the handler reads the head alone.
     Bodiless,
 }
 
@@ -317,8 +326,8 @@ fn method_label(path: &str) -> &'static str {
     }
 }
 
-/// The time in which the server must answer a request: the caller's deadline (`grpc-timeout`) less
-/// a millisecond; `None` if the request has no valid deadline.
+/// The time within which the server must answer a request: the caller's deadline (`grpc-timeout`)
+/// minus a millisecond. `None` if the request has no valid deadline.
 ///
 /// A tonic client enforces the same deadline itself, and then reports CANCELLED (tonic's status.rs
 /// maps `TimeoutExpired` to it), after which callers do not retry. The millisecond lets the
@@ -358,10 +367,10 @@ fn code_of_http(status: http::StatusCode) -> Code {
 }
 
 /// Returns the gRPC code of a response, and the response. If tonic could not decode the request,
-/// both are replaced with those of an invalid request.
+/// both are replaced by INVALID_ARGUMENT and its response.
 ///
-/// Every status of a handler has details ([`errors`]). An INTERNAL without details is therefore
-/// tonic's own, for a request with a malformed frame or message (tonic's codec/decode.rs and
+/// Every status of a handler has details ([`errors`]). So an INTERNAL status without details comes
+/// from tonic, for a request with a malformed frame or message (tonic's codec/decode.rs and
 /// server/grpc.rs, tonic-prost's codec.rs). The caller must change the request, so the right code
 /// is INVALID_ARGUMENT; INTERNAL would make an operator look for a fault of the server.
 fn with_code(response: http::Response<Body>) -> (Code, http::Response<Body>) {

@@ -61,10 +61,10 @@ const CLASSIFY_HTTP: &str = "/v1/classify";
 /// The state that all services of the server share.
 pub struct Services {
     store: Arc<dyn StoreReader>,
-    /// The id of the store, which each answer tells.
+    /// The id of the store, which each response carries.
     pub store_id: Uuid,
     committer: Committer,
-    // A reload replaces them: lists that run keep the permits that they have.
+    // A reload replaces the permits. Lists that run keep their former permits.
     lists: ArcSwap<ListPermits>,
     /// The metrics of the server.
     pub metrics: Arc<Metrics>,
@@ -72,7 +72,7 @@ pub struct Services {
     pub audit: Arc<AuditSink>,
     /// The bytes of requests that the server holds.
     pub budget: Arc<ServerBudget>,
-    // A read has failed in a way that only a restart can mend.
+    // True if a read has failed in a way that only a restart can mend.
     has_failed: AtomicBool,
 }
 
@@ -155,13 +155,13 @@ impl Services {
     }
 }
 
-/// The bytes of so many MiB.
+/// Converts MiB to bytes.
 fn mib(count: usize) -> usize {
     count.saturating_mul(1024 * 1024)
 }
 
-/// Returns the bucket type and the value that a request names, or the gRPC status for a request that
-/// names none, or two.
+/// Returns the bucket type and the value that a request names, or the gRPC status of a request that
+/// names no bucket or two.
 fn bucket(
     config: &ActiveConfig,
     bucket: Option<wire::Bucket>,
@@ -182,8 +182,8 @@ fn allowed_cell(permit: Permit, cell_id: i64) -> Result<CellId, Status> {
     Ok(cell)
 }
 
-/// Returns the permit that the middleware added to the request, and the configuration by which the
-/// call goes. A request without a permit, on a path without access rules, is denied.
+/// Returns the permit and the configuration that the middleware added to the request. A request
+/// without a permit, on a path without access rules, is denied.
 fn admitted<T>(request: &Request<T>) -> Result<(Permit, Arc<ActiveConfig>), Status> {
     let permit = request.extensions().get::<Permit>().copied();
     let config = request.extensions().get::<Arc<ActiveConfig>>().cloned();

@@ -1,9 +1,10 @@
 //! The protocol of a request: gRPC, or plain HTTP.
 //!
-//! A browser sends `text/plain` to any server that its page names, without asking that server. For
-//! `application/grpc` it asks first (the Fetch standard, "CORS-safelisted request-header"), and
-//! this server never agrees. A page whose own host name was turned to this server's address is not
-//! asked, but its browser sends `Origin`, which no gRPC client does.
+//! A web page must not call a server on its reader's machine. A browser sends a POST with
+//! `text/plain` to any server. Before a POST with `application/grpc` it asks the server (the Fetch
+//! standard, "CORS-safelisted request-header"). This server never agrees. If a page's own host name
+//! was redirected to this server's address (DNS rebinding), the browser does not ask. But it sends
+//! `Origin`, which no gRPC client sends.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -23,7 +24,7 @@ pub fn is_grpc<B>(request: &http::Request<B>) -> bool {
     request.method() == Method::POST && rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
 }
 
-/// The response to a request that no route may see; `None` if the request may go on.
+/// The response to a request that must reach no route; `None` if the request may pass.
 pub(super) fn refuse<B>(request: &http::Request<B>) -> Option<http::Response<Body>> {
     let (status, message) = match (is_grpc(request), request.method() == Method::POST) {
         (true, _) if request.headers().contains_key(ORIGIN) => {
@@ -42,7 +43,8 @@ pub(super) fn refuse<B>(request: &http::Request<B>) -> Option<http::Response<Bod
     Some(response)
 }
 
-/// A body of several messages that ends when its time is over. The handler then ends its stream.
+/// A body of several messages. When the time for it is over, the body ends, and so the handler ends
+/// its stream.
 pub(super) struct BoundedBody {
     body: Body,
     end: Option<Pin<Box<dyn Future<Output = Status> + Send>>>,

@@ -1,6 +1,6 @@
-//! A backend with the synchronous interface that the engine's conformance suite tests. Groups go
-//! through one of the backend's writers and reads through its asynchronous reader, as in a server,
-//! so that the suite covers both.
+//! An adapter that gives a backend the synchronous interface of the engine's conformance suite. As
+//! in a server, groups go through one of the backend's writers, and reads through its asynchronous
+//! reader. So the suite covers both.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -22,15 +22,14 @@ type Result<T> = std::result::Result<T, StoreError>;
 
 /// A backend's first writer and its reader, which block the calling thread.
 pub struct BlockingStore {
-    // [`Store::load`] has a shared reference to the store, but a writer loads with an exclusive
-    // one.
+    // [`Store::load`] takes `&self`, but [`GroupStore::load`] takes `&mut self`.
     writer: RefCell<Box<dyn GroupStore>>,
     reader: Arc<dyn StoreReader>,
     runtime: Runtime,
 }
 
 impl BlockingStore {
-    /// Opens a backend with `open`, on a new runtime that then drives the backend's connections.
+    /// Awaits `open` on a new runtime, which also drives the backend's connections from then on.
     ///
     /// # Errors
     /// The backend can't be opened, or the runtime or a writer can't be started.

@@ -1,22 +1,24 @@
-//! The clock of a store, which gives the times of leases. Servers that share a database share its
-//! clock, so that a lease has the same age on all of them (R03).
+//! The clock of a store, which gives the times of leases. Servers that share a database use the
+//! clock of the database, so that a lease has the same age on all of them (R03).
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use leasehold_core::time::Timestamp;
 
-/// The clock of a store: this machine's, or that of the database, as it was last read.
+/// The clock of a store. The embedded store has this machine's clock. A shared store has the last
+/// reading of the database's clock, plus the time since then.
 #[derive(Debug, Default)]
 pub struct StoreClock(Mutex<State>);
 
-/// The longest round trip of a reading that corrects an earlier one. Each reading is wrong by at
-/// most half of its round trip, so two readings of one clock contradict each other by at most this.
+/// The longest round trip of a reading that may replace an earlier one. A reading is wrong by at
+/// most half of its round trip, so two such readings differ by at most this time.
 const MAX_ROUND_TRIP: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Default)]
 struct State {
-    /// The last reading of the database's clock; None before the first.
+    /// The last accepted reading of the database's clock; `None` for the embedded store, and before
+    /// the first reading.
     reading: Option<Reading>,
     /// The latest time that [`StoreClock::now`] has returned.
     last: Timestamp,
@@ -30,9 +32,9 @@ struct Reading {
 }
 
 impl StoreClock {
-    /// Sets the clock to the time that a database was asked for at `asked` and told just now. The
-    /// clock goes on by this machine's monotonic clock, which nobody sets. A slow answer is ignored,
-    /// except for the first, because it may have been on its way for long.
+    /// Sets the clock to a time that the database has just returned to a query sent at `asked`.
+    /// From then on, the clock advances with this machine's monotonic clock. After the first
+    /// reading, a slow one is ignored, because it is inexact.
     pub fn set(&self, time: Timestamp, asked: Instant) {
         let took = asked.elapsed();
         let mut state = self.lock();
@@ -46,8 +48,9 @@ impl StoreClock {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the current time. It is later than every earlier answer, because cells page through
-    /// their leases by the time of the begin (B31), unless somebody set the clock back.
+    /// Returns the current time. Each returned time is later than all before it, unless somebody
+    /// set the clock back. Cells page through their leases by the time of the begin, and must miss
+    /// none (B31).
     pub fn now(&self) -> Timestamp {
         let mut state = self.lock();
         let time = match state.reading {
@@ -63,17 +66,18 @@ impl StoreClock {
 /// The difference between two clocks from which an operator is warned.
 const WARNED_DIFFERENCE: Duration = Duration::from_secs(5);
 
-/// The difference between this machine's clock and a database's, as in the last warning.
+/// The difference between this machine's clock and a database's at the last warning.
 #[derive(Debug, Default)]
 pub(super) struct ClockDifference {
     warned_micros: i128,
 }
 
 impl ClockDifference {
-    /// Compares this machine's time with the time that a database was asked for at `asked` and
-    /// answered just now. Returns the microseconds by which this machine's clock is ahead if a
-    /// warning is due: once when the clocks begin to differ, and again after the difference has
-    /// changed. A slow answer says too little.
+    /// Compares this machine's clock with a time that the database has just returned to a query
+    /// sent at `asked`. Returns the microseconds by which this machine's clock is ahead, if a
+    /// warning is due. A warning is due if this difference has changed by more than
+    /// [`WARNED_DIFFERENCE`] since the last warning. A slow answer is ignored, because it is
+    /// inexact.
     pub(super) fn observe(&mut self, time: Timestamp, asked: Instant) -> Option<i128> {
         let took = asked.elapsed();
         if took > MAX_ROUND_TRIP {
@@ -85,14 +89,14 @@ impl ClockDifference {
     fn warn(&mut self, ahead_micros: i128) -> Option<i128> {
         let bound = WARNED_DIFFERENCE.as_micros();
         let is_warned_of = ahead_micros.abs_diff(self.warned_micros) <= bound;
-        // A warning also says that the clocks agree again; they count as equal then.
+        // A warning also reports that the clocks agree again. Their difference then counts as 0.
         let warned_micros = if ahead_micros.unsigned_abs() <= bound { 0 } else { ahead_micros };
         (!is_warned_of).then(|| std::mem::replace(&mut self.warned_micros, warned_micros)).map(|_| warned_micros)
     }
 }
 
-/// Returns the microseconds by which this machine's clock is ahead of a database's, which gave its
-/// time just now after a round trip that took `took`.
+/// Returns the microseconds by which this machine's clock is ahead of a database's. The database
+/// has just returned `time`, after a round trip of length `took`.
 pub(super) fn ahead_micros(time: Timestamp, took: Duration) -> i128 {
     i128::from(system_time().as_micros()) - i128::from(plus(time, took / 2).as_micros())
 }

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use super::preflight::{PreflightError, Problem};
 
-/// Refuses rows of sessions and locks, which no store writes yet.
+/// Checks that there are no rows of sessions and locks, because no store can write such rows yet.
+/// `rows` is their number.
 ///
 /// # Errors
-/// There is such a row.
+/// There is at least one such row.
 pub(crate) fn check_no_locks(rows: usize) -> Result<(), StoreError> {
     if rows == 0 {
         return Ok(());

@@ -7,8 +7,8 @@ use uuid::{Builder, Uuid};
 
 /// The permission to make a store in a place that holds none.
 ///
-/// A path or URL with a typo names such a place. A server that made a store there would give out
-/// every name again.
+/// A path or URL with a typo names such a place. If a server made a store there, it would give out
+/// every name a second time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Creation {
     /// A store is made if there is none.
@@ -17,8 +17,8 @@ pub enum Creation {
     Refused,
 }
 
-/// The identity of a store, which it keeps for as long as it exists. A copy, such as a restored
-/// backup, has the identity of its original.
+/// The identity of a store, which never changes. A copy, such as a restored backup, has the
+/// identity of its original.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The random id.
@@ -34,15 +34,16 @@ impl Identity {
     }
 }
 
-/// The number up to which claims are counted one by one, which takes some milliseconds.
+/// Up to this number, claims are counted one by one, which takes some milliseconds. A larger number
+/// is estimated.
 pub(super) const COUNTED_CLAIMS: usize = 10_000;
 
 /// The distance by which the fences of a restored copy are raised.
 ///
-/// A copy does not know the fences that its original gave out after the backup. A server that
-/// begins 10,000 leases a second needs three years for as many. After 8,000 restores the fences
-/// are still below 2^53, up to which readers of JSON represent integers exactly (RFC 8259, section
-/// 6).
+/// A copy does not know the fences that its original gave out after the backup. Even at 10,000
+/// leases a second, the original needs three years to give out this many fences. After 8,000
+/// restores the fences are still below 2^53, up to which readers of JSON represent integers exactly
+/// (RFC 8259, section 6).
 pub const RESTORE_JUMP: u64 = 1 << 40;
 
 /// The fences of a restored copy: before they were raised, and after.
@@ -75,15 +76,16 @@ pub struct Count {
 }
 
 impl Count {
-    /// Returns the count of rows of which `counted` were seen, at most one more than
-    /// [`COUNTED_CLAIMS`]. If there are more, `estimate` stands for the number.
+    /// Returns a count. `counted` is the number of rows that were counted, where counting stopped
+    /// at [`COUNTED_CLAIMS`] + 1. If it is larger than [`COUNTED_CLAIMS`], the result is
+    /// `estimate`.
     pub(super) fn of(counted: usize, estimate: usize) -> Self {
         let is_exact = counted <= COUNTED_CLAIMS;
         Self { number: if is_exact { counted } else { estimate.max(counted) }, is_exact }
     }
 }
 
-/// Shows the numbers, such as `2 claims, 1 lease, fence 17`.
+/// Shows the contents in the form `2 claims, 1 lease, fence 17`.
 impl fmt::Display for Contents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let about = if self.claims.is_exact { "" } else { "about " };

@@ -1,5 +1,5 @@
 //! The ports of a store: the traits through which the committer, the gRPC services and the
-//! maintenance use it.
+//! maintenance use a store.
 //!
 //! A [`Backend`] is one open store. It provides the writers of the committer ([`GroupStore`]), the
 //! reader of the services ([`StoreReader`]) and its [`StoreMaintenance`].
@@ -52,7 +52,7 @@ pub enum Failure {
     /// fast enough.
     StatementTimeout,
     /// The store lacks a resource that all groups need, such as disk space. The group was not
-    /// written, and its commands one at a time would fare no better.
+    /// written, and its commands would fail one at a time too.
     Exhausted,
     /// The store failed in a way that no other variant names, for example because a row of the group
     /// can't be read or written. Other commands of the group may succeed.
@@ -129,8 +129,8 @@ pub trait GroupStore: Send + 'static {
     /// Sets the lock timeout for all following groups.
     fn set_lock_timeout(&mut self, _timeout: LockTimeout) {}
 
-    /// Does the store's own idle work, such as closing a connection. The committer calls this if no
-    /// command has come for a while.
+    /// Does the store's own idle work, such as noticing a closed connection. The committer calls
+    /// this if no command has come for a while.
     fn on_idle(&mut self) {}
 
     /// True if the store can be reached, and the outcome of its last group is known.
@@ -187,8 +187,8 @@ pub trait StoreReader: Send + Sync {
     /// The part could not be read. A claim that can't be read is counted and left out.
     fn records(&self, scan: RecordScan) -> StoreFuture<'_, RecordPart>;
 
-    /// Reads the ids of at most `limit` leases that were settled before `before`, those settled
-    /// first at the front.
+    /// Reads the ids of at most `limit` leases that were settled before `before`, in the order of
+    /// their settles.
     ///
     /// # Errors
     /// A row could not be read.
@@ -228,7 +228,8 @@ pub trait StoreReader: Send + Sync {
         None
     }
 
-    /// True if this error of a read shows that all reads and writes will fail until a restart.
+    /// True if `error`, which a read returned, means that all reads and writes will fail until a
+    /// restart.
     fn is_lost_by(&self, error: &StoreError) -> bool;
 }
 
@@ -269,7 +270,7 @@ pub trait Backend: Send + Sync {
     fn maintenance(&self) -> StoreMaintenance;
 
     /// Stores the rules of configured bucket types. In a shared store, a rule that another server
-    /// has stored meanwhile stays.
+    /// has already stored is not replaced.
     ///
     /// # Errors
     /// The rules could not be written.
@@ -305,8 +306,9 @@ pub trait SharedMaintenance: Send + Sync {
     /// The store can't be written.
     fn forget(&self, settled_before: Timestamp) -> StoreFuture<'_, bool>;
 
-    /// Deletes the records of abandoned groups whose statements can't arrive any more. A group is
-    /// abandoned if its commit got no answer and its commands were decided again.
+    /// Deletes old entries of the list of abandoned groups, whose statements can't arrive at the
+    /// database any more. A group is abandoned if its commit got no answer and its commands were
+    /// decided again.
     ///
     /// # Errors
     /// The store can't be written.
@@ -319,8 +321,8 @@ pub trait SharedMaintenance: Send + Sync {
     /// The store can't be written.
     fn vacuum(&self) -> StoreFuture<'_, ()>;
 
-    /// Returns this server's database role if it may not vacuum the table of leases; `None` if it
-    /// may.
+    /// Returns this server's database role if the role may not vacuum the table of leases, else
+    /// `None`.
     ///
     /// # Errors
     /// The store can't be read.

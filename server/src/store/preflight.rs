@@ -1,7 +1,7 @@
 //! The problems of a database that keep a server from starting, each with the next step for the
 //! operator.
 
-/// A problem of a database, because of which a server can't start or the tables can't be migrated.
+/// A problem of a database that keeps a server from starting, or the tables from being migrated.
 #[derive(Debug, thiserror::Error)]
 #[error("the database `{database}` {problem}")]
 pub struct PreflightError {
@@ -14,7 +14,7 @@ pub struct PreflightError {
 /// A problem of a database. The text of each variant continues the sentence "the database `…` …".
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
-    /// The settings of `[postgres]` contradict each other, or one is not valid.
+    /// The settings of `[postgres]` contradict each other, or a setting is not valid.
     #[error("can't be used: {0}")]
     Settings(String),
     /// The database does not answer.
@@ -110,7 +110,7 @@ pub enum Problem {
         /// The SQL statements that grant the missing rights.
         grants: Vec<String>,
     },
-    /// The database denies the role a statement for another reason than the rights above.
+    /// The database denies the role a statement, for a reason that no other variant names.
     #[error("refuses a statement: {0}")]
     PermissionDenied(String),
     /// Any other failure of the database.

@@ -10,12 +10,12 @@
 //! | 1 | all rows but those of version 2 |
 //! | 2 | leases for an organization: two more variants of [`LeaseState`] |
 //!
-//! A row of version 1 has the same bytes in a store of version 2. A store gets version 2 in the
-//! write of its first row of version 2. So a program that knows version 1 only can open a store
-//! until then, and refuses the store from then on. Without the number it would take such a row for
-//! damaged, and a salvage would leave the row out.
+//! A row of version 1 has the same bytes in a store of version 2. The write of a store's first row
+//! of version 2 also sets the store's version to 2. A program that knows only version 1 can open
+//! the store before this write, and refuses it afterwards. Without the version number, such a
+//! program would take the row for damaged, and a salvage would leave the row out.
 //!
-//! The types borrow their text, so that a write copies no text, and a read copies each text once,
+//! The types borrow their text. So a write copies no text, and a read copies each text only once,
 //! into the engine's type.
 
 use std::borrow::Cow;
@@ -34,7 +34,7 @@ use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
-/// The version of a store whose leases are for no organization. A new store has this version.
+/// The version of a new store. It lasts until a lease is begun for an organization.
 pub const FIRST_VERSION: u64 = 1;
 /// The version of a store that has, or has had, a lease for an organization.
 pub const ORGANIZATION_VERSION: u64 = 2;
@@ -203,11 +203,11 @@ pub enum Outcome {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum LeaseState<'a> {
-    /// The lease is outstanding; the keys are those of its claims.
+    /// The lease is outstanding. The keys are the keys of its claims.
     Outstanding(#[serde(borrow)] Vec<Key<'a>>),
     /// The lease is settled.
     Settled(Outcome),
-    /// The lease is outstanding, and for an organization (version 2).
+    /// The lease is outstanding, and was begun for an organization (version 2).
     OutstandingForOrganization {
         /// The organization of the lease.
         organization_id: Organization,
@@ -215,7 +215,7 @@ pub enum LeaseState<'a> {
         #[serde(borrow)]
         claims: Vec<Key<'a>>,
     },
-    /// The lease is settled, and for an organization (version 2).
+    /// The lease is settled, and was begun for an organization (version 2).
     SettledForOrganization {
         /// The organization of the lease.
         organization_id: Organization,
@@ -314,7 +314,7 @@ pub enum Form {
     Block,
     /// A value is a domain.
     Domain,
-    /// A value is an email address, compared by its domain.
+    /// A value is an email address whose domain has the form `Domain`.
     Address,
     /// A value is a path.
     Path,
@@ -322,7 +322,7 @@ pub enum Form {
     Fingerprint,
     /// A value is an SSH key with a comment.
     PublicKey,
-    /// A value is a text with line ends of either kind.
+    /// A value is a text in which the kind of line end does not count.
     Armor,
 }
 
@@ -637,7 +637,7 @@ impl From<BucketRule<'_>> for catalogue::BucketRule {
             Form::Armor => Engine::Armor,
         };
         let name = Cow::Owned(rule.name.into_owned());
-        // The looks of a value decide about its create only, so the store does not keep this part of the rule.
+        // The rule about confusable characters concerns creates only, so it is not stored.
         Self { number: BucketType(rule.number), name, form, fold_case: rule.fold_case, refuse_confusables: false }
     }
 }

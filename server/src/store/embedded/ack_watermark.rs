@@ -1,8 +1,8 @@
 //! The watermark of acknowledged writes: the sequence number of the last batch that is durable, in
 //! the file `acknowledged` beside the journal.
 //!
-//! A journal whose end is missing looks like a shorter journal. The watermark makes the loss
-//! visible. It is written after a batch is durable and is not synced itself. So after a power cut
+//! A journal that has lost its end looks like a shorter journal, and only the watermark shows the
+//! loss. The watermark is written after a batch is durable, and is not synced. So after a power cut
 //! it may be lower than the journal's last number, but never higher.
 
 use std::fs::{File, OpenOptions};
@@ -35,7 +35,7 @@ impl AckWatermark {
         file.read_to_end(&mut bytes)?;
         let sequence = read(&bytes);
         if sequence.is_none() && !bytes.is_empty() {
-            // The watermark only serves to notice a loss of data, so an invalid file does not stop
+            // The watermark only detects a loss of data, so an invalid watermark file does not stop
             // the server.
             tracing::warn!(path = %path.display(), "the file is not valid and is written again");
         }

@@ -1,13 +1,13 @@
-//! Directories that survive a power cut: the entry of a new file or directory is on disk once its
-//! directory is synced (fsync(2)), whatever was written into the file.
+//! Creates and syncs directories so that they survive a power cut. The entry of a new file is on
+//! disk only after its directory is synced, even if the file itself was synced (fsync(2)).
 
 use std::fs::{DirBuilder, File};
 use std::io::Result;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-/// Creates a directory that only this user may read, with the parents that it lacks, and syncs
-/// their entries. An existing directory keeps its mode.
+/// Creates a directory that only this user may read, and its missing parents, and syncs their
+/// entries. An existing directory keeps its mode.
 pub(super) fn create_private(dir: &Path) -> Result<()> {
     let is_missing = |dir: &&Path| !dir.as_os_str().is_empty() && !dir.exists();
     let missing: Vec<_> = dir.ancestors().take_while(is_missing).collect();
@@ -17,7 +17,7 @@ pub(super) fn create_private(dir: &Path) -> Result<()> {
 
 /// Syncs the entry of a file or directory in its parent.
 pub(super) fn sync_entry(path: &Path) -> Result<()> {
-    // The parent of a relative path of one name is the working directory.
+    // A relative path with a single component is in the working directory.
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     sync(parent.unwrap_or(Path::new(".")))
 }

@@ -10,7 +10,8 @@ use super::{Result, journal, keys, rows};
 use crate::store::error::StoreError;
 use crate::store::stored;
 
-/// Reads a row of each kind from the bytes, as they could lie on disk, and writes it back.
+/// Decodes the bytes as a stored row of each kind, and encodes the row again. The second encoding
+/// must decode to the same row.
 pub fn stored_rows(bytes: &[u8]) {
     if let Some(claim) = read::<stored::RestingClaim<'_>, Claim>(bytes) {
         let written = rows::resting(&claim).map(|(owner, record)| rows::encode_resting(owner, record));
@@ -32,7 +33,8 @@ pub fn stored_rows(bytes: &[u8]) {
     outstanding(bytes);
 }
 
-/// Reads an outstanding lease with its claims, and writes it back if it lists each of them once.
+/// Decodes an outstanding lease with its claims. If the lease lists each of its claims once,
+/// encodes and decodes it again.
 fn outstanding(bytes: &[u8]) {
     let Ok(row) = postcard::from_bytes::<stored::OutstandingLease<'_>>(bytes) else { return };
     let lease = Lease::from(row.lease);
@@ -43,18 +45,18 @@ fn outstanding(bytes: &[u8]) {
     assert_eq!(again.map(|again| Lease::from(again.lease)), Ok(lease));
 }
 
-/// Decodes a stored row as the engine's type; `None` if the bytes are no such row.
+/// Decodes a stored row into the engine's type; `None` if the bytes are not such a row.
 fn read<'a, S: Deserialize<'a>, T: From<S>>(bytes: &'a [u8]) -> Option<T> {
     postcard::from_bytes::<S>(bytes).ok().map(T::from)
 }
 
-/// Reads a row that was written just now; `None` if it could not be written or read.
+/// Decodes a row that was just encoded; `None` if either step failed.
 fn read_back<'a, T>(written: &'a Result<Vec<u8>>, read: impl FnOnce(&'a [u8]) -> Option<T>) -> Option<T> {
     written.as_ref().ok().and_then(|bytes| read(bytes))
 }
 
-/// Recovers the journals of a folder: the bytes are cut into two files. What one recovery leaves,
-/// the next must accept unchanged.
+/// Splits the bytes into two journal files and recovers them. A second recovery must accept the
+/// result and leave it unchanged.
 pub fn journals(bytes: &[u8]) {
     let Some((cut, bytes)) = bytes.split_first() else { return };
     let (first, second) = bytes.split_at(bytes.len() * usize::from(*cut) / 256);

@@ -75,14 +75,14 @@ fn journals(dir: &Path) -> std::io::Result<BTreeMap<u64, PathBuf>> {
 }
 
 struct Batch {
-    /// The number that fjall gave the batch. The batch's checksum does not cover it. If it were too
-    /// low, older rows would win over the rows of this batch.
+    /// The number that fjall gave the batch, which the batch's checksum does not cover. If the
+    /// number were too low, older rows would win over the rows of this batch.
     seqno: u64,
     /// The value of [`SEQUENCE`] in the batch; `None` if the batch has none.
     sequence: Option<u64>,
 }
 
-/// The two numbers of the newest batch read so far.
+/// Both numbers of the newest batch read so far.
 #[derive(Default)]
 struct Last {
     seqno: Option<u64>,
@@ -90,8 +90,8 @@ struct Last {
 }
 
 impl Last {
-    /// Returns the numbers of the batch that follows this one; `None` if a batch between the two is
-    /// missing.
+    /// Returns the numbers after `batch`, which must be the next one in the journal; `None` if a
+    /// batch before it is missing.
     fn then(&self, batch: &Batch) -> Option<Self> {
         let newer = self.seqno.is_none_or(|seqno| batch.seqno > seqno);
         let next = match (self.sequence, batch.sequence) {
@@ -121,8 +121,8 @@ fn batch(bytes: &[u8]) -> Option<(Batch, &[u8])> {
     whole.then_some((Batch { seqno, sequence }, reader.0))
 }
 
-/// Skips one item of a batch. The inner value is the sequence number if the item is the row
-/// [`SEQUENCE`]. The outer value is `None` if the item is incomplete.
+/// Skips one item of a batch; `None` if the item is incomplete. If the item is the row
+/// [`SEQUENCE`], the inner value is the sequence number, else `None`.
 fn item(reader: &mut Reader<'_>) -> Option<Option<u64>> {
     let [tag] = reader.array()?;
     if tag == CLEAR {
@@ -218,8 +218,8 @@ mod tests {
         // fjall's number of a batch must be between those of the batches before and after it. No
         // batch follows the last one, so a change of its number may go unnoticed.
         let unchecked = |at: &usize| (begins[4] + 5..begins[4] + 13).contains(at);
-        // A journal without its first batch looks like a new journal. The store finds that with
-        // another check.
+        // Bytes of the first batch are not changed here. A journal without a valid first batch
+        // looks like a new journal, which another check of the store detects.
         for at in (begins[1]..bytes.len()).filter(|at| !unchecked(at)) {
             let mut flipped = bytes.clone();
             flipped[at] ^= 1 << (at % 8);

@@ -20,7 +20,7 @@ const FIRST_LONG: u8 = 0xf0;
 /// The key of a claim: [`SPREAD_BYTES`] bytes of the bucket's hash, then the bucket.
 ///
 /// To compare keys, fjall first compares their first four bytes, which are stored in place
-/// (byteview 0.10, `ByteView::prefix`), and follows a pointer to the rest only if these are equal.
+/// (byteview 0.10, `ByteView::prefix`). Only if these are equal, it follows a pointer to the rest.
 /// The hash makes these bytes differ even for names that begin alike.
 pub(super) fn claim(key: &BucketKey) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(SPREAD_BYTES + 8 + key.canonical.len());
@@ -48,8 +48,9 @@ fn read_bucket(bytes: &[u8]) -> Option<BucketKey> {
     Some(BucketKey { bucket_type: BucketType(i32::try_from(number).ok()?), canonical })
 }
 
-/// Appends a number: one byte if it is below [`FIRST_LONG`], else the count of its bytes and the
-/// bytes. The order of encodings is the order of numbers, and no encoding is a prefix of another.
+/// Appends a number: one byte if the number is below [`FIRST_LONG`], else [`FIRST_LONG`] plus the
+/// count of its bytes, and then the bytes. Encodings sort as numbers do, and no encoding is a
+/// prefix of another.
 fn push_number(bytes: &mut Vec<u8>, number: u64) {
     match u8::try_from(number) {
         Ok(small) if small < FIRST_LONG => bytes.push(small),
@@ -72,8 +73,8 @@ fn read_number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     Some((number.iter().fold(0, |number, byte| (number << 8) | u64::from(*byte)), rest))
 }
 
-/// Reads the cell from a key of the keyspace `sources`, which begins with it; `None` if the bytes
-/// are not such a key.
+/// Reads the cell from a key of the keyspace `sources`, which begins with the cell; `None` if the
+/// bytes are not such a key.
 pub(super) fn read_cell(bytes: &[u8]) -> Option<CellId> {
     let (number, _) = read_number(bytes)?;
     i64::try_from(number).ok().map(CellId)
@@ -93,7 +94,7 @@ pub(super) fn beyond_cell(cell: CellId) -> Vec<u8> {
     bytes
 }
 
-/// The common prefix of all keys in `sources` for one source type, which is one table, of a cell.
+/// The common prefix of all keys in `sources` for one table (source type) of a cell.
 pub(super) fn table(cell: CellId, source_type: SourceType) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(64);
     push_number(&mut bytes, cell.0.unsigned_abs());
@@ -101,7 +102,7 @@ pub(super) fn table(cell: CellId, source_type: SourceType) -> Vec<u8> {
     bytes
 }
 
-/// The common prefix of all keys in `sources` for one source, which is one row of a table.
+/// The common prefix of all keys in `sources` for one row (source) of a table.
 pub(super) fn source(cell: CellId, source_type: SourceType, id: &SourceId) -> Vec<u8> {
     let mut bytes = table(cell, source_type);
     push_source_id(&mut bytes, id.as_bytes());
@@ -117,14 +118,15 @@ pub(super) fn source_claim(cell: CellId, source_type: SourceType, id: &SourceId,
 
 /// The first possible key in `sources` after all rows of the table with the prefix `table`.
 pub(super) fn beyond_table(table: &[u8]) -> Vec<u8> {
-    // In a key, a source id follows the prefix: groups of eight bytes, each with a count of at most
-    // 9. The count is below 0xff.
+    // In a key, the groups of a source id follow the prefix: eight bytes and a count, which is at
+    // most `GROUP_BYTES + 1`. So 0xff in the place of the count sorts after every key.
     [table, &[0xff; GROUP_BYTES + 2]].concat()
 }
 
 /// The first possible key in `sources` after all claims of the row with the prefix `row`.
 pub(super) fn beyond_source(mut row: Vec<u8>) -> Vec<u8> {
-    // In a key, a bucket type follows the prefix, and its first byte is at most 0xf8.
+    // In a key, a bucket type follows the prefix. Its first byte is at most 0xf8, so 0xff sorts
+    // after every key.
     row.push(0xff);
     row
 }

@@ -18,7 +18,8 @@ use crate::store::error::StoreError;
 const XXH3: u8 = 0;
 
 /// Checks the newest manifest of every keyspace of the database folder. `finished` is true if a
-/// write was acknowledged before: then every keyspace is complete and must have a manifest.
+/// write was acknowledged before. All keyspaces were complete by then, so each must have a
+/// manifest.
 ///
 /// # Errors
 /// A manifest is missing or does not match its checksum, or a file can't be read.

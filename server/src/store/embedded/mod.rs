@@ -13,9 +13,9 @@
 //! | `meta` | `bucket_types` | the rules of configured bucket types, as JSON |
 //! | `meta` | `identity` | the 16 bytes of the store's id |
 //!
-//! A begin writes one lease row, however many claims the lease has: a claim gets a row of its own
-//! when its lease is settled. Outstanding leases and their claims are also kept in memory, and are
-//! read from disk when the store is opened.
+//! A begin writes one lease row, however many claims the lease has. A claim gets a row of its own
+//! only when its lease is settled. Outstanding leases and their claims are also kept in memory, and
+//! are read from disk when the store is opened.
 //!
 //! `open` checks and opens a directory, `rows` encodes rows, `write` commits groups, `read` answers reads,
 //! `scan_threads` bounds the threads of long reads, and `salvage` reads what a damaged store still has.
@@ -123,7 +123,7 @@ impl Inner {
 }
 
 impl EmbeddedStore {
-    /// The name of the file in a data directory that each acknowledged write changes.
+    /// The name of a file in the data directory that every acknowledged write changes.
     pub const WRITTEN: &str = ack_watermark::FILE;
 
     /// Returns a key that sorts claims in the order in which [`for_each`](Self::for_each) visits

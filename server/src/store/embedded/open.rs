@@ -68,7 +68,8 @@ fn has_files_of_a_store(dir: &Path) -> Result<bool> {
 }
 
 impl EmbeddedStore {
-    /// Opens the store in a data directory. If there is none, it is made, if `creation` allows it.
+    /// Opens the store in a data directory. If there is no store, makes one, provided that
+    /// `creation` allows it.
     ///
     /// # Errors
     /// The directory holds no store, is in use, in another format, damaged or incompletely imported,
@@ -85,8 +86,8 @@ impl EmbeddedStore {
         dir.join(IMPORTING).exists()
     }
 
-    /// Creates a data directory and runs `import` on its store. [`open`](Self::open) refuses the directory until `import`
-    /// has returned without an error.
+    /// Creates a data directory and runs `import` on its store. Until `import` has returned without
+    /// an error, [`open`](Self::open) refuses the directory.
     ///
     /// # Errors
     /// The errors of [`open`](Self::open), and those of `import`.
@@ -157,7 +158,7 @@ impl EmbeddedStore {
             database,
         };
         if missing.is_some() {
-            // fjall syncs the files that it creates, and not all of their directories.
+            // fjall syncs the files that it creates, but not all of their directories.
             let synced = sync_entry(dir).and_then(|()| sync_tree(dir));
             synced.map_err(|error| StoreError::Failed(error.to_string()))?;
         }
@@ -192,13 +193,13 @@ impl EmbeddedStore {
 }
 
 impl Inner {
-    /// Checks the format, and returns the identity. The format and identity of a new store are its
-    /// first write, so a store whose making was cut short has neither and counts as none.
+    /// Checks the format, and returns the identity. The first write to a new store has its format
+    /// and identity. So a store whose creation was cut short has neither, and counts as no store.
     fn identify(&self, dir: &Path, creation: Creation) -> Result<Identity> {
         match self.meta.number(FORMAT)? {
             Some(version) if stored::is_known(version) => match self.meta.get(IDENTITY)? {
                 Some(id) => self.read_identity(&id),
-                // A program from before identities has made the store.
+                // An old version of this program, which knew no identities, has made the store.
                 None => self.write_identity(Identity { is_new: false, ..Identity::random() }),
             },
             Some(found) => Err(StoreError::Format { dir: dir.to_owned(), found, known: stored::NEWEST_VERSION }),

@@ -1,5 +1,5 @@
-//! Outstanding leases and their claims, in memory. Lists and settles read only these rows, and
-//! never step over deleted ones (B33). On disk each lease is one row.
+//! Outstanding leases and their claims, in memory. Lists and settles of leases read only this
+//! memory, so they never scan past deleted rows on disk (B33). On disk each lease is one row.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -14,11 +14,11 @@ use rustc_hash::FxHashMap;
 
 type SourceKey = (CellId, SourceType, SourceId, BucketKey);
 
-/// The claims under leases in a part of a scan of records.
+/// One part of a scan of records: its claims under leases.
 #[derive(Debug, Default)]
 pub(super) struct HeldPart {
-    /// The claim at each place; `None` at a place that the claim leaves because its lease moves it
-    /// to another source.
+    /// The claim at each place. The value is `None` at the former place of a claim whose lease
+    /// moves it to another source.
     pub(super) claims: BTreeMap<RecordPlace, Option<Claim>>,
     /// The last place of the part; `None` if the part reaches the end of the scan.
     pub(super) last: Option<RecordPlace>,
@@ -28,8 +28,8 @@ pub(super) struct HeldPart {
 #[derive(Debug, Default)]
 pub(super) struct Outstanding {
     claims: FxHashMap<BucketKey, Claim>,
-    // The keys of the claims under leases, in the order of `ListRecords`. A claim whose source a
-    // lease changes has two.
+    // The keys of the claims under leases, in the order of `ListRecords`. If a lease changes a
+    // claim's source, the claim has two keys.
     sources: BTreeSet<SourceKey>,
     leases: FxHashMap<LeaseId, Lease>,
     // The rows of `ListLeases`, in its order.
@@ -128,8 +128,8 @@ impl Outstanding {
         rows.take(scan.limit).map(|(_, row)| *row).collect()
     }
 
-    /// Returns the claims under leases in a part of a scan (B32). Looks at `scan.limit` claims at
-    /// most.
+    /// Returns the claims under leases for the next part of a scan (B32). Looks at `scan.limit`
+    /// claims at most.
     pub(super) fn records(&self, scan: &RecordScan) -> HeldPart {
         let from = scan.after.bound().map(|(id, key)| (scan.cell, scan.source_type, id, key));
         let is_covered = |key: &&SourceKey| key.0 == scan.cell && key.1 == scan.source_type && scan.reaches(&key.2);
@@ -154,7 +154,7 @@ impl Outstanding {
     }
 }
 
-/// Returns the places in `sources` of a claim's records.
+/// Returns the keys in `sources` of a claim: one for the source of each of its records.
 fn source_keys(key: &BucketKey, claim: &Claim) -> impl Iterator<Item = SourceKey> {
     let source = |record: &Record| (claim.owner, record.source.source_type, record.source.id.clone(), key.clone());
     claim.records().map(source)

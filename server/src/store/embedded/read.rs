@@ -112,9 +112,9 @@ impl Inner {
         Ok(())
     }
 
-    /// Returns the places of claims at rest in a part of a scan that ends at `last`, and the place
-    /// after which the scan goes on; `None` if it is at its end. Looks at `scan.limit` places at
-    /// most.
+    /// Returns the places of claims at rest in the next part of a scan, which reaches to `last` at
+    /// most. Also returns the place after which the scan goes on; `None` at the end of the scan.
+    /// Looks at `scan.limit` places at most.
     fn resting_places(
         &self,
         snapshot: &Snapshot,
@@ -124,7 +124,8 @@ impl Inner {
         let table = keys::table(scan.cell, scan.source_type);
         let place = |(id, key): &RecordPlace| keys::source_claim(scan.cell, scan.source_type, id, key);
         let from = match scan.after.bound() {
-            // No claim is at the first key, so the key of its source id is the bound.
+            // The bound is the smallest possible place with this source id. No claim has this
+            // place, so the prefix of the source id serves as the bound.
             Bound::Included((id, _)) if id.is_empty() => Bound::Included(table.clone()),
             Bound::Included((id, _)) => Bound::Included(keys::source(scan.cell, scan.source_type, &id)),
             bound => bound.map(|at| place(&at)),
@@ -159,7 +160,8 @@ impl Inner {
     fn records(&self, scan: &RecordScan) -> Result<RecordPart> {
         let (mut held, snapshot) = {
             // INVARIANT: the lock is taken before the snapshot. The writer changes the claims in
-            // memory under this lock, after it has changed the disk. So both show the same moment.
+            // memory under this lock, after it has changed the disk. So the memory and the snapshot
+            // show the same moment.
             let outstanding = self.held();
             (outstanding.records(scan), self.database.snapshot())
         };
@@ -253,7 +255,7 @@ impl Inner {
 
 impl EmbeddedStore {
     /// Passes every row to `visit`: claims, then leases, then replays. Returns the newest fence.
-    /// The rows at rest are not collected in memory.
+    /// Rows at rest are passed on one by one and not collected in memory.
     ///
     /// # Errors
     /// A row could not be read, or `visit` failed.
@@ -276,8 +278,8 @@ impl EmbeddedStore {
     /// A row could not be read.
     pub fn claims(&self, keys: &[BucketKey]) -> Result<Vec<Option<Claim>>> {
         let (held, snapshot) = {
-            // INVARIANT: the lock is taken before the snapshot. The writer changes the held claims under the lock after
-            // the disk, so both show the same moment.
+            // INVARIANT: the lock is taken before the snapshot. The writer changes the held claims
+            // under the lock after the disk, so the memory and the snapshot show the same moment.
             let outstanding = self.inner.held();
             let held: Vec<_> = keys.iter().map(|key| outstanding.claim(key).cloned()).collect();
             (held, self.inner.database.snapshot())
@@ -311,7 +313,8 @@ impl EmbeddedStore {
     }
 }
 
-/// Waits for a task of blocking work; `None` is a task that could not be started.
+/// Waits for a blocking task. `None` stands for a task that could not be started because the store
+/// is closing.
 async fn finished<T>(task: Option<JoinHandle<Result<T>>>) -> Result<T> {
     let stopping = || Err(StoreError::Unreachable("the server is stopping".into()));
     match task {
@@ -369,7 +372,7 @@ impl StoreReader for EmbeddedStore {
     }
 
     fn is_lost_by(&self, error: &StoreError) -> bool {
-        // A damaged row says nothing of the others.
+        // A damaged row does not mean that other rows are damaged.
         !error.is_away() && !matches!(error, StoreError::Damaged(_))
     }
 }

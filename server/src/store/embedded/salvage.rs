@@ -1,8 +1,9 @@
 //! Reads of a damaged store, for `leasehold export --salvage`.
 //!
-//! A scan of fjall can't go on behind a damaged block, because it would miss newer versions of rows
-//! or find older ones. So each row is read by its key, which comes from another keyspace: claims
-//! from `sources`, settled leases from `settled_order`, idempotency keys from the leases.
+//! A scan of fjall can't continue after a damaged block, because it could miss rows or find old
+//! versions of them. So each row is read by its key, which comes from another place. The keys of
+//! claims are in `sources`, those of settled leases in `settled_order`, and idempotency keys in the
+//! leases.
 
 use fjall::{Slice, Snapshot};
 use leasehold_core::lease::{Fence, Lease, LeaseId};
@@ -30,7 +31,7 @@ struct Salvage<'a> {
 }
 
 impl Salvage<'_> {
-    /// Returns the value that was read; `None`, and counts it, if it is damaged.
+    /// Returns the value that was read. If the value is damaged, counts it and returns `None`.
     fn intact<T>(&mut self, read: Result<T>) -> Result<Option<T>> {
         match read {
             Ok(value) => Ok(Some(value)),
@@ -43,7 +44,7 @@ impl Salvage<'_> {
         }
     }
 
-    /// Passes the keys of a keyspace to `visit`, up to the first that can't be read.
+    /// Passes the keys of a keyspace to `visit`, up to the first key that can't be read.
     fn visit_keys<E: From<StoreError>>(
         &mut self,
         keyspace: &Keyspace,

@@ -3,17 +3,17 @@
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 
-/// The largest number of threads. A scan needs a processor or the disk all the time, so more threads
-/// would finish no scan earlier. Each scan is a short part of a list, so lists take turns.
+/// The largest number of threads. A scan keeps a processor or the disk busy, so more threads would
+/// finish no scan earlier. Each scan is a short part of a list, so all lists make progress in turn.
 const MAX_THREADS: usize = 8;
 
 /// A pool of at most [`MAX_THREADS`] threads, which start when they are needed and end when they
 /// are idle for some seconds.
 ///
-/// A tokio runtime provides the pool, because it bounds its blocking threads. The bound of the
-/// server's own runtime is 512, and tokio starts a thread whenever none is idle. A thread that has
-/// just finished a scan is not idle yet when the scan's caller goes on with the next one. So a busy
-/// machine would get several threads for each list.
+/// A tokio runtime of its own provides the pool, with a limit on its blocking threads. The server's
+/// main runtime would not do: its limit is 512, and tokio starts a thread whenever no thread is
+/// idle. A thread that has just finished a scan is not idle yet when the scan's caller starts the
+/// next one. So a busy machine would get several threads for each list.
 pub(super) struct ScanThreads(Option<Runtime>);
 
 impl ScanThreads {
@@ -26,7 +26,8 @@ impl ScanThreads {
         Ok(Self(Some(runtime)))
     }
 
-    /// Runs `scan` on a thread as soon as fewer than [`MAX_THREADS`] scan; `None` if the pool is being dropped.
+    /// Runs `scan` on a thread as soon as fewer than [`MAX_THREADS`] scans run; `None` if the pool
+    /// is being dropped.
     pub(super) fn start<T: Send + 'static>(&self, scan: impl FnOnce() -> T + Send + 'static) -> Option<JoinHandle<T>> {
         self.0.as_ref().map(|runtime| runtime.spawn_blocking(scan))
     }
@@ -34,8 +35,8 @@ impl ScanThreads {
 
 impl Drop for ScanThreads {
     fn drop(&mut self) {
-        // The drop of a runtime waits for its threads, and tokio forbids that in an asynchronous
-        // task, which may drop the store.
+        // An asynchronous task may drop the store. The ordinary drop of a runtime waits for its
+        // threads, and tokio forbids that in an asynchronous task.
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
         }

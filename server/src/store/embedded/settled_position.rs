@@ -1,21 +1,23 @@
-//! The position up to which no settled lease is left. A scan for old settled leases begins there,
-//! and does not step over those that were forgotten before it (B33).
+//! A time before which no settled lease is left in the store. A scan for old settled leases begins
+//! at this time, so it never scans past the deleted rows of forgotten leases (B33).
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use leasehold_core::time::Timestamp;
 
-/// The position, which scans raise and settles lower.
+/// The time before which no settled lease is left. A scan raises it; a lease that is settled at an
+/// earlier time lowers it.
 #[derive(Debug, Default)]
 pub(super) struct SettledPosition(Mutex<Bounds>);
 
 #[derive(Debug)]
 struct Bounds {
-    // No lease was settled before this time, or all of those were forgotten.
+    // All leases that were settled before this time are forgotten.
     first: Timestamp,
-    // The end of the scans so far.
+    // The latest time to which any scan has gone.
     scanned_to: Timestamp,
-    // The number of leases that were settled at a time that a scan may have passed.
+    // The number of leases that were settled at a time before `scanned_to`, so that a scan may have
+    // missed them.
     late_settles: u64,
 }
 
@@ -25,9 +27,9 @@ impl Default for Bounds {
     }
 }
 
-/// A scan under way.
+/// A running scan.
 pub(super) struct SettledScan {
-    /// The time from which the scan looks.
+    /// The time at which the scan begins.
     pub(super) from: Timestamp,
     late_settles: u64,
 }
@@ -38,16 +40,17 @@ impl SettledPosition {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a scan for leases that were settled before `to`. The snapshot that it reads must be
-    /// taken afterwards.
+    /// Begins a scan for leases that were settled before `to`. The caller must take the scan's
+    /// snapshot after this call.
     pub(super) fn begin(&self, to: Timestamp) -> SettledScan {
         let mut bounds = self.lock();
         bounds.scanned_to = bounds.scanned_to.max(to);
         SettledScan { from: bounds.first, late_settles: bounds.late_settles }
     }
 
-    /// Ends a scan that found no lease settled before `first`. The position stays where it is if a
-    /// lease was settled meanwhile at a time that the scan had passed, as after a jump of the clock.
+    /// Ends a scan that found no lease settled before `first`. After a jump of the clock, a lease
+    /// may have been settled meanwhile at a time that the scan had passed. The position is then not
+    /// raised.
     pub(super) fn end(&self, scan: &SettledScan, first: Timestamp) {
         let mut bounds = self.lock();
         if bounds.late_settles == scan.late_settles {
@@ -55,7 +58,7 @@ impl SettledPosition {
         }
     }
 
-    /// Notes a settle, after it was written.
+    /// Records that a lease was settled at the time `at`. Call this after the settle was written.
     pub(super) fn settled(&self, at: Timestamp) {
         let mut bounds = self.lock();
         bounds.late_settles += u64::from(at < bounds.scanned_to);

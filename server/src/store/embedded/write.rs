@@ -69,7 +69,7 @@ impl Inner {
     /// row also writes the version, so no program finds a row of a version that it does not know.
     fn put_format(&self, batch: &mut OwnedWriteBatch, leases: &[RowChange<Lease>]) -> Result<()> {
         let versions = leases.iter().filter_map(|change| change.after.as_ref()).map(stored::version_of);
-        // A store without such a row must not pay for a look at its version.
+        // A store without rows of later versions must not pay for a read of its version.
         if let Some(needed) = versions.max().filter(|needed| *needed > stored::FIRST_VERSION)
             && self.format()? < needed
         {
@@ -130,8 +130,8 @@ impl EmbeddedStore {
     /// Commits the changes of a group, all or none, and returns when they are durable.
     ///
     /// # Errors
-    /// The disk failed. If the changes are in the journal is known only after the store has been
-    /// opened again.
+    /// The disk failed. The changes may be in the journal or not; only the next opening of the
+    /// store can tell.
     pub fn save(&self, changes: &NetChanges) -> Result<()> {
         if changes.is_empty() {
             return Ok(());
@@ -140,8 +140,8 @@ impl EmbeddedStore {
         let settled =
             changes.leases.iter().filter_map(|change| change.after.as_ref()).filter(|lease| lease.outcome().is_some());
         settled.for_each(|lease| self.inner.settled_position.settled(lease.updated_at));
-        // The memory is changed only after the commit, so that readers see durable changes only. A
-        // read between the commit and this line sees the state before.
+        // The memory is changed only after the commit, so that readers see only durable changes. A
+        // read between the commit and this line sees the state before the commit.
         let mut held = self.inner.held_mut();
         changes.leases.iter().for_each(|change| held.put_lease(change.key, change.after.as_ref()));
         changes.claims.iter().for_each(|change| held.put_claim(&change.key, change.after.as_ref()));

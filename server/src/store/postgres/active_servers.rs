@@ -3,16 +3,16 @@
 //! locks.
 
 /// The upper 16 bits of the class number (`pg_locks.classid`) of a group's advisory lock. They
-/// distinguish groups' locks from those of other programs.
+/// distinguish the locks of groups from the locks of other programs.
 const MARK: u32 = 0x1ea5;
 
-/// The weight of one probe in the moving average. A server that writes has a lock at about two of
-/// three probes, so one probe alone shows little.
+/// The weight of one probe in the moving average. A probe finds a lock of a busy server about two
+/// times out of three, so a single probe says little.
 const WEIGHT: f64 = 0.2;
 /// The share of probes that must find a lock of a server, so that the server counts as active.
 const MIN_SHARE: f64 = 1.0 / 3.0;
 
-/// The identity of this server among the servers of a database, chosen at random when it starts.
+/// The identity of this server among the servers of a database, chosen at random at its start.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ServerId {
     class: u32,

@@ -21,8 +21,8 @@ type Encoded<T = ()> = Result<T, Box<dyn Error + Sync + Send>>;
 /// The length that stands for the value NULL in the binary form.
 const NULL: i32 = -1;
 
-/// The rows of an array parameter that the statement casts to a composite type, as in
-/// `$1::new_claim[]`. The OID of such a type differs from database to database, so the rows are
+/// The rows of an array parameter, which the statement casts to an array of a composite type, as in
+/// `$1::new_claim[]`. The OID of such a type differs from database to database. So the rows are
 /// sent as `record`, and the cast gives them their type (PostgreSQL 14 and later).
 #[derive(Debug, Default)]
 pub(super) struct CompositeRows {

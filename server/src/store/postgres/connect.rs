@@ -1,5 +1,5 @@
-//! Connections to the database: the check of its URL, and TLS that is never replaced by plain text
-//! without the operator's consent.
+//! Connections to the database. Checks the URL of the database, and never uses plain text instead
+//! of TLS without the operator's consent.
 
 use std::io::Read;
 use std::ops::{Deref, DerefMut};
@@ -24,11 +24,11 @@ use crate::config::{PostgresConfig, foreign_scheme};
 use crate::store::error::StoreError;
 use crate::store::preflight::Problem;
 
-/// Opens connections to the database, with settings that were checked.
+/// Opens connections to the database with checked settings.
 #[derive(Clone)]
 pub(super) struct Connector {
-    // The settings of all connections but the first. They accept only hosts that can be written,
-    // for reads too: a standby may show old rows (B30).
+    // The settings of all connections but the first. They accept only hosts that accept writes,
+    // even for reads, because a standby may return old rows (B30).
     pub(super) config: Config,
     // The settings of the first connection. If the URL names one host, they also accept a standby,
     // so that the preflight can report the exact problem of that host.
@@ -88,7 +88,7 @@ impl Connector {
         let late = || Problem::Unreachable(self.no_answer());
         let opened = self.open(&self.first).await.ok_or_else(late)?;
         opened.map_err(|error| match Problem::from(error) {
-            // A connection needs no other right than CONNECT.
+            // CONNECT is the only right that a connection needs.
             Problem::PermissionDenied(cause) => self.no_connect(cause),
             trouble => trouble,
         })
@@ -96,7 +96,7 @@ impl Connector {
 
     fn no_connect(&self, cause: String) -> Problem {
         let role = self.config.get_user().unwrap_or("ROLE").to_owned();
-        // If a URL names no database, PostgreSQL uses the one with the name of the role.
+        // If a URL names no database, PostgreSQL uses the database with the name of the role.
         let name = self.config.get_dbname().unwrap_or(&role).to_owned();
         Problem::NoConnect { role, name, cause }
     }
@@ -112,7 +112,7 @@ impl Connector {
         Some(opened.map(|(client, driver)| DatabaseConnection { client, driver }))
     }
 
-    /// Returns these settings with the password that the file has at the moment.
+    /// Returns these settings with the password that the file holds now.
     async fn with_password(&self, config: &Config) -> Config {
         let mut config = config.clone();
         if let Some(file) = &self.password {
@@ -154,26 +154,26 @@ impl PasswordFile {
         Ok(Self { path: path.to_owned(), password })
     }
 
-    /// Returns the password that the file has at the moment; the last one if the file can't be
-    /// read, because whoever replaces it may have removed it first.
+    /// Returns the password that the file holds now. If the file can't be read, returns the last
+    /// password: the file may have been removed in order to replace it.
     async fn current(&self) -> Arc<String> {
         let path = self.path.clone();
         match tokio::task::spawn_blocking(move || read_password(&path)).await {
             Ok(Ok(password)) => self.password.store(Arc::new(password)),
             Ok(Err(error)) => tracing::warn!("{error}; the former password is tried"),
-            // The runtime ends, and with it every connection.
+            // The task fails only if the runtime ends, and every connection ends with the runtime.
             Err(_) => {}
         }
         self.password.load_full()
     }
 }
 
-/// Reads a password, which is all of the file but for the end of its line.
+/// Reads a password: the content of the file without the line end.
 fn read_password(path: &Path) -> Result<String, String> {
     let refused = |problem: &str| format!("`postgres.password_file`, `{}`, can't be used: {problem}", path.display());
     let mut text = String::new();
     let file = std::fs::File::open(path).map_err(|error| refused(&error.to_string()))?;
-    // A byte more than allowed, so that a longer file is found.
+    // One byte more than allowed is read, so that a file that is too long is detected.
     file.take(MAX_PASSWORD_BYTES + 1).read_to_string(&mut text).map_err(|error| refused(&error.to_string()))?;
     let line = text.strip_suffix('\n').map_or(&*text, |line| line.strip_suffix('\r').unwrap_or(line));
     match line {
@@ -254,8 +254,8 @@ fn before_options(url: &str) -> &str {
     url.split_once('?').map_or(url, |(address, _)| address)
 }
 
-/// Returns the text of an error of the URL parser with the next step. Only the text names the
-/// option that is wrong, so the text is searched.
+/// Returns an error text of the URL parser with advice. The parser names the wrong option in its
+/// text only, so the text is searched.
 fn url_error(error: &str) -> String {
     if error.contains("`sslmode`") {
         "`sslmode` is `disable`, `prefer` or `require`; with `postgres.ca` every connection is encrypted, and \

@@ -12,8 +12,8 @@ use tokio_postgres::error::{DbError, SqlState};
 
 use crate::store::error::StoreError;
 
-/// The SQLSTATEs that mean that another transaction was first. The same commands, decided again on
-/// the changed rows, get correct answers.
+/// The SQLSTATEs of a lost race: another transaction was first. The commands are then decided again
+/// on the changed rows.
 const LOST_RACES: [SqlState; 3] =
     [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED, SqlState::UNIQUE_VIOLATION];
 
@@ -89,7 +89,7 @@ pub(super) enum ClientFailure {
     CertificateRejected,
     /// The TLS handshake failed in another way, or the database does not encrypt.
     Tls,
-    /// The host accepts no writes, and the connection asked for a host that does.
+    /// The host accepts no writes, but the connection asked for a host that does.
     ReadOnlyHost,
     /// The database asks for a password, and the URL has none.
     PasswordMissing,
@@ -109,8 +109,8 @@ const PASSWORD_MISSING: &str = "password missing";
 impl ClientFailure {
     pub(super) fn of(error: &Error) -> Self {
         let io = io_error(error);
-        // In TLS 1.3, a client learns that its certificate was rejected after the handshake, from
-        // an error of the first read.
+        // In TLS 1.3, a rejected client certificate is reported after the handshake, as an error of
+        // the client's first read.
         match io.and_then(io::Error::get_ref).and_then(|cause| cause.downcast_ref()) {
             Some(rustls::Error::AlertReceived(alert)) if is_about_a_certificate(*alert) => Self::CertificateRejected,
             Some(_) => Self::Tls,

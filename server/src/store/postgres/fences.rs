@@ -1,9 +1,9 @@
-//! The sequence of fences, which must stand at or beyond the fence of every lease (B13).
+//! The sequence of fences. Its last value must never be smaller than the fence of a lease (B13).
 //!
-//! It stands behind if the rows came without it: logical replication copies no sequence
-//! (https://www.postgresql.org/docs/15/logical-replication-restrictions.html), and a restore may
-//! leave it out. So it is compared at the start, and on each new connection of a writer, which may
-//! lead to another host than the one before.
+//! The last value can be too small if rows were copied without their sequence. Logical replication
+//! copies no sequence (https://www.postgresql.org/docs/15/logical-replication-restrictions.html),
+//! and a restore may leave it out. So the sequence is compared with the leases at the start, and on
+//! each new connection of a writer, which may lead to another host.
 
 use leasehold_core::lease::Fence;
 use tokio_postgres::types::Type;
@@ -13,9 +13,9 @@ use super::preflight;
 use crate::store::identity::{RESTORE_JUMP, RaisedFences};
 use crate::store::preflight::Problem;
 
-/// A query for the last fence of the sequence, and for the largest fence of the outstanding leases
-/// and of those settled last. The snapshot of the rows is taken before the sequence is read, so a
-/// lease that is begun meanwhile never looks as if the sequence stood behind it.
+/// A query for the sequence's last fence, and for the largest fence among the outstanding and the
+/// most recently settled leases. The snapshot of the rows is taken before the sequence is read. So
+/// a lease that is begun in between never makes the sequence look too small.
 const COMPARE: &str = "
     SELECT coalesce(pg_sequence_last_value('lease_fences'::regclass), 0), greatest(
         (SELECT max(fence) FROM claim_leases),
@@ -23,23 +23,25 @@ const COMPARE: &str = "
             SELECT fence FROM settled_leases ORDER BY settled_at DESC, uuid DESC LIMIT 1000
         ) AS last), 0)";
 
-/// A query for the largest fence of all leases. It reads all settled ones, which takes seconds if
+/// A query for the largest fence of all leases. It reads all settled leases, which takes seconds if
 /// there are millions.
 const LARGEST: &str = "
     SELECT greatest((SELECT max(fence) FROM claim_leases), (SELECT max(fence) FROM settled_leases), 0)";
 
-/// Draws so many fences. Unlike `setval`, it can't set the sequence back behind a fence that
-/// another server draws at the same time, and needs no other right than a begin.
+/// A query that draws `$1` fences. Unlike `setval`, it can't set the sequence back below a fence
+/// that another server draws at the same time. It needs no right that a begin does not need.
 const DRAW: &str = "SELECT count(nextval('lease_fences')) FROM generate_series(1, $1::bigint)";
 
-/// The most fences that are drawn one by one, in less than a second. No server draws as many while
-/// another one calls `setval`.
+/// The most fences that are drawn one by one, which takes less than a second. For a larger
+/// difference `setval` is safe: no other server draws so many fences at the same time.
 const MAX_DRAWN: i64 = 1_000_000;
 
-/// Raises the sequence of fences to the largest fence of a lease, if it stands behind.
+/// If the last value of the sequence is smaller than the largest fence of a lease, raises the
+/// sequence to that fence.
 ///
 /// # Errors
-/// The database can't be reached, or the sequence stands far behind and the role may not set it.
+/// The database can't be reached, or the difference is larger than [`MAX_DRAWN`] and the role may
+/// not set the sequence.
 pub(super) async fn raise(client: &Client) -> Result<(), Error> {
     let row = client.query_typed_one(COMPARE, &[]).await?;
     let (last, seen): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
@@ -60,8 +62,9 @@ pub(super) async fn raise(client: &Client) -> Result<(), Error> {
     Ok(())
 }
 
-/// Raises the sequence by [`RESTORE_JUMP`]. The fence that is drawn first keeps a server that runs
-/// already behind the jump, unless it draws as many fences meanwhile.
+/// Raises the sequence by [`RESTORE_JUMP`]. Another server may already be running and drawing
+/// fences. Its fences stay below the new value, unless it draws [`RESTORE_JUMP`] fences between the
+/// two statements.
 ///
 /// # Errors
 /// The database can't be reached, or the role may not set the sequence.

@@ -30,22 +30,24 @@ const TABLE: &str = "
 /// The number of the advisory lock that a migration takes: the bytes of the text `leaseho`.
 const LOCK: i64 = 0x006c_6561_7365_686f;
 
-/// The lock timeout of a migration, which is shorter than the lock timeout of a group of commands.
-/// While a migration waits for a table lock, such as that of a `pg_dump`, every later request for
-/// the table waits behind it (https://www.postgresql.org/docs/15/explicit-locking.html).
+/// The lock timeout of a migration, shorter than the lock timeout of a group of commands. While a
+/// migration waits for a table lock, such as that of a `pg_dump`, every later request for the table
+/// waits behind it (https://www.postgresql.org/docs/15/explicit-locking.html).
 const TABLE_LOCK_TIMEOUT_MS: u32 = 300;
-/// The time between two attempts of a migration to lock the tables. Running servers get their locks
-/// in this time.
+/// The time between two attempts of a migration to lock the tables, in which running servers can
+/// get their locks.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Migrates the tables to [`VERSION`]. Returns the version before, 0 if there were no tables. Waits
-/// at most `wait_seconds` for another migration, and as long for sessions that use the tables.
+/// Migrates the tables to [`VERSION`]. Returns the former version; 0 if there were no tables. Waits
+/// at most `wait_seconds` for another migration, and then at most `wait_seconds` for sessions that
+/// use the tables.
 ///
 /// # Errors
 /// The database can't be reached or refuses a statement. Another session still migrates or uses the tables. The tables
 /// are newer than this program, or in another schema; or there are none, and `creation` allows none.
 pub(super) async fn migrate(client: &mut Client, wait_seconds: u64, creation: Creation) -> Result<i32, Problem> {
-    // If the tables have the current version, a start must not wait for the lock of migrations.
+    // If the tables have the current version, nothing needs the lock of migrations, and a start
+    // must not wait for it.
     if let Some(VERSION) = version(client).await? {
         return Ok(VERSION);
     }
@@ -64,7 +66,7 @@ pub(super) async fn migrate(client: &mut Client, wait_seconds: u64, creation: Cr
     }
 }
 
-/// Returns the version of the tables, of which there must be some.
+/// Returns the version of the tables, which must exist.
 ///
 /// # Errors
 /// There are no tables, or they are newer than this program, or in another schema.
@@ -105,9 +107,9 @@ async fn migrate_once(client: &mut Client, wait_seconds: u64, creation: Creation
 
 /// Returns the version of the tables; `None` if there are no tables.
 async fn version(client: &Client) -> Result<Option<i32>, Problem> {
-    // `CREATE TABLE IF NOT EXISTS` would need the right to create tables, which a server does not
-    // need. The query reads `pg_class`, because `to_regclass` answers from a cache of the
-    // transaction and misses a table that another migration has created meanwhile.
+    // `CREATE TABLE IF NOT EXISTS` would need the right to create tables, which a server may lack.
+    // The query reads `pg_class`, because `to_regclass` uses a cache of the transaction. The cache
+    // misses a table that another migration has just created.
     let sql = "SELECT EXISTS (
         SELECT FROM pg_class WHERE relname = 'leasehold_migrations' AND pg_table_is_visible(oid))";
     let exists = client.query_typed_one(sql, &[]).await?;

@@ -2,12 +2,12 @@
 //!
 //! PostgreSQL keeps the servers' changes consistent by the primary keys of `claims` and
 //! `idempotency_keys`, by locks in one order, by one sequence of fences, and by the versions of
-//! rows: a group is one transaction, which fails if a row that it writes has changed since it was
+//! rows. A group is one transaction, which fails if a row that it writes has changed since it was
 //! read or assumed. The documentation of [`writer`] shows why this is enough.
 //!
 //! No statement relies on the state of its database session: no statement is prepared, and no
-//! setting lasts beyond a transaction. So pgbouncer may stand in front of the database in
-//! transaction mode (https://www.pgbouncer.org/features.html).
+//! setting lasts beyond a transaction. So a pgbouncer in transaction mode may be in front of the
+//! database (https://www.pgbouncer.org/features.html).
 
 mod active_servers;
 mod columns;
@@ -66,8 +66,8 @@ const FORGET_ROWS: i64 = 5_000;
 /// The longest time that a vacuum of the table of outstanding leases may take. The table is small.
 const VACUUM_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A query that returns a row for each session that vacuums the table of outstanding leases, or is
-/// about to.
+/// A query that returns a row for each session that vacuums the table of outstanding leases, or
+/// waits to do so.
 const VACUUMING: &str = "
     SELECT FROM pg_locks WHERE locktype = 'relation' AND mode = 'ShareUpdateExclusiveLock'
         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
@@ -80,7 +80,7 @@ pub struct PostgresStore {
     identity: Identity,
 }
 
-/// The facts about a database that a start would use.
+/// The results of the examination of a database, for a report before a server starts.
 #[derive(Clone, Copy, Debug)]
 pub struct Examined {
     /// The id and contents of the store; `None` if its tables have an older version.
@@ -103,7 +103,7 @@ struct Inner {
 }
 
 impl Inner {
-    /// Returns the parts of a store whose settings were checked, and which has no connection yet.
+    /// Checks the settings, and returns a store without connections.
     fn new(settings: &PostgresConfig) -> std::result::Result<Self, Problem> {
         let connector = Connector::parse(settings)?;
         let pool = Pool::new(settings, &connector).map_err(Problem::Settings)?;
@@ -114,7 +114,8 @@ impl Inner {
 
 impl PostgresStore {
     /// Opens the store: checks the settings and the database, and migrates the database's tables to
-    /// the version of this program. If there are no tables, they are made, if `creation` allows it.
+    /// the version of this program. If there are no tables, makes them, provided that `creation`
+    /// allows it.
     ///
     /// # Errors
     /// The settings or the database can't be used; [`StoreError::Preflight`] has the problem.
@@ -137,8 +138,9 @@ impl PostgresStore {
         Ok(Self { inner: Arc::new(inner), identity })
     }
 
-    /// Migrates the tables of a database, or makes them if there are none and `creation` allows it.
-    /// Returns the store's identity, and the version of the tables before and after the migration.
+    /// Migrates the tables of a database. If there are no tables, makes them, provided that
+    /// `creation` allows it. Returns the store's identity, and the version of the tables before and
+    /// after.
     ///
     /// # Errors
     /// The errors of [`open`](Self::open), except for rights that only a server needs.
@@ -154,7 +156,7 @@ impl PostgresStore {
         migrated.await.map_err(|problem| refused(settings, problem))
     }
 
-    /// Examines a database, and changes nothing in it.
+    /// Examines a database without changing it.
     ///
     /// # Errors
     /// The errors of [`open`](Self::open), except for those of a migration.
@@ -186,8 +188,8 @@ impl PostgresStore {
     }
 
     /// Reads the occupancy when a server starts, and returns the number of claims under leases of
-    /// each cell. An outage is reported as a problem of the
-    /// preflight, with the operator's next step.
+    /// each cell. An outage is reported as [`StoreError::Preflight`], with the operator's next
+    /// step.
     ///
     /// # Errors
     /// The database can't be read.
@@ -296,7 +298,7 @@ impl StoreReader for PostgresStore {
     }
 
     fn is_lost_by(&self, _: &StoreError) -> bool {
-        // A read on another connection may succeed, so no error of a read is final.
+        // A read on another connection may succeed, so no read error is final.
         false
     }
 }

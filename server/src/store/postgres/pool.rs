@@ -58,9 +58,9 @@ impl Pool {
     }
 
     /// Runs a statement on a connection of the pool. Runs it once more, within the statement
-    /// timeout, if the store was away ([`StoreError::is_away`]), for example because the connection
-    /// has died, or if another transaction was first. The latter can happen if the database's
-    /// default isolation level keeps one snapshot for a whole transaction.
+    /// timeout, after two kinds of failure. The store was away ([`StoreError::is_away`]), for
+    /// example because the connection had died. Or another transaction was first, which can happen
+    /// if the database's default isolation level keeps one snapshot for a whole transaction.
     pub(super) async fn run<T, F: Future<Output = Result<T>>>(
         &self,
         statement: impl Fn(Arc<PooledConnection>) -> F,
@@ -109,9 +109,9 @@ fn is_worth_a_retry(error: &StoreError) -> bool {
 
 /// A connection of the pool while one statement uses it.
 ///
-/// If the statement takes too long, or its caller no longer waits, the connection is still busy
-/// when it is dropped. It is then removed from the pool, because the next statement on it would
-/// have to wait, and the database is asked to cancel the statement.
+/// If the statement takes too long, or its caller no longer waits, the connection is dropped while
+/// it is busy. It is then removed from the pool, because its next statement would have to wait. The
+/// database is asked to cancel the statement.
 pub(super) struct PooledConnection {
     connection: Option<Object>,
     connector: Connector,

@@ -18,8 +18,8 @@ const CONDITIONS: &str = "
            current_setting('server_version_num')::integer, pg_is_in_recovery(),
            current_setting('transaction_read_only')::boolean, current_setting('transaction_isolation')";
 
-/// A query for the rights that the role lacks, as GRANT statements. An object that does not exist
-/// yet is left out: the role will create and own it.
+/// A query for the rights that the role lacks, as GRANT statements. Objects that do not exist yet
+/// are left out, because the role will create and own them.
 const MISSING_GRANTS: &str = "
     WITH needs (object, privileges) AS (VALUES
         ('leasehold_migrations', 'SELECT'), ('claims', 'SELECT INSERT UPDATE DELETE'),
@@ -41,7 +41,7 @@ const MISSING_GRANTS: &str = "
     SELECT current_user::text, format('GRANT %s ON %s TO %I', privileges, object, current_user) FROM missing
     ORDER BY object";
 
-/// A query like [`MISSING_GRANTS`] for the right to set the sequence of fences.
+/// Like [`MISSING_GRANTS`], but for the right to set the sequence of fences.
 const MISSING_FENCE_GRANT: &str = "
     SELECT current_user::text, format('GRANT UPDATE ON SEQUENCE lease_fences TO %I', current_user)
     WHERE NOT has_sequence_privilege('lease_fences', 'UPDATE')";
@@ -77,7 +77,7 @@ pub(super) async fn check(client: &Client) -> Result<(), Problem> {
     Ok(())
 }
 
-/// A query for the settings that protect the database from a power cut, if they are off.
+/// A query for the settings that protect commits from a power cut and are switched off.
 const UNSAFE_SETTINGS: &str =
     "SELECT name FROM pg_settings WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off'";
 
@@ -118,7 +118,8 @@ pub(super) async fn check_rights(client: &Client) -> Result<(), Problem> {
     check_grants(client, MISSING_GRANTS).await
 }
 
-/// Checks that the role may set the sequence of fences, which only the start on a restored copy does.
+/// Checks that the role may set the sequence of fences. Only a start with `--restored` needs this
+/// right.
 ///
 /// # Errors
 /// The role lacks the right.
@@ -126,8 +127,8 @@ pub(super) async fn check_right_to_set_fences(client: &Client) -> Result<(), Pro
     check_grants(client, MISSING_FENCE_GRANT).await
 }
 
-/// Returns an error with the GRANT statements of a query that has them in its second column, after
-/// the role.
+/// Runs the query `missing`, whose columns are the role and a GRANT statement. If it returns rows,
+/// returns an error with these statements.
 async fn check_grants(client: &Client, missing: &str) -> Result<(), Problem> {
     let rows = client.query_typed(missing, &[]).await.map_err(Problem::from)?;
     let Some(first) = rows.first() else { return Ok(()) };
@@ -165,9 +166,9 @@ pub(super) async fn store_id(client: &Client) -> Result<Uuid, Problem> {
     Ok(row.try_get(0)?)
 }
 
-/// A query that returns true if the role owns the table or the database, and so may vacuum the
-/// table (https://www.postgresql.org/docs/15/sql-vacuum.html); then the role's name and the
-/// PostgreSQL version.
+/// A query with three columns. The first is true if the role owns the table of leases or the
+/// database, and so may vacuum the table (https://www.postgresql.org/docs/15/sql-vacuum.html). The
+/// others are the role's name and the PostgreSQL version.
 const MAY_VACUUM: &str = "
     SELECT pg_has_role(c.relowner, 'USAGE') OR pg_has_role(d.datdba, 'USAGE'), format('%I', current_user),
            current_setting('server_version_num')::integer
@@ -176,8 +177,8 @@ const MAY_VACUUM: &str = "
 /// The first PostgreSQL version in which the right MAINTAIN can be granted.
 const GRANTS_MAINTENANCE: i32 = 170_000;
 
-/// Returns the role as a quoted identifier if it may not vacuum the table of outstanding leases;
-/// `None` if it may.
+/// Returns the role as a quoted identifier if the role may not vacuum the table of outstanding
+/// leases, else `None`.
 ///
 /// # Errors
 /// The database can't be read.
@@ -242,8 +243,7 @@ fn of_client(error: &Error, text: String) -> Problem {
     }
 }
 
-/// Converts an outage of a database that was reachable a moment ago into a problem; returns any
-/// other error unchanged.
+/// Converts an outage of the database into a problem; returns any other error unchanged.
 pub(super) fn of_away(error: StoreError) -> Result<Problem, StoreError> {
     match error {
         StoreError::TooManyConnections(cause) => Ok(Problem::TooManyConnections(cause)),

@@ -61,8 +61,8 @@ impl DatabaseProbe {
         let client = match self.client.take().filter(|client| !client.is_closed()) {
             Some(client) => client,
             None => match self.connector.connect().await {
-                // The database answers, so it is not away. Readers and writers report themselves if
-                // they get no connection.
+                // The database answers, so it is not away. Readers and writers report it themselves
+                // if they get no connection.
                 Err(StoreError::TooManyConnections(_)) => return Ok(self.others.count()),
                 connected => connected?,
             },
@@ -83,16 +83,17 @@ impl DatabaseProbe {
             }
             self.others.observe(row.get(1).and_then(|count| count.parse().ok()).unwrap_or(0));
         }
-        // The connection is kept only if the host accepts writes. Otherwise another host may have
+        // A connection to a host that accepts no writes is not kept, because another host may have
         // become the primary.
         self.client = Some(client);
         Ok(self.others.count())
     }
 }
 
-/// Logs that this machine's clock differs from the database's, or that the two agree again.
+/// Logs that this machine's clock differs from the database's, or that both clocks agree again.
 fn warn_of_clocks(ahead_micros: i128) {
-    // Rounded, since the round trip makes each reading a little smaller or larger.
+    // The difference is rounded, because the round trip makes each reading a little too small or
+    // too large.
     let seconds = (ahead_micros.unsigned_abs() + 500_000) / 1_000_000;
     let side = if ahead_micros > 0 { "ahead of" } else { "behind" };
     match ahead_micros {

@@ -33,7 +33,8 @@ pub(super) async fn time(client: &Client) -> std::result::Result<Timestamp, toki
     Ok(Timestamp::from_micros(micros.cast_unsigned()))
 }
 
-/// Reads the claims on buckets, in the order of `keys`. One statement sees one snapshot of the database.
+/// Reads the claims on buckets, in the order of `keys`. All are read by one statement, and so as of
+/// one moment.
 pub(super) async fn claims(client: &Client, keys: &[BucketKey]) -> Result<Vec<Option<Claim>>> {
     let sql = format!(
         "SELECT {CLAIM} FROM unnest($1, $2) AS k (t, v) JOIN claims c ON c.bucket_type = k.t AND c.bucket_value = k.v"
@@ -78,9 +79,10 @@ pub(super) async fn leases(client: &Client, scan: &LeaseScan) -> Result<Vec<Leas
 /// Reads a part of the claims whose source is in one table of a cell, in the order of source id,
 /// bucket type and value (B32).
 ///
-/// The statement returns the claims until their bytes reach `scan.max_bytes`, and the last of the
-/// `scan.limit` claims that it looks at, after which the scan goes on. It computes sizes without
-/// reading attached data that PostgreSQL stores apart from the row (TOAST).
+/// The statement looks at `scan.limit` claims at most. It returns claims until their bytes reach
+/// `scan.max_bytes`. It also returns the last claim that it looked at, because the scan goes on
+/// after this claim. It computes sizes without reading attached data that PostgreSQL stores apart
+/// from the row (TOAST).
 pub(super) async fn records(client: &Client, scan: &RecordScan) -> Result<RecordPart> {
     let (after, place) = match scan.after.bound() {
         Bound::Included(place) => ("source_id >= $3", place),
@@ -141,18 +143,19 @@ fn record_part(rows: &[Row]) -> Result<RecordPart> {
         }
     }
     let covered: i64 = rows.first().map_or(Ok(0), |row| row.try_get("covered")).map_err(failed)?;
-    // If the bytes did not end the part, it has looked at all that the limit allows.
+    // All covered claims were returned, so the limit of bytes did not end the part. The scan goes
+    // on after the last claim that the statement looked at.
     if listed == covered {
         part.next = last;
     }
     Ok(part)
 }
 
-/// The bytes of a record in SQL: [`RecordRow::bytes`], or some more.
+/// An SQL expression for the bytes of a record: at least [`RecordRow::bytes`].
 const BYTES: &str = "160 + 2 * octet_length(coalesce(bucket_spelling, bucket_value)) + octet_length(source_id)
     + coalesce(octet_length(user_data), 0)";
-/// Reads the ids of at most `limit` leases that were settled before `before`, those settled first
-/// at the front.
+/// Reads the ids of at most `limit` leases that were settled before `before`, in the order of their
+/// settles.
 pub(super) async fn settled(client: &Client, before: Timestamp, limit: usize) -> Result<Vec<LeaseId>> {
     let sql = "SELECT uuid FROM settled_leases WHERE settled_at < $1 ORDER BY settled_at, uuid LIMIT $2";
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
@@ -183,8 +186,8 @@ pub(super) async fn forget(client: &Client, before: Timestamp, limit: i64) -> Re
     Ok(gone.cast_unsigned())
 }
 
-/// Deletes the rows of abandoned groups that are a day old: no statement of such a group can still
-/// arrive.
+/// Deletes the entries of abandoned groups that are a day old, because no statement of such a group
+/// can still arrive.
 pub(super) async fn forget_abandoned(client: &Client) -> Result<()> {
     let sql = "DELETE FROM abandoned_groups WHERE abandoned_at < now() - interval '1 day'";
     client.execute_typed(sql, &[]).await.map(drop).map_err(failed)
@@ -206,7 +209,7 @@ pub(super) async fn occupancy(client: &Client) -> Result<(Occupancy, BTreeMap<Ce
             held_claims.insert(CellId(cell), claims);
             continue;
         }
-        // The row of all cells together, which is there without any lease too.
+        // This is the row for all cells together, which exists even if there is no lease.
         let oldest: Option<Micros> = row.try_get(1).map_err(failed)?;
         occupancy = Occupancy {
             leases: usize::try_from(count(0)?).unwrap_or(usize::MAX),
@@ -218,7 +221,8 @@ pub(super) async fn occupancy(client: &Client) -> Result<(Occupancy, BTreeMap<Ce
     Ok((occupancy, held_claims))
 }
 
-/// Counts the claims and outstanding leases. Many claims are estimated by the planner's statistics.
+/// Counts the claims and outstanding leases. If there are many claims, their number is estimated
+/// from the planner's statistics.
 pub(super) async fn contents(client: &Client) -> Result<Contents> {
     let sql = "SELECT (SELECT count(*) FROM (SELECT FROM claims LIMIT $1) AS first),
                       (SELECT greatest(reltuples, 0)::bigint FROM pg_class WHERE oid = 'claims'::regclass),

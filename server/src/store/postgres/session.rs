@@ -1,4 +1,4 @@
-//! The connection of a writer, as a machine of four states.
+//! The connection of a writer, as a state machine with four states.
 //!
 //! | state | event | next state |
 //! |---|---|---|

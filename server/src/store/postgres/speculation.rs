@@ -1,7 +1,7 @@
 //! Speculation: a group of commands is decided on rows that are assumed instead of read.
 //!
 //! Leases that this server has begun are in its cache, and most names that begins ask for are free.
-//! The commit writes every assumed row, and so either proves the assumptions or fails. If they are
+//! The commit writes every assumed row, and fails if an assumption is wrong. If all assumptions are
 //! right, the group takes one round trip instead of two. After each failure, the next 1, 2, 4, up
 //! to 64 groups read their rows, so that a store with many conflicts loses little time to failed
 //! speculation.
@@ -11,22 +11,23 @@ use leasehold_core::rows::{Keys, NetChanges};
 
 use super::lease_cache::{CachedLease, LeaseCache};
 
-/// The most groups that read their rows after a failed speculation, before the next one speculates.
+/// The most groups that read their rows after a failed speculation, before a group speculates
+/// again.
 const MAX_BACKOFF: u32 = 64;
 
-/// The state from which one writer decides if its next group speculates.
+/// The state by which a writer decides if its next group speculates.
 #[derive(Debug)]
 pub(super) struct Speculation {
     is_enabled: bool,
-    // The number of groups that must read their rows before the next one speculates.
+    // The number of groups that must still read their rows before a group speculates again.
     groups_to_read: u32,
     // The number of groups that must read their rows after the next failure.
     backoff: u32,
-    // The numbers of rows that the current group assumed; `None` if it has assumed none.
+    // The numbers of rows that the current group assumed; `None` if the group has assumed none.
     assumed: Option<AssumedRows>,
 }
 
-/// The numbers of rows of each kind that a group was decided on without a read.
+/// For each kind of row, the number of rows that a group assumed instead of reading them.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct AssumedRows {
     claims: usize,
@@ -50,9 +51,10 @@ impl Speculation {
         self.assumed = None;
     }
 
-    /// Returns the cached leases among `keys`; the group may assume them, and that all other rows
-    /// of `keys` are absent. Returns `None` if the rows must be read: speculation is off or failed
-    /// recently, a lease is not in the cache, or this is not the group's first load.
+    /// Returns the cached leases among `keys`, which the group may assume. The group may also
+    /// assume that all other rows of `keys` are absent. Returns `None` if the rows must be read.
+    /// The reasons are: speculation is off or failed recently, a lease is not cached, or this is
+    /// not the group's first load.
     pub(super) fn assume(&mut self, keys: &Keys, cache: &LeaseCache) -> Option<Vec<(LeaseId, CachedLease)>> {
         if !self.is_enabled || self.assumed.is_some() {
             return None;
@@ -73,7 +75,7 @@ impl Speculation {
         self.assumed.take()
     }
 
-    /// Adapts the backoff after a group that speculated: `was_right` is true if its assumptions
+    /// Adapts the backoff after a speculative group. `was_right` is true if the group's assumptions
     /// were right.
     pub(super) fn record(&mut self, was_right: bool) {
         if was_right {

@@ -12,24 +12,24 @@
 //! 2. The changes, with one statement for each kind of change, and `COMMIT`.
 //!
 //! **Linearizability.** The answers equal those of a single server that executes all commands in
-//! some order. The reasons, given that the committer decides each command of a shared store on rows
-//! as they were loaded:
+//! some order. The reasons below need one rule of the committer: in a shared store, it decides each
+//! command on rows as they were loaded.
 //!
-//! - A command that changes something has its place in this order at its commit. Every row that it
-//!   read is then still as it was read. Rows that existed are written, and PostgreSQL refuses to
-//!   write a row that has changed since the snapshot (SQLSTATE 40001). Rows that were absent are
-//!   inserted under a primary key.
-//! - A command that changes nothing has its place at the snapshot.
-//! - A speculative group has no snapshot, so each of its commands must change something. Its leases
-//!   are deleted, which only one transaction can do, and which keeps others from changing the
-//!   leases' claims. Absent rows are inserted. If a command changes nothing, the group is decided
-//!   again in two round trips.
+//! - A command that changes rows has its place in this order at its commit. At that moment every
+//!   row that it read is still as it was read. Rows that existed are written, and PostgreSQL
+//!   refuses to write a row that has changed since the snapshot (SQLSTATE 40001). Rows that were
+//!   absent are inserted under a primary key.
+//! - A command that changes nothing has its place at the snapshot of its transaction.
+//! - A speculative group has no snapshot, so each of its commands must change something. It deletes
+//!   the leases that it settles. Only one transaction can delete a lease, and then no other can
+//!   change the lease's claims. Rows that it assumed absent are inserted. If a command changes
+//!   nothing, the group is decided again in two round trips.
 //!
 //! **Why writers don't deadlock.** Each transaction first locks leases, then the claims at rest
 //! that it changes. Then it inserts claims, and last idempotency keys, each in the order of their
-//! keys. Two transactions share no other row: a claim under a lease changes only together with the
-//! row of its lease. A speculative group locks no row in advance. It waits for a lock for at most
-//! 100 ms, then fails and is decided again.
+//! keys. Two transactions never conflict on any other row: a claim under a lease changes only
+//! together with the row of its lease. A speculative group locks no row in advance. It waits for a
+//! lock for at most 100 ms, then fails and is decided again.
 //!
 //! **Why a lost connection at COMMIT is safe.** Every transaction of a group keeps the advisory
 //! lock of the group's number to its end. A retry first waits for that lock, and so for the end of
@@ -67,13 +67,13 @@ use crate::store::error::{StoreError, check_no_locks};
 use crate::store::port::{Failure, GroupError, GroupStore, LockTimeout};
 
 /// The usual lock timeout of a group. A server locks rows for milliseconds. A session that locks
-/// them longer belongs to a person or hangs, and must not delay commands on other rows.
+/// rows for longer belongs to a person or hangs, and must not delay commands on other rows.
 const USUAL_LOCK_TIMEOUT_MS: u64 = 500;
-/// The lock timeout of a command whose rows were just found locked.
+/// The lock timeout of a command whose rows were recently found locked.
 const SHORT_LOCK_TIMEOUT_MS: u64 = 20;
 
-/// The time for which an idle writer drives its connection, to notice if the database has closed
-/// it.
+/// The time for which an idle writer runs the task of its connection, to notice if the database has
+/// closed the connection.
 const LISTEN: Duration = Duration::from_millis(1);
 
 type Result<T> = std::result::Result<T, StoreError>;
@@ -114,7 +114,7 @@ impl PostgresWriter {
     }
 
     /// Waits for an answer of the database. The wait is one second longer than the database's
-    /// statement timeout, because the database's error names the reason.
+    /// statement timeout, so that the database's own error, which names the reason, arrives first.
     fn wait<T>(&self, answer: impl Future<Output = Result<T>>) -> Result<T> {
         let patience = self.statement_timeout + Duration::from_secs(1);
         let late = || StoreError::Unreachable(format!("no answer within {} s", patience.as_secs()));
@@ -171,8 +171,8 @@ impl PostgresWriter {
         )
     }
 
-    /// Reads the rows of `keys` in the transaction of the group. The first read of a group begins
-    /// the transaction.
+    /// Reads the rows of `keys` in the transaction of the group. A group's first read begins the
+    /// transaction.
     fn read(&mut self, keys: &Keys) -> Result<LoadedRows> {
         let (connection, begin) = match std::mem::take(&mut self.session) {
             Session::Open(connection) => (connection, None),
@@ -263,8 +263,9 @@ impl PostgresWriter {
 }
 
 /// Waits until the transaction of a group with unknown outcome has ended, and records the group as
-/// abandoned. If a COMMIT never ends, as when it waits for a lost standby, this is an error. The
-/// writer then writes nothing: each further transaction would hang too, and use another connection.
+/// abandoned. If the transaction's COMMIT does not end, as when it waits for a lost standby, this
+/// function fails. The writer then begins no transaction, because each would hang too, and use
+/// another connection.
 async fn abandon_group(client: &Client, group: i64, statement_timeout: Duration) -> Result<()> {
     let timeout = statement_timeout.as_millis();
     let abandon = format!("SET LOCAL lock_timeout = {timeout}; SELECT abandon_group({group})");
@@ -274,7 +275,7 @@ async fn abandon_group(client: &Client, group: i64, statement_timeout: Duration)
     })
 }
 
-/// Reads the rows of `keys`, and locks the leases. The first statements are all sent before the
+/// Reads the rows of `keys`, and locks the leases. All statements but the last are sent before the
 /// first answer is awaited.
 async fn load_rows(client: &Client, begin: Option<String>, keys: &Keys, cache: &LeaseCache) -> Result<LoadedRows> {
     let claims: KeyArrays<'_> = keys.claims.iter().collect();
@@ -306,8 +307,8 @@ async fn load_rows(client: &Client, begin: Option<String>, keys: &Keys, cache: &
     let claims = claims.map_err(failed)?;
     let mut leases: FxHashMap<LeaseId, Lease> = outstanding.iter().map(columns::outstanding).collect::<Result<_>>()?;
     let absent: Vec<_> = keys.leases.iter().filter(|id| !leases.contains_key(id)).map(|id| id.0).collect();
-    // Leases that are not outstanding are usually those of a repeated commit, so they are looked up
-    // among the settled ones.
+    // If a lease is not outstanding, a repeated commit may have named it. So it is looked up among
+    // the settled leases.
     let settled = rows(client, &READ_SETTLED, vec![(&absent, Type::UUID_ARRAY)], absent.is_empty()).await;
     for row in settled.map_err(failed)? {
         leases.extend([columns::settled(&row)?]);
@@ -386,7 +387,7 @@ impl LoadedRows {
             let claim = self.claims.remove(&key);
             workspace.load(key, claim);
         }
-        // The claims that are left belong to the leases. The committer would ask for them next.
+        // The remaining claims belong to the leases, and the committer would ask for them next.
         self.claims.into_iter().for_each(|(key, claim)| workspace.load(key, Some(claim)));
         Ok(())
     }
@@ -422,8 +423,8 @@ impl GroupStore for PostgresWriter {
             self.group = self.server.group();
         }
         self.speculation.begin_group();
-        // The database assigns fences when it writes the leases. Until then, the engine's own
-        // fences stand in their place.
+        // The database assigns the fences when it writes the leases. Until then, the engine's own
+        // fences are placeholders.
         Ok(Workspace::new(Fence::default()))
     }
 

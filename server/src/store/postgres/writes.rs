@@ -28,8 +28,8 @@ pub(super) struct Writes<'a> {
     begun: CompositeRows,
     settled: SettledArrays,
     forgotten: Vec<Uuid>,
-    // The keys of changed claims that no lease held before. Other servers may change such a claim
-    // at the same time, so these rows are locked first.
+    // The keys of changed claims that were under no lease before. Other servers may change such a
+    // claim at the same time, so these rows are locked first.
     contended: KeyArrays<'a>,
     inserted: CompositeRows,
     // The claims that become active with an unchanged record, and the times of the change.
@@ -47,16 +47,17 @@ struct SettledArrays {
     settled_at: Vec<Micros>,
 }
 
-/// The call of `write_rows` in a transaction with other statements. A lost race is an error, so
+/// The call of `write_group` in a transaction with other statements. A lost race is an error, so
 /// that the other statements are undone too.
 static WRITE_BESIDE: LazyLock<String> = LazyLock::new(|| call("write_group", "NULL"));
 
-/// The call of `try_write_group` as the only statement of a transaction. A lost race has nothing
-/// else to undo, so it is reported in a row: the database would log an error.
+/// The call of `try_write_group` as the only statement of a transaction. After a lost race there is
+/// nothing else to undo. So the race is reported in a row and not as an error, which the database
+/// would log.
 static TRY_WRITE: LazyLock<String> = LazyLock::new(|| call("try_write_group", "NULL"));
 
-/// The call of `try_write_group` as a transaction of its own, which takes the advisory lock of the
-/// group.
+/// The call of `try_write_group` as a transaction of its own. The function then also takes the
+/// advisory lock of the group.
 static TRY_WRITE_ALONE: LazyLock<String> = LazyLock::new(|| call("try_write_group", "$10"));
 
 /// Returns the SQL of a call of `function` with the parameters of [`Writes::group_parameters`].
@@ -90,7 +91,7 @@ impl<'a> Writes<'a> {
     /// Sorts the changes of a group by kind, and each kind by its keys.
     ///
     /// # Errors
-    /// A change is not one that a command of the engine makes.
+    /// The engine has no command that makes one of the changes.
     pub(super) fn of(changes: &'a NetChanges) -> Result<Self, StoreError> {
         // The pattern names each kind of row, so that the compiler finds a kind that is not written.
         // The database's sequence gives out the fences.

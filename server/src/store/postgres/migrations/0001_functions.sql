@@ -1,6 +1,6 @@
 -- The statements that write groups of commands, as functions. Each connection of the database keeps
 -- the plans of a function's statements, also behind a pooler that gives every transaction another
--- connection. There, prepared statements would be lost.
+-- connection. Behind such a pooler, prepared statements would be lost.
 
 -- Begins the transaction of a group of commands. The planner settings make it look rows up by their
 -- keys, even if the planner's statistics lag behind tables that have just grown. The transaction

@@ -25,7 +25,7 @@ pub struct AuditEvent {
     action: Action,
 }
 
-/// The effect of an audited command on its lease, or of a start on its store.
+/// The audited change: of a lease by a command, or of a restored store's fences by a start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
     Begun { lease: AuditedLease, fence: u64, claims: usize, replayed: bool, organization: Option<OrganizationId> },
@@ -43,9 +43,9 @@ struct AuditedLease {
 impl AuditEvent {
     /// Returns the audit event of an executed command; `None` if the command changed no lease.
     ///
-    /// `may_have_written` is true if an earlier try of the command may have been written. This try
-    /// may then find the lease settled already. The settle is recorded all the same: an event that
-    /// is recorded twice is better than a missing one.
+    /// `may_have_written` is true if an earlier attempt may have written the command's changes.
+    /// This attempt may then find the lease settled already. The event is recorded all the same: a
+    /// duplicate event is better than a missing one.
     pub fn of_command(
         at: Timestamp,
         caller: Caller,
@@ -99,7 +99,7 @@ fn outcome_name(outcome: Outcome) -> &'static str {
 }
 
 /// Writes the event in the form of a JSON line of the operational log. Events and log lines may be
-/// in one stream, and the page reads both (`wasm/visualiser/src/model/audit.ts`).
+/// in one stream, and the web page reads both (`wasm/visualiser/src/model/audit.ts`).
 impl Serialize for AuditEvent {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let mut line = to.serialize_map(None)?;
@@ -198,7 +198,7 @@ mod tests {
         }
     }
 
-    /// Logs the event through the logging library, whose form the event's own forms must equal.
+    /// Logs the event through the logging library. The event's own two forms must equal the output.
     fn log(event: &AuditEvent) {
         let AuditEvent { caller, .. } = event;
         match event.action {

@@ -13,7 +13,7 @@ use crate::config::{AuditConfig, Config, LogFormat};
 use crate::line_queue::{LineQueue, LineSink};
 use crate::logging;
 
-/// The most audit events kept in memory for the page. 10,000 events take about a megabyte.
+/// The most audit events kept in memory for the web page. 10,000 events take about a megabyte.
 const RECENT_EVENTS: usize = 10_000;
 
 /// The reason why the audit trail can't be opened.
@@ -75,7 +75,8 @@ impl AuditSink {
         Ok(Self { output, is_on: is_on.into(), is_file: config.audit.file.is_some(), recent })
     }
 
-    /// Asks the operational log again if it takes the events, because its filter was replaced.
+    /// Switches the trail on or off as the operational log's new filter says. Call this after the
+    /// filter was replaced.
     pub fn follow_filter(&self) {
         self.is_on.store(self.is_file || is_in_log(), Ordering::Relaxed);
     }
@@ -91,9 +92,9 @@ impl AuditSink {
         self.output.as_ref().map_or(0, |output| output.lines.dropped())
     }
 
-    /// Queues the audit events of one group of commands, in the group's order. Events that the
-    /// destination does not take are dropped and counted, and refuse no command: the changes are
-    /// durable and answered already.
+    /// Queues the audit events of one group of commands, in the group's order. If the destination
+    /// does not accept events, they are dropped and counted. This refuses no command, because the
+    /// changes are already durable and answered.
     pub fn record(&self, events: Vec<AuditEvent>) {
         if events.is_empty() {
             return;

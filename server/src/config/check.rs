@@ -128,8 +128,8 @@ fn session_prefixes(first: &CellConfig, second: &CellConfig) -> Result<(), Confi
     })
 }
 
-/// Checks that no database id is in ranges of both cells. A range with every id is no error: the
-/// database of the first cell of a deployment has assigned ids from all over it.
+/// Checks that no database id is in ranges of both cells. A range with every id may overlap others:
+/// the database of a deployment's first cell has assigned ids from the whole range.
 fn sequence_ranges(first: &CellConfig, second: &CellConfig) -> Result<(), ConfigError> {
     let bounded = |cell: &CellConfig| cell.ranges().into_iter().filter(|range| !range.has_every_id());
     let pairs = bounded(first).flat_map(|one| bounded(second).map(move |other| (one, other)));
@@ -163,7 +163,9 @@ pub(super) fn overlapping_cells(cells: &[CellConfig]) -> Vec<(CellId, CellId)> {
 /// The first problem found in the bucket types.
 pub(super) fn bucket_types(rules: &[BucketRule]) -> Result<(), ConfigError> {
     let built_in = Catalogue::default();
-    // A built-in type that a configured rule is a choice of counts once.
+    // A configured rule may refine a built-in type, under the same number and name
+    // (`is_choice_of`). Such a built-in type is left out here, because it would count as a
+    // duplicate.
     let mut known: Vec<_> =
         built_in.rules().filter(|known| !rules.iter().any(|rule| is_choice_of(known, rule))).cloned().collect();
     for rule in rules {
@@ -184,8 +186,9 @@ fn bucket_type(BucketRule { number, name, .. }: &BucketRule) -> Result<(), Confi
     if is_a_name { Ok(()) } else { Err(ConfigError::BucketTypeName { number: number.0, name: name.to_string() }) }
 }
 
-/// True if `rule` is the built-in rule `known` but for its form, which takes more spellings for the
-/// same name, or for a check of new values' looks.
+/// True if `rule` is the built-in rule `known` with at least one of two changes. Its form may treat
+/// more spellings as the same name, or it may refuse new values that look like others
+/// (`refuse_confusables`).
 fn is_choice_of(known: &BucketRule, rule: &BucketRule) -> bool {
     let is_same_type = (known.number, &known.name, known.fold_case) == (rule.number, &rule.name, rule.fold_case);
     let is_choice = known.form != rule.form || rule.refuse_confusables;
@@ -318,7 +321,8 @@ fn subjects(config: &Config) -> Result<(), ConfigError> {
     if !config.subjects.has_valid_pattern() {
         return Err(ConfigError::SubjectPattern(config.subjects.cell.clone().unwrap_or_default()));
     }
-    // A caller from elsewhere would have every right without the header.
+    // This setting trusts the header of every caller in plain text. A caller from another machine
+    // must not be able to set the header.
     if config.subjects.loopback_balancer && (config.tls.is_some() || !config.listen.ip().is_loopback()) {
         return Err(ConfigError::LoopbackBalancer(config.listen));
     }
@@ -326,7 +330,7 @@ fn subjects(config: &Config) -> Result<(), ConfigError> {
 }
 
 fn audit(config: &Config) -> Result<(), ConfigError> {
-    // The size alone would look like a limit of the trail on standard error, which has none.
+    // `audit.max_mib` without a file would look like a limit on standard error, which has no limit.
     let is_without_file = config.audit.max_mib.is_some() && config.audit.file.is_none();
     if is_without_file { Err(ConfigError::AuditRotation) } else { Ok(()) }
 }

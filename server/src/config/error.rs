@@ -49,7 +49,7 @@ pub enum ConfigError {
         /// The id of the other cell.
         second: i64,
     },
-    /// The address of a cell is not one that a router could use.
+    /// The address of a cell is not of a form that a router could use.
     #[error(
         "the `{field}` of cell {cell}, `{address}`, is neither a host nor an http(s) URL: write `HOST`, `HOST:PORT` or `https://HOST:PORT`"
     )]
@@ -88,7 +88,7 @@ pub enum ConfigError {
         /// The last id of the range.
         maxval: i64,
     },
-    /// A cell has both forms of the setting for its ranges of ids.
+    /// A cell has both `sequence_range` and `sequence_ranges`.
     #[error("cell {0} has `sequence_range` and `sequence_ranges`: move all ranges to `sequence_ranges`")]
     TwoSequenceRanges(i64),
     /// The default cell is not configured.
@@ -124,21 +124,22 @@ pub enum ConfigError {
     /// The address of the collector of traces is no URL of a host.
     #[error("`traces.endpoint`, `{0}`, is not the URL of a collector: write `http://HOST:PORT` or `https://HOST:PORT`")]
     TracesEndpoint(String),
-    /// The collector has TLS and no authority is given, or the other way round.
+    /// `traces.endpoint` is an `https` URL without `traces.ca`, or an `http` URL with `traces.ca`.
     #[error("`traces.ca` is needed for an `https` address in `traces.endpoint`, and for no other")]
     TracesAuthority,
     /// The share of traced calls is not between 0 and 1.
     #[error("`traces.sample_ratio` is {0}: give 0 to 1")]
     SampleRatio(f64),
-    /// The pattern for the common names of cells has no place for the id, or several.
+    /// The pattern for the common names of cells does not have `{id}` exactly once.
     #[error("`subjects.cell` is `{0}`: write `{{id}}` once in the place of the cell's id, such as `CELL-{{id}}`")]
     SubjectPattern(String),
-    /// The header of a balancer is to be believed over loopback, but not all callers come from there.
+    /// `subjects.loopback_balancer` is set, but the server has TLS or callers may reach it from
+    /// other machines.
     #[error(
         "`subjects.loopback_balancer` needs a `listen` on loopback and no `[tls]`, and `listen` is `{0}`: name the balancer's certificate in `subjects.balancers` instead"
     )]
     LoopbackBalancer(SocketAddr),
-    /// The audit file is to be rotated, and there is none.
+    /// `audit.max_mib` is set, but `audit.file` is not.
     #[error(
         "`audit.max_mib` rotates the audit file, and there is no `audit.file`: name the file, or leave `audit.max_mib` out"
     )]
@@ -174,7 +175,8 @@ pub enum ConfigError {
         /// The number of the other bucket type.
         second: i32,
     },
-    /// A bucket type is configured with another rule than its stored claims were made under (B12).
+    /// The configured rule of a bucket type differs from the rule under which its stored claims
+    /// were made (B12).
     #[error(
         "{0}: two values that were the same name could become different ones, or the reverse; keep the rule, or `export` the data and `import` it with `--config` naming the new rule, which reports each claim that does not fit"
     )]

@@ -36,8 +36,8 @@ pub struct Config {
     /// The address that serves `/metrics` in plain HTTP. A server without `[tls]` serves it on
     /// `listen` as well.
     pub metrics_listen: Option<SocketAddr>,
-    /// The host names under which plain HTTP is served, beside addresses and `localhost`. Without
-    /// any, an address beyond loopback is served under every name.
+    /// The host names under which plain HTTP is served, besides IP addresses and `localhost`. If
+    /// the list is empty and the server listens beyond loopback, every host name is allowed.
     pub http_hosts: Vec<String>,
     /// The data directory of the embedded store. The default is `leasehold` in the user's state
     /// folder.
@@ -62,14 +62,14 @@ pub struct Config {
     pub log: LogConfig,
     /// Settings of the audit trail.
     pub audit: AuditConfig,
-    /// The collector that receives traces of calls. Without it there are none.
+    /// The collector that receives traces of calls. Without this table, calls are not traced.
     pub traces: Option<TracesConfig>,
     /// Certificates and keys for TLS. Without them the server accepts connections in plain text.
     pub tls: Option<TlsConfig>,
     /// The roles of callers by the subjects of their certificates, and the trusted balancers.
     pub subjects: SubjectConfig,
-    /// The id of the cell that `FIRST_CELL` stands for. Without it, that is the cell with the lowest
-    /// id.
+    /// The id of the cell that `Classify` returns for the type `FIRST_CELL`. The default is the
+    /// cell with the lowest id.
     pub default_cell: Option<i64>,
     /// The cells that this server serves. A configuration file must have at least one.
     pub cells: Vec<CellConfig>,
@@ -77,7 +77,7 @@ pub struct Config {
     pub bucket_types: Vec<BucketRule>,
 }
 
-/// Bounds on the load that the server accepts. A begin or a list beyond its bound is refused as
+/// Bounds on the load that the server accepts. A begin or a list that exceeds a bound is refused as
 /// `OVERLOADED`, with a delay for the retry. A commit or rollback is never refused for load,
 /// because it ends a lease on claims that other callers wait for.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -88,13 +88,14 @@ pub struct Limits {
     /// The most claims that may be under outstanding leases at a time. A single begin with more
     /// claims than this is refused for good.
     pub held_claims: usize,
-    /// The most updates that a cell may begin in a second, unless it has a limit of its own. Without
-    /// it there is none.
+    /// The most updates that a cell may begin in a second, unless the cell has a limit of its own.
+    /// `None` means no limit.
     pub cell_begins_per_second: Option<NonZeroU32>,
-    /// The most claims that a cell may have under outstanding leases, unless it has a limit of its
-    /// own. Without it there is none but its share of `held_claims`.
+    /// The most claims that a cell may have under outstanding leases, unless the cell has a limit
+    /// of its own. If this is `None`, only the cell's share of `held_claims` limits the cell.
     pub cell_held_claims: Option<NonZeroU32>,
-    /// The most bytes of data that a cell may attach to a claim. Claims that have more keep it.
+    /// The most bytes of data that a cell may attach to a claim. Stored claims with more data keep
+    /// their data.
     pub user_data_bytes: usize,
     /// The most `ListLeases` and `ListRecords` calls that may run at a time.
     pub concurrent_lists: usize,
@@ -103,10 +104,11 @@ pub struct Limits {
     /// The most connections that clients may have open; fewer if the limit of open files leaves no
     /// room for so many. The server closes those beyond it at once.
     pub connections: usize,
-    /// The server closes a connection at this age, once its requests are answered. Clients connect
-    /// again by themselves.
+    /// The age in seconds at which the server closes a connection, once its requests are answered.
+    /// Clients then connect again by themselves.
     pub connection_age_seconds: u32,
-    /// A request must have arrived whole this long after its head.
+    /// The longest time in seconds from the arrival of a request's head to the arrival of its last
+    /// byte.
     pub body_seconds: u32,
     /// The most MiB of requests that the server may hold, from their arrival to their answer.
     /// Commits and rollbacks don't count.
@@ -115,21 +117,22 @@ pub struct Limits {
     pub request_mib_per_connection: usize,
     /// The most requests that one connection may have open at a time.
     pub streams_per_connection: u32,
-    /// The server closes a connection that has sent nothing for this many seconds. At every third
-    /// of this time, the server sends an HTTP/2 ping, which clients answer; so an idle but living
-    /// client stays connected.
+    /// The server closes a connection that has sent nothing for this many seconds. After each third
+    /// of this time, the server sends an HTTP/2 ping. A living client answers it and stays
+    /// connected.
     pub idle_seconds: u32,
 }
 
-/// The gRPC code of a begin that creates a claim under another lease. Reason and retry delay are the
-/// same under both codes.
+/// The gRPC code of a begin that creates a claim under another lease. Both codes come with the same
+/// reason and the same retry delay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BusyCreateCode {
-    /// The code that tells the conflict from a claim at rest.
+    /// A code that differs from the code for a claim at rest, so that clients can tell the two
+    /// conflicts apart.
     #[default]
     FailedPrecondition,
-    /// The code of a claim at rest, for clients that rescue this one alone.
+    /// The code for a claim at rest, for clients that handle only this code.
     AlreadyExists,
 }
 
@@ -175,8 +178,8 @@ pub struct AuditConfig {
 pub struct TracesConfig {
     /// The collector's address, such as `http://127.0.0.1:4317`.
     pub endpoint: String,
-    /// The share of calls that are traced, from 0 to 1, among those whose caller decides nothing. A
-    /// caller's `traceparent` says if its call is traced.
+    /// The share of calls that are traced, from 0 to 1, among the calls without a `traceparent`
+    /// header. With this header, the caller decides if its call is traced.
     #[serde(default = "default_sample_ratio")]
     pub sample_ratio: f64,
     /// The authority that signed the certificate of a collector with an `https` address.
@@ -199,8 +202,8 @@ pub struct TlsConfig {
     /// The authority that signs client certificates. It is required: without it no caller could be
     /// identified, and every call would be refused.
     pub client_ca: PathBuf,
-    /// The certificate revocation lists of the client authorities. With it, every authority in the
-    /// chain of a client needs a list.
+    /// The file with the revocation lists of the client authorities. If it is set, every authority
+    /// in the chain of a client needs a list.
     pub client_crl: Option<PathBuf>,
     /// The trust domain of the URIs in client certificates: `spiffe://DOMAIN/cell/7`,
     /// `spiffe://DOMAIN/router`, `spiffe://DOMAIN/admin`.
@@ -240,7 +243,7 @@ pub struct CellConfig {
     /// The ids that the cell's database may give out, if they are one range.
     pub sequence_range: Option<SequenceRange>,
     /// The ids that the cell's database may give out, if they are several ranges. The ranges of two
-    /// cells must not overlap, unless one has every id.
+    /// cells must not overlap, unless one of the ranges has every id.
     #[serde(default)]
     pub sequence_ranges: Vec<SequenceRange>,
     /// The most updates that the cell may begin in a second, instead of
@@ -269,7 +272,7 @@ impl CellConfig {
 }
 
 impl SequenceRange {
-    /// True if the range has every id, like that of a database which is older than its cell.
+    /// True if the range has every id. A database has such a range if it is older than its cell.
     pub fn has_every_id(self) -> bool {
         self.minval <= 1 && self.maxval == i64::MAX
     }
@@ -453,12 +456,12 @@ impl Config {
         }
     }
 
-    /// The cell that `FIRST_CELL` stands for; `None` if no cell is configured.
+    /// The cell that `Classify` returns for the type `FIRST_CELL`; `None` if no cell is configured.
     pub fn default_cell(&self) -> Option<CellId> {
         self.default_cell.map(CellId).or_else(|| self.cells().into_keys().next())
     }
 
-    /// The pairs of cells whose ranges of ids overlap, because one has every id.
+    /// The pairs of cells whose ranges of ids overlap, because one of the ranges has every id.
     pub fn overlapping_cells(&self) -> Vec<(CellId, CellId)> {
         check::overlapping_cells(&self.cells)
     }

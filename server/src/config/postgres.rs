@@ -1,5 +1,5 @@
-//! The settings of the table `[postgres]`: a database as the store. Also the form of its URL that
-//! may be shown, without secrets.
+//! The settings of the table `[postgres]`, which makes a database the store. Also converts the
+//! database's URL into a form without secrets, for logs and messages.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -29,8 +29,8 @@ pub struct PostgresConfig {
     /// that a changed password needs no restart.
     pub password_file: Option<PathBuf>,
     /// The number of connections that write. Each writes one group of commands at a time, and has a
-    /// thread of its own. Servers that write to the same database at the same time share this
-    /// number, with at least one connection for each.
+    /// thread of its own. Servers that write to one database at the same time divide this number
+    /// among them, at least one connection each.
     #[serde(default = "default_write_connections")]
     pub write_connections: usize,
     /// The most connections that read. Each read uses one connection.

@@ -1,5 +1,6 @@
-//! The difference between the configuration in force and another one: the settings that a reload
-//! changes, and those that need a restart. Settings are named, and their values never shown.
+//! The difference between the configuration in force and a newly read one: the settings that a
+//! reload changes, and those that need a restart. The result has the names of settings, but never
+//! their values.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,7 +9,8 @@ use serde_json::{Map, Value};
 
 use super::{Config, ConfigError, LogConfig};
 
-/// The settings and tables that a running server can't change. `[tls]` is one if it comes or goes.
+/// The settings and tables that a running server can't change. The table `[tls]` is not listed: it
+/// needs a restart only if it is added or removed.
 const RESTART: [&str; 10] = [
     "listen",
     "metrics_listen",
@@ -52,7 +54,7 @@ impl fmt::Display for SettingNames {
     }
 }
 
-/// The settings in which a configuration differs from the one in force.
+/// The settings that differ between a newly read configuration and the one in force.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfigChange {
     /// The settings that are changed at once.
@@ -62,8 +64,8 @@ pub struct ConfigChange {
 }
 
 impl Config {
-    /// Returns the configuration after a reload that found `read`, and its differences. A setting
-    /// that needs a restart keeps its value.
+    /// Returns the configuration after a reload that has read `read`, and the settings that differ.
+    /// A setting that needs a restart keeps its value.
     ///
     /// # Errors
     /// A setting of `read` contradicts one that keeps its value.
@@ -76,7 +78,7 @@ impl Config {
         Ok((self.with_changeable(read).checked()?, change))
     }
 
-    /// Returns the settings of `read`, but for those that need a restart.
+    /// Returns `read`, but with the values in force for settings that need a restart.
     fn with_changeable(&self, read: Self) -> Self {
         let kept = self.clone();
         Self {
@@ -96,18 +98,18 @@ impl Config {
     }
 
     fn to_value(&self) -> Value {
-        // Every setting is text, a number or a list, so the conversion can't fail. If it did, all
-        // settings would count as one.
+        // Every setting is text, a number or a list, so the conversion can't fail. If it failed,
+        // the result would name no single setting.
         serde_json::to_value(self).unwrap_or_default()
     }
 }
 
-/// True if this is the name of the table or setting `outer`, or of a setting in it.
+/// True if `name` names `outer` itself, or a setting inside of `outer`.
 fn is_in(name: &str, outer: &str) -> bool {
     name.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
-/// Adds the names of the settings below `name` that differ.
+/// Adds the names of settings below `name` whose values in `old` and `new` differ.
 fn differences(name: &str, old: &Value, new: &Value, into: &mut Vec<String>) {
     if old == new {
         return;
@@ -130,8 +132,8 @@ fn members(old: &Map<String, Value>, new: &Map<String, Value>, named: impl Fn(&s
     }
 }
 
-/// Returns the tables of a list by their `id` or `number`; `None` for another value, or if a table
-/// has neither.
+/// Returns the tables of a list by their `id` or `number`; `None` if `list` is not a list, or if an
+/// element has neither.
 fn by_number(list: &Value) -> Option<Map<String, Value>> {
     let number = |table: &Value| table.get("id").or_else(|| table.get("number")).map(Value::to_string);
     list.as_array()?.iter().map(|table| Some((number(table)?, table.clone()))).collect()

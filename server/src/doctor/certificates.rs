@@ -9,7 +9,7 @@ use crate::config::{Config, TlsConfig};
 use crate::transport::{check_files, overdue_lists, read_certificates};
 
 const CHECK: &str = "certificates";
-/// The time before the end of a certificate from which it is reported.
+/// A certificate is reported if it expires within this many days.
 const SOON_DAYS: i64 = 14;
 const DAY_SECONDS: i64 = 24 * 60 * 60;
 
@@ -34,7 +34,7 @@ pub(super) fn findings(config: &Config) -> Vec<Finding> {
     findings
 }
 
-/// Returns a finding for each certificate of a file that is not valid, or not for long.
+/// Returns a finding for each certificate of a file that is not valid now, or expires soon.
 fn dates(path: &Path) -> Vec<Finding> {
     let now = jiff::Timestamp::now().as_second();
     let finding = |der: &[u8]| {
@@ -55,7 +55,7 @@ fn dates(path: &Path) -> Vec<Finding> {
 }
 
 /// Returns a finding if a certificate of the server's chain was not issued by the next one. Clients
-/// that know the last authority only then refuse the chain (RFC 8446, section 4.4.2).
+/// that trust only the last authority refuse such a chain (RFC 8446, section 4.4.2).
 fn chain(tls: &TlsConfig) -> Option<Finding> {
     let ders = read_certificates("certificate", &tls.certificate).ok()?;
     let certificates: Vec<_> = ders.iter().filter_map(|der| Some(X509Certificate::from_der(der).ok()?.1)).collect();

@@ -1,7 +1,8 @@
-//! `leasehold doctor`: checks what a server needs before it starts, and says what to do.
+//! `leasehold doctor`: checks everything that a server needs to start, and reports problems with
+//! advice.
 //!
-//! A check that fails stops no other, except that nothing can be checked with a configuration that is
-//! not valid.
+//! A failed check does not stop the other checks. Only an invalid configuration does, because the
+//! other checks need it.
 
 mod certificates;
 
@@ -22,7 +23,7 @@ const TOLERATED: Duration = Duration::from_secs(5);
 pub enum State {
     /// The check passed.
     Ok,
-    /// A server works, and something should be changed.
+    /// A server works, but something should be changed.
     Warn,
     /// A server can't start, or its clients can't call it.
     Fail,
@@ -115,8 +116,8 @@ async fn embedded(data: &Path) -> Finding {
     }
 }
 
-/// Compares this machine's clock with the time of the last acknowledged write. A clock that stands
-/// behind would give leases of the past.
+/// Compares this machine's clock with the time of the last acknowledged write. If the clock is
+/// behind that time, new leases would get times in the past.
 fn clock_of_writes(data: &Path) -> Finding {
     let written = std::fs::metadata(data.join(EmbeddedStore::WRITTEN)).and_then(|file| file.modified());
     let ahead = written.ok().and_then(|written| written.duration_since(SystemTime::now()).ok());

@@ -12,7 +12,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 
-/// The metrics of this process. A value that the operating system does not tell is left out.
+/// The metrics of this process. A value that the operating system does not provide is left out.
 #[derive(Debug)]
 pub(super) struct ProcessCollector {
     /// The start of the process, in seconds since 1970.
@@ -79,13 +79,13 @@ fn field(status: &str, name: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// The bytes of so many units of `/proc/self/status`, which writes `kB` and means KiB.
+/// Converts a number of `/proc/self/status` to bytes. Its unit is written `kB`, but means KiB.
 fn kib(count: u64) -> u64 {
     count.saturating_mul(1024)
 }
 
 fn open_descriptors() -> Option<u64> {
-    // The directory that is read has a descriptor itself.
+    // The read of the directory itself has one descriptor open, which does not count.
     std::fs::read_dir("/proc/self/fd").ok().map(|entries| (entries.count() as u64).saturating_sub(1))
 }
 

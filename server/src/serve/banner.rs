@@ -14,7 +14,7 @@ pub(super) struct Banner<'a> {
     pub(super) store: String,
     /// The address that serves gRPC, with the port that was picked if the configured port is 0.
     pub(super) address: SocketAddr,
-    /// The address of the metrics, if it is not the main address.
+    /// The address of the metrics, if they have an address of their own.
     pub(super) metrics: Option<SocketAddr>,
     /// The hosts that the server's certificate names; empty without TLS.
     pub(super) certificate_hosts: Vec<String>,
@@ -69,7 +69,7 @@ impl Banner<'_> {
         )
     }
 
-    /// The host and port with which a client on this machine can connect. Under TLS the certificate
+    /// The host and port to which a client on this machine can connect. Under TLS the certificate
     /// must name the host: `localhost` or the listening address if possible, otherwise its first
     /// host.
     fn host(&self) -> String {

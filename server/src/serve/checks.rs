@@ -1,5 +1,5 @@
-//! Checks of the configuration against the store, when the server starts. A contradiction stops the
-//! server; a smaller problem is a warning in the banner and in the log.
+//! Checks of the configuration against the store, at a start and at a reload. A contradiction is an
+//! error; a smaller problem is a warning.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -72,8 +72,8 @@ async fn keep_bucket_types(config: &Config, store: &dyn Backend) -> Result<Vec<B
     }
 }
 
-/// The name of the database role if it may not vacuum the table of leases; `None` if it may, or for
-/// the embedded store.
+/// The name of the database role if the role may not vacuum the table of leases. `None` if the role
+/// may, or for the embedded store.
 async fn role_without_vacuum(maintenance: &StoreMaintenance) -> Result<Option<String>, StoreError> {
     match maintenance {
         StoreMaintenance::Exclusive(_) => Ok(None),

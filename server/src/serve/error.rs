@@ -23,7 +23,7 @@ pub enum ServeError {
     /// The store can't be opened or read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A value of the command line or the environment has this problem.
+    /// The problem comes from a value of the command line or the environment.
     #[error(transparent)]
     CommandLine(Box<Self>),
     /// The log can't be started.
@@ -76,8 +76,8 @@ impl ServeError {
         Self::CommandLine(Box::new(error.into()))
     }
 
-    /// The gRPC code for a failure of the store; `None` for other failures, and for one that only a
-    /// person can mend.
+    /// The gRPC code for a failure of the store. `None` for failures of other kinds, and for
+    /// failures of the store that only a person can mend.
     pub fn code(&self) -> Option<tonic::Code> {
         let Self::Store(error) = self else { return None };
         grpc::store_code(error)

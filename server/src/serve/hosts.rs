@@ -1,8 +1,8 @@
-//! The host names of plain HTTP.
+//! The host names that plain HTTP accepts, as a guard against DNS rebinding.
 //!
-//! A page can turn its own host name to this server's address (DNS rebinding). Its browser then
-//! lets it read the answers, but sends that name as `Host`. An address or `localhost` as `Host`
-//! cannot be turned.
+//! The owner of a web page can make the page's host name resolve to this server's address (DNS
+//! rebinding). The browser then lets the page read the server's answers, but sends the page's host
+//! name as `Host`. An IP address or `localhost` as `Host` can't come from such a page.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -22,9 +22,9 @@ struct HttpHosts {
     any: bool,
 }
 
-/// Lets a router refuse requests under a foreign host name, and requests of other pages. `names`
-/// are allowed beside addresses and `localhost`; without any, a listener beyond loopback allows
-/// every name.
+/// Makes a router refuse requests under a host name that is not allowed, and requests from pages of
+/// another origin. IP addresses, `localhost` and `names` are allowed. If `names` is empty and the
+/// listener is beyond loopback, every name is allowed.
 pub(super) fn guard(router: Router, listener: IpAddr, names: &[String]) -> Router {
     let hosts = HttpHosts { names: names.to_vec(), any: names.is_empty() && !listener.is_loopback() };
     router.layer(from_fn_with_state(Arc::new(hosts), check))
@@ -41,7 +41,8 @@ impl HttpHosts {
     /// The reason why a request is refused; `None` if it is allowed.
     fn problem(&self, uri: &Uri, headers: &HeaderMap) -> Option<&'static str> {
         let text = |name| headers.get(name).map(|value: &http::HeaderValue| value.to_str().unwrap_or_default());
-        // HTTP/2 has the host in the URI, HTTP/1.1 in a header. Only HTTP/1.0 has none: no browser.
+        // HTTP/2 has the host in the URI, HTTP/1.1 in a header. Only HTTP/1.0 may have none, and no
+        // browser speaks it.
         let host = uri.authority().map(Authority::as_str).or_else(|| text(HOST))?;
         let Ok(authority) = host.parse::<Authority>() else { return Some("the host is malformed") };
         if !self.allows(authority.host()) {

@@ -32,7 +32,7 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 /// The longest time that a probe of the database may take before it counts as failed. A probe
 /// touches no row, so load alone never makes it this slow.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
-/// The most settled leases that one batch of an embedded store forgets.
+/// The most settled leases that an embedded store forgets in one batch.
 const FORGET_BATCH: usize = 500;
 
 /// The background work of a server, and the parts that it uses.
@@ -53,7 +53,7 @@ impl Maintenance {
         health: HealthReporter,
         retention_seconds: u64,
     ) -> Self {
-        // An hour for the default retention of a day.
+        // For the default retention of a day, this is an hour.
         let trusted_after = Duration::from_secs(retention_seconds / 24);
         let clock = Mutex::new(SteadyClock::new(trusted_after, Instant::now()));
         Self { services, store, health, retention_seconds, clock, was_serving: AtomicBool::new(true) }
@@ -77,15 +77,15 @@ impl Maintenance {
     }
 
     /// Returns the time before which a lease must have been settled, so that it may be forgotten
-    /// now (B22); `None` if the clock jumped lately, or the server has just started.
+    /// now (B22); `None` if the clock has jumped recently, or the server has just started.
     fn forget_before(&self) -> Option<Timestamp> {
         let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
         let now = clock.trusted(self.services.committer().clock().now(), Instant::now())?;
         Some(now.minus_micros(self.retention_seconds.saturating_mul(1_000_000)))
     }
 
-    /// Publishes the health status at once whenever it may have changed. Nothing else publishes it,
-    /// so an older status never follows a newer one.
+    /// Publishes the health status at once whenever it may have changed. Only this task publishes
+    /// the status, so an older status never follows a newer one.
     async fn follow_health(&self) {
         loop {
             self.publish_health().await;
@@ -109,7 +109,7 @@ impl Maintenance {
     async fn maintain_exclusive(&self, store: &dyn StoreReader) {
         loop {
             while !self.services.has_failed() && self.forget_batch(store).await {}
-            // A failed read changes the health too.
+            // A failed read of settled leases changes the health status too.
             self.services.committer().recheck_health();
             sleep(MAINTENANCE_INTERVAL).await;
         }
@@ -132,7 +132,7 @@ impl Maintenance {
         for lease in leases {
             let services = self.services.clone();
             let forget = Command::Forget(Forget { lease, settled_before });
-            // The server itself submits this command, and it needs no permit.
+            // The server itself submits this command, so no permit is checked.
             forgets.spawn(async move { services.committer().submit(Caller::Trusted, forget).await });
         }
         let decisions = forgets.join_all().await;
@@ -151,8 +151,9 @@ impl Maintenance {
                     Err(_) => {
                         let silent = format!("no answer within {} s", PROBE_TIMEOUT.as_secs());
                         self.record_probe(store, Err(StoreError::Unreachable(silent))).await;
-                        // The query stays open, and only its answer ends the outage. A database
-                        // that hangs may still accept a new connection and answer on that one.
+                        // The probe keeps waiting for this query, and only its answer ends the
+                        // outage. A new query would prove little: a database that hangs may still
+                        // answer on a new connection.
                         result.await
                     }
                 }
@@ -171,7 +172,7 @@ impl Maintenance {
             committer.set_other_servers(other_servers);
         }
         match result {
-            // If the writers found the database away too, they log its return, once one of them can
+            // If the writers also found the database away, they log its return when one of them can
             // write.
             Ok(_) if !was_reachable && !committer.is_away() => tracing::info!("the store is back"),
             Ok(_) => {}
@@ -180,8 +181,8 @@ impl Maintenance {
             Err(error) => tracing::debug!(%error, "the database is still away"),
         }
         committer.recheck_health();
-        // After an outage the counts are read again: other servers may have begun and settled
-        // leases meanwhile.
+        // The counts are read again after an outage, because other servers may have begun and
+        // settled leases during the outage.
         if is_reachable
             && !was_reachable
             && let Ok(Ok(held_claims)) = timeout(PROBE_TIMEOUT, store.refresh_occupancy()).await
@@ -196,8 +197,8 @@ impl Maintenance {
         let (metrics, mut was_hindered) = (&self.services.metrics, false);
         loop {
             let result = self.maintain_once(store).await;
-            // The probe reports an outage. A lock of another session, or a conflict with another
-            // server, is over soon. Only another refusal, as by a full disk, means that the
+            // An outage is reported by the probe. A lock of another session, or a conflict with
+            // another server, is over soon. Only other errors, such as a full disk, mean that the
             // database can't be written.
             let (is_hindered, is_accepted) = match &result {
                 Ok(()) => (false, true),
@@ -221,8 +222,8 @@ impl Maintenance {
     }
 
     /// Counts the claims under leases, vacuums, forgets settled leases, and removes abandoned
-    /// groups. Each step runs even if an earlier one failed, except after an outage in the first.
-    /// Returns the most important failure.
+    /// groups. Each step runs even if an earlier one failed. If the first step finds an outage, the
+    /// others are skipped. Returns the most important failure.
     async fn maintain_once(&self, store: &dyn SharedMaintenance) -> Result<(), StoreError> {
         let counted = store.refresh_occupancy().await.map(|held| self.services.committer().set_held_claims(held));
         if counted.as_ref().is_err_and(StoreError::is_away) {
@@ -230,8 +231,8 @@ impl Maintenance {
         }
         let vacuumed = store.vacuum().await;
         let until = Instant::now() + MAINTENANCE_INTERVAL;
-        // A large backlog of settled leases is continued in the next run, so that the other steps
-        // need not wait for it.
+        // A large backlog of settled leases is spread over several runs, so that it does not delay
+        // the other steps.
         let forgotten = loop {
             let Some(settled_before) = self.forget_before() else { break Ok(()) };
             match store.forget(settled_before).await {

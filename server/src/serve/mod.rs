@@ -44,12 +44,12 @@ pub use self::error::ServeError;
 pub use self::reload::ReadConfig;
 pub use self::storage::StoreStart;
 
-/// The most connections to the address of the metrics. They have a number of their own: a server
-/// whose clients take all connections can still be looked at.
+/// The most connections to the address of the metrics. This limit is separate, so that the metrics
+/// can be read even if clients use all connections of the main address.
 const METRICS_CONNECTIONS: usize = 64;
 
-/// Runs a server until a signal asks it to stop. A reload of the configuration calls `read`. The
-/// operational log must have been started.
+/// Runs a server until a signal asks it to stop. A reload calls `read` for the new configuration.
+/// The operational log must have been started.
 ///
 /// # Errors
 /// The server can't start.
@@ -129,7 +129,8 @@ async fn run(parts: Reloader, listeners: Listeners, signal: StopSignal) -> Resul
     let retention = active.config.settled_retention_seconds;
     let maintenance = Maintenance::new(services.clone(), store.maintenance(), health.clone(), retention);
     tokio::spawn(maintenance.run(stopping.clone()));
-    // The probes are answered until the last request is, so that a supervisor sees a stop under way.
+    // The server of the metrics and probes has no signal to stop. It answers until the main server
+    // has ended, so that a supervisor can follow the stop.
     let (_end, ended) = watch::channel(false);
     let routing = Routing { services: services.clone(), hosts: active.config.http_hosts.clone(), stopping };
     if let Some(listener) = listeners.metrics {
@@ -151,7 +152,7 @@ async fn run(parts: Reloader, listeners: Listeners, signal: StopSignal) -> Resul
     let server = http_server(&parts, service, certificates.clone(), stopping.clone());
     spawn_until(stopping.clone(), watch_certificates(certificates.clone()));
     let (supervisor, watched) = (parts.supervisor.clone(), services.clone());
-    // Until the end of the process: a writer may hang while the server stops too.
+    // This task runs until the end of the process, because a writer may also hang during the stop.
     tokio::spawn(supervisor.clone().watch(move || watched.committer().longest_attempt()));
     spawn_until(stopping, parts.run(signal.reload.clone()));
     supervisor.ready();

@@ -1,5 +1,6 @@
-//! The web page that visualises the protocol, and the last audit events, which it shows. A server
-//! serves the page if it was built with the feature `page`, after `cargo xtask web`.
+//! The routes of the web page that visualises the protocol, and of the last audit events, which the
+//! page shows. A server serves the page if it was built with the feature `page`, after `cargo xtask
+//! web`.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The probes of a supervisor, in plain HTTP: `/livez` tells that the process answers, `/readyz`
-//! that it can serve claims. Kubernetes' own gRPC probe speaks no TLS.
+//! The probes for a supervisor, in plain HTTP: `/livez` shows that the process answers, `/readyz`
+//! that it can serve claims. They exist because Kubernetes' own gRPC probe does not support TLS.
 //!
 //! The health service of gRPC publishes the result of the same checks.
 
@@ -17,7 +17,7 @@ use crate::grpc::Services;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Check {
     name: &'static str,
-    /// The reason why the condition is not met; `None` if it is.
+    /// The reason why the condition is not met; `None` if the condition is met.
     problem: Option<&'static str>,
 }
 
@@ -32,7 +32,7 @@ impl Check {
     }
 }
 
-/// The checks of the store, in which `ClaimService` is `SERVING` if all of them pass.
+/// The checks of the store. If all of them pass, the health status of `ClaimService` is `SERVING`.
 pub(super) fn store_checks(services: &Services) -> [Check; 4] {
     let (metrics, committer) = (&services.metrics, services.committer());
     [

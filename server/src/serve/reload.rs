@@ -1,5 +1,5 @@
-//! The reload of the configuration, for which SIGHUP asks. A configuration with a problem is refused
-//! as a whole, and the former one stays in force.
+//! The reload of the configuration, which SIGHUP requests. If the new configuration has a problem,
+//! all of it is refused, and the former configuration stays in force.
 
 use std::sync::Arc;
 
@@ -31,8 +31,8 @@ pub(super) struct Reloader {
 }
 
 impl Reloader {
-    /// Reloads the configuration whenever `requests` is notified. Requests that come together are
-    /// one. Never returns.
+    /// Reloads the configuration whenever `requests` is notified. Several requests at the same time
+    /// cause one reload. Never returns.
     pub(super) async fn run(self, requests: Arc<Notify>) {
         loop {
             requests.notified().await;
@@ -59,12 +59,12 @@ impl Reloader {
     /// Checks all of the new configuration, then puts it in force.
     ///
     /// # Errors
-    /// The configuration, a certificate, the log's filter or a bucket type has a problem. Nothing is
-    /// changed.
+    /// The configuration, a certificate, the log's filter or a bucket type has a problem. The
+    /// server then keeps all its settings.
     async fn try_reload(&self) -> Result<ConfigChange, ServeError> {
         let (read, certificates) = (self.read.clone(), self.certificates.clone());
         let current = self.current.load();
-        // A file system that hangs must delay no call.
+        // The files are read on a blocking thread, so that a file system that hangs delays no call.
         let checked = spawn_blocking(move || {
             let (config, change) = current.config.reloaded(read()?)?;
             let filter = logging::check_filter(&config.log.filter)?;
@@ -75,7 +75,8 @@ impl Reloader {
             Ok::<_, ServeError>((config, change, filter, files))
         });
         let (config, change, filter, files) = checked.await.map_err(std::io::Error::other)??;
-        // An outage of the database refuses no reload that does not need it.
+        // Only these two tables are checked against the store. So during an outage of the database,
+        // a reload of other settings succeeds.
         if ["cells", "bucket_types"].iter().any(|table| change.changed.has_any_of(table)) {
             let warnings = checks::warnings(&config, &*self.store).await?;
             warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
@@ -83,7 +84,8 @@ impl Reloader {
         self.services.set_limits(&config.limits);
         self.services.committer().set_capacity(storage::capacity(&config));
         self.current.replace(config);
-        // After the replacement: connections judge their clients again once the certificates change.
+        // The certificates must change after the configuration. Their change makes each connection
+        // check its client's certificate again.
         if let (Some(certificates), Some(files)) = (&self.certificates, files) {
             certificates.replace(files);
         }

@@ -53,7 +53,7 @@ impl Service<http::Request<Body>> for MainRoutes {
     type Future = <Routes as Service<http::Request<Body>>>::Future;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        // Both routers are always ready (axum's `Router`).
+        // An axum `Router` is always ready, and so are both routers.
         Poll::Ready(Ok(()))
     }
 
@@ -105,7 +105,7 @@ fn grpc<H: Health>(services: &Arc<Services>, health: HealthServer<H>) -> Result<
     let (v1, v1alpha) = (reflection().build_v1(), reflection().build_v1alpha());
     let (v1, v1alpha) =
         (v1.map_err(|error| invalid_descriptors(&error))?, v1alpha.map_err(|error| invalid_descriptors(&error))?);
-    // A response has no bound in bytes: the records of one source id are never divided, and leases
+    // A response has no limit in bytes: the records of one source id are never divided, and leases
     // contain the cells' own data.
     let claims = ClaimServiceServer::new(ClaimsHandler(services.clone()))
         .max_decoding_message_size(MAX_REQUEST_BYTES)
@@ -124,8 +124,8 @@ fn grpc<H: Health>(services: &Arc<Services>, health: HealthServer<H>) -> Result<
         .prepare())
 }
 
-/// The routes for people and their tools, which need no TLS: the metrics, the probes, and the page
-/// in a server built with it.
+/// The routes for people and their tools, in plain HTTP: the metrics, the probes, and the web page
+/// if the server was built with it.
 fn plain_http(services: Arc<Services>, stopping: watch::Receiver<bool>) -> Router {
     let router = metrics(services.clone()).merge(probes::router(services.clone(), stopping));
     #[cfg(feature = "page")]

@@ -22,7 +22,7 @@ use crate::grpc::{ClaimsHandler, ClassifyHandler};
 
 /// The longest time that a stopping server waits for requests under way.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
-/// The longest time that the last line of a server that stops at once may take.
+/// After a second signal to stop, the longest time to print the last line before the process ends.
 const LAST_LINE_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// The signals that ask the server to stop, SIGTERM and SIGINT, and to reload its configuration: SIGHUP
@@ -34,14 +34,14 @@ struct Signals {
 }
 
 impl Signals {
-    /// Installs the handlers of the signals, which then don't end the process by themselves.
+    /// Installs handlers for the signals, so that a signal alone does not end the process.
     fn install() -> io::Result<Self> {
-        // `nohup` ignores SIGHUP for the program that it starts, which must not undo that.
+        // `nohup` starts a program with SIGHUP ignored, and a handler would undo that.
         let hangup = if is_ignored(SignalNumber::SIGHUP) { None } else { Some(signal(SignalKind::hangup())?) };
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())?, hangup })
     }
 
-    /// Waits for a signal to stop. Passes signals to reload on to `reload` meanwhile.
+    /// Waits for a signal to stop. While it waits, each signal to reload notifies `reload`.
     async fn recv_stop(&mut self, reload: &Notify) {
         loop {
             let hangup = async {
@@ -59,8 +59,8 @@ impl Signals {
     }
 }
 
-/// True if the process ignores this signal. Only Linux tells without unsafe code: see `SigIgn` in
-/// proc_pid_status(5).
+/// True if the process ignores this signal. Without unsafe code this can be read on Linux only: see
+/// `SigIgn` in proc_pid_status(5). On other systems the result is false.
 fn is_ignored(signal: SignalNumber) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
@@ -70,15 +70,17 @@ fn is_ignored(signal: SignalNumber) -> bool {
 /// The first signal that asks the server to stop, and those that ask for a reload.
 pub(super) struct StopSignal {
     first: oneshot::Receiver<()>,
-    /// Notified by each signal to reload. Signals that come together are one.
+    /// Notified by each signal to reload. Several signals at the same time may cause one
+    /// notification.
     pub(super) reload: Arc<Notify>,
 }
 
 impl StopSignal {
-    /// Starts a thread that waits for the signals. The second one to stop ends the process.
+    /// Starts a thread that waits for the signals. The second signal to stop ends the process at
+    /// once.
     ///
-    /// The thread has a runtime of its own, so that signals are noticed although all threads of the
-    /// server may be busy or blocked.
+    /// The thread has a runtime of its own, so that it notices signals even if all other threads
+    /// are busy or blocked.
     pub(super) fn listen(stdout: Stdout) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
         let mut signals = {
@@ -91,14 +93,14 @@ impl StopSignal {
         let watch = async move {
             signals.recv_stop(&reloads).await;
             stdout.print("stopping: requests under way are finished first, another signal stops at once");
-            // The receiver is gone if the server has ended by itself.
+            // The send fails if the server has ended by itself.
             let _ = sender.send(());
             signals.recv_stop(&reloads).await;
             stdout.print("stopped at once");
             stdout.flush(LAST_LINE_TIMEOUT);
-            // No destructor may run: dropping the committer waits for the store, which may be the part
-            // that hangs. The exit loses no more than a kill would: the change of every answered
-            // command is on disk.
+            // `exit` runs no destructors. Dropping the committer would wait for the store, which
+            // may be the part that hangs. The exit loses no more than a kill would, because the
+            // changes of every answered command are on disk.
             std::process::exit(0);
         };
         std::thread::Builder::new().name("signals".into()).spawn(move || runtime.block_on(watch))?;
@@ -107,15 +109,16 @@ impl StopSignal {
 
     async fn recv(self) {
         if self.first.await.is_err() {
-            // INVARIANT: the thread of the signals keeps the sender until it has sent, and does not
-            // end before.
+            // INVARIANT: the thread of the signals drops the sender only after it has sent, so this
+            // branch is never reached.
             std::future::pending().await
         }
     }
 }
 
-/// Runs the server until a signal arrives, then stops it in order: the health status first, so that
-/// callers choose another server, then the listener, then the connections.
+/// Runs the server until a signal arrives, then stops it in three steps. First the health status
+/// becomes `NOT_SERVING`, so that callers choose another server. Then the listener closes, and last
+/// the connections end.
 pub(super) async fn run_until_stopped(
     server: impl Future<Output = ()>,
     signal: StopSignal,

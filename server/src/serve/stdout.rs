@@ -1,5 +1,5 @@
-//! Lines on standard output: the banner, and those of a stop. A thread writes them, so that a pipe
-//! that nobody reads keeps no server from stopping.
+//! Lines on standard output: the banner, and the lines that report a stop. A thread writes them, so
+//! that a pipe that nobody reads can't keep the server from stopping.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use crate::line_queue::{LineQueue, LineSink};
 
-/// Standard output. Clones share one queue of lines; the last one waits until they are written.
+/// Standard output. Clones share one queue of lines. The drop of the last clone waits until the
+/// lines are written.
 #[derive(Clone)]
 pub(super) struct Stdout(Arc<LineQueue>);
 
@@ -20,7 +21,7 @@ impl Stdout {
         LineQueue::start("stdout", StdoutSink).map(Arc::new).map(Self)
     }
 
-    /// Prints a line. It is lost if standard output is closed, and the server goes on.
+    /// Prints a line. If standard output is closed, the line is lost without an error.
     pub(super) fn print(&self, line: &str) {
         self.0.push(format!("{line}\n").as_bytes(), 1);
     }
@@ -40,6 +41,6 @@ impl LineSink for StdoutSink {
         stdout.flush()
     }
 
-    /// A reader of the banner can't use the number of lines that it missed.
+    /// Does nothing, because a reader of the banner has no use for the number of lost lines.
     fn report_dropped(&mut self, _: u64) {}
 }

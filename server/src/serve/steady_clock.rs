@@ -1,14 +1,14 @@
-//! A guard against jumps of the wall clock, for work that a wrong clock would make irreversible.
+//! A guard against jumps of the wall clock, for work that can't be undone if the clock was wrong.
 
 use std::time::{Duration, Instant};
 
 use leasehold_core::time::Timestamp;
 
-/// The largest difference between the advances of the wall clock and of the monotonic clock, from
-/// one reading to the next, that is no jump. A clock that NTP corrects slowly stays far below.
+/// Between two readings, both the wall clock and the monotonic clock advance. If the advances
+/// differ by more than this, the wall clock has jumped. A slow correction by NTP stays far below.
 const TOLERANCE: Duration = Duration::from_secs(10);
 
-/// The wall clock, trusted while it advances as the monotonic clock does.
+/// The wall clock, which is trusted while it advances at the pace of the monotonic clock.
 ///
 /// A server whose clock is a day ahead for a few seconds would forget every settled lease. A late
 /// commit of such a lease would then be answered as not found (B22).

@@ -1,5 +1,5 @@
-//! Opens the store that the configuration names, and starts the committer that writes to it. A
-//! restored copy gets its fences raised before that.
+//! Opens the store that the configuration names, and starts the committer that writes to it. Before
+//! the committer starts, the fences of a restored copy are raised.
 
 use std::io;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::grpc::Services;
 use crate::metrics::Metrics;
 use crate::store::{Backend, Creation, EmbeddedStore, PostgresStore};
 
-/// The treatment of the store at the start of a server.
+/// The settings with which a server opens its store.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreStart {
     /// The permission to make a store if there is none.
@@ -31,7 +31,7 @@ pub(super) struct Opened {
     pub(super) services: Services,
     /// The identity and contents of the store, as text for people.
     pub(super) description: String,
-    /// The warning that the fences were raised, as at each start with `--restored`.
+    /// The warning that the fences were raised, at a start with `--restored`.
     pub(super) warning: Option<String>,
 }
 
@@ -77,7 +77,7 @@ async fn describe(store: &dyn Backend) -> String {
     match store.contents().await {
         _ if identity.is_new => format!("{} (made just now)", identity.id),
         Ok(contents) => format!("{} ({contents})", identity.id),
-        // A damaged row is not the whole store: the server serves the others.
+        // A damaged row is no reason to stop, because the server can serve the other rows.
         Err(error) => {
             tracing::error!(%error, "the rows of the store can't be counted");
             identity.id.to_string()
@@ -85,8 +85,8 @@ async fn describe(store: &dyn Backend) -> String {
     }
 }
 
-/// Raises the fences of a restored copy, and records that. Returns a warning for the operator;
-/// `None` if the store is no restored copy.
+/// Raises the fences of a restored copy, and records this in the audit trail. Returns a warning for
+/// the operator; `None` if the store is no restored copy.
 async fn raise_fences(store: &dyn Backend, start: StoreStart, audit: &AuditSink) -> Result<Option<String>, ServeError> {
     if !start.is_restored {
         return Ok(None);

@@ -1,5 +1,5 @@
-//! The protocol by which a server tells systemd its state (sd_notify(3)): datagrams of lines
-//! `NAME=VALUE` to the socket that `NOTIFY_SOCKET` names. Any supervisor may provide the socket.
+//! Tells systemd the state of the server (sd_notify(3)), by datagrams with lines `NAME=VALUE` to
+//! the socket that `NOTIFY_SOCKET` names. Any supervisor may provide the socket.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -8,18 +8,18 @@ use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 
-/// The environment variable with the path of the socket; a first `@` stands for the null byte of an
-/// abstract name.
+/// The environment variable with the path of the socket. If the path begins with `@`, it is the
+/// name of an abstract socket, and `@` stands for the null byte.
 const SOCKET: &str = "NOTIFY_SOCKET";
-/// The environment variables with the time in microseconds within which the supervisor expects a
-/// sign of life, and the process from which.
+/// Two environment variables for the watchdog: the longest time in microseconds between two
+/// watchdog messages, and the id of the process that must send them.
 const WATCHDOG: &str = "WATCHDOG_USEC";
 const WATCHDOG_PROCESS: &str = "WATCHDOG_PID";
 
-/// The shortest pause between two signs of life.
+/// The shortest pause between two watchdog messages.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 
-/// The supervisor of this process. Without one, or if it does not listen, nothing is sent.
+/// The supervisor of this process. If there is none, messages are dropped.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Supervisor(Option<Arc<Channel>>);
 
@@ -30,7 +30,7 @@ struct Channel {
 }
 
 impl Supervisor {
-    /// The supervisor that the environment names.
+    /// Returns the supervisor that the environment names.
     pub(super) fn of_environment() -> Self {
         let path = std::env::var(SOCKET).unwrap_or_default();
         if path.is_empty() {
@@ -45,36 +45,37 @@ impl Supervisor {
         }
     }
 
-    /// Tells that the server serves calls, after its start or after a reload.
+    /// Reports that the server serves calls, after its start or after a reload.
     pub(super) fn ready(&self) {
         self.send("READY=1");
     }
 
-    /// Tells that a reload begins.
+    /// Reports that a reload begins.
     pub(super) fn reloading(&self) {
-        // systemd pairs the message with its own signal by this time.
+        // systemd uses the time to match this message with the signal that it has sent.
         let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from).unwrap_or_default();
         self.send(&format!("RELOADING=1\nMONOTONIC_USEC={}", now.as_micros()));
     }
 
-    /// Tells that the server stops.
+    /// Reports that the server stops.
     pub(super) fn stopping(&self) {
         self.send("STOPPING=1");
     }
 
     fn send(&self, message: &str) {
         let Some(channel) = &self.0 else { return };
-        // The socket never blocks. A supervisor that does not read gets no message.
+        // The socket never blocks. If the supervisor does not read its messages, this message is
+        // dropped.
         if let Err(error) = channel.socket.send_to_addr(message.as_bytes(), &channel.address) {
             tracing::debug!(%error, "the supervisor is not told");
         }
     }
 
-    /// Sends signs of life as long as `longest_attempt` of a writer is short. Returns at once if the
-    /// supervisor expects none.
+    /// Sends watchdog messages as long as `longest_attempt` returns less than half of the
+    /// supervisor's limit. Returns at once if the supervisor expects no watchdog messages.
     ///
-    /// A writer that hangs, for example in a write to a broken disk, ends the signs, although the
-    /// process still answers reads. The supervisor then restarts the server.
+    /// If a writer hangs, for example in a write to a broken disk, the messages stop, even though
+    /// the process still answers reads. The supervisor then restarts the server.
     pub(super) async fn watch(self, longest_attempt: impl Fn() -> Duration) {
         let Some(interval) = watchdog_interval().filter(|_| self.0.is_some()) else { return };
         let mut ticks = tokio::time::interval((interval / 4).max(SHORTEST_PAUSE));
@@ -99,8 +100,8 @@ impl Channel {
     }
 }
 
-/// The time within which the supervisor expects a sign of life of this process; `None` if it expects
-/// none.
+/// The longest time between two watchdog messages that the supervisor allows; `None` if it expects
+/// none of this process.
 fn watchdog_interval() -> Option<Duration> {
     let variable = |name| std::env::var(name).ok();
     let is_own = variable(WATCHDOG_PROCESS).is_none_or(|process| process == std::process::id().to_string());

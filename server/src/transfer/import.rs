@@ -1,9 +1,9 @@
 //! `leasehold import`: reads the lines of an export into a new data directory. A person may have
-//! changed the lines, so a row that the engine could not have made is an error.
+//! changed the lines, so the import refuses every row that the engine could not have made.
 //!
 //! The import keeps in memory: claims under leases, the rows of one batch, and the fence of each
-//! lease. It needs no index to find duplicate rows: an export is in the store's order, so a row
-//! that sorts after all rows before it is new. Only other rows are looked up.
+//! lease. To find duplicate rows, it needs no index. An export is in the store's order, so a row
+//! that sorts after all earlier rows is new. Only rows out of order are looked up in the store.
 
 use std::io::BufRead;
 use std::path::Path;
@@ -35,7 +35,8 @@ pub enum LineError {
     /// The first line is the header of a format that this program does not know.
     #[error("format {0} is not known here: import with the version that exported it")]
     Format(u64),
-    /// The first line is not a header, a second header follows, or a line comes after the end.
+    /// The first line is not a header, a second header follows, or a line follows the line that
+    /// ends the export.
     #[error("a row must be between the header and the end")]
     OutOfPlace,
 }
@@ -67,7 +68,7 @@ pub enum RowError {
     /// The id of the owner or of the lease's cell is less than 1.
     #[error("cell {0} is not 1 or more")]
     CellId(CellId),
-    /// The configuration has cells, and this one is not among them.
+    /// The configuration has cells, but not the cell of this row.
     #[error("cell {0} is not among the `[[cells]]` of the configuration: add it, or pass a file without `[[cells]]`")]
     UnknownCell(CellId),
 }
@@ -87,8 +88,8 @@ pub fn import(data: &Path, from: impl BufRead, rules: Rules) -> Result<u64, Tran
     }
     let result = EmbeddedStore::import(data, |store| Importer::new(store, rules).run(from));
     if result.is_err() {
-        // A directory that existed before the import stays, and is emptied. An error of the removal
-        // is ignored, because the error of the import is the one to report.
+        // If the directory existed before the import, it is emptied and stays. An error of the
+        // removal is ignored, because the error of the import must be reported.
         let _ = if existed { remove_content(data) } else { std::fs::remove_dir_all(data) };
     }
     result
@@ -135,11 +136,11 @@ struct Importer {
     line: u64,
     rows: u64,
     pending: PendingRows,
-    // Claims under leases, each with its line number, until the line of their lease is read. The
+    // The claims under leases whose lease has not been read yet, each with its line number. The
     // store keeps a lease and its claims in one row, so they must be written together.
     held: FxHashMap<BucketKey, (Claim, u64)>,
     fences: FenceCheck,
-    // The largest key of a claim so far, in the store's order.
+    // The largest key of the claims read so far, in the store's order.
     last_claim: Vec<u8>,
     last_lease: Option<LeaseId>,
 }
@@ -291,7 +292,7 @@ impl Importer {
         Ok(())
     }
 
-    /// Returns a workspace with the rows of these keys that the import has written already.
+    /// Loads the rows with these keys that the import has already written to the store.
     fn stored(&self, keys: Keys) -> Result<Workspace, StoreError> {
         let mut workspace = Workspace::default();
         self.store.load(keys, &mut workspace)?;
@@ -304,7 +305,7 @@ impl Importer {
         Ok(())
     }
 
-    /// Checks that no claim under a lease is left without its lease, then writes the last rows.
+    /// Checks that the lease of every claim under a lease was read, then writes the remaining rows.
     /// Returns the number of all rows.
     fn finish(mut self, fence: Fence) -> Result<u64, TransferError> {
         if let Some((key, (claim, line))) = self.held.iter().min_by_key(|(_, (_, line))| *line)

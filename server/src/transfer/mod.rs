@@ -20,12 +20,12 @@ pub use output::write_to;
 
 /// The number of rows after which an export or import reports its progress again.
 const REPORT_ROWS: u64 = 100_000;
-/// The most characters of an error text that quotes a line of an export, which can be as long as
-/// its file.
+/// The most characters of an error text that quotes a line of an export. A line can be as long as
+/// the whole file.
 const SHOWN_CHARACTERS: usize = 200;
 
-/// One line of an export. The header comes first, then the rows, then the end. The number of rows
-/// in the end shows that no row is missing.
+/// One line of an export: first the header, then the rows, then the end. The end has the number of
+/// rows, which shows that no row is missing.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum Line<'a> {
@@ -86,7 +86,7 @@ pub enum TransferError {
         /// The problem of the row.
         error: RowError,
     },
-    /// A salvage left out this many rows, which can't be read. The others were written.
+    /// A salvage left out this number of rows, because they can't be read. It wrote all other rows.
     #[error("{} can't be read, and left out of the export: restore what they held from a copy", damaged_rows(*.0))]
     Damaged(u64),
     /// The data directory to import into is not empty.
@@ -112,7 +112,7 @@ fn damaged_rows(count: u64) -> String {
 pub struct Exported {
     /// The number of rows written.
     pub rows: u64,
-    /// The number of rows that can't be read; 0 unless it is a salvage.
+    /// The number of rows that can't be read; 0 unless the export is a salvage.
     pub damaged: u64,
 }
 

@@ -1,11 +1,12 @@
-//! The output of an export: a regular file, which is replaced as a whole, or a pipe or device.
+//! The output of an export: a regular file, which the export replaces when it is complete, or a
+//! pipe or device.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-/// Lets `write` write to the file at `path`, and returns the value of `write`.
+/// Opens the file at `path`, calls `write` with it, and returns the result of `write`.
 ///
 /// A regular file is replaced only when the new one is complete, so that a failed export never
 /// destroys an earlier one. A symlink is followed. A pipe or a device is written to directly.
@@ -28,7 +29,7 @@ fn replace<T, E: From<io::Error>>(path: &Path, write: impl FnOnce(&File) -> Resu
     let written = write(&file).and_then(|written| Ok(file.sync_all().map(|()| written)?));
     let replaced = written.and_then(|written| Ok(std::fs::rename(&part, path).map(|()| written)?));
     if replaced.is_err() {
-        // An error of the removal is ignored, because the error of the export is the one to report.
+        // An error of the removal is ignored, because the error of the export must be reported.
         let _ = std::fs::remove_file(&part);
     }
     replaced

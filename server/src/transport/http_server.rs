@@ -36,17 +36,18 @@ use crate::identity::Caller;
 use crate::metrics::Metrics;
 use crate::peer::Peer;
 
-/// The streams and the window of a connection whose client has no identity. Only health and
-/// reflection are open to it, so it needs few, and costs little memory.
+/// The most streams, and the window in bytes, of a connection whose client has no identity. Such a
+/// client may call only health and reflection, so small limits suffice and save memory.
 const ANONYMOUS_STREAMS: u32 = 16;
 const ANONYMOUS_WINDOW: u32 = 65_535;
 
-/// The longest time for which a connection that ends waits for its open requests. Health watches
-/// never end by themselves.
+/// The longest time for which a closing connection waits for its open requests. There must be a
+/// limit, because a health watch never ends by itself.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The time that an ending connection without an open request gets for its last bytes. h2 waits for
-/// the client's answer to a ping, which may never come.
+/// The time between two checks if a closing connection may be dropped. A connection without open
+/// requests is dropped then, because h2 waits for the client's answer to a ping, which may never
+/// come.
 const CLOSE_TICK: Duration = Duration::from_secs(3);
 
 /// The shortest time between two log lines about refused connections.
@@ -61,8 +62,8 @@ pub struct HttpServer<S> {
     pub certificates: Option<Arc<Certificates>>,
     /// The configuration in force: the bounds on streams, idle time and age of a connection.
     pub current: Arc<CurrentConfig>,
-    /// The most connections at a time, for a listener to which the configured number does not
-    /// apply. Those beyond it are closed at once.
+    /// The most connections at a time, if the listener does not follow `limits.connections`.
+    /// Connections beyond the limit are closed at once.
     pub max_connections: Option<usize>,
     /// The budget for the requests of all connections.
     pub budget: Arc<ServerBudget>,
@@ -86,7 +87,7 @@ where
         let mut warned_at = None;
         loop {
             tokio::select! {
-                // Ended connections are counted first, so that they make room for new ones.
+                // Ended connections are handled first, so that they make room for new ones.
                 biased;
                 Some(_) = connections.join_next() => self.metrics.connection_closed(),
                 () = stopped(&mut self.stopping) => break,
@@ -115,7 +116,8 @@ where
         self.max_connections.unwrap_or_else(|| descriptors::max_connections(&self.current.load().config).0)
     }
 
-    /// Counts a connection that was closed because of the limit, and warns about it now and then.
+    /// Counts a connection that was closed because of the limit. Logs a warning at most once in
+    /// [`WARNING_INTERVAL`].
     fn refuse_connection(&self, warned_at: &mut Option<Instant>) {
         self.metrics.connection_refused();
         if warned_at.is_none_or(|at| at.elapsed() >= WARNING_INTERVAL) {
@@ -129,7 +131,8 @@ where
 
     async fn connection(mut self, stream: TcpStream, address: SocketAddr) {
         let certificates = self.certificates.take();
-        // A reload during the handshake must not be missed.
+        // The subscription begins before the handshake, so that a reload during the handshake is
+        // not missed.
         let changes = certificates.as_ref().map(|certificates| certificates.changes());
         let handshake = tokio::select! {
             handshake = tls::accept(stream, certificates.as_deref()) => handshake,
@@ -156,7 +159,8 @@ where
         self.requests(stream, peer.clone(), limits, end).await;
     }
 
-    /// Serves the requests of a connection. Once `end` returns, no new ones are taken.
+    /// Serves the requests of a connection. After `end` has completed, the connection takes no new
+    /// requests.
     async fn requests(self, stream: ClientStream, peer: Peer, limits: Limits, end: impl Future<Output = ()>) {
         let (executor, mut requests) = request_tasks();
         let caller = peer.caller(&self.current.load(), Instant::now());
@@ -182,7 +186,8 @@ where
                 closing = Some(Closing::new());
                 connection.as_mut().graceful_shutdown();
             }
-            // hyper runs the requests of HTTP/1 inside of the connection itself.
+            // hyper polls the requests of HTTP/1 itself, so they are not in `requests`, but in the
+            // count `open`.
             let is_busy = !requests.running.is_empty() || open.load(Ordering::Relaxed) > 0;
             if closing.as_mut().is_some_and(|closing| closing.poll_over(cx, is_busy).is_ready()) {
                 return Poll::Ready(Ok(()));
@@ -201,7 +206,7 @@ where
     }
 }
 
-/// A request that is not answered, among those that a connection counts.
+/// One request in a connection's count of open requests. Dropping the value subtracts it.
 struct OpenRequest(Arc<AtomicUsize>);
 
 impl OpenRequest {
@@ -217,7 +222,7 @@ impl Drop for OpenRequest {
     }
 }
 
-/// The end of a connection that takes no new requests.
+/// The timers of a connection that is closing and takes no new requests.
 struct Closing {
     since: Instant,
     tick: Pin<Box<Sleep>>,
@@ -228,7 +233,8 @@ impl Closing {
         Self { since: Instant::now(), tick: Box::pin(tokio::time::sleep(CLOSE_TICK)) }
     }
 
-    /// Ready once the connection must not wait any longer.
+    /// Ready when the closing connection must be dropped. `is_busy` is true if it has open
+    /// requests.
     fn poll_over(&mut self, cx: &mut Context<'_>, is_busy: bool) -> Poll<()> {
         while self.tick.as_mut().poll(cx).is_ready() {
             if !is_busy || self.since.elapsed() >= CLOSE_TIMEOUT {
@@ -241,13 +247,14 @@ impl Closing {
 }
 
 /// The age at which a connection ends. It differs from connection to connection by up to a tenth,
-/// so that clients that came together do not come back together.
+/// so that clients that connected at the same time do not reconnect at the same time.
 fn max_age(limits: &Limits) -> Duration {
     Duration::from_secs(limits.connection_age_seconds.into()).mul_f64(rand::random_range(0.9..=1.0))
 }
 
-/// Returns when a connection must end: the server stops, the connection is old, or its client's
-/// certificates are not valid any more. `rejected` returns once a reload forbids them.
+/// Completes when a connection must end: the server stops, the connection is old, or its client's
+/// certificates have expired or were rejected. `rejected` completes when a reload of the
+/// certificates rejects them.
 async fn end_of_life(
     mut stopping: watch::Receiver<bool>,
     max_age: Duration,
@@ -294,7 +301,7 @@ fn builder(executor: RequestExecutor, limits: Limits, is_anonymous: bool) -> Bui
     builder
 }
 
-/// Returns when the server must stop. It also returns if the sender of the flag was dropped.
+/// Completes when the server must stop, or if the sender of the flag was dropped.
 async fn stopped(stopping: &mut watch::Receiver<bool>) {
     let _ = stopping.wait_for(|stop| *stop).await;
 }
@@ -302,14 +309,14 @@ async fn stopped(stopping: &mut watch::Receiver<bool>) {
 type RequestTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The executor to which hyper gives the HTTP/2 requests of a connection: a channel to the
-/// connection's own task. hyper runs HTTP/1 requests inside of the connection itself.
+/// connection's own task. hyper polls HTTP/1 requests itself.
 #[derive(Clone)]
 struct RequestExecutor(mpsc::UnboundedSender<RequestTask>);
 
 impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for RequestExecutor {
     fn execute(&self, request: F) {
-        // A panic ends its own request, whose stream is then reset. Sending fails only after the
-        // connection has ended, when nobody waits for the answer.
+        // A panic ends only its own request, whose stream is then reset. Sending fails only after
+        // the connection has ended, when nobody waits for the answer.
         let _ = self.0.send(Box::pin(AssertUnwindSafe(request).catch_unwind().map(drop)));
     }
 }

@@ -1,4 +1,4 @@
-//! A stream that fails after a time without input, because its client is gone or does not use the
+//! A stream that fails after some time without input. The client is then gone, or does not use the
 //! connection.
 
 use std::io;
@@ -14,8 +14,8 @@ pub(super) struct IdleTimeout<S> {
     stream: S,
     timeout: Duration,
     last_read: Instant,
-    // A timer that is set again only when it ends, to `last_read` + `timeout`. Setting it again at
-    // every read would cost time.
+    // A timer that is reset only when it fires, to `last_read` + `timeout`. A reset at every read
+    // would cost time.
     timer: Pin<Box<Sleep>>,
 }
 

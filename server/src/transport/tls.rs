@@ -1,4 +1,4 @@
-//! TLS: the server's certificates, and the handshake that finds the caller of each connection.
+//! TLS: the server's certificates, and the handshake that identifies the client of each connection.
 //!
 //! The PEM files are read when the server starts, and again when they change. A failure at the
 //! start stops the server; a later failure keeps the previous certificates in force.
@@ -73,7 +73,7 @@ fn read_pem<T: PemObject>(role: &'static str, path: &Path) -> Result<Vec<T>, Tls
     objects.collect::<Result<_, _>>().map_err(|error| invalid(role, path, error))
 }
 
-/// The content of the files that the configuration names, as rustls uses it.
+/// The PEM files that `[tls]` names, parsed for rustls.
 pub struct TlsFiles {
     tls: TlsConfig,
     /// The bytes of the files.
@@ -83,18 +83,19 @@ pub struct TlsFiles {
     verifier: Arc<dyn ClientCertVerifier>,
 }
 
-/// Reads the files.
+/// Reads the PEM files.
 ///
 /// # Errors
 /// A file is missing or unreadable, or the key does not belong to the certificate.
 fn read_files(tls: &TlsConfig) -> Result<TlsFiles, TlsError> {
-    // Before the files are parsed: a change in between is then found by the next check.
+    // The contents are read before the files are parsed, so that the next check finds a change in
+    // between.
     let contents = contents(tls);
     let chain = read_certificates("certificate", &tls.certificate)?;
     let key = PrivateKeyDer::from_pem_file(&tls.key).map_err(|error| invalid("private key", &tls.key, error))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    // `with_single_cert` below would not tell which of the two files has a problem. So the key is
-    // tried alone first, and its problems are reported under its own name.
+    // `with_single_cert` below does not report which of the two files has a problem. So the key is
+    // loaded alone first, and its problems are reported under its own name.
     let private_key = provider.key_provider.load_private_key(key.clone_key());
     private_key.map_err(|error| invalid("private key", &tls.key, error))?;
     let builder = rustls::ServerConfig::builder_with_provider(provider.clone())
@@ -115,10 +116,10 @@ fn read_files(tls: &TlsConfig) -> Result<TlsFiles, TlsError> {
 
 /// Returns the verifier of clients' certificates, by the authorities and the revocation lists.
 ///
-/// rustls refuses a certificate that a list names, and, if there is any list, one whose issuer has
-/// none. It accepts a list whose successor is overdue (`UnknownStatusPolicy::Deny` and
-/// `ExpirationPolicy::Ignore`, the defaults of rustls 0.23): a list that nobody renewed must not
-/// stop all cells. [`overdue_lists`] reports such a list.
+/// rustls refuses a revoked certificate. If there is any list, it also refuses a certificate whose
+/// issuer has no list. It accepts a list that should have been replaced already
+/// (`UnknownStatusPolicy::Deny` and `ExpirationPolicy::Ignore`, the defaults of rustls 0.23). A
+/// forgotten renewal must not lock out all cells. [`overdue_lists`] reports such a list.
 fn client_verifier(
     tls: &TlsConfig,
     roots: RootCertStore,
@@ -136,7 +137,7 @@ fn client_verifier(
 }
 
 /// Returns a warning for each certificate revocation list of a file that should have been replaced
-/// before `now`. None for a file that can't be read.
+/// before `now`. If the file can't be read, there are no warnings.
 pub fn overdue_lists(path: &Path, now: ASN1Time) -> Vec<String> {
     let warning = |der: &CertificateRevocationListDer<'_>| {
         let (_, list) = CertificateRevocationList::from_der(der).ok()?;
@@ -149,7 +150,7 @@ pub fn overdue_lists(path: &Path, now: ASN1Time) -> Vec<String> {
     read_revocation_lists(path).unwrap_or_default().iter().filter_map(warning).collect()
 }
 
-/// Checks that the files can be used together, as at a start.
+/// Checks the PEM files as a start of the server does.
 ///
 /// # Errors
 /// A file is missing or unreadable, or the key does not belong to the certificate.
@@ -202,7 +203,7 @@ impl Certificates {
         Ok(Self { current, changes: watch::Sender::new(0) })
     }
 
-    /// Reads the PEM files that a configuration names, and puts nothing in force.
+    /// Reads the PEM files that a configuration names, without putting them in force.
     ///
     /// # Errors
     /// The PEM files can't be used.
@@ -210,7 +211,8 @@ impl Certificates {
         read_files(tls)
     }
 
-    /// Puts files in force. Connections whose certificates they do not allow end.
+    /// Puts new files in force. Connections of clients whose certificates the new files reject are
+    /// then closed.
     pub fn replace(&self, files: TlsFiles) {
         self.current.store(Arc::new(files));
         self.changes.send_modify(|changes| *changes += 1);
@@ -223,7 +225,8 @@ impl Certificates {
     }
 
     /// Returns a warning if the server's certificate, or another one in its file, has expired or is
-    /// not valid yet, and one for each revocation list whose successor is overdue.
+    /// not valid yet, and a warning for each revocation list that should have been replaced
+    /// already.
     pub fn warnings(&self) -> Vec<String> {
         let (current, now) = (self.current.load(), ASN1Time::now());
         let path = &current.tls.certificate;
@@ -254,7 +257,8 @@ impl Certificates {
         }
     }
 
-    /// Puts changed files in force, unless a reload of the configuration has replaced `former`.
+    /// Puts changed files in force, unless a reload of the configuration has replaced `former` in
+    /// the meantime.
     fn replace_unless_reloaded(&self, former: &Arc<TlsFiles>, changed: TlsFiles) {
         let before = self.current.compare_and_swap(former, Arc::new(changed));
         if Arc::ptr_eq(&before, former) {
@@ -265,8 +269,9 @@ impl Certificates {
     }
 }
 
-/// Returns the contents of the PEM files; `None` for one that can't be read. Modification times
-/// would miss a change within their resolution, and a symlink that now points to another file.
+/// Returns the contents of the PEM files; `None` for one that can't be read. Contents are compared
+/// instead of modification times, which miss two changes in quick succession and a symlink that
+/// points to another file.
 fn contents(tls: &TlsConfig) -> Vec<Option<Vec<u8>>> {
     let files = [&tls.certificate, &tls.key, &tls.client_ca].into_iter().chain(&tls.client_crl);
     files.map(|path| std::fs::read(path).ok()).collect()
@@ -276,8 +281,8 @@ fn contents(tls: &TlsConfig) -> Vec<Option<Vec<u8>>> {
 pub(super) type Chain = Vec<CertificateDer<'static>>;
 
 impl Certificates {
-    /// Returns once the certificates of a client do not pass the authorities in force any more.
-    /// `changes` must be older than the handshake.
+    /// Completes when a change of the certificates in force makes the server reject the client's
+    /// certificates. The caller must have subscribed to `changes` before the handshake.
     pub(super) async fn reject(&self, chain: &Chain, mut changes: watch::Receiver<u64>) {
         loop {
             if changes.changed().await.is_err() {
@@ -291,19 +296,20 @@ impl Certificates {
         }
     }
 
-    /// A subscription to the changes from now on.
+    /// Subscribes to the changes of the certificates from now on.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 }
 
-/// Returns the moment at which the certificate of a chain that expires first does so; `None` if no
-/// certificate of the chain has a readable end.
+/// Returns the time at which the first certificate of a chain expires; `None` if no certificate's
+/// expiry date can be read.
 fn valid_until(chain: &Chain) -> Option<Instant> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
     let end = |der: &CertificateDer<'_>| {
         let (_, certificate) = X509Certificate::from_der(der).ok()?;
-        // A certificate is valid through the second of its end (RFC 5280, 4.1.2.5).
+        // A certificate is still valid in the second `not_after` itself (RFC 5280, 4.1.2.5), so it
+        // expires one second later.
         u64::try_from(certificate.validity().not_after.timestamp()).ok()?.checked_add(1)
     };
     let end = Duration::from_secs(chain.iter().filter_map(end).min()?);
@@ -326,7 +332,7 @@ pub(super) struct Accepted {
 }
 
 impl Accepted {
-    /// The peer, for the extensions of each request.
+    /// Returns the peer, which is added to the extensions of each request.
     pub(super) fn peer(&self, config: Arc<ActiveConfig>, budget: Arc<ConnectionBudget>) -> Peer {
         let credentials = match (&self.stream, self.chain.first()) {
             (ClientStream::Plain(_), _) => Credentials::Plaintext,
@@ -387,11 +393,11 @@ impl AsyncWrite for ClientStream {
     }
 }
 
-/// Turns an accepted connection into a client's stream: after a TLS handshake if there are
-/// certificates, at once if there are none.
+/// Turns an accepted TCP connection into a client's stream. If `certificates` is given, this needs
+/// a TLS handshake first.
 ///
 /// # Errors
-/// The client went away, took too long, or presented a certificate that the client authority did
+/// The client disconnected, took too long, or presented a certificate that the client authority did
 /// not sign or has revoked.
 pub(super) async fn accept(stream: TcpStream, certificates: Option<&Certificates>) -> io::Result<Accepted> {
     stream.set_nodelay(true)?;

@@ -1,5 +1,5 @@
-//! The configuration in force. A reload replaces it as a whole, and each call goes by one of them
-//! from its head to its answer.
+//! The configuration in force. A reload replaces the whole configuration. Each call uses one
+//! configuration from its first check to its answer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use leasehold_proto::gitlab::cells::topology_service::{CellInfo, GetCellsRespons
 
 use crate::config::{self, CellConfig, Config};
 
-/// A checked configuration, and the forms of it that calls use.
+/// A checked configuration, and values computed from it once, so that calls need not compute them.
 #[derive(Debug)]
 pub struct ActiveConfig {
     /// The checked configuration.
@@ -19,14 +19,14 @@ pub struct ActiveConfig {
     /// The bucket types and cells, as the engine's rules.
     pub rules: Rules,
     cells: BTreeMap<CellId, CellInfo>,
-    // The addresses at which cells serve Pages, for those that do.
+    // The address at which each cell serves Pages, for the cells that serve Pages.
     pages: BTreeMap<CellId, String>,
-    /// The cell that `FIRST_CELL` stands for; `None` if there is no cell.
+    /// The cell that `Classify` returns for the type `FIRST_CELL`; `None` if there is no cell.
     pub default_cell: Option<CellId>,
 }
 
 impl ActiveConfig {
-    /// Returns a checked configuration in the forms that calls use.
+    /// Computes the values that calls use from a checked configuration.
     pub fn new(config: Config) -> Self {
         let cells = config.cells();
         Self {
@@ -38,12 +38,12 @@ impl ActiveConfig {
         }
     }
 
-    /// The cell with this id, as the wire has it; `None` if it is not configured.
+    /// The cell with this id as a wire message; `None` if the cell is not configured.
     pub fn cell(&self, id: CellId) -> Option<CellInfo> {
         self.cells.get(&id).cloned()
     }
 
-    /// The configured cells, as the wire has them, by their ids.
+    /// The configured cells as wire messages, in the order of their ids.
     pub fn cells(&self) -> impl Iterator<Item = &CellInfo> {
         self.cells.values()
     }
@@ -53,7 +53,7 @@ impl ActiveConfig {
         GetCellsResponse { cells: self.cells().cloned().collect() }
     }
 
-    /// The address at which a cell serves Pages; `None` if it serves none.
+    /// The address at which a cell serves Pages; `None` if the cell serves no Pages.
     pub fn pages_address(&self, cell: CellId) -> Option<String> {
         self.pages.get(&cell).cloned()
     }
@@ -69,7 +69,8 @@ impl CurrentConfig {
         Arc::new(Self(ArcSwap::from_pointee(ActiveConfig::new(config))))
     }
 
-    /// The configuration in force now. A call must ask once, and keep the answer.
+    /// The configuration in force now. A call must load it once and keep it, so that a reload
+    /// during the call does not mix two configurations.
     pub fn load(&self) -> Arc<ActiveConfig> {
         self.0.load_full()
     }

@@ -1,5 +1,5 @@
-//! The bytes of requests that the server holds, from their arrival to their answer. They have a
-//! bound for each connection and one for the server, so that memory has a bound too.
+//! The bytes of requests that the server holds, from their arrival to their answer. One bound
+//! applies to each connection and one to the server, so memory use is bounded.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,7 +26,7 @@ pub struct Charge {
     connection: Arc<ConnectionBudget>,
 }
 
-/// The setting whose bound a request would pass.
+/// The refusal of a request that would exceed a bound, with the name of the bound's setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BudgetExceeded(pub &'static str);
 
@@ -61,7 +61,7 @@ impl Charge {
         Self { bytes: 0, connection }
     }
 
-    /// Charges `bytes` that have arrived. A request that nothing else competes with always passes,
+    /// Charges `bytes` that have arrived. If no other request holds bytes, the request passes
     /// however low the bounds are.
     ///
     /// # Errors
@@ -79,7 +79,8 @@ impl Charge {
         Ok(())
     }
 
-    /// Adds `bytes` to `held` if no more than `max` are held then, or if others hold nothing.
+    /// Adds `bytes` to `held` and returns true if the sum is at most `max`, or if no other request
+    /// holds bytes.
     fn fits(&self, held: &AtomicUsize, bytes: usize, max: usize) -> bool {
         let before = held.fetch_add(bytes, Ordering::Relaxed);
         let fits = before + bytes <= max || before <= self.bytes;

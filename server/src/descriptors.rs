@@ -1,5 +1,5 @@
-//! File descriptors: every connection takes one, and the store needs some. fjall stops for good at
-//! the first file that it can't open, so connections never take the last ones.
+//! File descriptors: every connection takes one, and the store needs some. If fjall can't open a
+//! file, it fails until a restart. So connections never take the last descriptors.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
@@ -11,16 +11,16 @@ const RESERVED: u64 = 128;
 
 /// Raises the limit of open files as far as the operating system allows, and returns the limit.
 ///
-/// systemd starts services with 1,024, because `select` can't take more, and leaves the hard limit
-/// far higher. This program does not call `select`.
+/// systemd starts services with a soft limit of 1,024, because `select` can't handle more, and a
+/// far higher hard limit. This program does not call `select`.
 fn raised_limit() -> u64 {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return 1024 };
     let raised = setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok();
     if raised { hard } else { soft }
 }
 
-/// The most files of the embedded store that may stay open between two reads. fjall keeps 900 if it
-/// is not told.
+/// The most files of the embedded store that may stay open between two reads. The default of fjall
+/// is 900.
 pub fn cached_files() -> usize {
     usize::try_from(cached_files_of(raised_limit())).unwrap_or(usize::MAX)
 }
@@ -30,7 +30,8 @@ fn cached_files_of(limit: u64) -> u64 {
 }
 
 /// The most connections that clients may have open: `limits.connections`, or fewer if the limit of
-/// open files leaves no room for so many. The second value is that limit, if it decides.
+/// open files leaves no room for so many. The second value is the limit of open files if it lowered
+/// the number, else `None`.
 pub fn max_connections(config: &Config) -> (usize, Option<u64>) {
     let database = config.postgres.as_ref().map_or(0, |it| it.write_connections + it.read_connections + 1);
     bounded(config.limits.connections, raised_limit(), database as u64)
@@ -38,7 +39,7 @@ pub fn max_connections(config: &Config) -> (usize, Option<u64>) {
 
 fn bounded(connections: usize, limit: u64, database: u64) -> (usize, Option<u64>) {
     let others = RESERVED.saturating_add(cached_files_of(limit)).saturating_add(database);
-    // A limit so low that nothing is left still lets some clients in.
+    // Even if the limit is so low that no descriptor is left, a quarter of it is for clients.
     let left = usize::try_from(limit.saturating_sub(others).max(limit / 4)).unwrap_or(usize::MAX);
     if left < connections { (left, Some(limit)) } else { (connections, None) }
 }

@@ -1,6 +1,5 @@
-//! The bodies of the fuzz targets in `fuzz/fuzz_targets`: functions that take any bytes from
-//! outside, and panic if a property does not hold. The test `fuzz_corpora` runs them on the
-//! committed corpora.
+//! The bodies of the fuzz targets in `fuzz/fuzz_targets`: functions that take arbitrary bytes, and
+//! panic if a property does not hold. The test `fuzz_corpora` runs them on the committed corpora.
 //!
 //! Only builds with the feature `fuzzing` have this module.
 
@@ -22,7 +21,7 @@ use crate::identity::Caller;
 use crate::subject::{SubjectConfig, identify};
 use crate::transfer::{export, import};
 
-/// A target: the name of its file and of its corpus, and its body.
+/// A fuzz target: the name, which its file and its corpus have, and the body.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
@@ -51,8 +50,8 @@ pub fn configuration(bytes: &[u8]) {
     }
 }
 
-/// Imports lines into a new store. If they are an export, an export of the store and its import
-/// give the same lines again.
+/// Imports lines into a new store and exports it. If the import accepts the lines, a second import
+/// and export must give the same lines as the first export.
 pub fn import_lines(bytes: &[u8]) {
     let Ok(dir) = TempDir::new() else { return };
     let Some(first) = imported(&dir.path().join("first"), bytes) else { return };
@@ -60,8 +59,8 @@ pub fn import_lines(bytes: &[u8]) {
     assert_eq!(second, Some(first), "an export that is not imported unchanged");
 }
 
-/// Returns the export of a new store that these lines were imported into; `None` if the import was
-/// refused, which must leave nothing behind.
+/// Imports the lines into a new store and returns the store's export; `None` if the import was
+/// refused. A refused import must leave no files.
 fn imported(data: &Path, lines: &[u8]) -> Option<Vec<u8>> {
     if import(data, lines, Rules::default()).is_err() {
         assert!(!data.exists(), "a refused import left a store");
@@ -73,8 +72,8 @@ fn imported(data: &Path, lines: &[u8]) -> Option<Vec<u8>> {
     Some(exported)
 }
 
-/// Reads the header in which a balancer names its client: the bytes as they are, and as a name in
-/// base64.
+/// Reads the header in which a balancer names its client. Tries the bytes themselves as the
+/// header's value, then their base64.
 pub fn subject(bytes: &[u8]) {
     let name = |text: &str| Some(text.to_owned());
     let balancers = vec!["balancer.example".to_owned()];
@@ -98,8 +97,8 @@ pub fn subject(bytes: &[u8]) {
     }
 }
 
-/// Checks the canonical form of a value in each form: it is its own canonical form, and has no
-/// character that the form refuses.
+/// Checks the canonical form of a value under each form of bucket types. The canonical form must be
+/// its own canonical form, and have no character that the form refuses.
 pub fn values(bytes: &[u8]) {
     let Ok(value) = std::str::from_utf8(bytes) else { return };
     let number = BucketType(100);

@@ -23,9 +23,10 @@ pub enum Role {
 /// The caller at the other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
-    /// Anybody, on a server without TLS. This caller may call every method for every cell.
+    /// A client of a server without TLS, which may be anybody. This caller may call every method
+    /// for every cell.
     Trusted,
-    /// This server itself, when it takes a begin back (B25).
+    /// This server itself, when it rolls back a begin whose caller is gone (B25).
     Server,
     /// A balancer that ends TLS in front of the server. The header of each request names the request's
     /// caller (`subject.rs`).
@@ -40,7 +41,7 @@ pub enum Caller {
     Anonymous,
 }
 
-/// Writes the caller in the form that the audit trail has.
+/// Shows the caller in the form that the audit trail uses.
 impl std::fmt::Display for Caller {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

@@ -1,5 +1,5 @@
 //! A queue of lines of text with a thread that writes them. A pipe that nobody reads, a slow
-//! terminal or a full disk delays this thread alone, and never a caller.
+//! terminal or a full disk delays only this thread, never a caller.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -62,7 +62,7 @@ impl LineQueue {
         Ok(queue)
     }
 
-    /// Adds `count` lines to the queue, all or none.
+    /// Adds `count` lines to the queue: all of them, or none if the queue has no room.
     pub fn push(&self, lines: &[u8], count: u64) {
         let mut buffer = self.channel.lock();
         if buffer.bytes.len().saturating_add(lines.len()) > MAX_WAITING_BYTES {
@@ -143,8 +143,8 @@ impl LineChannel {
         buffer.is_writing.then_some(lines)
     }
 
-    /// Ends a write of which `lost` lines failed. If none failed, takes the number of lines that
-    /// were not reported yet.
+    /// Ends a write in which `lost` lines failed. If none failed, returns the number of dropped
+    /// lines that are not reported yet, and resets it.
     fn end_write(&self, lost: u64) -> u64 {
         let mut buffer = self.lock();
         buffer.is_writing = false;
@@ -171,7 +171,7 @@ mod tests {
         Dropped(u64),
     }
 
-    /// A sink whose writes each wait until the test says how they end.
+    /// A sink in which each write waits until the test gives its result.
     struct Gate {
         outcomes: Receiver<io::Result<()>>,
         seen: SyncSender<Seen>,
@@ -199,7 +199,7 @@ mod tests {
         let (queue, outcome, seen) = gate();
         queue.push(b"1\n", 1);
         assert_eq!(seen.recv(), Ok(Seen::Wrote(2)));
-        // The sink hangs, and the caller goes on.
+        // While the sink hangs, `push` returns at once.
         for _ in 0..3 {
             queue.push(&vec![b'\n'; MAX_WAITING_BYTES], 7);
         }

@@ -1,8 +1,8 @@
 //! The operational log, on standard error: lines of text for people, or JSON objects for machines.
 //! Claims' values never appear in the log.
 //!
-//! A [`LineQueue`] writes the log, so a reader of standard error that is slow, or stands still,
-//! never delays a call.
+//! A [`LineQueue`] writes the log. So a reader of standard error that is slow, or does not read at
+//! all, never delays a call.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, IsTerminal, Write};
@@ -16,14 +16,15 @@ use tracing_subscriber::{EnvFilter, reload};
 use crate::config::{LogConfig, LogFormat};
 use crate::line_queue::{FLUSH_TIMEOUT, LineQueue, LineSink};
 
-/// The queue of the log's lines, which the process has once its log is started.
+/// The queue of the log's lines; empty until the log of the process is started.
 static LINES: OnceLock<Arc<LineQueue>> = OnceLock::new();
 
-/// Replaces the filter of the process's log, once it is started. The type of tracing-subscriber's own
-/// handle depends on the log's format.
+/// A function that replaces the log's filter; empty until the log of the process is started. It
+/// hides the type of tracing-subscriber's own handle, which depends on the log's format.
 static SET_FILTER: OnceLock<Box<dyn Fn(EnvFilter) + Send + Sync>> = OnceLock::new();
 
-/// The operational log can't be started: its filter is not valid, or the process has a log already.
+/// The operational log can't be started: its filter is not valid, the process has a log already, or
+/// no thread could be started.
 #[derive(Debug, thiserror::Error)]
 #[error("the log filter `{filter}` can't be used: {reason}")]
 pub struct LogError {
@@ -96,7 +97,8 @@ pub fn flush() {
 /// logged too.
 ///
 /// # Errors
-/// The log filter is not valid, or this process has started a log before.
+/// The log filter is not valid, this process has started a log before, or no thread could be
+/// started.
 pub fn start(log: &LogConfig) -> Result<Log, LogError> {
     try_start(log).map_err(|reason| LogError { filter: log.filter.clone(), reason })
 }
@@ -131,7 +133,7 @@ fn try_start(log: &LogConfig) -> Result<Log, Reason> {
     let filter = parse(&log.filter)?;
     let lines = Arc::new(LineQueue::start("log", Stderr)?);
     // By default, tracing-subscriber reports a failed write of the log with `eprintln!`
-    // (fmt_layer.rs), which waits for the reader of standard error.
+    // (fmt_layer.rs). This would wait for the reader of standard error.
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(lines.clone())
@@ -155,15 +157,16 @@ fn try_start(log: &LogConfig) -> Result<Log, Reason> {
     Ok(Log { lines: LINES.get_or_init(|| lines).clone() })
 }
 
-/// Logs that the log keeps its filter, which happens only after a panic in the filter itself.
+/// Logs an error if the log's filter could not be replaced. This happens only after a panic in the
+/// filter itself.
 fn report_kept(result: Result<(), reload::Error>) {
     if let Err(error) = result {
         tracing::error!(%error, "the log keeps its filter until a restart");
     }
 }
 
-/// Logs a panic. The standard library's hook would write to standard error itself, and a thread
-/// that panics would wait for its reader.
+/// Logs a panic. The standard library's hook would write to standard error on the panicking thread,
+/// and so wait for the reader of standard error.
 fn log_panic(panic: &PanicHookInfo<'_>) {
     let backtrace = Backtrace::capture();
     let backtrace = (backtrace.status() == BacktraceStatus::Captured).then_some(backtrace);
@@ -174,8 +177,8 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
 /// Checks a log filter. It is an error if the filter has no directive, or a directive without `=`
 /// that is not a level.
 ///
-/// `EnvFilter` accepts both of these. It takes a misspelt level for the name of a target, and would
-/// then log nothing else, not even the audit trail.
+/// `EnvFilter` accepts both of these. It takes a misspelt level for the name of a target. Then it
+/// would log no other target, not even the audit trail.
 fn check(filter: &str) -> Result<(), Reason> {
     // Braces and brackets enclose spans and their fields, whose syntax `EnvFilter` checks itself.
     let is_level = |directive: &&str| !directive.contains(['=', '[', ']', '{', '}']);

@@ -19,8 +19,8 @@ use leasehold_server::transfer::{Exported, TransferError};
 use leasehold_server::{logging, transfer};
 use serde_json::{Value, json};
 
-/// The program uses mimalloc because all threads allocate and free names at the same time, for
-/// which the system's allocator is slower.
+/// The program uses mimalloc, because all threads allocate and free names at the same time. The
+/// system's allocator is slower under this load.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -175,8 +175,9 @@ impl ServeArgs {
         self.log_format.or_else(of_file).unwrap_or_default()
     }
 
-    /// Returns the treatment of the store. Only a server that names no store, and so serves its
-    /// user's own one for development, makes a store without being told.
+    /// Returns the permission to make a store, and if the store is a restored copy. Without
+    /// `--create`, a server makes a store only if neither a configuration file nor a store is
+    /// named. Such a server is for development.
     fn store_start(&self) -> StoreStart {
         let names_a_store = self.config.is_some() || self.data.is_some() || self.store.is_some();
         let may_create = self.create || !names_a_store && !self.restored;
@@ -275,8 +276,8 @@ fn client_exit_code(result: Result<(), CliError>, json: bool) -> ExitCode {
     ExitCode::from(error.exit_code())
 }
 
-/// Runs a server, and returns its exit code. If the log is JSON, a failure to start is a line of the
-/// log, so that its reader gets no other text.
+/// Runs a server, and returns its exit code. If the log is JSON, a failure to start is logged as a
+/// line of JSON, so that the log's reader gets nothing else.
 fn serve_until_stopped(args: ServeArgs, json: bool) -> ExitCode {
     let format = args.log_format();
     let result = run_server(args);
@@ -286,9 +287,10 @@ fn serve_until_stopped(args: ServeArgs, json: bool) -> ExitCode {
     }
 }
 
-/// Logs the failure of a server as a JSON line. Returns true if the log takes errors.
+/// Logs the failure of a server as a JSON line. Returns false if the log's filter drops errors.
 fn is_logged(error: &ServeError) -> bool {
-    // The server may have failed before it started its log. If it has one, this start is refused.
+    // The server may have failed before it started its log. If it had started the log, this start
+    // fails and changes nothing.
     let _log = logging::start(&LogConfig { format: LogFormat::Json, ..LogConfig::default() });
     let (hint, exit_code) = (error.hint(), error.exit_code());
     tracing::error!(hint, exit_code, "{error}");
@@ -300,7 +302,7 @@ fn run_server(args: ServeArgs) -> Result<(), ServeError> {
     let start = args.store_start();
     let read: ReadConfig = Arc::new(move || args.clone().config());
     let config = read()?;
-    // The log is dropped last, so that it has the lines of every part that stops.
+    // The log is dropped last, so that it writes the lines of all parts that stop.
     let _log = logging::start(&config.log)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers()).enable_all().build()?;
     runtime.block_on(serve(config, read, start))
@@ -312,7 +314,8 @@ fn workers() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().saturating_sub(1).max(1))
 }
 
-/// Checks a server, and returns the exit code: that of a failure if a check failed.
+/// Checks a server, prints the findings, and returns the exit code. If a check failed, this is the
+/// code of a failure.
 fn doctor(args: StoreArgs, json: bool) -> ExitCode {
     let shown = match &args.config {
         Some(path) => format!("`{}`", path.display()),
@@ -335,7 +338,7 @@ fn doctor(args: StoreArgs, json: bool) -> ExitCode {
     ExitCode::from(if has_failed { exit::FAILURE } else { 0 })
 }
 
-/// Makes a store, and reports its identity. A store that exists already is reported, and stays.
+/// Makes a store, and reports its identity. If the store exists already, only reports it.
 fn init(args: StoreArgs, json: bool) -> Result<(), ServeError> {
     let mut config = args.config()?;
     if json {
@@ -382,8 +385,7 @@ fn export(args: ExportArgs, json: bool) -> Result<(), ServeError> {
             }
             print_result(&result)?;
         }
-        // Standard output may have the exported lines, so the result goes to standard error, as
-        // text.
+        // Standard output may be the export itself, so the result goes to standard error as text.
         _ => {
             eprintln!("exported {rows} rows from `{}`", data.display());
         }
@@ -404,8 +406,8 @@ fn print_result(result: &Value) -> Result<(), ServeError> {
 /// database, and no flag names a data directory.
 fn embedded_config(config: Option<PathBuf>, data: Option<PathBuf>) -> Result<Config, ConfigError> {
     let mut config = config.as_deref().map_or_else(|| Ok(Config::default()), Config::read)?;
-    // `serve` would take its database from this variable. `export` and `import` have no such flag,
-    // because they can't use a database.
+    // `serve` takes its database from this variable, so an operator may have set it. `export` and
+    // `import` can't use a database, so they must refuse to run and not ignore it.
     config.override_database(std::env::var(STORE_VARIABLE).ok().filter(|url| !url.is_empty()));
     match (&config.postgres, data) {
         (Some(postgres), None) => Err(ConfigError::NotEmbedded(postgres.shown_url())),

@@ -19,7 +19,8 @@ use prometheus_client::registry::{Registry, Unit};
 use self::process::ProcessCollector;
 use crate::store::PoolState;
 
-/// The commit from which the program was built, if the build was told.
+/// The commit from which the program was built, if the variable `LEASEHOLD_COMMIT` was set for the
+/// build.
 const COMMIT: &str = match option_env!("LEASEHOLD_COMMIT") {
     Some(commit) => commit,
     None => "unknown",
@@ -51,12 +52,12 @@ struct EffectLabel {
     effect: &'static str,
 }
 
-/// The effect of the end of a caller on its begin.
+/// The result of a begin whose caller is gone: dropped, or taken back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Abandoned {
     /// The begin was dropped before it was decided.
     Dropped,
-    /// The begun lease was rolled back, because no response had left the server.
+    /// The begun lease was rolled back, because its response had not left the server.
     TakenBack,
 }
 
@@ -172,7 +173,7 @@ pub struct Metrics {
     is_maintenance_failing: AtomicBool,
 }
 
-/// The values, at the moment when Prometheus scrapes them, of metrics that other parts keep.
+/// The values of metrics that other parts keep, read at the moment of a scrape by Prometheus.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GaugeValues {
     /// The number of outstanding leases.
@@ -244,8 +245,8 @@ impl Default for Metrics {
         };
         metrics.register();
         metrics.process.register_collector(Box::new(ProcessCollector::default()));
-        // A counter must be scraped as 0 before its first event: Prometheus' `rate()` does not
-        // count the first step of a series that starts at 1.
+        // A counter must be scraped as 0 before its first event, because Prometheus' `rate()`
+        // misses the first event of a series that starts at 1.
         for cause in Retry::ALL {
             drop(metrics.retries.get_or_create(&cause.label()));
         }
@@ -358,7 +359,7 @@ impl Metrics {
         self.connections_refused.inc();
     }
 
-    /// Counts a request from whose head a subject was removed, because the peer is no balancer.
+    /// Counts a request whose subject header was removed, because the peer is no balancer.
     pub fn subject_header_removed(&self) {
         self.subject_headers_removed.inc();
     }

@@ -1,5 +1,5 @@
-//! The client at the other end of a connection: its credentials, and the caller whom they name under
-//! the configuration in force.
+//! The client at the other end of a connection: its credentials, and the caller that they identify
+//! under the configuration in force.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,16 +19,18 @@ pub struct Peer(Arc<PeerState>);
 #[derive(Debug)]
 struct PeerState {
     credentials: Credentials,
-    /// The caller, and the configuration by which it was judged.
+    /// The caller that was found last, and the configuration under which it was found.
     judged: Mutex<(Arc<ActiveConfig>, Caller)>,
-    /// The end of the validity of its certificates; `None` without one.
+    /// The time at which the first of the client's certificates expires; `None` without
+    /// certificates.
     valid_until: Option<Instant>,
-    // Its certificates do not pass the certificate authorities of a reload.
+    // True if a reload has changed the certificate authorities, and they reject the client's
+    // certificates.
     is_revoked: AtomicBool,
     budget: Arc<ConnectionBudget>,
 }
 
-/// The proof of its identity that a client gave in the handshake.
+/// The proof of identity that a client gave in the TLS handshake.
 #[derive(Clone, Debug)]
 pub enum Credentials {
     /// The connection is in plain text.
@@ -40,7 +42,7 @@ pub enum Credentials {
 }
 
 impl Credentials {
-    /// The caller whom the credentials name under this configuration.
+    /// The caller that the credentials identify under this configuration.
     fn judge(&self, config: &Config) -> Caller {
         match self {
             Self::Plaintext if config.subjects.loopback_balancer => Caller::Balancer,
@@ -56,7 +58,7 @@ impl Credentials {
 }
 
 impl Peer {
-    /// The peer that the handshake found.
+    /// A peer with the credentials from the handshake.
     pub fn new(
         credentials: Credentials,
         config: Arc<ActiveConfig>,
@@ -68,15 +70,15 @@ impl Peer {
         Self(Arc::new(PeerState { credentials, judged, valid_until, is_revoked: AtomicBool::new(false), budget }))
     }
 
-    /// The caller of a request at `now`, under this configuration. Once the certificates are not
-    /// valid any more, the caller is as one without.
+    /// The caller of a request at `now`, under this configuration. If the certificates have expired
+    /// or were revoked, the caller is [`Caller::Anonymous`].
     pub fn caller(&self, config: &Arc<ActiveConfig>, now: Instant) -> Caller {
         let is_over = self.0.valid_until.is_some_and(|until| now >= until);
         if is_over || self.0.is_revoked.load(Ordering::Relaxed) { Caller::Anonymous } else { self.judged(config) }
     }
 
-    /// The caller under this configuration. A reload is rare, and a certificate slow to parse, so the
-    /// last answer is kept.
+    /// The caller under this configuration. The last result is kept, because a certificate is slow
+    /// to parse and the configuration rarely changes.
     fn judged(&self, config: &Arc<ActiveConfig>) -> Caller {
         // INVARIANT: the pair is replaced as a whole, so a panic leaves none half changed.
         let mut judged = self.0.judged.lock().unwrap_or_else(PoisonError::into_inner);
@@ -86,12 +88,12 @@ impl Peer {
         judged.1
     }
 
-    /// Takes the identity away from later requests.
+    /// Makes the caller of all later requests [`Caller::Anonymous`].
     pub fn revoke(&self) {
         self.0.is_revoked.store(true, Ordering::Relaxed);
     }
 
-    /// The end of the validity of the peer's certificates; `None` without one.
+    /// The time at which the first of the peer's certificates expires; `None` without certificates.
     pub fn valid_until(&self) -> Option<Instant> {
         self.0.valid_until
     }

@@ -21,7 +21,7 @@ const MAX_SUBJECT_BYTES: usize = 4096;
 /// The part of a pattern that stands for a cell's id.
 const ID: &str = "{id}";
 
-/// The common names that give roles, and the balancers whose header is believed.
+/// The common names that give roles, and the balancers whose header is trusted.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SubjectConfig {
@@ -31,15 +31,15 @@ pub struct SubjectConfig {
     pub router: Option<String>,
     /// The common name of administrators.
     pub admin: Option<String>,
-    /// The common names of the balancers whose header is believed.
+    /// The common names of the balancers whose header is trusted.
     pub balancers: Vec<String>,
-    /// Believes the header over loopback without TLS. A caller without the header then has no
-    /// identity.
+    /// Treats every caller over loopback without TLS as a balancer, and so trusts its header. A
+    /// caller without the header then has no identity.
     pub loopback_balancer: bool,
 }
 
 impl SubjectConfig {
-    /// Returns the caller with a certificate of this subject. A balancer is the caller
+    /// Returns the caller whose certificate has this subject. For a balancer, this is
     /// [`Caller::Balancer`].
     pub fn caller(&self, subject: &X509Name<'_>) -> Caller {
         let Some(name) = common_name(subject) else { return Caller::Unrecognised };
@@ -57,7 +57,7 @@ impl SubjectConfig {
         });
         let named =
             [cell.map(Role::Cell), is(&self.router).then_some(Role::Router), is(&self.admin).then_some(Role::Admin)];
-        // A name with two roles is refused, like a certificate with two.
+        // A common name that matches two roles gives none, like a certificate with two roles.
         let mut roles = named.into_iter().flatten();
         roles.next().filter(|_| roles.next().is_none())
     }
@@ -93,7 +93,8 @@ fn common_name<'a>(subject: &'a X509Name<'_>) -> Option<&'a str> {
 enum Header {
     Absent,
     One(Vec<u8>),
-    /// A balancer that adds its header to one that its client sent can't be believed.
+    /// The balancer added its header, but did not remove one that its client had sent. No header
+    /// can be trusted then.
     Several,
 }
 
@@ -107,7 +108,7 @@ fn remove(headers: &mut HeaderMap) -> Header {
     }
 }
 
-/// The caller of a request, and the header that was not believed.
+/// The caller of a request, and if a header was removed that could not be trusted.
 pub struct Identified {
     /// The caller of the request.
     pub caller: Caller,
@@ -115,8 +116,9 @@ pub struct Identified {
     pub has_removed: bool,
 }
 
-/// Removes the balancers' headers from a request of the peer `caller`, and returns the caller of the
-/// request: the one whom the header names, if the peer is a balancer, else the peer itself.
+/// Removes the balancers' headers from a request, and returns the caller of the request. If the
+/// peer `caller` is a balancer, this is the caller that the header names. Otherwise it is the peer
+/// itself.
 pub fn identify(caller: Caller, headers: &mut HeaderMap, subjects: &SubjectConfig) -> Identified {
     match (caller, remove(headers)) {
         (Caller::Balancer, Header::One(subject)) => {

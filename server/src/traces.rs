@@ -1,4 +1,4 @@
-//! Traces of calls, which are off by default: one span a call, sent to a collector by OTLP.
+//! Traces of calls, which are off by default: one span for each call, sent to a collector by OTLP.
 //!
 //! A span has the attributes of OpenTelemetry's conventions for RPC, and the times of the call's
 //! command in the committer. Like the log, it has no value of a claim. The spans wait in a bounded
@@ -21,11 +21,11 @@ use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
 use crate::committer::TimesSlot;
 use crate::config::TracesConfig;
 
-/// The longest time in which the last spans are sent when the server stops.
+/// The longest time for which a stopping server waits until the last spans are sent.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The gRPC codes that are faults of the server, and not of the call (OpenTelemetry's conventions
-/// for gRPC, "Server").
+/// The gRPC codes that report a fault of the server rather than of the caller (OpenTelemetry's
+/// conventions for gRPC, "Server").
 const FAULTS: [&str; 6] = ["UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"];
 
 /// The traces can't be sent to the configured collector.
@@ -103,7 +103,7 @@ fn endpoint(config: &TracesConfig) -> Result<Endpoint, TracesError> {
 }
 
 impl CallSpan {
-    /// The place where the committer leaves the times of the call's command.
+    /// The slot into which the committer puts the times of the call's command.
     pub fn times(&self) -> TimesSlot {
         Arc::clone(&self.times)
     }
@@ -126,7 +126,7 @@ impl CallSpan {
     }
 }
 
-/// The headers of a request, as a propagator reads them.
+/// Lets a propagator of OpenTelemetry read the headers of a request.
 struct Headers<'a>(&'a HeaderMap);
 
 impl Extractor for Headers<'_> {

@@ -1,4 +1,5 @@
-//! A handler that panics fails its own call: the other calls of its connection are answered.
+//! A handler that panics fails only its own call. The other calls on the same connection are
+//! answered.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -19,7 +20,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 use tower::{Layer, Service, service_fn};
 
-/// A server whose method `Panic` panics, and whose method `Wait` waits for the panic.
+/// Starts a server whose method `Panic` panics, and whose method `Wait` waits for the panic.
 async fn start(stopping: watch::Receiver<bool>) -> Channel {
     let panicked = Arc::new(Notify::new());
     let service = service_fn(move |request: http::Request<Body>| {

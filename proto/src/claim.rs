@@ -75,8 +75,8 @@ impl ClaimValue {
     }
 }
 
-/// A claim takes no more memory than its last field: as in every `oneof`, a later field replaces an
-/// earlier one. Fields of other wire types are skipped.
+/// As in every `oneof`, a later field replaces an earlier one, so a claim takes no more memory than
+/// its last field. A field that is neither a string nor an int64 is skipped.
 impl Message for Claim {
     fn encode_raw(&self, buf: &mut impl BufMut) {
         match &self.0 {

@@ -104,8 +104,8 @@ impl Reload {
 pub enum Retry {
     /// Another writer, of this server or another, changed the same rows first.
     Changed,
-    /// The group was decided on rows that the store had assumed instead of read, and one of them
-    /// was wrong.
+    /// The store had assumed the rows of the group instead of reading them, and an assumption was
+    /// wrong.
     Misspeculated,
     /// The store could not be reached.
     Away,

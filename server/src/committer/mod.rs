@@ -94,7 +94,7 @@ pub enum CommitterRefusal {
 /// The answer to a command: the engine's reply or rejection, or the committer's refusal.
 pub type Decision = Result<Result<Reply, Rejection>, CommitterRefusal>;
 
-/// A decision, and the lease that nobody knows before the caller gets it.
+/// A decision, and the begun lease if the caller can learn it from this response only.
 type Delivery = (Decision, Option<Undelivered>);
 
 /// A function that returns the reason why no update may begin now, or `None` if updates may begin.
@@ -169,23 +169,24 @@ impl Committer {
     /// Queues a settle or a forget, and returns its reply or rejection when its effect is durable.
     ///
     /// # Errors
-    /// A [`CommitterRefusal`] if the command was not decided, or if its decision could not be committed.
+    /// A [`CommitterRefusal`] if the command was not decided, or if its decision could not be
+    /// committed.
     pub async fn submit(&self, caller: Caller, command: Command) -> Decision {
         self.ask(caller, command).await.0
     }
 
     /// Queues a begin, and returns its reply or rejection when its effect is durable.
     ///
-    /// The second value is present if only the response tells the caller its lease. The response
-    /// takes the value along: dropping it rolls the lease back.
+    /// The second value is present if the caller can learn its lease from the response only. The
+    /// value must travel with the response: dropping it rolls the lease back.
     pub async fn begin(&self, caller: Caller, begin: Begin) -> Delivery {
         self.ask(caller, Command::Begin(begin)).await
     }
 
     async fn ask(&self, caller: Caller, command: Command) -> Delivery {
         let (answer, decision) = oneshot::channel();
-        // A writer drops `answer` without an answer if the server is stopping, or if the writer has
-        // panicked.
+        // A writer drops the channel `answer` without a message if the server is stopping, or if
+        // the writer has panicked.
         let gone = || self.shared.failure().unwrap_or(CommitterRefusal::Stopping);
         match self.shared.queue.push(Job { caller, command, tried: false, timed: Timed::of_current_task(), answer }) {
             Ok(()) => decision.await.unwrap_or_else(|_| (Err(gone()), None)),

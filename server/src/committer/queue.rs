@@ -134,8 +134,9 @@ impl Waiting {
     /// Counts the claims of a begin as under a lease, until the begin is decided.
     ///
     /// # Errors
-    /// [`CommitterRefusal::TooLarge`] if the begin alone exceeds its cell's share; overloaded if it does so
-    /// together with the begins before it.
+    /// [`CommitterRefusal::TooLarge`] if the begin alone exceeds its cell's share.
+    /// [`CommitterRefusal::Overloaded`] if the begin exceeds a limit only together with earlier
+    /// begins.
     fn admit(&mut self, begin: &Begin) -> Result<(), CommitterRefusal> {
         let (cell, claims) = (begin.cell, begin.batch.entries().len());
         let of_cell = self.cells.held_claims(cell).unwrap_or(usize::MAX);
@@ -148,7 +149,7 @@ impl Waiting {
             return Err(CommitterRefusal::overloaded(LimitReached::ClaimsOfCell { max: of_cell }));
         }
         self.claims.check(cell, claims).map_err(CommitterRefusal::overloaded)?;
-        // The rate comes last, so that only begins that are admitted count.
+        // The rate is checked last, so that only admitted begins count against it.
         self.cells.count(cell).map_err(|(limit, retry_after)| CommitterRefusal::Overloaded { limit, retry_after })?;
         self.claims.add(cell, claims);
         *self.reserved.entry(cell).or_default() += claims;

@@ -1,5 +1,5 @@
 //! The writer's reaction to a failed attempt to commit a group, as a pure function.
-//! [`super::writer`] executes the returned step.
+//! [`super::writer`] executes the returned [`Reaction`].
 //!
 //! | failure | a group of several commands | a single command |
 //! |---|---|---|
@@ -44,7 +44,7 @@ pub(super) enum Reaction {
     Halt,
 }
 
-/// A failed attempt to commit a group of commands, and the circumstances that decide the next step.
+/// A failed attempt to commit a group of commands, and the circumstances that decide the reaction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attempt {
     /// The number of commands in the group.
@@ -79,7 +79,7 @@ pub(super) fn is_outage(failure: Failure, commands: usize, is_away: bool) -> boo
     }
 }
 
-/// Returns the step to take after a failed attempt to commit a group.
+/// Returns the reaction to a failed attempt to commit a group.
 pub(super) fn next(failure: Failure, attempt: &Attempt) -> Reaction {
     let alone_or_split = if attempt.commands > 1 { Reaction::Split } else { Reaction::Reject };
     if let Some(away_for) = attempt.away_for {

@@ -49,7 +49,7 @@ pub(super) struct Shared {
     pub(super) begin_gate: Mutex<CachedGate>,
     // The refusal of all commands after a fatal failure of the store; `None` before.
     pub(super) failed: Mutex<Option<CommitterRefusal>>,
-    // The time since when the store has been away; `None` while it can be reached.
+    // The time at which the store became unreachable; `None` while the store can be reached.
     pub(super) away: Mutex<Option<Instant>>,
     // The number of writers whose last attempt reached the store.
     pub(super) connected_writers: AtomicUsize,
@@ -277,7 +277,7 @@ impl Writer {
         group.into_iter().for_each(|job| refuse(job.answer, refusal.clone()));
     }
 
-    /// Commits a group, and executes the steps of [`retry::next`] after each failed attempt.
+    /// Commits a group, and executes the reaction of [`retry::next`] after each failed attempt.
     fn commit(&mut self, mut group: Vec<Job>) {
         // INVARIANT: the guard is dropped before the group. If this function panics, the store is
         // marked as failed first, and then the dropped answers tell the callers so.

@@ -31,7 +31,7 @@ use super::identity::{Contents, Identity, RaisedFences};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
-/// The future result of an operation of a store, which may wait for a database.
+/// The future of a store's operation, which may wait for a database.
 pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T>>;
 
 /// The kind of the failure of a group, which decides the committer's reaction.
@@ -334,7 +334,7 @@ pub trait Probe: Send {
     /// Probes the store, and returns the number of other servers that write to it.
     ///
     /// # Errors
-    /// The store does not answer, or can't be written. It may take the time of a connection and of
-    /// a statement until this is known.
+    /// The store does not answer, or can't be written. The probe may take as long as the timeouts
+    /// of a connection and of a statement together.
     fn probe(&mut self) -> StoreFuture<'_, usize>;
 }

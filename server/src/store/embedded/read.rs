@@ -300,7 +300,7 @@ impl EmbeddedStore {
         Ok(state)
     }
 
-    /// Runs `scan`, which may take long, on one of the threads for scans.
+    /// Runs `scan`, which may take long, on a thread of the pool for scans.
     fn scan<T: Send + 'static>(
         &self,
         scan: impl FnOnce(&Self) -> Result<T> + Send + 'static,
@@ -326,8 +326,9 @@ async fn finished<T>(task: Option<JoinHandle<Result<T>>>) -> Result<T> {
 
 impl StoreReader for EmbeddedStore {
     fn claims<'a>(&'a self, keys: &'a [BucketKey]) -> StoreFuture<'a, Vec<Option<Claim>>> {
-        // One claim is usually in memory, so the calling thread reads it. Many may wait for the disk,
-        // but not behind scans.
+        // A single claim is usually in memory, so the calling thread reads it. Several claims may
+        // need the disk, so a blocking thread reads them. Scans have other threads, and so never
+        // delay such reads.
         if keys.len() <= 1 {
             return std::future::ready(Self::claims(self, keys)).boxed();
         }

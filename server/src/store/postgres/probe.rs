@@ -15,8 +15,8 @@ use crate::store::clock::{ClockDifference, StoreClock};
 use crate::store::error::StoreError;
 use crate::store::port::{Probe, StoreFuture};
 
-/// The first statements of a probe. They read no row, so load does not delay them. A missing table,
-/// or one that another session has locked, is an error.
+/// The first statements of a probe. They read no row, so load does not delay them. They fail if a
+/// table is missing, or if another session has locked a table.
 const PROBE: &str = "SET LOCAL lock_timeout = 1500; SELECT FROM claims, claim_leases WHERE false";
 
 /// Checks if the database can be reached and accepts writes, counts the other active servers, and
@@ -25,8 +25,8 @@ pub(super) struct DatabaseProbe {
     connector: Connector,
     timeout: Duration,
     client: Option<DatabaseConnection>,
-    // The SQL text of one probe. It returns if the database is read-only, the number of other
-    // servers that are writing, and the database's time.
+    // The SQL text of one probe. Its last row has three columns: if the database is read-only, the
+    // number of other servers that are writing, and the database's time.
     query: String,
     others: ActiveServers,
     clock: Arc<StoreClock>,
@@ -50,8 +50,8 @@ impl DatabaseProbe {
     async fn probe_twice(&mut self) -> Result<usize, StoreError> {
         let had_connection = self.client.is_some();
         match self.probe_once().await {
-            // The connection may have died since the last probe, which says nothing about the
-            // database now. So a new one is tried.
+            // The connection may have died since the last probe. This says nothing about the
+            // database now, so the probe tries a new connection.
             Err(error) if error.is_away() && had_connection => self.probe_once().await,
             seen => seen,
         }

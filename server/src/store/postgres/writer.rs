@@ -125,9 +125,9 @@ impl PostgresWriter {
         })
     }
 
-    /// Takes the connection out of the session. Connects, resolves an unknown outcome, and ends an
-    /// open transaction, as needed. The session is then `Down`; after an error in the state
-    /// `Unknown` it stays `Unknown`.
+    /// Takes a connection without a transaction out of the session. If needed, it first connects,
+    /// abandons the group of unknown outcome, or rolls back. The session is then `Down`; after an
+    /// error in the state `Unknown` it stays `Unknown`.
     fn take_idle(&mut self) -> Result<DatabaseConnection> {
         match std::mem::take(&mut self.session) {
             Session::Idle(connection) => Ok(connection),
@@ -146,7 +146,8 @@ impl PostgresWriter {
         }
     }
 
-    /// Opens a connection, on which the next fence is larger than that of every lease.
+    /// Opens a connection, and makes sure that the next fence is larger than the fence of every
+    /// lease.
     fn connect(&self) -> Result<DatabaseConnection> {
         let connection = self.runtime.block_on(self.connector.connect())?;
         self.wait(async { fences::raise(&connection).await.map_err(failed) })?;

@@ -4,15 +4,16 @@
 //! | file | content |
 //! |---|---|
 //! | `lib.rs` | the verbs, and their dispatch |
-//! | `read.rs`, `update.rs`, `bench.rs` | the verbs' arguments and their execution |
+//! | `read.rs`, `update.rs`, `decommission.rs`, `bench.rs` | the verbs' arguments and their execution |
 //! | `completions.rs` | completions for shells |
 //! | `session.rs`, `connection.rs`, `obstacle.rs` | the connection of a verb, its options, and the fault that broke it |
 //! | `error.rs`, `refused.rs`, `exit.rs` | failures: messages, hints, exit codes |
 //! | `words.rs`, `contract.rs`, `output.rs` | typed values, JSON and tables |
 //!
-//! The program of the crate `leasehold-server` parses the command line and calls [`run`]. Every
-//! verb uses [`leasehold_client::Stub`], which sends each call once: the user decides if a call is
-//! repeated, and the hint of a failed begin names the idempotency key for that.
+//! The program of the crate `leasehold-server` parses the command line and calls [`run`]. Most
+//! verbs use [`leasehold_client::Stub`], which sends each call once: the user decides if a call is
+//! repeated, and the hint of a failed begin names the idempotency key for that. Two verbs of many
+//! calls repeat calls themselves: `bench`, and `decommission` by [`leasehold_client::Client`].
 
 mod bench;
 mod completions;

@@ -131,7 +131,8 @@ impl Store for MemoryStore {
             end.map_or(Bound::Unbounded, |(table, id)| Bound::Excluded((scan.cell, table, id, BucketKey::first())));
         let rows = self.tables.first::<Claim>(&OrderedRead { from, to, limit: scan.limit.saturating_add(1) });
         let (mut part, mut bytes) = (RecordPart::default(), 0);
-        // A range without an end goes on into the claims of the cells with higher numbers.
+        // A range without an end goes on into the claims of the cells with higher numbers, so these
+        // are left out here.
         let own = rows.into_iter().take_while(|(_, claim)| claim.owner == scan.cell);
         for (looked_at, (key, claim)) in own.enumerate() {
             if looked_at == scan.limit || bytes >= scan.max_bytes {

@@ -37,8 +37,9 @@ pub fn forget_session<T: Transaction>(tx: &mut T, command: &ForgetSession) -> Re
     Ok(true)
 }
 
-/// Forgets a lock if it became free before `free_before`. Returns true if it was forgotten. The
-/// lock's next fence is still larger, since all locks take their fences from one counter.
+/// Forgets a lock if it became free before `free_before`. Returns true if it was forgotten. If the
+/// lock is acquired again, its next fence is still larger, since all locks take their fences from
+/// one counter.
 ///
 /// # Errors
 /// The store failed.

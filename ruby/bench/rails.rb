@@ -39,9 +39,7 @@ end
 # statements and calls.
 class GemTime
   # The gem's methods in the models that {Saves} saves.
-  HOOKS = %i[cells_claims_validate_values cells_claims_register_insert].freeze
-  # The methods that ActiveRecord calls at the end of a transaction.
-  END_OF_TRANSACTION = %i[before_committed! committed!].freeze
+  HOOKS = %i[cells_claims_validate_values cells_claims_after_insert].freeze
 
   class << self
     # @return [Float]
@@ -52,8 +50,9 @@ class GemTime
     def install
       Leasehold::Client::Call.prepend(CallTime)
       [User, Email, Route].each { |model| watch(model, HOOKS) }
-      participants = [Leasehold::Transactions::Change, Leasehold::Transactions::Settlement]
-      participants.each { |participant| watch(participant, END_OF_TRANSACTION) }
+      watch(Leasehold::Transactions::Update.singleton_class, %i[begin check_complete])
+      watch(Leasehold::Transactions::Settlement.singleton_class, %i[check_alive])
+      watch(Leasehold::Transactions::Settlement, %i[committed!])
       User.connection.class.prepend(Module.new { def execute(*) = GemTime.statement { super } })
     end
 
@@ -81,7 +80,9 @@ class GemTime
 
     private
 
+    # @raise [NameError] if the owner has no method of one of the names
     def watch(owner, names)
+      names.each { |name| owner.instance_method(name) }
       owner.prepend(Module.new do
         names.each do |name|
           define_method(name) { |*arguments, **keywords| GemTime.measure { super(*arguments, **keywords) } }

@@ -26,7 +26,7 @@ pub struct Claim(Option<Field>);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Field {
-    // INVARIANT: from 1 to `MAX_FIELD`.
+    // INVARIANT: the number is from 1 to `MAX_FIELD`.
     number: u32,
     value: ClaimValue,
 }

@@ -1,4 +1,4 @@
-//! The contract compared with its committed listing, and the data read from its descriptors.
+//! Compares the contract with its committed listing, and tests access rules, JSON and sizes.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::fmt::Write as _;

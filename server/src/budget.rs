@@ -56,7 +56,7 @@ impl ConnectionBudget {
 }
 
 impl Charge {
-    /// The charge of a new request, of which nothing has arrived.
+    /// The charge of a new request: no byte has arrived yet.
     pub fn new(connection: Arc<ConnectionBudget>) -> Self {
         Self { bytes: 0, connection }
     }

@@ -21,7 +21,7 @@ use crate::identity::Caller;
 use crate::subject::{SubjectConfig, identify};
 use crate::transfer::{export, import};
 
-/// A fuzz target: the name, which its file and its corpus have, and the body.
+/// A fuzz target: its name, which is also the name of its file and its corpus, and its body.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.

@@ -151,7 +151,8 @@ struct MigrateArgs {
 }
 
 impl StoreArgs {
-    /// Returns the configuration of the store. Unlike that of a server, it needs no cells.
+    /// Returns the configuration of the store. Unlike a server's configuration, it may have no
+    /// cells.
     fn config(self) -> Result<Config, ServeError> {
         let mut config = self.config.as_deref().map_or_else(|| Ok(Config::default()), Config::read)?;
         config.data = self.data.or(config.data);

@@ -52,7 +52,7 @@ struct EffectLabel {
     effect: &'static str,
 }
 
-/// The result of a begin whose caller is gone: dropped, or taken back.
+/// The result of a begin whose caller is gone: the begin was dropped, or its lease rolled back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Abandoned {
     /// The begin was dropped before it was decided.
@@ -135,7 +135,7 @@ struct BuildLabels {
 /// All metrics of the server, and the registries that render them as text.
 pub struct Metrics {
     registry: Registry,
-    // The metrics of the process, whose names have no prefix.
+    // The metrics of the process. Their names have no prefix.
     process: Registry,
     requests: Family<RequestLabels, Counter>,
     durations: Family<MethodLabel, Histogram, fn() -> Histogram>,

@@ -220,7 +220,7 @@ fn append_to(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).create(true).mode(0o600).open(path)
 }
 
-/// The size from which the audit file is renamed, and the number of renamed files that are kept.
+/// The size at which the audit file is renamed, and the most renamed files that are kept.
 #[derive(Clone, Copy)]
 struct Rotation {
     max_bytes: u64,

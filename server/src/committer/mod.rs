@@ -216,8 +216,8 @@ impl Committer {
         &self.shared.clock
     }
 
-    /// Waits until [`has_failed`](Self::has_failed) or [`is_away`](Self::is_away) may have changed,
-    /// for one caller at a time.
+    /// Waits until [`has_failed`](Self::has_failed) or [`is_away`](Self::is_away) may have changed.
+    /// Only one task at a time may wait.
     pub async fn health_changed(&self) {
         self.shared.health.notified().await;
     }

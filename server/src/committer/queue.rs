@@ -188,7 +188,8 @@ impl Waiting {
 /// of that wait.
 ///
 /// Callers that were answered together send their next commands at about the same time. If the
-/// writer took only the first of these commands, the others would wait for two syncs.
+/// writer took only the first of these commands, the others would wait for its sync and then for
+/// their own.
 #[derive(Clone, Copy)]
 pub(super) struct BatchPolicy {
     jobs: usize,
@@ -204,8 +205,8 @@ impl BatchPolicy {
         Self { jobs: 1, at_most: Duration::ZERO, jobs_beside: 1, at_most_beside: Duration::ZERO };
 
     /// The policy after a group of `jobs` jobs that took `save` to commit. A lone writer waits for
-    /// as many jobs as its last group had. One of several writers waits for at most the number that
-    /// [`batch_after`] returns.
+    /// as many jobs as its last group had. If there are several writers, each waits for at most the
+    /// number that [`batch_after`] returns.
     fn after(jobs: usize, save: Duration, is_alone: bool) -> Self {
         let jobs_beside = batch_after(save);
         let jobs = if is_alone { jobs } else { jobs.min(jobs_beside) };
@@ -284,9 +285,9 @@ impl Queue {
         }
     }
 
-    /// Waits for a first command, then for as many as the policy says or until the policy's time is
-    /// up. Returns the locked queue, which is empty if no command came within [`IDLE_AFTER`] or if
-    /// the queue is closed.
+    /// Waits for a first command. Then waits until the queue has as many commands as the policy
+    /// says, or the policy's time is up. Returns the locked queue, which is empty if no command
+    /// came within [`IDLE_AFTER`] or if the queue is closed.
     fn wait(&self, policy: BatchPolicy) -> MutexGuard<'_, Waiting> {
         let mut waiting = self.lock();
         waiting.wanted = 1;

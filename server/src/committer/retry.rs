@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn a_store_that_is_away_is_waited_for_with_patience() {
         for (attempt, step) in [
-            // The first attempt may have used a connection that broke long before.
+            // The first attempt may have used a connection that broke long before, so it is retried.
             (Attempt { number: 1, ..away(60) }, Reaction::RetryAfter(Duration::ZERO)),
             (Attempt { number: 2, outages: 1, ..away(9) }, Reaction::RetryAfter(MIN_OUTAGE_PAUSE)),
             (Attempt { number: 3, outages: 2, ..away(9) }, Reaction::RetryAfter(MIN_OUTAGE_PAUSE * 2)),

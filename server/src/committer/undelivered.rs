@@ -79,7 +79,8 @@ mod tests {
     use crate::audit::AuditSink;
     use crate::store::{Creation, EmbeddedStore, GroupError, GroupStore};
 
-    /// A store that tells when a group begins, and then waits until the test lets the group go on.
+    /// A store that notifies the test when a group begins, and then waits until the test lets the
+    /// group go on.
     struct Gated {
         store: EmbeddedStore,
         begun: Sender<()>,

@@ -102,7 +102,7 @@ pub struct Limits {
     /// The most list calls that may wait while `concurrent_lists` list calls run.
     pub queued_lists: usize,
     /// The most connections that clients may have open; fewer if the limit of open files leaves no
-    /// room for so many. The server closes those beyond it at once.
+    /// room for so many. The server closes further connections at once.
     pub connections: usize,
     /// The age in seconds at which the server closes a connection, once its requests are answered.
     /// Clients then connect again by themselves.
@@ -165,8 +165,8 @@ pub struct AuditConfig {
     /// it the trail goes to standard error in the form of `log.format`, unless `log.filter`
     /// switches the target `audit` off.
     pub file: Option<PathBuf>,
-    /// The size in MiB from which the file is renamed to `FILE.1`, and a new one is begun. Without
-    /// it the file grows until something else rotates it.
+    /// The size in MiB at which the file is renamed to `FILE.1`, and a new file is begun. If this
+    /// is `None`, the file grows until another program rotates it.
     pub max_mib: Option<u64>,
     /// The most renamed files that are kept.
     pub kept_files: usize,
@@ -233,8 +233,8 @@ pub struct CellConfig {
     /// The address that `Classify` gives to routers, unchanged. Most routers take a host alone and
     /// add scheme and port themselves.
     pub address: String,
-    /// The address that `ClassifyPages` gives to routers of Pages, unchanged. Without it the cell
-    /// serves no Pages.
+    /// The address that `ClassifyPages` gives to routers of Pages, unchanged. If this is `None`,
+    /// the cell serves no Pages.
     pub pages_address: Option<String>,
     /// The prefix of this cell's session ids, by which routers find the cell. No prefix may be a
     /// prefix of another cell's.

@@ -32,7 +32,7 @@ const MAX_NAMES: usize = 50;
 pub struct SettingNames(Vec<String>);
 
 impl SettingNames {
-    /// True if there is no name.
+    /// True if the list has no names.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -132,8 +132,8 @@ fn members(old: &Map<String, Value>, new: &Map<String, Value>, named: impl Fn(&s
     }
 }
 
-/// Returns the tables of a list by their `id` or `number`; `None` if `list` is not a list, or if an
-/// element has neither.
+/// Returns the tables of a list as a map, with the `id` or `number` of each as its key; `None` if
+/// `list` is not a list, or if an element has neither.
 fn by_number(list: &Value) -> Option<Map<String, Value>> {
     let number = |table: &Value| table.get("id").or_else(|| table.get("number")).map(Value::to_string);
     list.as_array()?.iter().map(|table| Some((number(table)?, table.clone()))).collect()

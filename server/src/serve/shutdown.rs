@@ -67,7 +67,7 @@ fn is_ignored(signal: SignalNumber) -> bool {
     mask.is_some_and(|mask| mask & (1 << (signal as u32 - 1)) != 0)
 }
 
-/// The first signal that asks the server to stop, and those that ask for a reload.
+/// The first signal that asks the server to stop, and all signals that ask for a reload.
 pub(super) struct StopSignal {
     first: oneshot::Receiver<()>,
     /// Notified by each signal to reload. Several signals at the same time may cause one

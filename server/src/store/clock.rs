@@ -63,7 +63,7 @@ impl StoreClock {
     }
 }
 
-/// The difference between two clocks from which an operator is warned.
+/// An operator is warned if two clocks differ by more than this.
 const WARNED_DIFFERENCE: Duration = Duration::from_secs(5);
 
 /// The difference between this machine's clock and a database's at the last warning.

@@ -180,8 +180,8 @@ pub trait StoreReader: Send + Sync {
     fn leases(&self, scan: LeaseScan) -> StoreFuture<'_, Vec<LeaseRow>>;
 
     /// Reads a part of the claims whose source is in one table of a cell, in the order of source
-    /// id, bucket type and canonical value (B32). A part takes a short time, in which it holds up
-    /// neither writers nor other reads.
+    /// id, bucket type and canonical value (B32). Each part is short, and blocks neither writers
+    /// nor other reads.
     ///
     /// # Errors
     /// The part could not be read. A claim that can't be read is counted and left out.

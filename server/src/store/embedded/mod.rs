@@ -4,10 +4,10 @@
 //! | keyspace | key | value |
 //! |---|---|---|
 //! | `claims` | hash, bucket | a claim at rest: its owner and record |
-//! | `sources` | cell, table, row, bucket | empty: the order of ListRecords (B32) |
+//! | `sources` | cell, table, row, bucket | empty; the keys have the order of ListRecords (B32) |
 //! | `outstanding` | lease | an outstanding lease with its claims |
 //! | `settled` | lease | a settled lease |
-//! | `settled_order` | time of the settle, lease | empty: the order in which leases are forgotten |
+//! | `settled_order` | time of the settle, lease | empty; the keys have the order in which leases are forgotten |
 //! | `replays` | idempotency key | the begin that used the key |
 //! | `meta` | `format`, `fence`, `sequence` | a number |
 //! | `meta` | `bucket_types` | the rules of configured bucket types, as JSON |
@@ -17,8 +17,9 @@
 //! only when its lease is settled. Outstanding leases and their claims are also kept in memory, and
 //! are read from disk when the store is opened.
 //!
-//! `open` checks and opens a directory, `rows` encodes rows, `write` commits groups, `read` answers reads,
-//! `scan_threads` bounds the threads of long reads, and `salvage` reads what a damaged store still has.
+//! `open` checks and opens a directory, `rows` encodes rows, and `write` commits groups. `read`
+//! answers reads, and `scan_threads` limits the number of threads for long reads. `salvage` reads
+//! the intact rows of a damaged store.
 
 mod ack_watermark;
 mod directories;

@@ -18,7 +18,8 @@ const LOST_RACES: [SqlState; 3] =
     [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED, SqlState::UNIQUE_VIOLATION];
 
 /// The SQLSTATEs that mean that the database, or a pooler in front of it, can't answer now because
-/// it starts, stops or fails over. Nearly all errors of pgbouncer itself are protocol violations.
+/// it starts, stops or fails over. The list includes protocol violations, because nearly all errors
+/// of pgbouncer itself have that code.
 const UNREACHABLE: [SqlState; 6] = [
     SqlState::ADMIN_SHUTDOWN,
     SqlState::CRASH_SHUTDOWN,
@@ -82,7 +83,7 @@ fn io_error(error: &Error) -> Option<&io::Error> {
     causes(error).find_map(|cause| cause.downcast_ref())
 }
 
-/// The kind of an error of the client library tokio-postgres, which has no SQLSTATE.
+/// The kind of an error that the client library tokio-postgres reports itself, without an SQLSTATE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClientFailure {
     /// The database rejected the certificate of this server.

@@ -1,5 +1,5 @@
 //! Creates the tables of the shared store and migrates them to newer versions. If several servers
-//! start at once, one migrates and the others wait for it.
+//! start at once, one server migrates and the others wait.
 
 use std::time::{Duration, Instant};
 
@@ -43,8 +43,9 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// use the tables.
 ///
 /// # Errors
-/// The database can't be reached or refuses a statement. Another session still migrates or uses the tables. The tables
-/// are newer than this program, or in another schema; or there are none, and `creation` allows none.
+/// The database can't be reached or refuses a statement. Another session still migrates or uses the
+/// tables. The tables are newer than this program, or in another schema. Or there are no tables,
+/// and `creation` does not allow to make them.
 pub(super) async fn migrate(client: &mut Client, wait_seconds: u64, creation: Creation) -> Result<i32, Problem> {
     // If the tables have the current version, nothing needs the lock of migrations, and a start
     // must not wait for it.

@@ -39,7 +39,8 @@ impl From<Exception> for JsValue {
     }
 }
 
-/// Throws a panic's message out of every Rust frame. No destructor of these frames runs.
+/// Throws a panic's message as a JavaScript exception, which leaves all Rust frames. No destructor
+/// of these frames runs.
 pub(crate) fn throw_panic(panic: &str) {
     let message = format!("the engine panicked, which is a defect: please report it: {panic}");
     wasm_bindgen::throw_val(Exception::new("PANIC", &message).into())

@@ -9,8 +9,9 @@ import { type NamedClaim, readVectors, shownClaims, type VectorStep } from "./ve
 const canonical = (claim: NamedClaim): string => `${claim.bucketType} ${canonicalForm(claim.bucketType, claim.value)}`;
 
 /**
- * Returns the position and code of each claim in a step whose value is not allowed: in `expected`
- * as the vector's answer lists them, in `refused` as `canonicalForm` throws.
+ * Returns the position and error code of each claim in a step that has a forbidden value.
+ * `expected` has those of the vector's answer; `refused` has those for which `canonicalForm`
+ * throws.
  */
 function refusals(step: VectorStep): { expected: [number, string][]; refused: [number, string][] } {
     const offences = step.answer.matchAll(/create_records\[(\d+)\] \w+ (VALUE_NOT_ALLOWED)/gu);

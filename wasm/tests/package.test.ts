@@ -8,7 +8,7 @@ import * as simulation from "leasehold/simulation";
 
 const read = (path: string): Uint8Array<ArrayBuffer> => Uint8Array.from(readFileSync(new URL(`../../${path}`, import.meta.url)));
 
-/** Returns the full names of these helper functions that wasm-bindgen itself imports. */
+/** Returns the full names of wasm-bindgen's own helper functions, given their short names. */
 const glue = (names: string): string[] => names.split(" ").map((name) => `__wbindgen_${name}`);
 
 /**
@@ -32,7 +32,7 @@ const SIMULATION_IMPORTS = ["new", "parse", "stringify", ...glue("init_externref
 
 /**
  * The package's wasm files. Each has limits of its size in bytes, raw and compressed with brotli,
- * and the list of its only imports.
+ * and the list of the functions that it may import.
  */
 const FILES = [
     { name: "leasehold", maxBytes: 400_000, maxBrotliBytes: 150_000, imports: ENGINE_IMPORTS },

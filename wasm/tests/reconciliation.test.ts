@@ -13,8 +13,8 @@ function newRun(): Reconciliation {
 }
 
 /**
- * Checks that the run's next steps are exactly these, and feeds the run the event that is paired
- * with each.
+ * For each pair, checks that the run's next step is the step of the pair, and feeds the pair's
+ * event to the run.
  */
 function play(run: Reconciliation, steps: [ReconciliationStep, ReconciliationEvent][]): void {
     for (const [step, event] of steps) {
@@ -24,7 +24,7 @@ function play(run: Reconciliation, steps: [ReconciliationStep, ReconciliationEve
 }
 
 describe("Reconciliation", () => {
-    it("commits leases with a local row, rolls back stale ones without, and leaves fresh ones (R01)", () => {
+    it("commits leases with a local row, rolls back stale leases without one, and leaves fresh leases (R01)", () => {
         const [committed, missing, fresh] = LEASES;
         const old = NOW - STALE;
         const leases = [{ created_at: old, lease: committed }, { created_at: old, lease: missing }, { created_at: NOW, lease: fresh }];

@@ -146,7 +146,7 @@ describe("Verification", () => {
         });
     });
 
-    it("rolls an update back if its rows have changed under the lease, and begins the rest again", () => {
+    it("rolls an update back if its rows have changed under the lease", () => {
         const run = withRecords({});
         run.rows(rowsOf({ 1: "alice", 2: "bob", 3: "carol" }), NOW);
         run.begun();
@@ -235,7 +235,7 @@ describe("Verification", () => {
         assert.equal(resumed.checkpoint(), undefined);
     });
 
-    it("is refused before it destroys more than ten claims and a tenth, and goes on when told (V11)", () => {
+    it("is refused before it destroys more than ten claims and a tenth of all, and continues with a larger share (V11)", () => {
         const names = (count: number): Names => Object.fromEntries(Array.from({ length: count }, (_, at) => [at + 1, `name${at}`]));
         const ten = withRecords(names(10), { max_destroy_share: 0 });
         ten.rows(rowsOf({}), NOW);

@@ -71,7 +71,7 @@ export type ReconciliationStep =
 /**
  * The result of a reconciliation's step. `now` is the time of the server or database that answered,
  * in microseconds since 1970. `cursor` is missing on the last page only. `failed` may answer any
- * step: the run then leaves that lease to the next run.
+ * step; the run then leaves the leases of this step to the next run.
  */
 export type ReconciliationEvent =
     | { event: "leases"; leases: readonly DatedLease[]; now: bigint; cursor?: string | undefined }

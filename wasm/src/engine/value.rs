@@ -1,6 +1,7 @@
 //! Conversion of single values between Rust and JavaScript objects, by serde-wasm-bindgen.
 //!
-//! Rows and records are too many for an object each: `columns.rs` reads them from typed arrays.
+//! There are too many rows and records to make an object for each, so `columns.rs` reads them from
+//! typed arrays.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;

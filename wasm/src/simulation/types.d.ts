@@ -25,7 +25,7 @@ export type Change =
     | { swap: [number, number] }
     | { transfer: { from: number; to: number } };
 
-/** A change of a row without its claim, as plain SQL does it. */
+/** A change of a row by plain SQL, which leaves the row's claim as it was. */
 export type Drift = { insert: number } | { rename: { row: number; name: number } } | { delete: number };
 
 /** The id of a message between a cell and the service. */

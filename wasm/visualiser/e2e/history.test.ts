@@ -52,7 +52,7 @@ describe("the browser's Back", () => {
         await page.context().close();
     });
 
-    test("restores the run before free play and before a log", async () => {
+    test("restores the run that was open before free play or before a log", async () => {
         const page = await stage.page("#scenario=happy-path&at=3");
         await page.getByRole("tab", { name: "Free play" }).click();
         await page.getByRole("button", { name: "10,000 events at once" }).click();

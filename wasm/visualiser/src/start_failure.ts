@@ -4,7 +4,8 @@
 const root = document.getElementById("app");
 
 /**
- * Shows the reason in place of the page, unless the page has started: then it shows errors itself.
+ * Shows the reason in place of the page. Does nothing if the page has started, because the page
+ * then shows errors itself.
  */
 function showFailure(reason: string): void {
     if (root === null || root.childElementCount > 0) return;

@@ -62,7 +62,7 @@ describe("a live server's audit log", () => {
         expect([again.leases(8), again.skippedLines]).toEqual([recording.leases(8), 0]);
     });
 
-    test("without an audit line is refused with the option to use", () => {
+    test("without an audit line is refused with a text that names the option for JSON logs", () => {
         expect(() => parseAudit("listening on 127.0.0.1:7171\n{}")).toThrow(AuditError);
         expect(() => parseAudit("")).toThrow("--log-format json");
     });

@@ -48,7 +48,7 @@ describe("the verdict of a run without a violation", () => {
         );
     });
 
-    test("lets the lost request be found, to lose its answer instead", () => {
+    test("does not hide the lost request, whose answer can be lost instead", () => {
         repeatSaveOf3b();
         dropNext("commit");
         playToEnd();

@@ -1,6 +1,7 @@
 // Chooses the events that continue a run without further faults. First the simulation's `nextCalm`
 // lets every process finish. Then the autopilot waits until the outstanding leases are stale, and
-// lets the reconciler of each cell settle them.
+// lets the reconciler of each cell settle them. A run is at rest when the autopilot has no further
+// event.
 import type { MessageId, Settings, Simulation, View, WorldEvent } from "./protocol";
 
 /**

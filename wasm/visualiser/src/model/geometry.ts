@@ -33,7 +33,7 @@ export function rowsToRender({ from, to }: RowRange, length: number): RowRange {
 
 /**
  * Returns the vertical scroll offset that shows a row with a margin. If the row is visible already,
- * this is the present offset.
+ * returns the present offset.
  */
 export function scrollTopFor(row: number, scrollTop: number, height: number, rowHeight: number): number {
     const top = row * rowHeight;
@@ -56,8 +56,9 @@ export interface EventExtent {
 }
 
 /**
- * Returns the horizontal scroll offset that shows an event. If its two ends do not fit into the
- * window, its own lane is shown. If both are visible already, this is the present offset.
+ * Returns the horizontal scroll offset that shows an event. If the event's two ends do not fit into
+ * the window, the offset shows the event's own lane. If both ends are visible already, returns the
+ * present offset.
  */
 export function scrollLeftFor({ x, farX }: EventExtent, scrollLeft: number, width: number): number {
     const margin = Math.min(SIDE_MARGIN, width / 4);

@@ -40,8 +40,8 @@ export function verdictFor({ entries, view, rulesOff, canContinue }: WholeRun): 
 function lastUnusualLease(entries: readonly Entry[], view: View): string[] {
     const arrows = entries.flatMap((entry) => entry.sent);
     const sent = new Map(arrows.map((arrow) => [arrow.id, arrow]));
-    // The view lists leases by age, the newest last, but not those that the service has forgotten.
-    // These occur only in messages and are older, so they come first in the set.
+    // The view lists leases by age, the newest last, without those that the service has forgotten.
+    // Forgotten leases are older and occur only in messages, so the messages' leases come first.
     const leases = new Set([...arrows.flatMap(({ lease }) => lease ?? []), ...view.leases.map(({ lease }) => lease)]);
     const stories = [...leases].map((lease) => leaseStory(lease, entries, sent)).filter((text) => text !== undefined);
     return stories.slice(-1);

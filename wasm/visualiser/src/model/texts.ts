@@ -187,7 +187,7 @@ const SIMULATED_LEASE = "01a20000-0000-7000-8000-";
 
 /**
  * Returns a short name for a lease: its number in a simulated world, otherwise the end of its id.
- * The beginning of a server's lease id is a time, so these are much alike.
+ * The ids of a server's leases begin with a time, so their beginnings are much alike.
  */
 export function leaseLabel(lease: string): string {
     const number = Number.parseInt(lease.slice(-8), 16);

@@ -125,7 +125,8 @@ export function synchroniseAddress(session: Session): void {
     session.onReplace = (before) => address.pushEntry(before);
     session.onEdit = () => address.writeAtOnce();
     addEventListener("popstate", () => void address.openEntry());
-    // Browsers fire different events of these when a page is unloaded, depending on the reason.
+    // Depending on the reason for which a page is unloaded, browsers fire only some of these
+    // events.
     addEventListener("pagehide", () => address.writeBeforeUnload());
     addEventListener("beforeunload", () => address.writeBeforeUnload());
     addEventListener("visibilitychange", () => address.writeBeforeUnload());
@@ -221,7 +222,7 @@ class AddressSync {
 
     /**
      * Adds a history entry for the run that has replaced the run `before`, so that Back restores
-     * the latter.
+     * `before`.
      */
     pushEntry(before: Snapshot): void {
         const now = this.session.snapshot();

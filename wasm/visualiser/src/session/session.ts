@@ -34,7 +34,10 @@ export interface Notice {
     isError: boolean;
 }
 
-/** Everything that is needed to restore what is open: a run as a link, or a log with a position. */
+/**
+ * The data from which the open run or log can be restored: a run as a link, or a log with a
+ * position.
+ */
 export type Snapshot = { link: LinkState } | { recording: Recording; isFromServer: boolean; position: number };
 
 /** The session of the page: the open run or log, and the position in it. */

@@ -86,8 +86,8 @@ function Item({ action }: { action: Action }) {
 }
 
 function choose(run: () => void): void {
-    // Close the menu first: the chosen action may remove the element that gets the focus back, and
-    // then moves the focus.
+    // Close the menu first, which returns the focus to the element that opened it. If the chosen
+    // action removes this element, the action then moves the focus itself.
     closeMenu();
     run();
 }

@@ -8,7 +8,7 @@ import { displayed } from "./notice";
 
 /**
  * Shows the state at the position: the claims and leases of the service, the transition diagrams,
- * and the tables of each cell. A server's log has leases only, so the last of them are shown, and
+ * and the tables of each cell. For a server's log, which has only leases, shows the last leases and
  * their diagram.
  */
 export function State() {

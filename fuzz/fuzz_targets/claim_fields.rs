@@ -1,4 +1,4 @@
-//! Fuzzes a claim, whose field may be unknown.
+//! Fuzzes a claim whose value may be in a field that the wire contract does not define.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Fuzzes the header of a balancer.
+//! Fuzzes the header in which a load balancer names its client.
 
 #![no_main]
 

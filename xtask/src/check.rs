@@ -19,7 +19,7 @@ const FEATURES_AND_PAGE: &str = "leasehold-ruby/test-hooks,leasehold-server/page
 
 /// Arguments that add a small test suite to a build of programs. cargo enables the features of
 /// development dependencies only in a build with tests (the Cargo Book, "Feature resolver version
-/// 2"). Without them, it would compile the dependencies a second time, with fewer features.
+/// 2"). Without the suite, cargo would compile the dependencies a second time, with fewer features.
 pub(crate) const AS_WITH_TESTS: [&str; 2] = ["--test", "tidy"];
 
 /// The step that compiles all native code.
@@ -62,7 +62,8 @@ const TEST: &[Step] = &[
     Step::cargo("doctests", Run, &["test", "--workspace", "--features", FEATURES, "--doc"]).after(&[WORKSPACE]),
     Step::xtask("npm package", Compile, &["web", "--no-compile"]).after(&[("wasm files", Compile), WORKSPACE]),
     Step::xtask("Python package", Compile, &["python-test", "--no-run"]).after(&[WORKSPACE]),
-    // This build comes after the steps above, whose cargo would wait for its lock.
+    // This build comes after the steps above, because their calls of cargo would wait for this
+    // build's lock.
     Step::xtask("page in a browser", Compile, &["page-test", "--no-run"]).after(&[NPM_PACKAGE, ("doctests", Run)]),
     Step::xtask("gem on Rails 7.2", Run, &["rails-test"]).after(&[("gem on Rails 7.2", Compile), WORKSPACE]),
     Step::xtask("Python package", Run, &["python-test", "--no-build"]).after(&[("Python package", Compile)]),

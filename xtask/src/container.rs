@@ -1,5 +1,5 @@
-//! Plays the steps of the Containerfile in a chroot, without a container engine: the directories of
-//! its stages are the images.
+//! Plays the steps of the Containerfile in a chroot, without a container engine. A directory takes
+//! the place of each stage's image.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -139,7 +139,7 @@ impl Image {
         let program = self.command.first().context("the image has no program")?;
         let mut chroot = as_a_person("chroot");
         chroot.arg(format!("--userspec={}", self.user)).arg(&self.root).arg(program).args(arguments);
-        // `chroot` itself is looked for on the path; the program needs no variable.
+        // `PATH` is for the command `chroot`. The image's program needs no variable.
         chroot.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
         Ok(chroot)
     }

@@ -151,7 +151,8 @@ async fn run_test(test: &str, variables: &[(&str, &str)], seed: u64) -> Result<(
     Ok((output.status.success(), counts(&text)?))
 }
 
-/// Returns the program that is packed: a given one, or else that of a release.
+/// Returns the path of the program to pack: that of `LEASEHOLD_BINARY`, or else a newly built
+/// release.
 async fn program_of_release() -> Result<PathBuf> {
     match std::env::var_os(SERVER_VARIABLE) {
         Some(path) => Ok(PathBuf::from(path)),

@@ -62,7 +62,7 @@ async fn build(target: &str) -> Result<PathBuf> {
     let directory = target_directory().join("fuzz");
     let mut cargo = as_a_person("cargo");
     cargo.args(["build", "--release", "--locked", "--manifest-path", "fuzz/Cargo.toml", "--bin", target]);
-    // With a target, cargo compiles build scripts and macros without the flags.
+    // With `--target`, cargo compiles build scripts and procedural macros without `RUSTFLAGS`.
     cargo.args(["--target", &host]).current_dir(root());
     cargo.env("CARGO_TARGET_DIR", &directory).env("RUSTFLAGS", RUSTFLAGS);
     run(&mut cargo).await?;

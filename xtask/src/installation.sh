@@ -26,7 +26,8 @@ as_server() {
     setpriv --reuid=leasehold --regid=leasehold --init-groups "$@"
 }
 
-# Runs the unit's command as the unit's user until the banner has come, then a save, then stops it.
+# Runs the unit's command as the unit's user, waits for the banner, makes a save, and stops the
+# server.
 run_server() {
     command=$(sed --quiet 's/^ExecStart=//p' "$unit")
     rm -f "$out"

@@ -40,7 +40,7 @@ pub(crate) async fn test() -> Result<(bool, BTreeMap<String, u64>)> {
 async fn build_former(directory: &Path) -> Result<PathBuf> {
     let (tree, target) = (directory.join("tree"), directory.join("target"));
     if !tree.join("Cargo.toml").exists() {
-        // A tree that was removed by hand is still listed.
+        // git still lists a working tree whose directory was removed by hand.
         run(as_a_person("git").args(["worktree", "prune"]).current_dir(root())).await?;
         let mut git = as_a_person("git");
         git.args(["worktree", "add", "--detach", "--quiet"]).arg(&tree).arg(FORMER);

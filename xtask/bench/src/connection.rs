@@ -29,7 +29,8 @@ impl Channel {
         let stream = TcpStream::connect(address).await.with_context(|| format!("cannot connect to `{address}`"))?;
         stream.set_nodelay(true)?;
         let (requests, connection) = handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
-        // An error of the connection is not looked at here, because its requests then fail.
+        // An error of the connection is ignored here, because the connection's requests then fail
+        // too.
         tokio::spawn(connection);
         Ok(Self { requests, authority: address.parse()? })
     }

@@ -93,16 +93,17 @@ enum Name {
     SavesVsEtcd,
     /// Saves a second on PostgreSQL, beside hand-written statements run by pgbench on the same cluster
     SavesPostgresVsPgbench,
-    /// Saves a second of two servers on one PostgreSQL, beside one
+    /// Saves a second of two servers on one PostgreSQL, compared with one server
     SavesTwoServers,
     /// The time that 99 of 100 begins stay within, under the load of saves-vs-etcd
     BeginP99VsEtcd,
     /// Saves a second of the engine alone, in memory, on one core, beside the 300,000 asked for
     EngineSaves,
-    /// The median begin with 10 million claims stored, beside that with 10 thousand
+    /// The median time of a begin with 10 million claims stored, compared with 10 thousand
     #[value(name = "begin-10m-vs-10k")]
     Begin10mVs10k,
-    /// The median begin on PostgreSQL with 10 million claims stored, beside that with 10 thousand
+    /// The median time of a begin on PostgreSQL with 10 million claims stored, compared with 10
+    /// thousand
     #[value(name = "begin-postgres-10m-vs-10k")]
     BeginPostgres10mVs10k,
     /// Megabytes that the server has resident with 10 million claims stored, beside the 300 allowed
@@ -111,18 +112,20 @@ enum Name {
     /// Seconds from the start after SIGKILL under load, with 10 million claims stored, to the first answer, beside the 2 allowed
     #[value(name = "restart-10m")]
     Restart10m,
-    /// The median time to list 10 outstanding leases after a million were settled, beside that after none
+    /// The median time to list 10 outstanding leases after a million were settled, compared with
+    /// before
     LeasesAfterMillion,
     /// Claims a second that a verification compares from Ruby, beside the algorithm in plain Ruby
     VerifyRubyVsPlain,
     /// Claims a second that a verification compares from Python's Arrow tables, beside the algorithm in plain Python
     VerifyPythonVsPlain,
-    /// Claims a second that a verification compares from Python on two threads, beside one
+    /// Claims a second that a verification compares from Python on two threads, compared with one
+    /// thread
     VerifyPythonThreads,
     /// Events a second that the simulation plays natively, each of them checked, beside the 500,000 asked for
     SimulationNative,
-    /// Events a second that the simulation plays through the wasm file in Node, as text and kept,
-    /// beside the 150,000 asked for
+    /// Events a second that the simulation plays, describes and keeps through the wasm file in
+    /// Node, beside the 150,000 asked for
     SimulationNode,
 }
 
@@ -134,8 +137,8 @@ impl Name {
     }
 }
 
-// The load has one thread, which uses the least processor time: it shares the processors with the
-// measured server.
+// The load runs on one thread, which uses the least processor time. The load shares the processors
+// with the measured server.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     xtask::process::until_interrupted(run(Arguments::parse())).await

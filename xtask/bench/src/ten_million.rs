@@ -27,7 +27,7 @@ const FEW: u64 = 10_000;
 const MANY: u64 = 10_000_000;
 /// The number of claims in one update while the store is filled.
 const CLAIMS_EACH: u64 = 1_000;
-/// The number of crashes. The slowest start after one counts.
+/// The number of crashes. The row has the time of the slowest start after a crash.
 const CRASHES: usize = 5;
 
 /// The figures of a server with 10 thousand and with 10 million claims.

@@ -46,7 +46,7 @@ fn part(component: &Component) -> Value {
         "bom-ref": reference,
         "name": component.name,
         "version": component.version,
-        // CycloneDX calls components excluded that are used, but are not in what is delivered.
+        // In CycloneDX, the scope `excluded` is for components that are used but not delivered.
         "scope": if component.is_linked { "required" } else { "excluded" },
         "purl": reference,
     });

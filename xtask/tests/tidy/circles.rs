@@ -45,8 +45,9 @@ fn uses(files: &[File]) -> Uses {
     uses
 }
 
-/// Returns the modules that remain when every module that depends on no remaining one, and every one
-/// that no remaining one depends on, is removed, over and over: none unless there is a circle.
+/// Returns the modules that are in a circle, or between two circles. Removes a module that depends
+/// on no other module, or on which none depends, until there is no such module. Without circles, no
+/// module remains.
 fn in_circles(mut uses: Uses) -> Uses {
     loop {
         let used: BTreeSet<_> = uses.values().flatten().cloned().collect();

@@ -1,6 +1,6 @@
 //! The test suite `tidy`: rules for the files of the repository that the compiler does not check.
-//! Each rule is a function that returns complaints about a text. For each there is a test that it
-//! catches a bad example.
+//! Each rule is a function that returns complaints about a text. For each rule, a test shows that
+//! it catches a bad example.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 

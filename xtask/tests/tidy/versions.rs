@@ -36,7 +36,8 @@ fn versions_after(text: &str, before: &str) -> Vec<String> {
     versions.filter(|version| version.contains('.')).collect()
 }
 
-/// Returns complaints about a text that says no version after `before`, or another one.
+/// Returns complaints about a text that has no version after `before`, or another version than
+/// `version`.
 fn complaints(path: &str, text: &str, before: &str, version: &str) -> Vec<String> {
     let found = versions_after(text, before);
     let missing = found.is_empty().then(|| format!("{path}: no version after {before:?}"));

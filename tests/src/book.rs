@@ -287,7 +287,7 @@ fn set_environment(command: &mut Command, directory: &Path) {
     command.env("HOME", directory).env_remove("XDG_STATE_HOME");
 }
 
-/// Returns what a starting server prints, up to the line `try: …` that ends its banner.
+/// Returns the text that a starting server prints, up to the line `try: …` that ends its banner.
 fn read_banner(output: &mut impl BufRead) -> Result<String> {
     let mut banner = String::new();
     while !banner.lines().any(|line| line.starts_with("try: ")) {

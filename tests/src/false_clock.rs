@@ -36,7 +36,7 @@ impl FalseClock {
     /// # Errors
     /// The file can't be written.
     pub fn set(&self, ahead: i64) -> Result<()> {
-        // A rename, because the server must not read half of the number.
+        // A rename replaces the file, because the server must not read half of the number.
         let new = self.file.with_extension("new");
         std::fs::write(&new, format!("{ahead:+}"))?;
         Ok(std::fs::rename(&new, &self.file)?)

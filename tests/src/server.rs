@@ -258,7 +258,7 @@ impl Setup {
     }
 }
 
-/// A shell that runs the prelude, and then becomes the server.
+/// Returns the command of a shell that runs `prelude`, and is then replaced by the server.
 fn shell(prelude: &str, binary: &Path) -> Command {
     let mut shell = Command::new("sh");
     shell.arg("-c").arg(format!("{prelude}exec \"$0\" \"$@\"")).arg(binary);

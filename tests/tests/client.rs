@@ -287,7 +287,8 @@ async fn drop_the_data_of_a_cell(server: &Server) {
     assert_eq!((counted.leases, &counted.claims), (2, &tables));
     assert!(counted.newest_lease_age.unwrap() < Duration::from_secs(60));
 
-    // A caller that is cut off in the middle leaves a part, and the next call goes on.
+    // If a call is cancelled in the middle, a part of the data remains, and the next call drops
+    // this part.
     let mut steps = 0;
     let (cut, cut_off) = tokio::sync::oneshot::channel::<()>();
     let mut cut = Some(cut);

@@ -90,7 +90,8 @@ impl Owner {
         }
     }
 
-    /// Returns a claim by the client's next source row: of the name given, or of a new name.
+    /// Returns a claim of `name`, or of a new name if it is `None`. The claim's source is the
+    /// client's next row.
     fn claim(&mut self, name: Option<String>) -> Metadata {
         self.next += 1;
         let bytes = if self.rng.random_ratio(1, 4) { self.rng.random_range(0..3000) } else { 20 };

@@ -446,7 +446,8 @@ async fn a_revoked_client_is_refused_and_its_open_connection_ends() {
         call_raw(channel, GET_CELLS, vec![]).await.unwrap();
     }
 
-    // The list's successor is overdue; what it revokes is refused all the same.
+    // The successor of this revocation list is overdue. The server still refuses the certificates
+    // on the list.
     write(authority.revocation_list(&[&revoked], 2002).unwrap());
     let gone = async || call_raw(&open[1], GET_CELLS, vec![]).await.err();
     eventually("the connection of the revoked client ends", gone).await.unwrap();
@@ -458,7 +459,8 @@ async fn a_revoked_client_is_refused_and_its_open_connection_ends() {
     let warned = async || server.stderr().contains("should have been replaced by ").then_some(());
     eventually("the overdue list is warned of", warned).await.unwrap();
 
-    // A list of another authority says nothing about these clients, so none is let in.
+    // A list of another authority says nothing about these clients, so the server refuses all of
+    // them.
     write(Authority::new("other").unwrap().revocation_list(&[], 2100).unwrap());
     let gone = async || call_raw(&open[0], GET_CELLS, vec![]).await.err();
     eventually("the connection of a client without a list ends", gone).await.unwrap();
@@ -524,7 +526,8 @@ async fn an_unusable_rotation_keeps_the_previous_certificates() {
     .unwrap();
 }
 
-/// Names that give roles by the subject of a certificate, and a balancer.
+/// A configuration that derives roles from the common names of subjects, and trusts one load
+/// balancer.
 const SUBJECTS: &str = r#"
 [subjects]
 cell = "CELL-{id}"

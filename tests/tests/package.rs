@@ -163,7 +163,8 @@ fn the_bill_of_materials_agrees_with_the_locked_build(packages: &Packages) {
 }
 
 fn the_notice_has_the_licence_of_every_linked_package(packages: &Packages) {
-    // The archives of these have no text of a licence; their expressions are in the list.
+    // The archives of these packages have no licence text. The list has their licence expressions
+    // only.
     const WITHOUT_A_TEXT: [&str; 7] = [
         "governor",
         "opentelemetry",

@@ -20,8 +20,8 @@ const CLAIMS: &str = "gitlab.cells.topology_service.claims.v1.ClaimService";
 const CLASSIFY: &str = "gitlab.cells.topology_service.ClassifyService";
 const CELLS: &str = "gitlab.cells.topology_service.CellService";
 
-/// Two cells, of which the first has a range of every id. Bucket types 19 and 21 are not in the
-/// contract.
+/// A configuration with two cells. The range of the first cell contains every id. Bucket types 19
+/// and 21 are not in the contract.
 const CONFIG: &str = r#"
 default_cell = 2
 

@@ -1,5 +1,5 @@
-//! Tests of an upgrade: the version of the server before an issue, and the present one, serve one
-//! store. `cargo xtask test --deep upgrade` compiles the former version and names its binary.
+//! Tests of an upgrade: the former version of the server and the present one serve one store.
+//! `cargo xtask test --deep upgrade` compiles the former version and names its binary.
 
 #![allow(
     clippy::unwrap_used,
@@ -36,7 +36,7 @@ fn destroy(name: &str) -> Update {
     Update { destroys: vec![user(name, 7, Vec::new())], ..Update::default() }
 }
 
-/// The name, the status and the lease of each record.
+/// Returns the name, the status and the lease of each record.
 fn shown(records: &[Record]) -> BTreeSet<(String, i32, Option<String>)> {
     let shown = |record: &Record| {
         let lease = lease_of(record).map(str::to_owned);

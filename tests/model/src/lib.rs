@@ -443,8 +443,8 @@ impl Model {
         Ok((Reply::Settled(true), Written { claims, leases: [id].into(), ..Written::default() }))
     }
 
-    /// Ends one bucket's change: commit stores the claim after the update (B20), rollback the one
-    /// before (B21).
+    /// Ends one bucket's change: a commit stores the claim after the update (B20), a rollback
+    /// restores the claim before it (B21).
     fn settle_bucket(&mut self, bucket: Bucket, change: Change, end: End, now: u64) {
         let settled = match end {
             End::Commit => {
@@ -673,8 +673,8 @@ impl Model {
         }
     }
 
-    /// Returns the values after a command of the rows that the command wrote, as the engine's type.
-    /// Each list of rows is sorted by key. A deleted row has the value `None`.
+    /// Returns the rows that a command wrote, with their values after the command, as the engine's
+    /// type. Each list of rows is sorted by key. A deleted row has the value `None`.
     pub fn changes(&self, written: &Written) -> Changes {
         Changes {
             claims: written.claims.iter().map(|key| (engine_key(key), self.engine_claim(key))).collect(),

@@ -181,7 +181,7 @@ impl EngineAndModel {
     }
 }
 
-// Every sequence of up to a few commands is executed.
+// The tests below execute every short sequence of commands.
 
 /// The action of a begin on one bucket. `DestroyOther` is a destroy that names a wrong source row.
 #[derive(Clone, Copy, Debug)]
@@ -295,7 +295,7 @@ fn b01_b02_b03_b04_b05_b06_pruning_loses_no_sequence_of_up_to_three_commands() {
     assert_eq!(explore(&Node::root(), 3, false), explore(&Node::root(), 3, true));
 }
 
-// Long sequences of random commands are executed.
+// The tests below execute long sequences of random commands.
 
 /// A random command. `which` selects the lease among the earlier begins when the command is
 /// executed.
@@ -388,7 +388,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     // Cells 1 to 3 exist. Cell 4 is unknown to the service, so it gets refusals.
     let cell = prop_oneof![15 => 1..4_i64, 1 => Just(4_i64)];
     let key = prop::option::weighted(0.6, 0..4_u8);
-    // Organization 0 is none.
+    // Organization 0 stands for a begin without an organization.
     let claims = (prop::collection::vec(bucket_action(), 1..4), prop::option::weighted(0.06, flaw));
     let begin = (cell, key, 0..3_i64, claims);
     let change = prop_oneof![
@@ -660,7 +660,7 @@ fn b01_b02_b03_b04_b05_b06_b07_b09_b10_b13_b14_b15_b20_b21_b22_b23_b24_b25_engin
     assert_eq!(seen.into_inner(), REPLY_KINDS.iter().map(|kind| kind.to_string()).collect());
 }
 
-// The engine is compared with its transition tables.
+// The tests below compare the engine with its transition tables.
 
 const CLAIM_EVENTS: [ClaimEvent; 5] = [
     ClaimEvent::BeginCreate,

@@ -332,7 +332,8 @@ async fn b26_decommission_counts_the_data_of_a_cell_and_drops_it() {
 
     world.run("decommission --cell 1 --drop cell-2").await.expect_failure(2, &["named `cell-1`"]);
     world.run("decommission --cell 99").await.expect_failure(2, &["no cell 99"]);
-    // The proposed command works as it is printed, but the cell has just begun a lease.
+    // The proposed command is accepted as it is printed. It then fails only because the cell has
+    // just begun a lease.
     run(next.split(' ')).await.expect_failure(2, &["began a lease", "--even-if-active"]);
     let dropped = world.run("decommission --json --cell 1 --drop cell-1 --even-if-active").await.expect_json_lines();
     assert_eq!(dropped, [json!({ "leases": 1, "claims": { "USERS": 2 }, "dropped": true })]);

@@ -28,14 +28,14 @@ use super::creates;
 
 const CLAIMS_PER_UPDATE: u64 = 10;
 const CLAIM_BYTES: usize = 8000;
-/// The setting that allows so many bytes.
+/// The configuration that allows [`CLAIM_BYTES`] of attached data.
 const LARGE_DATA: &str = "[limits]\nuser_data_bytes = 10_000\n";
 /// The number of updates. It is large enough that fjall writes tables of claims and of leases to
 /// disk.
 const UPDATES: u64 = 280;
 /// The number of leases that are begun after all other updates and stay outstanding.
 const OUTSTANDING: u64 = 3;
-/// The check reads one of this many records by its name.
+/// Of this many records, the check reads one by its name.
 const READ_EACH: usize = 40;
 
 /// The names of the store's fjall keyspaces. Errors about damaged rows name one of them.

@@ -19,7 +19,7 @@ use tonic_health::pb::health_client::HealthClient;
 use super::{creates, name};
 
 const DEADLINE: Duration = Duration::from_secs(20);
-/// The longest time from a failed write to the health status that tells it.
+/// The longest time from a failed write until the health status reports it.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
 fn unavailable(status: &Status) -> &str {

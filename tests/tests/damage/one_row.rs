@@ -1,4 +1,5 @@
-//! One damaged row is not the store: reads of it fail, are told and counted, and all others go on.
+//! Tests of one damaged row: reads of the row fail, lists and metrics count it, and all other rows
+//! are served.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! A power cut after the first start leaves no directory without its entries.
+//! A test that a power cut after the first start loses no entry of a directory.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -11,7 +11,8 @@ use tempfile::TempDir;
 /// Starts a server for the first time under `strace`, and returns the paths that it synced.
 fn synced_by_the_first_start(data: &Path, trace: &Path) -> BTreeSet<PathBuf> {
     let mut command = Command::new("strace");
-    // The server is the process that the test ends: `strace -D` is another one, and ends with it.
+    // With `-D`, the test's child process is the server itself, and strace runs as a separate
+    // process. strace ends when the server ends.
     command.args(["-D", "-f", "-y", "-e", "trace=fsync", "-o"]).arg(trace).arg(binary().unwrap());
     command.args(["serve", "--create", "--listen", "127.0.0.1:0", "--data"]).arg(data);
     let mut server = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
@@ -19,7 +20,8 @@ fn synced_by_the_first_start(data: &Path, trace: &Path) -> BTreeSet<PathBuf> {
     assert!(lines.any(|line| line.unwrap().contains("listening on")));
     server.kill().unwrap();
     server.wait().unwrap();
-    // strace has the other end of the pipe too, and has written its file once it has ended.
+    // strace holds the pipe open too. So at the end of the pipe strace has ended and its file is
+    // complete.
     lines.for_each(drop);
     // A line has the form `PID fsync(3</a/path>) = 0`.
     let trace = std::fs::read_to_string(trace).unwrap();

@@ -1,4 +1,4 @@
-//! A wall clock that jumps makes the server forget nothing.
+//! A test that a jump of the wall clock does not make the server forget a settled lease.
 
 use leasehold_tests::false_clock::FalseClock;
 use leasehold_tests::server::Server;
@@ -7,7 +7,8 @@ use tempfile::TempDir;
 
 use super::{Claims, begin, commit, refused};
 
-/// Settled leases are remembered for 72 seconds, and forgotten once the clock was steady for three.
+/// With this setting, the server remembers settled leases for 72 seconds. It trusts a clock that
+/// has not jumped for three seconds.
 const CONFIG: &str = "settled_retention_seconds = 72\n";
 const HOUR: i64 = 3_600;
 
@@ -33,7 +34,8 @@ async fn b22_a_clock_that_is_ahead_for_a_while_forgets_no_lease() {
     let claims = server.claims(None).await.unwrap();
     let old = save(&claims, "old").await;
     jump(&server, &clock, 0).await;
-    // The lease was settled an hour ago. It is forgotten once the server trusts its clock again.
+    // By the new time, the lease was settled an hour ago. The server forgets the lease once it
+    // trusts the clock again.
     let forgotten = async || commit(&claims, &old).await.err();
     let refusal = refused(Err::<(), _>(eventually("the old lease is forgotten", forgotten).await.unwrap()));
     assert_eq!(refusal.reason, "LEASE_NOT_FOUND");

@@ -9,7 +9,7 @@ use leasehold_tests::wire::leasehold;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A configuration with certificates and a store, which a test then spoils.
+/// A valid configuration with certificates and a store, in which a test then makes faults.
 struct World(TempDir);
 
 impl World {

@@ -11,8 +11,8 @@ use super::{Claims, Scrape, begin, begin_slowly, commit, refused, update};
 
 const CELL_3: &str = "[[cells]]\nid = 3\nname = \"third\"\naddress = \"third.example\"\n";
 
-/// Writes another configuration, sends SIGHUP, and waits until the server has counted `outcome` so
-/// many times.
+/// Writes another configuration, sends SIGHUP, and waits until the server's counter of reloads with
+/// this outcome equals `times`.
 async fn reload(server: &Server, config: &str, outcome: &str, times: f64) {
     server.write_config(config).unwrap();
     server.signal(Signal::SIGHUP).unwrap();

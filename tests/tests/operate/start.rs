@@ -136,7 +136,7 @@ async fn b12_a_changed_rule_of_a_bucket_type_stops_the_start() {
     assert_eq!(taken.code(), tonic::Code::AlreadyExists);
 }
 
-/// The choice of a built-in type's form holds from a store's first claim on.
+/// A configuration may choose another form for a built-in type only until the store has a claim.
 #[tokio::test(flavor = "multi_thread")]
 async fn b12_a_built_in_type_can_take_more_spellings_for_one_name() {
     let choice = "\n[[bucket_types]]\nnumber = 17\nname = \"PAGES_DOMAINS\"\nform = \"domain\"\nfold_case = true\n";
@@ -161,7 +161,8 @@ async fn b12_a_built_in_type_can_take_more_spellings_for_one_name() {
         let said = format!("and is configured with form `{configured}` and `fold_case` true: ");
         assert!(error.contains("bucket type 17 (`PAGES_DOMAINS`)") && error.contains(&said), "{error}");
     }
-    // New values' looks may be checked at any time.
+    // The rule on confusable characters concerns new values only, so it may be switched on at any
+    // time.
     let looking = choice.replace("\"domain\"", "\"word\"\nrefuse_confusables = true");
     let server = server(&plain, &looking).unwrap();
     let refused = begin(&server.claims(None).await.unwrap(), domain("p\u{430}ypal.example")).await.unwrap_err();

@@ -1,4 +1,5 @@
-//! A store is made only when asked, has an identity, and a restored copy goes on with higher fences.
+//! Tests of stores: a server creates one only on request, each has an identity, and a restored copy
+//! gives higher fences.
 
 use std::path::Path;
 use std::process::Output;
@@ -35,7 +36,7 @@ async fn serve_in(directory: &Path, arguments: &[&str]) -> Output {
     tokio::time::timeout(std::time::Duration::from_secs(30), command.output()).await.unwrap().unwrap()
 }
 
-/// The line of the banner with the store's identity and contents.
+/// Returns the line of the banner with the store's identity and contents.
 async fn store_line(server: &Server) -> String {
     let banner = await_banner(server).await;
     let line = banner.lines().find_map(|line| line.strip_prefix("  store     "));
@@ -88,7 +89,7 @@ async fn a_store_is_made_by_init_or_by_the_flag_or_for_development() {
     flagged.restart().unwrap();
     assert_eq!(store_line(&flagged).await, format!("{made} (0 claims, 0 leases, fence 0)"));
 
-    // A server that is told nothing serves its user's own store.
+    // A server without settings serves the store in the home directory of its user.
     let mut development = command().unwrap();
     development.args(["serve", "--listen", "127.0.0.1:0"]).env("HOME", directory.path()).env_remove("XDG_STATE_HOME");
     let _running = development.spawn().unwrap();
@@ -162,7 +163,7 @@ async fn every_answer_tells_the_store_and_a_request_for_another_is_refused() {
     assert_eq!((refused.code(), store_id(refused.metadata())), (Code::FailedPrecondition, Some(&*id)));
     let refusal = Refusal::of(&refused);
     assert_eq!((&*refusal.reason, &refusal.metadata["store_id"]), ("OTHER_STORE", &id));
-    // The refused begin has taken nothing.
+    // The refused begin has claimed nothing, so another one can claim the same name.
     claims.begin_update(asked(&id)).await.unwrap();
 }
 

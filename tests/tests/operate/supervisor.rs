@@ -16,7 +16,8 @@ use super::{begin, commit};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// The next message that begins like this. Signs of life in between are left out.
+/// Returns the next message that begins with `start`. Skips the signs of life (`WATCHDOG=1`) before
+/// it.
 fn expect(socket: &UnixDatagram, start: &str) -> String {
     let deadline = Instant::now() + DEADLINE;
     loop {
@@ -28,7 +29,7 @@ fn expect(socket: &UnixDatagram, start: &str) -> String {
     }
 }
 
-/// The next message before the deadline.
+/// Returns the next message, `None` if the deadline passes first.
 fn receive(socket: &UnixDatagram, deadline: Instant) -> Option<String> {
     let mut buffer = [0; 256];
     let left = deadline.saturating_duration_since(Instant::now());
@@ -64,7 +65,7 @@ async fn a_supervisor_is_told_of_start_reload_and_stop() {
 /// True if every thread of the server has a tracer.
 fn is_traced(server: &Server) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
-    // A thread may end between the two readings.
+    // A thread may end between the two reads, and its file is then missing.
     let status = tasks.filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("status")).ok());
     status.into_iter().all(|status| !status.contains("TracerPid:\t0"))
 }
@@ -92,8 +93,8 @@ async fn signs_of_life_end_while_a_writer_hangs_and_come_back_with_it() {
     let mut strace = strace.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     eventually("strace traces every thread", async || is_traced(&server).then_some(())).await.unwrap();
     let hanging = tokio::spawn(async move { begin(&claims, creates(1, &["hanging"])).await });
-    // Signs are sent for half of the watchdog's time yet. Then there is none for longer than the
-    // supervisor waits, before the begin is answered.
+    // After the writer hangs, signs of life continue for half of the watchdog's time. Then they
+    // must stop for longer than the supervisor waits, before the begin is answered.
     while receive(&socket, Instant::now() + watchdog + watchdog / 2).is_some() {
         assert!(!hanging.is_finished(), "the writer hung, and the signs of life went on");
     }

@@ -51,7 +51,7 @@ impl Collector {
     }
 }
 
-/// The value of an attribute of a span.
+/// Returns the value of an attribute of a span, `None` if the span does not have the attribute.
 fn attribute(span: &Span, key: &str) -> Option<Value> {
     span.attributes.iter().find(|attribute| attribute.key == key)?.value.clone()?.value
 }
@@ -89,7 +89,7 @@ async fn a_call_is_a_span_in_the_trace_of_its_caller() {
     let untraced = format!("00-{trace}-{parent}-00");
     assert_eq!(begin(&server, "alice", &untraced).await, Err(Code::FailedPrecondition));
     Client::connect(&server, 1).await.unwrap().get("alice").await.unwrap();
-    // A stop sends the spans that wait.
+    // When the server stops, it sends the spans that are still queued.
     assert!(server.terminate().unwrap().success());
 
     let span = collector.span("BeginUpdate").await;

@@ -11,7 +11,8 @@ use tokio::runtime::Runtime;
 
 use crate::{NO_SYNC, await_condition, cells, client_of, create, serve};
 
-/// A stale lease is an hour old, so two hours would make every lease stale.
+/// The seconds by which a server's clock is wrong. A lease is stale after an hour, so with an error
+/// of two hours every lease would be stale.
 const AHEAD_SECONDS: i64 = 7_200;
 const MAX_AGE: Duration = Duration::from_secs(60);
 
@@ -21,7 +22,8 @@ fn serve_by(clock: &FalseClock, url: &str) -> Server {
     clock.given_to(Server::builder().config(config)).start().unwrap()
 }
 
-/// Returns the distance of the time of cell 1's only lease from the time that a server reports.
+/// Returns the age of cell 1's only lease: the difference between its time and the time that the
+/// server reports.
 fn age(runtime: &Runtime, server: &Server) -> Duration {
     let listed = runtime.block_on(async {
         let request = ListLeasesRequest { cell_id: 1, ..Default::default() };

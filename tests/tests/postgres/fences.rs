@@ -1,4 +1,5 @@
-//! A sequence of fences that stands behind the leases is raised before the next lease (B13).
+//! A test of the sequence that gives fences: if the sequence is behind a lease's fence, the server
+//! raises it before the next lease (B13).
 
 use leasehold_core::lease::Outcome;
 use leasehold_tests::client::Client;
@@ -34,7 +35,8 @@ fn b13_fences_grow_after_a_restore_without_the_sequence() {
     let told = "the sequence `lease_fences` stood at 0, behind the fence 2 of a lease, and was raised";
     assert!(server.stderr().contains(told), "{}", server.stderr());
 
-    // A new connection may lead to another host, on which the sequence stands far behind.
+    // A new connection may lead to another host, whose sequence is far behind the fences of its
+    // leases.
     let moved = "UPDATE settled_leases SET fence = 5000000; ALTER SEQUENCE lease_fences RESTART;
         SELECT pg_terminate_backend(pid) FROM pg_stat_activity
         WHERE datname = current_database() AND pid <> pg_backend_pid()";

@@ -58,8 +58,8 @@ impl SharedLoad {
         *self.channels[server].write().unwrap() = channel;
     }
 
-    /// Returns the server to call and its channel: the preferred server, or the other one if that
-    /// is down.
+    /// Returns the server to call and its channel: the preferred server, or the other server if the
+    /// preferred one is down.
     fn choose(&self, preferred: usize) -> (usize, Channel) {
         let up = |server: usize| Some((server, self.channels[server].read().unwrap().clone()?));
         up(preferred).or_else(|| up(1 - preferred)).expect("one server is always up")

@@ -6,7 +6,7 @@ use tokio::runtime::Runtime;
 
 use crate::{await_condition, serve};
 
-/// The number of names on one source id: more than one part of a list.
+/// The number of names on one source id. The server reads so many rows of a list in several parts.
 const NAMES: usize = 12_000;
 
 /// Returns the plans in PostgreSQL's log of the statements that list records.

@@ -1,4 +1,5 @@
-//! Lists hold up nobody, run for callers that wait for them only, and leave out a damaged row.
+//! Tests of lists: a list delays no other call, stops when its caller is gone, and leaves out a
+//! damaged row.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +29,7 @@ fn multiply(cluster: &Cluster, database: &str) {
     cluster.execute(database, "ANALYZE claims").unwrap();
 }
 
-/// A list that looks at every claim of a table, and finds none.
+/// Returns a request for a list that reads every claim of a table and finds none.
 fn futile_list() -> ListRecordsRequest {
     let bucket_types = vec![bucket::Type::SnippetIds.into()];
     ListRecordsRequest { cell_id: 1, source_type: USERS, bucket_types, ..ListRecordsRequest::default() }
@@ -66,13 +67,13 @@ fn begins_go_on_while_lists_scan_and_abandoned_lists_stop() {
             client.begin(create(format!("other-{begins}"))).await.unwrap();
             begins += 1;
         }
-        // A list that held up begins would let one pass, or two.
+        // If the list delayed begins, the server would answer at most two of them during the list.
         let took = listing.await.unwrap().unwrap();
         assert!(begins >= 5, "{begins} begins were answered during a list of {took:?}");
     });
 }
 
-/// Starts many lists whose callers give up soon, and waits until all have.
+/// Starts many lists whose callers give up soon, and waits until all callers have given up.
 async fn abandon_lists(server: &Server) {
     let mut calls = JoinSet::new();
     for _ in 0..32 {

@@ -142,8 +142,9 @@ enum StoreStatus {
     Failed,
 }
 
-/// True if the server's metric `leasehold_store_unavailable`, its health service and `/readyz` report
-/// this status. A database that is away is no failed store.
+/// True if the server's metric `leasehold_store_unavailable`, its health service and `/readyz`
+/// report this status. The metric `leasehold_store_failed` stays 0, because an unreachable database
+/// does not count as a failed store.
 fn reports(runtime: &Runtime, server: &Server, status: StoreStatus) -> bool {
     let (value, health, ready) = match status {
         StoreStatus::Working => ("0", ServingStatus::Serving, 200),

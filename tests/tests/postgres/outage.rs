@@ -455,7 +455,7 @@ fn rows_that_contradict_each_other_are_answered_data_loss() {
     let runtime = Runtime::new().unwrap();
     let begun = runtime.block_on(client_of(&runtime, &server).begin(create("gone"))).unwrap();
     cluster.execute(&database, "DELETE FROM claims").unwrap();
-    // Another server has not the lease in its cache, and so reads the rows.
+    // Another server does not have the lease in its cache, so it reads the rows.
     let other = serve(&url, "");
     let mut client = client_of(&runtime, &other);
     let refusal = Refusal::of(&runtime.block_on(client.settle(&begun.lease, Outcome::Committed)).unwrap_err());

@@ -1,5 +1,5 @@
-//! A store in a database is made only when asked, has an identity, and a restored copy goes on with
-//! higher fences.
+//! Tests of stores in a database: a store is created only on request, has an identity, and a
+//! restored copy gives higher fences.
 
 use leasehold_tests::client::Client;
 use leasehold_tests::postgres::Cluster;
@@ -19,7 +19,7 @@ fn run(runtime: &Runtime, arguments: &[&str]) -> (Option<i32>, String, String) {
     (output.status.code(), stdout, stderr)
 }
 
-/// The line of a server's banner with the store's identity and contents.
+/// Returns the line of a server's banner with the store's identity and contents.
 fn store_line(server: &Server) -> String {
     await_condition("the banner", || server.stdout().contains("\ntry: "));
     let stdout = server.stdout();
@@ -83,7 +83,7 @@ fn b13_a_restored_database_keeps_its_identity_and_raises_its_fences() {
     let restored = cluster.url("restored");
     let server =
         |url: &str| Server::builder().config(cells(3)).arg("--store").arg(url).arg("--restored").expect_store();
-    // A role needs the right to set the sequence for this start only.
+    // Only this start sets the sequence of fences, so only this start needs a role with that right.
     cluster.execute("restored", "CREATE ROLE app LOGIN").unwrap();
     for grant in ["SELECT, INSERT, UPDATE, DELETE ON ALL TABLES", "USAGE ON ALL SEQUENCES"] {
         cluster.execute("restored", &format!("GRANT {grant} IN SCHEMA public TO app")).unwrap();

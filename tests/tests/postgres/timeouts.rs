@@ -12,9 +12,9 @@ use crate::{
     NO_SYNC, STORE_UNAVAILABLE, StoreStatus, await_condition, await_report, client_of, create, open_session, serve,
 };
 
-/// The most connections that a server may hold open while commits hang. Each of two writers has
-/// three: one hangs, one waits for that one's end, and one is being closed. One more is for reads,
-/// and one for the probe.
+/// The most connections that a server may hold open while commits hang. Each of the two writers has
+/// three: one whose commit hangs, one that waits for the end of this commit, and one that is being
+/// closed. Reads have one more, and the probe has one more.
 const MAX_CONNECTIONS: usize = 8;
 
 /// Settings under which the server gives up a database call after one second, and all reads share

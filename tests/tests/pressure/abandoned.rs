@@ -10,19 +10,21 @@ use tokio::net::TcpStream;
 
 use super::{BEGIN, metric};
 
-/// The claims of a begin: so many that a group is written for longer than a timer's millisecond.
+/// The number of claims in a begin. The write of so many takes longer than a millisecond, which is
+/// the resolution of timers.
 const CLAIMS: u32 = 1000;
 const MOST_CALLS: u32 = 200;
-/// The bytes of a frame, which every HTTP/2 server takes.
+/// The largest content of a frame that every HTTP/2 server accepts (RFC 9113, 4.2).
 const FRAME_BYTES: usize = 16_384;
-/// Deadlines as parts of the time that a begin takes. Some end while the begin is written.
+/// Deadlines in percent of the time that a begin takes. Some of them pass while the begin is
+/// written.
 const DEADLINE_PERCENT: [u32; 8] = [500, 90, 80, 70, 60, 50, 40, 30];
 
 fn requests(code: &str) -> String {
     format!("leasehold_requests_total{{method=\"BeginUpdate\",code=\"{code}\"}}")
 }
 
-/// The number of begins whose leases the server took back.
+/// Returns the number of begins whose leases the server took back.
 async fn taken_back(server: &Server) -> f64 {
     metric(server.address(), "leasehold_abandoned_begins_total{effect=\"taken_back\"}").await
 }

@@ -1,4 +1,5 @@
-//! A request arrives whole within a bounded time, and one that does not holds up no stop.
+//! Tests of slow requests: the server refuses a request that does not arrive completely in time,
+//! and such a request does not delay a stop.
 
 use std::time::{Duration, Instant};
 

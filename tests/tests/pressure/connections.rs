@@ -1,4 +1,4 @@
-//! Connections leave file descriptors to the store.
+//! Tests that open connections leave enough file descriptors to the store.
 
 use leasehold_core::lease::Outcome;
 use leasehold_tests::client::{Client, Update, user};
@@ -23,7 +23,7 @@ async fn connections_beyond_the_limit_are_closed_and_saves_go_on() {
     let mut idle = Vec::new();
     for _ in 0..1074 {
         let mut stream = TcpStream::connect(server.address()).await.unwrap();
-        // The server may have closed it already.
+        // The result is ignored: the server may have closed the connection already.
         let _ = stream.write_all(PREFACE).await;
         idle.push(stream);
     }
@@ -49,8 +49,8 @@ async fn connections_beyond_the_limit_are_closed_and_saves_go_on() {
     .unwrap();
 }
 
-/// fjall's worker opens files when it flushes and merges tables, and its first failure would be
-/// final. So descriptors are left to it however many connections are open.
+/// fjall's worker opens files when it flushes and merges tables. Its first failure would be final,
+/// so descriptors must remain for the worker however many connections are open.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_store_flushes_and_merges_while_all_connections_are_taken() {
     let settings = "metrics_listen = \"127.0.0.1:0\"\n[limits]\nrequest_mib_per_connection = 64\n";

@@ -1,4 +1,5 @@
-//! Lists hold up nobody, run for callers that wait for them only, and read what they return.
+//! Tests of lists: a list delays no other call, stops when its caller is gone, and reads no more
+//! bytes than it returns.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -41,7 +42,7 @@ fn list(bucket_types: Vec<i32>) -> ListRecordsRequest {
     ListRecordsRequest { cell_id: 1, source_type: USERS, bucket_types, ..ListRecordsRequest::default() }
 }
 
-/// A list that looks at every claim of a table, and finds none.
+/// Returns a request for a list that reads every claim of a table and finds none.
 fn futile_list() -> ListRecordsRequest {
     list(vec![bucket::Type::SnippetIds.into()])
 }
@@ -95,9 +96,9 @@ async fn saves_and_reads_go_on_while_a_list_scans() {
         begins
     };
     let ((), begins) = tokio::join!(listing, saving);
-    // The first list may have begun after the first begins. A list that holds up writers lets one
-    // or two begins pass, which were under way when it took its lock. The mean counts, because the
-    // machine may hold up a single list or begin.
+    // The first list may have begun after the first begins. If a list blocked writers, it would let
+    // one or two begins pass, which were under way when the list took its lock. The mean is
+    // checked, because the machine may delay a single list or begin.
     let all: usize = begins[1..].iter().sum();
     assert!(all >= 5 * (LISTS - 1), "{begins:?} begins were answered during the lists");
 }

@@ -26,31 +26,32 @@ const GET_CELLS: &str = "/gitlab.cells.topology_service.claims.v1.ClaimService/G
 const HEALTH: &str = "/grpc.health.v1.Health/Check";
 const REFLECTION: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
 
-/// A field of `/proc/PID/status` in bytes: `VmRSS` is the resident memory, `VmHWM` its highest
-/// value so far.
+/// Returns a field of `/proc/PID/status` in bytes: `VmRSS` is the resident memory, `VmHWM` its
+/// highest value so far.
 fn memory(server: &Server, field: &str) -> u64 {
     status(server, field) * 1024
 }
 
-/// The bytes by which the highest resident memory has grown since it was `before`. The kernel adds
-/// up counters that lag behind, so the highest value can even fall a little: that counts as 0.
+/// Returns the number of bytes by which the highest resident memory has grown since it was
+/// `before`. The kernel adds up counters that lag behind, so the value can even fall a little,
+/// which counts as 0.
 fn growth(server: &Server, before: u64) -> u64 {
     memory(server, "VmHWM").saturating_sub(before)
 }
 
-/// The number of the server's threads.
+/// Returns the number of the server's threads.
 fn thread_count(server: &Server) -> u64 {
     status(server, "Threads")
 }
 
-/// The number in a field of `/proc/PID/status`.
+/// Returns the number in a field of `/proc/PID/status`.
 fn status(server: &Server, field: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
     line.trim_matches([':', ' ', '\t']).split(' ').next().unwrap().trim().parse().unwrap()
 }
 
-/// A value of the server's metrics.
+/// Returns the value of one of the server's metrics.
 async fn metric(address: std::net::SocketAddr, name: &str) -> f64 {
     let (_, text) = get(address, "/metrics").await.unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));

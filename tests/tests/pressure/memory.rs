@@ -18,8 +18,9 @@ use super::{BEGIN, COMMIT, GET_CELLS, HEALTH, growth, memory, metric, tls_server
 
 const MIB: u64 = 1024 * 1024;
 
-/// Opens `calls` calls that announce a message of `length` bytes each and send one of them. Then pings, and
-/// waits for the answer: the server has read all before it. Returns the open connection.
+/// Opens `calls` calls that announce a message of `length` bytes each and send one of them. Then
+/// sends a ping and waits for its answer, which shows that the server has read everything before.
+/// Returns the open connection.
 async fn announce<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, calls: u32, path: &str, length: u32) -> S {
     let (ping, ack) = (6, 6);
     send(&mut stream, PREFACE).await.unwrap();

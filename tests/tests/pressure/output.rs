@@ -13,7 +13,7 @@ use super::metric;
 
 const SAVERS: u64 = 8;
 
-/// Begins and commits so many updates. A call that waits for the log fails by its deadline.
+/// Begins and commits this number of updates. A call that waits for the log fails by its deadline.
 async fn save(server: &Server, saves: u64) {
     let mut savers = JoinSet::new();
     for saver in 0..SAVERS {
@@ -29,7 +29,7 @@ async fn save(server: &Server, saves: u64) {
     savers.join_all().await;
 }
 
-/// A server whose standard error is a pipe that nobody reads.
+/// Returns the settings of a server whose standard error is a pipe that nobody reads.
 fn server() -> Builder {
     Server::builder().leave_stderr_unread()
 }
@@ -56,7 +56,7 @@ async fn a_signal_stops_a_server_whose_log_nobody_reads() {
     save(&server, 2_000).await;
     let signalled = Instant::now();
     assert!(server.terminate().unwrap().success());
-    // Each queue of lines is waited for, for a second at most.
+    // A stop waits for each queue of lines for a second at most.
     assert!(signalled.elapsed() < Duration::from_secs(5), "{:?}", signalled.elapsed());
 }
 

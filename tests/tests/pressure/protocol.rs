@@ -23,7 +23,8 @@ async fn a_page_begins_no_update() {
         ("content-type: text/plain", 415),
         ("content-type: application/grpc-web", 415),
         ("te: trailers", 415),
-        // A page whose own name was turned to this address is not asked for permission first.
+        // If the DNS name of a page's site is changed to the server's address, the browser sends
+        // the page's request without a CORS preflight.
         ("content-type: application/grpc\r\norigin: http://page.example", 403),
         ("content-type: application/grpc\r\norigin: null", 403),
     ] {
@@ -35,7 +36,7 @@ async fn a_page_begins_no_update() {
     assert_eq!((kept.leases.len(), kept.records.len()), (0, 0));
 }
 
-/// Sends a request with a host name of its own.
+/// Sends a GET request with this host name and the header lines `origin`. Returns the status code.
 async fn get_as(server: &Server, host: &str, origin: &str) -> u16 {
     let stream = TcpStream::connect(server.address()).await.unwrap();
     let (reader, mut writer) = stream.into_split();

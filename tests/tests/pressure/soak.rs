@@ -34,7 +34,7 @@ const NAMES: usize = 200;
 const SAVED: i64 = 1;
 /// The cell of callers that give up. Nobody commits its leases.
 const GONE: i64 = 2;
-/// The longest time of a save beyond a stall of the machine.
+/// The longest time that a save may take, not counting a stall of the machine itself.
 const STALL: Duration = Duration::from_millis(250);
 /// The time after an interruption in which clients connect again and repeat their calls.
 const RECOVERY: Duration = Duration::from_secs(10);
@@ -129,7 +129,7 @@ impl World {
     /// Fills the disk until the server can't write, makes room and starts the server again.
     fn run_out_of_disk_space(&mut self, log: &Log) {
         self.disk.fill(0).unwrap();
-        // A filler leaves less than a MiB, which the savers use up.
+        // `fill` leaves less than a MiB, which the savers use up.
         let saves = log.saves.load(Relaxed);
         wait(Duration::from_secs(5), || log.saves.load(Relaxed) == saves);
         self.disk.empty().unwrap();
@@ -263,7 +263,8 @@ fn watch_the_machine(log: &Log) {
     }
 }
 
-/// Interrupts the server in turns, each a part of the soak, until its end.
+/// Kills the server, fills its disk and moves its clock, one after the other at equal distances,
+/// until the soak ends.
 fn interrupt(world: &mut World, log: &Log, length: Duration) {
     let pause = length / 9;
     for turn in 0.. {

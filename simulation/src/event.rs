@@ -110,8 +110,8 @@ pub enum Event {
     /// call was cancelled, its deadline has passed or its connection is gone. The lease waits in the
     /// service's memory until it is taken back (B25).
     CancelCall(MessageId),
-    /// The service rolls back the first lease whose answer could no longer leave (B25). Before the
-    /// service decides a begin, it rolls back all such leases.
+    /// The service rolls back the first lease whose answer could not leave the service (B25).
+    /// Before the service decides a begin, it rolls back all such leases.
     TakeBack,
     /// A process stops waiting for the answer to its call.
     TimeOut {

@@ -9,7 +9,7 @@ use crate::trace::Trace;
 use crate::worker::Phase;
 use crate::world::World;
 
-/// The most events for which a schedule runs a process in one call.
+/// The largest number of events for which one call runs a process.
 const MAX_STEPS: usize = 200;
 
 /// A schedule under construction: the world after its events, and the events as a trace.

@@ -64,8 +64,8 @@ impl Authority {
         self.sign(server_params()?)
     }
 
-    /// Returns a certificate for a server on another host than the loopback address, which clients
-    /// must refuse.
+    /// Returns a server certificate for a host other than the loopback address. Clients must refuse
+    /// this certificate.
     ///
     /// # Errors
     /// No key can be generated.

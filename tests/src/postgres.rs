@@ -277,7 +277,7 @@ impl Cluster {
 
     /// Suspends all child processes of PostgreSQL, the processes of open sessions among them, until
     /// the returned guard is dropped. Connections stay open. A later connection gets a new process,
-    /// which runs.
+    /// which is not suspended.
     ///
     /// # Errors
     /// The cluster does not run.

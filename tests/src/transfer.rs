@@ -56,8 +56,8 @@ pub fn state(lines: &str) -> Result<State> {
     Ok(state)
 }
 
-/// Returns a lease in the engine's form, which has the organization beside the state. The stored
-/// form has it in the state.
+/// Converts a lease from the stored form to the engine's form. The stored form has the organization
+/// in the state, the engine's form has it beside the state.
 fn engine_lease(mut lease: Value) -> Option<Value> {
     let fields = lease.as_object_mut()?;
     let (variant, content) = fields.get_mut("state")?.as_object_mut()?.iter_mut().next()?;

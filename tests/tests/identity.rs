@@ -384,8 +384,8 @@ async fn replaced_certificates_are_loaded_without_a_restart() {
     .await
     .unwrap();
 
-    // New connections of the new authority's clients are accepted, and those of the old one's
-    // refused. Open connections of the old one's clients end.
+    // The server accepts new connections of the new authority's clients, and refuses those of the
+    // old authority's clients. Open connections of the old authority's clients end.
     let channel = server.connect(Some(second.client_config(Some(&admin(&second))))).await.unwrap();
     call_raw(&channel, GET_CELLS, vec![]).await.unwrap();
     let stream = second.connect(server.address(), Some(&admin(&files.authority)), "h2").await.unwrap();

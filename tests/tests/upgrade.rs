@@ -112,7 +112,7 @@ async fn serve_together(url: &str) {
     assert_eq!(records, shown(&new.records().await.unwrap()));
     assert_eq!(records.len() as u64, CONTESTED + 2);
 
-    // The present version goes on alone.
+    // The present version continues alone.
     assert!(old_server.terminate().unwrap().success());
     new.settle(&outstanding.lease, Committed).await.unwrap();
     assert_eq!(new.records().await.unwrap().len() as u64, CONTESTED + 2);

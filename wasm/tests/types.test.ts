@@ -15,8 +15,8 @@ import {
 } from "leasehold";
 
 /**
- * Returns who takes a step. The function compiles only if `step` tells the members of the union
- * apart and each is handled.
+ * Returns the participant that takes a step. The function compiles only if `step` tells the members
+ * of the union apart and each is handled.
  */
 function participant(step: ReconciliationStep | VerificationStep): "server" | "database" | "nothing" {
     switch (step.step) {

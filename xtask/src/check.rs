@@ -152,7 +152,7 @@ pub(crate) async fn build_server_with_page() -> Result<()> {
     copy_server(&server_with_page())
 }
 
-/// Tests the page in a browser, and the page of the server of [`build_server_with_page`].
+/// Tests the page in a browser, both from files and from the server of [`build_server_with_page`].
 ///
 /// # Errors
 /// A test failed.

@@ -12,7 +12,7 @@ use crate::rails::copy_project;
 
 const FILE: &str = "deploy/container/Containerfile";
 
-/// The image of the stage that builds, which the chroot stands for: Debian 12 with a Rust toolchain.
+/// The image of the build stage, Debian 12 with a Rust toolchain. The chroot takes its place.
 const BUILD_IMAGE: &str = "docker.io/library/rust:1.95-slim-bookworm";
 
 /// An instruction of a Containerfile, such as `RUN`, with its arguments.

@@ -51,13 +51,13 @@ enum Command {
         #[arg(long, conflicts_with = "no_compile")]
         no_package: bool,
 
-        /// Build the package from what was compiled
+        /// Build the package from the wasm files that are compiled already
         #[arg(long)]
         no_compile: bool,
     },
     /// Run the tests of the engine and of the simulation as WebAssembly in Node
     WebTest {
-        /// Compile them only
+        /// Only compile the tests
         #[arg(long)]
         no_run: bool,
     },
@@ -67,7 +67,7 @@ enum Command {
         #[arg(long, conflicts_with = "no_build")]
         no_run: bool,
 
-        /// Test with the server that was built
+        /// Test with the server that is built already
         #[arg(long)]
         no_build: bool,
     },
@@ -83,13 +83,13 @@ enum Command {
         #[arg(long, conflicts_with = "no_build")]
         no_run: bool,
 
-        /// Check and test what is installed
+        /// Check and test the package that is installed already
         #[arg(long)]
         no_build: bool,
     },
     /// Run the gem's specs on the Rails of Debian's next release, with this machine's Ruby
     RailsTest {
-        /// Download it only
+        /// Only download Rails
         #[arg(long)]
         no_run: bool,
     },
@@ -99,7 +99,7 @@ enum Command {
     WorkspaceBuild,
     /// Build the packages of a release into `target/package`
     Package,
-    /// Hold the rules of `deny.toml`; the first time installs cargo-deny
+    /// Check the rules of `deny.toml`; the first time installs cargo-deny
     Deny {
         /// Also look for known faults in dependencies, whose list is downloaded
         #[arg(long)]

@@ -174,7 +174,7 @@ pub fn install_nextest() -> Result<()> {
         .context("cannot install `cargo-nextest`: install it, then try again")
 }
 
-/// Compiles and installs cargo-deny, which holds the rules of `deny.toml`, if it is missing.
+/// Compiles and installs cargo-deny, which checks the rules of `deny.toml`, if it is missing.
 ///
 /// # Errors
 /// cargo-deny can't be compiled.

@@ -1,4 +1,4 @@
-//! The packages of a release: a tarball, a Debian package, the list of what is inside, and their
+//! The packages of a release: a tarball, a Debian package, the bill of materials, and their
 //! checksums. One commit gives the same bytes each time.
 
 mod debian;

@@ -49,8 +49,8 @@ async fn add_target(target: &str) -> Result<()> {
         .with_context(|| format!("cannot add `{target}` to the Rust toolchain: install it, then try again"))
 }
 
-/// Holds the rules of `deny.toml` on licences, sources and bans; with `advisories` also those on
-/// known faults, which are downloaded.
+/// Checks the rules of `deny.toml` on licences, sources and bans. With `advisories`, also looks for
+/// known faults in dependencies, whose list is downloaded.
 ///
 /// # Errors
 /// A rule is broken, or cargo-deny cannot be installed.

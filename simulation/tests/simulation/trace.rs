@@ -178,8 +178,8 @@ fn an_event_in_the_middle_of_a_run_removes_the_later_events() {
     assert!(player.apply(impossible).is_err() && text(player.world()) == before && player.events().len() == 211);
 }
 
-/// Minimises the random run of a seed in which settled leases are not remembered. Returns false if
-/// the run has no violation.
+/// Plays the random run of a seed without the memory of settled leases, and minimises the run.
+/// Returns false if the run has no violation.
 fn is_minimised(seed: u64) -> bool {
     let settings = WorldSettings { rules_off: RulesOff::default().with(Rule::SettledLeaseMemory), ..settings(seed) };
     let (trace, world) = run(settings, 300);

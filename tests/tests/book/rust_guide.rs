@@ -1,5 +1,5 @@
-//! The code that the Rust guide of the book shows. A test compares the two texts, and others run
-//! the code against a server.
+//! The code that the Rust guide of the book shows. One test compares this code with the guide, and
+//! other tests run the code against a server.
 
 use leasehold_client::{Bucket, BucketType, Client, Error, RecordStatus};
 use leasehold_tests::book::{blocks, document};

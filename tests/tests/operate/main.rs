@@ -1,5 +1,5 @@
-//! Tests of what an operator sees: metrics, logs without claimed values, audit lines, load
-//! shedding, a graceful stop, health, reflection, and the messages of a start.
+//! Tests of the server's side for operators: metrics, logs without claimed values, audit lines,
+//! load shedding, a graceful stop, health, reflection, and the messages of a start.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 

@@ -130,7 +130,7 @@ async fn paths_in_a_configuration_file_start_from_its_directory() {
         let mut init = command().unwrap();
         let output = init.args(["init", "--config", config]).current_dir(&elsewhere).output().await.unwrap();
         assert!(output.status.success(), "{output:?}");
-        // The port of the second server is taken, so it ends after it has opened its files.
+        // The second server's port is taken, so this server ends after it has opened its files.
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let mut serve = command().unwrap();
         serve.args(["serve", "--config", config, "--listen", &port.local_addr().unwrap().to_string()]);
@@ -163,7 +163,7 @@ async fn every_answer_tells_the_store_and_a_request_for_another_is_refused() {
     assert_eq!((refused.code(), store_id(refused.metadata())), (Code::FailedPrecondition, Some(&*id)));
     let refusal = Refusal::of(&refused);
     assert_eq!((&*refusal.reason, &refusal.metadata["store_id"]), ("OTHER_STORE", &id));
-    // The refused begin has claimed nothing, so another one can claim the same name.
+    // The refused begin has claimed nothing, so another begin can claim the same name.
     claims.begin_update(asked(&id)).await.unwrap();
 }
 

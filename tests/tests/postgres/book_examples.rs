@@ -9,8 +9,8 @@ use tokio::runtime::Runtime;
 
 use crate::NO_SYNC;
 
-/// Creates the role `app`, which replaces the book's role `leasehold`: in test clusters that one is
-/// the superuser.
+/// Creates the role `app`. It replaces the book's role `leasehold`, which is the superuser in test
+/// clusters.
 const ROLE: &str = "CREATE ROLE app LOGIN PASSWORD 'secret'";
 const HBA: &str = "host all leasehold 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
 

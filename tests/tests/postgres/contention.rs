@@ -186,7 +186,7 @@ fn b01_b03_of_two_simultaneous_begins_on_two_servers_exactly_one_succeeds() {
     let mut winners = BTreeMap::<usize, usize>::new();
     for round in 0..100 {
         // Both updates create the bucket `both-…`, so only one begin can succeed. The bucket
-        // `own-…` of the other must stay free.
+        // `own-…` of the refused update must stay free.
         let names = |server: usize| [format!("both-{round}"), format!("own-{round}-{server}")];
         let update = |server: usize| (pair.clients[server].clone(), create_all(names(server)));
         let answers = pair.runtime.block_on(begin_all(vec![update(0), update(1)]));

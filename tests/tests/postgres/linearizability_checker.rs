@@ -449,8 +449,8 @@ impl<'a> Search<'a> {
             (Action::List(cell), Answer::Leases(leases)) => self.rows.leases(*cell) == *leases,
             (Action::Command(command), answer) => {
                 match (command.apply(&mut self.rows, Timestamp::MIN).unwrap(), answer) {
-                    // An unanswered call without effect is refused here: `try_skip` covers the same
-                    // case.
+                    // An unanswered call without effect does not agree here, because `try_skip`
+                    // covers this case.
                     (_, Answer::Unknown) => self.rows.digest != digest,
                     (Ok(Reply::Begun(begun)), Answer::Begun(lease, _)) => begun.lease == *lease,
                     (Ok(Reply::Settled(_)), Answer::Settled) => true,

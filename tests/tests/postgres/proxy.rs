@@ -148,7 +148,7 @@ async fn until_cut(client: &mut OwnedReadHalf, database: &mut OwnedWriteHalf, pl
             }
             found = find_commit(&held);
         }
-        // The beginning of what may be a commit is not passed on before the rest has arrived.
+        // Bytes that may be the beginning of a commit are held back until the rest has arrived.
         let kept = match found {
             Some((at, _)) => held.len() - at,
             None => {

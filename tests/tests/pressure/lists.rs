@@ -51,8 +51,8 @@ fn stub(channel: &Channel) -> Stub<Channel> {
     Stub::new(channel.clone()).with_max_answer_bytes(usize::MAX)
 }
 
-/// Lists the pages of the table of users, each after the last source id of the page before, with
-/// the default limit of gRPC clients on a page.
+/// Lists the pages of the table of users, each after the last source id of the page before. The
+/// client has gRPC's default limit on the size of an answer.
 async fn pages(channel: &Channel) -> Result<Vec<ListRecordsResponse>, Status> {
     let mut pages: Vec<ListRecordsResponse> = Vec::new();
     let mut request = list(Vec::new());

@@ -1,5 +1,5 @@
-//! Hostile and careless clients: memory, time, connections and rights stay bounded, and other
-//! callers are served meanwhile.
+//! Tests of hostile and careless clients: their memory, time, connections and rights stay bounded,
+//! and other callers are served meanwhile.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 

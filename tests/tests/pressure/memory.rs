@@ -1,4 +1,5 @@
-//! Memory follows the bytes that have arrived, not those that a client announces.
+//! Tests that the server's memory grows with the bytes that have arrived, not with those that a
+//! client announces.
 
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::{CommitUpdateRequest, Metadata};
 use leasehold_tests::certificates::Authority;

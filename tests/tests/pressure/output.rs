@@ -1,4 +1,5 @@
-//! Standard error that nobody reads delays no call and no stop.
+//! Tests of a server whose standard error nobody reads: neither a call nor a stop waits for a
+//! reader.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,5 @@
-//! A connection keeps no rights beyond its certificates, and does not live for ever.
+//! Tests that a connection ends when its certificate no longer gives it rights, or at its greatest
+//! age.
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,6 @@
-//! A soak: mixed load on one server, which is killed, runs out of disk space, whose clock jumps and
-//! whose log nobody reads. Every acknowledged save must be in place at the end. A long run also
-//! checks that memory does not grow and that no save stalls.
+//! A soak: mixed load on one server. The server is killed and runs out of disk space, its clock
+//! jumps, and nobody reads its log. Every acknowledged save must be in place at the end. A long run
+//! also checks that memory does not grow and that no save stalls.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -224,8 +224,8 @@ async fn list(client: Client, log: Arc<Log>) {
     }
 }
 
-/// Begins updates and gives up waiting for the answer. Leases that were begun all the same are rolled
-/// back, as reconciliation does.
+/// Begins updates and gives up waiting for the answer. If the server has begun a lease
+/// nevertheless, rolls it back, as reconciliation does.
 async fn begin_and_leave(client: Client, log: Arc<Log>) {
     let hasty = client.clone().with_timeout(Duration::from_millis(1)).with_retry(RetryPolicy::default().once());
     let (mut next, mut pace) = (0, interval(Duration::from_millis(20)));
@@ -333,7 +333,7 @@ async fn a_soak_loses_no_acknowledged_save() {
     report(&log, length);
 }
 
-/// Prints the counts of the soak. Checks the stalls and the memory of a long one.
+/// Prints the counts of the soak. Checks the stalls and the memory of a long soak.
 fn report(log: &Log, length: Duration) {
     let stalls = log.stalls();
     let growth = log.mean_memory(0.75, 1.0, length) / log.mean_memory(0.25, 0.5, length);

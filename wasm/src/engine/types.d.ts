@@ -56,8 +56,8 @@ export interface DatedLease {
  * - `list_rows`: list at most `limit` local rows, the oldest first, that follow `after` and are at
  *   least `min_age_micros` old by the database's clock. Feed `rows`.
  * - `settle`: commit the lease or roll it back. Feed `settled`.
- * - `delete_row`: delete the local row if it exists. First report the fate `lost` to an operator.
- *   Feed `deleted`.
+ * - `delete_row`: delete the local row if it exists. If its `fate` is `lost`, first report the
+ *   lease to an operator. Feed `deleted`.
  * - `done`: the run has ended.
  */
 export type ReconciliationStep =
@@ -125,8 +125,8 @@ export interface VerificationSettings {
  * - `read_rows`: read the local rows in the range, in the order of their encoded source ids. Call
  *   `rows`.
  * - `read_again`: read these rows from the primary database, not from a replica. Call `rows` with
- *   the rows that exist. Include rows outside the model's scope, with no claims. Report a row that
- *   is being written as changed now.
+ *   the rows that exist. Include rows outside the model's scope, with no claims. If an open
+ *   transaction has written a row, report the row as changed now.
  * - `begin`: begin the update on the server. Call `begun`, `refused` or `failed`.
  * - `commit`, `roll_back`: settle the update's lease. Call `settled` or `failed`.
  * - `page_done`: a page is compared. Call `proceed` or `stop`. After the last page a run may return

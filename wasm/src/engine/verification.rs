@@ -121,7 +121,7 @@ impl Verification {
         Ok(self.0.stop()?)
     }
 
-    /// Returns the checkpoint from which another run can go on, or `undefined` if this run has
+    /// Returns the checkpoint from which another run can continue, or `undefined` if this run has
     /// compared everything. Call this method at `page_done` and `done`. The checkpoint contains
     /// claimed values: protect it like user data.
     pub fn checkpoint(&self) -> Result<Option<String>, Exception> {

@@ -1,5 +1,5 @@
-// Tests the page as a person uses it who has read no documentation: each step follows a hint or
-// button that the page has just shown.
+// Tests the page in the hands of a person who has read no documentation: each step follows a hint
+// or button that the page has just shown.
 import type { Locator, Page } from "playwright-core";
 import { describe, expect, test } from "vitest";
 
@@ -18,8 +18,8 @@ async function play3b(page: Page, isPhone: boolean): Promise<void> {
 }
 
 /**
- * Lets the user of scenario 3B ask again, which plays up to the commit request, and drops that
- * request.
+ * Lets the user of scenario 3B ask again. The page plays up to the commit request, and this
+ * function drops the request.
  */
 async function dropCommit(page: Page): Promise<void> {
     await page.getByRole("button", { name: "The user asks again: play up to the commit" }).click();
@@ -95,7 +95,7 @@ describe("a newcomer who takes another way", () => {
     });
 });
 
-/** Tests what the receiver of a link sees, before any action of his own. */
+/** Tests the page that the receiver of a link sees, before the receiver does anything. */
 describe.each([
     ["laptop", {}],
     ["phone", { viewport: PHONE, hasTouch: true }],

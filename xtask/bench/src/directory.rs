@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
-/// Creates a directory below the build directory, which is removed when the handle is dropped. The
-/// system's temporary directory is not used, because it may be in memory, where a sync costs no
+/// Creates a directory below the build directory. Dropping the handle removes the new directory.
+/// The system's temporary directory is not used, because it may be in memory, where a sync costs no
 /// time.
 ///
 /// # Errors

@@ -130,8 +130,8 @@ enum Name {
 }
 
 impl Name {
-    /// True if a Ruby or Python program measures the row. It uses neither this program nor the
-    /// server, so these need no optimised build.
+    /// True if a Ruby or Python program measures the row. Such a program uses neither the benchmark
+    /// program nor the server, so these need no optimised build.
     const fn is_measured_elsewhere(self) -> bool {
         matches!(self, Self::VerifyRubyVsPlain | Self::VerifyPythonVsPlain | Self::VerifyPythonThreads)
     }

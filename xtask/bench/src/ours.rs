@@ -21,7 +21,8 @@ use super::server::{Contender, Server};
 /// The text before the server's address in the banner.
 const LISTENING: &str = "listening on ";
 
-/// The number of the cell for which the clients save. A server without a configuration file has it.
+/// The number of the cell for which the clients save. A server without a configuration file has
+/// this cell.
 pub(crate) const CELL_ID: i64 = 1;
 
 /// A running server of Leasehold.

@@ -96,8 +96,8 @@ function entryOf(line: AuditLine, position: number, start: number): Entry {
     const arrow: Arrow = { id: position, from: lane, to: "service", says: messageText(line), sent: position, ended: position, how: "arrived" };
     return {
         position,
-        // An entry needs an event, but the log has none of the simulation's. `forget` is used
-        // because the lanes draw it neither as a message nor as a wait.
+        // An entry needs an event of the simulation, but the log has none. The entry has the event
+        // `forget`, because the lanes draw it neither as a message nor as a wait.
         event: "forget",
         at_micros: (Date.parse(line.timestamp) - start) * 1000,
         says: sentence(line),

@@ -76,8 +76,8 @@ function layersByDistance(edges: readonly Edge[]): string[][] {
 }
 
 /**
- * Returns how many earlier edges have the same start and end. Each such edge bends more, so that
- * parallel edges do not overlap.
+ * Returns how many earlier edges have the same start and end. An edge with a higher rank bends
+ * more, so that parallel edges do not overlap.
  */
 function parallelRank(edges: readonly Edge[], index: number): number {
     const edge = edges[index];

@@ -1,8 +1,8 @@
 // The session: the run or log that the page shows, the position in it, and everything that a person
 // can do with it.
 //
-// The simulation object contains the state of the run. The signals contain only what components
-// need to notice a change. `revision` grows whenever the events of the run change.
+// The simulation object contains the state of the run. The signals contain only the values by which
+// components notice a change. `revision` grows whenever the events of the run change.
 import { batch, computed, signal } from "@preact/signals";
 import { rules, Simulation } from "leasehold/simulation";
 
@@ -456,7 +456,7 @@ export class Session {
     }
 
     /**
-     * Returns the state that a link contains, or `undefined` if a log is open, which is too long
+     * Returns the state that a link contains, or `undefined` if a log is open. A log is too long
      * for a link.
      */
     linkState(): LinkState | undefined {

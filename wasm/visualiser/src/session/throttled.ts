@@ -2,8 +2,8 @@ import { effect, type ReadonlySignal, signal } from "@preact/signals";
 
 /**
  * Returns a copy of a signal that changes at most once in `pauseMs` milliseconds. The first change
- * after a pause is copied at once, and the last change is never lost. It serves texts that people
- * read, which need not follow every frame of a fast run.
+ * after a pause is copied at once, and the last change is never lost. The copy is for texts that
+ * people read, because these need not follow every frame of a fast run.
  */
 export function throttled<T>(source: ReadonlySignal<T>, pauseMs: number): ReadonlySignal<T> {
     const copy = signal(source.peek());

@@ -35,7 +35,7 @@ impl Undelivered {
         self.answers.retain(|other| *other != lease);
     }
 
-    /// Queues a lease to be rolled back, because its answer can no longer leave.
+    /// Queues a lease to be rolled back, because its answer can no longer leave the service.
     pub(crate) fn cancel(&mut self, lease: LeaseId) {
         self.hand_on(lease);
         self.take_backs.push_back(lease);

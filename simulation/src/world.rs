@@ -424,8 +424,8 @@ impl World {
         self.note_transaction(&tx);
     }
 
-    /// Adds every name and lease that a finished transaction may have changed to the effects of the
-    /// event.
+    /// Records in the event's effects every name and lease that a finished transaction may have
+    /// changed.
     fn note_transaction(&mut self, tx: &Transaction) {
         let names = tx.writes.iter().flat_map(|write| [write.before, write.after]);
         names.flatten().for_each(|name| self.effects.name(name));

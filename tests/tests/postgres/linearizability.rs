@@ -78,9 +78,9 @@ struct RandomClient {
     number: i64,
     group: i64,
     cell: i64,
-    // True while this client may send begins without a key. Only one client of each cell may, until
-    // such a begin gets no answer: for each cell, `resolve` can match only one unanswered begin
-    // without a key to a lease.
+    // True while this client may send begins without a key. One client of each cell may, until such
+    // a begin stays without an answer. `resolve` can match one such begin of each cell to its
+    // lease, but not several.
     may_omit_key: bool,
     rng: SmallRng,
     shared: Arc<SharedLoad>,

@@ -17,7 +17,7 @@ pub(crate) struct Row {
     unit: &'static str,
 }
 
-/// The direction in which a measurement is better.
+/// The better direction of a measurement: a lower or a higher number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Better {
     Higher,

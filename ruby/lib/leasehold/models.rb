@@ -10,20 +10,22 @@ module Leasehold
     class InvalidDeclaration < ArgumentError; end
 
     @names = Set.new
-    # Anonymous classes. Entries of classes that Ruby has freed disappear.
+    # Maps each anonymous class to itself. Entries of classes that Ruby has freed disappear. Only `values` may be
+    # listed: in Ruby 3.1.2, `keys` contains dead keys whose value lives (Bug #18586; gc.c:12225, `wmap_keys_i`).
+    # If C code calls a method of a dead class, the global call cache keeps a freed entry: a later collection crashes.
     @anonymous = ObjectSpace::WeakMap.new
     @lock = Mutex.new
 
     class << self
       # Adds a model. An anonymous class is left out of {names}: a job could not find it again by its name.
       def add(model)
-        @lock.synchronize { model.name ? @names << model.name : @anonymous[model] = true }
+        @lock.synchronize { model.name ? @names << model.name : @anonymous[model] = model }
       end
 
       # @return [Set<Class>] all models of the application that claim attributes, with the anonymous ones
       def classes
         named = names.map(&:constantize)
-        anonymous = @lock.synchronize { @anonymous.keys }
+        anonymous = @lock.synchronize { @anonymous.values }
         Set.new(named + anonymous)
       end
 

@@ -297,8 +297,8 @@ fn b01_b02_b03_b04_b05_b06_pruning_loses_no_sequence_of_up_to_three_commands() {
 
 // The tests below execute long sequences of random commands.
 
-/// A random command. When the command is executed, `which` selects one of the earlier begins, whose
-/// lease the command uses.
+/// A random command. When the command is executed, `which` selects the earlier begin to which the
+/// command refers.
 #[derive(Clone, Debug)]
 enum Operation {
     Begin {

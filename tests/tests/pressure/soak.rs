@@ -129,9 +129,15 @@ impl World {
     /// Fills the disk until the server can't write, makes room and starts the server again.
     fn run_out_of_disk_space(&mut self, log: &Log) {
         self.disk.fill(0).unwrap();
-        // `fill` leaves less than a MiB, which the savers use up.
-        let saves = log.saves.load(Relaxed);
-        wait(Duration::from_secs(5), || log.saves.load(Relaxed) == saves);
+        // `fill` leaves less than a MiB, which the savers use up. Then no save succeeds any more.
+        let (mut saves, mut unchanged_since) = (log.saves.load(Relaxed), Instant::now());
+        wait(Duration::from_secs(20), || {
+            let previous = std::mem::replace(&mut saves, log.saves.load(Relaxed));
+            if saves != previous {
+                unchanged_since = Instant::now();
+            }
+            unchanged_since.elapsed() >= Duration::from_secs(1)
+        });
         self.disk.empty().unwrap();
         self.server.restart().unwrap();
     }

@@ -163,10 +163,10 @@ impl LoadClient {
                 Ok(answer) => return Some(answer.into_inner()),
                 Err(error) => error,
             };
-            let (pause, is_known) = (pause(&error), is_known(call, &error));
+            let (pause, need_not_repeat) = (pause(&error), need_not_repeat(call, &error));
             self.report(Sample::Failed { call, error });
             tokio::time::sleep(pause).await;
-            if is_known {
+            if need_not_repeat {
                 return None;
             }
             if Instant::now() > self.load.until + SETTLE_TIME {
@@ -186,7 +186,7 @@ fn pause(error: &CliError) -> Duration {
 
 /// Returns true if a failed call need not be repeated: it certainly took no effect, and, if it is a
 /// commit, a repetition would fail too.
-fn is_known(call: &str, error: &CliError) -> bool {
+fn need_not_repeat(call: &str, error: &CliError) -> bool {
     use tonic::Code::{Cancelled, DeadlineExceeded, Internal, Unavailable, Unknown};
     let CliError::Refused(failed) = error else { return false };
     let is_unknown = matches!(failed.refusal.code, Cancelled | DeadlineExceeded | Internal | Unavailable | Unknown);
@@ -409,12 +409,21 @@ mod tests {
 
     #[test]
     fn a_call_with_an_unknown_outcome_is_repeated() {
-        let is_known = |call, status: Status| is_known(call, &CliError::from(status));
+        let need_not_repeat = |call, status: Status| need_not_repeat(call, &CliError::from(status));
         for call in [BEGIN, COMMIT] {
-            assert!(!is_known(call, Status::unavailable("")) && !is_known(call, Status::deadline_exceeded("")));
-            assert!(is_known(call, Status::already_exists("")) && is_known(call, Status::failed_precondition("")));
+            assert!(
+                !need_not_repeat(call, Status::unavailable(""))
+                    && !need_not_repeat(call, Status::deadline_exceeded(""))
+            );
+            assert!(
+                need_not_repeat(call, Status::already_exists(""))
+                    && need_not_repeat(call, Status::failed_precondition(""))
+            );
         }
-        assert!(is_known(BEGIN, Status::resource_exhausted("")) && !is_known(COMMIT, Status::resource_exhausted("")));
+        assert!(
+            need_not_repeat(BEGIN, Status::resource_exhausted(""))
+                && !need_not_repeat(COMMIT, Status::resource_exhausted(""))
+        );
         assert_eq!(pause(&CliError::from(Status::internal("no"))), PAUSE);
     }
 }

@@ -34,7 +34,7 @@ enum LocalCommit {
 
 /// Decision about a lease when its scope ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum SettleAction {
     Commit,
     RollBack,
     /// Leave the lease outstanding, so that reconciliation settles it.
@@ -102,11 +102,11 @@ impl HeldLease {
         }
     }
 
-    fn fate(&self, is_work_done: bool) -> Fate {
+    fn settle_action(&self, is_work_done: bool) -> SettleAction {
         match (self.reported(), is_work_done) {
-            (LocalCommit::Succeeded, _) | (LocalCommit::NotReported, true) => Fate::Commit,
-            (LocalCommit::NotReported, false) => Fate::RollBack,
-            (LocalCommit::Sent, _) => Fate::Leave,
+            (LocalCommit::Succeeded, _) | (LocalCommit::NotReported, true) => SettleAction::Commit,
+            (LocalCommit::NotReported, false) => SettleAction::RollBack,
+            (LocalCommit::Sent, _) => SettleAction::Leave,
         }
     }
 }
@@ -122,7 +122,7 @@ enum Stage {
     /// The caller's work runs under the lease.
     Held(HeldLease),
     /// The lease is being committed or rolled back, or is left to reconciliation.
-    Settling(Lease, Fate),
+    Settling(Lease, SettleAction),
 }
 
 /// The scope of one update: the begin of its lease, the caller's work, and the settling. If a scope
@@ -165,9 +165,9 @@ impl Scope {
     /// `is_work_done` is true if the work succeeded.
     pub(crate) async fn settle(&mut self, is_work_done: bool) -> Result<(), Error> {
         let Stage::Held(held) = mem::replace(&mut self.stage, Stage::Idle) else { return Ok(()) };
-        let (lease, fate) = (held.lease, held.fate(is_work_done));
-        self.stage = Stage::Settling(lease, fate);
-        let settled = settle(&self.client, lease, fate).await;
+        let (lease, settle_action) = (held.lease, held.settle_action(is_work_done));
+        self.stage = Stage::Settling(lease, settle_action);
+        let settled = settle(&self.client, lease, settle_action).await;
         self.stage = Stage::Idle;
         settled
     }
@@ -177,19 +177,19 @@ impl Scope {
 /// until reconciliation.
 impl Drop for Scope {
     fn drop(&mut self) {
-        let (lease, fate) = match mem::replace(&mut self.stage, Stage::Idle) {
+        let (lease, settle_action) = match mem::replace(&mut self.stage, Stage::Idle) {
             Stage::Idle => return,
             Stage::Beginning => {
                 let (client, message, key) = (self.client.clone(), mem::take(&mut self.message), self.key.clone());
                 let task = async move { roll_back_begin(&client, &message, &key).await };
                 return in_background(task, format_args!("a lease begun under the key `{}`", self.key));
             }
-            Stage::Held(held) => (held.lease, held.fate(false)),
-            Stage::Settling(lease, fate) => (lease, fate),
+            Stage::Held(held) => (held.lease, held.settle_action(false)),
+            Stage::Settling(lease, settle_action) => (lease, settle_action),
         };
         let client = self.client.clone();
         let task = async move {
-            if let Err(error) = settle(&client, lease, fate).await {
+            if let Err(error) = settle(&client, lease, settle_action).await {
                 warn_unsettled(format_args!("the lease {}", lease.uuid), &error);
             }
         };
@@ -208,11 +208,11 @@ fn warn_unsettled(subject: std::fmt::Arguments<'_>, error: &dyn std::error::Erro
     tracing::warn!("{subject} may be outstanding until reconciliation settles it: {error}");
 }
 
-async fn settle(client: &Client, lease: Lease, fate: Fate) -> Result<(), Error> {
-    match fate {
-        Fate::Commit => client.commit(lease.cell_id, lease.uuid).await,
-        Fate::RollBack => client.rollback(lease.cell_id, lease.uuid).await,
-        Fate::Leave => Ok(()),
+async fn settle(client: &Client, lease: Lease, settle_action: SettleAction) -> Result<(), Error> {
+    match settle_action {
+        SettleAction::Commit => client.commit(lease.cell_id, lease.uuid).await,
+        SettleAction::RollBack => client.rollback(lease.cell_id, lease.uuid).await,
+        SettleAction::Leave => Ok(()),
     }
 }
 
@@ -222,7 +222,7 @@ async fn settle(client: &Client, lease: Lease, fate: Fate) -> Result<(), Error> 
 async fn roll_back_begin(client: &Client, message: &BeginUpdateRequest, key: &str) {
     let once = client.clone().with_retry(client.retry.once());
     let rolled_back = match once.begin(message, key).await {
-        Ok(lease) => settle(client, lease, Fate::RollBack).await,
+        Ok(lease) => settle(client, lease, SettleAction::RollBack).await,
         Err(error) => Err(error),
     };
     match rolled_back {
@@ -243,7 +243,10 @@ mod tests {
 
     #[test]
     fn without_a_report_the_work_decides() {
-        assert_eq!((held().fate(true), held().fate(false)), (Fate::Commit, Fate::RollBack));
+        assert_eq!(
+            (held().settle_action(true), held().settle_action(false)),
+            (SettleAction::Commit, SettleAction::RollBack)
+        );
     }
 
     #[tokio::test]
@@ -251,7 +254,7 @@ mod tests {
         let held = held();
         let failed: Result<(), &str> = held.local_commit(async { Err("connection lost") }).await;
         assert!(failed.is_err());
-        assert_eq!((held.fate(true), held.fate(false)), (Fate::Leave, Fate::Leave));
+        assert_eq!((held.settle_action(true), held.settle_action(false)), (SettleAction::Leave, SettleAction::Leave));
     }
 
     #[tokio::test]
@@ -260,7 +263,7 @@ mod tests {
         let mut commit = Box::pin(held.local_commit(std::future::pending::<Result<(), ()>>()));
         assert!(futures_poll_once(commit.as_mut()).await);
         drop(commit);
-        assert_eq!(held.fate(false), Fate::Leave);
+        assert_eq!(held.settle_action(false), SettleAction::Leave);
     }
 
     /// Polls a future once. Returns true if it is still pending.
@@ -273,6 +276,6 @@ mod tests {
         let held = held();
         let committed: Result<i32, ()> = held.local_commit(async { Ok(7) }).await;
         assert_eq!(committed, Ok(7));
-        assert_eq!(held.fate(false), Fate::Commit);
+        assert_eq!(held.settle_action(false), SettleAction::Commit);
     }
 }

@@ -215,7 +215,7 @@ fn refused(error: ValueError) -> Refused {
 
 fn parse_create(position: u32, claim: ClaimRequest, catalogue: &Catalogue) -> Result<Create, Refused> {
     let bucket = catalogue.bucket(claim.bucket_type, claim.value).map_err(refused)?;
-    catalogue.check_looks(&bucket).map_err(refused)?;
+    catalogue.check_confusable(&bucket).map_err(refused)?;
     let subject = claim.subject.ok_or_else(|| invalid("`subject` is missing"))?;
     check_subject(subject)?;
     let source = claim.source.ok_or_else(|| invalid("`source` is missing"))?;

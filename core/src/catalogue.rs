@@ -54,7 +54,7 @@ pub struct BucketRule {
 impl BucketRule {
     /// Returns true if both rules allow the same values and give them the same canonical forms.
     /// `refuse_confusables` is not compared, since it concerns new claims only.
-    fn decides_like(&self, other: &Self) -> bool {
+    fn has_same_rules(&self, other: &Self) -> bool {
         (self.number, self.form, self.fold_case) == (other.number, other.form, other.fold_case)
     }
 }
@@ -196,7 +196,7 @@ impl Catalogue {
         for served in served {
             match self.rule(served.number) {
                 None => difference.missing.push(served.number),
-                Some(rule) if rule.decides_like(served) => {}
+                Some(rule) if rule.has_same_rules(served) => {}
                 Some(rule) => {
                     difference.changed.push(RuleChange { served: served.clone(), configured: rule.clone() });
                 }
@@ -204,7 +204,7 @@ impl Catalogue {
         }
         let is_known = |rule: &BucketRule| {
             served.iter().any(|known| known.number == rule.number)
-                || BUILT_IN.iter().any(|known| known.decides_like(rule))
+                || BUILT_IN.iter().any(|known| known.has_same_rules(rule))
         };
         let is_new = |rule: &&BucketRule| !is_known(rule);
         difference.added = self.rules().filter(is_new).cloned().collect();
@@ -252,9 +252,9 @@ impl Catalogue {
     ///
     /// # Errors
     /// The value mixes scripts, or looks like a value in ASCII.
-    pub(crate) fn check_looks(&self, bucket: &Bucket) -> Result<(), ValueError> {
+    pub(crate) fn check_confusable(&self, bucket: &Bucket) -> Result<(), ValueError> {
         match self.rule(bucket.key.bucket_type) {
-            Some(rule) if rule.refuse_confusables => check_looks(&bucket.key.canonical).map_err(not_allowed),
+            Some(rule) if rule.refuse_confusables => check_confusable(&bucket.key.canonical).map_err(not_allowed),
             _ => Ok(()),
         }
     }
@@ -263,7 +263,7 @@ impl Catalogue {
 /// Checks the looks of each part of a value on its own. Spaces and ASCII punctuation divide the
 /// parts, since a domain may have labels in two scripts.
 #[cfg(feature = "confusables")]
-fn check_looks(value: &str) -> Result<(), &'static str> {
+fn check_confusable(value: &str) -> Result<(), &'static str> {
     use unicode_security::MixedScript;
     use unicode_security::confusable_detection::skeleton;
 
@@ -280,7 +280,7 @@ fn check_looks(value: &str) -> Result<(), &'static str> {
 
 #[cfg(not(feature = "confusables"))]
 #[expect(clippy::unnecessary_wraps, reason = "with the tables it fails")]
-fn check_looks(_value: &str) -> Result<(), &'static str> {
+fn check_confusable(_value: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
@@ -311,14 +311,14 @@ impl Form {
         if value.is_empty() {
             return Err("the value is empty");
         }
-        match self.plain() {
+        match self.base_form() {
             Self::Decimal => check_decimal(value),
             Self::Word => check_characters(value, char::is_whitespace),
             Self::Email => check_characters(value, char::is_whitespace).and_then(|()| check_email(value)),
             Self::Line => check_characters(value, |c| c.is_whitespace() && c != ' ').and_then(|()| check_ends(value)),
             _ => check_characters(value, |_| false).and_then(|()| check_ends(value)),
         }
-        .and_then(|()| match self.plain() {
+        .and_then(|()| match self.base_form() {
             Self::Block => check_controls(value, |c| matches!(c, '\n' | '\r' | '\t')),
             _ => check_controls(value, |_| false),
         })

@@ -60,7 +60,7 @@ impl Form {
     /// Returns the plain form that this form is a special case of: a value with this form also has
     /// the plain form. Plain forms, which the built-in types have, compare values by their
     /// characters alone.
-    pub const fn plain(self) -> Self {
+    pub const fn base_form(self) -> Self {
         match self {
             Self::Domain | Self::Fingerprint => Self::Word,
             Self::Address => Self::Email,

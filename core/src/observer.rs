@@ -21,7 +21,7 @@
 //! let proposed = observer.silent(10);
 //! assert!(matches!(&proposed[0].cause, Cause::Silence(silence) if silence.quiet_micros == 3_000_000));
 //! // A renewal waits until the engine has decided on the proposal.
-//! assert_eq!(observer.renew(session), Renewal::Judged);
+//! assert_eq!(observer.renew(session), Renewal::EndProposed);
 //! ```
 
 use rustc_hash::FxHashMap;
@@ -39,7 +39,7 @@ pub enum Renewal {
     Renewed,
     /// The end of the session was proposed, and the engine has not decided yet. The host must wait
     /// for the decision before it answers the renewal.
-    Judged,
+    EndProposed,
     /// The observer does not watch the session.
     Unknown,
 }
@@ -50,7 +50,7 @@ struct Watched {
     renewals_seen: u64,
     // The number of the tick after which the session renewed last.
     renewed_at: u64,
-    is_judged: bool,
+    is_end_proposed: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -78,7 +78,7 @@ impl Observer {
     /// Begins to watch a session, with its whole duration. `renewals` is the number of its written
     /// renewals.
     pub fn watch(&mut self, id: SessionId, terms: Terms, renewals: u64) {
-        let watched = Watched { terms, renewals_seen: renewals, renewed_at: self.ticks, is_judged: false };
+        let watched = Watched { terms, renewals_seen: renewals, renewed_at: self.ticks, is_end_proposed: false };
         self.sessions.insert(id, watched);
     }
 
@@ -106,8 +106,8 @@ impl Observer {
     pub fn renew(&mut self, id: SessionId) -> Renewal {
         let Some(watched) = self.sessions.get_mut(&id) else { return Renewal::Unknown };
         // While the end of the session is being written, a renewal can't be promised.
-        if watched.is_judged {
-            return Renewal::Judged;
+        if watched.is_end_proposed {
+            return Renewal::EndProposed;
         }
         watched.renewed_at = self.ticks;
         Renewal::Renewed
@@ -120,12 +120,12 @@ impl Observer {
 
     /// Proposes the end of at most `limit` silent sessions, the longest silence first, so that the
     /// end of many sessions at once is spread out. A renewal of a proposed session is answered with
-    /// [`Renewal::Judged`] until the host calls [`unwatch`](Self::unwatch) or
-    /// [`spare`](Self::spare).
+    /// [`Renewal::EndProposed`] until the host calls [`unwatch`](Self::unwatch) or
+    /// [`resume`](Self::resume).
     pub fn silent(&mut self, limit: usize) -> Vec<End> {
         let due = |(id, watched): (&SessionId, &Watched)| {
             let quiet = self.quiet_micros(watched.renewed_at);
-            let is_due = !watched.is_judged && quiet >= watched.terms.silence_micros();
+            let is_due = !watched.is_end_proposed && quiet >= watched.terms.silence_micros();
             is_due.then_some((quiet, *id))
         };
         let mut due = sorted_by(self.sessions.iter().filter_map(due).collect(), |a, b| (b.0, a.1).cmp(&(a.0, b.1)));
@@ -135,16 +135,16 @@ impl Observer {
 
     fn judge(&mut self, session: SessionId, quiet_micros: u64) -> Option<End> {
         let watched = self.sessions.get_mut(&session)?;
-        watched.is_judged = true;
+        watched.is_end_proposed = true;
         let silence = Silence { renewals_seen: watched.renewals_seen, quiet_micros };
         Some(End { session, cause: Cause::Silence(silence) })
     }
 
     /// Gives a session its whole duration again. The host calls this if the engine refused the
     /// session's end or the store failed.
-    pub fn spare(&mut self, id: SessionId) {
+    pub fn resume(&mut self, id: SessionId) {
         if let Some(watched) = self.sessions.get_mut(&id) {
-            (watched.renewed_at, watched.is_judged) = (self.ticks, false);
+            (watched.renewed_at, watched.is_end_proposed) = (self.ticks, false);
         }
     }
 

@@ -348,13 +348,13 @@ impl RecordList {
             self.page.truncated = true;
             return self.cut().map(Some);
         }
-        self.go_on(whole, whole > before, next)?;
+        self.advance(whole, whole > before, next)?;
         Ok(None)
     }
 
     /// Sets the next part of the scan. The first `whole` records belong to source ids that are
     /// complete. `is_past_a_source` is true if the last part completed a source id.
-    fn go_on(&mut self, whole: usize, is_past_a_source: bool, next: RecordPlace) -> Result<(), Rejection> {
+    fn advance(&mut self, whole: usize, is_past_a_source: bool, next: RecordPlace) -> Result<(), Rejection> {
         self.scan.after = RecordPosition::Claim(next);
         if is_past_a_source && whole < self.page.records.len() {
             // The next part reads the last source id again from its beginning, so that all records

@@ -60,7 +60,7 @@ crate::row_family! {
     ;
     /// The asks of a session: see [`asks_of`](crate::locking::reads::asks_of).
     asks_of_session: Ask;
-    /// The first turns of a lock: see [`wait_of`](crate::locking::reads::wait_of).
+    /// The first turns of a lock: see [`queue_of`](crate::locking::reads::queue_of).
     turns_of_lock: Turn
 }
 

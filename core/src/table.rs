@@ -190,7 +190,7 @@ pub enum LockEvent {
     /// The former holder's time is over, and nobody waits.
     Elapse,
     /// The former holder's time is over, and the lock is granted to the first ask that waits.
-    ElapseOver,
+    ElapseHandOver,
     /// The lock is forgotten, a while after it became free.
     Forget,
 }
@@ -198,7 +198,7 @@ pub enum LockEvent {
 /// Every edge of the state machine of a lock. The engine refuses any other event, or leaves the lock
 /// as it is.
 pub const LOCK: [Edge<LockStatus, LockEvent>; 8] = {
-    use LockEvent::{Elapse, ElapseOver, Forget, Grant, HandOver, Release, Withhold};
+    use LockEvent::{Elapse, ElapseHandOver, Forget, Grant, HandOver, Release, Withhold};
     use LockStatus::{Absent, Free, Held, Withheld};
     [
         edge(Absent, Grant, Held),
@@ -207,7 +207,7 @@ pub const LOCK: [Edge<LockStatus, LockEvent>; 8] = {
         edge(Held, HandOver, Held),
         edge(Held, Withhold, Withheld),
         edge(Withheld, Elapse, Free),
-        edge(Withheld, ElapseOver, Held),
+        edge(Withheld, ElapseHandOver, Held),
         edge(Free, Forget, Absent),
     ]
 };

@@ -2,7 +2,7 @@
 //! next ask (K09).
 
 use super::draw;
-use super::reads::wait_of;
+use super::reads::queue_of;
 use crate::lease::Fence;
 use crate::lock::{Ask, AskId, AskState, Ended, Grant, GrantEnd, Lock, LockPath, LockState, LockValue, Turn, TurnKey};
 use crate::rows::{Changes, NetChanges};
@@ -83,7 +83,7 @@ impl Draft {
         leaving: &[(AskId, u64)],
     ) -> Result<(), T::Error> {
         // The stored queue still has the asks that leave with this command.
-        let first = tx.first::<Turn>(&wait_of(path, leaving.len() + 1))?;
+        let first = tx.first::<Turn>(&queue_of(path, leaving.len() + 1))?;
         let is_leaving = |key: &&TurnKey| leaving.iter().any(|(_, number)| *number == key.number);
         let key = first.iter().find(|key| !is_leaving(key)).ok_or(BrokenState::LockWithoutTurn)?;
         let id = tx.row::<Turn>(key)?.ok_or(BrokenState::LockWithoutTurn)?.ask;

@@ -4,7 +4,7 @@ use rustc_hash::FxHashMap;
 
 use super::LockCommand;
 use super::end::End;
-use super::reads::{asks_of, wait_of};
+use super::reads::{asks_of, queue_of};
 use crate::lock::{Ask, AskId, AskState, Grant, Lock, LockPath, Turn, TurnKey};
 use crate::rows::{Keys, Workspace};
 
@@ -76,7 +76,7 @@ impl LockReads {
             if (touches.adds, touches.ends) == (1, 0) || touches.adds == 0 && waiting == 0 {
                 continue;
             }
-            let read = wait_of(&path, touches.adds + touches.ends + 1);
+            let read = queue_of(&path, touches.adds + touches.ends + 1);
             let turns = workspace.first(&read).unwrap_or_default();
             let ask_of = |turn: &TurnKey| workspace.row::<Turn>(turn).ok().flatten().map(|turn| turn.ask);
             for id in turns.iter().filter_map(ask_of) {

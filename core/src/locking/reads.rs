@@ -25,7 +25,7 @@ pub fn session_of(read: &OrderedRead<Ask>) -> Option<SessionId> {
 }
 
 /// Returns the read of the first turns in the queue of a lock.
-pub fn wait_of(lock: &LockPath, limit: usize) -> OrderedRead<Turn> {
+pub fn queue_of(lock: &LockPath, limit: usize) -> OrderedRead<Turn> {
     let turn = |number| Bound::Included(TurnKey { lock: lock.clone(), number });
     OrderedRead { from: turn(0), to: turn(u64::MAX), limit }
 }

@@ -8,8 +8,8 @@ use crate::bucket::BucketKey;
 use crate::catalogue::Catalogue;
 use crate::claim::SourceId;
 
-/// The result of reading a row again: whether the row still claims a bucket.
-enum Stand {
+/// The demand of a row that was read again for one bucket.
+enum RowDemand {
     /// The row calls for the bucket, with this spelling and subject.
     CallsFor(PendingCreate),
     /// The row does not call for the bucket any more, or the row is gone.
@@ -26,18 +26,18 @@ pub(super) struct Recheck<'a> {
 }
 
 impl Recheck<'_> {
-    fn stand(&self, source_id: &SourceId, key: &BucketKey) -> Stand {
-        let Some(row) = self.rows.find(source_id) else { return Stand::DoesNot };
+    fn row_demand(&self, source_id: &SourceId, key: &BucketKey) -> RowDemand {
+        let Some(row) = self.rows.find(source_id) else { return RowDemand::DoesNot };
         if self.rows.is_recent(row, self.recent_within_micros) {
-            return Stand::Recent;
+            return RowDemand::Recent;
         }
         let (creates, _) = pending_creates(self.catalogue, source_id, self.rows.claims_of(row));
-        creates.into_iter().find(|create| create.key == *key).map_or(Stand::DoesNot, Stand::CallsFor)
+        creates.into_iter().find(|create| create.key == *key).map_or(RowDemand::DoesNot, RowDemand::CallsFor)
     }
 
     /// Returns true if the row's first claim of the create's type still has the create's value and
     /// subject. This is true of most rows. The comparison needs no canonical form, which is the
-    /// slow part of [`stand`](Self::stand).
+    /// slow part of [`row_demand`](Self::row_demand).
     fn is_unchanged(&self, create: &PendingCreate) -> bool {
         let Some(row) = self.rows.find(&create.source_id) else { return false };
         let first = self.rows.claims_of(row).find(|claim| claim.bucket_type == create.key.bucket_type);
@@ -51,17 +51,17 @@ impl Recheck<'_> {
     /// # Errors
     /// The rows require no correction of this bucket. The error is the outcome to report.
     pub(super) fn check(&self, correction: &Correction) -> Result<Option<Correction>, CorrectionOutcome> {
-        use Stand::{CallsFor, DoesNot, Recent};
+        use RowDemand::{CallsFor, DoesNot, Recent};
         match correction {
             Correction::Create(create) | Correction::Probe(create) if self.is_unchanged(create) => Ok(None),
             Correction::Create(create) | Correction::Probe(create) => {
-                match self.stand(&create.source_id, &create.key) {
+                match self.row_demand(&create.source_id, &create.key) {
                     CallsFor(now) => Ok((now != *create).then_some(Correction::Create(now))),
                     DoesNot => Err(CorrectionOutcome::Changed),
                     Recent => Err(CorrectionOutcome::Recent),
                 }
             }
-            Correction::Destroy(destroy) => match self.stand(&destroy.source_id, &destroy.key) {
+            Correction::Destroy(destroy) => match self.row_demand(&destroy.source_id, &destroy.key) {
                 DoesNot => Ok(None),
                 CallsFor(_) => Err(CorrectionOutcome::Changed),
                 Recent => Err(CorrectionOutcome::Recent),
@@ -75,10 +75,10 @@ impl Recheck<'_> {
         destroy: &PendingDestroy,
         create: &PendingCreate,
     ) -> Result<Option<Correction>, CorrectionOutcome> {
-        use Stand::{CallsFor, DoesNot, Recent};
-        let to = self.stand(&create.source_id, &create.key);
+        use RowDemand::{CallsFor, DoesNot, Recent};
+        let to = self.row_demand(&create.source_id, &create.key);
         let is_own = destroy.source_id == create.source_id;
-        let from = if is_own { DoesNot } else { self.stand(&destroy.source_id, &destroy.key) };
+        let from = if is_own { DoesNot } else { self.row_demand(&destroy.source_id, &destroy.key) };
         match (to, from) {
             (Recent, _) | (_, Recent) => Err(CorrectionOutcome::Recent),
             (_, CallsFor(_)) => Err(CorrectionOutcome::Changed),

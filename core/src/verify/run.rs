@@ -71,7 +71,7 @@ impl Run {
             settings: VerifySettings { rows_per_page: settings.rows_per_page.max(1), ..settings },
             catalogue,
             step: VerifyStep::Done,
-            phase: if progress.first_look().is_some() { Phase::Scan } else { Phase::Drain },
+            phase: if progress.scanned_upto().is_some() { Phase::Scan } else { Phase::Drain },
             range: Range::default(),
             records: Records::new(Timestamp::MIN),
             progress,
@@ -260,7 +260,7 @@ impl Run {
         ] {
             *count += more as u64;
         }
-        if self.progress.first_look().is_some() {
+        if self.progress.scanned_upto().is_some() {
             self.count.list(self.records.len() as u64);
         }
         let is_mostly_missing = !self.range.is_last() && found.missing.len() * 2 > rows.claims_len();
@@ -368,10 +368,10 @@ impl Run {
     }
 
     fn note_progress(&mut self) {
-        if let Some(sent) = self.progress.first_look()
+        if let Some(sent) = self.progress.scanned_upto()
             && let Some(dropped) = self.plan.drop_creates_past(sent)
         {
-            self.progress.look_again(&self.range.upto);
+            self.progress.note_span(&self.range.upto);
             // The second comparison of the span finds and counts the dropped creates again.
             self.report.missing = self.report.missing.saturating_sub(dropped);
         }
@@ -379,7 +379,7 @@ impl Run {
             0 => {
                 self.progress.sent_upto(&self.range.upto);
                 self.count.pass_before(0);
-                if self.progress.first_look().is_none() {
+                if self.progress.scanned_upto().is_none() {
                     self.count.end();
                 }
             }

@@ -72,7 +72,7 @@ impl Progress {
 
     /// Returns the source id up to which everything is compared and sent, `None` once the scan of
     /// the whole table is over.
-    pub(super) fn first_look(&self) -> Option<&SourceId> {
+    pub(super) fn scanned_upto(&self) -> Option<&SourceId> {
         match &self.scan {
             Scan::After(after) => Some(after),
             Scan::Finished => None,
@@ -92,7 +92,7 @@ impl Progress {
     pub(super) fn sent_upto(&mut self, upto: &SourceId) {
         if self.span().is_none_or(|span| span.upto != *upto) {
             self.sent_before(upto.clone());
-        } else if self.first_look().is_some() {
+        } else if self.scanned_upto().is_some() {
             self.scan = Scan::Finished;
         } else {
             self.again.pop_front();
@@ -102,7 +102,7 @@ impl Progress {
     /// During the scan of the whole table, notes the rows after the last sent source id and up to
     /// `upto` to be compared once more. While the noted spans are compared, does nothing: no row is
     /// compared a third time.
-    pub(super) fn look_again(&mut self, upto: &SourceId) {
+    pub(super) fn note_span(&mut self, upto: &SourceId) {
         let Scan::After(after) = &self.scan else { return };
         let is_full = self.again.len() >= MAX_SPANS;
         match self.again.back_mut() {
@@ -137,7 +137,7 @@ mod tests {
         let mut progress = Progress::new(Scan::After(id(0)), Vec::new());
         for (upto, again) in pages {
             if *again {
-                progress.look_again(&id(*upto));
+                progress.note_span(&id(*upto));
             }
             progress.sent_upto(&id(*upto));
         }
@@ -154,19 +154,19 @@ mod tests {
     #[test]
     fn a_page_with_unsent_creates_is_marked_together_with_the_next() {
         let mut progress = Progress::new(Scan::After(id(10)), Vec::new());
-        progress.look_again(&id(20));
+        progress.note_span(&id(20));
         progress.sent_before(id(15));
-        progress.look_again(&id(30));
+        progress.note_span(&id(30));
         assert_eq!(progress.parts(), (Scan::After(id(15)), vec![span(10, 30)]));
         // The pages of a resumed run may end at other ids than those of the run before.
-        progress.look_again(&id(25));
+        progress.note_span(&id(25));
         assert_eq!(progress.parts().1, [span(10, 30)]);
     }
 
     #[test]
     fn the_second_look_goes_from_span_to_span() {
         let mut progress = scan(&[(10, true), (20, false), (30, true), (0, false)]);
-        assert_eq!(progress.first_look(), None);
+        assert_eq!(progress.scanned_upto(), None);
         progress.sent_upto(&id(5));
         assert_eq!(progress.span(), Some(span(5, 10)));
         progress.sent_upto(&id(10));

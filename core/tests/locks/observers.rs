@@ -76,8 +76,8 @@ proptest! {
                     prop_assert!(awake >= DURATION + GRACE, "{awake}");
                     prop_assert!((DURATION + GRACE..=awake).contains(&silence.quiet_micros));
                     prop_assert_eq!(silence.renewals_seen, 7);
-                    prop_assert_eq!(observer.renew(session(0)), Renewal::Judged);
-                    observer.spare(session(0));
+                    prop_assert_eq!(observer.renew(session(0)), Renewal::EndProposed);
+                    observer.resume(session(0));
                     awake = 0;
                 }
                 other => prop_assert!(false, "{other:?}"),

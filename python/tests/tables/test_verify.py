@@ -201,7 +201,7 @@ def test_v11_a_run_destroys_ten_claims_of_any_table(client: Client, make: Make) 
     assert verify(client, make(users[10:]), apply=True, max_destroy_share=0).report.destroyed == 10
 
 
-def test_v11_no_types_are_never_taken_for_all(client: Client) -> None:
+def test_v11_an_empty_list_of_types_is_refused(client: Client) -> None:
     claim(client, CLAIMED)
     with pytest.raises(errors.MisconfiguredError, match="`bucket_types` is empty"):
         client.list_records(SourceType.USERS, [])

@@ -192,7 +192,7 @@ fn bucket_type(BucketRule { number, name, .. }: &BucketRule) -> Result<(), Confi
 fn is_choice_of(known: &BucketRule, rule: &BucketRule) -> bool {
     let is_same_type = (known.number, &known.name, known.fold_case) == (rule.number, &rule.name, rule.fold_case);
     let is_choice = known.form != rule.form || rule.refuse_confusables;
-    is_same_type && is_choice && known.form == rule.form.plain()
+    is_same_type && is_choice && known.form == rule.form.base_form()
 }
 
 fn distinct_bucket_types(one: &BucketRule, other: &BucketRule) -> Result<(), ConfigError> {

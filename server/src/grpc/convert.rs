@@ -45,7 +45,7 @@ fn claim_bucket(claim: &types::Claim, catalogue: &Catalogue) -> Result<Option<(B
 /// Converts a bucket into a typed claim for a response; `None` if the bucket type is not in the
 /// catalogue, or its number can't be a field number of `Claim`.
 fn bucket_claim(bucket_type: BucketType, value: &str, catalogue: &Catalogue) -> Option<types::Claim> {
-    let claim = match catalogue.rule(bucket_type)?.form.plain() {
+    let claim = match catalogue.rule(bucket_type)?.form.base_form() {
         Form::Decimal => types::Claim::id(bucket_type.0, value.parse().ok()?),
         _ => types::Claim::text(bucket_type.0, value),
     };

@@ -13,7 +13,7 @@ module Leasehold
       ].freeze
       # Rows, the database's time by which their age is judged, and the layout of claims in the columns.
       # Without a layout the rows contain their claims.
-      Batch = Struct.new(:rows, :now, :layout)
+      RowPage = Struct.new(:rows, :now, :layout)
       # Subject id of a row that has none. No claim has this subject, and the report counts such rows.
       NO_SUBJECT = 0
 
@@ -63,17 +63,17 @@ module Leasehold
       #
       # @param page [RecordPage] the server's records of the range
       # @param seconds_since_listing [Float] seconds since these records were requested
-      # @return [Batch]
+      # @return [RowPage]
       def read(after, upto, page, seconds_since_listing:)
         relation = @key.range(@model.cells_claims_scope, after, upto)
         # V02: a row changed after its records were listed counts as recent, however long the listing took.
         now = clock - seconds_since_listing
-        return Batch.new(read_columns(relation), now, claim_layout) if readable_by_column?
+        return RowPage.new(read_columns(relation), now, claim_layout) if readable_by_column?
 
         # `reselect` reads all columns of the table, even if the scope selects only some.
         rows = relation.reselect(@model.arel_table[Arel.star]).map { |record| row(record) }
         rows = (rows + rows_of_other_classes(page.records, rows)).sort_by(&:first) if shares_types?
-        Batch.new(rows, now)
+        RowPage.new(rows, now)
       end
 
       # Feeds rows that were read to the session.
@@ -95,7 +95,7 @@ module Leasehold
       def feed_again(session, source_ids)
         keys = source_ids.filter_map { |source_id| @key.decode(source_id) }
         now = clock
-        feed(session, (reread_columns(keys, now) if readable_by_column?) || Batch.new(reread_records(keys, now), now))
+        feed(session, (reread_columns(keys, now) if readable_by_column?) || RowPage.new(reread_records(keys, now), now))
       end
 
       private
@@ -144,7 +144,7 @@ module Leasehold
       # - a key is not in the scope
       # - an open transaction is writing one of the rows
       #
-      # @return [Batch, nil]
+      # @return [RowPage, nil]
       def reread_columns(keys, now)
         # `xmax` belongs to the table, not to another source that the scope reads from.
         return unless @model.cells_claims_scope.from_clause.empty?
@@ -156,10 +156,10 @@ module Leasehold
 
         # The expression's value is at this index: columns that the scope's `eager_load` adds come after it.
         suspects = rows.select { |row| row[column_names.size] == true }.map(&:first) & keys
-        return Batch.new(rows, now, claim_layout) if suspects.empty?
+        return RowPage.new(rows, now, claim_layout) if suspects.empty?
 
         locked = locked_by_writer(suspects, within_bounds(suspects, unscoped).limit(limit))
-        Batch.new(read_columns(relation), now, claim_layout) if locked.empty?
+        RowPage.new(read_columns(relation), now, claim_layout) if locked.empty?
       end
 
       def reread_records(keys, now)

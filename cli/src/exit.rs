@@ -12,7 +12,8 @@ Exit codes:
   3  refused for good: taken, not found, not the owner, changed, rolled back, not valid
   4  try again: busy, overloaded, no answer in time
   5  the server cannot be reached, or its store is down
-  6  not allowed: no identity, an identity without the right, or one that the server or its database does not accept";
+  6  not allowed: no identity, an identity without the right, or one that the server or its database does not accept
+  7  `serve` stopped by itself, because its store failed: start it again";
 
 /// Exit code of a failure that no other code describes.
 pub const FAILURE: u8 = 1;
@@ -26,6 +27,9 @@ pub const TRY_AGAIN: u8 = 4;
 pub const UNAVAILABLE: u8 = 5;
 /// Exit code of a caller that has no identity, or the wrong one.
 pub const NOT_ALLOWED: u8 = 6;
+
+/// Exit code of a server that stopped because its store failed.
+pub const STORE_FAILED: u8 = 7;
 
 /// Returns the exit code for a gRPC code, of a failure whose reason is missing or unknown.
 #[must_use]

@@ -33,7 +33,7 @@ use leasehold_core::command::{Command, Reply};
 use leasehold_core::rejection::Rejection;
 use leasehold_core::transaction::BrokenState;
 use leasehold_core::update::Begin;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, oneshot, watch};
 
 use self::lock_suspects::LockSuspects;
 use self::progress::Progress;
@@ -148,7 +148,7 @@ impl Committer {
             patience: settings.patience,
             clock: settings.clock,
             begin_gate: Mutex::new(CachedGate::new(settings.begin_gate)),
-            failed: Mutex::default(),
+            failed: watch::Sender::default(),
             away: Mutex::default(),
             connected_writers: stores.len().into(),
             metrics,
@@ -198,6 +198,17 @@ impl Committer {
     /// True if the store has failed, so that no command is written until a restart.
     pub fn has_failed(&self) -> bool {
         self.shared.has_failed()
+    }
+
+    /// Waits until the store has failed, and returns the reason. Waits for ever if it never fails.
+    pub async fn failed(&self) -> Arc<str> {
+        let mut failed = self.shared.failed.subscribe();
+        let reason = failed.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
+        // INVARIANT: the sender lives as long as this committer, and the awaited value is no `None`.
+        match reason {
+            Some(reason) => reason,
+            None => std::future::pending().await,
+        }
     }
 
     /// True if the store could not be reached by the last attempt to commit a group.
@@ -319,5 +330,6 @@ mod tests {
             assert!(matches!(refusal, CommitterRefusal::StoreUnavailable(_)), "{refusal}");
         }
         assert!(committer.has_failed());
+        assert_eq!(&*committer.failed().await, "a writer has panicked: see the log above");
     }
 }

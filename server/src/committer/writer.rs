@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use leasehold_core::claim::Claim;
 use leasehold_core::command::{Command, Fences};
 use leasehold_core::rows::{NetChanges, RowChange};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, oneshot, watch};
 
 use super::lock_suspects::LockSuspects;
 use super::progress::Progress;
@@ -47,8 +47,8 @@ pub(super) struct Shared {
     pub(super) patience: Duration,
     pub(super) clock: Arc<StoreClock>,
     pub(super) begin_gate: Mutex<CachedGate>,
-    // The refusal of all commands after a fatal failure of the store; `None` before.
-    pub(super) failed: Mutex<Option<CommitterRefusal>>,
+    // The fatal failure of the store, for which all commands are refused; `None` before.
+    pub(super) failed: watch::Sender<Option<Arc<str>>>,
     // The time at which the store became unreachable; `None` while the store can be reached.
     pub(super) away: Mutex<Option<Instant>>,
     // The number of writers whose last attempt reached the store.
@@ -63,7 +63,7 @@ pub(super) struct Shared {
 
 impl Shared {
     pub(super) fn has_failed(&self) -> bool {
-        lock(&self.failed).is_some()
+        self.failed.borrow().is_some()
     }
 
     pub(super) fn is_away(&self) -> bool {
@@ -90,15 +90,15 @@ impl Shared {
     fn fail(&self, error: &str) {
         tracing::error!(
             error,
-            "the store failed, and nothing is written any more: fix the cause and restart the server"
+            "the store failed, and nothing is written any more: the server stops; if its next start fails too, mend the cause, such as a full or broken disk"
         );
-        *lock(&self.failed) = Some(CommitterRefusal::StoreUnavailable(error.into()));
+        self.failed.send_replace(Some(error.into()));
         self.health.notify_one();
     }
 
     /// Returns the refusal of all commands after a fatal failure of the store; `None` before.
     pub(super) fn failure(&self) -> Option<CommitterRefusal> {
-        lock(&self.failed).clone()
+        self.failed.borrow().clone().map(CommitterRefusal::StoreUnavailable)
     }
 
     /// True if at least one writer reaches the store and the queue is open, so that commands are

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use leasehold_cli::exit;
 
@@ -23,6 +24,9 @@ pub enum ServeError {
     /// The store can't be opened or read.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The store has failed while the server ran, so the server stopped.
+    #[error("the server stopped, because its store failed: {0}")]
+    StoreFailed(Arc<str>),
     /// The problem comes from a value of the command line or the environment.
     #[error(transparent)]
     CommandLine(Box<Self>),
@@ -65,6 +69,7 @@ impl ServeError {
         match self {
             Self::CommandLine(_) | Self::Config(_) | Self::Log(_) | Self::Audit(_) | Self::Tls(_) => exit::USAGE,
             Self::Store(error) if error.is_of_settings() => exit::USAGE,
+            Self::StoreFailed(_) => exit::STORE_FAILED,
             _ => self.code().map_or(exit::FAILURE, exit::of_code),
         }
     }
@@ -87,6 +92,10 @@ impl ServeError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Store(error) => error.hint(),
+            Self::StoreFailed(_) => Some(
+                "start it again, unless a supervisor does: every answered change is on disk; if it fails again, mend the cause first"
+                    .into(),
+            ),
             Self::CommandLine(error) => error.hint(),
             Self::Listen { flag, error, .. } if error.kind() == io::ErrorKind::AddrInUse => {
                 Some(format!("another server runs there: stop it, or choose another address with `{flag}`"))

@@ -48,11 +48,11 @@ pub use self::storage::StoreStart;
 /// can be read even if clients use all connections of the main address.
 const METRICS_CONNECTIONS: usize = 64;
 
-/// Runs a server until a signal asks it to stop. A reload calls `read` for the new configuration.
-/// The operational log must have been started.
+/// Runs a server until a signal asks it to stop, or its store fails. A reload calls `read` for the
+/// new configuration. The operational log must have been started.
 ///
 /// # Errors
-/// The server can't start.
+/// The server can't start, or its store has failed.
 pub async fn serve(config: Config, read: ReadConfig, start: StoreStart) -> Result<(), ServeError> {
     // Signals are caught from here on, because a supervisor that reads the banner may send one at
     // once.
@@ -83,10 +83,10 @@ pub async fn serve(config: Config, read: ReadConfig, start: StoreStart) -> Resul
     drop(active);
     let supervisor = Supervisor::of_environment();
     let reloader = Reloader { read, current, store, services, certificates, supervisor };
-    run(reloader, listeners, signal).await?;
+    let end = run(reloader, listeners, signal).await;
     stdout.print("stopped");
     stdout.flush(FLUSH_TIMEOUT);
-    Ok(())
+    end
 }
 
 /// A warning if the limit of open files allows fewer connections than `limits.connections`.
@@ -152,15 +152,17 @@ async fn run(parts: Reloader, listeners: Listeners, signal: StopSignal) -> Resul
     let server = http_server(&parts, service, certificates.clone(), stopping.clone());
     spawn_until(stopping.clone(), watch_certificates(certificates.clone()));
     let (supervisor, watched) = (parts.supervisor.clone(), services.clone());
+    let stored = services.clone();
+    let failed = async move { stored.committer().failed().await };
     // This task runs until the end of the process, because a writer may also hang during the stop.
     tokio::spawn(supervisor.clone().watch(move || watched.committer().longest_attempt()));
     spawn_until(stopping, parts.run(signal.reload.clone()));
     supervisor.ready();
-    run_until_stopped(server.serve(listeners.main), signal, stop, health, supervisor).await;
+    let end = run_until_stopped(server.serve(listeners.main), signal, stop, health, supervisor, failed).await;
     if let Some(traces) = traces {
         tokio::task::spawn_blocking(move || traces.stop()).await.map_err(io::Error::other)?;
     }
-    Ok(())
+    end
 }
 
 /// Runs a task until the server stops.

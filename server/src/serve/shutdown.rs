@@ -1,5 +1,8 @@
-//! The signals of a server. SIGTERM and SIGINT stop it: requests under way are finished first, and a
-//! second signal ends the process at once. SIGHUP reloads its configuration.
+//! The stop of a server, and its signals. SIGTERM and SIGINT stop it: requests under way are finished
+//! first, and a second signal ends the process at once. SIGHUP reloads its configuration.
+//!
+//! A server whose store has failed stops in the same way by itself. Only a new process reads from the
+//! disk what the failed write has left there.
 
 use std::io;
 use std::pin::pin;
@@ -16,6 +19,7 @@ use tonic::server::NamedService;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
+use super::error::ServeError;
 use super::stdout::Stdout;
 use super::supervisor::Supervisor;
 use crate::grpc::{ClaimsHandler, ClassifyHandler};
@@ -116,25 +120,31 @@ impl StopSignal {
     }
 }
 
-/// Runs the server until a signal arrives, then stops it in three steps. First the health status
-/// becomes `NOT_SERVING`, so that callers choose another server. Then the listener closes, and last
-/// the connections end.
+/// Runs the server until a signal arrives or `failed` returns the failure of the store, then stops it
+/// in three steps. First the health status becomes `NOT_SERVING`, so that callers choose another
+/// server. Then the listener closes, and last the connections end.
+///
+/// # Errors
+/// The store has failed.
 pub(super) async fn run_until_stopped(
     server: impl Future<Output = ()>,
     signal: StopSignal,
     stop: watch::Sender<bool>,
     health: HealthReporter,
     supervisor: Supervisor,
-) {
+    failed: impl Future<Output = Arc<str>>,
+) -> Result<(), ServeError> {
     let mut server = pin!(server);
-    tokio::select! {
-        () = &mut server => return,
-        () = signal.recv() => {}
-    }
+    let end = tokio::select! {
+        () = &mut server => return Ok(()),
+        () = signal.recv() => Ok(()),
+        reason = failed => Err(ServeError::StoreFailed(reason)),
+    };
     supervisor.stopping();
     end_health(health).await;
     stop.send_replace(true);
     let _ = timeout(DRAIN_TIMEOUT, server).await;
+    end
 }
 
 /// Reports `NOT_SERVING` to every watcher of the health service, then ends the watchers' streams.

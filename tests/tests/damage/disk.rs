@@ -1,4 +1,5 @@
-//! Tests of the embedded store on a disk that becomes full.
+//! Tests of the embedded store on a disk that becomes full: the server ends, and keeps every answered
+//! change.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,6 @@ use leasehold_tests::client::{Begun, Client, lease_of, reason};
 use leasehold_tests::disk::Disk;
 use leasehold_tests::server::Server;
 use leasehold_tests::transfer::{export, state};
-use leasehold_tests::wire::get;
 use tokio::task::JoinSet;
 use tonic::{Code, Status};
 use tonic_health::ServingStatus;
@@ -21,6 +21,9 @@ use super::{creates, name};
 const DEADLINE: Duration = Duration::from_secs(20);
 /// The longest time from a failed write until the health status reports it.
 const AT_ONCE: Duration = Duration::from_secs(1);
+
+/// The exit code of a server whose store failed.
+const STORE_FAILED: i32 = 7;
 
 fn unavailable(status: &Status) -> &str {
     assert_eq!((status.code(), reason(status).as_str()), (Code::Unavailable, "STORE_UNAVAILABLE"), "{status:?}");
@@ -72,7 +75,7 @@ async fn begin_until(
 
 /// The updates of one writer that the server acknowledged, each by the number of its first claim.
 #[derive(Debug, Default)]
-struct Acknowledged {
+pub(super) struct Acknowledged {
     committed: Vec<u64>,
     /// Updates that were begun and not committed: their commit was refused, or never requested.
     begun: Vec<(u64, String)>,
@@ -109,38 +112,53 @@ async fn write(mut client: Client, writer: u64) -> (Acknowledged, Status) {
     unreachable!("numbers do not run out")
 }
 
-async fn fill_by_writing(client: &Client) -> Vec<Acknowledged> {
+/// Writes from several tasks until the store fails. Returns the updates that each of them got
+/// acknowledged.
+pub(super) async fn write_until_refused(client: &Client) -> Vec<Acknowledged> {
     let mut writers = JoinSet::new();
     for writer in 1..=4 {
         writers.spawn(write(client.clone(), writer));
     }
-    let mut all = Vec::new();
-    for (acknowledged, status) in writers.join_all().await {
-        println!("    refused: {}", unavailable(&status));
-        all.push(acknowledged);
-    }
+    let (all, refusals): (_, Vec<_>) = writers.join_all().await.into_iter().unzip();
+    // A later call may find that the server has gone.
+    assert!(refusals.iter().all(|status| status.code() == Code::Unavailable), "{refusals:?}");
+    let first = refusals.iter().find(|status| reason(status) == "STORE_UNAVAILABLE").expect("a writer met the failure");
+    println!("    refused: {}", unavailable(first));
     all
 }
 
-async fn wait_until_not_serving(server: &Server, limit: Duration) {
+/// Watches the health of the server and of its service of claims. The task ends once both are
+/// `NOT_SERVING`.
+async fn watch_health(server: &Server) -> JoinSet<()> {
     let channel = server.connect(None).await.unwrap();
     let service = "gitlab.cells.topology_service.claims.v1.ClaimService".to_owned();
+    let mut watches = JoinSet::new();
     for service in [String::new(), service] {
         let watched = HealthClient::new(channel.clone()).watch(HealthCheckRequest { service }).await;
         let mut statuses = watched.unwrap().into_inner();
-        let not_serving = async {
+        watches.spawn(async move {
             while let Some(status) = statuses.message().await.unwrap() {
                 if status.status == ServingStatus::NotServing as i32 {
                     return;
                 }
             }
             panic!("the watch ends");
-        };
-        tokio::time::timeout(limit, not_serving).await.expect("the health says NOT_SERVING");
+        });
     }
+    watches
 }
 
-async fn everything_is_there(client: &mut Client, all: &[Acknowledged]) {
+/// Waits until the server has ended by itself because its store failed, and has told why.
+pub(super) fn ends_by_itself(server: &mut Server) {
+    let status = server.wait().unwrap();
+    let stderr = server.stderr();
+    assert_eq!(status.code(), Some(STORE_FAILED), "{stderr}");
+    assert!(stderr.contains("the store failed, and nothing is written any more: the server stops; if "), "{stderr}");
+    assert!(stderr.contains("error: the server stopped, because its store failed: "), "{stderr}");
+    assert!(stderr.contains("hint: start it again, unless a supervisor does"), "{stderr}");
+}
+
+pub(super) async fn everything_is_there(client: &mut Client, all: &[Acknowledged]) {
     for acknowledged in all {
         for first in &acknowledged.committed {
             for number in [*first, first + CLAIMS_PER_UPDATE - 1] {
@@ -172,23 +190,19 @@ async fn full_disk(mib: u64) {
     let config = "min_free_disk_mib = 0";
     let mut server =
         Server::builder().data(disk.path().join("data")).config(config).arg("--log").arg("error").start().unwrap();
-    let mut client = Client::connect(&server, 1).await.unwrap();
-    let all = fill_by_writing(&client).await;
-    wait_until_not_serving(&server, AT_ONCE).await;
-    let (code, ready) = get(server.address(), "/readyz").await.unwrap();
-    assert!(code == 503 && ready.contains("\n[-]store failed: it has failed: "), "{code} {ready}");
-    let (_, metrics) = get(server.address(), "/metrics").await.unwrap();
-    assert!(metrics.contains("\nleasehold_store_failed 1\n"), "{metrics}");
-    assert!(metrics.contains("\nleasehold_store_unavailable 0\n"), "{metrics}");
+    let client = Client::connect(&server, 1).await.unwrap();
+    let watches = watch_health(&server).await;
+    let all = write_until_refused(&client).await;
+    tokio::time::timeout(AT_ONCE, watches.join_all()).await.expect("the health says NOT_SERVING");
     println!("    {} committed", all.iter().map(|one| one.committed.len()).sum::<usize>());
+    ends_by_itself(&mut server);
     println!("    {}", server.stderr().lines().next().unwrap_or_default());
-    unavailable(&client.begin(creates(1..2, 10)).await.unwrap_err());
-    let (_, lease) = all.iter().flat_map(|one| &one.begun).next().expect("something was begun");
-    unavailable(&client.settle(lease, RolledBack).await.unwrap_err());
+    // A supervisor starts the server while the disk is still full. It then serves reads.
+    server.restart().unwrap();
+    let mut client = Client::connect(&server, 1).await.unwrap();
     everything_is_there(&mut client, &all).await;
     client.page(Vec::new()).await.expect("lists are served");
     drop(client);
-    assert!(server.terminate().unwrap().success());
 
     disk.resize(mib + 300).unwrap();
     server.restart().unwrap();

@@ -1,5 +1,5 @@
-//! Tests of damage to the data directory: a power cut, a full disk, changed bytes, a newer format, and a missing
-//! lock file.
+//! Tests of damage to the data directory: a power cut, a full or broken disk, changed bytes, a newer
+//! format, and a missing lock file.
 
 #![allow(
     clippy::unwrap_used,
@@ -11,6 +11,7 @@
 
 mod corruption;
 mod disk;
+mod failed_store;
 mod one_row;
 mod power_cut;
 

@@ -155,11 +155,12 @@ pub const FOR_POSTGRES: &[Need] =
 /// is installed.
 const COMPONENTS: &[(&str, &str)] = &[("rustfmt", "fmt"), ("clippy", "clippy")];
 
-/// The version of cargo-nextest that is installed if it is missing.
-const NEXTEST: &str = "0.9";
+/// The versions of cargo-nextest, the newest of which is installed if it is missing. Cargo takes two
+/// numbers only as a requirement, with a caret.
+const NEXTEST: &str = "^0.9";
 
-/// The version of cargo-deny that is installed if it is missing.
-const DENY: &str = "0.20";
+/// The versions of cargo-deny, the newest of which is installed if it is missing.
+const DENY: &str = "^0.20";
 
 /// Compiles and installs the test runner cargo-nextest if it is missing.
 ///
@@ -170,7 +171,7 @@ pub fn install_nextest() -> Result<()> {
         return Ok(());
     }
     eprintln!("installing cargo-nextest, which takes some minutes once");
-    run(Command::new("cargo").args(["install", "--locked", "cargo-nextest", "--version", NEXTEST]))
+    run(&mut installation("cargo-nextest", NEXTEST))
         .context("cannot install `cargo-nextest`: install it, then try again")
 }
 
@@ -183,8 +184,14 @@ pub fn install_deny() -> Result<()> {
         return Ok(());
     }
     eprintln!("installing cargo-deny, which takes some minutes once");
-    run(Command::new("cargo").args(["install", "--locked", "cargo-deny", "--version", DENY]))
-        .context("cannot install `cargo-deny`: install it, then try again")
+    run(&mut installation("cargo-deny", DENY)).context("cannot install `cargo-deny`: install it, then try again")
+}
+
+/// Returns the command that compiles and installs a program from crates.io, in one of these versions.
+fn installation(program: &str, version: &str) -> Command {
+    let mut cargo = Command::new("cargo");
+    cargo.args(["install", "--locked", program, "--version", version]);
+    cargo
 }
 
 /// Installs the packages of the needs that are not met. If all needs are met, it installs no
@@ -281,6 +288,14 @@ mod tests {
         let module = |name| missing(&[Need::module(name, "a-package")]).len();
         assert_eq!([module("sys"), module("leasehold_no_such_module")], [0, 1]);
         assert!(missing(&[PRESENT]).is_empty());
+    }
+
+    #[test]
+    fn cargo_takes_the_versions_of_the_programs_that_it_installs() {
+        for (program, version) in [("cargo-nextest", NEXTEST), ("cargo-deny", DENY)] {
+            // With `--list`, cargo checks its arguments and installs nothing.
+            assert!(succeeds_quietly(installation(program, version).arg("--list")), "{program} {version}");
+        }
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub mod false_clock;
 #[cfg(not(target_family = "wasm"))]
 pub mod http2;
 #[cfg(not(target_family = "wasm"))]
+pub mod lists;
+#[cfg(not(target_family = "wasm"))]
 pub mod postgres;
 #[cfg(not(target_family = "wasm"))]
 pub mod server;

@@ -1,16 +1,15 @@
 //! Tests of lists: a list delays no other call, stops when its caller is gone, and leaves out a
 //! damaged row.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use leasehold_proto::gitlab::cells::topology_service::claims::v1::{ListRecordsRequest, bucket};
+use leasehold_proto::gitlab::cells::topology_service::claims::v1::ListRecordsRequest;
 use leasehold_tests::client::{Client, Update, reason, user};
+use leasehold_tests::lists::{abandon_lists, futile_list};
 use leasehold_tests::postgres::Cluster;
-use leasehold_tests::server::Server;
 use leasehold_tests::wire::creates;
 use tokio::runtime::Runtime;
-use tokio::task::JoinSet;
-use tonic::{Code, Request};
+use tonic::Code;
 
 use crate::{NO_SYNC, client_of, create, metric, serve};
 
@@ -27,12 +26,6 @@ fn multiply(cluster: &Cluster, database: &str) {
     );
     cluster.execute(database, &copy).unwrap();
     cluster.execute(database, "ANALYZE claims").unwrap();
-}
-
-/// Returns a request for a list that reads every claim of a table and finds none.
-fn futile_list() -> ListRecordsRequest {
-    let bucket_types = vec![bucket::Type::SnippetIds.into()];
-    ListRecordsRequest { cell_id: 1, source_type: USERS, bucket_types, ..ListRecordsRequest::default() }
 }
 
 async fn saved(client: &mut Client, update: Update) {
@@ -56,7 +49,7 @@ fn begins_go_on_while_lists_scan_and_abandoned_lists_stop() {
     let mut client = client_of(&runtime, &server);
     runtime.block_on(saved(&mut client, create("user")));
     multiply(&cluster, &database);
-    runtime.block_on(abandon_lists(&server));
+    runtime.block_on(abandon_lists(&server)).unwrap();
     crate::await_condition("no list runs for callers that are gone", || running_lists(&cluster) == 0);
 
     runtime.block_on(async {
@@ -71,22 +64,6 @@ fn begins_go_on_while_lists_scan_and_abandoned_lists_stop() {
         let took = listing.await.unwrap().unwrap();
         assert!(begins >= 5, "{begins} begins were answered during a list of {took:?}");
     });
-}
-
-/// Starts many lists whose callers give up soon, and waits until all callers have given up.
-async fn abandon_lists(server: &Server) {
-    let mut calls = JoinSet::new();
-    for _ in 0..32 {
-        let mut claims = server.claims(None).await.unwrap();
-        calls.spawn(async move {
-            for _ in 0..4 {
-                let mut request = Request::new(futile_list());
-                request.set_timeout(Duration::from_millis(20));
-                let _ = claims.list_records(request).await;
-            }
-        });
-    }
-    while calls.join_next().await.is_some() {}
 }
 
 #[test]

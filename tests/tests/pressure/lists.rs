@@ -7,9 +7,10 @@ use std::time::Duration;
 use leasehold_client::{Refusal, Stub};
 use leasehold_core::lease::Outcome;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::{
-    BeginUpdateRequest, GetRecordRequest, ListRecordsRequest, ListRecordsResponse, bucket,
+    BeginUpdateRequest, GetRecordRequest, ListRecordsRequest, ListRecordsResponse,
 };
 use leasehold_tests::client::{Client, Update, user};
+use leasehold_tests::lists::{abandon_lists, futile_list};
 use leasehold_tests::server::Server;
 use leasehold_tests::wire::creates;
 use tonic::transport::Channel;
@@ -38,13 +39,8 @@ async fn save(client: &mut Client, update: Update) {
     client.settle(&begun.lease, Outcome::Committed).await.unwrap();
 }
 
-fn list(bucket_types: Vec<i32>) -> ListRecordsRequest {
-    ListRecordsRequest { cell_id: 1, source_type: USERS, bucket_types, ..ListRecordsRequest::default() }
-}
-
-/// Returns a request for a list that reads every claim of a table and finds none.
-fn futile_list() -> ListRecordsRequest {
-    list(vec![bucket::Type::SnippetIds.into()])
+fn full_list() -> ListRecordsRequest {
+    ListRecordsRequest { cell_id: 1, source_type: USERS, ..ListRecordsRequest::default() }
 }
 
 fn stub(channel: &Channel) -> Stub<Channel> {
@@ -55,7 +51,7 @@ fn stub(channel: &Channel) -> Stub<Channel> {
 /// client has gRPC's default limit on the size of an answer.
 async fn pages(channel: &Channel) -> Result<Vec<ListRecordsResponse>, Status> {
     let mut pages: Vec<ListRecordsResponse> = Vec::new();
-    let mut request = list(Vec::new());
+    let mut request = full_list();
     loop {
         let page = stub(channel).list_records(request.clone()).await?.into_inner();
         let last = page.records.last().and_then(|record| record.metadata.as_ref()?.source.clone());
@@ -108,22 +104,11 @@ async fn lists_whose_callers_are_gone_stop_and_leave_their_places_to_others() {
     let server = Server::builder().config("[limits]\nconcurrent_lists = 4\n").start().unwrap();
     claim_users(&server, 1..MANY + 1, 0).await;
     let before = thread_count(&server);
-    let mut calls = tokio::task::JoinSet::new();
-    for _ in 0..32 {
-        let mut claims = server.claims(None).await.unwrap();
-        calls.spawn(async move {
-            for _ in 0..4 {
-                let mut request = Request::new(futile_list());
-                request.set_timeout(Duration::from_millis(20));
-                let _ = claims.list_records(request).await;
-            }
-        });
-    }
-    while calls.join_next().await.is_some() {}
+    abandon_lists(&server).await.unwrap();
     let grown = thread_count(&server) - before;
     assert!(grown <= 8, "{grown} threads scan for 4 places");
     let mut claims = server.claims(None).await.unwrap();
-    let mut request = Request::new(list(Vec::new()));
+    let mut request = Request::new(full_list());
     request.set_timeout(Duration::from_secs(5));
     assert_eq!(claims.list_records(request).await.unwrap().into_inner().records.len(), 1000);
     claims.begin_update(creates(2, &["other"])).await.unwrap();
@@ -163,7 +148,7 @@ async fn b32_the_records_of_one_source_id_are_on_one_page_up_to_16_mib() {
     assert!(refusal.message.contains("`RAILS_TABLE_USERS`"), "{}", refusal.message);
     assert_eq!(refusal.figure("max"), Some("16777216"));
     // The other rows of the table are listed, and saves go on.
-    let mut request = list(Vec::new());
+    let mut request = full_list();
     request.source_id_gt = 7_u64.to_be_bytes().to_vec();
     assert_eq!(stub(&channel).list_records(request).await.unwrap().into_inner().records.len(), 2);
     let give_up = (0..1000).map(|n| user(format!("name-0-{n}"), 7, Vec::new())).collect();

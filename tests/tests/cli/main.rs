@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod edge_cases;
+mod former_server;
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;

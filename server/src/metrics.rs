@@ -33,6 +33,11 @@ struct RequestLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FileLabel {
+    file: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct MethodLabel {
     method: &'static str,
 }
@@ -50,6 +55,25 @@ struct CauseLabel {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct EffectLabel {
     effect: &'static str,
+}
+
+/// A file of the server's TLS, whose end is a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsFile {
+    /// The server's certificate, with its chain.
+    Certificate,
+    /// The revocation lists of clients' certificates.
+    RevocationList,
+}
+
+impl TlsFile {
+    fn label(self) -> FileLabel {
+        let file = match self {
+            Self::Certificate => "certificate",
+            Self::RevocationList => "revocation_list",
+        };
+        FileLabel { file }
+    }
 }
 
 /// The result of a begin whose caller is gone: the begin was dropped, or its lease rolled back.
@@ -145,6 +169,7 @@ pub struct Metrics {
     retries: Family<CauseLabel, Counter>,
     abandoned: Family<EffectLabel, Counter>,
     reloads: Family<OutcomeLabel, Counter>,
+    tls_ends: Family<FileLabel, Gauge>,
     pool_connections: Gauge,
     pool_idle: Gauge,
     pool_waiting: Gauge,
@@ -219,6 +244,7 @@ impl Default for Metrics {
             retries: Family::default(),
             abandoned: Family::default(),
             reloads: Family::default(),
+            tls_ends: Family::default(),
             pool_connections: Gauge::default(),
             pool_idle: Gauge::default(),
             pool_waiting: Gauge::default(),
@@ -300,6 +326,8 @@ impl Metrics {
         all.register("retries", "Retries of groups of commands, by cause", self.retries.clone());
         all.register("abandoned_begins", "Begins whose caller was gone, by effect", self.abandoned.clone());
         all.register("config_reloads", "Reloads of the configuration, by outcome", self.reloads.clone());
+        let ends = "Earliest end of a certificate, or date of the next revocation list, since 1970";
+        all.register_with_unit("tls_file_end", ends, Unit::Seconds, self.tls_ends.clone());
         all.register("pool_connections", "Connections to the database for reads", self.pool_connections.clone());
         all.register("pool_idle_connections", "Connections for reads that are idle", self.pool_idle.clone());
         all.register("pool_waiting_reads", "Reads that wait for a connection", self.pool_waiting.clone());
@@ -320,6 +348,14 @@ impl Metrics {
         all.register("store_failed", failed, self.store_failed.clone());
         let unavailable = "1 while the store can't be reached or written, and may be later";
         all.register("store_unavailable", unavailable, self.store_unavailable.clone());
+    }
+
+    /// Sets the end of a file in seconds since 1970; `None` if it has none.
+    pub fn set_tls_end(&self, file: TlsFile, end: Option<i64>) {
+        match end {
+            Some(end) => _ = self.tls_ends.get_or_create(&file.label()).set(end),
+            None => _ = self.tls_ends.remove(&file.label()),
+        }
     }
 
     /// Counts an answered request under the name of its method and of its gRPC code, and observes

@@ -10,6 +10,7 @@ use leasehold_proto::gitlab::cells::topology_service::AuthorizationRule as Rule;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::ListLeasesRequest;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_client::ClaimServiceClient;
 use leasehold_tests::certificates::{Authority, Pair};
+use leasehold_tests::false_clock::FalseClock;
 use leasehold_tests::server::{DEVELOPMENT_CELLS, Server};
 use leasehold_tests::wire::{Refusal, Rpc, call_raw, eventually, get, http, leasehold, rpcs};
 use nix::sys::signal::Signal;
@@ -464,6 +465,35 @@ async fn a_revoked_client_is_refused_and_its_open_connection_ends() {
     write(Authority::new("other").unwrap().revocation_list(&[], 2100).unwrap());
     let gone = async || call_raw(&open[0], GET_CELLS, vec![]).await.err();
     eventually("the connection of a client without a list ends", gone).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_that_becomes_overdue_is_warned_of_once_and_has_its_date_as_a_metric() {
+    const EIGHTY_YEARS: i64 = 80 * 366 * 24 * 3600;
+    let files = Files::new();
+    std::fs::write(files.path("revoked.pem"), files.authority.revocation_list(&[], 2100).unwrap()).unwrap();
+    let config =
+        format!("metrics_listen = \"127.0.0.1:0\"\n{}client_crl = {:?}\n", files.config(), files.path("revoked.pem"));
+    let directory = TempDir::new().unwrap();
+    let clock = FalseClock::new(directory.path(), 0).unwrap();
+    let server = clock.given_to(Server::builder().config(config)).start().unwrap();
+    let printed = async || server.stdout().split_once("http://").map(|(_, rest)| rest.to_owned());
+    let rest = eventually("the metrics' address", printed).await.unwrap();
+    let address = rest.split("/metrics").next().unwrap().parse().unwrap();
+    let due = "leasehold_tls_file_end_seconds{file=\"revocation_list\"} 4102444800\n";
+    let published = async || get(address, "/metrics").await.unwrap().1.contains(due).then_some(());
+    eventually("the date of the next list", published).await.unwrap();
+    let warnings = || server.stderr().matches("should have been replaced by ").count();
+    assert_eq!(warnings(), 0, "{}", server.stderr());
+
+    clock.set(EIGHTY_YEARS).unwrap();
+    eventually("the warning", async || (warnings() == 1).then_some(())).await.unwrap();
+    // A replacement that is overdue too is another list, and is warned of again. Nothing else was.
+    std::fs::write(files.path("revoked.pem"), files.authority.revocation_list(&[], 2002).unwrap()).unwrap();
+    eventually("the next warning", async || server.stderr().contains("by Jan  1 00:00:00 2002").then_some(()))
+        .await
+        .unwrap();
+    assert_eq!(warnings(), 2, "{}", server.stderr());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -37,6 +37,7 @@ use crate::config::Config;
 use crate::descriptors;
 use crate::grpc::{MiddlewareLayer, MiddlewareState};
 use crate::line_queue::FLUSH_TIMEOUT;
+use crate::metrics::Metrics;
 use crate::traces::Traces;
 use crate::transport::{Certificates, HttpServer};
 
@@ -150,7 +151,7 @@ async fn run(parts: Reloader, listeners: Listeners, signal: StopSignal) -> Resul
     };
     let service = MiddlewareLayer { shared: Arc::new(middleware) }.layer(routes);
     let server = http_server(&parts, service, certificates.clone(), stopping.clone());
-    spawn_until(stopping.clone(), watch_certificates(certificates.clone()));
+    spawn_until(stopping.clone(), watch_certificates(certificates.clone(), services.metrics.clone()));
     let (supervisor, watched) = (parts.supervisor.clone(), services.clone());
     let stored = services.clone();
     let failed = async move { stored.committer().failed().await };
@@ -172,9 +173,9 @@ fn spawn_until(mut stopping: watch::Receiver<bool>, task: impl Future<Output = (
     });
 }
 
-async fn watch_certificates(certificates: Option<Arc<Certificates>>) {
+async fn watch_certificates(certificates: Option<Arc<Certificates>>, metrics: Arc<Metrics>) {
     if let Some(certificates) = certificates {
-        certificates.watch().await;
+        certificates.watch(&metrics).await;
     }
 }
 

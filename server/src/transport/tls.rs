@@ -7,7 +7,7 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -28,6 +28,7 @@ use x509_parser::prelude::{ASN1Time, CertificateRevocationList, FromDer, Validit
 use crate::active_config::ActiveConfig;
 use crate::budget::ConnectionBudget;
 use crate::config::TlsConfig;
+use crate::metrics::{Metrics, TlsFile};
 use crate::peer::{Credentials, Peer};
 
 /// The longest time for a TLS handshake. A client that never finishes one would otherwise occupy
@@ -78,9 +79,49 @@ pub struct TlsFiles {
     tls: TlsConfig,
     /// The bytes of the files.
     contents: Vec<Option<Vec<u8>>>,
+    dates: Dates,
     config: Arc<rustls::ServerConfig>,
     /// Verifies the certificates of clients.
     verifier: Arc<dyn ClientCertVerifier>,
+}
+
+/// The dates between which files can be used.
+struct Dates {
+    /// The validity of each certificate of the server's chain.
+    chain: Vec<Validity>,
+    /// The date by which each revocation list must be replaced, if the list names one.
+    next_lists: Vec<ASN1Time>,
+}
+
+impl Dates {
+    fn of(chain: &[CertificateDer<'_>], lists: &[CertificateRevocationListDer<'_>]) -> Self {
+        Self { chain: chain.iter().filter_map(|der| validity(der)).collect(), next_lists: next_lists(lists) }
+    }
+
+    /// Returns the warnings of [`Certificates::warnings`].
+    fn warnings(&self, tls: &TlsConfig, now: ASN1Time) -> Vec<String> {
+        let found = self.chain.iter().find_map(|validity| date_problem(validity, now));
+        let path = tls.certificate.display();
+        let expired =
+            found.map(|found| format!("the certificate `{path}` {found}: clients will refuse it; replace it"));
+        let overdue = tls.client_crl.iter().flat_map(|path| overdue(path, &self.next_lists, now));
+        expired.into_iter().chain(overdue).collect()
+    }
+
+    /// Publishes the earliest date of each file.
+    fn publish(&self, metrics: &Metrics) {
+        let ends = self.chain.iter().map(|validity| validity.not_after.timestamp());
+        metrics.set_tls_end(TlsFile::Certificate, ends.min());
+        metrics.set_tls_end(TlsFile::RevocationList, self.next_lists.iter().map(ASN1Time::timestamp).min());
+    }
+}
+
+fn validity(der: &[u8]) -> Option<Validity> {
+    X509Certificate::from_der(der).ok().map(|(_, certificate)| certificate.validity().clone())
+}
+
+fn next_lists(lists: &[CertificateRevocationListDer<'_>]) -> Vec<ASN1Time> {
+    lists.iter().filter_map(|der| CertificateRevocationList::from_der(der).ok()?.1.next_update()).collect()
 }
 
 /// Reads the PEM files.
@@ -106,12 +147,14 @@ fn read_files(tls: &TlsConfig) -> Result<TlsFiles, TlsError> {
     for certificate in read_certificates("client authority", authority)? {
         roots.add(certificate).map_err(|error| invalid("client authority", authority, error))?;
     }
-    let verifier = client_verifier(tls, roots, provider)?;
+    let lists = tls.client_crl.as_deref().map(read_revocation_lists).transpose()?.unwrap_or_default();
+    let dates = Dates::of(&chain, &lists);
+    let verifier = client_verifier(tls, lists, roots, provider)?;
     let builder = builder.with_client_cert_verifier(verifier.clone());
     let mut config =
         builder.with_single_cert(chain, key).map_err(|error| invalid("certificate", &tls.certificate, error))?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(TlsFiles { tls: tls.clone(), contents, config: Arc::new(config), verifier })
+    Ok(TlsFiles { tls: tls.clone(), contents, dates, config: Arc::new(config), verifier })
 }
 
 /// Returns the verifier of clients' certificates, by the authorities and the revocation lists.
@@ -122,10 +165,10 @@ fn read_files(tls: &TlsConfig) -> Result<TlsFiles, TlsError> {
 /// forgotten renewal must not lock out all cells. [`overdue_lists`] reports such a list.
 fn client_verifier(
     tls: &TlsConfig,
+    lists: Vec<CertificateRevocationListDer<'static>>,
     roots: RootCertStore,
     provider: Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
-    let lists = tls.client_crl.as_deref().map(read_revocation_lists).transpose()?.unwrap_or_default();
     // The handshake accepts a client without a certificate, because health checks need none. Other
     // calls of such a client are refused later with `NO_IDENTITY`, which is clearer than a TLS
     // alert.
@@ -139,15 +182,18 @@ fn client_verifier(
 /// Returns a warning for each certificate revocation list of a file that should have been replaced
 /// before `now`. If the file can't be read, there are no warnings.
 pub fn overdue_lists(path: &Path, now: ASN1Time) -> Vec<String> {
-    let warning = |der: &CertificateRevocationListDer<'_>| {
-        let (_, list) = CertificateRevocationList::from_der(der).ok()?;
-        let next = list.next_update().filter(|next| *next < now)?;
+    overdue(path, &next_lists(&read_revocation_lists(path).unwrap_or_default()), now)
+}
+
+/// Returns a warning for each of these dates of lists of a file that has passed.
+fn overdue(path: &Path, next_lists: &[ASN1Time], now: ASN1Time) -> Vec<String> {
+    let warning = |next: &ASN1Time| {
         let path = path.display();
-        Some(format!(
+        format!(
             "a list in `{path}` should have been replaced by {next}: certificates that were revoked since then are accepted; replace it"
-        ))
+        )
     };
-    read_revocation_lists(path).unwrap_or_default().iter().filter_map(warning).collect()
+    next_lists.iter().filter(|next| **next < now).map(warning).collect()
 }
 
 /// Checks the PEM files as a start of the server does.
@@ -176,10 +222,8 @@ fn hosts(der: &[u8]) -> Vec<String> {
 }
 
 /// Returns the problem with the dates of a certificate at `now`, as the end of a sentence; `None`
-/// if the certificate is valid or can't be parsed.
-fn date_problem(der: &[u8], now: ASN1Time) -> Option<String> {
-    let (_, certificate) = X509Certificate::from_der(der).ok()?;
-    let Validity { not_before, not_after } = certificate.validity();
+/// if the certificate is valid.
+fn date_problem(Validity { not_before, not_after }: &Validity, now: ASN1Time) -> Option<String> {
     if *not_after < now {
         return Some(format!("expired on {not_after}"));
     }
@@ -191,6 +235,8 @@ pub struct Certificates {
     current: ArcSwap<TlsFiles>,
     /// Counts the changes of `current`.
     changes: watch::Sender<u64>,
+    /// The warnings that the log has.
+    told: Mutex<Vec<String>>,
 }
 
 impl Certificates {
@@ -200,7 +246,7 @@ impl Certificates {
     /// The PEM files can't be used, so the server must not start.
     pub fn load(tls: &TlsConfig) -> Result<Self, TlsError> {
         let current = ArcSwap::from_pointee(read_files(tls)?);
-        Ok(Self { current, changes: watch::Sender::new(0) })
+        Ok(Self { current, changes: watch::Sender::new(0), told: Mutex::default() })
     }
 
     /// Reads the PEM files that a configuration names, without putting them in force.
@@ -226,23 +272,30 @@ impl Certificates {
 
     /// Returns a warning if the server's certificate, or another one in its file, has expired or is
     /// not valid yet, and a warning for each revocation list that should have been replaced
-    /// already.
+    /// already. The caller must log them.
     pub fn warnings(&self) -> Vec<String> {
-        let (current, now) = (self.current.load(), ASN1Time::now());
-        let path = &current.tls.certificate;
-        let chain = read_certificates("certificate", path).unwrap_or_default();
-        let found = chain.iter().find_map(|der| date_problem(der, now));
-        let expired = found
-            .map(|found| format!("the certificate `{}` {found}: clients will refuse it; replace it", path.display()));
-        let overdue = current.tls.client_crl.iter().flat_map(|path| overdue_lists(path, now));
-        expired.into_iter().chain(overdue).collect()
+        self.tell().1
+    }
+
+    /// Returns the warnings that were not told before, and all warnings.
+    fn tell(&self) -> (Vec<String>, Vec<String>) {
+        let current = self.current.load();
+        let warnings = current.dates.warnings(&current.tls, ASN1Time::now());
+        // INVARIANT: a list of texts is valid at every moment, so a panic leaves none half changed.
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = warnings.iter().filter(|warning| !told.contains(warning)).cloned().collect();
+        told.clone_from(&warnings);
+        (new, warnings)
     }
 
     /// Checks the PEM files for changes every `tls.reload_interval_seconds`, and puts changed
-    /// certificates in force. Never returns.
-    pub async fn watch(&self) {
+    /// certificates in force. Warns of files that have become too old, and publishes their dates. Never
+    /// returns.
+    pub async fn watch(&self, metrics: &Metrics) {
         loop {
             let files = self.current.load_full();
+            files.dates.publish(metrics);
+            self.tell().0.iter().for_each(|warning| tracing::warn!("{warning}"));
             tokio::time::sleep(Duration::from_secs(files.tls.reload_interval_seconds)).await;
             if contents(&files.tls) == files.contents {
                 continue;
@@ -430,7 +483,7 @@ mod tests {
         let certificate = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
         let at = |year| {
             let time = rcgen::date_time_ymd(year, 6, 1).unix_timestamp();
-            date_problem(certificate.der(), ASN1Time::from_timestamp(time).unwrap())
+            date_problem(&validity(certificate.der()).unwrap(), ASN1Time::from_timestamp(time).unwrap())
         };
         assert!(at(2019).unwrap().starts_with("is not valid before "));
         assert_eq!(at(2020), None);

@@ -12,7 +12,7 @@ use clap::builder::Resettable;
 use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use leasehold_cli::{CliError, Verb, exit};
 use leasehold_server::config::{Config, ConfigError, LogConfig, LogFormat};
-use leasehold_server::doctor::{self, Finding, State};
+use leasehold_server::doctor::{self, CheckResult, Finding};
 use leasehold_server::serve::{ReadConfig, ServeError, StoreStart, serve};
 use leasehold_server::store::{Backend, Creation, EmbeddedStore, Identity, PostgresStore};
 use leasehold_server::transfer::{Exported, TransferError};
@@ -335,7 +335,7 @@ fn doctor(args: StoreArgs, json: bool) -> ExitCode {
     if let Err(error) = io::stdout().lock().write_all(report.as_bytes()) {
         return exit_code(Err(error.into()), json);
     }
-    let has_failed = findings.iter().any(|finding| finding.state == State::Fail);
+    let has_failed = findings.iter().any(|finding| finding.state == CheckResult::Fail);
     ExitCode::from(if has_failed { exit::FAILURE } else { 0 })
 }
 

@@ -20,7 +20,7 @@ pub struct Peer(Arc<PeerState>);
 struct PeerState {
     credentials: Credentials,
     /// The caller that was found last, and the configuration under which it was found.
-    judged: Mutex<(Arc<ActiveConfig>, Caller)>,
+    cached_caller: Mutex<(Arc<ActiveConfig>, Caller)>,
     /// The time at which the first of the client's certificates expires; `None` without
     /// certificates.
     valid_until: Option<Instant>,
@@ -43,7 +43,7 @@ pub enum Credentials {
 
 impl Credentials {
     /// The caller that the credentials identify under this configuration.
-    fn judge(&self, config: &Config) -> Caller {
+    fn identify(&self, config: &Config) -> Caller {
         match self {
             Self::Plaintext if config.subjects.loopback_balancer => Caller::Balancer,
             Self::Plaintext => Caller::Trusted,
@@ -65,27 +65,37 @@ impl Peer {
         valid_until: Option<Instant>,
         budget: Arc<ConnectionBudget>,
     ) -> Self {
-        let caller = credentials.judge(&config.config);
-        let judged = Mutex::new((config, caller));
-        Self(Arc::new(PeerState { credentials, judged, valid_until, is_revoked: AtomicBool::new(false), budget }))
+        let caller = credentials.identify(&config.config);
+        let cached_caller = Mutex::new((config, caller));
+        Self(Arc::new(PeerState {
+            credentials,
+            cached_caller,
+            valid_until,
+            is_revoked: AtomicBool::new(false),
+            budget,
+        }))
     }
 
     /// The caller of a request at `now`, under this configuration. If the certificates have expired
     /// or were revoked, the caller is [`Caller::Anonymous`].
     pub fn caller(&self, config: &Arc<ActiveConfig>, now: Instant) -> Caller {
         let is_over = self.0.valid_until.is_some_and(|until| now >= until);
-        if is_over || self.0.is_revoked.load(Ordering::Relaxed) { Caller::Anonymous } else { self.judged(config) }
+        if is_over || self.0.is_revoked.load(Ordering::Relaxed) {
+            Caller::Anonymous
+        } else {
+            self.cached_caller(config)
+        }
     }
 
     /// The caller under this configuration. The last result is kept, because a certificate is slow
     /// to parse and the configuration rarely changes.
-    fn judged(&self, config: &Arc<ActiveConfig>) -> Caller {
+    fn cached_caller(&self, config: &Arc<ActiveConfig>) -> Caller {
         // INVARIANT: the pair is replaced as a whole, so a panic leaves none half changed.
-        let mut judged = self.0.judged.lock().unwrap_or_else(PoisonError::into_inner);
-        if !Arc::ptr_eq(&judged.0, config) {
-            *judged = (config.clone(), self.0.credentials.judge(&config.config));
+        let mut cached_caller = self.0.cached_caller.lock().unwrap_or_else(PoisonError::into_inner);
+        if !Arc::ptr_eq(&cached_caller.0, config) {
+            *cached_caller = (config.clone(), self.0.credentials.identify(&config.config));
         }
-        judged.1
+        cached_caller.1
     }
 
     /// Makes the caller of all later requests [`Caller::Anonymous`].

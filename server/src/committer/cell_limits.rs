@@ -31,12 +31,12 @@ type Rate = RateLimiter<
 >;
 
 /// The limits of all cells, and a rate limiter for each cell whose begins are limited.
-pub(super) struct CellRates {
+pub(super) struct CellLimiter {
     limits: BTreeMap<CellId, CellLimits>,
     rates: BTreeMap<CellId, Rate>,
 }
 
-impl CellRates {
+impl CellLimiter {
     pub(super) fn new(limits: BTreeMap<CellId, CellLimits>) -> Self {
         let rates = limits.iter().filter_map(|(cell, limits)| Some((*cell, rate(limits.begins_per_second?))));
         Self { rates: rates.collect(), limits }
@@ -90,19 +90,19 @@ mod tests {
     }
 
     /// Tries ten begins of a cell now, and returns the number that were admitted.
-    fn admitted(rates: &CellRates, cell: i64) -> usize {
+    fn admitted(rates: &CellLimiter, cell: i64) -> usize {
         (0..10).filter(|_| rates.count(CellId(cell)).is_ok()).count()
     }
 
     #[test]
     fn a_cell_without_a_rate_is_not_limited() {
-        let rates = CellRates::new(limits(1));
+        let rates = CellLimiter::new(limits(1));
         assert_eq!([1, 2, 3].map(|cell| admitted(&rates, cell)), [1, 10, 10]);
     }
 
     #[test]
     fn a_refusal_tells_the_time_until_the_next_begin() {
-        let rates = CellRates::new(limits(1));
+        let rates = CellLimiter::new(limits(1));
         rates.count(CellId(1)).unwrap();
         let (limit, delay) = rates.count(CellId(1)).unwrap_err();
         assert_eq!(limit, LimitReached::RateOfCell { max: 1 });
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn only_a_changed_rate_begins_anew() {
-        let mut rates = CellRates::new(limits(1));
+        let mut rates = CellLimiter::new(limits(1));
         assert_eq!(admitted(&rates, 1), 1);
         rates.replace(limits(1));
         assert_eq!(admitted(&rates, 1), 0);

@@ -39,7 +39,7 @@ use self::lock_suspects::LockSuspects;
 use self::progress::Progress;
 use self::queue::{Job, Queue};
 use self::times::Timed;
-use self::writer::{CachedGate, Shared, Writer};
+use self::writer::{CachedGate, Writer, WriterShared};
 use crate::audit::AuditSink;
 use crate::identity::Caller;
 use crate::metrics::Metrics;
@@ -128,7 +128,7 @@ pub struct CommitterSettings {
 /// The committer: a queue of commands and the writer threads that take groups from it. Dropping the
 /// committer decides the waiting commands and stops the writers.
 pub struct Committer {
-    shared: Arc<Shared>,
+    shared: Arc<WriterShared>,
     writers: Vec<JoinHandle<()>>,
 }
 
@@ -143,7 +143,7 @@ impl Committer {
         settings: CommitterSettings,
         metrics: Arc<Metrics>,
     ) -> std::io::Result<Self> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(WriterShared {
             queue: Queue::new(settings.capacity, settings.held_claims, stores.len()),
             patience: settings.patience,
             clock: settings.clock,

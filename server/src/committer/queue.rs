@@ -13,8 +13,8 @@ use leasehold_core::rows::RowChange;
 use leasehold_core::update::Begin;
 use tokio::sync::oneshot;
 
-use super::cell_limits::{CellLimits, CellRates};
-use super::shares::{LimitReached, Shares};
+use super::cell_limits::{CellLimiter, CellLimits};
+use super::shares::{LimitReached, LimitShares};
 use super::times::Timed;
 use super::{CommitterRefusal, Delivery};
 use crate::identity::Caller;
@@ -63,7 +63,7 @@ impl Job {
     }
 }
 
-/// The limits up to which the queue admits begins. [`Shares`] keeps one cell from using up a limit
+/// The limits up to which the queue admits begins. [`LimitShares`] keeps one cell from using up a limit
 /// of the server.
 #[derive(Clone, Debug)]
 pub struct Capacity {
@@ -80,16 +80,16 @@ pub struct Capacity {
 pub type HeldClaims = BTreeMap<CellId, usize>;
 
 /// The content of the queue, which its mutex protects.
-struct Waiting {
+struct QueueState {
     settles: VecDeque<Job>,
     begins: VecDeque<Job>,
     // The number of waiting begins of each cell.
-    queued: Shares,
+    queued: LimitShares,
     // The number of claims of each cell that are under leases, or in begins that are waiting or
     // being written.
-    claims: Shares,
+    claims: LimitShares,
     // The limits of each cell.
-    cells: CellRates,
+    cells: CellLimiter,
     // The number of claims of each cell in begins that are waiting or being written.
     reserved: BTreeMap<CellId, usize>,
     // The number of waiting commands at which a waiting writer is woken.
@@ -105,18 +105,18 @@ struct Waiting {
     closed: bool,
 }
 
-impl Waiting {
+impl QueueState {
     fn new(capacity: Capacity, held: HeldClaims, write_slots: usize) -> Self {
         let Capacity { cells, queued_begins, held_claims } = capacity;
         let ids: BTreeSet<_> = cells.keys().copied().collect();
-        let mut claims = Shares::new("limits.held_claims", held_claims, ids.clone());
+        let mut claims = LimitShares::new("limits.held_claims", held_claims, ids.clone());
         held.into_iter().for_each(|(cell, held)| claims.add(cell, held));
         Self {
             settles: VecDeque::new(),
             begins: VecDeque::new(),
-            queued: Shares::new("limits.queued_begins", queued_begins, ids),
+            queued: LimitShares::new("limits.queued_begins", queued_begins, ids),
             claims,
-            cells: CellRates::new(cells),
+            cells: CellLimiter::new(cells),
             reserved: BTreeMap::new(),
             wanted: 0,
             under_way: 0,
@@ -224,7 +224,7 @@ fn batch_after(save: Duration) -> usize {
 /// The queue of waiting commands. Any number of callers add commands; one writer at a time takes a
 /// group.
 pub(super) struct Queue {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<QueueState>,
     arrived: Condvar,
     // Wakes writers that wait for a write slot.
     slot_freed: Condvar,
@@ -236,14 +236,14 @@ pub(super) struct Queue {
 impl Queue {
     pub(super) fn new(capacity: Capacity, held: HeldClaims, write_slots: usize) -> Self {
         Self {
-            waiting: Mutex::new(Waiting::new(capacity, held, write_slots)),
+            waiting: Mutex::new(QueueState::new(capacity, held, write_slots)),
             arrived: Condvar::new(),
             slot_freed: Condvar::new(),
             turn: Mutex::default(),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         // INVARIANT: no code panics while it has locked this mutex.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -279,7 +279,7 @@ impl Queue {
     }
 
     /// Wakes the writers without a slot that sleep, because the queue has commands.
-    fn wake_spares(&self, waiting: &mut Waiting) {
+    fn wake_spares(&self, waiting: &mut QueueState) {
         if std::mem::take(&mut waiting.has_sleeping_spares) {
             self.slot_freed.notify_all();
         }
@@ -288,10 +288,10 @@ impl Queue {
     /// Waits for a first command. Then waits until the queue has as many commands as the policy
     /// says, or the policy's time is up. Returns the locked queue, which is empty if no command
     /// came within [`IDLE_AFTER`] or if the queue is closed.
-    fn wait(&self, policy: BatchPolicy) -> MutexGuard<'_, Waiting> {
+    fn wait(&self, policy: BatchPolicy) -> MutexGuard<'_, QueueState> {
         let mut waiting = self.lock();
         waiting.wanted = 1;
-        let idle = |waiting: &mut Waiting| waiting.len() == 0 && !waiting.closed;
+        let idle = |waiting: &mut QueueState| waiting.len() == 0 && !waiting.closed;
         waiting = self.arrived.wait_timeout_while(waiting, IDLE_AFTER, idle).unwrap_or_else(PoisonError::into_inner).0;
         if waiting.len() == 0 {
             return waiting;
@@ -309,11 +309,11 @@ impl Queue {
         &self,
         jobs: usize,
         at_most: Duration,
-        mut waiting: MutexGuard<'a, Waiting>,
-        is_worthwhile: impl Fn(&Waiting) -> bool,
-    ) -> MutexGuard<'a, Waiting> {
+        mut waiting: MutexGuard<'a, QueueState>,
+        is_worthwhile: impl Fn(&QueueState) -> bool,
+    ) -> MutexGuard<'a, QueueState> {
         waiting.wanted = jobs;
-        let few = |waiting: &mut Waiting| waiting.len() < jobs && !waiting.closed && is_worthwhile(waiting);
+        let few = |waiting: &mut QueueState| waiting.len() < jobs && !waiting.closed && is_worthwhile(waiting);
         let waited = self.arrived.wait_timeout_while(waiting, at_most, few);
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
@@ -480,7 +480,7 @@ impl Queue {
         self.slot_freed.notify_all();
     }
 
-    /// Closes the queue to new commands. Waiting commands are still decided.
+    /// Closes the queue to new commands. QueueState commands are still decided.
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.arrived.notify_all();

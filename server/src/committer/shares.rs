@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 
 /// The use of one limit by all cells.
 #[derive(Debug)]
-pub(super) struct Shares {
+pub(super) struct LimitShares {
     setting: &'static str,
     max: usize,
     cells: BTreeSet<CellId>,
@@ -72,7 +72,7 @@ impl LimitReached {
     }
 }
 
-impl Shares {
+impl LimitShares {
     /// The shares of `cells` in the limit `max`, with nothing used yet.
     pub(super) fn new(setting: &'static str, max: usize, cells: BTreeSet<CellId>) -> Self {
         let kept = max / 2 / cells.len().max(1);
@@ -158,12 +158,12 @@ mod tests {
 
     const SETTING: &str = "limits.held_claims";
 
-    fn shares(max: usize, cells: i64) -> Shares {
-        Shares::new(SETTING, max, (1..=cells).map(CellId).collect())
+    fn shares(max: usize, cells: i64) -> LimitShares {
+        LimitShares::new(SETTING, max, (1..=cells).map(CellId).collect())
     }
 
     /// The amount that a cell can still add before the limit refuses more.
-    fn room(shares: &Shares, cell: i64) -> usize {
+    fn room(shares: &LimitShares, cell: i64) -> usize {
         (0..=shares.max).rev().find(|amount| shares.check(CellId(cell), *amount).is_ok()).unwrap_or(0)
     }
 

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use super::Decision;
 use super::queue::Job;
-use super::writer::Shared;
+use super::writer::WriterShared;
 use crate::identity::Caller;
 use crate::metrics::Abandoned;
 
@@ -19,7 +19,7 @@ use crate::metrics::Abandoned;
 /// id, and a repeated begin would get another lease. The rollback is an ordinary command, which
 /// goes before all begins that wait. If the server stops first, reconciliation settles the lease.
 pub struct Undelivered {
-    shared: Arc<Shared>,
+    shared: Arc<WriterShared>,
     // `None` once the response has begun to leave the server.
     rollback: Option<Settle>,
 }
@@ -27,7 +27,7 @@ pub struct Undelivered {
 impl Undelivered {
     /// Returns the lease of a decided command; `None` if the command began no lease, or if its
     /// caller can get the lease again by its idempotency key.
-    pub(super) fn of(command: &Command, decision: &Decision, shared: &Arc<Shared>) -> Option<Self> {
+    pub(super) fn of(command: &Command, decision: &Decision, shared: &Arc<WriterShared>) -> Option<Self> {
         let (Command::Begin(begin), Ok(Ok(Reply::Begun(begun)))) = (command, decision) else { return None };
         let rollback = Settle { cell: begin.cell, lease: begun.lease, outcome: Outcome::RolledBack };
         let is_unknown = begin.idempotency.is_none();

@@ -42,7 +42,7 @@ const BLOCKERS: &str = "SELECT pid, usename, application_name, client_addr, xact
     ('claims'::regclass, 'claim_leases'::regclass, 'idempotency_keys'::regclass)) ORDER BY xact_start";
 
 /// The state that the writers of one queue share.
-pub(super) struct Shared {
+pub(super) struct WriterShared {
     pub(super) queue: Queue,
     pub(super) patience: Duration,
     pub(super) clock: Arc<StoreClock>,
@@ -61,7 +61,7 @@ pub(super) struct Shared {
     pub(super) progress: Progress,
 }
 
-impl Shared {
+impl WriterShared {
     pub(super) fn has_failed(&self) -> bool {
         self.failed.borrow().is_some()
     }
@@ -147,7 +147,7 @@ struct CommittedGroup {
 
 /// The counts of a group's failed attempts so far.
 #[derive(Default)]
-struct History {
+struct FailureCounts {
     attempts: u32,
     conflicts: u32,
     outages: u32,
@@ -155,7 +155,7 @@ struct History {
 
 pub(super) struct Writer {
     store: Box<dyn GroupStore>,
-    shared: Arc<Shared>,
+    shared: Arc<WriterShared>,
     // The number of this writer, from 0, among the writers of the queue.
     index: usize,
     policy: BatchPolicy,
@@ -167,7 +167,7 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(index: usize, mut store: Box<dyn GroupStore>, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(index: usize, mut store: Box<dyn GroupStore>, shared: Arc<WriterShared>) -> Self {
         store.enable_speculation();
         Self { index, store, shared, policy: BatchPolicy::NO_WAIT, away: None, exhausted: None }
     }
@@ -283,7 +283,7 @@ impl Writer {
         // marked as failed first, and then the dropped answers tell the callers so.
         let _guard = PanicGuard(self.shared.clone());
         self.shared.metrics.group(group.len());
-        let (mut history, taken) = (History::default(), Instant::now());
+        let (mut history, taken) = (FailureCounts::default(), Instant::now());
         loop {
             self.shared.progress.begin(self.index);
             let error = match self.attempt(&group) {
@@ -323,7 +323,7 @@ impl Writer {
 
     /// Describes a failed attempt for [`retry::next`], and marks the store as away if the attempt
     /// shows an outage.
-    fn describe(&mut self, error: &GroupError, commands: usize, history: &mut History) -> Attempt {
+    fn describe(&mut self, error: &GroupError, commands: usize, history: &mut FailureCounts) -> Attempt {
         history.attempts += 1;
         let is_outage = retry::is_outage(error.failure, commands, self.away.is_some());
         if error.failure == Failure::Exhausted {
@@ -452,7 +452,7 @@ impl Writer {
 
 /// Marks the store as failed if its writer panics, so that callers are refused instead of waiting
 /// for ever.
-struct PanicGuard(Arc<Shared>);
+struct PanicGuard(Arc<WriterShared>);
 
 impl Drop for PanicGuard {
     fn drop(&mut self) {
@@ -496,7 +496,7 @@ fn numbered(decision: Decision, fences: &Fences) -> Decision {
 
 /// Sends the decisions, which are durable now, to the callers of the group. Then records the audit
 /// events, also those of callers that have disconnected.
-fn answer(group: Vec<Job>, decisions: Vec<Decision>, shared: &Arc<Shared>) {
+fn answer(group: Vec<Job>, decisions: Vec<Decision>, shared: &Arc<WriterShared>) {
     let (at, mut events) = (shared.clock.now(), Vec::with_capacity(group.len()));
     for (job, decision) in group.into_iter().zip(decisions) {
         if let Ok(Ok(reply)) = &decision {

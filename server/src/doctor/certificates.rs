@@ -4,7 +4,7 @@ use std::path::Path;
 
 use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
 
-use super::{Finding, State};
+use super::{CheckResult, Finding};
 use crate::config::{Config, TlsConfig};
 use crate::transport::{check_files, overdue_lists, read_certificates};
 
@@ -17,19 +17,23 @@ const DAY_SECONDS: i64 = 24 * 60 * 60;
 /// connection to the database, and about the revocation lists.
 pub(super) fn findings(config: &Config) -> Vec<Finding> {
     let Some(tls) = &config.tls else {
-        return vec![Finding::new(CHECK, State::Ok, "none: connections are neither encrypted nor identified")];
+        return vec![Finding::new(CHECK, CheckResult::Ok, "none: connections are neither encrypted nor identified")];
     };
     if let Err(error) = check_files(tls) {
-        return vec![Finding::new(CHECK, State::Fail, format!("{error}: name files that belong together in `[tls]`"))];
+        return vec![Finding::new(
+            CHECK,
+            CheckResult::Fail,
+            format!("{error}: name files that belong together in `[tls]`"),
+        )];
     }
     let database = config.postgres.iter().flat_map(|it| [&it.ca, &it.certificate].into_iter().flatten());
     let files = [&tls.certificate, &tls.client_ca].into_iter().chain(database);
     let mut findings: Vec<_> = files.flat_map(|path| dates(path)).collect();
     findings.extend(chain(tls));
     let overdue = tls.client_crl.iter().flat_map(|path| overdue_lists(path, ASN1Time::now()));
-    findings.extend(overdue.map(|warning| Finding::new(CHECK, State::Warn, warning)));
+    findings.extend(overdue.map(|warning| Finding::new(CHECK, CheckResult::Warn, warning)));
     if findings.is_empty() {
-        findings.push(Finding::new(CHECK, State::Ok, "the key belongs to the certificate, and all are valid"));
+        findings.push(Finding::new(CHECK, CheckResult::Ok, "the key belongs to the certificate, and all are valid"));
     }
     findings
 }
@@ -42,11 +46,13 @@ fn dates(path: &Path) -> Vec<Finding> {
         let validity = certificate.validity();
         let (first, last) = (validity.not_before, validity.not_after);
         let (state, problem) = match (first.timestamp(), last.timestamp()) {
-            (_, end) if end < now => (State::Fail, format!("expired on {last}: replace it")),
+            (_, end) if end < now => (CheckResult::Fail, format!("expired on {last}: replace it")),
             (start, _) if start > now => {
-                (State::Fail, format!("is not valid before {first}: check this machine's clock"))
+                (CheckResult::Fail, format!("is not valid before {first}: check this machine's clock"))
             }
-            (_, end) if end < now + SOON_DAYS * DAY_SECONDS => (State::Warn, format!("expires on {last}: replace it")),
+            (_, end) if end < now + SOON_DAYS * DAY_SECONDS => {
+                (CheckResult::Warn, format!("expires on {last}: replace it"))
+            }
             _ => return None,
         };
         Some(Finding::new(CHECK, state, format!("the certificate `{}` {problem}", path.display())))
@@ -63,6 +69,6 @@ fn chain(tls: &TlsConfig) -> Option<Finding> {
     is_broken.then(|| {
         let path = tls.certificate.display();
         let text = format!("the chain in `{path}` is out of order: put each certificate before that of its issuer");
-        Finding::new(CHECK, State::Warn, text)
+        Finding::new(CHECK, CheckResult::Warn, text)
     })
 }

@@ -20,7 +20,7 @@ const TOLERATED: Duration = Duration::from_secs(5);
 
 /// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum CheckResult {
     /// The check passed.
     Ok,
     /// A server works, but something should be changed.
@@ -30,7 +30,7 @@ pub enum State {
 }
 
 /// Shows the state in four characters.
-impl fmt::Display for State {
+impl fmt::Display for CheckResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Ok => "ok",
@@ -46,20 +46,20 @@ pub struct Finding {
     /// The checked part, such as `store`.
     pub check: &'static str,
     /// The result of the check.
-    pub state: State,
+    pub state: CheckResult,
     /// The facts, and what to do if the check did not pass.
     pub text: String,
 }
 
 impl Finding {
-    fn new(check: &'static str, state: State, text: impl Into<String>) -> Self {
+    fn new(check: &'static str, state: CheckResult, text: impl Into<String>) -> Self {
         Self { check, state, text: text.into() }
     }
 
     /// Returns the finding of a failure, whose text has the error's advice.
     fn failed(check: &'static str, error: &ServeError) -> Self {
         let hint = error.hint().map(|hint| format!(": {hint}")).unwrap_or_default();
-        Self::new(check, State::Fail, format!("{error}{hint}"))
+        Self::new(check, CheckResult::Fail, format!("{error}{hint}"))
     }
 }
 
@@ -77,7 +77,7 @@ pub async fn examine(config: Result<Config, ServeError>, shown: &str) -> Vec<Fin
         Ok(config) => config,
         Err(error) => return vec![Finding::failed("configuration", &error)],
     };
-    let mut findings = vec![Finding::new("configuration", State::Ok, format!("{shown}: {}", cells(&config)))];
+    let mut findings = vec![Finding::new("configuration", CheckResult::Ok, format!("{shown}: {}", cells(&config)))];
     findings.extend(certificates::findings(&config));
     findings.extend(match &config.postgres {
         Some(postgres) => database(postgres).await,
@@ -107,10 +107,12 @@ async fn embedded(data: &Path) -> Finding {
         Ok((store.identity().id, Backend::contents(&store).await?))
     };
     match opened.await {
-        Ok((id, contents)) => Finding::new("store", State::Ok, format!("`{}`: {id} ({contents})", data.display())),
+        Ok((id, contents)) => {
+            Finding::new("store", CheckResult::Ok, format!("`{}`: {id} ({contents})", data.display()))
+        }
         Err(StoreError::InUse(_)) => {
             let text = format!("`{}` is in use by a running server, whose banner has its contents", data.display());
-            Finding::new("store", State::Ok, text)
+            Finding::new("store", CheckResult::Ok, text)
         }
         Err(error) => Finding::failed("store", &error.into()),
     }
@@ -127,9 +129,11 @@ fn clock_of_writes(data: &Path) -> Finding {
             let text = format!(
                 "this machine's clock is {seconds} s behind the last write of the store: synchronise it by NTP"
             );
-            Finding::new("clock", State::Fail, text)
+            Finding::new("clock", CheckResult::Fail, text)
         }
-        None => Finding::new("clock", State::Ok, "this machine's clock is not behind the last write of the store"),
+        None => {
+            Finding::new("clock", CheckResult::Ok, "this machine's clock is not behind the last write of the store")
+        }
     }
 }
 
@@ -146,23 +150,23 @@ fn clock_of_database(examined: &Examined) -> Finding {
     let tenths = ahead.unsigned_abs() / 100_000;
     let seconds = format!("{}.{} s", tenths / 10, tenths % 10);
     if ahead.unsigned_abs() <= TOLERATED.as_micros() {
-        return Finding::new("clock", State::Ok, format!("differs from the database's by {seconds}"));
+        return Finding::new("clock", CheckResult::Ok, format!("differs from the database's by {seconds}"));
     }
     let side = if ahead > 0 { "ahead of" } else { "behind" };
     let text = format!("this machine's clock is {seconds} {side} the database's: synchronise both by NTP");
-    Finding::new("clock", State::Warn, text)
+    Finding::new("clock", CheckResult::Warn, text)
 }
 
 fn tables(settings: &PostgresConfig, examined: &Examined) -> Finding {
     let database = settings.shown_url();
     match examined.store {
-        Some((id, contents)) => Finding::new("store", State::Ok, format!("`{database}`: {id} ({contents})")),
+        Some((id, contents)) => Finding::new("store", CheckResult::Ok, format!("`{database}`: {id} ({contents})")),
         None => {
             let Examined { version, known, .. } = examined;
             let text = format!(
                 "`{database}` has tables of version {version}, which the next start migrates to {known}: take a backup first"
             );
-            Finding::new("store", State::Warn, text)
+            Finding::new("store", CheckResult::Warn, text)
         }
     }
 }
@@ -171,13 +175,13 @@ fn tables(settings: &PostgresConfig, examined: &Examined) -> Finding {
 fn open_files(config: &Config) -> Finding {
     let (connections, limit) = descriptors::max_connections(config);
     match limit {
-        None => Finding::new("open files", State::Ok, format!("allow the {connections} `limits.connections`")),
+        None => Finding::new("open files", CheckResult::Ok, format!("allow the {connections} `limits.connections`")),
         Some(limit) => {
             let text = format!(
                 "the limit of {limit} allows {connections} connections only: raise it (`ulimit -n`, `LimitNOFILE`), or lower \
                  `limits.connections`"
             );
-            Finding::new("open files", State::Warn, text)
+            Finding::new("open files", CheckResult::Warn, text)
         }
     }
 }
@@ -188,9 +192,9 @@ mod tests {
 
     #[test]
     fn a_finding_is_a_line() {
-        let finding = Finding::new("store", State::Ok, "there");
+        let finding = Finding::new("store", CheckResult::Ok, "there");
         assert_eq!(finding.to_string(), "ok    store          there");
-        assert_eq!(Finding { state: State::Warn, ..finding }.to_string(), "warn  store          there");
+        assert_eq!(Finding { state: CheckResult::Warn, ..finding }.to_string(), "warn  store          there");
     }
 
     #[test]
@@ -199,9 +203,9 @@ mod tests {
             |clock_ahead_micros| clock_of_database(&Examined { store: None, version: 1, known: 1, clock_ahead_micros });
         assert_eq!(
             (finding(-120_000).state, &*finding(-120_000).text),
-            (State::Ok, "differs from the database's by 0.1 s")
+            (CheckResult::Ok, "differs from the database's by 0.1 s")
         );
-        assert_eq!(finding(7_200_000_000).state, State::Warn);
+        assert_eq!(finding(7_200_000_000).state, CheckResult::Warn);
         assert!(finding(7_200_000_000).text.contains("7200.0 s ahead of the database's"));
         assert!(finding(-6_000_000).text.contains("6.0 s behind the database's"));
     }

@@ -45,7 +45,7 @@ impl ListPermits {
     }
 
     /// True if the permits were made with these two numbers.
-    pub(super) fn are(&self, concurrent: usize, queued: usize) -> bool {
+    pub(super) fn has_limits(&self, concurrent: usize, queued: usize) -> bool {
         (self.concurrent, self.queued) == (concurrent, queued)
     }
 

@@ -27,7 +27,7 @@ pub const MAX_SMALL_REQUEST_BYTES: usize = 4096;
 
 /// The bounds on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Size {
+pub(super) enum RequestSize {
     /// At most [`MAX_SMALL_REQUEST_BYTES`]. The bytes are not charged to the budget, because a
     /// commit is never refused for load.
     Small,
@@ -35,7 +35,7 @@ pub(super) enum Size {
     Large,
 }
 
-impl Size {
+impl RequestSize {
     fn max(self) -> usize {
         match self {
             Self::Small => MAX_SMALL_REQUEST_BYTES,
@@ -44,9 +44,9 @@ impl Size {
     }
 }
 
-/// The form of a request's body.
+/// The framing of a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum Framing {
     /// One message with its prefix.
     Grpc,
     /// Bytes without a prefix.
@@ -58,28 +58,33 @@ pub(super) enum Form {
 ///
 /// # Errors
 /// The body is too large, is not one message, breaks off, or does not fit into the budget.
-pub(super) async fn receive(mut body: Body, form: Form, size: Size, charge: &mut Charge) -> Result<Body, Status> {
+pub(super) async fn receive(
+    mut body: Body,
+    framing: Framing,
+    size: RequestSize,
+    charge: &mut Charge,
+) -> Result<Body, Status> {
     // A frame is a slice of h2's read buffer, and would keep the whole buffer in memory. So frames
     // are copied into one buffer.
     let mut received = BytesMut::new();
     while let Some(frame) = next_frame(&mut body).await {
         let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
-        if size == Size::Large {
+        if size == RequestSize::Large {
             charge.add(data.len()).map_err(errors::over_budget)?;
         }
         // Most bodies are a single frame, which is not copied.
         if received.is_empty() && body.is_end_stream() {
-            return whole(data, form, size);
+            return whole(data, framing, size);
         }
         received.extend_from_slice(&data);
-        check(&received, form, size, false)?;
+        check(&received, framing, size, false)?;
     }
-    whole(received.freeze(), form, size)
+    whole(received.freeze(), framing, size)
 }
 
 /// Checks the complete bytes of a body, and returns them as a body of one frame.
-fn whole(bytes: Bytes, form: Form, size: Size) -> Result<Body, Status> {
-    check(&bytes, form, size, true)?;
+fn whole(bytes: Bytes, framing: Framing, size: RequestSize) -> Result<Body, Status> {
+    check(&bytes, framing, size, true)?;
     Ok(Body::new(Whole(Some(bytes))))
 }
 
@@ -89,12 +94,12 @@ async fn next_frame(body: &mut Body) -> Option<Result<Frame<Bytes>, Status>> {
 
 /// Checks the size of a body as soon as the size is known. At the end, checks that the message is
 /// complete. tonic itself refuses compressed messages.
-fn check(bytes: &[u8], form: Form, size: Size, is_end: bool) -> Result<(), Status> {
+fn check(bytes: &[u8], framing: Framing, size: RequestSize, is_end: bool) -> Result<(), Status> {
     let over = |actual| errors::over_limit(REQUEST_BYTES, size.max(), actual);
-    let announced = match form {
-        Form::Plain if bytes.len() > size.max() => return Err(over(None)),
-        Form::Plain => return Ok(()),
-        Form::Grpc => bytes.first_chunk::<PREFIX_BYTES>(),
+    let announced = match framing {
+        Framing::Plain if bytes.len() > size.max() => return Err(over(None)),
+        Framing::Plain => return Ok(()),
+        Framing::Grpc => bytes.first_chunk::<PREFIX_BYTES>(),
     };
     let Some([_, length @ ..]) = announced else {
         // tonic refuses a body without any byte, and the middleware replaces tonic's status.
@@ -159,10 +164,10 @@ mod tests {
 
     /// Receives a body of these frames. Returns the bytes that tonic would get, or the text of the
     /// refusal.
-    async fn receive_frames(frames: &[&[u8]], form: Form, size: Size) -> Result<Vec<u8>, String> {
+    async fn receive_frames(frames: &[&[u8]], framing: Framing, size: RequestSize) -> Result<Vec<u8>, String> {
         let frames = frames.iter().map(|frame| Bytes::copy_from_slice(frame)).collect();
         let mut charge = Charge::new(ConnectionBudget::new(ServerBudget::new(1 << 20, 1 << 20)));
-        let body = receive(Body::new(Frames(frames)), form, size, &mut charge).await;
+        let body = receive(Body::new(Frames(frames)), framing, size, &mut charge).await;
         let mut body = body.map_err(|status| status.message().to_owned())?;
         let mut bytes = Vec::new();
         while let Some(frame) = next_frame(&mut body).await {
@@ -177,25 +182,29 @@ mod tests {
         for frames in
             [&[message][..], &[&message[..1], &[], &message[1..6], &message[6..]], &[&message[..5], &[7, 8, 9]]]
         {
-            assert_eq!(receive_frames(frames, Form::Grpc, Size::Small).await, Ok(message.to_vec()), "{frames:?}");
+            assert_eq!(
+                receive_frames(frames, Framing::Grpc, RequestSize::Small).await,
+                Ok(message.to_vec()),
+                "{frames:?}"
+            );
         }
-        assert_eq!(receive_frames(&[], Form::Grpc, Size::Small).await, Ok(Vec::new()));
-        assert_eq!(receive_frames(&[b"{", b"}"], Form::Plain, Size::Large).await, Ok(b"{}".to_vec()));
+        assert_eq!(receive_frames(&[], Framing::Grpc, RequestSize::Small).await, Ok(Vec::new()));
+        assert_eq!(receive_frames(&[b"{", b"}"], Framing::Plain, RequestSize::Large).await, Ok(b"{}".to_vec()));
     }
 
     #[tokio::test]
     async fn a_body_that_is_not_one_message_is_refused() {
         for frames in [&[&[0, 0, 0, 0][..]][..], &[&[0, 0, 0, 0, 3, 7]], &[&[0, 0, 0, 0, 1], &[7, 8]]] {
-            let refusal = receive_frames(frames, Form::Grpc, Size::Small).await.unwrap_err();
+            let refusal = receive_frames(frames, Framing::Grpc, RequestSize::Small).await.unwrap_err();
             assert!(refusal.contains("not a message"), "{frames:?}: {refusal}");
         }
     }
 
     #[tokio::test]
     async fn a_size_over_the_limit_is_refused_at_its_announcement() {
-        let announced = receive_frames(&[&[0, 0, 0, 0x10], &[1]], Form::Grpc, Size::Small).await.unwrap_err();
+        let announced = receive_frames(&[&[0, 0, 0, 0x10], &[1]], Framing::Grpc, RequestSize::Small).await.unwrap_err();
         assert!(announced.contains("at most 4096, not 4097"), "{announced}");
-        let sent = receive_frames(&[&[b' '; 4096], b" "], Form::Plain, Size::Small).await.unwrap_err();
+        let sent = receive_frames(&[&[b' '; 4096], b" "], Framing::Plain, RequestSize::Small).await.unwrap_err();
         assert!(sent.contains("at most 4096"), "{sent}");
     }
 }

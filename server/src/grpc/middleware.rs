@@ -20,7 +20,7 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 use tower::{Layer, Service};
 
-use super::message::{Form, Size, receive};
+use super::message::{Framing, RequestSize, receive};
 use super::protocol::BoundedBody;
 use super::{CLASSIFY_HTTP, delivery, errors, protocol};
 use crate::active_config::{ActiveConfig, CurrentConfig};
@@ -107,7 +107,7 @@ where
         let count = CallCount { metrics: shared.metrics.clone(), method, started, code: Code::Cancelled, span };
         Box::pin(async move {
             let mut count = count;
-            let form = if protocol::is_grpc(&request) { Form::Grpc } else { Form::Plain };
+            let form = if protocol::is_grpc(&request) { Framing::Grpc } else { Framing::Plain };
             let answer = AssertUnwindSafe(shared.answer(inner, request, form, started)).catch_unwind();
             let answer = match &count.span {
                 Some(span) => TIMES.scope(span.times(), answer).await,
@@ -155,7 +155,7 @@ impl MiddlewareState {
         &self,
         mut inner: S,
         mut request: http::Request<Body>,
-        form: Form,
+        form: Framing,
         started: Instant,
     ) -> Result<http::Response<Body>, Status>
     where
@@ -225,7 +225,7 @@ impl MiddlewareState {
     async fn receive(
         &self,
         request: http::Request<Body>,
-        form: Form,
+        form: Framing,
         timeout: Duration,
     ) -> Result<(http::Request<Body>, Option<Charge>), Status> {
         let (parts, body) = request.into_parts();
@@ -277,31 +277,31 @@ impl MiddlewareState {
 /// The way in which a handler takes its request.
 enum RequestKind {
     /// The whole body at once.
-    Whole(Size),
+    Whole(RequestSize),
     /// Message by message.
     Stream,
     /// No body: the handler reads the head alone.
     Bodiless,
 }
 
-fn request_kind(path: &str, form: Form) -> RequestKind {
+fn request_kind(path: &str, form: Framing) -> RequestKind {
     match (form, method_label(path)) {
-        (Form::Grpc, "CommitUpdate" | "RollbackUpdate" | "GetCell" | "GetCells" | "ListTables" | "Health") => {
-            RequestKind::Whole(Size::Small)
+        (Framing::Grpc, "CommitUpdate" | "RollbackUpdate" | "GetCell" | "GetCells" | "ListTables" | "Health") => {
+            RequestKind::Whole(RequestSize::Small)
         }
-        (Form::Grpc, "Other") if path.starts_with("/grpc.reflection.") => RequestKind::Stream,
-        (Form::Grpc, "Other") => RequestKind::Bodiless,
-        (Form::Grpc, _) => RequestKind::Whole(Size::Large),
-        (Form::Plain, _) if path == CLASSIFY_HTTP => RequestKind::Whole(Size::Large),
-        (Form::Plain, _) => RequestKind::Bodiless,
+        (Framing::Grpc, "Other") if path.starts_with("/grpc.reflection.") => RequestKind::Stream,
+        (Framing::Grpc, "Other") => RequestKind::Bodiless,
+        (Framing::Grpc, _) => RequestKind::Whole(RequestSize::Large),
+        (Framing::Plain, _) if path == CLASSIFY_HTTP => RequestKind::Whole(RequestSize::Large),
+        (Framing::Plain, _) => RequestKind::Bodiless,
     }
 }
 
 /// The response to a request that no handler answered.
-fn refusal(form: Form, status: &Status) -> http::Response<Body> {
+fn refusal(form: Framing, status: &Status) -> http::Response<Body> {
     match form {
-        Form::Grpc => status.clone().into_http(),
-        Form::Plain => errors::json(status).map(Body::new),
+        Framing::Grpc => status.clone().into_http(),
+        Framing::Plain => errors::json(status).map(Body::new),
     }
 }
 
@@ -413,7 +413,7 @@ mod tests {
         for method in methods {
             let path = format!("/{}/{}", method.parent_service().full_name(), method.name());
             assert_ne!(method_label(&path), "Other", "{path}");
-            assert!(matches!(request_kind(&path, Form::Grpc), RequestKind::Whole(_)), "{path}");
+            assert!(matches!(request_kind(&path, Framing::Grpc), RequestKind::Whole(_)), "{path}");
         }
     }
 

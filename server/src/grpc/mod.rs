@@ -101,7 +101,7 @@ impl Services {
     pub fn set_limits(&self, limits: &Limits) {
         self.budget.set_bounds(mib(limits.request_mib), mib(limits.request_mib_per_connection));
         let (concurrent, queued) = (limits.concurrent_lists, limits.queued_lists);
-        if !self.lists.load().are(concurrent, queued) {
+        if !self.lists.load().has_limits(concurrent, queued) {
             self.lists.store(Arc::new(ListPermits::new(concurrent, queued)));
         }
     }

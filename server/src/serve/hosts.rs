@@ -19,14 +19,14 @@ use http::{HeaderMap, StatusCode, Uri};
 struct HttpHosts {
     names: Vec<String>,
     /// True if every name is allowed.
-    any: bool,
+    allows_all: bool,
 }
 
 /// Makes a router refuse requests under a host name that is not allowed, and requests from pages of
 /// another origin. IP addresses, `localhost` and `names` are allowed. If `names` is empty and the
 /// listener is beyond loopback, every name is allowed.
 pub(super) fn guard(router: Router, listener: IpAddr, names: &[String]) -> Router {
-    let hosts = HttpHosts { names: names.to_vec(), any: names.is_empty() && !listener.is_loopback() };
+    let hosts = HttpHosts { names: names.to_vec(), allows_all: names.is_empty() && !listener.is_loopback() };
     router.layer(from_fn_with_state(Arc::new(hosts), check))
 }
 
@@ -59,7 +59,10 @@ impl HttpHosts {
         let name = host.trim_end_matches('.').to_ascii_lowercase();
         // Names below `localhost` never leave the machine (RFC 6761, 6.3).
         let is_local = name == "localhost" || name.ends_with(".localhost");
-        self.any || is_address || is_local || self.names.iter().any(|allowed| allowed.eq_ignore_ascii_case(&name))
+        self.allows_all
+            || is_address
+            || is_local
+            || self.names.iter().any(|allowed| allowed.eq_ignore_ascii_case(&name))
     }
 }
 
@@ -78,7 +81,7 @@ mod tests {
 
     #[test]
     fn only_own_names_and_own_pages_are_allowed() {
-        let hosts = HttpHosts { names: vec!["claims.example".into()], any: false };
+        let hosts = HttpHosts { names: vec!["claims.example".into()], allows_all: false };
         for host in ["127.0.0.1:7171", "[::1]:7171", "localhost", "LOCALHOST:1", "a.localhost", "Claims.example:80"] {
             assert!(is_allowed(&hosts, host, None), "{host}");
             assert!(is_allowed(&hosts, host, Some(&format!("http://{host}"))), "{host}");
@@ -89,7 +92,7 @@ mod tests {
         for host in ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:7171", ""] {
             assert!(!is_allowed(&hosts, host, None), "{host}");
         }
-        let any = HttpHosts { names: Vec::new(), any: true };
+        let any = HttpHosts { names: Vec::new(), allows_all: true };
         assert!(is_allowed(&any, "metrics.internal:9090", None));
         assert!(!is_allowed(&any, "metrics.internal:9090", Some("http://evil.example")));
     }

@@ -38,7 +38,7 @@ pub(super) fn recover(dir: &Path, acknowledged: u64) -> Result<(), StoreError> {
         let bytes = std::fs::read(&path).map_err(|error| failed(&path, error))?;
         let mut rest = bytes.as_slice();
         while let Some((batch, after)) = batch(rest) {
-            last = last.then(&batch).ok_or_else(|| lacks(&path, "a batch", bytes.len() - rest.len()))?;
+            last = last.advance(&batch).ok_or_else(|| lacks(&path, "a batch", bytes.len() - rest.len()))?;
             rest = after;
         }
         newest = Some((path, bytes.len() - rest.len()));
@@ -92,7 +92,7 @@ struct Last {
 impl Last {
     /// Returns the numbers after `batch`, which must be the next one in the journal; `None` if a
     /// batch before it is missing.
-    fn then(&self, batch: &Batch) -> Option<Self> {
+    fn advance(&self, batch: &Batch) -> Option<Self> {
         let newer = self.seqno.is_none_or(|seqno| batch.seqno > seqno);
         let next = match (self.sequence, batch.sequence) {
             (Some(last), Some(next)) => last.checked_add(1) == Some(next),

@@ -324,7 +324,7 @@ async fn load_rows(client: &Client, begin: Option<String>, keys: &Keys, cache: &
 
 async fn write_and_commit(client: &Client, writes: &Writes<'_>) -> Result<Fences> {
     let commit = client.batch_execute("COMMIT");
-    let (written, committed) = futures_util::join!(join_all(writes.flights(client)), commit);
+    let (written, committed) = futures_util::join!(join_all(writes.statements(client)), commit);
     let mut all = Fences::default();
     // After an error, all later statements of the transaction fail, so only the first error tells
     // the cause.

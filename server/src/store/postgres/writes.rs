@@ -17,10 +17,10 @@ use super::composite::CompositeRows;
 use crate::store::error::{StoreError, check_no_locks};
 
 /// The result of a statement: rows with the new leases and their fences, or no rows.
-pub(super) type Written = Result<Vec<Row>, tokio_postgres::Error>;
+pub(super) type StatementResult = Result<Vec<Row>, tokio_postgres::Error>;
 
 /// A future of a statement's result. The statement is sent when the future is first polled.
-pub(super) type Flight<'a> = LocalBoxFuture<'a, Written>;
+pub(super) type StatementFuture<'a> = LocalBoxFuture<'a, StatementResult>;
 
 /// The changes of a group, sorted by kind.
 #[derive(Default)]
@@ -169,18 +169,18 @@ impl<'a> Writes<'a> {
 
     /// Writes all changes with one statement, which is a transaction of its own and takes the
     /// advisory lock `lock`. Returns the fences of new leases.
-    pub(super) async fn alone(&self, client: &Client, lock: i64) -> Written {
+    pub(super) async fn alone(&self, client: &Client, lock: i64) -> StatementResult {
         let parameters = [self.group_parameters(), vec![(&lock as _, Type::INT8)]];
         client.query_typed(&TRY_WRITE_ALONE, &parameters.concat()).await
     }
 
     /// Returns the statements that have rows to write, in order. The last one returns the fences of
     /// new leases.
-    pub(super) fn flights<'c>(&'c self, client: &'c Client) -> Vec<Flight<'c>> {
-        let mut flights = Vec::new();
+    pub(super) fn statements<'c>(&'c self, client: &'c Client) -> Vec<StatementFuture<'c>> {
+        let mut statements = Vec::new();
         let mut push = |sql: &'static str, parameters: Parameters<'c>, is_empty: bool| {
             if !is_empty {
-                flights
+                statements
                     .push(async move { client.query_typed(sql, &parameters).await.map(|_| Vec::new()) }.boxed_local());
             }
         };
@@ -193,10 +193,10 @@ impl<'a> Writes<'a> {
         let is_empty = self.activated.1.is_empty() && self.inserted.is_empty() && self.settled.uuids.is_empty();
         if !(is_empty && self.begun.is_empty()) {
             let (sql, parameters) =
-                (if flights.is_empty() { &TRY_WRITE } else { &WRITE_BESIDE }, self.group_parameters());
-            flights.push(async move { client.query_typed(sql, &parameters).await }.boxed_local());
+                (if statements.is_empty() { &TRY_WRITE } else { &WRITE_BESIDE }, self.group_parameters());
+            statements.push(async move { client.query_typed(sql, &parameters).await }.boxed_local());
         }
-        flights
+        statements
     }
 
     fn group_parameters(&self) -> Parameters<'_> {

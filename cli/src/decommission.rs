@@ -30,7 +30,7 @@ pub struct DecommissionArgs {
     #[arg(long, value_name = "NAME")]
     drop: Option<String>,
 
-    /// Drop the data even if the cell began a lease within the last ten minutes
+    /// Drop the data even if an outstanding lease was begun within the last ten minutes
     #[arg(long, requires = "drop")]
     even_if_active: bool,
 }
@@ -62,7 +62,11 @@ pub(crate) async fn decommission(session: &Session<'_>, args: DecommissionArgs) 
     }
     if let Some(age) = found.newest_lease_age.filter(|age| *age < QUIET && !args.even_if_active) {
         let stop = "stop it first, or repeat the command with --even-if-active";
-        return Err(CliError::Usage(format!("cell {} began a lease {} s ago: {stop}", cell.id, age.as_secs())));
+        return Err(CliError::Usage(format!(
+            "cell {} began a lease {} s ago that is still outstanding: {stop}",
+            cell.id,
+            age.as_secs()
+        )));
     }
     let dropped = drop_all(&client, cell.id).await?;
     show(session, &dropped, true)?;

@@ -29,7 +29,7 @@ pub const UNAVAILABLE: u8 = 5;
 pub const NOT_ALLOWED: u8 = 6;
 
 /// Exit code of a server that stopped because its store failed.
-pub const STORE_FAILED: u8 = 7;
+pub const STORE_FAILED: u8 = 8;
 
 /// Returns the exit code for a gRPC code, of a failure whose reason is missing or unknown.
 #[must_use]

@@ -34,7 +34,8 @@ pub enum RefusalKind {
     /// The claim, lease or session does not exist, or the session has ended; [`Refusal::reason`]
     /// tells which.
     NotFound,
-    /// The claim or the lease belongs to another cell, or the session to another service.
+    /// The claim or lease belongs to another cell, or another service opened the session. A service
+    /// is a client program, known by its certificate.
     NotOwner,
     /// The lease was rolled back.
     RolledBack,

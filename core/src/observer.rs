@@ -75,8 +75,8 @@ impl Observer {
         Self { tick_micros, ticks: 0, sessions: FxHashMap::default(), locks: FxHashMap::default() }
     }
 
-    /// Begins to watch a session, with its whole duration. `renewals` is the number of its written
-    /// renewals.
+    /// Begins to watch a session. Its whole duration starts now. `renewals` is the number in the
+    /// session's row, which counts the renewals that moved the session to another host.
     pub fn watch(&mut self, id: SessionId, terms: Terms, renewals: u64) {
         let watched = Watched { terms, renewals_seen: renewals, renewed_at: self.ticks, is_end_proposed: false };
         self.sessions.insert(id, watched);

@@ -124,8 +124,8 @@ pub enum SessionState {
 
 /// The row of a session.
 ///
-/// A renewal writes no row: the host that the process is connected to keeps the renewals in memory
-/// (K12). Only a renewal that moves the session to another host is written.
+/// A renewal writes no row, unless it moves the session to another host: the host that the process
+/// is connected to keeps the renewals in memory (K12).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Session {

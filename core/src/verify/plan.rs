@@ -148,7 +148,8 @@ impl Plan {
     }
 
     /// If more than [`MAX_DEFERRED_CREATES`] creates are deferred, drops those of rows past
-    /// `source_id` and returns their number. These are the creates of the last page. Otherwise
+    /// `source_id` and returns their number. These are the creates of the page
+    /// that was just compared. Otherwise
     /// returns `None`.
     pub(super) fn drop_creates_past(&mut self, source_id: &SourceId) -> Option<u64> {
         let deferred = self.deferred_creates.len();

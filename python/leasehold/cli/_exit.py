@@ -1,4 +1,4 @@
-"""The exit codes of `leasehold-py`, equal to those of the server's command line, and its error messages."""
+"""The exit codes of `leasehold-py`, and its error messages. Codes that `leasehold` has too mean the same."""
 
 from __future__ import annotations
 

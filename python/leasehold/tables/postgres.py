@@ -172,8 +172,8 @@ class _PostgresReader(RowReader):
         run.arrow(self.read_again(ids), replace(self._columns, updated_at=_CHANGED_AT), now=now)
 
     def _now(self) -> datetime:
-        # Compare a row's time of change with the database's clock, which wrote it (R03). `clock_timestamp()` advances within a
-        # transaction, unlike `now()`.
+        # Ages of rows are compared with the database's clock (R03). `clock_timestamp()` advances within a transaction, unlike
+        # `now()`.
         with self._connection.transaction():
             row = self._connection.execute("SELECT clock_timestamp()").fetchone()
         if row is None:

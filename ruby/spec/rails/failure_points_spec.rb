@@ -224,8 +224,8 @@ RSpec.describe "failure points", :rails do
   end
 
   describe "a COMMIT that comes too late (R04)" do
-    # Delays the COMMIT until the lease is older than the commit guard allows.
-    def guarding(seconds)
+    # Runs the block with a commit guard of `seconds`, and delays each COMMIT for twice that time.
+    def with_late_commit(seconds)
       connection = ActiveRecord::Base.connection
       replace_guard(connection, seconds)
       waiting = ActiveSupport::Notifications.subscribe("begin_update.leasehold") do
@@ -245,7 +245,7 @@ RSpec.describe "failure points", :rails do
     end
 
     it "is refused by the database, and the lease is rolled back" do
-      seen = guarding(0.1) do
+      seen = with_late_commit(0.1) do
         calls { expect { User.create!(username: "alice") }.to raise_error(ActiveRecord::SerializationFailure, /too late/) }
       end
 

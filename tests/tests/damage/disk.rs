@@ -23,7 +23,7 @@ const DEADLINE: Duration = Duration::from_secs(20);
 const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// The exit code of a server whose store failed.
-const STORE_FAILED: i32 = 7;
+const STORE_FAILED: i32 = 8;
 
 fn unavailable(status: &Status) -> &str {
     assert_eq!((status.code(), reason(status).as_str()), (Code::Unavailable, "STORE_UNAVAILABLE"), "{status:?}");

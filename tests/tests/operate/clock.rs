@@ -7,8 +7,8 @@ use tempfile::TempDir;
 
 use super::{Claims, begin, commit, refused};
 
-/// With this setting, the server remembers settled leases for 72 seconds. It trusts a clock that
-/// has not jumped for three seconds.
+/// With this setting, the server remembers settled leases for 72 seconds. After a jump, it trusts
+/// the clock again once it was steady for a 24th of that time, three seconds.
 const CONFIG: &str = "settled_retention_seconds = 72\n";
 const HOUR: i64 = 3_600;
 

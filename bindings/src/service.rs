@@ -11,6 +11,7 @@ use leasehold_core::claim::{Claim, ClaimState, Source, SourceId, SourceType, Sub
 use leasehold_core::invariant;
 use leasehold_core::lease::{LeaseId, Outcome};
 use leasehold_core::memory::MemoryStore;
+use leasehold_core::organization::OrganizationId;
 use leasehold_core::query::{LeasePosition, LeaseQuery, RecordQuery};
 use leasehold_core::rejection::{self, Reason, Rejection};
 use leasehold_core::rules::{Rules, parse_lease_id};
@@ -82,6 +83,8 @@ pub struct ClaimRecord {
 pub struct OutstandingLease {
     /// The id of the lease.
     pub lease: LeaseId,
+    /// The organization that the begin named, `None` if it named none.
+    pub organization: Option<OrganizationId>,
     /// The time when the lease was begun.
     pub created_at: Timestamp,
     /// The time of the lease's last change.
@@ -129,7 +132,8 @@ impl Service {
     }
 
     /// Begins an update under the lease id `lease`, which must not have been used before (B01 to
-    /// B15). A repeated idempotency key returns the lease of the first begin.
+    /// B15). `organization_id` is 0 for no organization. A repeated idempotency key returns the lease of
+    /// the first begin.
     ///
     /// # Errors
     /// The engine refuses the update.
@@ -137,12 +141,14 @@ impl Service {
         &mut self,
         cell: i64,
         update: UpdateRequest,
+        organization_id: i64,
         idempotency_key: Option<&str>,
         lease: LeaseId,
         now: Timestamp,
     ) -> Result<Begun, DetailedError> {
+        let organization = OrganizationId::parse(organization_id)?;
         let command = self.rules.begin(CellId(cell), update, idempotency_key, lease)?;
-        decision(update::begin(&mut self.store, &command, now))
+        decision(update::begin(&mut self.store, &command.for_organization(organization), now))
     }
 
     /// Commits or rolls back a lease (B20 to B24). Returns true if this call settled the lease,
@@ -184,6 +190,7 @@ impl Service {
         let page = query.page(or_internal(self.store.leases(&query.scan()))?);
         let leases = page.leases.iter().map(|row| OutstandingLease {
             lease: row.position.lease,
+            organization: row.organization,
             created_at: row.position.created_at,
             updated_at: row.updated_at,
         });
@@ -309,17 +316,17 @@ mod tests {
     #[test]
     fn b02_b03_b20_an_update_is_begun_committed_and_listed() {
         let mut service = Service::new([1, 2], Catalogue::default());
-        let begun = service.begin(1, create("Alice"), Some("key"), LEASE, NOW).unwrap();
+        let begun = service.begin(1, create("Alice"), 0, Some("key"), LEASE, NOW).unwrap();
         assert_eq!((begun.lease, begun.fence.0, begun.replayed), (LEASE, 1, false));
-        assert!(service.begin(1, create("Alice"), Some("key"), LeaseId(Uuid::nil()), NOW).unwrap().replayed);
-        let busy = service.begin(2, create("alice"), None, LeaseId(Uuid::nil()), NOW).unwrap_err();
+        assert!(service.begin(1, create("Alice"), 0, Some("key"), LeaseId(Uuid::nil()), NOW).unwrap().replayed);
+        let busy = service.begin(2, create("alice"), 0, None, LeaseId(Uuid::nil()), NOW).unwrap_err();
         assert_eq!((busy.code, busy.retry_after_micros), ("CLAIM_BUSY", Some(100_000)));
         assert_eq!(service.record(4, "ALICE").unwrap().status.name(), "LEASE_CREATING");
         let page = service.leases(1, Some(1), None, None).unwrap();
         assert_eq!((page.leases.first().map(|lease| lease.lease), page.cursor), (Some(LEASE), None));
         let settled = |service: &mut Service| service.settle(1, &LEASE.to_string(), Outcome::Committed, NOW);
         assert_eq!((settled(&mut service), settled(&mut service)), (Ok(true), Ok(false)));
-        let taken = service.begin(2, create("alice"), None, LeaseId(Uuid::nil()), NOW).unwrap_err();
+        let taken = service.begin(2, create("alice"), 0, None, LeaseId(Uuid::nil()), NOW).unwrap_err();
         assert_eq!((taken.code, taken.retry_after_micros), ("CLAIM_TAKEN", None));
         let records =
             service.records(&RecordSelection { cell: 1, source_type: 1, ..RecordSelection::default() }).unwrap();
@@ -330,11 +337,30 @@ mod tests {
     }
 
     #[test]
+    fn b09_b31_an_organization_is_compared_by_a_repeated_key_and_listed() {
+        let mut service = Service::new([1], Catalogue::default());
+        let begin = |service: &mut Service, organization| {
+            service.begin(1, create("alice"), organization, Some("key"), LEASE, NOW).map(|begun| begun.replayed)
+        };
+        assert_eq!(begin(&mut service, 42), Ok(false));
+        assert_eq!(begin(&mut service, 42), Ok(true));
+        for other in [0, 43] {
+            let error = begin(&mut service, other).unwrap_err();
+            assert_eq!(error.code, "IDEMPOTENCY_KEY_REUSED");
+            assert!(error.message.contains("organization_id"), "{}", error.message);
+        }
+        assert_eq!(begin(&mut service, -1).unwrap_err().code, "INVALID_UPDATE");
+        let page = service.leases(1, None, None, None).unwrap();
+        let organizations: Vec<_> = page.leases.iter().map(|lease| lease.organization.map(i64::from)).collect();
+        assert_eq!(organizations, [Some(42)]);
+    }
+
+    #[test]
     fn b31_the_last_page_alone_has_no_cursor() {
         let mut service = Service::new([1], Catalogue::default());
         for name in 0..3_u8 {
             let lease = LeaseId(Uuid::from_u128(u128::from(name)));
-            service.begin(1, create(&format!("name{name}")), None, lease, NOW).unwrap();
+            service.begin(1, create(&format!("name{name}")), 0, None, lease, NOW).unwrap();
         }
         let first = service.leases(1, Some(2), None, None).unwrap();
         let second = service.leases(1, Some(2), None, first.cursor.as_deref()).unwrap();

@@ -46,6 +46,7 @@ class ClaimsService:
         cell: int,
         creates: list[Claim],
         destroys: list[Claim],
+        organization_id: int,
         idempotency_key: str | None,
         lease: int,
         now: int,
@@ -54,7 +55,7 @@ class ClaimsService:
     def forget(self, settled_before: int) -> int: ...
     def leases(
         self, cell: int, limit: int | None, created_after: int | None, cursor: str | None
-    ) -> tuple[list[tuple[str, int, int]], str | None]: ...
+    ) -> tuple[list[tuple[str, int | None, int, int]], str | None]: ...
     def record(self, bucket_type: int, value: str) -> RecordMembers: ...
     def records(
         self, cell: int, source_type: int, bucket_types: list[int], after: bytes, upto: bytes

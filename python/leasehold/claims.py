@@ -211,11 +211,15 @@ class OutstandingLease:
         The id of the lease.
     created_at, updated_at : datetime
         The times of the begin and of the last change, by the service's clock.
+    organization_id : int or None
+        The organization that the begin named; None if it named none. A `Client` gets None too, because cells' lists
+        do not have it: see `leasehold leases`.
     """
 
     uuid: str
     created_at: datetime
     updated_at: datetime
+    organization_id: int | None = None
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,7 @@ class ClaimsService:
         creates: Iterable[Claim] = (),
         destroys: Iterable[Claim] = (),
         *,
+        organization_id: int | None = None,
         idempotency_key: str | None = None,
     ) -> Lease:
         """Begin an update. Either all of its creates and destroys take effect, or none.
@@ -61,6 +62,8 @@ class ClaimsService:
             The cell that owns the claims.
         creates, destroys : iterable of Claim
             The claims to create and to destroy: at most 2,000 in total.
+        organization_id : int, optional
+            The organization that the update is for, which the service keeps with the lease.
         idempotency_key : str, optional
             A key that makes the begin safe to repeat: at most 128 printable ASCII characters.
 
@@ -76,8 +79,11 @@ class ClaimsService:
             `NotOwnerError`.
         """
         # The engine draws no random numbers, so this method draws the id of the lease.
-        lease = self._service.begin(cell_id, list(creates), list(destroys), idempotency_key, uuid.uuid4().int, self._now())
-        return Lease(*lease)
+        lease = uuid.uuid4().int
+        begun = self._service.begin(
+            cell_id, list(creates), list(destroys), organization_id or 0, idempotency_key, lease, self._now()
+        )
+        return Lease(*begun)
 
     def commit(self, cell_id: int, lease_uuid: str) -> bool:
         """Commit a lease.
@@ -181,8 +187,8 @@ class ClaimsService:
         after = None if created_after is None else times.micros(created_after)
         leases, next_cursor = self._service.leases(cell_id, limit, after, cursor)
         outstanding = tuple(
-            OutstandingLease(lease, times.from_micros(created), times.from_micros(updated))
-            for lease, created, updated in leases
+            OutstandingLease(lease, times.from_micros(created), times.from_micros(updated), organization)
+            for lease, organization, created, updated in leases
         )
         return LeasePage(outstanding, next_cursor, self._clock())
 

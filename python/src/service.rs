@@ -15,8 +15,8 @@ use crate::session::Session;
 #[pyclass(frozen, module = "leasehold._native")]
 pub(crate) struct ClaimsService(Session<Service>);
 
-/// A lease in Python: its id, its creation time, and the time of its last change.
-type LeaseMembers = (String, u64, u64);
+/// A lease in Python: its id, its organization, its creation time, and the time of its last change.
+type LeaseMembers = (String, Option<i64>, u64, u64);
 
 /// A record in Python, a `leasehold.Record`: uuid; the claim's type, value, subject and source;
 /// cell, status, lease, times.
@@ -45,6 +45,7 @@ impl ClaimsService {
         cell: i64,
         creates: Vec<ClaimArgument>,
         destroys: Vec<ClaimArgument>,
+        organization_id: i64,
         idempotency_key: Option<&str>,
         lease: u128,
         now: u64,
@@ -53,7 +54,8 @@ impl ClaimsService {
             |claims: Vec<ClaimArgument>| claims.into_iter().map(ClaimInput::from).map(ClaimRequest::from).collect();
         let update = UpdateRequest { creates: requests(creates), destroys: requests(destroys) };
         let (lease, now) = (LeaseId(Uuid::from_u128(lease)), Timestamp::from_micros(now));
-        let begun = self.0.work(py, |service| service.begin(cell, update, idempotency_key, lease, now))?;
+        let begun =
+            self.0.work(py, |service| service.begin(cell, update, organization_id, idempotency_key, lease, now))?;
         Ok((begun.lease.to_string(), begun.fence.0, begun.replayed))
     }
 
@@ -76,10 +78,10 @@ impl ClaimsService {
     ) -> PyResult<(Vec<LeaseMembers>, Option<String>)> {
         let created_after = created_after.map(Timestamp::from_micros);
         let page = self.0.work(py, |service| service.leases(cell, limit, created_after, cursor))?;
-        let leases = page
-            .leases
-            .iter()
-            .map(|lease| (lease.lease.to_string(), lease.created_at.as_micros(), lease.updated_at.as_micros()));
+        let leases = page.leases.iter().map(|lease| {
+            let organization = lease.organization.map(i64::from);
+            (lease.lease.to_string(), organization, lease.created_at.as_micros(), lease.updated_at.as_micros())
+        });
         Ok((leases.collect(), page.cursor))
     }
 

@@ -69,18 +69,21 @@ class Player:
     def _begin(self, cell: str, *words: str) -> Iterator[str]:
         creates: list[Claim] = []
         destroys: list[Claim] = []
-        key = None
-        for part in notation.split_before(list(words), re.compile(r"create$|destroy$|key=")) if words else []:
+        organization, key = None, None
+        starts = re.compile(r"create$|destroy$|organization=|key=")
+        for part in notation.split_before(list(words), starts) if words else []:
             match part:
                 case ["create", *claim]:
                     creates += notation.read_claims(claim)
                 case ["destroy", *claim]:
                     destroys += notation.read_claims(claim)
+                case [word] if word.startswith("organization="):
+                    organization = int(word.removeprefix("organization="))
                 case [word]:
                     key = word.removeprefix("key=")
                     key = read_text(key) if key.startswith('"') else key
         self.tables |= {claim.source.source_type for claim in creates if claim.source and claim.source.source_type > 0}
-        lease = self.service.begin(int(cell), creates, destroys, idempotency_key=key)
+        lease = self.service.begin(int(cell), creates, destroys, organization_id=organization, idempotency_key=key)
         if lease.uuid not in self.leases:
             self.leases.append(lease.uuid)
         yield f"begun {self.name(lease.uuid)} fence={lease.fence}"
@@ -115,6 +118,11 @@ class Player:
         page = self.service.list_leases(int(cell), limit=limit, created_after=since, cursor=cursor)
         self.cursor = page.cursor
         yield f"leases {self.names([lease.uuid for lease in page.leases])}{', and more' if page.cursor else ''}"
+
+    def _outstanding(self, cell: str) -> Iterator[str]:
+        for lease in self.service.list_leases(int(cell)).leases:
+            organization = f" organization={lease.organization_id}" if lease.organization_id else ""
+            yield f"outstanding {self.name(lease.uuid)}{organization}"
 
     def _records(self, cell: str, source_type: str, *options: str) -> Iterator[str]:
         given = dict(option.split("=", 1) for option in options)

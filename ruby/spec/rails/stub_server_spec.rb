@@ -52,6 +52,14 @@ RSpec.describe Leasehold::TestHelp::StubServer, :rails do
     expect(stub.updates.flat_map(&:first).map(&:bucket_value)).to include("alice")
   end
 
+  it "compares the organization of a repeated begin (B09)" do
+    begin_for = ->(id) { Leasehold.client.begin_update(creates: [username("alice")], organization_id: id, idempotency_key: "key") }
+    lease = begin_for.call(42)
+
+    expect(begin_for.call(42)).to eq(lease)
+    [43, nil].each { |other| expect { begin_for.call(other) }.to raise_error(Leasehold::Error, /`organization_id`/) }
+  end
+
   it "pages through leases" do
     uuids = %w[a b c].map { |name| Leasehold.client.begin_update(creates: [username(name)]).uuid }
     first = Leasehold.client.list_leases(limit: 2)

@@ -36,7 +36,7 @@ module Support
 
     def service_answers
       service = Leasehold::Native::Service.new([1])
-      begun = service.begin(1, [username("alice")], [], "key", [7, 7], 5)
+      begun = service.begin(1, [username("alice")], [], 42, "key", [7, 7], 5)
       answers = [service.leases(1, nil, nil, nil), service.settle(1, begun.first, true, 6), service.record(4, "ALICE")]
       [begun, answers, service.copy.records(1, 1, [4], "", ""), service.leases(1, 2, 3, nil)]
     end

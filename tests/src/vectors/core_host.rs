@@ -11,7 +11,8 @@ use leasehold_core::claim::{Claim, ClaimState, SourceId, SourceType};
 use leasehold_core::invariant;
 use leasehold_core::lease::{LeaseId, Outcome};
 use leasehold_core::memory::MemoryStore;
-use leasehold_core::query::{LeasePosition, LeaseQuery, RecordQuery};
+use leasehold_core::organization::OrganizationId;
+use leasehold_core::query::{LeasePosition, LeaseQuery, LeaseRow, RecordQuery};
 use leasehold_core::rejection::{Reason, Rejection};
 use leasehold_core::rules::Rules;
 use leasehold_core::store::Store;
@@ -104,9 +105,18 @@ impl Host for CoreHost {
 
     const NAME: &'static str = "core";
 
-    fn begin(&mut self, cell: i64, update: UpdateRequest, key: Option<&str>) -> HostResult<BegunLease> {
+    fn begin(
+        &mut self,
+        cell: i64,
+        update: UpdateRequest,
+        organization: i64,
+        key: Option<&str>,
+    ) -> HostResult<BegunLease> {
         let (lease, now) = (self.mint(), self.tick());
-        let command = match self.rules.begin(CellId(cell), update, key, lease) {
+        let command = OrganizationId::parse(organization).and_then(|organization| {
+            Ok(self.rules.begin(CellId(cell), update, key, lease)?.for_organization(organization))
+        });
+        let command = match command {
             Ok(command) => command,
             Err(rejection) => return Ok(Err(refusal(&rejection))),
         };
@@ -155,6 +165,16 @@ impl Host for CoreHost {
         };
         let page = query.page(self.store.leases(&query.scan())?);
         Ok(Ok((page.leases.iter().map(|row| row.position.lease.0).collect(), page.next)))
+    }
+
+    fn outstanding(&mut self, cell: i64) -> HostResult<Vec<(Uuid, i64)>> {
+        let query = match self.lease_query(cell, None, None, None)? {
+            Ok(query) => query,
+            Err(rejection) => return Ok(Err(refusal(&rejection))),
+        };
+        let page = query.page(self.store.leases(&query.scan())?);
+        let lease = |row: &LeaseRow| (row.position.lease.0, row.organization.map_or(0, i64::from));
+        Ok(Ok(page.leases.iter().map(lease).collect()))
     }
 
     fn records(&mut self, query: &RecordsQuery) -> HostResult<(Vec<ObservedRecord>, bool)> {

@@ -100,11 +100,17 @@ pub trait Host {
     /// The name of this kind of host in headings of scenarios, as in `hosts: NAME`.
     const NAME: &'static str;
 
-    /// Begins an update of `cell`. `key` is the idempotency key, if the step has one.
+    /// Begins an update of `cell` for an organization, 0 for none. `key` is the idempotency key, if the step has one.
     ///
     /// # Errors
     /// The host failed and made no decision. A refusal is no error but the inner result.
-    fn begin(&mut self, cell: i64, update: UpdateRequest, key: Option<&str>) -> HostResult<BegunLease>;
+    fn begin(
+        &mut self,
+        cell: i64,
+        update: UpdateRequest,
+        organization: i64,
+        key: Option<&str>,
+    ) -> HostResult<BegunLease>;
 
     /// Commits the lease or rolls it back, as `outcome` says. `lease` is the lease's id as text.
     ///
@@ -137,6 +143,13 @@ pub trait Host {
         since: Option<Since>,
         after: Option<&Self::Cursor>,
     ) -> HostResult<(Vec<Uuid>, Option<Self::Cursor>)>;
+
+    /// Returns the first page of a cell's outstanding leases, each with the organization that its begin
+    /// named; 0 if it named none.
+    ///
+    /// # Errors
+    /// See [`begin`](Self::begin).
+    fn outstanding(&mut self, cell: i64) -> HostResult<Vec<(Uuid, i64)>>;
 
     /// Returns one page of records, and true if more records follow.
     ///

@@ -104,7 +104,7 @@ fn verify_step<H: Host>(
             run.rows(rows(world, covers))?;
         }
         verify::VerifyStep::ReadAgain { ids } => run.rows(rows(world, |id| ids.contains(&SourceId::from_bytes(id))))?,
-        verify::VerifyStep::Begin(update) => match host.begin(world.cell, update, None)? {
+        verify::VerifyStep::Begin(update) => match host.begin(world.cell, update, 0, None)? {
             Err(refusal) => run.updated(rejection_result(&refusal)?)?,
             Ok(begun) => {
                 *lease = Some(begun.lease);

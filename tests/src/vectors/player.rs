@@ -70,10 +70,10 @@ impl<H: Host> Player<H> {
 
     fn reply(&mut self, step: Step) -> Result<Vec<String>> {
         Ok(match step {
-            Step::Begin { cell, update, key } => {
+            Step::Begin { cell, update, organization, key } => {
                 let sources = update.creates.iter().filter_map(|claim| claim.source.as_ref());
                 self.source_types.extend(sources.map(|source| source.source_type.0).filter(|number| *number > 0));
-                let begun = self.host.begin(cell, update, key.as_deref());
+                let begun = self.host.begin(cell, update, organization, key.as_deref());
                 output(begun, |begun| vec![self.write_begun(begun.lease, begun.fence)])?
             }
             Step::Settle { cell, lease, outcome } => {
@@ -89,6 +89,10 @@ impl<H: Host> Player<H> {
                 vec![format!("cell {cell} by {bucket_type} {}", write_text(&bucket.value))]
             })?,
             Step::Leases { cell, limit, since, next } => self.list_leases(cell, limit, since, next)?,
+            Step::Outstanding { cell } => {
+                let leases = self.host.outstanding(cell);
+                output(leases, |leases| leases.into_iter().map(|lease| self.write_outstanding(lease)).collect())?
+            }
             Step::Records(query) => output(self.host.records(&query), |page| self.write_records(&page))?,
             Step::Verify(step) => machines::verify(&mut self.host, &step)?,
             Step::Reconcile(step) => self.reconcile(&step)?,
@@ -155,6 +159,12 @@ impl<H: Host> Player<H> {
             self.cursor = next;
             vec![format!("leases {}{more}", self.write_leases(&leases))]
         })
+    }
+
+    /// Formats an outstanding lease and the organization that its begin named, 0 if it named none.
+    fn write_outstanding(&self, (lease, organization): (Uuid, i64)) -> String {
+        let lease = format!("outstanding L{}", self.number_of(lease));
+        if organization == 0 { lease } else { format!("{lease} organization={organization}") }
     }
 
     fn write_leases(&self, leases: &[Uuid]) -> String {

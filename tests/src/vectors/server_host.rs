@@ -12,6 +12,7 @@ use leasehold_core::rejection::Place;
 use leasehold_proto::gitlab::cells::topology_service::ClassifyRequest;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1 as wire;
 use leasehold_proto::gitlab::cells::topology_service::types::v1::{Claim, Uuid as WireUuid};
+use leasehold_proto::leasehold::v1::OutstandingLease;
 use prost_types::{Any, Timestamp};
 use tokio::runtime::Runtime;
 use tonic::transport::Channel;
@@ -96,12 +97,18 @@ impl Host for ServerHost {
 
     const NAME: &'static str = "server";
 
-    fn begin(&mut self, cell: i64, update: UpdateRequest, key: Option<&str>) -> HostResult<BegunLease> {
+    fn begin(
+        &mut self,
+        cell: i64,
+        update: UpdateRequest,
+        organization_id: i64,
+        key: Option<&str>,
+    ) -> HostResult<BegunLease> {
         let message = wire::BeginUpdateRequest {
             create_records: update.creates.into_iter().map(metadata).collect(),
             destroy_records: update.destroys.into_iter().map(metadata).collect(),
             cell_id: cell,
-            organization_id: 0,
+            organization_id,
         };
         let response = match self.runtime.block_on(self.stub.begin(message, key)) {
             Ok(response) => response,
@@ -175,6 +182,16 @@ impl Host for ServerHost {
         };
         let leases = page.leases.iter().map(|lease| wire_uuid(lease.uuid.as_ref())).collect::<Result<_>>()?;
         Ok(Ok((leases, page.next)))
+    }
+
+    fn outstanding(&mut self, cell: i64) -> HostResult<Vec<(Uuid, i64)>> {
+        let request = wire::ListLeasesRequest { cell_id: cell, ..Default::default() };
+        let page = match self.runtime.block_on(self.stub.list_outstanding_leases(request)) {
+            Ok(response) => response.into_inner(),
+            Err(status) => return refused(&status),
+        };
+        let lease = |lease: &OutstandingLease| Ok((wire_uuid(lease.uuid.as_ref())?, lease.organization_id));
+        Ok(Ok(page.leases.iter().map(lease).collect::<Result<_>>()?))
     }
 
     fn records(&mut self, query: &RecordsQuery) -> HostResult<(Vec<ObservedRecord>, bool)> {

@@ -21,11 +21,12 @@ const DATA_TYPE: &str = "type.example/text";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    Begin { cell: i64, update: UpdateRequest, key: Option<String> },
+    Begin { cell: i64, update: UpdateRequest, organization: i64, key: Option<String> },
     Settle { cell: i64, lease: String, outcome: Outcome },
     Get(BucketName),
     Classify(Vec<BucketName>),
     Leases { cell: i64, limit: Option<i32>, since: Option<String>, next: bool },
+    Outstanding { cell: i64 },
     Records(RecordsQuery),
     Verify(VerifyStep),
     Reconcile(ReconcileStep),
@@ -59,6 +60,7 @@ fn parse_one(tokens: &[String]) -> Result<Step> {
         ("get", [bucket_type, value]) => Step::Get(bucket(bucket_type, value)?),
         ("classify", buckets @ [_, _, ..]) => Step::Classify(pairs(buckets)?),
         ("leases", [cell, options @ ..]) => leases(cell.parse()?, options)?,
+        ("outstanding", [cell]) => Step::Outstanding { cell: cell.parse()? },
         ("records", [cell, source_type, options @ ..]) => records(cell.parse()?, source_type, options)?,
         ("verify", [cell, source_type, rows @ ..]) => verify(cell.parse()?, source_type, rows)?,
         ("reconcile", [cell, remote, local @ ..]) => reconcile(cell.parse()?, remote, local)?,
@@ -85,16 +87,24 @@ fn settle(cell: &str, lease: &str, outcome: Outcome) -> Result<Step> {
 
 fn begin(cell: i64, tokens: &[String]) -> Result<Step> {
     let mut update = UpdateRequest::default();
-    let mut key = None;
-    for part in tokens.chunk_by(|_, next| !matches!(next.as_str(), "create" | "destroy") && !next.starts_with("key=")) {
+    let (mut organization, mut key) = (0, None);
+    for part in tokens.chunk_by(|_, next| !begins_part(next)) {
         match part {
             [word, claim @ ..] if word == "create" => update.creates.extend(claims(claim)?),
             [word, claim @ ..] if word == "destroy" => update.destroys.extend(claims(claim)?),
-            [word] => key = Some(read_key(word)?),
-            _ => bail!("a begin has `create`, `destroy` and `key=`"),
+            [word] => match word.split_once('=') {
+                Some(("organization", id)) => organization = id.parse()?,
+                _ => key = Some(read_key(word)?),
+            },
+            _ => bail!("a begin has `create`, `destroy`, `organization=` and `key=`"),
         }
     }
-    Ok(Step::Begin { cell, update, key })
+    Ok(Step::Begin { cell, update, organization, key })
+}
+
+/// True if a part of a begin starts with this token.
+fn begins_part(token: &str) -> bool {
+    matches!(token, "create" | "destroy") || token.starts_with("key=") || token.starts_with("organization=")
 }
 
 fn read_key(token: &str) -> Result<String> {

@@ -22,7 +22,7 @@ pub(crate) fn init(ruby: &Ruby, leasehold: RModule) -> Result<(), Error> {
     let class = native.define_class("Service", ruby.class_object())?;
     class.define_singleton_method("new", function!(ClaimsService::new, 1))?;
     class.define_method("copy", method!(ClaimsService::copy, 0))?;
-    class.define_method("begin", method!(ClaimsService::begin, 6))?;
+    class.define_method("begin", method!(ClaimsService::begin, 7))?;
     class.define_method("settle", method!(ClaimsService::settle, 4))?;
     class.define_method("record", method!(ClaimsService::record, 2))?;
     class.define_method("leases", method!(ClaimsService::leases, 4))?;
@@ -41,8 +41,9 @@ impl ClaimsService {
         service.with(ruby, |service| Ok(Self(Mutex::new(service.clone()))))
     }
 
-    /// Begins an update under `lease`, a fresh UUID as two integers. Returns the lease and its
-    /// fence, and true if an earlier call with the same idempotency key has begun the update.
+    /// Begins an update for an organization, 0 for none, under `lease`, a fresh UUID as two integers.
+    /// Returns the lease and its fence, and true if an earlier call with the same idempotency key has
+    /// begun the update.
     #[expect(clippy::too_many_arguments, reason = "a Ruby method takes values, not a struct")]
     fn begin(
         ruby: &Ruby,
@@ -50,6 +51,7 @@ impl ClaimsService {
         cell: i64,
         creates: RArray,
         destroys: RArray,
+        organization_id: i64,
         key: Option<String>,
         lease: (u64, u64),
         now: u64,
@@ -59,8 +61,9 @@ impl ClaimsService {
         let update =
             catch_panic(ruby, || Ok(UpdateRequest { creates: requests(creates)?, destroys: requests(destroys)? }))?;
         let lease = LeaseId(Uuid::from_u64_pair(lease.0, lease.1));
-        let begun = service
-            .call(ruby, |service| service.begin(cell, update, key.as_deref(), lease, Timestamp::from_micros(now)))?;
+        let now = Timestamp::from_micros(now);
+        let begun =
+            service.call(ruby, |service| service.begin(cell, update, organization_id, key.as_deref(), lease, now))?;
         Ok((begun.lease.to_string(), begun.fence.0, begun.replayed))
     }
 

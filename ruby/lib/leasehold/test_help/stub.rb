@@ -24,10 +24,11 @@ module Leasehold
 
       # @param encoded [String] a BeginUpdateRequest
       def begin_encoded(encoded, metadata:, **)
-        cell = V1::BeginUpdateRequest.decode(encoded).cell_id
+        request = V1::BeginUpdateRequest.decode(encoded)
         creates, destroys = Leasehold::Client::Messages.claims(encoded)
-        lease, fence = @server.begin(cell, creates, destroys, metadata[Leasehold::Client::IDEMPOTENCY_KEY])
-        response = V1::BeginUpdateResponse.new(cell_id: cell, lease_uuid: UUID.new(value: lease))
+        key = metadata[Leasehold::Client::IDEMPOTENCY_KEY]
+        lease, fence = @server.begin(request.cell_id, creates, destroys, request.organization_id, key)
+        response = V1::BeginUpdateResponse.new(cell_id: request.cell_id, lease_uuid: UUID.new(value: lease))
         Operation.new(response, { Leasehold::Client::FENCE => fence.to_s })
       end
 

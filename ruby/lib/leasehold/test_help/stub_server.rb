@@ -69,12 +69,13 @@ module Leasehold
       # Begins an update. The update is added to {#updates} if the cell is the application's own and no earlier
       # call with the same idempotency key began it.
       #
+      # @param organization_id [Integer] 0 for none
       # @return [Array(String, Integer)] the lease and its fence
-      def begin(cell, creates, destroys, key)
+      def begin(cell, creates, destroys, organization_id, key)
         call do |service, now|
           save_state
           lease = SecureRandom.random_bytes(16).unpack("Q2")
-          uuid, fence, replayed = service.begin(cell, creates, destroys, key, lease, now)
+          uuid, fence, replayed = service.begin(cell, creates, destroys, organization_id, key, lease, now)
           @updates << [creates, destroys] if cell == @cell && !replayed
           [uuid, fence]
         end

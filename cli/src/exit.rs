@@ -13,7 +13,7 @@ Exit codes:
   4  try again: busy, overloaded, no answer in time
   5  the server cannot be reached, or its store is down
   6  not allowed: no identity, an identity without the right, or one that the server or its database does not accept
-  7  `serve` stopped by itself, because its store failed: start it again";
+  8  `serve` stopped by itself, because its store failed: start it again";
 
 /// Exit code of a failure that no other code describes.
 pub const FAILURE: u8 = 1;
@@ -28,7 +28,8 @@ pub const UNAVAILABLE: u8 = 5;
 /// Exit code of a caller that has no identity, or the wrong one.
 pub const NOT_ALLOWED: u8 = 6;
 
-/// Exit code of a server that stopped because its store failed.
+/// Exit code of a server that stopped because its store failed. The code 7 is that of a verification
+/// by `leasehold-py` that stopped early.
 pub const STORE_FAILED: u8 = 8;
 
 /// Returns the exit code for a gRPC code, of a failure whose reason is missing or unknown.

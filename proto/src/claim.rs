@@ -75,7 +75,7 @@ impl ClaimValue {
     }
 }
 
-/// As in every `oneof`, a later field replaces an earlier one, so a claim takes no more memory than
+/// A later field replaces an earlier one, as in every `oneof`, so a claim takes no more memory than
 /// its last field. A field that is neither a string nor an int64 is skipped.
 impl Message for Claim {
     fn encode_raw(&self, buf: &mut impl BufMut) {

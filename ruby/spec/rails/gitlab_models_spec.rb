@@ -280,7 +280,7 @@ RSpec.describe "models of GitLab", :rails do
 
   describe "a text primary key that looks like a UUID" do
     let(:uuid) { "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11" }
-    # As 16 bytes, one of the UUIDs sorts before all texts, and another after all of them.
+    # One of the UUIDs, as 16 bytes, sorts before all texts, and another after all of them.
     let(:keys) { [uuid, "10eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", "group", uuid.upcase, "été", "ffeebc99-9c0b-4ef8-bb6d-6bb9bd380a11"] }
     let(:model) { organization(subject_key: :owner_id).tap(&:reset_column_information) }
 

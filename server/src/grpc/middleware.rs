@@ -107,8 +107,8 @@ where
         let count = CallCount { metrics: shared.metrics.clone(), method, started, code: Code::Cancelled, span };
         Box::pin(async move {
             let mut count = count;
-            let form = if protocol::is_grpc(&request) { Framing::Grpc } else { Framing::Plain };
-            let answer = AssertUnwindSafe(shared.answer(inner, request, form, started)).catch_unwind();
+            let framing = if protocol::is_grpc(&request) { Framing::Grpc } else { Framing::Plain };
+            let answer = AssertUnwindSafe(shared.answer(inner, request, framing, started)).catch_unwind();
             let answer = match &count.span {
                 Some(span) => TIMES.scope(span.times(), answer).await,
                 None => answer.await,
@@ -119,7 +119,7 @@ where
             });
             let (code, response) = match answer {
                 Ok(response) => with_code(response),
-                Err(status) => (status.code(), refusal(form, &status)),
+                Err(status) => (status.code(), refusal(framing, &status)),
             };
             count.code = code;
             let mut response = delivery::guard(response);
@@ -155,7 +155,7 @@ impl MiddlewareState {
         &self,
         mut inner: S,
         mut request: http::Request<Body>,
-        form: Framing,
+        framing: Framing,
         started: Instant,
     ) -> Result<http::Response<Body>, Status>
     where
@@ -173,7 +173,7 @@ impl MiddlewareState {
         let answer = async {
             // The charge is kept until the answer, because the handler holds the request's bytes
             // until then.
-            let (request, _charge) = self.receive(request, form, body_timeout).await?;
+            let (request, _charge) = self.receive(request, framing, body_timeout).await?;
             let Ok(response) = inner.call(request).await;
             Ok(response)
         };
@@ -225,12 +225,12 @@ impl MiddlewareState {
     async fn receive(
         &self,
         request: http::Request<Body>,
-        form: Framing,
+        framing: Framing,
         timeout: Duration,
     ) -> Result<(http::Request<Body>, Option<Charge>), Status> {
         let (parts, body) = request.into_parts();
         let peer = parts.extensions.get::<Peer>();
-        let (size, budget) = match (request_kind(parts.uri.path(), form), peer) {
+        let (size, budget) = match (request_kind(parts.uri.path(), framing), peer) {
             (RequestKind::Whole(size), Some(peer)) => (size, peer.budget()),
             (RequestKind::Stream, _) => {
                 let body = Body::new(BoundedBody::new(body, self.arrival(timeout)));
@@ -244,7 +244,7 @@ impl MiddlewareState {
         let mut charge = Charge::new(budget);
         let body = tokio::select! {
             biased;
-            received = receive(body, form, size, &mut charge) => received,
+            received = receive(body, framing, size, &mut charge) => received,
             // The timer starts at the first poll of this branch, so a body that has arrived already
             // starts no timer.
             status = async { self.arrival(timeout).await } => Err(status),
@@ -284,8 +284,8 @@ enum RequestKind {
     Bodiless,
 }
 
-fn request_kind(path: &str, form: Framing) -> RequestKind {
-    match (form, method_label(path)) {
+fn request_kind(path: &str, framing: Framing) -> RequestKind {
+    match (framing, method_label(path)) {
         (Framing::Grpc, "CommitUpdate" | "RollbackUpdate" | "GetCell" | "GetCells" | "ListTables" | "Health") => {
             RequestKind::Whole(RequestSize::Small)
         }
@@ -298,8 +298,8 @@ fn request_kind(path: &str, form: Framing) -> RequestKind {
 }
 
 /// The response to a request that no handler answered.
-fn refusal(form: Framing, status: &Status) -> http::Response<Body> {
-    match form {
+fn refusal(framing: Framing, status: &Status) -> http::Response<Body> {
+    match framing {
         Framing::Grpc => status.clone().into_http(),
         Framing::Plain => errors::json(status).map(Body::new),
     }

@@ -35,7 +35,7 @@ const LARGE_DATA: &str = "[limits]\nuser_data_bytes = 10_000\n";
 const UPDATES: u64 = 280;
 /// The number of leases that are begun after all other updates and stay outstanding.
 const OUTSTANDING: u64 = 3;
-/// Of this many records, the check reads one by its name.
+/// The check reads one of this many records by its name.
 const READ_EACH: usize = 40;
 
 /// The names of the store's fjall keyspaces. Errors about damaged rows name one of them.

@@ -41,3 +41,28 @@ fn a_data_directory_can_be_open_once_only() {
     let _first = EmbeddedStore::open(directory.path(), Creation::Allowed).unwrap();
     assert!(matches!(EmbeddedStore::open(directory.path(), Creation::Allowed), Err(StoreError::InUse(_))));
 }
+
+/// Returns the number of commits that the store in a directory has acknowledged.
+fn acknowledged(directory: &TempDir) -> u64 {
+    let file = std::fs::read(directory.path().join(EmbeddedStore::WRITTEN)).unwrap();
+    u64::from_be_bytes(*file.first_chunk().unwrap())
+}
+
+/// A reload of the configuration stores bucket types while the committer commits groups. If both
+/// took one number, the last number on disk could be lower than the acknowledged one. The next start
+/// would then refuse the store as damaged.
+#[test]
+fn commits_of_two_threads_have_numbers_of_their_own() {
+    const COMMITS: u64 = 200;
+    let directory = tempfile::tempdir().unwrap();
+    let store = EmbeddedStore::open(directory.path(), Creation::Allowed).unwrap();
+    let before = acknowledged(&directory);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| (0..COMMITS).for_each(|_| store.remember_bucket_types(&[]).unwrap()));
+        }
+    });
+    assert_eq!(acknowledged(&directory), before + 2 * COMMITS);
+    drop(store);
+    EmbeddedStore::open(directory.path(), Creation::Refused).unwrap();
+}

@@ -38,7 +38,7 @@ mod settled_position;
 mod write;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use fjall::{Database, OwnedWriteBatch, PersistMode};
 use leasehold_core::bucket::BucketKey;
@@ -67,7 +67,7 @@ const FORMAT: &str = "format";
 const FENCE: &str = "fence";
 
 /// The embedded store. Clones refer to the same store. Any number of threads read; one thread, the
-/// committer's, writes.
+/// committer's, writes groups.
 #[derive(Clone)]
 pub struct EmbeddedStore {
     inner: Arc<Inner>,
@@ -84,6 +84,8 @@ struct Inner {
     replays: Keyspace,
     meta: Keyspace,
     watermark: AckWatermark,
+    // Locked during a commit. Besides the committer, a reload of the configuration commits too.
+    committing: Mutex<()>,
     settled_position: SettledPosition,
     // The rows of the keyspace `outstanding`, kept in memory.
     held: RwLock<Outstanding>,
@@ -106,7 +108,10 @@ impl Inner {
 
     /// Commits a batch with the next sequence number, then raises the watermark to this number. The
     /// order matters: a watermark above the journal's last number would look like a loss of data.
+    /// For the same reason, one commit at a time takes a number.
     fn commit(&self, mut batch: OwnedWriteBatch) -> Result<()> {
+        // INVARIANT: the lock guards no value, so a panic leaves none half changed.
+        let _one_at_a_time = self.committing.lock().unwrap_or_else(PoisonError::into_inner);
         let sequence = self.watermark.sequence() + 1;
         self.meta.insert(&mut batch, journal::SEQUENCE, sequence.to_be_bytes());
         batch.commit()?;

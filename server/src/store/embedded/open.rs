@@ -4,7 +4,7 @@
 use std::fs::{OpenOptions, TryLockError};
 use std::io::ErrorKind;
 use std::path::Path;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 
 use fjall::compaction::Leveled;
 use fjall::config::{BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry, PinningPolicy};
@@ -152,6 +152,7 @@ impl EmbeddedStore {
             replays: keyspace("replays", 4, true)?,
             meta,
             watermark,
+            committing: Mutex::default(),
             settled_position: SettledPosition::default(),
             held: RwLock::default(),
             scan_threads: ScanThreads::new().map_err(|error| StoreError::Failed(error.to_string()))?,

@@ -247,6 +247,12 @@ impl Catalogue {
         Ok(Bucket { key: BucketKey { bucket_type, canonical }, spelling })
     }
 
+    /// True if a claim's record gives the claim's key. This is false for a claim that was made by
+    /// tables of Unicode with another canonical form, or under another rule.
+    pub fn gives_key(&self, key: &BucketKey, spelling: Arc<str>) -> bool {
+        self.bucket_of_existing(key.bucket_type, spelling).is_ok_and(|bucket| bucket.key == *key)
+    }
+
     /// Checks that the value of a create does not look like another value, if the bucket type's
     /// rule has `refuse_confusables`. Claims that exist already are not checked.
     ///
@@ -398,6 +404,27 @@ mod tests {
         }
         assert_ne!(key(9, "ssh-rsa AAAA").unwrap(), key(9, "ssh-rsa aaaa").unwrap());
         assert_ne!(key(4, "alice").unwrap(), key(1, "alice").unwrap());
+    }
+
+    #[cfg(feature = "unicode")]
+    #[test]
+    fn b12_a_key_that_another_version_of_unicode_gave_is_found() {
+        let gives_key = |canonical: &str| {
+            let key = BucketKey { bucket_type: BucketType(4), canonical: canonical.into() };
+            Catalogue::default().gives_key(&key, "A\u{a7dd}".into())
+        };
+        assert!(gives_key("a\u{277}"));
+        assert!(!gives_key("a\u{a7dd}"), "before 18.0, no table folded U+A7DD");
+        let unknown = BucketKey { bucket_type: BucketType(999), canonical: "a".into() };
+        assert!(!Catalogue::default().gives_key(&unknown, "a".into()));
+    }
+
+    #[cfg(feature = "confusables")]
+    #[test]
+    fn the_tables_of_looks_are_of_the_version_that_core_names() {
+        let (major, minor, _) = unicode_security::UNICODE_VERSION;
+        let named = crate::unicode_version::UNICODE_VERSION;
+        assert_eq!((u64::from(named.major), u64::from(named.minor)), (major, minor));
     }
 
     #[test]

@@ -8,18 +8,14 @@
 //! | private use (Co) | U+E000 |
 //! | unassigned (Cn), non-characters among them | U+0378 |
 //!
-//! **A newer version of Unicode changes no claim.** Unicode never changes the normal form and the
-//! case folding of assigned characters ([stability
+//! **A newer version of Unicode should change no claim.** Unicode never changes the normal form and
+//! the case folding of assigned characters ([stability
 //! policies](https://www.unicode.org/policies/stability_policy.html)). An unassigned character may
 //! later fold into another character, so that two different names become the same. So unassigned
-//! characters are refused.
+//! characters are refused. A server with newer tables checks the stored claims nevertheless.
 
 use crate::invisible_table;
 pub use invisible_table::TABLE;
-
-/// The version of Unicode whose tables this build has, for invisible characters and for canonical
-/// forms.
-pub const UNICODE_VERSION: &str = "18.0";
 
 /// Returns true if no value may have the character.
 pub fn is_invisible(c: char) -> bool {

@@ -79,5 +79,7 @@ pub mod store;
 pub mod table;
 pub mod time;
 pub mod transaction;
+#[cfg(feature = "unicode")]
+pub mod unicode_version;
 pub mod update;
 pub mod verify;

@@ -5,6 +5,7 @@
 
 use leasehold_core::bucket::BucketType;
 use leasehold_core::catalogue::{BucketRule, Catalogue, Form};
+use leasehold_core::unicode_version::UNICODE_VERSION;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
@@ -46,6 +47,15 @@ fn b12_each_form_takes_the_listed_spellings_for_the_same() {
         };
         assert!(is_as_listed, "{line}\n{forms:?}");
     }
+}
+
+/// The tables of the case folding and of the normal form are of the version that core names. Both
+/// characters are new in 18.0.
+#[test]
+fn b12_canonical_forms_are_of_the_version_that_core_names() {
+    assert_eq!(UNICODE_VERSION.to_string(), "18.0");
+    assert_eq!(canonical(Form::Word, true, "\u{a7dd}"), Some("\u{277}".into()));
+    assert_eq!(canonical(Form::Word, false, "\u{1dfd0}"), Some("\u{263}".into()));
 }
 
 #[test]

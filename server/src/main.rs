@@ -346,7 +346,7 @@ fn init(args: StoreArgs, json: bool) -> Result<(), ServeError> {
         config.log.format = LogFormat::Json;
     }
     let _log = logging::start(&config.log)?;
-    let Identity { id, is_new } = match &config.postgres {
+    let Identity { id, is_new, .. } = match &config.postgres {
         None => EmbeddedStore::open(&config.data_dir()?, Creation::Allowed)?.identity(),
         Some(postgres) => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

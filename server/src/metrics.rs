@@ -3,9 +3,11 @@
 
 mod process;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use leasehold_core::bucket::BucketType;
 use leasehold_core::rejection::Rejection;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
@@ -50,6 +52,11 @@ struct ReasonLabel {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CauseLabel {
     cause: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BucketTypeLabel {
+    bucket_type: i32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -184,6 +191,7 @@ pub struct Metrics {
     store_failed: Gauge,
     store_unavailable: Gauge,
     damaged_rows: Counter,
+    differing_claims: Family<BucketTypeLabel, Gauge>,
     connections: Gauge,
     connections_refused: Counter,
     subject_headers_removed: Counter,
@@ -260,6 +268,7 @@ impl Default for Metrics {
             store_failed: Gauge::default(),
             store_unavailable: Gauge::default(),
             damaged_rows: Counter::default(),
+            differing_claims: Family::default(),
             connections: Gauge::default(),
             connections_refused: Counter::default(),
             subject_headers_removed: Counter::default(),
@@ -340,6 +349,8 @@ impl Metrics {
         all.register_with_unit("request", held, Unit::Bytes, self.request_bytes.clone());
         let damaged = "Rows that a read or a list found damaged, each time";
         all.register("damaged_rows", damaged, self.damaged_rows.clone());
+        let differing = "Claims whose key is not the canonical form by this program's Unicode, by bucket type";
+        all.register("differing_claims", differing, self.differing_claims.clone());
         let lines = "Lines of the log that were dropped, since standard error was not read";
         all.register("log_lines_dropped", lines, self.log_lines_dropped.clone());
         let events = "Events of the audit trail that were dropped, since they could not be written";
@@ -378,6 +389,14 @@ impl Metrics {
     /// Counts rows that a read found damaged.
     pub fn damaged(&self, rows: usize) {
         self.damaged_rows.inc_by(rows as u64);
+    }
+
+    /// Sets the number of claims of each bucket type whose key is not their canonical form.
+    pub fn set_differing_claims(&self, claims: &BTreeMap<BucketType, u64>) {
+        for (number, count) in claims {
+            let label = BucketTypeLabel { bucket_type: number.0 };
+            self.differing_claims.get_or_create(&label).set(count.cast_signed());
+        }
     }
 
     /// Counts a connection that was accepted.

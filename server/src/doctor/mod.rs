@@ -10,10 +10,12 @@ use std::fmt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use leasehold_core::unicode_version::{UNICODE_VERSION, UnicodeVersion};
+
 use crate::config::{Config, PostgresConfig};
 use crate::descriptors;
 use crate::serve::ServeError;
-use crate::store::{Backend, Creation, EmbeddedStore, Examined, PostgresStore, StoreError};
+use crate::store::{Backend, Creation, EmbeddedStore, Examined, FormCheck, FormScan, PostgresStore, StoreError};
 
 /// The tolerated difference between two clocks.
 const TOLERATED: Duration = Duration::from_secs(5);
@@ -98,23 +100,57 @@ async fn directory(config: &Config) -> Vec<Finding> {
         Ok(data) => data,
         Err(error) => return vec![Finding::failed("store", &error.into())],
     };
-    vec![clock_of_writes(&data), embedded(&data).await]
+    let mut findings = vec![clock_of_writes(&data)];
+    findings.extend(embedded(&data).await);
+    findings
 }
 
-async fn embedded(data: &Path) -> Finding {
+async fn embedded(data: &Path) -> Vec<Finding> {
     let opened = async {
         let store = EmbeddedStore::open(data, Creation::Refused)?;
-        Ok((store.identity().id, Backend::contents(&store).await?))
+        let identity = store.identity();
+        let forms = match identity.unicode < UNICODE_VERSION {
+            true => Some(FormScan::check_all(&store).await?),
+            false => None,
+        };
+        Ok((identity, Backend::contents(&store).await?, forms))
     };
     match opened.await {
-        Ok((id, contents)) => {
-            Finding::new("store", CheckResult::Ok, format!("`{}`: {id} ({contents})", data.display()))
+        Ok((identity, contents, forms)) => {
+            let text = format!("`{}`: {} ({contents})", data.display(), identity.id);
+            vec![Finding::new("store", CheckResult::Ok, text), unicode(identity.unicode, forms.as_ref())]
         }
         Err(StoreError::InUse(_)) => {
             let text = format!("`{}` is in use by a running server, whose banner has its contents", data.display());
-            Finding::new("store", CheckResult::Ok, text)
+            vec![Finding::new("store", CheckResult::Ok, text)]
         }
-        Err(error) => Finding::failed("store", &error.into()),
+        Err(error) => vec![Finding::failed("store", &error.into())],
+    }
+}
+
+/// Compares the version of Unicode of a store's canonical forms with the program's. `forms` is the
+/// check of all names if the program's version is newer.
+fn unicode(found: UnicodeVersion, forms: Option<&FormCheck>) -> Finding {
+    match forms {
+        None if found > UNICODE_VERSION => {
+            let text = format!(
+                "the canonical forms are of version {found}, and this program has {UNICODE_VERSION}: use a newer version of \
+                 the program"
+            );
+            Finding::new("unicode", CheckResult::Warn, text)
+        }
+        None => Finding::new("unicode", CheckResult::Ok, format!("the canonical forms are of version {found}")),
+        Some(check) if check.passes() => {
+            let text = format!("the canonical forms of version {found} are those of {UNICODE_VERSION}: {check}");
+            Finding::new("unicode", CheckResult::Ok, text)
+        }
+        Some(check) => {
+            let text = format!(
+                "the canonical forms of version {found} are not all those of {UNICODE_VERSION}: {check}; use the former version \
+                 of the program, and have the cells give these names up"
+            );
+            Finding::new("unicode", CheckResult::Warn, text)
+        }
     }
 }
 
@@ -141,7 +177,11 @@ fn clock_of_writes(data: &Path) -> Finding {
 async fn database(settings: &PostgresConfig) -> Vec<Finding> {
     match PostgresStore::examine(settings).await {
         Err(error) => vec![Finding::failed("store", &error.into())],
-        Ok(examined) => vec![clock_of_database(&examined), tables(settings, &examined)],
+        Ok(examined) => {
+            let mut findings = vec![clock_of_database(&examined), tables(settings, &examined)];
+            findings.extend(examined.store.map(|(identity, _)| unicode(identity.unicode, examined.forms.as_ref())));
+            findings
+        }
     }
 }
 
@@ -160,7 +200,9 @@ fn clock_of_database(examined: &Examined) -> Finding {
 fn tables(settings: &PostgresConfig, examined: &Examined) -> Finding {
     let database = settings.shown_url();
     match examined.store {
-        Some((id, contents)) => Finding::new("store", CheckResult::Ok, format!("`{database}`: {id} ({contents})")),
+        Some((identity, contents)) => {
+            Finding::new("store", CheckResult::Ok, format!("`{database}`: {} ({contents})", identity.id))
+        }
         None => {
             let Examined { version, known, .. } = examined;
             let text = format!(
@@ -188,6 +230,8 @@ fn open_files(config: &Config) -> Finding {
 
 #[cfg(test)]
 mod tests {
+    use leasehold_core::bucket::BucketType;
+
     use super::*;
 
     #[test]
@@ -198,9 +242,31 @@ mod tests {
     }
 
     #[test]
+    fn the_version_of_unicode_is_compared() {
+        let (older, newer) = (UnicodeVersion { major: 17, minor: 0 }, UnicodeVersion { major: 99, minor: 0 });
+        let differing = FormCheck { checked: 3, differing: [(BucketType(4), 1)].into(), damaged: 0 };
+        for (found, forms, state, words) in [
+            (UNICODE_VERSION, None, CheckResult::Ok, "the canonical forms are of version 18.0"),
+            (newer, None, CheckResult::Warn, "are of version 99.0, and this program has 18.0"),
+            (older, Some(FormCheck::default()), CheckResult::Ok, "version 17.0 are those of 18.0: 0 of 0 names differ"),
+            (
+                older,
+                Some(differing),
+                CheckResult::Warn,
+                "not all those of 18.0: 1 of 3 names differ (bucket type 4: 1)",
+            ),
+        ] {
+            let finding = unicode(found, forms.as_ref());
+            assert_eq!(finding.state, state, "{finding}");
+            assert!(finding.text.contains(words), "{finding}");
+        }
+    }
+
+    #[test]
     fn a_difference_of_clocks_is_shown_in_seconds() {
-        let finding =
-            |clock_ahead_micros| clock_of_database(&Examined { store: None, version: 1, known: 1, clock_ahead_micros });
+        let finding = |clock_ahead_micros| {
+            clock_of_database(&Examined { store: None, forms: None, version: 1, known: 1, clock_ahead_micros })
+        };
         assert_eq!(
             (finding(-120_000).state, &*finding(-120_000).text),
             (CheckResult::Ok, "differs from the database's by 0.1 s")

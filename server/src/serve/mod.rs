@@ -15,6 +15,7 @@ mod stdout;
 mod steady_clock;
 mod storage;
 mod supervisor;
+mod unicode;
 
 use std::io;
 use std::net::SocketAddr;
@@ -130,6 +131,7 @@ async fn run(parts: Reloader, listeners: Listeners, signal: StopSignal) -> Resul
     let retention = active.config.settled_retention_seconds;
     let maintenance = Maintenance::new(services.clone(), store.maintenance(), health.clone(), retention);
     tokio::spawn(maintenance.run(stopping.clone()));
+    spawn_until(stopping.clone(), unicode::check_forms(store.clone(), services.metrics.clone()));
     // The server of the metrics and probes has no signal to stop. It answers until the main server
     // has ended, so that a supervisor can follow the stop.
     let (_end, ended) = watch::channel(false);

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use leasehold_core::lease::Fence;
+use leasehold_core::unicode_version::{UNICODE_VERSION, UnicodeVersion};
 use uuid::{Builder, Uuid};
 
 /// The permission to make a store in a place that holds none.
@@ -17,7 +18,7 @@ pub enum Creation {
     Refused,
 }
 
-/// The identity of a store, which never changes. A copy, such as a restored backup, has the
+/// The identity of a store, whose id never changes. A copy, such as a restored backup, has the
 /// identity of its original.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
@@ -25,12 +26,15 @@ pub struct Identity {
     pub id: Uuid,
     /// True if the store was made when it was opened.
     pub is_new: bool,
+    /// The version of Unicode by whose tables the store's keys are canonical forms, when the store
+    /// was opened. A store that does not tell it counts as one of this program's version.
+    pub unicode: UnicodeVersion,
 }
 
 impl Identity {
     /// Returns a random identity for a new store.
     pub(super) fn random() -> Self {
-        Self { id: Builder::from_random_bytes(rand::random()).into_uuid(), is_new: true }
+        Self { id: Builder::from_random_bytes(rand::random()).into_uuid(), is_new: true, unicode: UNICODE_VERSION }
     }
 }
 

@@ -5,6 +5,7 @@ mod blocking;
 mod clock;
 mod embedded;
 mod error;
+mod form_scan;
 mod identity;
 mod port;
 mod postgres;
@@ -18,10 +19,11 @@ pub(crate) use embedded::fuzzing;
 pub use embedded::{EmbeddedStore, Salvaged};
 pub use error::StoreError;
 pub(crate) use error::check_no_locks;
+pub use form_scan::{FormCheck, FormScan};
 pub use identity::{Contents, Count, Creation, Identity, RESTORE_JUMP, RaisedFences};
 pub use port::{
-    Backend, Failure, GroupError, GroupStore, LockTimeout, Occupancy, PoolState, Probe, SharedMaintenance, StoreFuture,
-    StoreMaintenance, StoreReader,
+    Backend, Failure, GroupError, GroupStore, LockTimeout, NamePart, NamePlace, Occupancy, PoolState, Probe,
+    SharedMaintenance, StoreFuture, StoreMaintenance, StoreReader,
 };
 pub use postgres::{Examined, PostgresStore};
 pub use preflight::{PreflightError, Problem};

@@ -24,6 +24,7 @@ use leasehold_core::lease::LeaseId;
 use leasehold_core::query::{LeaseRow, LeaseScan, RecordPart, RecordScan};
 use leasehold_core::rows::{Keys, NetChanges, State, Workspace};
 use leasehold_core::time::Timestamp;
+use leasehold_core::unicode_version::UnicodeVersion;
 
 use super::clock::StoreClock;
 use super::error::StoreError;
@@ -152,6 +153,40 @@ pub struct Occupancy {
     pub disk_bytes: u64,
 }
 
+/// A place in a scan of the names of all claims. A store that keeps the claims of outstanding leases
+/// apart visits the leases first, because a commit moves their claims to the others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NamePlace {
+    /// After the claims of this outstanding lease; `None` at the start of the scan.
+    Lease(Option<LeaseId>),
+    /// After this claim; `None` before the first claim.
+    Claim(Option<BucketKey>),
+}
+
+impl Default for NamePlace {
+    fn default() -> Self {
+        Self::Lease(None)
+    }
+}
+
+/// A part of a scan of the names of all claims.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamePart {
+    /// The keys of claims, each with the spelling of a record. A replaced claim has two records.
+    pub names: Vec<(BucketKey, Arc<str>)>,
+    /// The number of claims that could not be read.
+    pub damaged: usize,
+    /// The place after which the scan goes on; `None` at its end.
+    pub next: Option<NamePlace>,
+}
+
+impl NamePart {
+    /// Adds the names of a claim's records.
+    pub fn push(&mut self, key: &BucketKey, claim: &Claim) {
+        self.names.extend(claim.records().map(|record| (key.clone(), record.spelling.clone())));
+    }
+}
+
 /// The state of the pool of connections that read from a database.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PoolState {
@@ -186,6 +221,12 @@ pub trait StoreReader: Send + Sync {
     /// # Errors
     /// The part could not be read. A claim that can't be read is counted and left out.
     fn records(&self, scan: RecordScan) -> StoreFuture<'_, RecordPart>;
+
+    /// Reads a part of the names of all claims: the claims of one lease, or at most `limit` claims.
+    ///
+    /// # Errors
+    /// The part could not be read. A claim that can't be read is counted and left out.
+    fn names(&self, after: NamePlace, limit: usize) -> StoreFuture<'_, NamePart>;
 
     /// Reads the ids of at most `limit` leases that were settled before `before`, in the order of
     /// their settles.
@@ -275,6 +316,13 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// The rules could not be written.
     fn remember_bucket_types<'a>(&'a self, rules: &'a [BucketRule]) -> StoreFuture<'a, ()>;
+
+    /// Stores the version of Unicode by whose tables all keys of the store are canonical forms. In a
+    /// shared store, a version that another server has stored since the opening is not replaced.
+    ///
+    /// # Errors
+    /// The version could not be written.
+    fn set_unicode_version(&self, version: UnicodeVersion) -> StoreFuture<'_, ()>;
 }
 
 /// The periodic maintenance of a store, which depends on the number of servers that write to it.

@@ -56,7 +56,7 @@ async fn a_sound_server_has_nothing_to_mend() {
     let (code, findings) = world.examine().await;
     assert_eq!(code, Some(0));
     let checks: Vec<_> = findings.iter().map(|[check, state, _]| (check.as_str(), state.as_str())).collect();
-    let sound = ["configuration", "certificates", "clock", "store", "open files"].map(|check| (check, "ok"));
+    let sound = ["configuration", "certificates", "clock", "store", "unicode", "open files"].map(|check| (check, "ok"));
     assert_eq!(checks, sound, "{findings:?}");
     assert!(findings[3][2].contains("(0 claims, 0 leases, fence 0)"), "{findings:?}");
 

@@ -13,6 +13,7 @@ mod start;
 mod stores;
 mod supervisor;
 mod traces;
+mod unicode;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};

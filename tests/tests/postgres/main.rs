@@ -32,6 +32,7 @@ mod stored_format;
 mod stores;
 mod timeouts;
 mod tls;
+mod unicode;
 
 use std::fmt::Write;
 use std::time::{Duration, Instant};
@@ -55,7 +56,7 @@ use tonic_health::pb::health_client::HealthClient;
 const NO_SYNC: &[&str] = &["fsync=off"];
 
 /// The version of the database schema that this version of the program creates.
-const SCHEMA_VERSION: i32 = 5;
+const SCHEMA_VERSION: i32 = 6;
 
 /// The gRPC code and the reason with which the server refuses calls while it cannot reach the
 /// database.

@@ -408,6 +408,7 @@ fn a_role_without_rights_gets_the_missing_grants_as_a_hint() {
     for grant in [
         "GRANT INSERT, UPDATE, DELETE ON claims TO \"App\";",
         "GRANT USAGE ON SEQUENCE lease_fences TO \"App\";",
+        "GRANT UPDATE (unicode_version) ON leasehold_store TO \"App\";",
         "GRANT EXECUTE ON FUNCTION try_write_group TO \"App\";",
     ] {
         assert!(hint.contains(grant), "{grant}: {hint}");

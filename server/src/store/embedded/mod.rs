@@ -12,6 +12,7 @@
 //! | `meta` | `format`, `fence`, `sequence` | a number |
 //! | `meta` | `bucket_types` | the rules of configured bucket types, as JSON |
 //! | `meta` | `identity` | the 16 bytes of the store's id |
+//! | `meta` | `unicode` | the version of Unicode of the canonical forms, as text |
 //!
 //! A begin writes one lease row, however many claims the lease has. A claim gets a row of its own
 //! only when its lease is settled. Outstanding leases and their claims are also kept in memory, and
@@ -45,6 +46,7 @@ use leasehold_core::bucket::BucketKey;
 use leasehold_core::catalogue::BucketRule;
 use leasehold_core::cell::CellId;
 use leasehold_core::lease::Fence;
+use leasehold_core::unicode_version::UnicodeVersion;
 
 use self::ack_watermark::AckWatermark;
 use self::outstanding::Outstanding;
@@ -63,6 +65,8 @@ type Result<T> = std::result::Result<T, StoreError>;
 const BUCKET_TYPES: &str = "bucket_types";
 /// The key of the version of the stored rows in the keyspace `meta`.
 const FORMAT: &str = "format";
+/// The key of the version of Unicode in the keyspace `meta`.
+const UNICODE: &str = "unicode";
 /// The key of the newest fence in the keyspace `meta`.
 const FENCE: &str = "fence";
 
@@ -192,6 +196,16 @@ impl EmbeddedStore {
         self.inner.meta.insert(&mut batch, BUCKET_TYPES, rules);
         self.inner.commit(batch)
     }
+
+    /// Stores the version of Unicode by whose tables all keys of the store are canonical forms.
+    ///
+    /// # Errors
+    /// The version could not be written.
+    pub fn set_unicode_version(&self, version: UnicodeVersion) -> Result<()> {
+        let mut batch = self.inner.batch();
+        self.inner.meta.insert(&mut batch, UNICODE, version.to_string());
+        self.inner.commit(batch)
+    }
 }
 
 impl Backend for EmbeddedStore {
@@ -221,5 +235,9 @@ impl Backend for EmbeddedStore {
 
     fn remember_bucket_types<'a>(&'a self, rules: &'a [BucketRule]) -> StoreFuture<'a, ()> {
         Box::pin(async move { Self::remember_bucket_types(self, rules) })
+    }
+
+    fn set_unicode_version(&self, version: UnicodeVersion) -> StoreFuture<'_, ()> {
+        Box::pin(async move { Self::set_unicode_version(self, version) })
     }
 }

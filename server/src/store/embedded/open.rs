@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, RwLock};
 use fjall::compaction::Leveled;
 use fjall::config::{BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry, PinningPolicy};
 use fjall::{CompressionType, Database, KeyspaceCreateOptions};
+use leasehold_core::unicode_version::{UNICODE_VERSION, UnicodeVersion};
 use uuid::Uuid;
 
 use super::ack_watermark::AckWatermark;
@@ -16,7 +17,7 @@ use super::directories::{create_private, sync, sync_entry, sync_tree};
 use super::rows::Keyspace;
 use super::scan_threads::ScanThreads;
 use super::settled_position::SettledPosition;
-use super::{EmbeddedStore, FORMAT, Inner, Result, ack_watermark, journal, keys, manifest};
+use super::{EmbeddedStore, FORMAT, Inner, Result, UNICODE, ack_watermark, journal, keys, manifest};
 use crate::descriptors;
 use crate::store::error::StoreError;
 use crate::store::identity::{Creation, Identity};
@@ -211,13 +212,22 @@ impl Inner {
 
     fn read_identity(&self, id: &[u8]) -> Result<Identity> {
         let id = Uuid::from_slice(id).map_err(|_| self.meta.damaged().of(IDENTITY))?;
-        Ok(Identity { id, is_new: false })
+        let Some(version) = self.meta.get(UNICODE)? else {
+            // A version of this program that knew no versions of Unicode has made the store.
+            let mut batch = self.batch();
+            self.meta.insert(&mut batch, UNICODE, UNICODE_VERSION.to_string());
+            self.commit(batch)?;
+            return Ok(Identity { id, is_new: false, unicode: UNICODE_VERSION });
+        };
+        let unicode = std::str::from_utf8(&version).ok().and_then(UnicodeVersion::parse);
+        Ok(Identity { id, is_new: false, unicode: unicode.ok_or_else(|| self.meta.damaged().of(UNICODE))? })
     }
 
     fn write_identity(&self, identity: Identity) -> Result<Identity> {
         let mut batch = self.batch();
         self.meta.insert(&mut batch, FORMAT, stored::FIRST_VERSION.to_be_bytes());
         self.meta.insert(&mut batch, IDENTITY, *identity.id.as_bytes());
+        self.meta.insert(&mut batch, UNICODE, identity.unicode.to_string());
         self.commit(batch)?;
         Ok(identity)
     }

@@ -20,7 +20,7 @@ use super::outstanding::Outstanding;
 use super::rows::encode_idempotency_key;
 use super::{BUCKET_TYPES, EmbeddedStore, Inner, Result, keys};
 use crate::store::error::StoreError;
-use crate::store::port::{Occupancy, StoreFuture, StoreReader};
+use crate::store::port::{NamePart, NamePlace, Occupancy, StoreFuture, StoreReader};
 use crate::store::stored;
 
 impl Inner {
@@ -201,6 +201,41 @@ impl Inner {
         self.resting_claim_in(snapshot, key)?.ok_or_else(|| self.sources.damaged())
     }
 
+    /// Returns the names of the claims of the first outstanding lease after `lease`. After the last
+    /// lease, the scan goes on with the claims at rest.
+    fn held_names(&self, lease: Option<LeaseId>) -> Result<NamePart> {
+        // The rows are read from disk, because a scan of the leases in memory would hold their lock.
+        let from = lease.map_or(Bound::Unbounded, |lease| Bound::Excluded(keys::lease(lease)));
+        let snapshot = self.database.snapshot();
+        let Some(row) = self.outstanding.range(&snapshot, (from, Bound::Unbounded)).next() else {
+            return Ok(NamePart { next: Some(NamePlace::Claim(None)), ..NamePart::default() });
+        };
+        let (key, value) = row?;
+        let id = keys::read_lease(&key).ok_or_else(|| self.outstanding.damaged())?;
+        let row: stored::OutstandingLease<'_> = self.outstanding.decode(&value)?;
+        let mut part = NamePart { next: Some(NamePlace::Lease(Some(id))), ..NamePart::default() };
+        row.claims.into_iter().for_each(|(key, claim)| part.push(&key.into(), &claim.into()));
+        Ok(part)
+    }
+
+    /// Returns the names of at most `limit` claims at rest after the claim on `key`.
+    fn resting_names(&self, key: Option<&BucketKey>, limit: usize) -> Result<NamePart> {
+        let from = key.map_or(Bound::Unbounded, |key| Bound::Excluded(keys::claim(key)));
+        let (snapshot, mut part, mut rows) = (self.database.snapshot(), NamePart::default(), 0);
+        for row in self.claims.range(&snapshot, (from, Bound::Unbounded)).take(limit) {
+            let (key, value) = row?;
+            let key = keys::read_claim(&key).ok_or_else(|| self.claims.damaged())?;
+            match self.decode_claim(&value) {
+                Ok(claim) => part.push(&key, &claim),
+                Err(_) => part.damaged += 1,
+            }
+            rows += 1;
+            part.next = Some(NamePlace::Claim(Some(key)));
+        }
+        part.next = part.next.filter(|_| rows == limit);
+        Ok(part)
+    }
+
     fn settled_leases(&self, before: Timestamp, limit: usize) -> Result<Vec<LeaseId>> {
         let scan = self.settled_position.begin(before);
         if scan.from >= before {
@@ -343,6 +378,13 @@ impl StoreReader for EmbeddedStore {
 
     fn records(&self, scan: RecordScan) -> StoreFuture<'_, RecordPart> {
         self.scan(move |store| store.inner.records(&scan))
+    }
+
+    fn names(&self, after: NamePlace, limit: usize) -> StoreFuture<'_, NamePart> {
+        self.scan(move |store| match after {
+            NamePlace::Lease(lease) => store.inner.held_names(lease),
+            NamePlace::Claim(key) => store.inner.resting_names(key.as_ref(), limit),
+        })
     }
 
     fn settled(&self, before: Timestamp, limit: usize) -> StoreFuture<'_, Vec<LeaseId>> {

@@ -39,8 +39,8 @@ use leasehold_core::lease::LeaseId;
 use leasehold_core::query::{LeaseRow, LeaseScan, RecordPart, RecordScan};
 use leasehold_core::rows::State;
 use leasehold_core::time::Timestamp;
+use leasehold_core::unicode_version::{UNICODE_VERSION, UnicodeVersion};
 use tokio_postgres::Client;
-use uuid::Uuid;
 
 use self::active_servers::ServerId;
 use self::connect::Connector;
@@ -51,9 +51,11 @@ use self::probe::DatabaseProbe;
 use self::writer::PostgresWriter;
 use super::clock::{StoreClock, ahead_micros};
 use super::error::StoreError;
+use super::form_scan::{FormCheck, FormScan};
 use super::identity::{Contents, Creation, Identity, RaisedFences};
 use super::port::{
-    Backend, GroupStore, Occupancy, PoolState, Probe, SharedMaintenance, StoreFuture, StoreMaintenance, StoreReader,
+    Backend, GroupStore, NamePart, NamePlace, Occupancy, PoolState, Probe, SharedMaintenance, StoreFuture,
+    StoreMaintenance, StoreReader,
 };
 use super::preflight::{PreflightError, Problem};
 use crate::config::PostgresConfig;
@@ -81,10 +83,12 @@ pub struct PostgresStore {
 }
 
 /// The results of the examination of a database, for a report before a server starts.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Examined {
-    /// The id and contents of the store; `None` if its tables have an older version.
-    pub store: Option<(Uuid, Contents)>,
+    /// The identity and contents of the store; `None` if its tables have an older version.
+    pub store: Option<(Identity, Contents)>,
+    /// The check of canonical forms that older tables of Unicode made; `None` if none did.
+    pub forms: Option<FormCheck>,
     /// The version of the tables.
     pub version: i32,
     /// The version to which a start migrates them.
@@ -132,7 +136,7 @@ impl PostgresStore {
         preflight::check_objects(&client).await?;
         fences::raise(&client).await?;
         preflight::warn_of_unsafe_settings(&client).await?;
-        let identity = Identity { id: preflight::store_id(&client).await?, is_new: found == 0 };
+        let identity = preflight::identity(&client, found == 0).await?;
         let asked = Instant::now();
         inner.clock.set(reads::time(&client).await?, asked);
         Ok(Self { inner: Arc::new(inner), identity })
@@ -150,7 +154,7 @@ impl PostgresStore {
             preflight::check(&client).await?;
             let found = migrate::migrate(&mut client, settings.migration_wait_seconds, creation).await?;
             preflight::check_objects(&client).await?;
-            let identity = Identity { id: preflight::store_id(&client).await?, is_new: found == 0 };
+            let identity = preflight::identity(&client, found == 0).await?;
             Ok((identity, found, migrate::VERSION))
         };
         migrated.await.map_err(|problem| refused(settings, problem))
@@ -172,7 +176,11 @@ impl PostgresStore {
             let asked = Instant::now();
             let time = reads::time(&client).await?;
             let clock_ahead_micros = ahead_micros(time, asked.elapsed());
-            Ok(Examined { store, version, known: migrate::VERSION, clock_ahead_micros })
+            let forms = match store {
+                Some((identity, _)) => examine_forms(settings, identity).await?,
+                None => None,
+            };
+            Ok(Examined { store, forms, version, known: migrate::VERSION, clock_ahead_micros })
         };
         examined.await.map_err(|problem| refused(settings, problem))
     }
@@ -250,6 +258,11 @@ impl Backend for PostgresStore {
     fn remember_bucket_types<'a>(&'a self, rules: &'a [BucketRule]) -> StoreFuture<'a, ()> {
         self.run(move |client| async move { reads::remember_bucket_types(&client, rules).await })
     }
+
+    fn set_unicode_version(&self, version: UnicodeVersion) -> StoreFuture<'_, ()> {
+        let found = self.identity.unicode;
+        self.run(move |client| async move { reads::set_unicode_version(&client, found, version).await })
+    }
 }
 
 impl StoreReader for PostgresStore {
@@ -266,6 +279,14 @@ impl StoreReader for PostgresStore {
         self.run(move |client| {
             let scan = scan.clone();
             async move { reads::records(&client, &scan).await }
+        })
+    }
+
+    fn names(&self, after: NamePlace, limit: usize) -> StoreFuture<'_, NamePart> {
+        let after = Arc::new(after);
+        self.run(move |client| {
+            let after = after.clone();
+            async move { reads::names(&client, &after, limit).await }
         })
     }
 
@@ -345,11 +366,24 @@ impl SharedMaintenance for PostgresStore {
     }
 }
 
-async fn examine_store(client: &Client) -> std::result::Result<(Uuid, Contents), Problem> {
+async fn examine_store(client: &Client) -> std::result::Result<(Identity, Contents), Problem> {
     preflight::check_rights(client).await?;
     preflight::check_objects(client).await?;
     let contents = reads::contents(client).await.map_err(|error| Problem::Failed(error.to_string()))?;
-    Ok((preflight::store_id(client).await?, contents))
+    Ok((preflight::identity(client, false).await?, contents))
+}
+
+/// Checks the canonical forms of a store if older tables of Unicode made them.
+async fn examine_forms(
+    settings: &PostgresConfig,
+    identity: Identity,
+) -> std::result::Result<Option<FormCheck>, Problem> {
+    if identity.unicode >= UNICODE_VERSION {
+        return Ok(None);
+    }
+    let store = PostgresStore { inner: Arc::new(Inner::new(settings)?), identity };
+    let checked = FormScan::check_all(&store).await;
+    checked.map(Some).map_err(|error| Problem::Failed(error.to_string()))
 }
 
 async fn vacuum(client: &Client) -> Result<()> {

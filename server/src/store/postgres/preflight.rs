@@ -1,12 +1,13 @@
 //! Checks of a database before a server starts, and the conversion of errors at that time into a
 //! [`Problem`].
 
+use leasehold_core::unicode_version::{UNICODE_VERSION, UnicodeVersion};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error};
-use uuid::Uuid;
 
 use super::failure::{ClientFailure, PoolerFailure, is_unreachable, text};
 use crate::store::error::StoreError;
+use crate::store::identity::Identity;
 use crate::store::preflight::Problem;
 
 /// The oldest supported PostgreSQL version, in the form of `server_version_num`.
@@ -30,6 +31,10 @@ const MISSING_GRANTS: &str = "
         SELECT string_agg(privilege, ', ' ORDER BY at), object
         FROM needs, unnest(string_to_array(privileges, ' ')) WITH ORDINALITY AS p (privilege, at)
         WHERE NOT has_table_privilege(to_regclass(object), privilege) GROUP BY object
+        UNION ALL
+        SELECT 'UPDATE (unicode_version)', 'leasehold_store' FROM pg_attribute
+        WHERE attrelid = to_regclass('leasehold_store') AND attname = 'unicode_version'
+            AND NOT has_column_privilege(attrelid, attnum, 'UPDATE')
         UNION ALL
         SELECT 'USAGE', 'SEQUENCE lease_fences' WHERE NOT has_sequence_privilege(to_regclass('lease_fences'), 'USAGE')
         UNION ALL
@@ -156,14 +161,20 @@ pub(super) async fn check_objects(client: &Client) -> Result<(), Problem> {
     if missing.is_empty() { Ok(()) } else { Err(Problem::Incomplete(missing)) }
 }
 
-/// Returns the id of the store.
+/// Returns the identity of the store.
 ///
 /// # Errors
 /// The table has no row, or can't be read.
-pub(super) async fn store_id(client: &Client) -> Result<Uuid, Problem> {
-    let row = client.query_typed_opt("SELECT id FROM leasehold_store", &[]).await?;
+pub(super) async fn identity(client: &Client, is_new: bool) -> Result<Identity, Problem> {
+    let row = client.query_typed_opt("SELECT id, unicode_version FROM leasehold_store", &[]).await?;
     let row = row.ok_or_else(|| Problem::Incomplete(vec!["the row of leasehold_store".into()]))?;
-    Ok(row.try_get(0)?)
+    let unicode = match row.try_get::<_, Option<&str>>(1)? {
+        None => UNICODE_VERSION,
+        Some(text) => UnicodeVersion::parse(text).ok_or_else(|| {
+            Problem::Failed(format!("`{text}` in `leasehold_store.unicode_version` is no version of Unicode"))
+        })?,
+    };
+    Ok(Identity { id: row.try_get(0)?, is_new, unicode })
 }
 
 /// A query with three columns. The first is true if the role owns the table of leases or the

@@ -11,6 +11,7 @@ use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId, Replay};
 use leasehold_core::query::{LeasePosition, LeaseRow, LeaseScan, RecordPart, RecordRow, RecordScan};
 use leasehold_core::rows::State;
 use leasehold_core::time::Timestamp;
+use leasehold_core::unicode_version::UnicodeVersion;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 use uuid::Uuid;
@@ -19,7 +20,7 @@ use super::columns::{self, CLAIM, Micros, Parameters};
 use super::failure::failed;
 use crate::store::error::StoreError;
 use crate::store::identity::{COUNTED_CLAIMS, Contents, Count};
-use crate::store::port::Occupancy;
+use crate::store::port::{NamePart, NamePlace, Occupancy};
 use crate::store::stored;
 
 type Result<T> = std::result::Result<T, StoreError>;
@@ -269,6 +270,43 @@ pub(super) async fn bucket_types(client: &Client) -> Result<Vec<BucketRule>> {
     let rules: String = client.query_typed_one(sql, &[]).await.and_then(|row| row.try_get(0)).map_err(failed)?;
     stored::bucket_rules_from_json(rules.as_bytes())
         .map_err(|_| StoreError::Damaged("a row of `bucket_types` can't be read".into()))
+}
+
+/// Reads the names of at most `limit` claims, in the order of the primary key.
+pub(super) async fn names(client: &Client, after: &NamePlace, limit: usize) -> Result<NamePart> {
+    let sql = format!(
+        "SELECT {CLAIM} FROM claims c WHERE (bucket_type, bucket_value) > ($1, $2)
+         ORDER BY bucket_type, bucket_value LIMIT $3"
+    );
+    let first = BucketKey::first();
+    let after = match after {
+        NamePlace::Claim(Some(key)) => key,
+        NamePlace::Claim(None) | NamePlace::Lease(_) => &first,
+    };
+    let (value, rows) = (&*after.canonical, i64::try_from(limit).unwrap_or(i64::MAX));
+    let parameters: Parameters<'_> =
+        vec![(&after.bucket_type.0, Type::INT4), (&value, Type::TEXT), (&rows, Type::INT8)];
+    let rows = client.query_typed(&sql, &parameters).await.map_err(failed)?;
+    let mut part = NamePart::default();
+    for row in &rows {
+        match columns::claim(row) {
+            Ok((key, claim)) => part.push(&key, &claim),
+            Err(StoreError::Damaged(_)) => part.damaged += 1,
+            Err(error) => return Err(error),
+        }
+    }
+    if let Some(last) = rows.last().filter(|_| rows.len() == limit) {
+        part.next = Some(NamePlace::Claim(Some(columns::record_place(last)?.1)));
+    }
+    Ok(part)
+}
+
+/// Replaces the version of Unicode `found` of the canonical forms. If another server has replaced it
+/// already, nothing changes.
+pub(super) async fn set_unicode_version(client: &Client, found: UnicodeVersion, version: UnicodeVersion) -> Result<()> {
+    let sql = "UPDATE leasehold_store SET unicode_version = $2 WHERE unicode_version = $1";
+    let (found, version) = (found.to_string(), version.to_string());
+    client.execute_typed(sql, &[(&found, Type::TEXT), (&version, Type::TEXT)]).await.map(drop).map_err(failed)
 }
 
 /// Stores rules of configured bucket types. A rule that is stored already is not changed.

@@ -9,9 +9,10 @@ use std::process::{Command, Output};
 
 use leasehold_core::lease::Outcome;
 use leasehold_server::config::Config;
+use leasehold_tests::certificates::Authority;
 use leasehold_tests::client::{Client, Update, user};
 use leasehold_tests::server::{Server, binary};
-use leasehold_tests::wire::{get, http};
+use leasehold_tests::wire::{eventually, get, http};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::net::TcpStream;
@@ -63,6 +64,30 @@ async fn scrape() -> String {
     get(server.address(), "/metrics").await.unwrap().1
 }
 
+/// Returns a scrape of a server with TLS, whose files have an end.
+async fn scrape_of_tls() -> String {
+    let (authority, directory) = (Authority::new("deploy").unwrap(), TempDir::new().unwrap());
+    let pair = authority.server().unwrap();
+    let list = authority.revocation_list(&[], 2100).unwrap();
+    let mut config = "metrics_listen = \"127.0.0.1:0\"\n[tls]\n".to_owned();
+    for (setting, text) in
+        [("certificate", pair.certificate), ("key", pair.key), ("client_ca", authority.pem()), ("client_crl", list)]
+    {
+        let file = directory.path().join(setting);
+        std::fs::write(&file, text).unwrap();
+        config += &format!("{setting} = {file:?}\n");
+    }
+    let server = Server::builder().config(config).start().unwrap();
+    let printed = async || server.stdout().split_once("http://").map(|(_, rest)| rest.to_owned());
+    let rest = eventually("the address of the metrics", printed).await.unwrap();
+    let address = rest.split("/metrics").next().unwrap().parse().unwrap();
+    let scrape = async || {
+        let scrape = get(address, "/metrics").await.unwrap().1;
+        ["certificate", "revocation_list"].iter().all(|file| scrape.contains(file)).then_some(scrape)
+    };
+    eventually("the ends of the files", scrape).await.unwrap()
+}
+
 /// Returns every `expr` and query of a dashboard.
 fn queries(value: &Value) -> Vec<String> {
     match value {
@@ -77,7 +102,8 @@ fn queries(value: &Value) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_metric_of_the_rules_and_the_dashboard_exists() {
-    let known = queried_names(&scrape().await);
+    let mut known = queried_names(&scrape().await);
+    known.extend(queried_names(&scrape_of_tls().await));
     assert!(known.len() > 40, "{known:?}");
     let dashboard: Value = serde_json::from_str(&text("grafana/leasehold.json")).unwrap();
     let queries = queries(&dashboard);

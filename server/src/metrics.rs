@@ -221,7 +221,7 @@ pub struct GaugeValues {
     pub groups_at_once: usize,
     /// The size of the store on disk, in bytes.
     pub disk_bytes: u64,
-    /// True if the store has failed, so that only a restart can help.
+    /// True if a write has failed, so that only a restart can help, or if a read fails.
     pub store_failed: bool,
     /// True if the last group of commands could not be written, since the store was out of reach.
     pub store_away: bool,
@@ -355,7 +355,7 @@ impl Metrics {
         all.register("log_lines_dropped", lines, self.log_lines_dropped.clone());
         let events = "Events of the audit trail that were dropped, since they could not be written";
         all.register("audit_events_dropped", events, self.audit_events_dropped.clone());
-        let failed = "1 once a failure of the store lets no command be written until a restart";
+        let failed = "1 while reads of the store fail, and once no command is written until a restart";
         all.register("store_failed", failed, self.store_failed.clone());
         let unavailable = "1 while the store can't be reached or written, and may be later";
         all.register("store_unavailable", unavailable, self.store_unavailable.clone());

@@ -9,6 +9,8 @@ use leasehold_proto::leasehold::v1::admin_service_server::AdminService;
 use leasehold_proto::leasehold::v1::{ListOutstandingLeasesResponse, ListTablesRequest, ListTablesResponse};
 use tonic::{Request, Response, Status, async_trait};
 
+use super::failed_reads::Read;
+use super::lists::ListFailure;
 use super::{Services, admitted, convert};
 
 /// The handlers of `AdminService`.
@@ -21,7 +23,12 @@ impl AdminService for AdminHandler {
         let (_, config) = admitted(&request)?;
         let cell = CellId(request.into_inner().cell_id);
         config.rules.check_cell(cell).map_err(|rejection| self.0.reject(&config, &rejection))?;
-        let tables = self.0.list("ListTables", async move |store, _| Ok(store.tables(cell).await?)).await?;
+        let tables = self
+            .0
+            .list("ListTables", async move |store, _| {
+                store.tables(cell).await.map_err(|error| ListFailure::Store(error, Read::Tables(cell)))
+            })
+            .await?;
         Ok(Response::new(ListTablesResponse { source_types: tables.into_iter().map(|table| table.0).collect() }))
     }
 

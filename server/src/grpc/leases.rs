@@ -1,13 +1,17 @@
 //! Pages of a cell's outstanding leases, for two calls. `ListLeases` belongs to the contract of
 //! cell clients; `ListOutstandingLeases` also has fields that this contract lacks.
 
+use std::sync::Arc;
+
 use leasehold_core::query::{LeaseQuery, LeaseRow};
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::ListLeasesRequest;
 use prost_types::Any;
 use tonic::{Request, Response, Status};
 
-use super::lists::list_response;
+use super::failed_reads::Read;
+use super::lists::{ListFailure, list_response};
 use super::{Services, admitted, allowed_cell, convert, errors};
+use crate::store::StoreReader;
 
 /// A page of outstanding leases.
 pub(super) struct OutstandingLeases {
@@ -36,7 +40,10 @@ impl Services {
             .map_err(|rejection| self.reject(&config, &rejection))?;
         let read_at = self.committer.clock().now();
         let scan = query.scan();
-        let rows = self.list(method, |store, _| async move { Ok(store.leases(scan).await?) }).await?;
+        let list = async move |store: Arc<dyn StoreReader>, _| {
+            store.leases(scan).await.map_err(|error| ListFailure::Store(error, Read::Leases(scan)))
+        };
+        let rows = self.list(method, list).await?;
         let page = query.page(rows);
         let next = page.next.map(|position| convert::cursor(request.cell_id, position));
         Ok(list_response(OutstandingLeases { leases: page.leases, next }, read_at))

@@ -14,6 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::metadata::AsciiMetadataValue;
 use tonic::{Response, Status};
 
+use super::failed_reads::Read;
 use super::{Services, errors};
 use crate::committer::{CommitterRefusal, LimitReached};
 use crate::store::{StoreError, StoreReader};
@@ -68,18 +69,12 @@ impl ListCaller {
 
 /// The reason for which a list has no answer.
 pub(super) enum ListFailure {
-    /// The store could not be read.
-    Store(StoreError),
+    /// This read of the store failed.
+    Store(StoreError, Read),
     /// The records of one source id in this table have more bytes than a page may.
     SourceTooLarge(SourceType),
     /// The caller is gone.
     CallerGone,
-}
-
-impl From<StoreError> for ListFailure {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
 }
 
 /// Returns a response with a page of a list, the server's version, and the server's time `read_at`.
@@ -102,7 +97,8 @@ pub(super) async fn read_records(
     let mut list = query.list();
     let table = list.scan().source_type;
     while !caller.is_gone() {
-        let part = store.records(list.scan().clone()).await?;
+        let scan = list.scan().clone();
+        let part = store.records(scan.clone()).await.map_err(|error| ListFailure::Store(error, Read::Records(scan)))?;
         if let Some(page) = list.add(part).map_err(|_| ListFailure::SourceTooLarge(table))? {
             return Ok(page);
         }
@@ -141,7 +137,7 @@ impl Services {
         };
         drop(waits);
         answer.map_err(|failure| match failure {
-            ListFailure::Store(error) => self.unreadable(&error),
+            ListFailure::Store(error, read) => self.unreadable(&error, read),
             ListFailure::SourceTooLarge(table) => errors::source_too_large(table),
             ListFailure::CallerGone => errors::deadline_exceeded(),
         })

@@ -11,6 +11,7 @@ mod classify;
 mod convert;
 mod delivery;
 mod errors;
+mod failed_reads;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod leases;
@@ -20,7 +21,6 @@ mod middleware;
 mod protocol;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 use leasehold_core::bucket::{BucketKey, BucketType};
@@ -42,6 +42,7 @@ use crate::identity::{Denied, Permit};
 use crate::metrics::Metrics;
 use crate::store::{Backend, StoreError, StoreReader};
 
+use failed_reads::{FailedReads, Read};
 use lists::ListPermits;
 
 pub use admin::AdminHandler;
@@ -72,8 +73,8 @@ pub struct Services {
     pub audit: Arc<AuditSink>,
     /// The bytes of requests that the server holds.
     pub budget: Arc<ServerBudget>,
-    // True if a read has failed in a way that only a restart can mend.
-    has_failed: AtomicBool,
+    /// The reads that failed, and that the maintenance tries again.
+    pub(crate) failed_reads: FailedReads,
 }
 
 impl Services {
@@ -93,7 +94,7 @@ impl Services {
             metrics,
             audit,
             budget: ServerBudget::new(mib(limits.request_mib), mib(limits.request_mib_per_connection)),
-            has_failed: AtomicBool::new(false),
+            failed_reads: FailedReads::default(),
         }
     }
 
@@ -116,9 +117,9 @@ impl Services {
         &*self.store
     }
 
-    /// True if a write or a read of the store failed in a way that only a restart can mend.
+    /// True if a write has failed, so that only a restart can help, or if a read fails.
     pub fn has_failed(&self) -> bool {
-        self.committer.has_failed() || self.has_failed.load(Ordering::Relaxed)
+        self.committer.has_failed() || !self.failed_reads.is_empty()
     }
 
     /// Returns the key of the bucket with this type and value, or the gRPC status for a value that
@@ -134,7 +135,8 @@ impl Services {
 
     /// Reads the claims on buckets as they were at one moment, in the order of `keys` (B30).
     async fn claims(&self, keys: &[BucketKey]) -> Result<Vec<Option<Claim>>, Status> {
-        self.store.claims(keys).await.map_err(|error| self.unreadable(&error))
+        let read = |error| self.unreadable(&error, Read::Claims(keys.to_vec()));
+        self.store.claims(keys).await.map_err(read)
     }
 
     /// Counts a rejection in the metrics, and returns the gRPC status for it.
@@ -143,13 +145,16 @@ impl Services {
         errors::rejected_command(rejection, config.config.busy_create_code)
     }
 
-    fn unreadable(&self, error: &StoreError) -> Status {
+    /// Logs and counts the failure of a read, and returns the gRPC status for it. If the failure is
+    /// not that of a damaged row, the read is kept for another attempt.
+    fn unreadable(&self, error: &StoreError, read: Read) -> Status {
         tracing::error!(%error, "a row can't be read");
         if matches!(error, StoreError::Damaged(_)) {
             self.metrics.damaged(1);
         }
         if self.store.is_lost_by(error) {
-            self.has_failed.store(true, Ordering::Relaxed);
+            self.failed_reads.add(read);
+            self.committer.recheck_health();
         }
         errors::refused(&CommitterRefusal::StoreUnavailable(error.to_string().into()))
     }

@@ -32,6 +32,10 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 /// The longest time that a probe of the database may take before it counts as failed. A probe
 /// touches no row, so load alone never makes it this slow.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
+/// The pause before the first repetition of a failed read. It doubles with each failure.
+const FIRST_READ_PAUSE: Duration = Duration::from_millis(500);
+/// The longest pause between two repetitions of a failed read.
+const MAX_READ_PAUSE: Duration = Duration::from_secs(30);
 /// The most settled leases that an embedded store forgets in one batch.
 const FORGET_BATCH: usize = 500;
 
@@ -66,7 +70,7 @@ impl Maintenance {
         let work = async {
             match &self.store {
                 StoreMaintenance::Exclusive(store) => {
-                    tokio::join!(self.follow_health(), self.maintain_exclusive(&**store));
+                    tokio::join!(self.follow_health(), self.maintain_exclusive(&**store), self.retry_reads(&**store));
                 }
                 StoreMaintenance::Shared(store) => {
                     tokio::join!(self.follow_health(), self.probe_database(&**store), self.maintain_database(&**store));
@@ -113,6 +117,35 @@ impl Maintenance {
             self.services.committer().recheck_health();
             sleep(MAINTENANCE_INTERVAL).await;
         }
+    }
+
+    /// Repeats reads that failed, such as those of a disk that was away, until each of them
+    /// succeeds. Then the server is ready again.
+    async fn retry_reads(&self, store: &dyn StoreReader) {
+        loop {
+            self.services.failed_reads.added().await;
+            self.repeat_failed_reads(store).await;
+        }
+    }
+
+    async fn repeat_failed_reads(&self, store: &dyn StoreReader) {
+        let (failed, mut pause) = (&self.services.failed_reads, FIRST_READ_PAUSE);
+        if failed.is_empty() {
+            return;
+        }
+        while let Some(read) = failed.first() {
+            sleep(pause).await;
+            match read.repeat(store).await {
+                // A damaged row is refused alone, and other rows are served.
+                Err(error) if store.is_lost_by(&error) => {
+                    tracing::debug!(%error, "a read of the store still fails");
+                    pause = MAX_READ_PAUSE.min(pause * 2);
+                }
+                _ => failed.remove(&read),
+            }
+        }
+        tracing::info!("the reads that failed succeed again");
+        self.services.committer().recheck_health();
     }
 
     /// Forgets a batch of settled leases of an embedded store. Returns true if there may be more.

@@ -33,10 +33,11 @@ impl Check {
 }
 
 /// The checks of the store. If all of them pass, the health status of `ClaimService` is `SERVING`.
-pub(super) fn store_checks(services: &Services) -> [Check; 4] {
+pub(super) fn store_checks(services: &Services) -> [Check; 5] {
     let (metrics, committer) = (&services.metrics, services.committer());
     [
-        Check::new("store", !services.has_failed(), "it has failed: see the log, fix the cause, restart the server"),
+        Check::new("store", !committer.has_failed(), "it has failed: see the log, fix the cause, restart the server"),
+        Check::new("reads", services.failed_reads.is_empty(), "one has failed, and is tried again: see the log"),
         Check::new("writes", !committer.is_away(), "the last group of commands could not be saved: see the log"),
         Check::new("database", !metrics.is_database_away(), "it does not answer: see the log"),
         Check::new("maintenance", !metrics.is_maintenance_failing(), "the database refuses it: see the log"),

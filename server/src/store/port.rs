@@ -269,8 +269,8 @@ pub trait StoreReader: Send + Sync {
         None
     }
 
-    /// True if `error`, which a read returned, means that all reads and writes will fail until a
-    /// restart.
+    /// True if `error`, which a read returned, means that other reads will fail too, until the cause
+    /// is mended.
     fn is_lost_by(&self, error: &StoreError) -> bool;
 }
 

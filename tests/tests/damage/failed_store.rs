@@ -2,15 +2,20 @@
 //! its supervisor starts it again. A failure without a lost write ends no server.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::Stdio;
 
 use leasehold_core::invariant;
-use leasehold_tests::client::Client;
+use leasehold_core::lease::Outcome::Committed;
+use leasehold_tests::client::{Client, reason};
 use leasehold_tests::server::Server;
 use leasehold_tests::transfer::{export, state};
-use leasehold_tests::wire::eventually;
+use leasehold_tests::wire::{eventually, get};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tokio::net::TcpStream;
 use tokio::process::Command;
+use tonic::Code;
 
 use super::creates;
 use super::disk::{Acknowledged, ends_by_itself, everything_is_there, write_until_refused};
@@ -73,6 +78,60 @@ async fn a_worker_without_descriptors_ends_the_server_and_loses_no_acknowledged_
     ends_by_itself(&mut server);
     drop(client);
     goes_on_after_a_restart(&mut server, &all).await;
+}
+
+/// Writes the order of lists to a table, which a server reads from disk.
+fn flush_to_table(data: &Path) {
+    let database = fjall::Database::builder(data.join("fjall")).open().unwrap();
+    let sources = database.keyspace("sources", fjall::KeyspaceCreateOptions::default).unwrap();
+    sources.rotate_memtable_and_wait().unwrap();
+}
+
+/// strace fails the reads of tables, as a disk does that is away for a time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_server_is_ready_again_once_a_failed_read_succeeds() {
+    let mut server = Server::start().unwrap();
+    let mut client = Client::connect(&server, 1).await.unwrap();
+    // A start reads the first block of the table. The list has many blocks.
+    let begun = client.begin(creates(1..1001, 10)).await.unwrap();
+    client.settle(&begun.lease, Committed).await.unwrap();
+    drop(client);
+    assert!(server.terminate().unwrap().success());
+    flush_to_table(server.data());
+    server.restart().unwrap();
+    let mut client = Client::connect(&server, 1).await.unwrap();
+    let fail = ["-f", "-qq", "-e", "trace=pread64", "-e", "inject=pread64:error=EIO"];
+    let mut strace = Command::new("strace");
+    strace.args(fail).arg("-p").arg(server.pid().to_string()).kill_on_drop(true);
+    let mut strace = strace.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    eventually("strace is attached", async || is_traced(&server).then_some(())).await.unwrap();
+
+    let refused = client.page(Vec::new()).await.unwrap_err();
+    assert_eq!((refused.code(), reason(&refused).as_str()), (Code::Unavailable, "STORE_UNAVAILABLE"), "{refused:?}");
+    let ready = async || get(server.address(), "/readyz").await.unwrap();
+    let (code, text) = ready().await;
+    assert!(code == 503 && text.contains("[-]reads failed: one has failed, and is tried again"), "{text}");
+    assert!(get(server.address(), "/metrics").await.unwrap().1.contains("leasehold_store_failed 1\n"));
+    client.begin(creates(1001..1002, 10)).await.expect("writes go on");
+
+    // On this signal, strace detaches from the server.
+    kill(Pid::from_raw(strace.id().unwrap().cast_signed()), Signal::SIGTERM).unwrap();
+    eventually("strace has detached", async || strace.try_wait().unwrap()).await.unwrap();
+    eventually("the server is ready", async || (ready().await.0 == 200).then_some(())).await.unwrap();
+    assert!(get(server.address(), "/metrics").await.unwrap().1.contains("leasehold_store_failed 0\n"));
+    client.page(Vec::new()).await.unwrap();
+    drop(client);
+    assert!(server.terminate().unwrap().success());
+}
+
+/// True if another process traces all threads of the server.
+fn is_traced(server: &Server) -> bool {
+    let mut threads = std::fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
+    let traced = |thread: std::io::Result<std::fs::DirEntry>| {
+        let status = std::fs::read_to_string(thread.unwrap().path().join("status"));
+        status.is_ok_and(|status| !status.contains("TracerPid:\t0\n"))
+    };
+    threads.all(traced)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

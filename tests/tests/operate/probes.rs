@@ -11,7 +11,7 @@ use prost::Message;
 use super::{Scrape, await_banner, begin_slowly};
 
 const READY: &str =
-    "[+]shutdown ok\n[+]store ok\n[+]writes ok\n[+]database ok\n[+]maintenance ok\nreadyz check passed\n";
+    "[+]shutdown ok\n[+]store ok\n[+]reads ok\n[+]writes ok\n[+]database ok\n[+]maintenance ok\nreadyz check passed\n";
 
 /// Starts a server with an address for metrics, and returns that address.
 async fn with_metrics_address() -> (Server, SocketAddr) {

@@ -319,7 +319,7 @@ impl StoreReader for PostgresStore {
     }
 
     fn is_lost_by(&self, _: &StoreError) -> bool {
-        // A read on another connection may succeed, so no read error is final.
+        // A read on another connection may succeed, and the probe notices an outage.
         false
     }
 }

@@ -173,7 +173,7 @@ mod tests {
     fn the_comment_on_forms_lists_every_form() {
         let statements = MIGRATIONS.concat();
         let comment = statements.rsplit("COMMENT ON COLUMN bucket_types.form").next().unwrap_or_default();
-        let comment = comment.split(';').next().unwrap_or_default();
+        let comment = comment.split("';").next().unwrap_or_default();
         let words: Vec<_> = comment.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
         for form in Form::ALL {
             assert!(words.contains(&&*form.to_string()), "the comment lacks `{form}`: add a migration that lists it");

@@ -1,16 +1,14 @@
 //! The types of all commands and all replies, for hosts that queue commands and run them in groups.
 
-use rustc_hash::FxHashMap;
-
-use crate::lease::{Fence, IdempotencyKey, Lease, LeaseId, Replay};
+use crate::lease::{IdempotencyKey, Lease, LeaseId, Replay};
+use crate::locking::acquire::Acquired;
 use crate::locking::{LockCommand, LockReads, LockReply};
 use crate::rows::{Keys, Workspace};
 use crate::time::Timestamp;
 use crate::transaction::Transaction;
 use crate::update::{Answer, Begin, Begun, Forget, Settle, begin, forget, settle};
 
-/// The fences that a store has assigned to new leases while it saved them, by lease.
-pub type Fences = FxHashMap<LeaseId, Fence>;
+pub use crate::lease::Fences;
 
 /// One command: a begin, a settle or a forget, or a command of sessions and locks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,14 +38,18 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// Returns the reply with the fence that the store has assigned to the begun lease. A reply
-    /// whose lease is not in `fences`, and any reply but a begin's, comes back unchanged.
+    /// Returns the reply with the fence that the store has assigned to the begun lease or to the
+    /// grant. A reply whose fence is not in `fences`, and any reply without a fence, comes back
+    /// unchanged.
     #[must_use]
     pub fn with_fences(self, fences: &Fences) -> Self {
         match self {
             Self::Begun(begun) => {
-                let fence = fences.get(&begun.lease).copied().unwrap_or(begun.fence);
+                let fence = fences.leases.get(&begun.lease).copied().unwrap_or(begun.fence);
                 Self::Begun(Begun { fence, ..begun })
+            }
+            Self::Lock(LockReply::Acquired(Acquired::Holding(fence))) => {
+                Self::Lock(LockReply::Acquired(Acquired::Holding(fences.of_grant(fence))))
             }
             reply => reply,
         }

@@ -29,6 +29,8 @@
 
 #![allow(clippy::expect_used, reason = "a suite of assertions: a store that fails an expectation has failed the suite")]
 
+mod locks;
+
 use std::collections::BTreeSet;
 use std::ops::{Bound, RangeBounds};
 
@@ -75,6 +77,18 @@ pub fn run(harness: &mut impl Harness) {
     leases_are_listed_by_the_time_of_their_begin(harness);
     settled_leases_are_found_and_forgotten(harness);
     large_rows_are_kept_whole(harness);
+}
+
+/// Runs the checks of sessions and locks on stores that the harness opens.
+///
+/// # Panics
+/// The store differs from the reference store.
+pub fn run_locks(harness: &mut impl Harness) {
+    locks::random_groups_agree_with_the_reference(harness);
+    locks::asks_are_served_in_the_order_of_their_arrival(harness);
+    locks::all_that_is_held_is_held_after_a_restart(harness);
+    locks::the_end_of_a_session_ends_all_its_asks(harness);
+    locks::large_rows_are_kept_whole(harness);
 }
 
 /// A small random generator (SplitMix64) with a fixed seed, so that every store runs the same
@@ -465,5 +479,6 @@ mod tests {
     #[test]
     fn the_memory_store_conforms() {
         run(&mut Memory);
+        run_locks(&mut Memory);
     }
 }

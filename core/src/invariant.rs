@@ -87,6 +87,20 @@ pub fn check(state: &State) -> Result<(), Violation> {
     Ok(locks::check(state)?)
 }
 
+/// Checks the sessions, locks, asks and turns of a state, and their times. `leases` has the fences of
+/// all leases, which may be missing in the state.
+///
+/// # Errors
+/// The first violation found.
+pub fn check_locks(state: &State, leases: &FenceCheck) -> Result<(), Violation> {
+    locks::check(state)?;
+    check_times(locks::times(state))?;
+    match locks::fences(state).find(|fence| leases.seen.contains(fence)) {
+        Some(fence) => Err(LockViolation::FenceOutOfOrder(fence).into()),
+        None => Ok(()),
+    }
+}
+
 /// Checks a claim without other rows.
 ///
 /// # Errors

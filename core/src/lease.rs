@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -42,11 +43,34 @@ impl fmt::Display for LeaseId {
 pub struct Fence(pub u64);
 
 impl Fence {
+    /// The fence before the first placeholder. A shared store assigns fences itself while it saves a
+    /// group, so its workspace begins with this value and the engine gives out placeholders. No
+    /// stored fence is as large, since PostgreSQL's `bigint` is not.
+    pub const PLACEHOLDER: Self = Self(1 << 63);
+
     /// Returns the fence that comes after this one.
     pub fn next(self) -> Self {
         // The sum never saturates in practice: an import refuses fences near the end of the range
         // (`invariant::FenceCheck`).
         Self(self.0.saturating_add(1))
+    }
+}
+
+/// The fences that a shared store has assigned while it saved a group of commands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fences {
+    /// The fences of new leases, by lease.
+    pub leases: FxHashMap<LeaseId, Fence>,
+    /// The fences of new grants of locks, by the placeholder that the engine gave out: see
+    /// [`Fence::PLACEHOLDER`].
+    pub grants: FxHashMap<Fence, Fence>,
+}
+
+impl Fences {
+    /// Returns the fence that the store has assigned in the place of `fence`, or `fence` itself if
+    /// it is no placeholder.
+    pub fn of_grant(&self, fence: Fence) -> Fence {
+        self.grants.get(&fence).copied().unwrap_or(fence)
     }
 }
 

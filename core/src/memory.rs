@@ -44,10 +44,12 @@ use crate::bucket::BucketKey;
 use crate::claim::{Claim, SourceId, SourceType};
 use crate::command::Fences;
 use crate::lease::{Fence, Lease, LeaseId};
+use crate::lock::{Lock, LockPath};
 use crate::query::{
     LeasePosition, LeaseRow, LeaseScan, RecordPart, RecordPlace, RecordPosition, RecordRow, RecordScan,
 };
 use crate::rows::{Changes, Keys, Kind, LeaseOrder, NetChanges, OrderedRead, State, Tables, Workspace};
+use crate::session::{Session, SessionId};
 use crate::store::Store;
 use crate::time::Timestamp;
 use crate::transaction::{BrokenState, Transaction};
@@ -153,6 +155,18 @@ impl Store for MemoryStore {
         let place = |at| LeaseOrder::Settled(at, LeaseId(uuid::Uuid::nil()));
         let (from, to) = (Bound::Included(place(Timestamp::MIN)), Bound::Excluded(place(before)));
         self.first::<Lease>(&OrderedRead { from, to, limit })
+    }
+
+    fn sessions(&self, read: &OrderedRead<Session>) -> Result<Vec<(SessionId, Session)>, BrokenState> {
+        Ok(self.tables.first(read))
+    }
+
+    fn locks(&self, read: &OrderedRead<Lock>) -> Result<Vec<(LockPath, Lock)>, BrokenState> {
+        Ok(self.tables.first(read))
+    }
+
+    fn lock(&self, path: &LockPath) -> Result<Option<Lock>, BrokenState> {
+        Ok(self.tables.row::<Lock>(path).cloned())
     }
 
     fn state(&self) -> Result<State, BrokenState> {

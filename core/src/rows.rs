@@ -15,8 +15,7 @@
 //! an `impl RowKind` and a line in `row_family!`. In `Command::add_keys`, name the rows that
 //! commands read. In `invariant.rs`, check the rows, and in `conformance.rs`, let the random
 //! commands use them. Then load and write the rows in each store: the conformance suite fails for a
-//! store that lacks the kind. (The stores refuse the kinds of locks so far, and the random commands
-//! have none of them.) A command then reads a row by key with
+//! store that lacks the kind. A command then reads a row by key with
 //! [`Transaction::row`](crate::transaction::Transaction::row) or several in order with
 //! [`Transaction::first`](crate::transaction::Transaction::first).
 //!

@@ -6,8 +6,10 @@ use crate::bucket::BucketKey;
 use crate::claim::Claim;
 use crate::command::Fences;
 use crate::lease::LeaseId;
+use crate::lock::{Lock, LockPath};
 use crate::query::{LeaseRow, LeaseScan, RecordPart, RecordScan};
-use crate::rows::{Keys, NetChanges, State, Workspace};
+use crate::rows::{Keys, NetChanges, OrderedRead, State, Workspace};
+use crate::session::{Session, SessionId};
 use crate::time::Timestamp;
 
 /// A place that keeps rows. An error of any method means that the store failed: a store never
@@ -40,8 +42,8 @@ pub trait Store {
 
     /// Writes the changes of a group of commands: all of them, durably, or none.
     ///
-    /// A store that several servers write to assigns the fences of new leases itself (B13) and
-    /// returns them. The host puts the fences into the replies: see
+    /// A store that several servers write to assigns the fences of new leases and grants itself
+    /// (B13, K05) and returns them. The host puts the fences into the replies: see
     /// [`Reply::with_fences`](crate::command::Reply::with_fences). Other stores return an empty
     /// map.
     ///
@@ -75,6 +77,24 @@ pub trait Store {
     /// # Errors
     /// A row could not be read.
     fn settled(&self, before: Timestamp, limit: usize) -> Result<Vec<LeaseId>, Self::Error>;
+
+    /// Returns the first sessions of a range, in order.
+    ///
+    /// # Errors
+    /// A row could not be read.
+    fn sessions(&self, read: &OrderedRead<Session>) -> Result<Vec<(SessionId, Session)>, Self::Error>;
+
+    /// Returns the first locks of a range, in order.
+    ///
+    /// # Errors
+    /// A row could not be read.
+    fn locks(&self, read: &OrderedRead<Lock>) -> Result<Vec<(LockPath, Lock)>, Self::Error>;
+
+    /// Returns a lock, `None` if it has no row.
+    ///
+    /// # Errors
+    /// The row could not be read.
+    fn lock(&self, path: &LockPath) -> Result<Option<Lock>, Self::Error>;
 
     /// Returns every row, for dumps and for checking invariants.
     ///

@@ -2,9 +2,22 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use leasehold_core::conformance::{Harness, run};
+use std::path::{Path, PathBuf};
+
+use leasehold_core::command::Command;
+use leasehold_core::conformance::{Harness, run, run_locks};
+use leasehold_core::lease::Fence;
+use leasehold_core::lock::{AskId, LockPath, LockValue};
+use leasehold_core::locking::LockCommand;
+use leasehold_core::locking::acquire::Acquire;
+use leasehold_core::locking::open::Open;
+use leasehold_core::locking::release::{Release, ReleaseOutcome};
+use leasehold_core::session::{Principal, SessionId, Terms};
+use leasehold_core::store::Store;
+use leasehold_core::time::Timestamp;
 use leasehold_server::store::{BlockingStore, Creation, EmbeddedStore, StoreError};
 use tempfile::TempDir;
+use uuid::Uuid;
 
 /// A harness that opens each store in a directory of its own.
 struct Directories(Vec<TempDir>);
@@ -33,6 +46,7 @@ impl Harness for Directories {
 #[test]
 fn the_embedded_store_conforms() {
     run(&mut Directories(Vec::new()));
+    run_locks(&mut Directories(Vec::new()));
 }
 
 #[test]
@@ -65,4 +79,134 @@ fn commits_of_two_threads_have_numbers_of_their_own() {
     assert_eq!(acknowledged(&directory), before + 2 * COMMITS);
     drop(store);
     EmbeddedStore::open(directory.path(), Creation::Refused).unwrap();
+}
+
+/// Copies a directory with all files and directories in it.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+/// Returns a copy of the stored data directory of version 1, which has no keyspaces of locks.
+fn data_of_version_1() -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let stored = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/stored/v1/data");
+    copy(&stored, directory.path());
+    directory
+}
+
+fn format(directory: &Path) -> u64 {
+    EmbeddedStore::open(directory, Creation::Refused).unwrap().format().unwrap()
+}
+
+fn opened(directory: &Path) -> BlockingStore {
+    BlockingStore::open(std::future::ready(EmbeddedStore::open(directory, Creation::Refused))).unwrap()
+}
+
+/// Runs lock commands, each of which must change something.
+fn run_commands(store: &mut BlockingStore, commands: Vec<LockCommand>) {
+    for command in commands.into_iter().map(Command::Lock) {
+        let mut workspace = store.workspace().unwrap();
+        loop {
+            let keys = workspace.missing([&command]);
+            if keys.is_empty() {
+                break;
+            }
+            store.load(keys, &mut workspace).unwrap();
+        }
+        command.apply(&mut workspace, Timestamp::from_micros(1)).unwrap().unwrap();
+        store.save(&workspace.into_changes()).unwrap();
+    }
+}
+
+/// Returns commands that follow [`lock_commands`]: two asks wait, and the holder releases the lock.
+fn more_lock_commands() -> Vec<LockCommand> {
+    let (session, principal) = (SessionId(Uuid::from_u128(1)), Principal::parse("svc").unwrap());
+    let lock = LockPath::parse_joined("a", "k").unwrap();
+    let wait = |ask| {
+        let (principal, lock, ask) = (principal.clone(), lock.clone(), AskId(Uuid::from_u128(ask)));
+        LockCommand::Acquire(Acquire { session, principal, ask, lock, wait: true })
+    };
+    let (fence, outcome, value) = (Fence(1), ReleaseOutcome::Failed, LockValue::parse(b"value").unwrap());
+    let commands = [wait(3), wait(4)];
+    let release = Release { session, principal, lock, fence, outcome, value };
+    commands.into_iter().chain([LockCommand::Release(release)]).collect()
+}
+
+/// Returns commands that open a session and acquire a lock.
+fn lock_commands() -> Vec<LockCommand> {
+    let (session, principal) = (SessionId(Uuid::from_u128(1)), Principal::parse("svc").unwrap());
+    let terms = Terms::parse(1_000_000, 1_000_000).unwrap();
+    let (ask, lock) = (AskId(Uuid::from_u128(2)), LockPath::parse_joined("a", "k").unwrap());
+    vec![
+        LockCommand::Open(Open { session, principal: principal.clone(), terms }),
+        LockCommand::Acquire(Acquire { session, principal, ask, lock, wait: false }),
+    ]
+}
+
+/// K07: a crash leaves what every answered write has left, so that all that was held is held. Each
+/// copy has the files as they are at a crash right after an answer.
+#[test]
+fn k07_all_answered_writes_survive_a_crash() {
+    let (directory, copies) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    drop(EmbeddedStore::open(directory.path(), Creation::Allowed).unwrap());
+    let mut store = opened(directory.path());
+    for (number, command) in lock_commands().into_iter().chain(more_lock_commands()).enumerate() {
+        run_commands(&mut store, vec![command]);
+        let crashed = copies.path().join(number.to_string());
+        copy(directory.path(), &crashed);
+        assert_eq!(opened(&crashed).state().unwrap(), store.state().unwrap());
+    }
+    let state = store.state().unwrap();
+    assert_eq!((state.asks.len(), state.turns.len()), (2, 1));
+}
+
+/// An older program opens the directory until the first session is written. It then refuses the
+/// directory, instead of leaving rows out.
+#[test]
+fn a_data_directory_has_version_3_from_its_first_session_on() {
+    let directory = data_of_version_1();
+    let before = opened(directory.path()).state().unwrap();
+    assert_eq!(format(directory.path()), 1);
+    let mut store = opened(directory.path());
+    run_commands(&mut store, lock_commands());
+    drop(store);
+    assert_eq!(format(directory.path()), 3);
+    let after = opened(directory.path()).state().unwrap();
+    assert_eq!((after.sessions.len(), after.locks.len(), after.asks.len()), (1, 1, 1));
+    assert_eq!((&after.claims, &after.leases, after.fence), (&before.claims, &before.leases, before.fence.next()));
+}
+
+/// A power cut while the keyspaces of locks are added leaves a directory without a manifest.
+#[test]
+fn keyspaces_are_added_after_a_creation_that_was_cut_short() {
+    let directory = data_of_version_1();
+    let half = directory.path().join("fjall/keyspaces/8");
+    std::fs::create_dir_all(half.join("tables")).unwrap();
+    let refused = EmbeddedStore::open(directory.path(), Creation::Refused);
+    assert!(matches!(refused, Err(StoreError::Damaged(_))), "without the mark, the rest of a keyspace is damage");
+    let mark = directory.path().join("adding-keyspaces");
+    std::fs::write(&mark, "").unwrap();
+    run_commands(&mut opened(directory.path()), lock_commands());
+    assert!(!mark.exists());
+    assert_eq!(opened(directory.path()).state().unwrap().asks.len(), 1);
+}
+
+/// The mark of added keyspaces must not hide the loss of a keyspace that has rows.
+#[test]
+fn a_missing_keyspace_of_locks_is_damage_in_version_3() {
+    let directory = data_of_version_1();
+    run_commands(&mut opened(directory.path()), lock_commands());
+    std::fs::write(directory.path().join("adding-keyspaces"), "").unwrap();
+    let last = directory.path().join("fjall/keyspaces/13");
+    std::fs::remove_file(last.join("current")).unwrap();
+    let refused = EmbeddedStore::open(directory.path(), Creation::Refused).map(drop);
+    assert!(matches!(refused, Err(StoreError::Damaged(_))), "{refused:?}");
 }

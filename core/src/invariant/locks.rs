@@ -6,6 +6,7 @@ use crate::lease::Fence;
 use crate::lock::{Ask, AskId, AskState, Grant, Lock, LockPath, LockState, TurnKey};
 use crate::rows::State;
 use crate::session::SessionId;
+use crate::time::Timestamp;
 
 /// The first broken invariant of sessions and locks. No variant stands for two holders of one lock:
 /// a lock's row names at most one.
@@ -101,6 +102,25 @@ fn check_lock(state: &State, lock: &Lock, turns: u32) -> Result<(), LockViolatio
     let Some(grant) = lock.grant() else { return Ok(()) };
     let holds = |ask: &Ask| ask.state == AskState::Holding(grant.fence);
     if state.asks.get(&grant.ask).is_some_and(holds) { Ok(()) } else { Err(LockViolation::GrantWithoutItsAsk(*grant)) }
+}
+
+/// Returns the times in the rows of sessions and locks.
+pub(super) fn times(state: &State) -> impl Iterator<Item = Timestamp> {
+    let of_sessions = state.sessions.values().flat_map(|session| [session.opened_at, session.updated_at]);
+    let of_locks = state.locks.values().flat_map(|lock| {
+        let last = lock.last.iter().flat_map(|last| [last.grant.granted_at, last.ended_at]);
+        let granted = lock.grant().map(|grant| grant.granted_at);
+        last.chain(granted).chain([lock.updated_at])
+    });
+    of_sessions.chain(of_locks).chain(state.asks.values().map(|ask| ask.asked_at))
+}
+
+/// Returns the fences of all grants in the rows of locks.
+pub(super) fn fences(state: &State) -> impl Iterator<Item = Fence> {
+    state.locks.values().flat_map(|lock| {
+        let last = lock.last.as_ref().map(|last| last.grant.fence);
+        last.into_iter().chain(lock.grant().map(|grant| grant.fence))
+    })
 }
 
 /// Checks that each grant has a fence of its own, which was given out. Also checks that the fences

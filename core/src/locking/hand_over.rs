@@ -3,7 +3,7 @@
 
 use super::draw;
 use super::reads::queue_of;
-use crate::lease::Fence;
+use crate::lease::{Fence, Fences};
 use crate::lock::{Ask, AskId, AskState, Ended, Grant, GrantEnd, Lock, LockPath, LockState, LockValue, Turn, TurnKey};
 use crate::rows::{Changes, NetChanges};
 use crate::session::SessionId;
@@ -108,7 +108,16 @@ pub struct Granted {
     pub fence: Fence,
 }
 
-/// Returns the grants that the saved changes of a group have made, in no particular order.
+impl Granted {
+    /// Returns the grant with the fence that the store has assigned to it.
+    #[must_use]
+    pub fn with_fences(self, fences: &Fences) -> Self {
+        Self { fence: fences.of_grant(self.fence), ..self }
+    }
+}
+
+/// Returns the grants that the saved changes of a group have made, in no particular order. If the
+/// store is shared, their fences are placeholders: see [`Granted::with_fences`].
 pub fn granted(changes: &NetChanges) -> impl Iterator<Item = Granted> {
     changes.asks.iter().filter_map(|change| {
         let is_waiting = |ask: &Ask| matches!(ask.state, AskState::Waiting(_));

@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 use leasehold_core::bucket::BucketKey;
 use leasehold_core::command::Command;
 use leasehold_core::lease::{Fence, IdempotencyKey, LeaseId};
+use leasehold_core::lock::{AskId, LockPath};
 use leasehold_core::rows::Workspace;
+use leasehold_core::session::SessionId;
 use rustc_hash::FxHashMap;
 
 /// The time for which a row stays a suspect after it was found locked.
@@ -27,6 +29,9 @@ enum RowKey {
     Claim(BucketKey),
     Lease(LeaseId),
     Replay(IdempotencyKey),
+    Session(SessionId),
+    Lock(LockPath),
+    Ask(AskId),
 }
 
 /// The suspect rows, each with the time when it was last found locked.
@@ -79,7 +84,10 @@ impl LockSuspects {
 fn rows(command: &Command) -> impl Iterator<Item = RowKey> {
     let keys = Workspace::new(Fence::default()).missing(std::iter::once(command));
     let claims = keys.claims.into_iter().map(RowKey::Claim);
-    claims.chain(keys.leases.into_iter().map(RowKey::Lease)).chain(keys.replays.into_iter().map(RowKey::Replay))
+    let updates = claims.chain(keys.leases.into_iter().map(RowKey::Lease));
+    let updates = updates.chain(keys.replays.into_iter().map(RowKey::Replay));
+    let locks = keys.sessions.into_iter().map(RowKey::Session).chain(keys.locks.into_iter().map(RowKey::Lock));
+    updates.chain(locks).chain(keys.asks.into_iter().map(RowKey::Ask))
 }
 
 #[cfg(test)]

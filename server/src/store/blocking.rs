@@ -9,8 +9,10 @@ use leasehold_core::bucket::BucketKey;
 use leasehold_core::claim::Claim;
 use leasehold_core::command::Fences;
 use leasehold_core::lease::LeaseId;
+use leasehold_core::lock::{Lock, LockPath};
 use leasehold_core::query::{LeaseRow, LeaseScan, RecordPart, RecordScan};
-use leasehold_core::rows::{Keys, NetChanges, State, Workspace};
+use leasehold_core::rows::{Keys, NetChanges, OrderedRead, State, Workspace};
+use leasehold_core::session::{Session, SessionId};
 use leasehold_core::store::Store;
 use leasehold_core::time::Timestamp;
 use tokio::runtime::Runtime;
@@ -78,6 +80,18 @@ impl Store for BlockingStore {
 
     fn settled(&self, before: Timestamp, limit: usize) -> Result<Vec<LeaseId>> {
         self.runtime.block_on(self.reader.settled(before, limit))
+    }
+
+    fn sessions(&self, read: &OrderedRead<Session>) -> Result<Vec<(SessionId, Session)>> {
+        self.runtime.block_on(self.reader.sessions(read.clone()))
+    }
+
+    fn locks(&self, read: &OrderedRead<Lock>) -> Result<Vec<(LockPath, Lock)>> {
+        self.runtime.block_on(self.reader.locks(read.clone()))
+    }
+
+    fn lock(&self, path: &LockPath) -> Result<Option<Lock>> {
+        self.runtime.block_on(self.reader.lock(path))
     }
 
     fn state(&self) -> Result<State> {

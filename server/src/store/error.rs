@@ -4,18 +4,6 @@ use std::path::PathBuf;
 
 use super::preflight::{PreflightError, Problem};
 
-/// Checks that there are no rows of sessions and locks, because no store can write such rows yet.
-/// `rows` is their number.
-///
-/// # Errors
-/// There is at least one such row.
-pub(crate) fn check_no_locks(rows: usize) -> Result<(), StoreError> {
-    if rows == 0 {
-        return Ok(());
-    }
-    Err(StoreError::Failed("this version does not store sessions and locks".into()))
-}
-
 /// A failure to open, read or write a store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {

@@ -18,7 +18,6 @@ pub use clock::{StoreClock, system_time};
 pub(crate) use embedded::fuzzing;
 pub use embedded::{EmbeddedStore, Salvaged};
 pub use error::StoreError;
-pub(crate) use error::check_no_locks;
 pub use form_scan::{FormCheck, FormScan};
 pub use identity::{Contents, Count, Creation, Identity, RESTORE_JUMP, RaisedFences};
 pub use port::{

@@ -21,8 +21,10 @@ use leasehold_core::cell::CellId;
 use leasehold_core::claim::{Claim, SourceType};
 use leasehold_core::command::Fences;
 use leasehold_core::lease::LeaseId;
+use leasehold_core::lock::{Lock, LockPath};
 use leasehold_core::query::{LeaseRow, LeaseScan, RecordPart, RecordScan};
-use leasehold_core::rows::{Keys, NetChanges, State, Workspace};
+use leasehold_core::rows::{Keys, NetChanges, OrderedRead, State, Workspace};
+use leasehold_core::session::{Session, SessionId};
 use leasehold_core::time::Timestamp;
 use leasehold_core::unicode_version::UnicodeVersion;
 
@@ -234,6 +236,26 @@ pub trait StoreReader: Send + Sync {
     /// # Errors
     /// A row could not be read.
     fn settled(&self, before: Timestamp, limit: usize) -> StoreFuture<'_, Vec<LeaseId>>;
+
+    /// Reads the first sessions of a range: live sessions by id, or ended sessions by the time of
+    /// their end.
+    ///
+    /// # Errors
+    /// A row could not be read.
+    fn sessions(&self, read: OrderedRead<Session>) -> StoreFuture<'_, Vec<(SessionId, Session)>>;
+
+    /// Reads the first locks of a range: held or withheld locks by path (K16), or free locks by the
+    /// time of their last change.
+    ///
+    /// # Errors
+    /// A row could not be read.
+    fn locks(&self, read: OrderedRead<Lock>) -> StoreFuture<'_, Vec<(LockPath, Lock)>>;
+
+    /// Reads a lock; `None` if it has no row, so that it is free.
+    ///
+    /// # Errors
+    /// The row could not be read.
+    fn lock<'a>(&'a self, path: &'a LockPath) -> StoreFuture<'a, Option<Lock>>;
 
     /// Reads all rows of the store, so that tests can check the state's invariants.
     ///

@@ -9,14 +9,18 @@
 //! |---|---|
 //! | 1 | all rows but those of version 2 |
 //! | 2 | leases for an organization: two more variants of [`LeaseState`] |
+//! | 3 | sessions, locks, asks and turns |
 //!
 //! A row of version 1 has the same bytes in a store of version 2. The write of a store's first row
 //! of version 2 also sets the store's version to 2. A program that knows only version 1 can open
 //! the store before this write, and refuses it afterwards. Without the version number, such a
-//! program would take the row for damaged, and a salvage would leave the row out.
+//! program would take the row for damaged, and a salvage would leave the row out. The same holds
+//! for version 3.
 //!
 //! The types borrow their text. So a write copies no text, and a read copies each text only once,
 //! into the engine's type.
+
+mod locks;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -34,12 +38,19 @@ use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
-/// The version of a new store. It lasts until a lease is begun for an organization.
+pub use self::locks::{
+    Ask, AskState, Ended, Grant, GrantEnd, Lock, LockState, Path, Principal, Session, SessionState, Terms, Turn,
+    TurnKey, Value,
+};
+
+/// The version of a new store. It lasts until the first row of a later version.
 pub const FIRST_VERSION: u64 = 1;
 /// The version of a store that has, or has had, a lease for an organization.
 pub const ORGANIZATION_VERSION: u64 = 2;
+/// The version of a store that has, or has had, a session. Locks, asks and turns follow sessions.
+pub const LOCK_VERSION: u64 = 3;
 /// The newest version that this program reads and writes.
-pub const NEWEST_VERSION: u64 = ORGANIZATION_VERSION;
+pub const NEWEST_VERSION: u64 = LOCK_VERSION;
 
 /// True if this program reads rows of a version.
 pub fn is_known(version: u64) -> bool {

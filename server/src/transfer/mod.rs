@@ -2,6 +2,7 @@
 //! and read such lines into a new store.
 
 mod import;
+mod locks;
 mod output;
 
 use std::fmt::Display;
@@ -12,8 +13,10 @@ use leasehold_core::rows::AnyRow;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::store::stored::{Claim, IdempotencyKey, Key, Lease, Replay};
-use crate::store::{Creation, EmbeddedStore, Salvaged, StoreError, check_no_locks};
+use crate::store::stored::{
+    Ask, Claim, IdempotencyKey, Key, Lease, Lock, Path as LockPath, Replay, Session, Turn, TurnKey,
+};
+use crate::store::{Creation, EmbeddedStore, Salvaged, StoreError};
 
 pub use import::{LineError, RowError, import};
 pub use output::write_to;
@@ -48,6 +51,22 @@ enum Line<'a> {
         key: IdempotencyKey<'a>,
         #[serde(borrow)]
         replay: Replay<'a>,
+    },
+    Session {
+        id: Uuid,
+        session: Session,
+    },
+    Lock {
+        path: LockPath,
+        lock: Lock,
+    },
+    Ask {
+        id: Uuid,
+        ask: Ask,
+    },
+    Turn {
+        key: TurnKey,
+        turn: Turn,
     },
     End {
         fence: u64,
@@ -138,10 +157,10 @@ pub fn export(data: &Path, salvage: bool, mut to: impl Write) -> Result<Exported
                 AnyRow::Claim(key, claim) => Line::Claim { key: key.into(), claim: claim.into() },
                 AnyRow::Lease(id, lease) => Line::Lease { id: id.0, lease: lease.into() },
                 AnyRow::Replay(key, replay) => Line::Replay { key: key.into(), replay: replay.into() },
-                AnyRow::Session(..) | AnyRow::Lock(..) | AnyRow::Ask(..) | AnyRow::Turn(..) => {
-                    check_no_locks(1)?;
-                    return Ok(());
-                }
+                AnyRow::Session(id, session) => Line::Session { id: id.0, session: session.into() },
+                AnyRow::Lock(path, lock) => Line::Lock { path: path.into(), lock: lock.into() },
+                AnyRow::Ask(id, ask) => Line::Ask { id: id.0, ask: ask.into() },
+                AnyRow::Turn(key, turn) => Line::Turn { key: key.into(), turn: turn.into() },
             },
         )
     };

@@ -1,6 +1,6 @@
 //! Runs the conformance suite of stores on the PostgreSQL store.
 
-use leasehold_core::conformance::{Harness, run};
+use leasehold_core::conformance::{Harness, run, run_locks};
 use leasehold_server::config::PostgresConfig;
 use leasehold_server::store::{BlockingStore, Creation, PostgresStore};
 use leasehold_tests::postgres::{Bouncer, Cluster};
@@ -42,14 +42,18 @@ impl<F: Fn(&Cluster, &str) -> String> Harness for Databases<F> {
 #[test]
 fn the_postgres_store_conforms() {
     let cluster = Cluster::start(NO_SYNC).unwrap();
-    run(&mut Databases::new(cluster, Cluster::url));
+    let mut databases = Databases::new(cluster, Cluster::url);
+    run(&mut databases);
+    run_locks(&mut databases);
 }
 
 #[test]
 fn the_postgres_store_conforms_through_pgbouncer_in_transaction_mode() {
     let cluster = Cluster::start(NO_SYNC).unwrap();
     let bouncer = Bouncer::start(&cluster, 4).unwrap();
-    run(&mut Databases::new(cluster, |_: &Cluster, database: &str| bouncer.url(database)));
+    let mut databases = Databases::new(cluster, |_: &Cluster, database: &str| bouncer.url(database));
+    run(&mut databases);
+    run_locks(&mut databases);
 }
 
 #[test]

@@ -22,6 +22,7 @@ mod linearizability;
 mod linearizability_checker;
 mod list_plan;
 mod lists;
+mod locks;
 mod monitoring;
 mod multiple_hosts;
 mod outage;
@@ -56,7 +57,7 @@ use tonic_health::pb::health_client::HealthClient;
 const NO_SYNC: &[&str] = &["fsync=off"];
 
 /// The version of the database schema that this version of the program creates.
-const SCHEMA_VERSION: i32 = 6;
+const SCHEMA_VERSION: i32 = 7;
 
 /// The gRPC code and the reason with which the server refuses calls while it cannot reach the
 /// database.

@@ -2,10 +2,13 @@
 
 use leasehold_core::claim::Claim;
 use leasehold_core::lease::{IdempotencyKey, Lease, Replay};
+use leasehold_core::lock::{Ask, Lock, Turn};
+use leasehold_core::session::Session;
 use rustc_hash::FxHashMap;
 use serde::Deserialize;
 use tempfile::TempDir;
 
+use super::lock_rows::LockRow;
 use super::{Result, journal, keys, rows};
 use crate::store::error::StoreError;
 use crate::store::stored;
@@ -31,6 +34,25 @@ pub fn stored_rows(bytes: &[u8]) {
         assert_eq!(keys::read_claim(&keys::claim(&key)), Some(key));
     }
     outstanding(bytes);
+    lock_rows(bytes);
+}
+
+/// Decodes the bytes as a row of sessions and locks of each kind, and as the keys of such rows, and
+/// encodes them again.
+fn lock_rows(bytes: &[u8]) {
+    fn again<K: LockRow, S: for<'a> Deserialize<'a> + Into<K>>(bytes: &[u8]) {
+        let decoded = |bytes: &[u8]| postcard::from_bytes::<S>(bytes).ok().map(Into::into);
+        if let Some(row) = decoded(bytes) {
+            assert_eq!(row.value().ok().and_then(|written| decoded(&written)), Some(row));
+        }
+        if let Some(key) = K::read_key(bytes) {
+            assert_eq!(K::key(&key), bytes);
+        }
+    }
+    again::<Session, stored::Session>(bytes);
+    again::<Lock, stored::Lock>(bytes);
+    again::<Ask, stored::Ask>(bytes);
+    again::<Turn, stored::Turn>(bytes);
 }
 
 /// Decodes an outstanding lease with its claims. If the lease lists each of its claims once,

@@ -9,6 +9,14 @@
 //! | `settled` | lease | a settled lease |
 //! | `settled_order` | time of the settle, lease | empty; the keys have the order in which leases are forgotten |
 //! | `replays` | idempotency key | the begin that used the key |
+//! | `sessions` | session | a session, live or ended |
+//! | `session_order` | 0 (live), session | empty; the keys have the order of the list of live sessions |
+//! | `session_order` | 1 (ended), time of the end, session | empty, likewise for ended sessions |
+//! | `locks` | path: namespace and key | a lock |
+//! | `lock_order` | 0 (held) or 1 (withheld), path | empty; the keys have the order of the list of held or withheld locks |
+//! | `lock_order` | 2 (free), time of the last change, path | empty, likewise for free locks |
+//! | `asks` | ask | an ask that waits or holds its lock |
+//! | `turns` | path, number | the ask that waits at the turn |
 //! | `meta` | `format`, `fence`, `sequence` | a number |
 //! | `meta` | `bucket_types` | the rules of configured bucket types, as JSON |
 //! | `meta` | `identity` | the 16 bytes of the store's id |
@@ -16,11 +24,12 @@
 //!
 //! A begin writes one lease row, however many claims the lease has. A claim gets a row of its own
 //! only when its lease is settled. Outstanding leases and their claims are also kept in memory, and
-//! are read from disk when the store is opened.
+//! are read from disk when the store is opened. So are the lists of asks and turns.
 //!
 //! `open` checks and opens a directory, `rows` encodes rows, and `write` commits groups. `read`
 //! answers reads, and `scan_threads` limits the number of threads for long reads. `salvage` reads
-//! the intact rows of a damaged store.
+//! the intact rows of a damaged store. `locks` has the rows of sessions and locks, and `lock_rows`
+//! their keys and values.
 
 mod ack_watermark;
 mod directories;
@@ -28,6 +37,9 @@ mod directories;
 pub(crate) mod fuzzing;
 mod journal;
 mod keys;
+mod lock_rows;
+mod lock_salvage;
+mod locks;
 mod manifest;
 mod open;
 mod outstanding;
@@ -49,6 +61,7 @@ use leasehold_core::lease::Fence;
 use leasehold_core::unicode_version::UnicodeVersion;
 
 use self::ack_watermark::AckWatermark;
+use self::locks::Locks;
 use self::outstanding::Outstanding;
 use self::rows::Keyspace;
 pub use self::salvage::Salvaged;
@@ -86,6 +99,7 @@ struct Inner {
     settled: Keyspace,
     settled_order: Keyspace,
     replays: Keyspace,
+    locks: Locks,
     meta: Keyspace,
     watermark: AckWatermark,
     // Locked during a commit. Besides the committer, a reload of the configuration commits too.

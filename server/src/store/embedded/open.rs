@@ -14,6 +14,7 @@ use uuid::Uuid;
 
 use super::ack_watermark::AckWatermark;
 use super::directories::{create_private, sync, sync_entry, sync_tree};
+use super::locks::{self, Locks};
 use super::rows::Keyspace;
 use super::scan_threads::ScanThreads;
 use super::settled_position::SettledPosition;
@@ -26,6 +27,9 @@ use crate::store::stored;
 const MIB: u64 = 1024 * 1024;
 /// The name of the file that marks a data directory while an import fills it.
 const IMPORTING: &str = "importing";
+/// The name of the file that marks a data directory while the keyspaces of a later version are
+/// added to it.
+const ADDING_KEYSPACES: &str = "adding-keyspaces";
 /// The key of the store's id in the keyspace `meta`.
 const IDENTITY: &str = "identity";
 const KEYSPACES: [&str; 7] = ["claims", "sources", "outstanding", "settled", "settled_order", "replays", "meta"];
@@ -47,18 +51,56 @@ fn options(memtable_bytes: u64, bloom: bool) -> KeyspaceCreateOptions {
         .compaction_strategy(Arc::new(Leveled::default().with_table_target_size(8 * MIB)))
 }
 
+/// The keyspaces that a database lacks.
+struct MissingKeyspaces {
+    first: Option<&'static str>,
+    // The first of the keyspaces that version 3 of the rows has added.
+    of_locks: Option<&'static str>,
+}
+
+impl MissingKeyspaces {
+    fn of(database: &Database) -> Self {
+        let missing = |names: &[&'static str]| names.iter().copied().find(|name| !database.keyspace_exists(name));
+        Self { first: missing(&KEYSPACES), of_locks: missing(&locks::KEYSPACES) }
+    }
+
+    fn any(&self) -> bool {
+        self.first.is_some() || self.of_locks.is_some()
+    }
+}
+
 /// Checks that the last acknowledged write is in the database, and that no keyspace is missing;
 /// then raises the watermark to the last write. This must run before missing keyspaces are created.
-fn check_complete(meta: &Keyspace, watermark: &AckWatermark, missing_keyspace: Option<&&str>) -> Result<()> {
+fn check_complete(meta: &Keyspace, watermark: &AckWatermark, missing: &MissingKeyspaces) -> Result<()> {
     let sequence = meta.number(journal::SEQUENCE)?.unwrap_or(0);
     if sequence < watermark.sequence() {
         return Err(StoreError::Damaged("the last acknowledged write is missing".into()));
     }
-    // INVARIANT: all keyspaces are created before the first sequence number is written.
-    if let Some(name) = missing_keyspace.filter(|_| sequence > 0) {
+    // INVARIANT: all keyspaces are created before the first sequence number is written. The
+    // exception are those of sessions and locks in a store of an earlier version, which gets them
+    // before the first row of `LOCK_VERSION` is written.
+    let has_locks = meta.number(FORMAT)?.is_some_and(|version| version >= stored::LOCK_VERSION);
+    if let Some(name) = missing.first.or(missing.of_locks.filter(|_| has_locks)).filter(|_| sequence > 0) {
         return Err(StoreError::Damaged(format!("`{name}` is missing")));
     }
     watermark.raise(sequence).map_err(|error| StoreError::Failed(error.to_string()))
+}
+
+/// Marks a data directory before keyspaces are added to it. If the creation of a keyspace is cut
+/// short, the next start finds the mark and does not take the rest of the keyspace for damage.
+fn mark_adding(dir: &Path) -> Result<()> {
+    let marked = std::fs::write(dir.join(ADDING_KEYSPACES), "").and_then(|()| sync(dir));
+    marked.map_err(|error| StoreError::Failed(format!("`{}`: {error}", dir.display())))
+}
+
+/// Removes the mark after all keyspaces were added and synced.
+fn unmark_adding(dir: &Path) -> Result<()> {
+    match std::fs::remove_file(dir.join(ADDING_KEYSPACES)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed
+            .and_then(|()| sync(dir))
+            .map_err(|error| StoreError::Failed(format!("`{}`: {error}", dir.display()))),
+    }
 }
 
 /// True if the directory has a file of a store, even if others are missing.
@@ -137,13 +179,16 @@ impl EmbeddedStore {
     }
 
     fn open_keyspaces(dir: &Path, database: Database, watermark: AckWatermark, creation: Creation) -> Result<Self> {
-        let missing = KEYSPACES.iter().find(|name| !database.keyspace_exists(name));
+        let missing = MissingKeyspaces::of(&database);
         let keyspace = |name, memtable_mib, bloom| {
             let rows = database.keyspace(name, || options(memtable_mib * MIB, bloom));
             rows.map(|rows| Keyspace { name, rows }).map_err(|error| StoreError::from(error).of(name))
         };
         let meta = keyspace("meta", 1, false)?;
-        check_complete(&meta, &watermark, missing)?;
+        check_complete(&meta, &watermark, &missing)?;
+        if missing.any() && watermark.sequence() > 0 {
+            mark_adding(dir)?;
+        }
         let inner = Inner {
             claims: keyspace("claims", 16, true)?,
             sources: keyspace("sources", 16, false)?,
@@ -151,6 +196,7 @@ impl EmbeddedStore {
             settled: keyspace("settled", 4, true)?,
             settled_order: keyspace("settled_order", 4, false)?,
             replays: keyspace("replays", 4, true)?,
+            locks: Locks::open(keyspace, || database.snapshot())?,
             meta,
             watermark,
             committing: Mutex::default(),
@@ -159,11 +205,12 @@ impl EmbeddedStore {
             scan_threads: ScanThreads::new().map_err(|error| StoreError::Failed(error.to_string()))?,
             database,
         };
-        if missing.is_some() {
+        if missing.any() {
             // fjall syncs the files that it creates, but not all of their directories.
             let synced = sync_entry(dir).and_then(|()| sync_tree(dir));
             synced.map_err(|error| StoreError::Failed(error.to_string()))?;
         }
+        unmark_adding(dir)?;
         let identity = inner.identify(dir, creation)?;
         inner.read_outstanding()?;
         Ok(Self { inner: Arc::new(inner), identity })
@@ -188,7 +235,8 @@ impl EmbeddedStore {
             TryLockError::Error(error) => failed(error),
         })?;
         let watermark = AckWatermark::open(dir).map_err(failed)?;
-        manifest::check(&database, watermark.sequence() > 0)?;
+        let finished = watermark.sequence() > 0 && !dir.join(ADDING_KEYSPACES).exists();
+        manifest::check(&database, finished)?;
         journal::recover(&database, watermark.sequence())?;
         Ok(watermark)
     }

@@ -11,11 +11,14 @@ use leasehold_core::catalogue::BucketRule;
 use leasehold_core::cell::CellId;
 use leasehold_core::claim::{Claim, SourceType};
 use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId, Replay};
+use leasehold_core::lock::{Lock, LockPath};
 use leasehold_core::query::{LeaseRow, LeaseScan, RecordPart, RecordPlace, RecordRow, RecordScan};
-use leasehold_core::rows::{AnyRow, State};
+use leasehold_core::rows::{AnyRow, OrderedRead, State};
+use leasehold_core::session::{Session, SessionId};
 use leasehold_core::time::Timestamp;
 use tokio::task::{JoinHandle, spawn_blocking};
 
+use super::locks::{self, Locks};
 use super::outstanding::Outstanding;
 use super::rows::encode_idempotency_key;
 use super::{BUCKET_TYPES, EmbeddedStore, Inner, Result, keys};
@@ -289,8 +292,9 @@ impl Inner {
 }
 
 impl EmbeddedStore {
-    /// Passes every row to `visit`: claims, then leases, then replays. Returns the newest fence.
-    /// Rows at rest are passed on one by one and not collected in memory.
+    /// Passes every row to `visit`: claims, then leases, then replays, then sessions, locks, asks
+    /// and turns. Returns the newest fence. Rows at rest are passed on one by one and not collected
+    /// in memory.
     ///
     /// # Errors
     /// A row could not be read, or `visit` failed.
@@ -303,6 +307,7 @@ impl EmbeddedStore {
         inner.visit_claims(&held, &snapshot, &mut visit)?;
         inner.visit_leases(&held, &snapshot, &mut visit)?;
         inner.visit_replays(&snapshot, &mut visit)?;
+        inner.locks.visit(&snapshot, &mut visit)?;
         Ok(inner.fence()?)
     }
 
@@ -389,6 +394,24 @@ impl StoreReader for EmbeddedStore {
 
     fn settled(&self, before: Timestamp, limit: usize) -> StoreFuture<'_, Vec<LeaseId>> {
         self.scan(move |store| store.inner.settled_leases(before, limit))
+    }
+
+    fn sessions(&self, read: OrderedRead<Session>) -> StoreFuture<'_, Vec<(SessionId, Session)>> {
+        self.scan(move |store| {
+            let Locks { sessions, session_order, .. } = &store.inner.locks;
+            locks::first((sessions, session_order), &store.inner.database.snapshot(), &read)
+        })
+    }
+
+    fn locks(&self, read: OrderedRead<Lock>) -> StoreFuture<'_, Vec<(LockPath, Lock)>> {
+        self.scan(move |store| {
+            let Locks { locks, lock_order, .. } = &store.inner.locks;
+            locks::first((locks, lock_order), &store.inner.database.snapshot(), &read)
+        })
+    }
+
+    fn lock<'a>(&'a self, path: &'a LockPath) -> StoreFuture<'a, Option<Lock>> {
+        std::future::ready(locks::get(&self.inner.locks.locks, path)).boxed()
     }
 
     fn state(&self) -> StoreFuture<'_, State> {

@@ -3,15 +3,18 @@
 //! A scan of fjall can't continue after a damaged block, because it could miss rows or find old
 //! versions of them. So each row is read by its key, which comes from another place. The keys of
 //! claims are in `sources`, those of settled leases in `settled_order`, and idempotency keys in the
-//! leases.
+//! leases. Sessions and locks are in `session_order` and `lock_order`. Asks and turns are the exception:
+//! the store can't be opened if one of them can't be read.
 
 use fjall::{Slice, Snapshot};
 use leasehold_core::lease::{Fence, Lease, LeaseId};
-use leasehold_core::rows::AnyRow;
+use leasehold_core::rows::{AnyRow, State};
 
+use super::lock_rows::LockRow;
+use super::locks::{self, Locks};
 use super::outstanding::Outstanding;
 use super::rows::Keyspace;
-use super::{EmbeddedStore, Inner, Result, keys};
+use super::{EmbeddedStore, Inner, Result, keys, lock_salvage};
 use crate::store::error::StoreError;
 
 /// The result of a salvage.
@@ -95,6 +98,44 @@ impl Salvage<'_> {
         })
     }
 
+    /// Passes the rows of a kind to `visit`. Their keys come from the keyspace that has their order.
+    fn visit_listed<K: LockRow, E: From<StoreError>>(
+        &mut self,
+        (rows, order): (&Keyspace, &Keyspace),
+        visit: &mut impl FnMut(K::Key, K) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        self.visit_keys(order, |salvage, key| {
+            let key = K::read_position(key).ok_or_else(|| order.damaged());
+            let Some(key) = salvage.intact(key)? else { return Ok(()) };
+            let row = locks::listed::<K>((rows, order), &salvage.snapshot, key);
+            let row = salvage.intact(row)?;
+            row.map_or(Ok(()), |(key, row)| visit(key, row))
+        })
+    }
+
+    fn visit_locks<E: From<StoreError>>(
+        &mut self,
+        visit: &mut impl FnMut(AnyRow) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        let Locks { sessions, session_order, locks, lock_order, .. } = &self.inner.locks;
+        let (mut state, damaged) = (State { fence: self.inner.fence()?, ..State::default() }, self.damaged);
+        let mut add = |row| {
+            state.insert(row);
+            Ok::<_, E>(())
+        };
+        self.visit_listed((sessions, session_order), &mut |id, row| add(AnyRow::Session(id, row)))?;
+        self.visit_listed((locks, lock_order), &mut |path, row| add(AnyRow::Lock(path, row)))?;
+        self.inner.locks.visit_asks(&self.snapshot, &mut add)?;
+        if self.damaged > damaged {
+            lock_salvage::repair(&mut state);
+        }
+        let State { sessions, locks, asks, turns, .. } = state;
+        sessions.into_iter().try_for_each(|(id, row)| visit(AnyRow::Session(id, row)))?;
+        locks.into_iter().try_for_each(|(path, row)| visit(AnyRow::Lock(path, row)))?;
+        asks.into_iter().try_for_each(|(id, row)| visit(AnyRow::Ask(id, row)))?;
+        turns.into_iter().try_for_each(|(key, row)| visit(AnyRow::Turn(key, row)))
+    }
+
     /// Passes a lease and the row of its idempotency key to `visit`.
     fn visit_lease<E: From<StoreError>>(
         &mut self,
@@ -113,7 +154,7 @@ impl Salvage<'_> {
 
 impl EmbeddedStore {
     /// Passes every row that can be read to `visit`: claims, then leases, each followed by the row
-    /// of its idempotency key.
+    /// of its idempotency key, then sessions, locks, asks and turns.
     ///
     /// # Errors
     /// The disk failed, or `visit` failed.
@@ -126,6 +167,7 @@ impl EmbeddedStore {
         let mut salvage = Salvage { inner, snapshot, damaged: 0 };
         salvage.visit_claims(&held, &mut visit)?;
         salvage.visit_leases(&held, &mut visit)?;
+        salvage.visit_locks(&mut visit)?;
         Ok(Salvaged { fence: inner.fence()?, damaged: salvage.damaged })
     }
 }

@@ -12,7 +12,6 @@ use rustc_hash::FxHashMap;
 
 use super::rows::{encode_idempotency_key, encode_outstanding, encode_replay, encode_resting, encode_settled, resting};
 use super::{EmbeddedStore, FENCE, FORMAT, Inner, Result, keys};
-use crate::store::error::check_no_locks;
 use crate::store::port::{Failure, GroupError, GroupStore};
 use crate::store::stored;
 
@@ -65,10 +64,12 @@ impl Inner {
         Ok(())
     }
 
-    /// Raises the version of the stored rows if a lease's row needs it. The batch that writes the
-    /// row also writes the version, so no program finds a row of a version that it does not know.
-    fn put_format(&self, batch: &mut OwnedWriteBatch, leases: &[RowChange<Lease>]) -> Result<()> {
+    /// Raises the version of the stored rows if a row of the batch needs it. `has_locks` is true if
+    /// the batch writes a row of sessions and locks. The batch that writes the row also writes the
+    /// version, so no program finds a row of a version that it does not know.
+    fn put_format(&self, batch: &mut OwnedWriteBatch, leases: &[RowChange<Lease>], has_locks: bool) -> Result<()> {
         let versions = leases.iter().filter_map(|change| change.after.as_ref()).map(stored::version_of);
+        let versions = versions.chain(has_locks.then_some(stored::LOCK_VERSION));
         // A store without rows of later versions must not pay for a read of its version.
         if let Some(needed) = versions.max().filter(|needed| *needed > stored::FIRST_VERSION)
             && self.format()? < needed
@@ -81,14 +82,16 @@ impl Inner {
     /// Returns the batch that writes a group's changes.
     fn batch_of(&self, changes: &NetChanges) -> Result<OwnedWriteBatch> {
         // The pattern names each kind of row, so that the compiler finds a kind that is not written.
-        let NetChanges { claims: changed_claims, leases, replays, sessions, locks, asks, turns, fence } = changes;
-        check_no_locks(sessions.len() + locks.len() + asks.len() + turns.len())?;
+        // `Locks::put` writes the last four kinds.
+        let NetChanges { claims: changed_claims, leases, replays, fence, sessions: _, locks: _, asks: _, turns: _ } =
+            changes;
         let mut batch = self.batch();
         let after = changed_claims.iter().filter_map(|change| Some((&change.key, change.after.as_ref()?)));
         let claims: FxHashMap<_, _> = after.collect();
         changed_claims.iter().try_for_each(|change| self.put_claim(&mut batch, change))?;
         leases.iter().try_for_each(|change| self.put_lease(&mut batch, change, &claims))?;
-        self.put_format(&mut batch, leases)?;
+        let has_locks = self.locks.put(&mut batch, changes)?;
+        self.put_format(&mut batch, leases, has_locks)?;
         for change in replays {
             let key = encode_idempotency_key(&change.key)?;
             match &change.after {
@@ -109,9 +112,8 @@ impl EmbeddedStore {
     /// # Errors
     /// A row could not be read.
     pub fn load(&self, keys: Keys, into: &mut Workspace) -> Result<()> {
-        let Keys { claims, leases, replays, sessions, locks, asks, turns, asks_of_session, turns_of_lock } = keys;
-        let ordered = asks_of_session.len() + turns_of_lock.len();
-        check_no_locks(sessions.len() + locks.len() + asks.len() + turns.len() + ordered)?;
+        self.inner.locks.load(&keys, into)?;
+        let Keys { claims, leases, replays, .. } = keys;
         let held = self.inner.held();
         for id in leases {
             into.load(id, self.inner.lease(&held, id)?);
@@ -142,6 +144,7 @@ impl EmbeddedStore {
         settled.for_each(|lease| self.inner.settled_position.settled(lease.updated_at));
         // The memory is changed only after the commit, so that readers see only durable changes. A
         // read between the commit and this line sees the state before the commit.
+        self.inner.locks.committed(changes);
         let mut held = self.inner.held_mut();
         changes.leases.iter().for_each(|change| held.put_lease(change.key, change.after.as_ref()));
         changes.claims.iter().for_each(|change| held.put_claim(&change.key, change.after.as_ref()));

@@ -55,23 +55,27 @@ impl<'a> FromSql<'a> for Micros {
     }
 }
 
-fn damaged(table: &str) -> StoreError {
+pub(super) fn damaged(table: &str) -> StoreError {
     StoreError::Damaged(format!("a row of `{table}` can't be read"))
 }
 
 /// A reader that takes the columns of one row from left to right.
-struct Columns<'a> {
+pub(super) struct Columns<'a> {
     row: &'a Row,
     table: &'static str,
     next: usize,
 }
 
 impl<'a> Columns<'a> {
-    fn new(row: &'a Row, table: &'static str) -> Self {
+    pub(super) fn new(row: &'a Row, table: &'static str) -> Self {
         Self { row, table, next: 0 }
     }
 
-    fn take<T: FromSql<'a>>(&mut self) -> Result<T, StoreError> {
+    pub(super) fn damaged(&self) -> StoreError {
+        damaged(self.table)
+    }
+
+    pub(super) fn take<T: FromSql<'a>>(&mut self) -> Result<T, StoreError> {
         let value = self.row.try_get(self.next).map_err(|_| damaged(self.table));
         self.next += 1;
         value

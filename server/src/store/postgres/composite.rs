@@ -107,7 +107,7 @@ impl CompositeRows {
         ])
     }
 
-    fn push(&mut self, columns: &[(&(dyn ToSql + Sync), Type)]) -> Result<(), StoreError> {
+    pub(super) fn push(&mut self, columns: &[(&(dyn ToSql + Sync), Type)]) -> Result<(), StoreError> {
         self.count += 1;
         let row = with_length(&mut self.encoded, |out| {
             out.put_i32(i32::try_from(columns.len())?);

@@ -1,4 +1,5 @@
-//! The sequence of fences. Its last value must never be smaller than the fence of a lease (B13).
+//! The sequence of fences. Its last value must never be smaller than the fence of a lease (B13) or
+//! of a grant (K05).
 //!
 //! The last value can be too small if rows were copied without their sequence. Logical replication
 //! copies no sequence (https://www.postgresql.org/docs/15/logical-replication-restrictions.html),
@@ -14,19 +15,24 @@ use crate::store::identity::{RESTORE_JUMP, RaisedFences};
 use crate::store::preflight::Problem;
 
 /// A query for the sequence's last fence, and for the largest fence among the outstanding and the
-/// most recently settled leases. The snapshot of the rows is taken before the sequence is read. So
+/// most recently settled leases, and among the locks that are held or were changed last. The
+/// snapshot of the rows is taken before the sequence is read. So
 /// a lease that is begun in between never makes the sequence look too small.
 const COMPARE: &str = "
     SELECT coalesce(pg_sequence_last_value('lease_fences'::regclass), 0), greatest(
         (SELECT max(fence) FROM claim_leases),
         (SELECT max(fence) FROM (
             SELECT fence FROM settled_leases ORDER BY settled_at DESC, uuid DESC LIMIT 1000
+        ) AS last),
+        (SELECT max(fence) FROM lock_asks), (SELECT max(greatest(fence, last_fence)) FROM (
+            SELECT fence, last_fence FROM locks ORDER BY updated_hour DESC LIMIT 1000
         ) AS last), 0)";
 
-/// A query for the largest fence of all leases. It reads all settled leases, which takes seconds if
-/// there are millions.
+/// A query for the largest fence of all leases and locks. It reads all settled leases, which takes
+/// seconds if there are millions.
 const LARGEST: &str = "
-    SELECT greatest((SELECT max(fence) FROM claim_leases), (SELECT max(fence) FROM settled_leases), 0)";
+    SELECT greatest((SELECT max(fence) FROM claim_leases), (SELECT max(fence) FROM settled_leases),
+                    (SELECT max(greatest(fence, last_fence)) FROM locks), 0)";
 
 /// A query that draws `$1` fences. Unlike `setval`, it can't set the sequence back below a fence
 /// that another server draws at the same time. It needs no right that a begin does not need.
@@ -36,7 +42,7 @@ const DRAW: &str = "SELECT count(nextval('lease_fences')) FROM generate_series(1
 /// difference `setval` is safe: no other server draws so many fences at the same time.
 const MAX_DRAWN: i64 = 1_000_000;
 
-/// If the last value of the sequence is smaller than the largest fence of a lease, raises the
+/// If the last value of the sequence is smaller than the largest fence of a lease or lock, raises the
 /// sequence to that fence.
 ///
 /// # Errors
@@ -56,7 +62,7 @@ pub(super) async fn raise(client: &Client) -> Result<(), Error> {
         client.query_typed_one("SELECT setval('lease_fences', $1)", &[(&largest, Type::INT8)]).await?;
     }
     tracing::warn!(
-        "the sequence `lease_fences` stood at {last}, behind the fence {largest} of a lease, and was raised: \
+        "the sequence `lease_fences` stood at {last}, behind the fence {largest} of a lease or lock, and was raised: \
          was the database restored from a dump, or replicated without its sequences?"
     );
     Ok(())

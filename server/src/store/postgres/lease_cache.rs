@@ -63,7 +63,7 @@ impl LeaseCache {
         }
         for change in &changes.leases {
             if let Some(lease) = change.after.as_ref().filter(|lease| lease.outcome().is_none())
-                && let Some(fence) = fences.get(&change.key)
+                && let Some(fence) = fences.leases.get(&change.key)
             {
                 let lease = Lease { fence: *fence, ..lease.clone() };
                 leases.insert(change.key, CachedLease { lease, claims: held.remove(&change.key).unwrap_or_default() });

@@ -21,10 +21,11 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0004_listed.sql"),
     include_str!("migrations/0005_organization.sql"),
     include_str!("migrations/0006_unicode.sql"),
+    include_str!("migrations/0007_locks.sql"),
 ];
 
 /// The version of the tables that this program reads and writes.
-pub(super) const VERSION: i32 = 6;
+pub(super) const VERSION: i32 = 7;
 
 const TABLE: &str = "
     CREATE TABLE leasehold_migrations (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())";

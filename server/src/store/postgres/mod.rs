@@ -16,6 +16,9 @@ mod connect;
 mod failure;
 mod fences;
 mod lease_cache;
+mod lock_columns;
+mod lock_reads;
+mod lock_writes;
 mod migrate;
 mod pool;
 mod preflight;
@@ -36,8 +39,10 @@ use leasehold_core::catalogue::BucketRule;
 use leasehold_core::cell::CellId;
 use leasehold_core::claim::{Claim, SourceType};
 use leasehold_core::lease::LeaseId;
+use leasehold_core::lock::{Lock, LockPath};
 use leasehold_core::query::{LeaseRow, LeaseScan, RecordPart, RecordScan};
-use leasehold_core::rows::State;
+use leasehold_core::rows::{OrderedRead, State};
+use leasehold_core::session::{Session, SessionId};
 use leasehold_core::time::Timestamp;
 use leasehold_core::unicode_version::{UNICODE_VERSION, UnicodeVersion};
 use tokio_postgres::Client;
@@ -292,6 +297,26 @@ impl StoreReader for PostgresStore {
 
     fn settled(&self, before: Timestamp, limit: usize) -> StoreFuture<'_, Vec<LeaseId>> {
         self.run(move |client| async move { reads::settled(&client, before, limit).await })
+    }
+
+    fn sessions(&self, read: OrderedRead<Session>) -> StoreFuture<'_, Vec<(SessionId, Session)>> {
+        let read = Arc::new(read);
+        self.run(move |client| {
+            let read = read.clone();
+            async move { lock_reads::sessions(&client, &read).await }
+        })
+    }
+
+    fn locks(&self, read: OrderedRead<Lock>) -> StoreFuture<'_, Vec<(LockPath, Lock)>> {
+        let read = Arc::new(read);
+        self.run(move |client| {
+            let read = read.clone();
+            async move { lock_reads::locks(&client, &read).await }
+        })
+    }
+
+    fn lock<'a>(&'a self, path: &'a LockPath) -> StoreFuture<'a, Option<Lock>> {
+        self.run(move |client| async move { lock_reads::lock(&client, path).await })
     }
 
     fn state(&self) -> StoreFuture<'_, State> {

@@ -26,7 +26,9 @@ const MISSING_GRANTS: &str = "
         ('leasehold_migrations', 'SELECT'), ('claims', 'SELECT INSERT UPDATE DELETE'),
         ('claim_leases', 'SELECT INSERT UPDATE DELETE'), ('settled_leases', 'SELECT INSERT UPDATE DELETE'),
         ('idempotency_keys', 'SELECT INSERT DELETE'), ('abandoned_groups', 'SELECT INSERT DELETE'),
-        ('bucket_types', 'SELECT INSERT'), ('leasehold_store', 'SELECT')
+        ('bucket_types', 'SELECT INSERT'), ('leasehold_store', 'SELECT'),
+        ('lock_sessions', 'SELECT INSERT UPDATE DELETE'), ('locks', 'SELECT INSERT UPDATE DELETE'),
+        ('lock_asks', 'SELECT INSERT UPDATE DELETE'), ('lock_turns', 'SELECT INSERT DELETE')
     ), missing (privileges, object) AS (
         SELECT string_agg(privilege, ', ' ORDER BY at), object
         FROM needs, unnest(string_to_array(privileges, ' ')) WITH ORDINALITY AS p (privilege, at)
@@ -41,7 +43,8 @@ const MISSING_GRANTS: &str = "
         SELECT 'EXECUTE', 'FUNCTION ' || f.proname FROM pg_proc f JOIN pg_class t ON t.relnamespace = f.pronamespace
         WHERE t.oid = to_regclass('claims') AND NOT has_function_privilege(f.oid, 'EXECUTE') AND f.proname IN (
             'begin_group', 'begin_speculative_group', 'abandon_group', 'expect_rows', 'read_claims', 'lock_leases',
-            'lock_claims', 'change_claims', 'write_group', 'try_write_group', 'commit_durably')
+            'lock_claims', 'change_claims', 'write_group', 'try_write_group', 'commit_durably', 'read_sessions',
+            'read_locks', 'read_turns', 'read_asks', 'write_locks', 'try_write_locks')
     )
     SELECT current_user::text, format('GRANT %s ON %s TO %I', privileges, object, current_user) FROM missing
     ORDER BY object";
@@ -148,7 +151,9 @@ const MISSING_OBJECTS: &str = "
     SELECT name FROM unnest(ARRAY[
         'claims', 'claim_leases', 'settled_leases', 'idempotency_keys', 'abandoned_groups', 'bucket_types',
         'leasehold_store', 'lease_fences', 'begin_group', 'begin_speculative_group', 'abandon_group', 'expect_rows', 'read_claims',
-        'lock_leases', 'lock_claims', 'change_claims', 'write_group', 'try_write_group', 'commit_durably'
+        'lock_leases', 'lock_claims', 'change_claims', 'write_group', 'try_write_group', 'commit_durably',
+        'lock_sessions', 'locks', 'lock_asks', 'lock_turns', 'read_sessions', 'read_locks', 'read_turns', 'read_asks',
+        'write_locks', 'try_write_locks'
     ]) AS name WHERE to_regclass(name) IS NULL AND to_regproc(name) IS NULL";
 
 /// Checks that all objects of the migrations exist in the role's search path.

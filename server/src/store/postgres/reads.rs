@@ -18,6 +18,7 @@ use uuid::Uuid;
 
 use super::columns::{self, CLAIM, Micros, Parameters};
 use super::failure::failed;
+use super::lock_reads;
 use crate::store::error::StoreError;
 use crate::store::identity::{COUNTED_CLAIMS, Contents, Count};
 use crate::store::port::{NamePart, NamePlace, Occupancy};
@@ -198,7 +199,9 @@ pub(super) async fn forget_abandoned(client: &Client) -> Result<()> {
 pub(super) async fn occupancy(client: &Client) -> Result<(Occupancy, BTreeMap<CellId, usize>)> {
     let sql = "SELECT count(*), min(created_at),
                       pg_total_relation_size('claims') + pg_total_relation_size('claim_leases')
-                      + pg_total_relation_size('settled_leases') + pg_total_relation_size('idempotency_keys'),
+                      + pg_total_relation_size('settled_leases') + pg_total_relation_size('idempotency_keys')
+                      + pg_total_relation_size('lock_sessions') + pg_total_relation_size('locks')
+                      + pg_total_relation_size('lock_asks') + pg_total_relation_size('lock_turns'),
                       creator_id, coalesce(sum(cardinality(bucket_types)), 0)::bigint
                FROM claim_leases GROUP BY GROUPING SETS ((), (creator_id))";
     let (mut occupancy, mut held_claims) = (Occupancy::default(), BTreeMap::new());
@@ -327,13 +330,15 @@ pub(super) async fn state(client: &Client) -> Result<State> {
     let replays = client.query_typed(&format!("SELECT {REPLAY}"), &[]).await.map_err(failed)?;
     let fence = client.query_typed_one("SELECT last_value, is_called FROM lease_fences", &[]).await.map_err(failed)?;
     let (last, is_called): (i64, bool) = (fence.try_get(0).map_err(failed)?, fence.try_get(1).map_err(failed)?);
-    Ok(State {
+    let mut state = State {
         claims: claims.iter().map(columns::claim).collect::<Result<_>>()?,
         leases: leases.collect::<Result<BTreeMap<LeaseId, Lease>>>()?,
         replays: replays.iter().map(columns::replay).collect::<Result<BTreeMap<IdempotencyKey, Replay>>>()?,
         fence: if is_called { Fence(last.cast_unsigned()) } else { Fence::default() },
         ..State::default()
-    })
+    };
+    lock_reads::add_state(client, &mut state).await?;
+    Ok(state)
 }
 
 /// The columns of `claim_leases`, under the alias `l`, that [`columns::outstanding`] reads.

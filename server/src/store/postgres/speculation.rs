@@ -53,10 +53,10 @@ impl Speculation {
 
     /// Returns the cached leases among `keys`, which the group may assume. The group may also
     /// assume that all other rows of `keys` are absent. Returns `None` if the rows must be read.
-    /// The reasons are: speculation is off or failed recently, a lease is not cached, or this is
-    /// not the group's first load.
+    /// The reasons are: speculation is off or failed recently, a lease is not cached, the keys
+    /// name sessions or locks, or this is not the group's first load.
     pub(super) fn assume(&mut self, keys: &Keys, cache: &LeaseCache) -> Option<Vec<(LeaseId, CachedLease)>> {
-        if !self.is_enabled || self.assumed.is_some() {
+        if !self.is_enabled || self.assumed.is_some() || has_locks(keys) {
             return None;
         }
         if self.groups_to_read > 0 {
@@ -85,6 +85,14 @@ impl Speculation {
             self.backoff = (self.backoff * 2).min(MAX_BACKOFF);
         }
     }
+}
+
+/// True if the keys name rows of sessions and locks. They are always read: most of them exist, and
+/// other servers change them.
+fn has_locks(keys: &Keys) -> bool {
+    let Keys { sessions, locks, asks, turns, asks_of_session, turns_of_lock, claims: _, leases: _, replays: _ } = keys;
+    let by_key = sessions.len() + locks.len() + asks.len() + turns.len();
+    by_key + asks_of_session.len() + turns_of_lock.len() > 0
 }
 
 impl AssumedRows {

@@ -24,11 +24,14 @@
 //!   the leases that it settles. Only one transaction can delete a lease, and then no other can
 //!   change the lease's claims. Rows that it assumed absent are inserted. If a command changes
 //!   nothing, the group is decided again in two round trips.
+//! - A command of sessions and locks writes every row that it decides on. An acquire and a release
+//!   write the rows of their session and of their lock, and so conflict with any other command that
+//!   changes the session's asks or the lock's queue.
 //!
 //! **Why writers don't deadlock.** Each transaction first locks leases, then the claims at rest
-//! that it changes. Then it inserts claims, and last idempotency keys, each in the order of their
-//! keys. Two transactions never conflict on any other row: a claim under a lease changes only
-//! together with the row of its lease. A speculative group locks no row in advance. It waits for a
+//! that it changes. Then it inserts claims and idempotency keys, and last it locks sessions and
+//! locks and inserts the others, each in the order of their keys. Two transactions never conflict on any other row: a claim under a lease changes only
+//! together with the row of its lease, and asks and turns together with that of their lock. A speculative group locks no row in advance. It waits for a
 //! lock for at most 100 ms, then fails and is decided again.
 //!
 //! **Why a lost connection at COMMIT is safe.** Every transaction of a group keeps the advisory
@@ -58,12 +61,13 @@ use super::connect::{Connector, DatabaseConnection};
 use super::failure::failed;
 use super::fences;
 use super::lease_cache::{CachedLease, LeaseCache};
+use super::lock_reads::{self, LoadedLocks, LockKeys};
 use super::reads::{OUTSTANDING, REPLAY, SETTLED};
 use super::session::{End, Session};
 use super::speculation::{AssumedRows, Speculation};
 use super::writes::Writes;
 use crate::config::PostgresConfig;
-use crate::store::error::{StoreError, check_no_locks};
+use crate::store::error::StoreError;
 use crate::store::port::{Failure, GroupError, GroupStore, LockTimeout};
 
 /// The usual lock timeout of a group. A server locks rows for milliseconds. A session that locks
@@ -240,7 +244,8 @@ impl PostgresWriter {
         let connection = self.take_idle()?;
         let committed = self.wait(async {
             let rows = writes.alone(&connection, self.group).await.map_err(failed)?;
-            fences(&rows).map(|fences| fences.into_iter().collect())
+            let leases = fences(&rows)?.into_iter().collect();
+            Ok(Fences { leases, ..Fences::default() })
         });
         self.session = Session::after_commit(connection, End::of(&committed));
         committed.map_err(|error| match error {
@@ -291,7 +296,8 @@ async fn load_rows(client: &Client, begin: Option<String>, keys: &Keys, cache: &
     let (cells, names): (Vec<i64>, Vec<&str>) = keys.replays.iter().map(|key| (key.cell.0, &*key.key)).unzip();
     // INVARIANT: `join!` polls its futures, and so sends their statements, in this order. BEGIN
     // comes first, and the leases are locked before the snapshot shows their claims.
-    let (begun, outstanding, held, claims, replays) = futures_util::join!(
+    let locks = LockKeys::of(keys)?;
+    let (begun, outstanding, held, claims, replays, locks) = futures_util::join!(
         async {
             match &begin {
                 Some(begin) => client.batch_execute(begin).await,
@@ -302,6 +308,7 @@ async fn load_rows(client: &Client, begin: Option<String>, keys: &Keys, cache: &
         rows(client, &READ_HELD, vec![(&uncached, Type::UUID_ARRAY)], uncached.is_empty()),
         rows(client, &READ_CLAIMS, claims.parameters(), claims.is_empty()),
         rows(client, &READ_REPLAYS, vec![(&cells, Type::INT8_ARRAY), (&names, Type::TEXT_ARRAY)], cells.is_empty()),
+        lock_reads::load(client, locks),
     );
     begun.map_err(failed)?;
     let (outstanding, held) = (outstanding.map_err(failed)?, held.map_err(failed)?);
@@ -319,18 +326,21 @@ async fn load_rows(client: &Client, begin: Option<String>, keys: &Keys, cache: &
     let outstanding = cached.into_iter().filter(|(id, _)| leases.get(id).is_some_and(|l| l.outcome().is_none()));
     claims.extend(outstanding.flat_map(|(_, cached)| cached.claims));
     let replays = replays.map_err(failed)?.iter().map(columns::replay).collect::<Result<_>>()?;
-    Ok(LoadedRows { leases, claims, replays })
+    Ok(LoadedRows { leases, claims, replays, locks: locks? })
 }
 
 async fn write_and_commit(client: &Client, writes: &Writes<'_>) -> Result<Fences> {
+    let statements = writes.statements(client);
+    let locks = writes.locks().write(client, statements.is_empty());
     let commit = client.batch_execute("COMMIT");
-    let (written, committed) = futures_util::join!(join_all(writes.statements(client)), commit);
+    let (written, locked, committed) = futures_util::join!(join_all(statements), locks, commit);
     let mut all = Fences::default();
     // After an error, all later statements of the transaction fail, so only the first error tells
     // the cause.
     for rows in written {
-        all.extend(fences(&rows.map_err(failed)?)?);
+        all.leases.extend(fences(&rows.map_err(failed)?)?);
     }
+    all.grants = locked?;
     committed.map_err(failed)?;
     Ok(all)
 }
@@ -370,13 +380,13 @@ struct LoadedRows {
     leases: FxHashMap<LeaseId, Lease>,
     claims: FxHashMap<BucketKey, Claim>,
     replays: FxHashMap<IdempotencyKey, Replay>,
+    locks: LoadedLocks,
 }
 
 impl LoadedRows {
-    fn put_into(mut self, workspace: &mut Workspace, keys: Keys) -> Result<()> {
-        let Keys { claims, leases, replays, sessions, locks, asks, turns, asks_of_session, turns_of_lock } = keys;
-        let ordered = asks_of_session.len() + turns_of_lock.len();
-        check_no_locks(sessions.len() + locks.len() + asks.len() + turns.len() + ordered)?;
+    fn put_into(mut self, workspace: &mut Workspace, keys: Keys) {
+        self.locks.put_into(workspace, &keys);
+        let Keys { claims, leases, replays, .. } = keys;
         for id in leases {
             workspace.load(id, self.leases.remove(&id));
         }
@@ -390,7 +400,6 @@ impl LoadedRows {
         }
         // The remaining claims belong to the leases, and the committer would ask for them next.
         self.claims.into_iter().for_each(|(key, claim)| workspace.load(key, Some(claim)));
-        Ok(())
     }
 }
 
@@ -424,9 +433,9 @@ impl GroupStore for PostgresWriter {
             self.group = self.server.group();
         }
         self.speculation.begin_group();
-        // The database assigns the fences when it writes the leases. Until then, the engine's own
-        // fences are placeholders.
-        Ok(Workspace::new(Fence::default()))
+        // The database assigns the fences when it writes the leases and grants. Until then, the
+        // engine's own fences are placeholders.
+        Ok(Workspace::new(Fence::PLACEHOLDER))
     }
 
     fn load(&mut self, keys: Keys, into: &mut Workspace) -> std::result::Result<(), GroupError> {
@@ -434,7 +443,7 @@ impl GroupStore for PostgresWriter {
             Some(assumed) => assumed,
             None => self.read(&keys).map_err(|error| self.group_error(error))?,
         };
-        loaded.put_into(into, keys).map_err(|error| GroupError::uncommitted(Failure::Row, error))?;
+        loaded.put_into(into, keys);
         Ok(())
     }
 

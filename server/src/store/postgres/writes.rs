@@ -14,7 +14,8 @@ use uuid::Uuid;
 
 use super::columns::{KeyArrays, Micros, Parameters};
 use super::composite::CompositeRows;
-use crate::store::error::{StoreError, check_no_locks};
+use super::lock_writes::LockWrites;
+use crate::store::error::StoreError;
 
 /// The result of a statement: rows with the new leases and their fences, or no rows.
 pub(super) type StatementResult = Result<Vec<Row>, tokio_postgres::Error>;
@@ -38,6 +39,7 @@ pub(super) struct Writes<'a> {
     removed: KeyArrays<'a>,
     keyed: CompositeRows,
     unkeyed: (Vec<i64>, Vec<&'a str>),
+    locks: LockWrites<'a>,
 }
 
 #[derive(Default)]
@@ -94,10 +96,9 @@ impl<'a> Writes<'a> {
     /// The engine has no command that makes one of the changes.
     pub(super) fn of(changes: &'a NetChanges) -> Result<Self, StoreError> {
         // The pattern names each kind of row, so that the compiler finds a kind that is not written.
-        // The database's sequence gives out the fences.
-        let NetChanges { claims, leases, replays, sessions, locks, asks, turns, fence: _ } = changes;
-        check_no_locks(sessions.len() + locks.len() + asks.len() + turns.len())?;
-        let mut writes = Self::default();
+        // The database's sequence gives out the fences. `LockWrites` has the last four kinds.
+        let NetChanges { claims, leases, replays, sessions: _, locks: _, asks: _, turns: _, fence: _ } = changes;
+        let mut writes = Self { locks: LockWrites::of(changes)?, ..Self::default() };
         let mut leases: Vec<_> = leases.iter().collect();
         // The sort is stable, so new leases stay in the order of their commands. The database
         // assigns fences in this order.
@@ -165,6 +166,12 @@ impl<'a> Writes<'a> {
             && self.changed.is_empty()
             && self.forgotten.is_empty()
             && self.unkeyed.0.is_empty()
+            && self.locks.is_empty()
+    }
+
+    /// Returns the changes to sessions and locks.
+    pub(super) fn locks(&self) -> &LockWrites<'a> {
+        &self.locks
     }
 
     /// Writes all changes with one statement, which is a transaction of its own and takes the
@@ -174,8 +181,8 @@ impl<'a> Writes<'a> {
         client.query_typed(&TRY_WRITE_ALONE, &parameters.concat()).await
     }
 
-    /// Returns the statements that have rows to write, in order. The last one returns the fences of
-    /// new leases.
+    /// Returns the statements that have rows to write, except for those of sessions and locks, in
+    /// order. The last one returns the fences of new leases.
     pub(super) fn statements<'c>(&'c self, client: &'c Client) -> Vec<StatementFuture<'c>> {
         let mut statements = Vec::new();
         let mut push = |sql: &'static str, parameters: Parameters<'c>, is_empty: bool| {
@@ -192,8 +199,10 @@ impl<'a> Writes<'a> {
         push(REMOVE_KEYS, unkeyed, self.unkeyed.0.is_empty());
         let is_empty = self.activated.1.is_empty() && self.inserted.is_empty() && self.settled.uuids.is_empty();
         if !(is_empty && self.begun.is_empty()) {
-            let (sql, parameters) =
-                (if statements.is_empty() { &TRY_WRITE } else { &WRITE_BESIDE }, self.group_parameters());
+            let (sql, parameters) = (
+                if statements.is_empty() && self.locks.is_empty() { &TRY_WRITE } else { &WRITE_BESIDE },
+                self.group_parameters(),
+            );
             statements.push(async move { client.query_typed(sql, &parameters).await }.boxed_local());
         }
         statements

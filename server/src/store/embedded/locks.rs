@@ -1,0 +1,273 @@
+//! The keyspaces of sessions, locks, asks and turns, and the lists of asks and turns in memory.
+//!
+//! An ask and its turn exist while the ask waits or holds, so their rows come and go. A scan of
+//! their keyspaces would step over the deleted rows. So the two lists that commands read, the asks
+//! of a session and the turns of a lock, are kept in memory, and are read from disk when the store
+//! is opened.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+
+use fjall::{OwnedWriteBatch, Snapshot};
+use leasehold_core::lock::{Ask, AskId, Lock, Turn, TurnKey};
+use leasehold_core::rows::{AnyRow, Keys, NetChanges, OrderedRead, RowChange, Workspace};
+use leasehold_core::session::{Session, SessionId};
+
+use super::Result;
+use super::lock_rows::LockRow;
+use super::rows::Keyspace;
+use crate::store::error::StoreError;
+
+/// The names of the keyspaces. A store of a version below `stored::LOCK_VERSION` may lack them.
+pub(super) const KEYSPACES: [&str; 6] = ["sessions", "session_order", "locks", "lock_order", "asks", "turns"];
+
+/// The keyspaces of sessions and locks.
+pub(super) struct Locks {
+    pub(super) sessions: Keyspace,
+    pub(super) session_order: Keyspace,
+    pub(super) locks: Keyspace,
+    pub(super) lock_order: Keyspace,
+    pub(super) asks: Keyspace,
+    pub(super) turns: Keyspace,
+    queues: RwLock<Queues>,
+}
+
+/// The asks of all sessions and the turns of all locks, in order.
+#[derive(Default)]
+struct Queues {
+    asks: BTreeSet<(SessionId, AskId)>,
+    turns: BTreeMap<TurnKey, Turn>,
+}
+
+impl Queues {
+    fn put_ask(&mut self, change: &RowChange<Ask>) {
+        if let Some(ask) = &change.before {
+            self.asks.remove(&(ask.session, change.key));
+        }
+        self.asks.extend(change.after.as_ref().map(|ask| (ask.session, change.key)));
+    }
+
+    fn put_turn(&mut self, change: &RowChange<Turn>) {
+        match change.after {
+            Some(turn) => _ = self.turns.insert(change.key.clone(), turn),
+            None => _ = self.turns.remove(&change.key),
+        }
+    }
+}
+
+/// Returns true if `position` lies in a range that ends at `to`.
+fn ends_after<T: Ord>(to: &Bound<T>, position: &T) -> bool {
+    match to {
+        Bound::Included(to) => position <= to,
+        Bound::Excluded(to) => position < to,
+        Bound::Unbounded => true,
+    }
+}
+
+impl Locks {
+    /// Opens the keyspaces with `keyspace`, whose arguments are a name, the size of the memtable in
+    /// MiB, and true if the keyspace gets a Bloom filter. Then reads the lists of asks and turns.
+    ///
+    /// # Errors
+    /// A keyspace can't be opened, or a row of it can't be read.
+    pub(super) fn open(
+        keyspace: impl Fn(&'static str, u64, bool) -> Result<Keyspace>,
+        snapshot: impl Fn() -> Snapshot,
+    ) -> Result<Self> {
+        let locks = Self {
+            sessions: keyspace("sessions", 4, true)?,
+            session_order: keyspace("session_order", 1, false)?,
+            locks: keyspace("locks", 8, true)?,
+            lock_order: keyspace("lock_order", 4, false)?,
+            asks: keyspace("asks", 4, true)?,
+            turns: keyspace("turns", 4, false)?,
+            queues: RwLock::default(),
+        };
+        let (snapshot, mut queues) = (snapshot(), Queues::default());
+        for row in all::<Ask>(&locks.asks, &snapshot) {
+            let (id, ask) = row?;
+            queues.asks.insert((ask.session, id));
+        }
+        for row in all::<Turn>(&locks.turns, &snapshot) {
+            queues.turns.extend([row?]);
+        }
+        Ok(Self { queues: RwLock::new(queues), ..locks })
+    }
+
+    fn queues(&self) -> RwLockReadGuard<'_, Queues> {
+        // INVARIANT: no code panics halfway through a change of the value while it has locked it.
+        self.queues.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Loads the rows of sessions and locks among `keys` into the workspace.
+    ///
+    /// # Errors
+    /// A row could not be read.
+    pub(super) fn load(&self, keys: &Keys, into: &mut Workspace) -> Result<()> {
+        let Keys { sessions, locks, asks, turns, asks_of_session, turns_of_lock, claims: _, leases: _, replays: _ } =
+            keys;
+        for id in sessions {
+            into.load(*id, get::<Session>(&self.sessions, id)?);
+        }
+        for path in locks {
+            into.load(path.clone(), get::<Lock>(&self.locks, path)?);
+        }
+        for id in asks {
+            into.load(*id, get::<Ask>(&self.asks, id)?);
+        }
+        let queues = self.queues();
+        for key in turns {
+            into.load(key.clone(), queues.turns.get(key).copied());
+        }
+        for read in asks_of_session {
+            let range = queues.asks.range((read.from, Bound::Unbounded)).take_while(|at| ends_after(&read.to, at));
+            let asks = range.take(read.limit).map(|(_, id)| match get::<Ask>(&self.asks, id)? {
+                Some(ask) => Ok((*id, ask)),
+                None => Err(self.asks.damaged()),
+            });
+            into.load_first(read, asks.collect::<Result<_>>()?);
+        }
+        for read in turns_of_lock {
+            let range = queues.turns.range((read.from.clone(), Bound::Unbounded));
+            let turns = range.take_while(|(at, _)| ends_after(&read.to, at)).take(read.limit);
+            into.load_first(read, turns.map(|(key, turn)| (key.clone(), *turn)).collect());
+        }
+        Ok(())
+    }
+
+    /// Adds the changes of a group to the batch. Returns true if there is at least one new or
+    /// changed row.
+    ///
+    /// # Errors
+    /// A row can't be encoded.
+    pub(super) fn put(&self, batch: &mut OwnedWriteBatch, changes: &NetChanges) -> Result<bool> {
+        let NetChanges { sessions, locks, asks, turns, claims: _, leases: _, replays: _, fence: _ } = changes;
+        sessions.iter().try_for_each(|change| put(batch, &self.sessions, Some(&self.session_order), change))?;
+        locks.iter().try_for_each(|change| put(batch, &self.locks, Some(&self.lock_order), change))?;
+        asks.iter().try_for_each(|change| put(batch, &self.asks, None, change))?;
+        turns.iter().try_for_each(|change| put(batch, &self.turns, None, change))?;
+        let is_written = sessions.iter().any(|change| change.after.is_some())
+            || locks.iter().any(|change| change.after.is_some())
+            || asks.iter().any(|change| change.after.is_some())
+            || turns.iter().any(|change| change.after.is_some());
+        Ok(is_written)
+    }
+
+    /// Changes the lists in memory after the changes were committed.
+    pub(super) fn committed(&self, changes: &NetChanges) {
+        if changes.asks.is_empty() && changes.turns.is_empty() {
+            return;
+        }
+        let mut queues = self.queues.write().unwrap_or_else(PoisonError::into_inner);
+        changes.asks.iter().for_each(|change| queues.put_ask(change));
+        changes.turns.iter().for_each(|change| queues.put_turn(change));
+    }
+
+    /// Passes the rows of sessions, locks, asks and turns to `visit`, each kind in the order of
+    /// keys.
+    ///
+    /// # Errors
+    /// A row could not be read, or `visit` failed.
+    pub(super) fn visit<E: From<StoreError>>(
+        &self,
+        snapshot: &Snapshot,
+        visit: &mut impl FnMut(AnyRow) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        for row in all(&self.sessions, snapshot) {
+            let (id, session) = row?;
+            visit(AnyRow::Session(id, session))?;
+        }
+        for row in all(&self.locks, snapshot) {
+            let (path, lock) = row?;
+            visit(AnyRow::Lock(path, lock))?;
+        }
+        self.visit_asks(snapshot, visit)
+    }
+
+    /// Passes the rows of asks and turns to `visit`, each kind in the order of keys.
+    ///
+    /// # Errors
+    /// A row could not be read, or `visit` failed.
+    pub(super) fn visit_asks<E: From<StoreError>>(
+        &self,
+        snapshot: &Snapshot,
+        visit: &mut impl FnMut(AnyRow) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        for row in all(&self.asks, snapshot) {
+            let (id, ask) = row?;
+            visit(AnyRow::Ask(id, ask))?;
+        }
+        for row in all(&self.turns, snapshot) {
+            let (key, turn) = row?;
+            visit(AnyRow::Turn(key, turn))?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads the row with this key, `None` if there is no such row.
+///
+/// # Errors
+/// The row could not be read.
+pub(super) fn get<K: LockRow>(rows: &Keyspace, key: &K::Key) -> Result<Option<K>> {
+    rows.get(K::key(key))?.map(|bytes| K::read(rows, &bytes)).transpose()
+}
+
+/// Reads the first rows of a range in the kind's order, which the keyspace `order` has.
+///
+/// # Errors
+/// A row could not be read.
+pub(super) fn first<K: LockRow>(
+    (rows, order): (&Keyspace, &Keyspace),
+    snapshot: &Snapshot,
+    read: &OrderedRead<K>,
+) -> Result<Vec<(K::Key, K)>> {
+    let (from, to) = (read.from.as_ref().map(K::position_key), read.to.as_ref().map(K::position_key));
+    let range = order.range(snapshot, (from, Bound::Unbounded));
+    let range = range.take_while(|row| row.as_ref().map_or(true, |(at, _)| ends_after(&to, &at.to_vec())));
+    let row = |place: Result<(fjall::Slice, fjall::Slice)>| {
+        let key = K::read_position(&place?.0).ok_or_else(|| order.damaged())?;
+        listed((rows, order), snapshot, key)
+    };
+    range.take(read.limit).map(row).collect()
+}
+
+/// Reads the row that the keyspace `order` lists.
+///
+/// # Errors
+/// The row is missing, or could not be read.
+pub(super) fn listed<K: LockRow>(
+    (rows, order): (&Keyspace, &Keyspace),
+    snapshot: &Snapshot,
+    key: K::Key,
+) -> Result<(K::Key, K)> {
+    let bytes = rows.get_in(snapshot, K::key(&key))?.ok_or_else(|| order.damaged())?;
+    Ok((key, K::read(rows, &bytes)?))
+}
+
+fn all<K: LockRow>(rows: &Keyspace, snapshot: &Snapshot) -> impl Iterator<Item = Result<(K::Key, K)>> {
+    rows.range::<&[u8]>(snapshot, ..).map(|row| {
+        let (key, value) = row?;
+        Ok((K::read_key(&key).ok_or_else(|| rows.damaged())?, K::read(rows, &value)?))
+    })
+}
+
+fn put<K: LockRow>(
+    batch: &mut OwnedWriteBatch,
+    rows: &Keyspace,
+    order: Option<&Keyspace>,
+    change: &RowChange<K>,
+) -> Result<()> {
+    let place = |row: &Option<K>| K::position(&change.key, row.as_ref()?).map(|position| K::position_key(&position));
+    let (old, new) = (place(&change.before), place(&change.after));
+    if let Some(order) = order.filter(|_| old != new) {
+        old.into_iter().for_each(|key| order.remove(batch, key));
+        new.into_iter().for_each(|key| order.insert(batch, key, ""));
+    }
+    match &change.after {
+        Some(row) => rows.insert(batch, K::key(&change.key), row.value()?),
+        None => rows.remove(batch, K::key(&change.key)),
+    }
+    Ok(())
+}

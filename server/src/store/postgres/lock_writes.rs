@@ -1,0 +1,186 @@
+//! The changes of a group to sessions and locks, as the parameters of one statement.
+//!
+//! The statement takes the fences of new grants from the sequence `lease_fences`. Until then, a new
+//! grant has a placeholder (`Fence::PLACEHOLDER`), which is sent as a negative number.
+
+use std::sync::LazyLock;
+
+use leasehold_core::lease::Fence;
+use leasehold_core::lock::{Ask, Lock, Turn};
+use leasehold_core::rows::{NetChanges, RowChange};
+use leasehold_core::session::Session;
+use rustc_hash::FxHashMap;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Row};
+use uuid::Uuid;
+
+use super::columns::Parameters;
+use super::composite::CompositeRows;
+use super::failure::failed;
+use crate::store::error::StoreError;
+
+/// The changes of a group to sessions and locks, sorted by kind.
+#[derive(Default)]
+pub(super) struct LockWrites<'a> {
+    // The number of fences that the group gives out.
+    drawn: i32,
+    opened: CompositeRows,
+    changed_sessions: CompositeRows,
+    forgotten_sessions: Vec<Uuid>,
+    made: CompositeRows,
+    changed_locks: CompositeRows,
+    forgotten_locks: (Vec<&'a str>, Vec<&'a str>),
+    asked: CompositeRows,
+    changed_asks: CompositeRows,
+    ended_asks: Vec<Uuid>,
+    queued: CompositeRows,
+    left_turns: CompositeRows,
+}
+
+/// The call of `write_locks` in a transaction with other statements. A lost race is an error, so
+/// that the other statements are undone too.
+static WRITE_BESIDE: LazyLock<String> = LazyLock::new(|| call("write_locks"));
+
+/// The call of `try_write_locks` as the only statement of a transaction. A lost race is reported in
+/// a row and not as an error, which the database would log.
+static TRY_WRITE: LazyLock<String> = LazyLock::new(|| call("try_write_locks"));
+
+fn call(function: &str) -> String {
+    format!(
+        "SELECT {function}($1, $2::new_session[], $3::new_session[], $4, $5::new_lock[], $6::new_lock[], $7, $8, \
+         $9::new_ask[], $10::new_ask[], $11, $12::new_turn[], $13::new_turn[])"
+    )
+}
+
+impl<'a> LockWrites<'a> {
+    /// Sorts the changes of a group by kind, and each kind by its keys.
+    ///
+    /// # Errors
+    /// A row has a value that its column can't have.
+    pub(super) fn of(changes: &'a NetChanges) -> Result<Self, StoreError> {
+        let NetChanges { sessions, locks, asks, turns, claims: _, leases, replays: _, fence } = changes;
+        let mut writes = Self::default();
+        sorted(sessions).into_iter().try_for_each(|change| writes.session(change))?;
+        sorted(locks).into_iter().try_for_each(|change| writes.lock(change))?;
+        sorted(asks).into_iter().try_for_each(|change| writes.ask(change))?;
+        sorted(turns).into_iter().try_for_each(|change| writes.turn(change))?;
+        // The fences of new leases are drawn where the leases are written.
+        if leases.is_empty() || !(locks.is_empty() && asks.is_empty()) {
+            let given_out = fence.map_or(0, |newest| newest.0.saturating_sub(Fence::PLACEHOLDER.0));
+            writes.drawn = i32::try_from(given_out).unwrap_or(i32::MAX);
+        }
+        Ok(writes)
+    }
+
+    fn session(&mut self, change: &RowChange<Session>) -> Result<(), StoreError> {
+        match (&change.before, &change.after) {
+            (None, Some(session)) => self.opened.push_session(change.key, session)?,
+            (Some(_), Some(session)) => self.changed_sessions.push_session(change.key, session)?,
+            (Some(_), None) => self.forgotten_sessions.push(change.key.0),
+            (None, None) => {}
+        }
+        Ok(())
+    }
+
+    fn lock(&mut self, change: &'a RowChange<Lock>) -> Result<(), StoreError> {
+        match (&change.before, &change.after) {
+            (None, Some(lock)) => self.made.push_lock(&change.key, lock)?,
+            (Some(_), Some(lock)) => self.changed_locks.push_lock(&change.key, lock)?,
+            (Some(_), None) => {
+                self.forgotten_locks.0.push(change.key.namespace());
+                self.forgotten_locks.1.push(change.key.key());
+            }
+            (None, None) => {}
+        }
+        Ok(())
+    }
+
+    fn ask(&mut self, change: &RowChange<Ask>) -> Result<(), StoreError> {
+        match (&change.before, &change.after) {
+            (None, Some(ask)) => self.asked.push_ask(change.key, ask)?,
+            (Some(_), Some(ask)) => self.changed_asks.push_ask(change.key, ask)?,
+            (Some(_), None) => self.ended_asks.push(change.key.0),
+            (None, None) => {}
+        }
+        Ok(())
+    }
+
+    fn turn(&mut self, change: &RowChange<Turn>) -> Result<(), StoreError> {
+        if let Some(turn) = &change.before {
+            self.left_turns.push_turn(&change.key, turn)?;
+        }
+        match &change.after {
+            Some(turn) => self.queued.push_turn(&change.key, turn),
+            None => Ok(()),
+        }
+    }
+
+    /// True if the group changes no row of sessions and locks and gives out no fence of a grant.
+    pub(super) fn is_empty(&self) -> bool {
+        self.drawn == 0
+            && self.opened.is_empty()
+            && self.changed_sessions.is_empty()
+            && self.forgotten_sessions.is_empty()
+            && self.made.is_empty()
+            && self.changed_locks.is_empty()
+            && self.forgotten_locks.0.is_empty()
+            && self.asked.is_empty()
+            && self.changed_asks.is_empty()
+            && self.ended_asks.is_empty()
+            && self.queued.is_empty()
+            && self.left_turns.is_empty()
+    }
+
+    /// Writes the changes, and returns the fences of new grants by placeholder. `is_alone` is true if
+    /// the transaction has no other statement that writes.
+    ///
+    /// # Errors
+    /// Another transaction was first, or the database failed.
+    pub(super) async fn write(&self, client: &Client, is_alone: bool) -> Result<FxHashMap<Fence, Fence>, StoreError> {
+        if self.is_empty() {
+            return Ok(FxHashMap::default());
+        }
+        let sql = if is_alone { &TRY_WRITE } else { &WRITE_BESIDE };
+        let rows = client.query_typed(sql, &self.parameters()).await.map_err(failed)?;
+        let number = |row: &Row| row.try_get::<_, i64>(0).map_err(failed);
+        (1_u64..).zip(&rows).map(|(place, row)| grant(place, number(row)?)).collect()
+    }
+
+    fn parameters(&self) -> Parameters<'_> {
+        [
+            vec![(&self.drawn as _, Type::INT4)],
+            self.opened.parameter(),
+            self.changed_sessions.parameter(),
+            vec![(&self.forgotten_sessions as _, Type::UUID_ARRAY)],
+            self.made.parameter(),
+            self.changed_locks.parameter(),
+            vec![(&self.forgotten_locks.0 as _, Type::TEXT_ARRAY), (&self.forgotten_locks.1 as _, Type::TEXT_ARRAY)],
+            self.asked.parameter(),
+            self.changed_asks.parameter(),
+            vec![(&self.ended_asks as _, Type::UUID_ARRAY)],
+            self.queued.parameter(),
+            self.left_turns.parameter(),
+        ]
+        .concat()
+    }
+}
+
+/// Returns the changes in the order of their keys. All transactions write in this order, so two of
+/// them can't wait for each other.
+fn sorted<K: leasehold_core::rows::RowKind>(changes: &[RowChange<K>]) -> Vec<&RowChange<K>> {
+    let mut changes: Vec<_> = changes.iter().collect();
+    changes.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+    changes
+}
+
+/// Returns the placeholder at this place and its fence, which `write_locks` has returned.
+///
+/// # Errors
+/// `try_write_locks` returned a number that stands for a lost race.
+fn grant(place: u64, fence: i64) -> Result<(Fence, Fence), StoreError> {
+    match fence {
+        -1 => Err(StoreError::Conflict("another transaction was first".into())),
+        -2 => Err(StoreError::Locked("lock timeout".into())),
+        fence => Ok((Fence(Fence::PLACEHOLDER.0.saturating_add(place)), Fence(fence.cast_unsigned()))),
+    }
+}

@@ -11,11 +11,19 @@ use leasehold_core::cell::CellId;
 use leasehold_core::claim::{Source, SourceId, SourceType, Subject, UserData};
 use leasehold_core::command::Command;
 use leasehold_core::invariant;
-use leasehold_core::lease::{LeaseId, Outcome};
+use leasehold_core::lease::{Fence, LeaseId, Outcome};
+use leasehold_core::lock::{AskId, LockPath, LockValue};
+use leasehold_core::locking::LockCommand;
+use leasehold_core::locking::acquire::Acquire;
+use leasehold_core::locking::end::{Cause, End, Silence};
+use leasehold_core::locking::open::Open;
+use leasehold_core::locking::release::{Release, ReleaseOutcome};
+use leasehold_core::locking::renew::Renew;
 use leasehold_core::memory::MemoryStore;
 use leasehold_core::organization::OrganizationId;
 use leasehold_core::rows::State;
 use leasehold_core::rules::Rules;
+use leasehold_core::session::{Principal, SessionId, Terms};
 use leasehold_core::store::Store;
 use leasehold_core::time::Timestamp;
 use leasehold_core::update::Settle;
@@ -29,9 +37,10 @@ use uuid::Uuid;
 
 use crate::{NO_SYNC, open_store};
 
-/// The versions of stored rows. Version 2 adds leases for an organization.
-const VERSIONS: [u64; 2] = [1, 2];
-const NEWEST: u64 = 2;
+/// The versions of stored rows. Version 2 adds leases for an organization, version 3 sessions, locks,
+/// asks and turns.
+const VERSIONS: [u64; 3] = [1, 2, 3];
+const NEWEST: u64 = 3;
 
 /// Returns the path of the file `name` in the repository's folder of stored rows of a version.
 fn stored(version: u64, name: &str) -> PathBuf {
@@ -73,7 +82,7 @@ fn settle(number: u128, outcome: Outcome) -> Command {
 /// executes one command each second.
 fn commands(version: u64) -> Vec<Command> {
     let mut commands = commands_of_version_1();
-    if version == 2 {
+    if version >= 2 {
         commands.extend([
             begin_for(5, 7, "for-5", Some("for-5")),
             settle(7, Outcome::Committed),
@@ -82,7 +91,66 @@ fn commands(version: u64) -> Vec<Command> {
             begin_for(300, 9, "outstanding-for-300", Some("for-300")),
         ]);
     }
+    if version >= 3 {
+        commands.extend(commands_of_locks().into_iter().map(Command::Lock));
+    }
     commands
+}
+
+fn session(number: u128) -> SessionId {
+    SessionId(lease(number).0)
+}
+
+fn principal() -> Principal {
+    Principal::parse("billing").unwrap()
+}
+
+fn lock(key: &str) -> LockPath {
+    LockPath::parse_joined("user.update", key).unwrap()
+}
+
+fn open(number: u128) -> LockCommand {
+    let terms = Terms::parse(10_000_000, 1_000_000).unwrap();
+    LockCommand::Open(Open { session: session(number), principal: principal(), terms })
+}
+
+fn acquire(number: u128, ask: u128, key: &str) -> LockCommand {
+    let (session, ask) = (session(number), AskId(lease(ask).0));
+    LockCommand::Acquire(Acquire { session, principal: principal(), ask, lock: lock(key), wait: true })
+}
+
+fn end(number: u128, cause: Cause) -> LockCommand {
+    LockCommand::End(End { session: session(number), cause })
+}
+
+/// Returns commands that leave sessions and locks in every state, and asks that wait. The commands
+/// of the versions before give out 9 fences.
+fn commands_of_locks() -> Vec<LockCommand> {
+    let release = Release {
+        session: session(1),
+        principal: principal(),
+        lock: lock("free"),
+        fence: Fence(10),
+        outcome: ReleaseOutcome::Failed,
+        value: LockValue::parse(&[0, 0x7f, 0xff]).unwrap(),
+    };
+    vec![
+        open(1),
+        open(2),
+        open(3),
+        open(4),
+        LockCommand::Renew(Renew { session: session(1), principal: principal() }),
+        acquire(1, 11, "free"),
+        LockCommand::Release(release),
+        acquire(3, 12, "withheld"),
+        acquire(4, 13, "held-\u{dc}"),
+        acquire(1, 14, "held-\u{dc}"),
+        acquire(2, 15, "held-\u{dc}"),
+        acquire(1, 16, "withheld"),
+        end(3, Cause::Evict),
+        end(2, Cause::Close(principal())),
+        end(4, Cause::Silence(Silence { renewals_seen: 0, quiet_micros: 11_000_000 })),
+    ]
 }
 
 fn commands_of_version_1() -> Vec<Command> {
@@ -126,6 +194,12 @@ fn expected(version: u64) -> State {
     let state = reference.state().unwrap();
     assert_eq!(invariant::check(&state), Ok(()));
     state
+}
+
+/// Returns the number of rows of all kinds.
+fn rows_of(state: &State) -> usize {
+    let updates = state.claims.len() + state.leases.len() + state.replays.len();
+    updates + state.sessions.len() + state.locks.len() + state.asks.len() + state.turns.len()
 }
 
 /// Returns the configured bucket types that the stored files must contain.
@@ -203,7 +277,7 @@ fn an_export_of_each_version_is_imported_and_exported_again_byte_for_byte() {
         let data = directory.path().join("data");
         let rows = transfer::import(&data, lines.as_slice(), Rules::default()).unwrap();
         let state = expected(version);
-        assert_eq!(usize::try_from(rows).unwrap(), state.claims.len() + state.leases.len() + state.replays.len());
+        assert_eq!(usize::try_from(rows).unwrap(), rows_of(&state));
         assert_eq!(embedded(&data).state().unwrap(), state);
         let mut exported = Vec::new();
         transfer::export(&data, false, &mut exported).unwrap();

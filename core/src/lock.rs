@@ -16,13 +16,14 @@ use crate::time::Timestamp;
 pub const MAX_NAMESPACE_BYTES: usize = 255;
 /// The largest number of bytes in the key of a lock (K21).
 pub const MAX_KEY_BYTES: usize = 512;
-/// The largest number of bytes in the value of a release (K21).
-pub const MAX_VALUE_BYTES: usize = 4_096;
+/// The largest number of bytes in the value of a release (K21). With it a release still fits into
+/// the 4 KiB of a small request, and a server refuses no small request for its load.
+pub const MAX_VALUE_BYTES: usize = 2_048;
 /// The largest number of asks that may wait for one lock (K21).
 pub const MAX_WAITERS_PER_LOCK: u32 = 10_000;
 
 /// The separator between the parts of a namespace.
-const SEPARATOR: char = '.';
+pub(crate) const SEPARATOR: char = '.';
 
 /// The name of a lock: a namespace of one or more parts, and a key. Paths are ordered by namespace
 /// first.
@@ -40,17 +41,11 @@ impl LockPath {
     /// The namespace has no part, a part is empty, or has a separator or a control character (K16).
     /// The key is empty or has a control character, or a limit is exceeded (K21).
     pub fn parse(namespace: &[&str], key: &str) -> Result<Self, Rejection> {
-        let is_bad = |part: &&str| part.is_empty() || part.contains(|c: char| c == SEPARATOR || c.is_control());
-        if namespace.is_empty() || namespace.iter().any(is_bad) {
-            return Err(invalid(
-                "`namespace` has no part, or a part that is empty or has a dot or a control character",
-            ));
-        }
+        check_parts(namespace)?;
         if key.is_empty() || key.contains(char::is_control) {
             return Err(invalid("`key` is empty or has a control character"));
         }
         let namespace = namespace.join(".");
-        check_limit("namespace_bytes", MAX_NAMESPACE_BYTES as u64, namespace.len() as u64)?;
         check_limit("key_bytes", MAX_KEY_BYTES as u64, key.len() as u64)?;
         Ok(Self { namespace: namespace.into(), key: key.into() })
     }
@@ -61,6 +56,12 @@ impl LockPath {
     /// [`parse`](Self::parse) refuses the parts or the key.
     pub fn parse_joined(namespace: &str, key: &str) -> Result<Self, Rejection> {
         Self::parse(&namespace.split(SEPARATOR).collect::<Vec<_>>(), key)
+    }
+
+    /// Returns a path before every lock of a namespace, as the bound of a range. It names no lock,
+    /// because its key is empty.
+    pub(crate) fn first_of(namespace: &str) -> Self {
+        Self { namespace: namespace.into(), key: "".into() }
     }
 
     /// Returns the parts of the namespace, joined by dots.
@@ -283,6 +284,21 @@ impl Lock {
     }
 }
 
+/// Checks a namespace whose parts are joined by dots (K16).
+pub(crate) fn check_namespace(joined: &str) -> Result<(), Rejection> {
+    check_parts(&joined.split(SEPARATOR).collect::<Vec<_>>())
+}
+
+fn check_parts(parts: &[&str]) -> Result<(), Rejection> {
+    let is_bad = |part: &&str| part.is_empty() || part.contains(|c: char| c == SEPARATOR || c.is_control());
+    if parts.is_empty() || parts.iter().any(is_bad) {
+        return Err(invalid("`namespace` has no part, or a part that is empty or has a dot or a control character"));
+    }
+    let separators = parts.len() - 1;
+    let bytes = parts.iter().map(|part| part.len()).sum::<usize>() + separators;
+    check_limit("namespace_bytes", MAX_NAMESPACE_BYTES as u64, bytes as u64)
+}
+
 fn invalid(what: &'static str) -> Rejection {
     Rejection::whole(Reason::InvalidUpdate, Detail::Form(what))
 }
@@ -312,8 +328,8 @@ mod tests {
     fn k21_long_keys_and_values_are_refused() {
         assert_eq!(reason(&["a"], &"k".repeat(2_048)), Reason::LimitExceeded);
         assert_eq!(reason(&[&"n".repeat(256)], "k"), Reason::LimitExceeded);
-        assert_eq!(LockValue::parse(&[0; 4_097]).unwrap_err().reason(), Reason::LimitExceeded);
-        assert_eq!(LockValue::parse(&[7; 4_096]).unwrap().as_bytes().len(), 4_096);
+        assert_eq!(LockValue::parse(&[0; 2_049]).unwrap_err().reason(), Reason::LimitExceeded);
+        assert_eq!(LockValue::parse(&[7; 2_048]).unwrap().as_bytes().len(), 2_048);
     }
 
     #[test]

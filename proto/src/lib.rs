@@ -71,4 +71,16 @@ pub mod leasehold {
     pub mod v1 {
         generated!("leasehold.v1");
     }
+
+    pub mod locks {
+        pub mod v1 {
+            generated!("leasehold.locks.v1");
+        }
+    }
+
+    pub mod sessions {
+        pub mod v1 {
+            generated!("leasehold.sessions.v1");
+        }
+    }
 }

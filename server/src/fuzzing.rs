@@ -89,7 +89,7 @@ pub fn subject(bytes: &[u8]) {
         for caller in [Caller::Balancer, Caller::Anonymous] {
             let mut headers = HeaderMap::new();
             headers.append("x-client-runway-cc-subject-dn", value.clone());
-            let identified = identify(caller, &mut headers, &subjects);
+            let identified = identify(caller.clone(), &mut headers, &subjects);
             assert!(headers.is_empty());
             assert!(identified.caller != Caller::Balancer, "a header made its sender a balancer");
             assert!(caller == Caller::Balancer || identified.has_removed && identified.caller == caller);

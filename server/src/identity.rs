@@ -1,16 +1,18 @@
 //! Authentication and authorisation of callers.
 //!
 //! The caller's role comes from a URI in the client certificate. The access rules of each method
-//! come from the option `access_control` in the `.proto` files.
+//! come from the option `access_control` in the `.proto` files. The namespaces of locks that a
+//! caller may use come from the configuration.
 
 use leasehold_core::cell::CellId;
+use leasehold_core::session::Principal;
 use leasehold_proto::gitlab::cells::topology_service::AuthorizationRule;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::x509::X509Name;
 
 /// The role that a client certificate gives to its owner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The client is a cell: `spiffe://DOMAIN/cell/7`.
     Cell(CellId),
@@ -18,10 +20,13 @@ pub enum Role {
     Router,
     /// The client is an administrator: `spiffe://DOMAIN/admin`.
     Admin,
+    /// The client is a service, which uses locks: `spiffe://DOMAIN/service/billing`. The principal
+    /// is `service/billing`.
+    Service(Principal),
 }
 
 /// The caller at the other end of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Caller {
     /// A client of a server without TLS, which may be anybody. This caller may call every method
     /// for every cell.
@@ -50,6 +55,7 @@ impl std::fmt::Display for Caller {
             Self::Authenticated(Role::Cell(cell)) => write!(f, "cell/{cell}"),
             Self::Authenticated(Role::Router) => f.write_str("router"),
             Self::Authenticated(Role::Admin) => f.write_str("admin"),
+            Self::Authenticated(Role::Service(principal)) => f.write_str(principal.as_str()),
             Self::Balancer | Self::Unrecognised | Self::Anonymous => f.write_str("unknown"),
         }
     }
@@ -57,7 +63,7 @@ impl std::fmt::Display for Caller {
 
 /// A caller's right to call one method. A handler whose request names a cell must pass that cell to
 /// [`check`](Self::check) before it does anything.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Permit {
     caller: Caller,
     scope: CellScope,
@@ -79,6 +85,9 @@ pub enum Denied {
     NoRole,
     /// No rule of the method allows the caller's role.
     RuleDenied,
+    /// No entry of `[[locks.access]]` allows the caller to use the namespace of the lock, or any
+    /// namespace.
+    NamespaceDenied,
 }
 
 impl Permit {
@@ -95,7 +104,7 @@ impl Permit {
 
     /// The caller that got this permit.
     pub fn caller(&self) -> Caller {
-        self.caller
+        self.caller.clone()
     }
 }
 
@@ -130,7 +139,7 @@ impl Caller {
             Self::Trusted | Self::Server => Some(CellScope::AnyCell),
             Self::Unrecognised => return Err(Denied::NoRole),
             Self::Balancer | Self::Anonymous => return Err(Denied::NoIdentity),
-            Self::Authenticated(role) => widest(rules.iter().filter_map(|rule| role.scope(*rule))),
+            Self::Authenticated(ref role) => widest(rules.iter().filter_map(|rule| role.scope(*rule))),
         };
         scope.map(|scope| Permit { caller: self, scope }).ok_or(Denied::RuleDenied)
     }
@@ -140,23 +149,42 @@ fn widest(scopes: impl Iterator<Item = CellScope>) -> Option<CellScope> {
     scopes.reduce(|a, b| if a == CellScope::AnyCell { a } else { b })
 }
 
+impl Caller {
+    /// Returns the name under which this caller opens sessions; `None` for a caller that can't use
+    /// locks. On a server without TLS all callers have one name.
+    pub fn principal(&self) -> Option<Principal> {
+        match self {
+            Self::Trusted => Principal::parse("trusted").ok(),
+            Self::Authenticated(Role::Service(principal)) => Some(principal.clone()),
+            Self::Authenticated(Role::Cell(cell)) => Principal::parse(&format!("cell/{cell}")).ok(),
+            Self::Authenticated(Role::Router | Role::Admin)
+            | Self::Server
+            | Self::Balancer
+            | Self::Unrecognised
+            | Self::Anonymous => None,
+        }
+    }
+}
+
 impl Role {
     /// Returns the cells for which one access rule lets this role call a method; `None` if the rule
     /// does not allow this role.
-    fn scope(self, rule: AuthorizationRule) -> Option<CellScope> {
+    fn scope(&self, rule: AuthorizationRule) -> Option<CellScope> {
         use AuthorizationRule as Rule;
         match (rule, self) {
             (Rule::RuleAllowAnyAuthenticated, _)
             | (Rule::RuleAllowAnyCell, Self::Cell(_))
             | (Rule::RuleAllowAnyRouter, Self::Router)
-            | (Rule::RuleAllowAnyAdmin, Self::Admin) => Some(CellScope::AnyCell),
-            (Rule::RuleAllowMatchingCellOnly, Self::Cell(cell)) => Some(CellScope::Only(cell)),
+            | (Rule::RuleAllowAnyAdmin, Self::Admin)
+            | (Rule::RuleAllowAnyService, Self::Service(_) | Self::Cell(_)) => Some(CellScope::AnyCell),
+            (Rule::RuleAllowMatchingCellOnly, Self::Cell(cell)) => Some(CellScope::Only(*cell)),
             (
                 Rule::RuleUnspecified
                 | Rule::RuleAllowAnyCell
                 | Rule::RuleAllowMatchingCellOnly
                 | Rule::RuleAllowAnyRouter
-                | Rule::RuleAllowAnyAdmin,
+                | Rule::RuleAllowAnyAdmin
+                | Rule::RuleAllowAnyService,
                 _,
             ) => None,
         }
@@ -171,6 +199,7 @@ fn parse_role(uri: &str, trust_domain: &str) -> Option<Role> {
         None if path == "router" => Some(Role::Router),
         None if path == "admin" => Some(Role::Admin),
         Some(("cell", id)) => cell_of(id).map(Role::Cell),
+        Some(("service", name)) => service_of(name).map(Role::Service),
         _ => None,
     }
 }
@@ -182,8 +211,17 @@ pub(crate) fn cell_of(id: &str) -> Option<CellId> {
     id.parse().ok().filter(|_| is_id).map(CellId)
 }
 
+/// Returns the principal of a service with this name; `None` for a name that is empty, too long, has
+/// another part, or has a character that is not printable ASCII.
+fn service_of(name: &str) -> Option<Principal> {
+    let is_name = !name.is_empty() && !name.contains('/');
+    is_name.then(|| Principal::parse(&format!("service/{name}")).ok()).flatten()
+}
+
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
     use super::*;
 
     #[test]
@@ -192,6 +230,10 @@ mod tests {
             ("spiffe://leasehold/cell/7", Some(Role::Cell(CellId(7)))),
             ("spiffe://leasehold/router", Some(Role::Router)),
             ("spiffe://leasehold/admin", Some(Role::Admin)),
+            ("spiffe://leasehold/service/billing", Principal::parse("service/billing").ok().map(Role::Service)),
+            ("spiffe://leasehold/service/", None),
+            ("spiffe://leasehold/service/a/b", None),
+            ("spiffe://leasehold/service/a b", None),
             ("spiffe://leasehold/cell/0", None),
             ("spiffe://leasehold/cell/-7", None),
             ("spiffe://leasehold/cell/7/x", None),
@@ -209,11 +251,11 @@ mod tests {
     fn the_widest_rule_applies_and_a_cell_acts_for_itself_only() {
         use AuthorizationRule::{RuleAllowAnyAdmin, RuleAllowAnyCell, RuleAllowMatchingCellOnly};
         let cell = Caller::Authenticated(Role::Cell(CellId(1)));
-        let own = cell.permit(&[RuleAllowMatchingCellOnly, RuleAllowAnyAdmin]).unwrap();
+        let own = cell.clone().permit(&[RuleAllowMatchingCellOnly, RuleAllowAnyAdmin]).unwrap();
         assert_eq!((own.check(CellId(1)), own.check(CellId(2))), (Ok(()), Err(Denied::RuleDenied)));
-        let any = cell.permit(&[RuleAllowMatchingCellOnly, RuleAllowAnyCell]).unwrap();
+        let any = cell.clone().permit(&[RuleAllowMatchingCellOnly, RuleAllowAnyCell]).unwrap();
         assert_eq!(any.check(CellId(2)), Ok(()));
-        assert_eq!(cell.permit(&[RuleAllowAnyAdmin]), Err(Denied::RuleDenied));
+        assert_eq!(cell.clone().permit(&[RuleAllowAnyAdmin]), Err(Denied::RuleDenied));
         assert_eq!(cell.permit(&[]), Err(Denied::RuleDenied));
         assert_eq!(Caller::Anonymous.permit(&[RuleAllowMatchingCellOnly]), Err(Denied::NoIdentity));
         assert!(Caller::Trusted.permit(&[RuleAllowMatchingCellOnly]).unwrap().check(CellId(9)).is_ok());

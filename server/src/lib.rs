@@ -7,6 +7,7 @@
 //! | [`serve`] | composes a server, runs its maintenance, and stops it in order |
 //! | [`grpc`] | converts requests and answers; every gRPC code is here |
 //! | [`committer`] | decides commands in groups, and writes each group at once |
+//! | [`locks`] | remembers which sessions renew and who waits for a lock, in memory |
 //! | [`store`] | the ports of a store, and the two stores behind them |
 //! | [`config`], [`active_config`], [`identity`], [`peer`], [`budget`], [`descriptors`], [`metrics`], [`audit`], [`logging`], [`line_queue`] | used by the layers above |
 //!
@@ -25,6 +26,7 @@ pub mod fuzzing;
 pub mod grpc;
 pub mod identity;
 pub mod line_queue;
+pub mod locks;
 pub mod logging;
 pub mod metrics;
 pub mod peer;

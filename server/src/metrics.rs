@@ -19,6 +19,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use self::process::ProcessCollector;
+use crate::locks;
 use crate::store::PoolState;
 
 /// The commit from which the program was built, if the variable `LEASEHOLD_COMMIT` was set for the
@@ -185,6 +186,9 @@ pub struct Metrics {
     leases: Gauge,
     held_claims: Gauge,
     oldest_lease_seconds: Gauge,
+    sessions: Gauge,
+    attended_asks: Gauge,
+    lock_grants: Counter,
     waiting: Gauge,
     groups_at_once: Gauge,
     disk_bytes: Gauge,
@@ -215,6 +219,8 @@ pub struct GaugeValues {
     pub held_claims: usize,
     /// The age of the oldest outstanding lease.
     pub oldest_lease: Duration,
+    /// The live sessions, and the asks for locks that wait with an open call.
+    pub locks: locks::HostSize,
     /// The number of commands that wait for a writer.
     pub waiting: usize,
     /// The number of groups of commands that this server may write at the same time.
@@ -262,6 +268,9 @@ impl Default for Metrics {
             leases: Gauge::default(),
             held_claims: Gauge::default(),
             oldest_lease_seconds: Gauge::default(),
+            sessions: Gauge::default(),
+            attended_asks: Gauge::default(),
+            lock_grants: Counter::default(),
             waiting: Gauge::default(),
             groups_at_once: Gauge::default(),
             disk_bytes: Gauge::default(),
@@ -327,6 +336,9 @@ impl Metrics {
             Unit::Seconds,
             self.oldest_lease_seconds.clone(),
         );
+        all.register("sessions", "Live sessions of locks", self.sessions.clone());
+        all.register("lock_waiters", "Calls that wait for a lock", self.attended_asks.clone());
+        all.register("lock_grants", "Grants of locks", self.lock_grants.clone());
         all.register("waiting_commands", "Commands that wait for a writer", self.waiting.clone());
         let groups_at_once =
             "Groups that may be written at the same time: fewer while other servers use the same database";
@@ -367,6 +379,11 @@ impl Metrics {
             Some(end) => _ = self.tls_ends.get_or_create(&file.label()).set(end),
             None => _ = self.tls_ends.remove(&file.label()),
         }
+    }
+
+    /// Counts grants of locks that a group of commands has made.
+    pub fn locks_granted(&self, grants: usize) {
+        self.lock_grants.inc_by(grants as u64);
     }
 
     /// Counts an answered request under the name of its method and of its gRPC code, and observes
@@ -486,6 +503,8 @@ impl Metrics {
         set(&self.leases, values.leases as u64);
         set(&self.held_claims, values.held_claims as u64);
         set(&self.oldest_lease_seconds, values.oldest_lease.as_secs());
+        set(&self.sessions, values.locks.sessions as u64);
+        set(&self.attended_asks, values.locks.attended_asks as u64);
         set(&self.waiting, values.waiting as u64);
         set(&self.groups_at_once, values.groups_at_once as u64);
         set(&self.disk_bytes, values.disk_bytes);

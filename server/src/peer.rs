@@ -95,7 +95,7 @@ impl Peer {
         if !Arc::ptr_eq(&cached_caller.0, config) {
             *cached_caller = (config.clone(), self.0.credentials.identify(&config.config));
         }
-        cached_caller.1
+        cached_caller.1.clone()
     }
 
     /// Makes the caller of all later requests [`Caller::Anonymous`].

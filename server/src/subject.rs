@@ -195,7 +195,7 @@ mod tests {
             ("balancer.example", Caller::Unrecognised),
         ] {
             let value = header(&[name]);
-            assert_eq!(identified(Caller::Balancer, &[(HEADERS[0], &value)]), (caller, false), "{name}");
+            assert_eq!(identified(Caller::Balancer, &[(HEADERS[0], &value)]), (caller.clone(), false), "{name}");
             assert_eq!(identified(Caller::Balancer, &[(HEADERS[1], &value)]), (caller, false), "{name}");
         }
         let unnamed = header(&[]);
@@ -206,8 +206,8 @@ mod tests {
     fn only_a_balancer_is_believed_and_only_one_header() {
         let admin = header(&["admin.example"]);
         for caller in [Caller::Trusted, Caller::Anonymous, Caller::Unrecognised, Caller::Authenticated(Role::Router)] {
-            assert_eq!(identified(caller, &[(HEADERS[0], &admin)]), (caller, true));
-            assert_eq!(identified(caller, &[]), (caller, false));
+            assert_eq!(identified(caller.clone(), &[(HEADERS[0], &admin)]), (caller.clone(), true));
+            assert_eq!(identified(caller.clone(), &[]), (caller, false));
         }
         let twice = [(HEADERS[0], admin.as_str()), (HEADERS[0], &admin)];
         assert_eq!(identified(Caller::Balancer, &twice), (Caller::Unrecognised, false));

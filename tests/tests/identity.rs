@@ -31,17 +31,21 @@ enum Role {
     Cell(i64),
     Router,
     Admin,
+    Service,
     Nobody,
 }
 
 /// The names in a client certificate (URIs), and the role that each list of names must give the
 /// client.
-const CLIENTS: [(&[&str], Role); 14] = [
+const CLIENTS: [(&[&str], Role); 17] = [
     (&["spiffe://leasehold/cell/1"], Role::Cell(1)),
     (&["spiffe://leasehold/cell/2"], Role::Cell(2)),
     (&["spiffe://leasehold/router"], Role::Router),
     (&["spiffe://leasehold/admin"], Role::Admin),
     (&["https://example.com", "spiffe://leasehold/admin"], Role::Admin),
+    (&["spiffe://leasehold/service/billing"], Role::Service),
+    (&["spiffe://leasehold/service/billing/more"], Role::Nobody),
+    (&["spiffe://leasehold/service/billing", "spiffe://leasehold/cell/1"], Role::Nobody),
     (&[], Role::Nobody),
     (&["spiffe://elsewhere/admin"], Role::Nobody),
     (&["spiffe://leasehold.elsewhere/admin"], Role::Nobody),
@@ -77,8 +81,11 @@ impl Files {
     }
 
     fn config(&self) -> String {
+        let access = ["cell/1", "cell/2", "service/billing"]
+            .map(|caller| format!("[[locks.access]]\ncaller = \"{caller}\"\nnamespaces = [\"user\"]\n"))
+            .concat();
         format!(
-            "[tls]\ncertificate = {:?}\nkey = {:?}\nclient_ca = {:?}\nreload_interval_seconds = 1\n",
+            "{access}[tls]\ncertificate = {:?}\nkey = {:?}\nclient_ca = {:?}\nreload_interval_seconds = 1\n",
             self.path("server.pem"),
             self.path("server.key"),
             self.path("clients.pem"),
@@ -99,6 +106,7 @@ fn verdict(rules: &[Rule], role: Role, cell: Option<i64>) -> Option<(Code, &'sta
         Rule::RuleAllowMatchingCellOnly => cell.is_some_and(|cell| role == Role::Cell(cell)),
         Rule::RuleAllowAnyRouter => role == Role::Router,
         Rule::RuleAllowAnyAdmin => role == Role::Admin,
+        Rule::RuleAllowAnyService => matches!(role, Role::Cell(_) | Role::Service),
         Rule::RuleUnspecified => false,
     };
     match role {

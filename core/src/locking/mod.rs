@@ -45,6 +45,7 @@ pub mod open;
 pub mod reads;
 pub mod release;
 pub mod renew;
+pub mod scan;
 
 use crate::lease::Fence;
 use crate::rejection::{Detail, Reason, Rejection};

@@ -6,7 +6,10 @@ use std::fmt;
 use leasehold_core::cell::CellId;
 use leasehold_core::command::{Command, Reply};
 use leasehold_core::lease::{LeaseId, Outcome};
+use leasehold_core::locking::end::Cause;
+use leasehold_core::locking::{LockCommand, LockReply};
 use leasehold_core::organization::OrganizationId;
+use leasehold_core::session::SessionId;
 use leasehold_core::time::Timestamp;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -16,21 +19,25 @@ use super::TARGET;
 use crate::identity::Caller;
 use crate::store::RaisedFences;
 
-/// An event of the audit trail: a caller's command began or settled a lease, or a server started on
-/// a restored copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// An event of the audit trail: a caller's command began or settled a lease, an operator took a lock
+/// or evicted a session, or a server started on a restored copy.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditEvent {
     at: Timestamp,
     caller: Caller,
     action: Action,
 }
 
-/// The audited change: of a lease by a command, or of a restored store's fences by a start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The audited change: of a lease, a lock or a session by a command, or of a restored store's fences
+/// by a start.
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Action {
     Begun { lease: AuditedLease, fence: u64, claims: usize, replayed: bool, organization: Option<OrganizationId> },
     Settled { lease: AuditedLease, outcome: Outcome },
     Restored { store: Uuid, from: u64, to: u64 },
+    // The key of the lock is left out: it may be personal (K24).
+    Forced { namespace: String, fence: u64 },
+    Evicted { session: SessionId },
 }
 
 /// The lease of an event, and its cell.
@@ -41,7 +48,8 @@ struct AuditedLease {
 }
 
 impl AuditEvent {
-    /// Returns the audit event of an executed command; `None` if the command changed no lease.
+    /// Returns the audit event of an executed command; `None` if the command changed nothing that
+    /// is audited.
     ///
     /// `may_have_written` is true if an earlier attempt may have written the command's changes.
     /// This attempt may then find the lease settled already. The event is recorded all the same: a
@@ -62,6 +70,9 @@ impl AuditEvent {
             (Command::Settle(settle), Reply::Settled(changed)) if *changed || may_have_written => {
                 let lease = AuditedLease { cell: settle.cell, id: settle.lease };
                 Action::Settled { lease, outcome: settle.outcome }
+            }
+            (Command::Lock(command), Reply::Lock(LockReply::Done(changed))) if *changed || may_have_written => {
+                Action::of_operator(command)?
             }
             _ => return None,
         };
@@ -86,6 +97,21 @@ impl AuditEvent {
             Action::Begun { .. } => "lease begun",
             Action::Settled { .. } => "lease settled",
             Action::Restored { .. } => "store restored",
+            Action::Forced { .. } => "lock forced",
+            Action::Evicted { .. } => "session evicted",
+        }
+    }
+}
+
+impl Action {
+    /// Returns the audited change of an operator's command of locks; `None` for a service's.
+    fn of_operator(command: &LockCommand) -> Option<Self> {
+        match command {
+            LockCommand::Force(force) => {
+                Some(Self::Forced { namespace: force.lock.namespace().to_owned(), fence: force.fence.0 })
+            }
+            LockCommand::End(end) if end.cause == Cause::Evict => Some(Self::Evicted { session: end.session }),
+            _ => None,
         }
     }
 }
@@ -107,25 +133,30 @@ impl Serialize for AuditEvent {
         line.serialize_entry("level", "INFO")?;
         line.serialize_entry("message", self.message())?;
         line.serialize_entry("caller", &self.caller.to_string())?;
-        if let Action::Begun { lease, .. } | Action::Settled { lease, .. } = self.action {
+        if let Action::Begun { lease, .. } | Action::Settled { lease, .. } = &self.action {
             line.serialize_entry("cell", &lease.cell.to_string())?;
             line.serialize_entry("lease", &lease.id.to_string())?;
         }
-        match self.action {
+        match &self.action {
             Action::Begun { fence, claims, replayed, organization, .. } => {
-                line.serialize_entry("fence", &fence)?;
-                line.serialize_entry("claims", &claims)?;
-                line.serialize_entry("replayed", &replayed)?;
+                line.serialize_entry("fence", fence)?;
+                line.serialize_entry("claims", claims)?;
+                line.serialize_entry("replayed", replayed)?;
                 if let Some(organization) = organization {
                     line.serialize_entry("organization", &organization.to_string())?;
                 }
             }
-            Action::Settled { outcome, .. } => line.serialize_entry("outcome", outcome_name(outcome))?,
+            Action::Settled { outcome, .. } => line.serialize_entry("outcome", outcome_name(*outcome))?,
             Action::Restored { store, from, to } => {
                 line.serialize_entry("store", &store.to_string())?;
-                line.serialize_entry("fence_before", &from)?;
-                line.serialize_entry("fence_after", &to)?;
+                line.serialize_entry("fence_before", from)?;
+                line.serialize_entry("fence_after", to)?;
             }
+            Action::Forced { namespace, fence } => {
+                line.serialize_entry("namespace", namespace)?;
+                line.serialize_entry("fence", fence)?;
+            }
+            Action::Evicted { session } => line.serialize_entry("session", &session.to_string())?,
         }
         line.serialize_entry("target", TARGET)?;
         line.end()
@@ -135,17 +166,19 @@ impl Serialize for AuditEvent {
 /// Writes the event in the form of a text line of the operational log.
 impl fmt::Display for AuditEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (time, message, caller) = (self.time().unwrap_or_default(), self.message(), self.caller);
+        let (time, message, caller) = (self.time().unwrap_or_default(), self.message(), &self.caller);
         write!(f, "{time}  INFO {TARGET}: {message} caller={caller}")?;
-        match self.action {
+        match &self.action {
             Action::Begun { lease, fence, claims, replayed, organization } => {
                 write!(f, "{lease} fence={fence} claims={claims} replayed={replayed}")?;
-                organization.map_or(Ok(()), |organization| write!(f, " organization={organization}"))
+                organization.as_ref().map_or(Ok(()), |organization| write!(f, " organization={organization}"))
             }
-            Action::Settled { lease, outcome } => write!(f, "{lease} outcome={:?}", outcome_name(outcome)),
+            Action::Settled { lease, outcome } => write!(f, "{lease} outcome={:?}", outcome_name(*outcome)),
             Action::Restored { store, from, to } => {
                 write!(f, " store={store} fence_before={from} fence_after={to}")
             }
+            Action::Forced { namespace, fence } => write!(f, " namespace={namespace:?} fence={fence}"),
+            Action::Evicted { session } => write!(f, " session={session}"),
         }
     }
 }
@@ -172,6 +205,8 @@ pub(super) fn examples() -> Vec<AuditEvent> {
         event(Caller::Trusted, begun(false, OrganizationId::try_from(300).ok())),
         event(Caller::Authenticated(Role::Cell(CellId(3))), settled(Outcome::Committed)),
         event(Caller::Authenticated(Role::Admin), settled(Outcome::RolledBack)),
+        event(Caller::Authenticated(Role::Admin), Action::Forced { namespace: "user.update".into(), fence: 7 }),
+        event(Caller::Trusted, Action::Evicted { session: SessionId(Uuid::from_bytes([6; 16])) }),
     ]
 }
 
@@ -201,7 +236,7 @@ mod tests {
     /// Logs the event through the logging library. The event's own two forms must equal the output.
     fn log(event: &AuditEvent) {
         let AuditEvent { caller, .. } = event;
-        match event.action {
+        match event.action.clone() {
             Action::Begun { lease: AuditedLease { cell, id }, fence, claims, replayed, organization } => {
                 let organization = organization.map(tracing::field::display);
                 tracing::info!(
@@ -217,6 +252,10 @@ mod tests {
                     target: "audit", %caller, %store, fence_before = from, fence_after = to, "store restored"
                 );
             }
+            Action::Forced { namespace, fence } => {
+                tracing::info!(target: "audit", %caller, namespace, fence, "lock forced");
+            }
+            Action::Evicted { session } => tracing::info!(target: "audit", %caller, %session, "session evicted"),
         }
     }
 

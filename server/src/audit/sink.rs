@@ -114,7 +114,7 @@ impl AuditSink {
     /// without the page, which keeps none.
     pub fn recent_json_lines(&self) -> String {
         let recent: Vec<_> =
-            self.recent.as_ref().map(|recent| lock(recent).iter().copied().collect()).unwrap_or_default();
+            self.recent.as_ref().map(|recent| lock(recent).iter().cloned().collect()).unwrap_or_default();
         lines(&recent, LogFormat::Json)
     }
 }

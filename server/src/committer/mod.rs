@@ -42,6 +42,7 @@ use self::times::Timed;
 use self::writer::{CachedGate, Writer, WriterShared};
 use crate::audit::AuditSink;
 use crate::identity::Caller;
+use crate::locks::LockHost;
 use crate::metrics::Metrics;
 use crate::store::{GroupStore, StoreClock};
 
@@ -121,6 +122,8 @@ pub struct CommitterSettings {
     pub clock: Arc<StoreClock>,
     /// Decides if updates may begin, for example by the free space on the disk.
     pub begin_gate: BeginGate,
+    /// The server's memory of sessions and locks, which learns of each saved change.
+    pub locks: Arc<LockHost>,
     /// The audit trail, which records each lease that a command begins or settles.
     pub audit: Arc<AuditSink>,
 }
@@ -153,6 +156,7 @@ impl Committer {
             connected_writers: stores.len().into(),
             metrics,
             audit: settings.audit,
+            locks: settings.locks,
             suspects: LockSuspects::default(),
             health: Notify::new(),
             progress: Progress::new(stores.len()),
@@ -320,6 +324,7 @@ mod tests {
             patience: Duration::ZERO,
             clock: Arc::default(),
             begin_gate,
+            locks: Arc::default(),
             audit,
         };
         let stores: Vec<Box<dyn GroupStore>> = vec![Box::new(Faulty), Box::new(Faulty)];

@@ -53,6 +53,12 @@ pub enum LimitReached {
         /// The limit of this cell.
         max: usize,
     },
+    /// One service has as many live sessions as it may.
+    #[error("the service may have {max} live sessions (`limits.sessions_per_service`): close some, or try again")]
+    SessionsOfService {
+        /// The limit of each service.
+        max: usize,
+    },
     /// One cell begins more updates than it may.
     #[error("the cell may begin {max} updates a second (`begins_per_second` of its cell): try again more slowly")]
     RateOfCell {
@@ -67,6 +73,7 @@ impl LimitReached {
         match self {
             Self::OfServer { setting, max } | Self::OfCell { setting, max } => (setting, max),
             Self::ClaimsOfCell { max } => ("cells.held_claims", max),
+            Self::SessionsOfService { max } => ("limits.sessions_per_service", max),
             Self::RateOfCell { max } => ("cells.begins_per_second", max),
         }
     }

@@ -125,6 +125,7 @@ mod tests {
                 patience: Duration::ZERO,
                 clock: Arc::default(),
                 begin_gate,
+                locks: Arc::default(),
                 audit,
             };
             let committer = Committer::start(vec![Box::new(store)], settings, Arc::default()).unwrap();

@@ -16,6 +16,7 @@ use super::queue::{BatchPolicy, Job, Queue};
 use super::retry::{self, Attempt, Reaction};
 use super::{BeginGate, CommitterRefusal, Decision, Delivery, Undelivered};
 use crate::audit::{AuditEvent, AuditSink};
+use crate::locks::LockHost;
 use crate::metrics::{Abandoned, Metrics, Retry};
 use crate::store::{Failure, GroupError, GroupStore, LockTimeout, StoreClock};
 
@@ -55,6 +56,7 @@ pub(super) struct WriterShared {
     pub(super) connected_writers: AtomicUsize,
     pub(super) metrics: Arc<Metrics>,
     pub(super) audit: Arc<AuditSink>,
+    pub(super) locks: Arc<LockHost>,
     pub(super) suspects: LockSuspects,
     // Notified after each change of `failed` and `away`.
     pub(super) health: Notify,
@@ -395,6 +397,7 @@ impl Writer {
         let took = saving.elapsed();
         self.policy = self.shared.queue.policy_after(group.len(), took);
         self.shared.metrics.saved(took);
+        self.shared.metrics.locks_granted(self.shared.locks.saved(&changes, &fences));
         let decisions = decisions.into_iter().map(|decision| decision.map(|decision| numbered(decision, &fences)));
         Ok(CommittedGroup { decisions: decisions.collect(), claims: changes.claims })
     }

@@ -25,6 +25,7 @@ pub(super) fn all(config: &Config) -> Result<(), ConfigError> {
     addresses(config)?;
     subjects(config)?;
     audit(config)?;
+    config.locks.check()?;
     config.traces.as_ref().map_or(Ok(()), traces)?;
     if config.cells.is_empty() { Err(ConfigError::NoCells) } else { Ok(()) }
 }
@@ -223,7 +224,7 @@ fn numbers(config: &Config) -> Result<(), ConfigError> {
     config.postgres.as_ref().map_or(Ok(()), postgres)
 }
 
-fn server_numbers(config: &Config) -> [Number; 18] {
+fn server_numbers(config: &Config) -> [Number; 20] {
     let limits = config.limits;
     [
         ("settled_retention_seconds", config.settled_retention_seconds, 36_500 * DAY),
@@ -234,6 +235,8 @@ fn server_numbers(config: &Config) -> [Number; 18] {
         ("limits.user_data_bytes", limits.user_data_bytes as u64, MAX_REQUEST_BYTES as u64),
         ("limits.concurrent_lists", limits.concurrent_lists as u64, 1_000_000),
         ("limits.queued_lists", limits.queued_lists as u64, 1_000_000),
+        ("limits.sessions", limits.sessions as u64, 10_000_000),
+        ("limits.sessions_per_service", limits.sessions_per_service as u64, 10_000_000),
         ("limits.connections", limits.connections as u64, 1_000_000),
         ("limits.connection_age_seconds", limits.connection_age_seconds.into(), DAY),
         ("limits.body_seconds", limits.body_seconds.into(), DAY),

@@ -30,6 +30,14 @@ pub enum ConfigError {
         "the configuration has no `[[cells]]`: add one for each cell; only a server without a configuration file has development cells"
     )]
     NoCells,
+    /// No certificate can name this caller of locks.
+    #[error("the `caller` of `[[locks.access]]`, `{0}`, is neither `service/NAME` nor `cell/ID`: name one")]
+    LockCaller(String),
+    /// A namespace of locks is malformed.
+    #[error(
+        "the namespace `{0}` in `[[locks.access]]` is not one: write parts that are joined by dots, such as `user.update`"
+    )]
+    LockNamespace(String),
     /// The id of a cell is less than 1.
     #[error("cell id {0} is not 1 or more: give the cell another `id`")]
     CellId(i64),

@@ -6,6 +6,7 @@
 
 mod check;
 mod error;
+mod locks;
 mod postgres;
 mod reload;
 
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::subject::SubjectConfig;
 pub use error::ConfigError;
+pub use locks::{LockAccess, LocksConfig};
 pub use postgres::PostgresConfig;
 pub(crate) use postgres::foreign_scheme;
 pub use reload::{ConfigChange, SettingNames};
@@ -58,6 +60,8 @@ pub struct Config {
     pub busy_create_code: BusyCreateCode,
     /// Limits on the load that the server accepts.
     pub limits: Limits,
+    /// Settings of locks.
+    pub locks: LocksConfig,
     /// Settings of the operational log.
     pub log: LogConfig,
     /// Settings of the audit trail.
@@ -101,6 +105,10 @@ pub struct Limits {
     pub concurrent_lists: usize,
     /// The most list calls that may wait while `concurrent_lists` list calls run.
     pub queued_lists: usize,
+    /// The most sessions of locks that may be live.
+    pub sessions: usize,
+    /// The most sessions of locks that one service or cell may have live.
+    pub sessions_per_service: usize,
     /// The most connections that clients may have open; fewer if the limit of open files leaves no
     /// room for so many. The server closes further connections at once.
     pub connections: usize,
@@ -291,6 +299,7 @@ impl Default for Config {
             min_free_disk_mib: 256,
             busy_create_code: BusyCreateCode::default(),
             limits: Limits::default(),
+            locks: LocksConfig::default(),
             log: LogConfig::default(),
             audit: AuditConfig::default(),
             traces: None,
@@ -313,6 +322,8 @@ impl Default for Limits {
             user_data_bytes: MAX_USER_DATA_BYTES,
             concurrent_lists: 16,
             queued_lists: 256,
+            sessions: 100_000,
+            sessions_per_service: 20_000,
             connections: 10_000,
             connection_age_seconds: 3600,
             body_seconds: 30,

@@ -67,7 +67,7 @@ impl ClaimsHandler {
         lease: Option<Uuid>,
         outcome: Outcome,
     ) -> Result<(), Status> {
-        let cell = allowed_cell(permit, cell_id)?;
+        let cell = allowed_cell(&permit, cell_id)?;
         let lease = lease.unwrap_or_default().value;
         let settle =
             config.rules.settle(cell, &lease, outcome).map_err(|rejection| self.0.reject(&config, &rejection))?;
@@ -105,7 +105,7 @@ impl ClaimService for ClaimsHandler {
     ) -> Result<Response<BeginUpdateResponse>, Status> {
         let (permit, config) = admitted(&request)?;
         let cell_id = request.get_ref().cell_id;
-        let cell = allowed_cell(permit, cell_id)?;
+        let cell = allowed_cell(&permit, cell_id)?;
         let key = match request.metadata().get(IDEMPOTENCY_KEY).map(|key| key.to_str()) {
             None => None,
             Some(Ok(key)) => Some(key.to_owned()),
@@ -160,7 +160,7 @@ impl ClaimService for ClaimsHandler {
     ) -> Result<Response<ListRecordsResponse>, Status> {
         let (permit, config) = admitted(&request)?;
         let request = request.into_inner();
-        let cell = allowed_cell(permit, request.cell_id)?;
+        let cell = allowed_cell(&permit, request.cell_id)?;
         config.rules.check_cell(cell).map_err(|rejection| self.0.reject(&config, &rejection))?;
         let source_type = request.source_type;
         let query = RecordQuery::parse(

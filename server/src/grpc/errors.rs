@@ -151,6 +151,11 @@ pub(super) fn denied(denied: Denied) -> Status {
         Denied::RuleDenied => {
             (Code::PermissionDenied, "RULE_DENIED", "the caller's certificate does not allow this call")
         }
+        Denied::NamespaceDenied => (
+            Code::PermissionDenied,
+            "RULE_DENIED",
+            "the configuration does not allow the caller to use locks of this namespace: name both in `[[locks.access]]`",
+        ),
     };
     status(code, message.into(), vec![error_info(reason, HashMap::new())])
 }
@@ -212,6 +217,22 @@ pub(super) fn source_too_large(source_type: SourceType) -> Status {
         ("source_type".to_owned(), number.to_string()),
     ]);
     status(Code::ResourceExhausted, message, vec![error_info("LIMIT_EXCEEDED", metadata)])
+}
+
+/// The gRPC status of a lock that is not free.
+pub(super) fn lock_held() -> Status {
+    rejected(&Rejection::whole(Reason::LockHeld, Detail::None))
+}
+
+/// The gRPC status of a call under a session that has ended.
+pub(super) fn session_ended() -> Status {
+    rejected(&Rejection::whole(Reason::SessionEnded, Detail::None))
+}
+
+/// The gRPC status of a call about locks to a server whose store serves none.
+pub(super) fn no_locks() -> Status {
+    let message = "this server has no sessions and locks: they are served from an embedded store";
+    status(Code::Unimplemented, message.into(), vec![error_info("NO_LOCKS", HashMap::new())])
 }
 
 /// The gRPC status of a read that found no claim.

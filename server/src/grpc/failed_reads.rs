@@ -5,7 +5,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use leasehold_core::bucket::BucketKey;
 use leasehold_core::cell::CellId;
+use leasehold_core::lock::{Lock, LockPath};
 use leasehold_core::query::{LeaseScan, RecordScan};
+use leasehold_core::rows::OrderedRead;
 use tokio::sync::Notify;
 
 use crate::store::{StoreError, StoreReader};
@@ -26,6 +28,10 @@ pub(crate) enum Read {
     Leases(LeaseScan),
     /// The read of a cell's tables.
     Tables(CellId),
+    /// The read of a lock.
+    Lock(LockPath),
+    /// The read of a part of a list of locks.
+    Locks(OrderedRead<Lock>),
 }
 
 impl Read {
@@ -39,6 +45,8 @@ impl Read {
             Self::Records(scan) => store.records(scan.clone()).await.map(drop),
             Self::Leases(scan) => store.leases(*scan).await.map(drop),
             Self::Tables(cell) => store.tables(*cell).await.map(drop),
+            Self::Lock(path) => store.lock(path).await.map(drop),
+            Self::Locks(read) => store.locks(read.clone()).await.map(drop),
         }
     }
 }

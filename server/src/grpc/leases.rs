@@ -30,7 +30,7 @@ impl Services {
     ) -> Result<Response<OutstandingLeases>, Status> {
         let (permit, config) = admitted(&request)?;
         let request = request.into_inner();
-        let cell = allowed_cell(permit, request.cell_id)?;
+        let cell = allowed_cell(&permit, request.cell_id)?;
         config.rules.check_cell(cell).map_err(|rejection| self.reject(&config, &rejection))?;
         let created_after =
             request.created_after.as_ref().map(convert::lower_bound).transpose().map_err(errors::invalid)?;

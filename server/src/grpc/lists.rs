@@ -62,7 +62,7 @@ impl ListPermits {
 pub(super) struct ListCaller(Weak<()>);
 
 impl ListCaller {
-    fn is_gone(&self) -> bool {
+    pub(super) fn is_gone(&self) -> bool {
         self.0.strong_count() == 0
     }
 }

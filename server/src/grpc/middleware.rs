@@ -289,6 +289,7 @@ fn request_kind(path: &str, framing: Framing) -> RequestKind {
         (Framing::Grpc, "CommitUpdate" | "RollbackUpdate" | "GetCell" | "GetCells" | "ListTables" | "Health") => {
             RequestKind::Whole(RequestSize::Small)
         }
+        (Framing::Grpc, method) if LOCK_METHODS.contains(&method) => RequestKind::Whole(RequestSize::Small),
         (Framing::Grpc, "Other") if path.starts_with("/grpc.reflection.") => RequestKind::Stream,
         (Framing::Grpc, "Other") => RequestKind::Bodiless,
         (Framing::Grpc, _) => RequestKind::Whole(RequestSize::Large),
@@ -304,6 +305,22 @@ fn refusal(framing: Framing, status: &Status) -> http::Response<Body> {
         Framing::Plain => errors::json(status).map(Body::new),
     }
 }
+
+/// The rpcs of sessions and locks, whose requests are small.
+const LOCK_METHODS: [&str; 12] = [
+    "OpenSession",
+    "RenewSession",
+    "CloseSession",
+    "WatchSession",
+    "EvictSession",
+    "TryAcquireLock",
+    "AcquireLock",
+    "LeaveLock",
+    "ReleaseLock",
+    "GetLock",
+    "ListLocks",
+    "ForceLock",
+];
 
 /// The label of a request's method in the metrics. Unknown paths share one label, so that callers
 /// can't add labels without bound.
@@ -322,7 +339,8 @@ fn method_label(path: &str) -> &'static str {
         Some("ClassifyPages") => "ClassifyPages",
         Some("Classify" | "classify") => "Classify",
         Some("Check" | "Watch") => "Health",
-        _ => "Other",
+        Some(method) => LOCK_METHODS.into_iter().find(|known| *known == method).unwrap_or("Other"),
+        None => "Other",
     }
 }
 

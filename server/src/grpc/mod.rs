@@ -16,9 +16,11 @@ mod failed_reads;
 pub(crate) mod fuzzing;
 mod leases;
 mod lists;
+mod locks;
 mod message;
 mod middleware;
 mod protocol;
+mod sessions;
 
 use std::sync::Arc;
 
@@ -39,6 +41,7 @@ use crate::budget::ServerBudget;
 use crate::committer::{Committer, CommitterRefusal};
 use crate::config::Limits;
 use crate::identity::{Denied, Permit};
+use crate::locks::LockHost;
 use crate::metrics::Metrics;
 use crate::store::{Backend, StoreError, StoreReader};
 
@@ -50,9 +53,11 @@ pub use cells::CellHandler;
 pub use claims::ClaimsHandler;
 pub use classify::{ClassifyHandler, http_router};
 pub use errors::store_code;
+pub use locks::LockHandler;
 pub use message::MAX_SMALL_REQUEST_BYTES;
 pub use middleware::{MiddlewareLayer, MiddlewareState};
 pub use protocol::is_grpc;
+pub use sessions::SessionHandler;
 
 /// The name of the limit on a request's size, in the refusal of a larger request.
 const REQUEST_BYTES: &str = "request_bytes";
@@ -65,6 +70,9 @@ pub struct Services {
     /// The id of the store, which each response carries.
     pub store_id: Uuid,
     committer: Committer,
+    /// The server's memory of sessions and locks; `None` if this server serves none, because
+    /// several servers share its store.
+    pub locks: Option<Arc<LockHost>>,
     // A reload replaces the permits. Lists that run keep their former permits.
     lists: ArcSwap<ListPermits>,
     /// The metrics of the server.
@@ -83,6 +91,7 @@ impl Services {
         limits: &Limits,
         store: &dyn Backend,
         committer: Committer,
+        locks: Option<Arc<LockHost>>,
         metrics: Arc<Metrics>,
         audit: Arc<AuditSink>,
     ) -> Self {
@@ -90,6 +99,7 @@ impl Services {
             store: store.reader(),
             store_id: store.identity().id,
             committer,
+            locks,
             lists: ArcSwap::from_pointee(ListPermits::new(limits.concurrent_lists, limits.queued_lists)),
             metrics,
             audit,
@@ -181,7 +191,7 @@ fn record(config: &ActiveConfig, key: &BucketKey, claim: Claim) -> wire::Record 
 
 /// Returns the cell that a request names, or the status `RULE_DENIED` if the permit does not allow
 /// this cell.
-fn allowed_cell(permit: Permit, cell_id: i64) -> Result<CellId, Status> {
+fn allowed_cell(permit: &Permit, cell_id: i64) -> Result<CellId, Status> {
     let cell = CellId(cell_id);
     permit.check(cell).map_err(errors::denied)?;
     Ok(cell)
@@ -190,7 +200,7 @@ fn allowed_cell(permit: Permit, cell_id: i64) -> Result<CellId, Status> {
 /// Returns the permit and the configuration that the middleware added to the request. A request
 /// without a permit, on a path without access rules, is denied.
 fn admitted<T>(request: &Request<T>) -> Result<(Permit, Arc<ActiveConfig>), Status> {
-    let permit = request.extensions().get::<Permit>().copied();
+    let permit = request.extensions().get::<Permit>().cloned();
     let config = request.extensions().get::<Arc<ActiveConfig>>().cloned();
     permit.zip(config).ok_or_else(|| errors::denied(Denied::NoIdentity))
 }

@@ -18,6 +18,7 @@ use tonic::server::NamedService;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
+use super::lock_ticks;
 use super::probes::{Check, store_checks};
 use super::steady_clock::SteadyClock;
 use crate::grpc::{ClaimsHandler, ClassifyHandler, Services};
@@ -113,6 +114,7 @@ impl Maintenance {
     async fn maintain_exclusive(&self, store: &dyn StoreReader) {
         loop {
             while !self.services.has_failed() && self.forget_batch(store).await {}
+            while !self.services.has_failed() && self.forget_locks().await {}
             // A failed read of settled leases changes the health status too.
             self.services.committer().recheck_health();
             sleep(MAINTENANCE_INTERVAL).await;
@@ -146,6 +148,14 @@ impl Maintenance {
         }
         tracing::info!("the reads that failed succeed again");
         self.services.committer().recheck_health();
+    }
+
+    /// Forgets a batch of ended sessions and free locks. Returns true if there may be more.
+    async fn forget_locks(&self) -> bool {
+        match self.forget_before() {
+            Some(before) => lock_ticks::forget_batch(&self.services, before).await,
+            None => false,
+        }
     }
 
     /// Forgets a batch of settled leases of an embedded store. Returns true if there may be more.

@@ -4,6 +4,7 @@ mod banner;
 mod checks;
 mod error;
 mod hosts;
+mod lock_ticks;
 mod maintenance;
 #[cfg(feature = "page")]
 mod page;
@@ -159,6 +160,8 @@ async fn run(parts: Reloader, listeners: Listeners, signal: StopSignal) -> Resul
     let failed = async move { stored.committer().failed().await };
     // This task runs until the end of the process, because a writer may also hang during the stop.
     tokio::spawn(supervisor.clone().watch(move || watched.committer().longest_attempt()));
+    // This task runs on during the stop, so that a renewal that waits for a decision gets one.
+    tokio::spawn(lock_ticks::run(services.clone()));
     spawn_until(stopping, parts.run(signal.reload.clone()));
     supervisor.ready();
     let end = run_until_stopped(server.serve(listeners.main), signal, stop, health, supervisor, failed).await;

@@ -16,6 +16,8 @@ use leasehold_proto::AccessRules;
 use leasehold_proto::gitlab::cells::topology_service::cell_service_server::CellServiceServer;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_server::ClaimServiceServer;
 use leasehold_proto::gitlab::cells::topology_service::classify_service_server::ClassifyServiceServer;
+use leasehold_proto::leasehold::locks::v1::lock_service_server::LockServiceServer;
+use leasehold_proto::leasehold::sessions::v1::session_service_server::SessionServiceServer;
 use leasehold_proto::leasehold::v1::admin_service_server::AdminServiceServer;
 use tokio::sync::watch;
 use tonic::body::Body;
@@ -25,7 +27,8 @@ use tower::Service;
 
 use super::{ServeError, hosts, probes};
 use crate::grpc::{
-    AdminHandler, CellHandler, ClaimsHandler, ClassifyHandler, MAX_SMALL_REQUEST_BYTES, Services, http_router, is_grpc,
+    AdminHandler, CellHandler, ClaimsHandler, ClassifyHandler, LockHandler, MAX_SMALL_REQUEST_BYTES, Services,
+    SessionHandler, http_router, is_grpc,
 };
 use crate::logging;
 use crate::metrics::GaugeValues;
@@ -86,7 +89,20 @@ impl Routing {
             http = http.merge(plain_http(self.services.clone(), self.stopping.clone()));
         }
         let http = hosts::guard(http, address, &self.hosts);
-        Ok(MainRoutes { grpc: grpc(&self.services, health)?, http: Routes::from(http).prepare() })
+        Ok(MainRoutes { grpc: self.grpc(health)?, http: Routes::from(http).prepare() })
+    }
+
+    /// The gRPC services.
+    fn grpc<H: Health>(&self, health: HealthServer<H>) -> Result<Routes, ServeError> {
+        let (services, stopping) = (self.services.clone(), self.stopping.clone());
+        let sessions = SessionServiceServer::new(SessionHandler { services, stopping });
+        let (services, stopping) = (self.services.clone(), self.stopping.clone());
+        let locks = LockServiceServer::new(LockHandler { services, stopping });
+        let routes = grpc(&self.services, health)?;
+        Ok(routes
+            .add_service(sessions.max_decoding_message_size(MAX_SMALL_REQUEST_BYTES))
+            .add_service(locks.max_decoding_message_size(MAX_SMALL_REQUEST_BYTES))
+            .prepare())
     }
 
     /// The routes of the address of the metrics.
@@ -120,8 +136,7 @@ fn grpc<H: Health>(services: &Arc<Services>, health: HealthServer<H>) -> Result<
         .add_service(cells.max_decoding_message_size(MAX_SMALL_REQUEST_BYTES))
         .add_service(health.max_decoding_message_size(MAX_SMALL_REQUEST_BYTES))
         .add_service(v1.max_decoding_message_size(MAX_SMALL_REQUEST_BYTES))
-        .add_service(v1alpha.max_decoding_message_size(MAX_SMALL_REQUEST_BYTES))
-        .prepare())
+        .add_service(v1alpha.max_decoding_message_size(MAX_SMALL_REQUEST_BYTES)))
 }
 
 /// The routes for people and their tools, in plain HTTP: the metrics, the probes, and the web page
@@ -146,6 +161,7 @@ fn render_metrics(services: &Services) -> Result<String, http::StatusCode> {
         leases: occupancy.leases,
         held_claims: occupancy.held_claims,
         oldest_lease: Duration::from_micros(oldest),
+        locks: services.locks.as_ref().map(|host| host.size()).unwrap_or_default(),
         waiting: services.committer().waiting(),
         groups_at_once: services.committer().write_slots(),
         disk_bytes: occupancy.disk_bytes,

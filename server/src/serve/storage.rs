@@ -6,12 +6,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ServeError;
+use super::{ServeError, lock_ticks};
 use crate::active_config::CurrentConfig;
 use crate::audit::{AuditEvent, AuditSink};
 use crate::committer::{BeginGate, Capacity, CellLimits, Committer, CommitterRefusal, CommitterSettings};
 use crate::config::{CellConfig, Config, PostgresConfig};
 use crate::grpc::Services;
+use crate::locks::LockHost;
 use crate::metrics::Metrics;
 use crate::store::{Backend, Creation, EmbeddedStore, PostgresStore};
 
@@ -48,8 +49,8 @@ pub(super) async fn open(current: &Arc<CurrentConfig>, start: StoreStart) -> Res
         None => embedded(parts).await?,
         Some(postgres) => shared(parts, postgres).await?,
     };
-    let Prepared { store, committer, warning } = prepared;
-    let services = Services::new(&config.limits, &*store, committer, metrics, audit);
+    let Prepared { store, committer, locks, warning } = prepared;
+    let services = Services::new(&config.limits, &*store, committer, locks, metrics, audit);
     let description = describe(&*store).await;
     Ok(Opened { store, services, description, warning })
 }
@@ -68,6 +69,7 @@ struct Parts<'a> {
 struct Prepared {
     store: Arc<dyn Backend>,
     committer: Committer,
+    locks: Option<Arc<LockHost>>,
     warning: Option<String>,
 }
 
@@ -103,16 +105,19 @@ async fn embedded(Parts { config, current, metrics, audit, start }: Parts<'_>) -
     let data = config.data_dir()?;
     let store = EmbeddedStore::open(&data, start.creation)?;
     let warning = raise_fences(&store, start, audit).await?;
+    let host = Arc::new(LockHost::default());
     let settings = CommitterSettings {
         capacity: capacity(config),
         held_claims: store.held_claims(),
         patience: Duration::ZERO,
         clock: store.clock(),
         begin_gate: disk_gate(current.clone(), data),
+        locks: host.clone(),
         audit: audit.clone(),
     };
     let committer = Committer::start(store.writers()?, settings, metrics.clone())?;
-    Ok(Prepared { store: Arc::new(store), committer, warning })
+    lock_ticks::load(&*store.reader(), &host).await?;
+    Ok(Prepared { store: Arc::new(store), committer, locks: Some(host), warning })
 }
 
 async fn shared(parts: Parts<'_>, postgres: &PostgresConfig) -> Result<Prepared, ServeError> {
@@ -125,6 +130,7 @@ async fn shared(parts: Parts<'_>, postgres: &PostgresConfig) -> Result<Prepared,
         patience: Duration::from_secs(postgres.patience_seconds),
         clock: store.clock(),
         begin_gate: Box::new(|| None),
+        locks: Arc::default(),
         audit: audit.clone(),
     };
     let (database, metrics) = (store.clone(), metrics.clone());
@@ -133,7 +139,7 @@ async fn shared(parts: Parts<'_>, postgres: &PostgresConfig) -> Result<Prepared,
     // start on a blocking thread.
     let start_committer = move || Committer::start(database.writers()?, settings, metrics);
     let committer = tokio::task::spawn_blocking(start_committer).await.map_err(io::Error::other)??;
-    Ok(Prepared { store: Arc::new(store), committer, warning })
+    Ok(Prepared { store: Arc::new(store), committer, locks: None, warning })
 }
 
 /// The limits of the committer in this configuration.

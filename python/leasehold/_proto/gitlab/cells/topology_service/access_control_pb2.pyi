@@ -16,12 +16,14 @@ class AuthorizationRule(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     RULE_ALLOW_MATCHING_CELL_ONLY: _ClassVar[AuthorizationRule]
     RULE_ALLOW_ANY_ROUTER: _ClassVar[AuthorizationRule]
     RULE_ALLOW_ANY_ADMIN: _ClassVar[AuthorizationRule]
+    RULE_ALLOW_ANY_SERVICE: _ClassVar[AuthorizationRule]
 RULE_UNSPECIFIED: AuthorizationRule
 RULE_ALLOW_ANY_AUTHENTICATED: AuthorizationRule
 RULE_ALLOW_ANY_CELL: AuthorizationRule
 RULE_ALLOW_MATCHING_CELL_ONLY: AuthorizationRule
 RULE_ALLOW_ANY_ROUTER: AuthorizationRule
 RULE_ALLOW_ANY_ADMIN: AuthorizationRule
+RULE_ALLOW_ANY_SERVICE: AuthorizationRule
 ACCESS_CONTROL_FIELD_NUMBER: _ClassVar[int]
 access_control: _descriptor.FieldDescriptor
 

@@ -4,7 +4,7 @@
 require 'leasehold/contract'
 require 'leasehold/proto/google/protobuf/descriptor_pb'
 
-Leasehold::Contract::POOL.add_serialized_file("\n2gitlab/cells/topology_service/access_control.proto\x12\x1Dgitlab.cells.topology_service\x1A google/protobuf/descriptor.proto\"r\n\rAccessControl\x12a\n\x13authorization_rules\x18\x01 \x03(\x0E20.gitlab.cells.topology_service.AuthorizationRuleR\x12authorizationRules*\xBC\x01\n\x11AuthorizationRule\x12\x14\n\x10RULE_UNSPECIFIED\x10\x00\x12 \n\x1CRULE_ALLOW_ANY_AUTHENTICATED\x10\x01\x12\x17\n\x13RULE_ALLOW_ANY_CELL\x10\x02\x12!\n\x1DRULE_ALLOW_MATCHING_CELL_ONLY\x10\x03\x12\x19\n\x15RULE_ALLOW_ANY_ROUTER\x10\x04\x12\x18\n\x14RULE_ALLOW_ANY_ADMIN\x10\x05:u\n\x0Eaccess_control\x12\x1E.google.protobuf.MethodOptions\x18\x90\xBF\x05 \x01(\v2,.gitlab.cells.topology_service.AccessControlR\raccessControlb\x06proto3")
+Leasehold::Contract::POOL.add_serialized_file("\n2gitlab/cells/topology_service/access_control.proto\x12\x1Dgitlab.cells.topology_service\x1A google/protobuf/descriptor.proto\"r\n\rAccessControl\x12a\n\x13authorization_rules\x18\x01 \x03(\x0E20.gitlab.cells.topology_service.AuthorizationRuleR\x12authorizationRules*\xD9\x01\n\x11AuthorizationRule\x12\x14\n\x10RULE_UNSPECIFIED\x10\x00\x12 \n\x1CRULE_ALLOW_ANY_AUTHENTICATED\x10\x01\x12\x17\n\x13RULE_ALLOW_ANY_CELL\x10\x02\x12!\n\x1DRULE_ALLOW_MATCHING_CELL_ONLY\x10\x03\x12\x19\n\x15RULE_ALLOW_ANY_ROUTER\x10\x04\x12\x18\n\x14RULE_ALLOW_ANY_ADMIN\x10\x05\x12\e\n\x16RULE_ALLOW_ANY_SERVICE\x10\xE8\a:u\n\x0Eaccess_control\x12\x1E.google.protobuf.MethodOptions\x18\x90\xBF\x05 \x01(\v2,.gitlab.cells.topology_service.AccessControlR\raccessControlb\x06proto3")
 
 module Leasehold
   module Contract

@@ -1,0 +1,385 @@
+//! The service `LockService`: acquires, releases and shows locks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{Stream, stream};
+use leasehold_core::command::{Command, Reply};
+use leasehold_core::lease::Fence;
+use leasehold_core::lock::{AskId, GrantEnd, Lock, LockPath, LockState, LockValue};
+use leasehold_core::locking::acquire::{Acquire, Acquired};
+use leasehold_core::locking::force::Force;
+use leasehold_core::locking::leave::Leave;
+use leasehold_core::locking::release::{Release, ReleaseOutcome};
+use leasehold_core::locking::scan::{LockList, LockScan};
+use leasehold_core::locking::{LockCommand, LockReply};
+use leasehold_core::session::SessionId;
+use leasehold_proto::leasehold::locks::v1 as wire;
+use leasehold_proto::leasehold::locks::v1::acquire_lock_response::News;
+use leasehold_proto::leasehold::locks::v1::lock_service_server::LockService;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tonic::{Request, Response, Status, async_trait};
+
+use super::failed_reads::Read;
+use super::lists::{ListCaller, ListFailure};
+use super::sessions::{LockCaller, ResponseStream, read_id, stopped, stream_age};
+use super::{Services, admitted, convert, errors};
+use crate::active_config::ActiveConfig;
+use crate::identity::{Caller, Denied, Role};
+use crate::locks::{AskNews, Attendance};
+use crate::store::StoreReader;
+
+/// The longest wait for a lock (K21).
+const MAX_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The handlers of `LockService`.
+#[derive(Clone)]
+pub struct LockHandler {
+    /// The state of the services.
+    pub services: Arc<Services>,
+    /// Becomes true when the server stops.
+    pub stopping: watch::Receiver<bool>,
+}
+
+/// An acquire that is allowed, with the attendance of its call.
+struct AllowedAcquire {
+    caller: LockCaller,
+    acquire: Acquire,
+    attendance: Attendance,
+}
+
+impl LockHandler {
+    fn allowed_path(
+        &self,
+        config: &ActiveConfig,
+        caller: &Caller,
+        path: Option<wire::LockPath>,
+    ) -> Result<LockPath, Status> {
+        let wire::LockPath { namespace, key } = path.unwrap_or_default();
+        let path =
+            LockPath::parse_joined(&namespace, &key).map_err(|rejection| self.services.reject(config, &rejection))?;
+        match config.config.locks.allows(caller, path.namespace()) {
+            true => Ok(path),
+            false => Err(errors::denied(Denied::NamespaceDenied)),
+        }
+    }
+
+    /// Returns the path of a lock that the caller may read. Administrators may read every lock.
+    fn readable_path(
+        &self,
+        config: &ActiveConfig,
+        caller: &Caller,
+        path: Option<wire::LockPath>,
+    ) -> Result<LockPath, Status> {
+        let caller = if is_admin(caller) { &Caller::Trusted } else { caller };
+        self.allowed_path(config, caller, path)
+    }
+
+    fn allowed_acquire(
+        &self,
+        caller: LockCaller,
+        (session, ask): (&[u8], &[u8]),
+        lock: Option<wire::LockPath>,
+        wait: bool,
+    ) -> Result<AllowedAcquire, Status> {
+        let (session, ask) = (SessionId(read_id("session_id", session)?), AskId(read_id("ask_id", ask)?));
+        let lock = self.allowed_path(&caller.config, &caller.caller, lock)?;
+        let acquire = Acquire { session, principal: caller.principal.clone(), ask, lock, wait };
+        let attendance = self.services.lock_host()?.attend(ask, session);
+        Ok(AllowedAcquire { caller, acquire, attendance })
+    }
+
+    /// Submits an acquire. If the engine refuses it, the caller is told that there is no ask.
+    async fn acquire(&self, allowed: &mut AllowedAcquire) -> Result<Acquired, Status> {
+        let AllowedAcquire { caller, acquire, attendance } = allowed;
+        let command = LockCommand::Acquire(acquire.clone());
+        let decision = self.services.committer.submit(caller.caller.clone(), Command::Lock(command));
+        let decided = decision.await.map_err(|refusal| errors::refused(&refusal))?;
+        match decided {
+            Ok(Reply::Lock(LockReply::Acquired(acquired))) => Ok(acquired),
+            Ok(_) => Err(errors::internal("an acquire got the reply of another command")),
+            Err(rejection) => {
+                attendance.finish();
+                Err(self.services.reject(&caller.config, &rejection))
+            }
+        }
+    }
+}
+
+fn is_admin(caller: &Caller) -> bool {
+    matches!(caller, Caller::Authenticated(Role::Admin))
+}
+
+#[async_trait]
+impl LockService for LockHandler {
+    async fn try_acquire_lock(
+        &self,
+        request: Request<wire::TryAcquireLockRequest>,
+    ) -> Result<Response<wire::TryAcquireLockResponse>, Status> {
+        let caller = LockCaller::of(&request)?;
+        let wire::TryAcquireLockRequest { session_id, ask_id, lock } = request.into_inner();
+        let mut allowed = self.allowed_acquire(caller, (&session_id, &ask_id), lock, false)?;
+        match self.acquire(&mut allowed).await? {
+            Acquired::Holding(Fence(fence)) => {
+                allowed.attendance.finish();
+                Ok(Response::new(wire::TryAcquireLockResponse { fence }))
+            }
+            // The ask of an earlier `AcquireLock`, which still waits.
+            Acquired::Waiting(_) => Err(errors::lock_held()),
+        }
+    }
+
+    type AcquireLockStream = ResponseStream<wire::AcquireLockResponse>;
+
+    async fn acquire_lock(
+        &self,
+        request: Request<wire::AcquireLockRequest>,
+    ) -> Result<Response<Self::AcquireLockStream>, Status> {
+        let caller = LockCaller::of(&request)?;
+        let age = stream_age(&caller.config);
+        let wire::AcquireLockRequest { session_id, ask_id, lock, wait_micros } = request.into_inner();
+        let wait = Duration::from_micros(wait_micros);
+        if wait > MAX_WAIT {
+            let max = usize::try_from(MAX_WAIT.as_micros()).unwrap_or(usize::MAX);
+            return Err(errors::over_limit("wait_micros", max, usize::try_from(wait_micros).ok()));
+        }
+        let now = Instant::now();
+        let mut allowed = self.allowed_acquire(caller, (&session_id, &ask_id), lock, !wait.is_zero())?;
+        let first = self.acquire(&mut allowed).await?;
+        let waiting = Waiting {
+            services: self.services.clone(),
+            stopping: self.stopping.clone(),
+            allowed,
+            wait_until: now + wait,
+            moves_at: now + age,
+        };
+        Ok(Response::new(Box::pin(waiting.into_stream(first))))
+    }
+
+    async fn leave_lock(
+        &self,
+        request: Request<wire::LeaveLockRequest>,
+    ) -> Result<Response<wire::LeaveLockResponse>, Status> {
+        let LockCaller { caller, principal, config } = LockCaller::of(&request)?;
+        self.services.lock_host()?;
+        let wire::LeaveLockRequest { session_id, ask_id } = request.into_inner();
+        let (session, ask) = (SessionId(read_id("session_id", &session_id)?), AskId(read_id("ask_id", &ask_id)?));
+        self.services.submit_lock(&config, caller, LockCommand::Leave(Leave { session, principal, ask })).await?;
+        Ok(Response::new(wire::LeaveLockResponse {}))
+    }
+
+    async fn release_lock(
+        &self,
+        request: Request<wire::ReleaseLockRequest>,
+    ) -> Result<Response<wire::ReleaseLockResponse>, Status> {
+        let LockCaller { caller, principal, config } = LockCaller::of(&request)?;
+        self.services.lock_host()?;
+        let wire::ReleaseLockRequest { session_id, lock, fence, failed, value } = request.into_inner();
+        let session = SessionId(read_id("session_id", &session_id)?);
+        let lock = self.allowed_path(&config, &caller, lock)?;
+        let value = LockValue::parse(&value).map_err(|rejection| self.services.reject(&config, &rejection))?;
+        let outcome = if failed { ReleaseOutcome::Failed } else { ReleaseOutcome::Succeeded };
+        let release = Release { session, principal, lock, fence: Fence(fence), outcome, value };
+        self.services.submit_lock(&config, caller, LockCommand::Release(release)).await?;
+        Ok(Response::new(wire::ReleaseLockResponse {}))
+    }
+
+    async fn get_lock(
+        &self,
+        request: Request<wire::GetLockRequest>,
+    ) -> Result<Response<wire::GetLockResponse>, Status> {
+        let (permit, config) = admitted(&request)?;
+        let path = self.readable_path(&config, &permit.caller(), request.into_inner().lock)?;
+        self.services.lock_host()?;
+        let lock = self.services.store.lock(&path).await;
+        let lock = lock.map_err(|error| self.services.unreadable(&error, Read::Lock(path.clone())))?;
+        let lock = lock.map_or_else(|| wire_free(&path), |lock| wire_lock(&path, &lock));
+        Ok(Response::new(wire::GetLockResponse { lock: Some(lock) }))
+    }
+
+    async fn list_locks(
+        &self,
+        request: Request<wire::ListLocksRequest>,
+    ) -> Result<Response<wire::ListLocksResponse>, Status> {
+        let (permit, config) = admitted(&request)?;
+        let wire::ListLocksRequest { namespace, limit, after } = request.into_inner();
+        let reject = |rejection| self.services.reject(&config, &rejection);
+        let after = after.map(|after| LockPath::parse_joined(&after.namespace, &after.key)).transpose();
+        let scan = LockScan::parse(&namespace, limit, after.map_err(reject)?).map_err(reject)?;
+        let caller = permit.caller();
+        let is_of_service = !is_admin(&caller) && caller != Caller::Trusted;
+        if is_of_service && namespace.is_empty() {
+            return Err(errors::invalid("`namespace` is empty: only administrators list the locks of all namespaces"));
+        }
+        if is_of_service && !config.config.locks.allows(&caller, &namespace) {
+            return Err(errors::denied(Denied::NamespaceDenied));
+        }
+        self.services.lock_host()?;
+        let limit = scan.limit();
+        let page = self.services.list("ListLocks", async move |store, caller| read_page(&*store, &scan, &caller).await);
+        let page = page.await?;
+        let locks = page.iter().take(limit).map(|(path, lock)| wire_lock(path, lock)).collect();
+        Ok(Response::new(wire::ListLocksResponse { locks, truncated: page.len() > limit }))
+    }
+
+    async fn force_lock(
+        &self,
+        request: Request<wire::ForceLockRequest>,
+    ) -> Result<Response<wire::ForceLockResponse>, Status> {
+        let (permit, config) = admitted(&request)?;
+        self.services.lock_host()?;
+        let wire::ForceLockRequest { lock, fence } = request.into_inner();
+        let lock = self.readable_path(&config, &permit.caller(), lock)?;
+        let force = LockCommand::Force(Force { lock, fence: Fence(fence) });
+        self.services.submit_lock(&config, permit.caller(), force).await?;
+        Ok(Response::new(wire::ForceLockResponse {}))
+    }
+}
+
+/// An acquire that waits for its turn.
+struct Waiting {
+    services: Arc<Services>,
+    stopping: watch::Receiver<bool>,
+    allowed: AllowedAcquire,
+    wait_until: Instant,
+    // The time at which the stream ends so that the client begins another.
+    moves_at: Instant,
+}
+
+/// The next message of an acquire's stream.
+enum Next {
+    First(Acquired),
+    Waited,
+    End,
+}
+
+fn message(news: News) -> wire::AcquireLockResponse {
+    wire::AcquireLockResponse { news: Some(news) }
+}
+
+impl Waiting {
+    /// The stream of the acquire: its place if it waits, then its grant.
+    fn into_stream(self, first: Acquired) -> impl Stream<Item = Result<wire::AcquireLockResponse, Status>> + Send {
+        stream::unfold((self, Next::First(first)), |(mut waiting, next)| async move {
+            let (item, next) = match next {
+                Next::End => return None,
+                Next::First(Acquired::Holding(fence)) => (Ok(waiting.granted(fence)), Next::End),
+                Next::First(Acquired::Waiting(ahead)) => (Ok(message(News::Waiting(ahead))), Next::Waited),
+                Next::Waited => (waiting.news().await, Next::End),
+            };
+            Some((item, (waiting, next)))
+        })
+    }
+
+    /// Returns the message of a grant. The caller counts as told, since the message leaves now.
+    fn granted(&mut self, fence: Fence) -> wire::AcquireLockResponse {
+        self.allowed.attendance.finish();
+        message(News::Fence(fence.0))
+    }
+
+    /// Waits for the grant, the end of the ask or of the wait, or the stop of the server.
+    async fn news(&mut self) -> Result<wire::AcquireLockResponse, Status> {
+        tokio::select! {
+            biased;
+            news = self.allowed.attendance.news() => match news {
+                AskNews::Granted(fence) => Ok(self.granted(fence)),
+                AskNews::None | AskNews::Over => Err(self.over()),
+            },
+            () = stopped(&mut self.stopping) => Ok(message(News::Moving(wire::Moving {}))),
+            () = tokio::time::sleep_until(self.wait_until) => Err(self.leave().await),
+            () = tokio::time::sleep_until(self.moves_at) => Ok(message(News::Moving(wire::Moving {}))),
+        }
+    }
+
+    /// Returns the status of an ask that has ended without a grant.
+    fn over(&mut self) -> Status {
+        self.allowed.attendance.finish();
+        let AllowedAcquire { caller, acquire, .. } = &self.allowed;
+        let host = self.services.lock_host();
+        match host.map(|host| host.watch(acquire.session, &caller.principal)) {
+            Ok(Some(_)) => errors::lock_held(),
+            Ok(None) => errors::session_ended(),
+            Err(status) => status,
+        }
+    }
+
+    /// Leaves the queue, because the wait is over (K10).
+    async fn leave(&mut self) -> Status {
+        let AllowedAcquire { caller, acquire, attendance } = &mut self.allowed;
+        let leave = Leave { session: acquire.session, principal: caller.principal.clone(), ask: acquire.ask };
+        let left = self.services.submit_lock(&caller.config, caller.caller.clone(), LockCommand::Leave(leave)).await;
+        match left {
+            Ok(_) => {
+                attendance.finish();
+                errors::lock_held()
+            }
+            Err(status) => status,
+        }
+    }
+}
+
+/// Reads a page of locks that are held or withheld, in the order of their paths, and one more lock
+/// if there is one.
+async fn read_page(
+    store: &dyn StoreReader,
+    scan: &LockScan,
+    caller: &ListCaller,
+) -> Result<Vec<(LockPath, Lock)>, ListFailure> {
+    let mut found = Vec::new();
+    for list in [LockList::Held, LockList::Withheld] {
+        let (mut after, mut count) = (None, 0);
+        while count <= scan.limit() {
+            if caller.is_gone() {
+                return Err(ListFailure::CallerGone);
+            }
+            let read = scan.read(list, after.as_ref());
+            let part = store.locks(read.clone()).await.map_err(|error| ListFailure::Store(error, Read::Locks(read)))?;
+            let Some((last, _)) = part.last() else { break };
+            after = Some(last.clone());
+            let before = found.len();
+            found.extend(part.into_iter().filter(|(path, _)| scan.contains(path)));
+            count += found.len() - before;
+        }
+    }
+    found.sort_by(|(one, _), (other, _)| one.cmp(other));
+    Ok(found)
+}
+
+fn wire_path(path: &LockPath) -> Option<wire::LockPath> {
+    Some(wire::LockPath { namespace: path.namespace().to_owned(), key: path.key().to_owned() })
+}
+
+/// A lock without a row, which is free.
+fn wire_free(path: &LockPath) -> wire::Lock {
+    wire::Lock { path: wire_path(path), state: wire::lock::State::Free.into(), ..wire::Lock::default() }
+}
+
+fn wire_lock(path: &LockPath, lock: &Lock) -> wire::Lock {
+    let (state, fence, session_id) = match lock.state {
+        LockState::Free => (wire::lock::State::Free, 0, Vec::new()),
+        LockState::Held(grant) => (wire::lock::State::Held, grant.fence.0, grant.session.0.as_bytes().to_vec()),
+        LockState::Withheld(withholding) => (wire::lock::State::Withheld, withholding.fence.0, Vec::new()),
+    };
+    let last = lock.last.as_ref().map(|ended| wire::EndedGrant {
+        fence: ended.grant.fence.0,
+        end: wire_end(ended.end).into(),
+        value: ended.value.as_bytes().to_vec(),
+        ended_at: convert::timestamp(ended.ended_at),
+    });
+    let (waiting, updated_at) = (lock.waiting, convert::timestamp(lock.updated_at));
+    wire::Lock { path: wire_path(path), state: state.into(), fence, session_id, updated_at, waiting, last }
+}
+
+fn wire_end(end: GrantEnd) -> wire::ended_grant::End {
+    use wire::ended_grant::End;
+    match end {
+        GrantEnd::Succeeded => End::Succeeded,
+        GrantEnd::Failed => End::Failed,
+        GrantEnd::Left => End::Left,
+        GrantEnd::Closed => End::Closed,
+        GrantEnd::Expired => End::Expired,
+        GrantEnd::Evicted => End::Evicted,
+        GrantEnd::Forced => End::Forced,
+    }
+}

@@ -1,0 +1,53 @@
+//! A call that attends to its ask, so that a grant reaches its caller.
+
+use std::sync::Arc;
+
+use leasehold_core::lock::AskId;
+use leasehold_core::session::SessionId;
+use tokio::sync::watch;
+
+use super::host::LockHost;
+use super::news::AskNews;
+
+/// The attendance of one call to its ask. The call attends before it sends its acquire to the
+/// committer, so it misses no grant.
+///
+/// If this value is dropped before [`finish`](Self::finish), the caller may not know what became of
+/// the ask. If no other call attends within [`TAKE_UP`](super::TAKE_UP), the host makes the ask
+/// leave (K09).
+pub struct Attendance {
+    host: Arc<LockHost>,
+    ask: AskId,
+    session: SessionId,
+    news: Option<watch::Receiver<AskNews>>,
+    is_finished: bool,
+}
+
+impl Attendance {
+    pub(super) fn new(host: Arc<LockHost>, ask: AskId, session: SessionId, news: watch::Receiver<AskNews>) -> Self {
+        Self { host, ask, session, news: Some(news), is_finished: false }
+    }
+
+    /// Waits for news of the ask. Waits for ever if the host has stopped.
+    pub async fn news(&mut self) -> AskNews {
+        let Some(news) = &mut self.news else { return std::future::pending().await };
+        let found = news.wait_for(|news| *news != AskNews::None).await.ok().map(|news| *news);
+        match found {
+            Some(news) => news,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Marks the caller as told: it knows that the ask is granted, or that there is no ask.
+    pub fn finish(&mut self) {
+        self.is_finished = true;
+    }
+}
+
+impl Drop for Attendance {
+    fn drop(&mut self) {
+        // The receiver goes first, so that the host counts only the calls that still attend.
+        self.news = None;
+        self.host.end_attendance(self.ask, self.session, self.is_finished);
+    }
+}

@@ -1,0 +1,425 @@
+//! [`LockHost`]: the state in memory, behind one mutex that is never held across a write or a wait.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use leasehold_core::command::{Command, Fences};
+use leasehold_core::lock::{AskId, Lock, LockPath, LockState};
+use leasehold_core::locking::end::End;
+use leasehold_core::locking::leave::Leave;
+use leasehold_core::locking::{LockCommand, granted};
+use leasehold_core::observer::{Observer, Renewal};
+use leasehold_core::rejection::Reason;
+use leasehold_core::rows::{NetChanges, RowChange};
+use leasehold_core::session::{Principal, Session, SessionId, Terms};
+use rustc_hash::FxHashMap;
+use tokio::sync::watch;
+
+use super::attendance::Attendance;
+use super::news::{AskNews, SessionNews};
+
+/// The time between two ticks of the host. A session's silence is measured in ticks.
+pub const TICK: Duration = Duration::from_millis(250);
+/// The time for which an ask that no call attends to keeps its place or its grant.
+pub const TAKE_UP: Duration = Duration::from_secs(10);
+/// The most ends of sessions, of withholdings and of asks that one tick proposes, of each. The ends
+/// of many sessions at once are so spread out.
+const PROPOSALS_PER_TICK: usize = 256;
+
+/// A live session, as the host knows it.
+struct WatchedSession {
+    principal: Principal,
+    news: watch::Sender<SessionNews>,
+}
+
+/// An ask that no call attends to.
+struct Unattended {
+    session: SessionId,
+    // The number of the tick at which the last call ended, or at which the ask was granted.
+    since: u64,
+}
+
+struct HostState {
+    observer: Observer,
+    ticks: u64,
+    sessions: FxHashMap<SessionId, WatchedSession>,
+    // The number of live sessions of each principal.
+    opened: FxHashMap<Principal, usize>,
+    attended: FxHashMap<AskId, watch::Sender<AskNews>>,
+    unattended: FxHashMap<AskId, Unattended>,
+}
+
+/// The sizes of the host's memory, for the metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostSize {
+    /// The number of live sessions.
+    pub sessions: usize,
+    /// The number of asks that a call attends to.
+    pub attended_asks: usize,
+}
+
+/// The outcome of a renewal in memory.
+pub enum RenewOutcome {
+    /// The session has its whole duration again.
+    Renewed,
+    /// The session's end is being decided. Call again when this receiver has changed.
+    Deciding(watch::Receiver<u64>),
+    /// The session is not live, or belongs to another service: the store knows more.
+    Unknown,
+}
+
+/// A command that the host proposes to the engine.
+pub struct Proposal {
+    /// The command.
+    pub command: Command,
+    // The session whose end is proposed; `None` for other commands.
+    ends: Option<SessionId>,
+}
+
+/// The server's memory of sessions and locks.
+pub struct LockHost {
+    state: Mutex<HostState>,
+    // The number of decided rounds of proposals.
+    decided: watch::Sender<u64>,
+}
+
+impl Default for LockHost {
+    fn default() -> Self {
+        let tick_micros = u64::try_from(TICK.as_micros()).unwrap_or(u64::MAX);
+        let state = HostState {
+            observer: Observer::new(tick_micros),
+            ticks: 0,
+            sessions: FxHashMap::default(),
+            opened: FxHashMap::default(),
+            attended: FxHashMap::default(),
+            unattended: FxHashMap::default(),
+        };
+        Self { state: Mutex::new(state), decided: watch::Sender::default() }
+    }
+}
+
+impl LockHost {
+    fn state(&self) -> MutexGuard<'_, HostState> {
+        // INVARIANT: every method leaves the state valid at each step, so a panic leaves no half.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins to watch sessions and withheld locks that are in the store when the server starts. A
+    /// session has its whole duration from now on (K07).
+    pub fn load(
+        &self,
+        sessions: impl IntoIterator<Item = (SessionId, Session)>,
+        locks: impl IntoIterator<Item = (LockPath, Lock)>,
+    ) {
+        let mut state = self.state();
+        sessions.into_iter().for_each(|(id, session)| state.watch_session(id, &session));
+        locks.into_iter().for_each(|(path, lock)| state.watch_lock(path, &lock));
+    }
+
+    /// Learns from the saved changes of a group, and from the fences that the store has assigned. The committer calls this after each save, before
+    /// it answers the callers, in the order of the saves. Returns the number of grants.
+    pub fn saved(&self, changes: &NetChanges, fences: &Fences) -> usize {
+        if changes.sessions.is_empty() && changes.locks.is_empty() && changes.asks.is_empty() {
+            return 0;
+        }
+        let mut state = self.state();
+        changes.sessions.iter().for_each(|change| state.follow_session(change));
+        changes.locks.iter().for_each(|change| state.follow_lock(change));
+        for grant in granted(changes).map(|grant| grant.with_fences(fences)) {
+            state.follow_grant(grant.ask, grant.session, AskNews::Granted(grant.fence));
+        }
+        changes.asks.iter().filter(|change| change.after.is_none()).for_each(|change| state.end_ask(change.key));
+        granted(changes).count()
+    }
+
+    /// Renews a session in memory (K02). No disk is written (K12).
+    pub fn renew(&self, id: SessionId, principal: &Principal) -> RenewOutcome {
+        let mut state = self.state();
+        if state.sessions.get(&id).is_none_or(|session| session.principal != *principal) {
+            return RenewOutcome::Unknown;
+        }
+        match state.observer.renew(id) {
+            Renewal::Renewed => RenewOutcome::Renewed,
+            // The receiver is made before the state is unlocked, so no decision is missed.
+            Renewal::EndProposed => RenewOutcome::Deciding(self.decided.subscribe()),
+            Renewal::Unknown => RenewOutcome::Unknown,
+        }
+    }
+
+    /// Returns the news of a session; `None` if it is not live, or belongs to another service.
+    pub fn watch(&self, id: SessionId, principal: &Principal) -> Option<watch::Receiver<SessionNews>> {
+        let state = self.state();
+        let session = state.sessions.get(&id).filter(|session| session.principal == *principal)?;
+        Some(session.news.subscribe())
+    }
+
+    /// Begins the attendance of a call to an ask.
+    pub fn attend(self: &Arc<Self>, ask: AskId, session: SessionId) -> Attendance {
+        let mut state = self.state();
+        state.unattended.remove(&ask);
+        let news = state.attended.entry(ask).or_default().subscribe();
+        drop(state);
+        Attendance::new(self.clone(), ask, session, news)
+    }
+
+    pub(super) fn end_attendance(&self, ask: AskId, session: SessionId, is_finished: bool) {
+        let mut state = self.state();
+        if state.attended.get(&ask).is_none_or(|news| news.receiver_count() > 0) {
+            return;
+        }
+        state.attended.remove(&ask);
+        if !is_finished {
+            let since = state.ticks;
+            state.unattended.insert(ask, Unattended { session, since });
+        }
+    }
+
+    /// Counts one tick, and returns the commands that are due.
+    pub fn tick(&self) -> Vec<Proposal> {
+        let mut state = self.state();
+        state.ticks += 1;
+        state.observer.tick();
+        let ends = state.observer.silent(PROPOSALS_PER_TICK).into_iter().map(Proposal::of_silence);
+        let mut proposals: Vec<_> = ends.collect();
+        let elapsed = state.observer.elapsed(PROPOSALS_PER_TICK).into_iter();
+        proposals.extend(elapsed.map(|elapse| Proposal::of(LockCommand::Elapse(elapse))));
+        proposals.extend(state.due_leaves().into_iter().map(|leave| Proposal::of(LockCommand::Leave(leave))));
+        proposals
+    }
+
+    /// Tells that a proposal was decided: as `refused` if the engine refused it, as `None` if the
+    /// engine accepted it. [`saved`](Self::saved) has told the changes before.
+    pub fn proposal_decided(&self, proposal: &Proposal, refused: Option<Reason>) {
+        let Some(session) = proposal.ends else { return };
+        match refused {
+            None => {}
+            Some(Reason::SessionNotFound | Reason::SessionEnded) => self.state().end_session(session),
+            Some(_) => self.state().observer.resume(session),
+        }
+    }
+
+    /// Tells that a proposal was not decided, because the store could not be written.
+    pub fn proposal_failed(&self, proposal: &Proposal) {
+        if let Some(session) = proposal.ends {
+            self.state().observer.resume(session);
+        }
+    }
+
+    /// Tells that all proposals of a tick were decided, so that waiting renewals go on.
+    pub fn round_decided(&self) {
+        self.decided.send_modify(|rounds| *rounds += 1);
+    }
+
+    /// Returns the number of live sessions, and of those that this principal opened.
+    pub fn sessions(&self, principal: &Principal) -> (usize, usize) {
+        let state = self.state();
+        (state.sessions.len(), state.opened.get(principal).copied().unwrap_or_default())
+    }
+
+    /// Returns the sizes of the host's memory.
+    pub fn size(&self) -> HostSize {
+        let state = self.state();
+        HostSize { sessions: state.sessions.len(), attended_asks: state.attended.len() }
+    }
+}
+
+impl Proposal {
+    fn of(command: LockCommand) -> Self {
+        Self { command: Command::Lock(command), ends: None }
+    }
+
+    fn of_silence(end: End) -> Self {
+        let session = end.session;
+        Self { command: Command::Lock(LockCommand::End(end)), ends: Some(session) }
+    }
+}
+
+impl HostState {
+    fn watch_session(&mut self, id: SessionId, session: &Session) {
+        let Session { principal, terms, renewals, .. } = session;
+        self.observe(id, *terms, *renewals);
+        let watched = WatchedSession { principal: principal.clone(), news: watch::Sender::default() };
+        if self.sessions.insert(id, watched).is_none() {
+            *self.opened.entry(principal.clone()).or_default() += 1;
+        }
+    }
+
+    fn observe(&mut self, id: SessionId, terms: Terms, renewals: u64) {
+        self.observer.watch(id, terms, renewals);
+    }
+
+    fn end_session(&mut self, id: SessionId) {
+        self.observer.unwatch(id);
+        let Some(session) = self.sessions.remove(&id) else { return };
+        session.news.send_replace(SessionNews::Ended);
+        if let Some(opened) = self.opened.get_mut(&session.principal) {
+            *opened = opened.saturating_sub(1);
+            if *opened == 0 {
+                self.opened.remove(&session.principal);
+            }
+        }
+    }
+
+    fn follow_session(&mut self, change: &RowChange<Session>) {
+        match &change.after {
+            Some(session) if session.is_live() => {
+                let seen = change.before.as_ref().map(|before| before.renewals);
+                if !self.sessions.contains_key(&change.key) {
+                    self.watch_session(change.key, session);
+                } else if seen != Some(session.renewals) {
+                    self.observe(change.key, session.terms, session.renewals);
+                }
+            }
+            Some(_) | None => self.end_session(change.key),
+        }
+    }
+
+    fn watch_lock(&mut self, path: LockPath, lock: &Lock) {
+        match lock.state {
+            LockState::Withheld(withholding) => self.observer.watch_lock(path, withholding),
+            LockState::Free | LockState::Held(_) => self.observer.unwatch_lock(&path),
+        }
+    }
+
+    fn follow_lock(&mut self, change: &RowChange<Lock>) {
+        match &change.after {
+            Some(lock) => self.watch_lock(change.key.clone(), lock),
+            None => self.observer.unwatch_lock(&change.key),
+        }
+    }
+
+    /// Tells a grant to the calls that attend to the ask. If there are none, the ask must be taken
+    /// up soon.
+    fn follow_grant(&mut self, ask: AskId, session: SessionId, news: AskNews) {
+        match self.attended.get(&ask) {
+            Some(calls) => _ = calls.send_replace(news),
+            None => _ = self.unattended.insert(ask, Unattended { session, since: self.ticks }),
+        }
+    }
+
+    fn end_ask(&mut self, ask: AskId) {
+        self.unattended.remove(&ask);
+        if let Some(calls) = self.attended.get(&ask) {
+            calls.send_replace(AskNews::Over);
+        }
+    }
+
+    /// Returns the leaves of asks that no call has attended to for [`TAKE_UP`], and stops to watch
+    /// these asks.
+    fn due_leaves(&mut self) -> Vec<Leave> {
+        let ticks = u64::try_from(TAKE_UP.as_millis() / TICK.as_millis()).unwrap_or(u64::MAX);
+        let is_due = |unattended: &Unattended| self.ticks.saturating_sub(unattended.since) > ticks;
+        let due = self.unattended.iter().filter(|(_, unattended)| is_due(unattended));
+        let due: Vec<_> = due.map(|(ask, unattended)| (*ask, unattended.session)).take(PROPOSALS_PER_TICK).collect();
+        let leave = |(ask, session): (AskId, SessionId)| {
+            self.unattended.remove(&ask);
+            // The end of a session ends its asks.
+            let principal = self.sessions.get(&session)?.principal.clone();
+            Some(Leave { session, principal, ask })
+        };
+        due.into_iter().filter_map(leave).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+    use leasehold_core::lease::Fence;
+    use leasehold_core::session::{SessionState, Terms};
+    use leasehold_core::time::Timestamp;
+    use uuid::Uuid;
+
+    use super::*;
+
+    const SESSION: SessionId = SessionId(Uuid::from_u128(1));
+    const ASK: AskId = AskId(Uuid::from_u128(2));
+
+    fn principal() -> Principal {
+        Principal::parse("service/a").unwrap()
+    }
+
+    fn host() -> Arc<LockHost> {
+        let session = Session {
+            principal: principal(),
+            terms: Terms::parse(1_000_000, 250_000).unwrap(),
+            opened_at: Timestamp::MIN,
+            updated_at: Timestamp::MIN,
+            renewals: 0,
+            asks: 0,
+            state: SessionState::Live,
+        };
+        let host = LockHost::default();
+        host.load([(SESSION, session)], []);
+        Arc::new(host)
+    }
+
+    fn grant() -> NetChanges {
+        let lock = LockPath::parse(&["a"], "k").unwrap();
+        let ask = leasehold_core::lock::Ask {
+            session: SESSION,
+            lock,
+            asked_at: Timestamp::MIN,
+            state: leasehold_core::lock::AskState::Holding(Fence(7)),
+        };
+        let change = RowChange { key: ASK, before: None, after: Some(ask) };
+        NetChanges { asks: vec![change], ..NetChanges::default() }
+    }
+
+    /// Renews the session at each tick, so that only asks are proposed.
+    fn ticks(host: &LockHost, count: u128) -> Vec<Proposal> {
+        let tick = |_| {
+            assert!(matches!(host.renew(SESSION, &principal()), RenewOutcome::Renewed));
+            host.tick()
+        };
+        (0..count).flat_map(tick).collect()
+    }
+
+    #[test]
+    fn k06_a_silent_session_is_proposed_once_and_its_renewal_waits_for_the_decision() {
+        let host = host();
+        // Duration and grace are five ticks, and the first tick does not count.
+        let silent: Vec<_> = (0..5).flat_map(|_| host.tick()).collect();
+        assert!(silent.is_empty());
+        let proposed = host.tick();
+        assert_eq!((proposed.len(), host.tick().len()), (1, 0));
+        let RenewOutcome::Deciding(decided) = host.renew(SESSION, &principal()) else { unreachable!() };
+        host.proposal_decided(&proposed[0], Some(Reason::SessionAlive));
+        host.round_decided();
+        assert!(decided.has_changed().unwrap());
+        assert!(matches!(host.renew(SESSION, &principal()), RenewOutcome::Renewed));
+        // Another service learns nothing of the session.
+        let stranger = Principal::parse("service/b").unwrap();
+        assert!(matches!(host.renew(SESSION, &stranger), RenewOutcome::Unknown));
+        assert!(host.watch(SESSION, &stranger).is_none());
+    }
+
+    #[test]
+    fn k09_a_grant_leaves_if_no_call_attends_to_it_in_time() {
+        let ticks_of_take_up = TAKE_UP.as_millis() / TICK.as_millis();
+        let host = host();
+        assert_eq!(host.saved(&grant(), &Fences::default()), 1);
+        assert!(ticks(&host, ticks_of_take_up).is_empty());
+        assert_eq!(ticks(&host, 1).len(), 1);
+        // A call that attends in time, and tells its caller, keeps the grant.
+        host.saved(&grant(), &Fences::default());
+        assert!(ticks(&host, ticks_of_take_up).is_empty());
+        let mut attendance = host.attend(ASK, SESSION);
+        attendance.finish();
+        drop(attendance);
+        assert!(ticks(&host, 2 * ticks_of_take_up).is_empty());
+        // A call that ends without telling its caller does not.
+        drop(host.attend(ASK, SESSION));
+        assert_eq!(ticks(&host, ticks_of_take_up + 1).len(), 1);
+    }
+
+    #[tokio::test]
+    async fn k08_a_grant_reaches_the_call_that_attends() {
+        let host = host();
+        let mut attendance = host.attend(ASK, SESSION);
+        host.saved(&grant(), &Fences::default());
+        assert_eq!(attendance.news().await, AskNews::Granted(Fence(7)));
+        attendance.finish();
+        assert_eq!(host.size(), HostSize { sessions: 1, attended_asks: 1 });
+    }
+}

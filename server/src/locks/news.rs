@@ -1,0 +1,25 @@
+//! The news that the host tells to waiting calls.
+
+use leasehold_core::lease::Fence;
+
+/// The last news of an ask.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AskNews {
+    /// Nothing has changed since the call began to attend.
+    #[default]
+    None,
+    /// The ask holds its lock under this fence.
+    Granted(Fence),
+    /// The ask has ended: it left, or its session has ended.
+    Over,
+}
+
+/// The last news of a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SessionNews {
+    /// The session is live.
+    #[default]
+    Live,
+    /// The session has ended.
+    Ended,
+}

@@ -225,6 +225,16 @@ impl Client {
         self.classify_by(ClassifyType::FirstCell, String::new()).await
     }
 
+    /// Returns the stub of this client, for calls that stay open.
+    pub(crate) fn stub(&self) -> Stub<Channel> {
+        self.stub.clone()
+    }
+
+    /// Returns the parts of this client from which another runtime can make a connection.
+    pub(crate) fn endpoint_and_store(&self) -> (Arc<Endpoint>, Option<Uuid>) {
+        (self.endpoint.clone(), self.store_id)
+    }
+
     async fn classify_by(&self, classify_type: ClassifyType, value: String) -> Result<Classification, Error> {
         self.classify_message(ClassifyRequest { r#type: classify_type.into(), value, claims: Vec::new() }).await
     }

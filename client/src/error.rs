@@ -32,6 +32,9 @@ pub enum Error {
     /// The idempotency key is unusable. No call was sent.
     #[error(transparent)]
     Key(#[from] KeyError),
+    /// The thread that renews a session could not be started. The session ends by its silence.
+    #[error("the thread that renews the session could not be started: {0}")]
+    Thread(String),
     /// A bucket cannot be classified. No call was sent.
     #[error(transparent)]
     Classify(#[from] ClassifyError),
@@ -109,7 +112,12 @@ impl Error {
         match self {
             Self::Refused(refusal) => Some(refusal),
             Self::Unanswered(unanswered) => Some(&unanswered.refusal),
-            Self::Endpoint(_) | Self::Key(_) | Self::Classify(_) | Self::OtherStore(_) | Self::BadAnswer(_) => None,
+            Self::Endpoint(_)
+            | Self::Key(_)
+            | Self::Thread(_)
+            | Self::Classify(_)
+            | Self::OtherStore(_)
+            | Self::BadAnswer(_) => None,
         }
     }
 
@@ -121,7 +129,7 @@ impl Error {
             // If the answer has a store id, the server refused the call for it and changed nothing.
             // Without one, an older server may have executed the call.
             Self::OtherStore(other) => other.found.is_none(),
-            Self::Endpoint(_) | Self::Key(_) | Self::Classify(_) | Self::Refused(_) => false,
+            Self::Endpoint(_) | Self::Key(_) | Self::Thread(_) | Self::Classify(_) | Self::Refused(_) => false,
         }
     }
 }

@@ -65,11 +65,14 @@ mod decommission;
 mod endpoint;
 mod error;
 mod handshake;
+mod keepalive;
+mod lock;
 mod page;
 mod refusal;
 mod retry;
 mod scope;
 mod stub;
+mod stub_locks;
 mod update;
 
 pub use claim::{
@@ -82,8 +85,10 @@ pub use decommission::{CellData, DropError};
 pub use endpoint::{Endpoint, EndpointError, PemFile, Tls, TlsIdentity};
 pub use error::{ClassifyError, Error, OtherStore, Unanswered, UpdateError};
 pub use handshake::{CertificateFault, Obstacle, ServerCertificateFault};
+pub use keepalive::{SessionTerms, Standing};
 pub use leasehold_core::query::MAX_LEASES_PER_PAGE;
 pub use leasehold_core::rejection::{List, Reason};
+pub use lock::{HeldLock, LockSession, WorkOutcome};
 pub use page::{Cursor, LeasePage, LeasePages, LeaseQuery, RecordPage, RecordPages, RecordQuery};
 pub use refusal::{Refusal, RefusalKind, RejectedClaim};
 pub use retry::RetryPolicy;

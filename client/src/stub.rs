@@ -9,6 +9,8 @@ use leasehold_proto::gitlab::cells::topology_service::classify_service_client::C
 use leasehold_proto::gitlab::cells::topology_service::{
     ClassifyRequest, ClassifyResponse, GetCellsRequest, GetCellsResponse,
 };
+use leasehold_proto::leasehold::locks::v1::lock_service_client::LockServiceClient;
+use leasehold_proto::leasehold::sessions::v1::session_service_client::SessionServiceClient;
 use leasehold_proto::leasehold::v1::admin_service_client::AdminServiceClient;
 use leasehold_proto::leasehold::v1::{ListOutstandingLeasesResponse, ListTablesRequest, ListTablesResponse};
 use tonic::body::Body;
@@ -73,6 +75,8 @@ pub struct Stub<T> {
     claims: ClaimServiceClient<T>,
     classification: ClassifyServiceClient<T>,
     admin: AdminServiceClient<T>,
+    pub(crate) sessions: SessionServiceClient<T>,
+    pub(crate) locks: LockServiceClient<T>,
     deadline: Option<Duration>,
     store_id: Option<Uuid>,
 }
@@ -82,8 +86,10 @@ impl<T: Transport> Stub<T> {
     pub fn new(transport: T) -> Self {
         let claims = ClaimServiceClient::new(transport.clone()).max_decoding_message_size(MAX_ANSWER_BYTES);
         let admin = AdminServiceClient::new(transport.clone());
+        let sessions = SessionServiceClient::new(transport.clone());
+        let locks = LockServiceClient::new(transport.clone());
         let classification = ClassifyServiceClient::new(transport);
-        Self { claims, classification, admin, deadline: None, store_id: None }
+        Self { claims, classification, admin, sessions, locks, deadline: None, store_id: None }
     }
 
     /// Sets the time limit that is sent to the server with each call. The server ends a call after
@@ -227,7 +233,7 @@ impl<T: Transport> Stub<T> {
         self.classification.classify(request).await
     }
 
-    fn request<M>(&self, message: M) -> Request<M> {
+    pub(crate) fn request<M>(&self, message: M) -> Request<M> {
         let mut request = Request::new(message);
         if let Some(deadline) = self.deadline {
             request.set_timeout(deadline);

@@ -1,0 +1,259 @@
+//! The keepalive of a session: a thread that renews the session, and knows its deadline without the
+//! server (K11).
+//!
+//! The thread has a runtime of its own, so that a caller who blocks all threads of another runtime
+//! does not lose the session.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_proto::leasehold::sessions::v1::watch_session_response::News;
+use leasehold_proto::leasehold::sessions::v1::{RenewSessionRequest, WatchSessionRequest};
+use tokio::sync::{oneshot, watch};
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+use uuid::Uuid;
+
+use crate::endpoint::Endpoint;
+use crate::refusal::Refusal;
+use crate::stub::Stub;
+
+/// The pause after a renewal without an answer, before the next one.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// The part of a duration by which two clocks may drift apart: one sixteenth, more than 6 %. The
+/// client's deadline is earlier by this part.
+const DRIFT_PART: u32 = 16;
+
+/// What a process knows about its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// The session is live for some time: the process may work.
+    Safe,
+    /// The duration has passed without an answer to a renewal: the process must pause. The locks
+    /// have not passed on yet. An answer makes the session safe again.
+    Jeopardy,
+    /// The session has ended, or its grace has nearly passed: the process must stop its work. The
+    /// session never becomes safe again (K02).
+    Lost,
+}
+
+/// The terms of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionTerms {
+    /// The time after a renewal for which the process may work.
+    pub duration: Duration,
+    /// The time from the end of the duration until the server expires the session.
+    pub grace: Duration,
+}
+
+impl Default for SessionTerms {
+    /// Returns a duration of 15 seconds and a grace of 5 seconds.
+    fn default() -> Self {
+        Self { duration: Duration::from_secs(15), grace: Duration::from_secs(5) }
+    }
+}
+
+impl SessionTerms {
+    fn safe_for(self) -> Duration {
+        self.duration - self.duration / DRIFT_PART
+    }
+
+    fn held_for(self) -> Duration {
+        let silence = self.duration + self.grace;
+        silence - silence / DRIFT_PART
+    }
+
+    fn renew_after(self) -> Duration {
+        self.duration / 3
+    }
+}
+
+/// The identity of a session that is kept alive.
+pub(crate) struct Kept {
+    pub(crate) endpoint: Arc<Endpoint>,
+    pub(crate) store_id: Option<Uuid>,
+    pub(crate) session: Uuid,
+    pub(crate) terms: SessionTerms,
+    /// The time at which the call was sent that opened the session.
+    pub(crate) opened_at: Awake,
+}
+
+/// A running keepalive. Dropping it ends the thread, and the session then expires by its silence.
+pub(crate) struct Keepalive {
+    standing: watch::Receiver<Standing>,
+    _end: oneshot::Sender<()>,
+}
+
+impl Keepalive {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The thread or its runtime could not be started.
+    pub(crate) fn start(kept: Kept) -> std::io::Result<Self> {
+        let (sender, standing) = watch::channel(Standing::Safe);
+        let (end, ended) = oneshot::channel();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let run = move || {
+            runtime.block_on(async {
+                // The receiver ends when the handle is dropped.
+                tokio::select! { () = keep(kept, &sender) => {}, _ = ended => {} }
+            });
+        };
+        std::thread::Builder::new().name("leasehold-keepalive".into()).spawn(run)?;
+        Ok(Self { standing, _end: end })
+    }
+
+    pub(crate) fn standing(&self) -> watch::Receiver<Standing> {
+        self.standing.clone()
+    }
+}
+
+/// Renews a session until it is lost.
+async fn keep(kept: Kept, standing: &watch::Sender<Standing>) {
+    let stub = Stub::new(kept.endpoint.connect_lazy());
+    let stub = match kept.store_id {
+        Some(id) => stub.with_store_id(id),
+        None => stub,
+    };
+    tokio::select! {
+        () = renew(&kept, stub.clone(), standing) => {},
+        () = watch_end(&kept, stub) => {},
+    }
+    standing.send_replace(Standing::Lost);
+}
+
+/// Renews again and again. Returns when the session is lost.
+async fn renew(kept: &Kept, stub: Stub<Channel>, standing: &watch::Sender<Standing>) {
+    let mut renewed_at = kept.opened_at;
+    let mut next = kept.terms.renew_after();
+    loop {
+        // Timers of the runtime stand still while the machine sleeps, but `Awake` does not. So the
+        // pause may be long, and the state is judged again after each of them.
+        let pause = next.saturating_sub(renewed_at.elapsed()).min(kept.terms.renew_after());
+        tokio::time::sleep(pause).await;
+        if judge(kept, renewed_at, standing) == Standing::Lost {
+            return;
+        }
+        let sent_at = Awake::now();
+        let left = kept.terms.held_for().saturating_sub(renewed_at.elapsed());
+        let timeout = left.min(kept.terms.renew_after()).max(RETRY_PAUSE);
+        let request = RenewSessionRequest { session_id: kept.session.as_bytes().to_vec() };
+        let mut stub = stub.clone().with_deadline(timeout);
+        let answer = with_judgement(kept, renewed_at, standing, timeout, stub.renew_session(request)).await;
+        match answer {
+            Some(Ok(_)) => {
+                renewed_at = sent_at;
+                next = kept.terms.renew_after();
+                judge(kept, renewed_at, standing);
+            }
+            Some(Err(status)) if is_final(&status) => return,
+            Some(Err(_)) | None => next = renewed_at.elapsed() + RETRY_PAUSE,
+        }
+    }
+}
+
+/// Waits for an answer, and keeps the standing true meanwhile. Returns `None` if no answer came.
+async fn with_judgement<A>(
+    kept: &Kept,
+    renewed_at: Awake,
+    standing: &watch::Sender<Standing>,
+    timeout: Duration,
+    answer: impl Future<Output = A>,
+) -> Option<A> {
+    let tick = (kept.terms.grace / 8).max(Duration::from_millis(10));
+    let judge_on = async {
+        loop {
+            tokio::time::sleep(tick).await;
+            if judge(kept, renewed_at, standing) == Standing::Lost {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        answer = tokio::time::timeout(timeout, answer) => answer.ok(),
+        () = judge_on => None,
+    }
+}
+
+/// Publishes the standing of a session that was last renewed by a call sent at `renewed_at`.
+fn judge(kept: &Kept, renewed_at: Awake, standing: &watch::Sender<Standing>) -> Standing {
+    let silent = renewed_at.elapsed();
+    let now = if silent < kept.terms.safe_for() {
+        Standing::Safe
+    } else if silent < kept.terms.held_for() {
+        Standing::Jeopardy
+    } else {
+        Standing::Lost
+    };
+    standing.send_if_modified(|standing| std::mem::replace(standing, now) != now);
+    now
+}
+
+/// Returns when the server says that the session has ended. A stream that breaks is opened again.
+async fn watch_end(kept: &Kept, stub: Stub<Channel>) {
+    loop {
+        let request = WatchSessionRequest { session_id: kept.session.as_bytes().to_vec() };
+        let mut stub = stub.clone();
+        match stub.watch_session(request).await {
+            Ok(stream) => {
+                let mut stream = stream.into_inner();
+                while let Ok(Some(message)) = stream.message().await {
+                    if message.news() == News::Ended {
+                        return;
+                    }
+                }
+            }
+            Err(status) if is_final(&status) => return,
+            Err(_) => {}
+        }
+        tokio::time::sleep(kept.terms.renew_after()).await;
+    }
+}
+
+/// True if no later renewal can succeed.
+fn is_final(status: &Status) -> bool {
+    let refusal = Refusal::of(status);
+    let is_gone = matches!(refusal.reason.as_str(), "SESSION_ENDED" | "SESSION_NOT_FOUND" | "SESSION_NOT_OWNED");
+    is_gone || matches!(status.code(), Code::PermissionDenied | Code::Unauthenticated)
+}
+
+/// A moment on a clock that runs on while the machine sleeps.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Awake(Duration);
+
+impl Awake {
+    #[cfg(target_os = "linux")]
+    pub(crate) fn now() -> Self {
+        // INVARIANT: Linux has this clock since 2.6.39, and the call can't fail for a known clock.
+        // If it failed, the moment 0 would make the session lost at once, which is safe.
+        let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).map(Duration::from);
+        Self(time.unwrap_or_default())
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(crate) fn now() -> Self {
+        // The monotonic clock of macOS runs on during sleep in the standard library's use of it;
+        // elsewhere the deadline is late by the time of the sleep.
+        static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+        Self(START.get_or_init(std::time::Instant::now).elapsed())
+    }
+
+    pub(crate) fn elapsed(self) -> Duration {
+        Self::now().0.saturating_sub(self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn k11_the_deadlines_of_a_client_lie_before_those_of_the_server() {
+        let terms = SessionTerms::default();
+        assert!(terms.renew_after() * 2 < terms.safe_for());
+        assert!(terms.safe_for() < terms.duration);
+        assert!(terms.duration < terms.held_for());
+        // The server's clock may be fast by 5 %, and the client's slow by as much.
+        assert!(terms.held_for().as_secs_f64() < (terms.duration + terms.grace).as_secs_f64() / 1.05);
+    }
+}

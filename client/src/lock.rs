@@ -1,0 +1,256 @@
+//! Locks: a session that renews itself, and the locks that it holds.
+
+use std::time::Duration;
+
+use leasehold_proto::leasehold::locks::v1 as wire;
+use leasehold_proto::leasehold::locks::v1::acquire_lock_response::News;
+use leasehold_proto::leasehold::sessions::v1::{CloseSessionRequest, OpenSessionRequest};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use uuid::{Builder, Uuid};
+
+use crate::client::{CallIdentity, Client};
+use crate::error::Error;
+use crate::keepalive::{Awake, Keepalive, Kept, SessionTerms, Standing};
+use crate::refusal::Refusal;
+use crate::stub::Stub;
+
+/// The pause before an acquire is repeated, after its stream has ended without a grant.
+const RESUME_PAUSE: Duration = Duration::from_millis(100);
+/// The time for which a waiting acquire that gets no answer is repeated, before it fails.
+const RESUME_FOR: Duration = Duration::from_secs(30);
+
+/// A live session: the keepalive of this process for all locks that it holds or waits for.
+///
+/// Dropping the value stops the renewals. The session then ends by its silence; [`close`](Self::close)
+/// ends it at once.
+pub struct LockSession {
+    client: Client,
+    id: Uuid,
+    keepalive: Keepalive,
+}
+
+/// A lock that this process holds.
+///
+/// Dropping the value does not release the lock: it stays with the session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldLock {
+    session: Uuid,
+    path: wire::LockPath,
+    fence: u64,
+}
+
+/// The outcome of the work under a lock (K03).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkOutcome {
+    /// The work succeeded.
+    Succeeded,
+    /// The work failed.
+    Failed,
+}
+
+impl HeldLock {
+    /// Returns the fence of the grant, larger than every fence before it.
+    #[must_use]
+    pub fn fence(&self) -> u64 {
+        self.fence
+    }
+}
+
+fn random_id() -> Uuid {
+    Builder::from_random_bytes(rand::random()).into_uuid()
+}
+
+fn id_bytes(id: Uuid) -> Vec<u8> {
+    id.as_bytes().to_vec()
+}
+
+impl Client {
+    /// Opens a session for locks, and starts the thread that renews it.
+    ///
+    /// ```no_run
+    /// use leasehold_client::{Client, SessionTerms, WorkOutcome};
+    /// use std::time::Duration;
+    ///
+    /// # async fn example(client: Client) -> Result<(), leasehold_client::Error> {
+    /// let session = client.lock_session(SessionTerms::default()).await?;
+    /// if let Some(lock) = session.lock("user.update", "7", Duration::from_secs(2)).await? {
+    ///     println!("working under the fence {}", lock.fence());
+    ///     session.release(&lock, WorkOutcome::Succeeded, b"").await?;
+    /// }
+    /// session.close().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The server refused the session, or no answer came; or the thread could not be started.
+    pub async fn lock_session(&self, terms: SessionTerms) -> Result<LockSession, Error> {
+        let (id, opened_at) = (random_id(), Awake::now());
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let (duration_micros, grace_micros) = (micros(terms.duration), micros(terms.grace));
+        let message = OpenSessionRequest { session_id: id_bytes(id), duration_micros, grace_micros };
+        self.call(CallIdentity::default(), |mut stub: Stub<_>| {
+            let message = message.clone();
+            async move { stub.open_session(message).await }
+        })
+        .await?;
+        let (endpoint, store_id) = self.endpoint_and_store();
+        let kept = Kept { endpoint, store_id, session: id, terms, opened_at };
+        let keepalive = Keepalive::start(kept).map_err(|error| Error::Thread(error.to_string()))?;
+        Ok(LockSession { client: self.clone(), id, keepalive })
+    }
+}
+
+impl LockSession {
+    /// Returns the id of the session.
+    #[must_use]
+    pub fn id(&self) -> Uuid {
+        self.id
+    }
+
+    /// Returns the standing of the session, which changes by itself (K11).
+    #[must_use]
+    pub fn standing(&self) -> watch::Receiver<Standing> {
+        self.keepalive.standing()
+    }
+
+    /// Waits until the session is lost. The caller must then stop all work under its locks.
+    pub async fn lost(&self) {
+        let mut standing = self.standing();
+        // An error means that the thread has ended, and nothing renews the session any more.
+        let _ = standing.wait_for(|standing| *standing == Standing::Lost).await;
+    }
+
+    /// Acquires a lock, and waits for it at most for `wait`. Returns `None` if another session held
+    /// it all the time (K01). A wait of zero means now or never.
+    ///
+    /// # Errors
+    /// The server refused the acquire, or gave no answer for half a minute.
+    pub async fn lock(&self, namespace: &str, key: &str, wait: Duration) -> Result<Option<HeldLock>, Error> {
+        let path = wire::LockPath { namespace: namespace.to_owned(), key: key.to_owned() };
+        let ask = random_id();
+        let fence = match wait.is_zero() {
+            true => self.try_acquire(&path, ask).await,
+            false => self.wait_for(&path, ask, wait).await,
+        };
+        match fence {
+            Ok(fence) => Ok(Some(HeldLock { session: self.id, path, fence })),
+            Err(Error::Refused(refusal)) if refusal.reason == "LOCK_HELD" => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn try_acquire(&self, path: &wire::LockPath, ask: Uuid) -> Result<u64, Error> {
+        let (session_id, ask_id) = (id_bytes(self.id), id_bytes(ask));
+        let message = wire::TryAcquireLockRequest { session_id, ask_id, lock: Some(path.clone()) };
+        let send = |mut stub: Stub<_>| {
+            let message = message.clone();
+            async move { stub.try_acquire_lock(message).await }
+        };
+        Ok(self.client.call(CallIdentity::default(), send).await?.into_inner().fence)
+    }
+
+    /// Waits for a lock. A stream that breaks or moves is opened again under the same ask, which
+    /// keeps its place.
+    async fn wait_for(&self, path: &wire::LockPath, ask: Uuid, wait: Duration) -> Result<u64, Error> {
+        let until = Instant::now() + wait;
+        let mut heard_at = Instant::now();
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.acquire_once(path, ask, left, &mut heard_at).await? {
+                Some(fence) => return Ok(fence),
+                None if heard_at.elapsed() < RESUME_FOR => tokio::time::sleep(RESUME_PAUSE).await,
+                None => {
+                    self.leave(ask).await?;
+                    return Err(Error::Refused(Box::new(Refusal::late(RESUME_FOR))));
+                }
+            }
+        }
+    }
+
+    /// Reads one stream of an acquire. Returns `None` if it ended without a grant or a refusal.
+    async fn acquire_once(
+        &self,
+        path: &wire::LockPath,
+        ask: Uuid,
+        wait: Duration,
+        heard_at: &mut Instant,
+    ) -> Result<Option<u64>, Error> {
+        // A wait of zero would make the server refuse an ask that is only late.
+        let wait_micros = u64::try_from(wait.as_micros()).unwrap_or(u64::MAX).max(1);
+        let (session_id, ask_id) = (id_bytes(self.id), id_bytes(ask));
+        let message = wire::AcquireLockRequest { session_id, ask_id, lock: Some(path.clone()), wait_micros };
+        let mut stream = match self.client.stub().acquire_lock(message).await {
+            Ok(stream) => stream.into_inner(),
+            Err(status) => return self.refusal_or_break(&status),
+        };
+        loop {
+            let message = match stream.message().await {
+                Ok(Some(message)) => message,
+                Ok(None) => return Ok(None),
+                Err(status) => return self.refusal_or_break(&status),
+            };
+            *heard_at = Instant::now();
+            match message.news {
+                Some(News::Fence(fence)) => return Ok(Some(fence)),
+                Some(News::Moving(_)) => return Ok(None),
+                Some(News::Waiting(_)) | None => {}
+            }
+        }
+    }
+
+    /// Returns the refusal of an acquire; `None` if no answer came or the server is overloaded, so
+    /// that the call may be repeated.
+    fn refusal_or_break(&self, status: &tonic::Status) -> Result<Option<u64>, Error> {
+        let refusal = Refusal::of(status);
+        let has_no_decision = refusal.reason.is_empty() || refusal.reason == "STORE_UNAVAILABLE";
+        if has_no_decision || refusal.reason == "OVERLOADED" {
+            Ok(None)
+        } else {
+            Err(Error::Refused(Box::new(refusal)))
+        }
+    }
+
+    async fn leave(&self, ask: Uuid) -> Result<(), Error> {
+        let message = wire::LeaveLockRequest { session_id: id_bytes(self.id), ask_id: id_bytes(ask) };
+        let send = |mut stub: Stub<_>| {
+            let message = message.clone();
+            async move { stub.leave_lock(message).await }
+        };
+        self.client.call(CallIdentity::default(), send).await.map(drop)
+    }
+
+    /// Releases a lock, with the outcome of the work and a value for the lock's readers (K03). A
+    /// repeated release succeeds (K19).
+    ///
+    /// # Errors
+    /// The lock has passed on, or the session has ended; or no answer came.
+    pub async fn release(&self, lock: &HeldLock, outcome: WorkOutcome, value: &[u8]) -> Result<(), Error> {
+        let message = wire::ReleaseLockRequest {
+            session_id: id_bytes(self.id),
+            lock: Some(lock.path.clone()),
+            fence: lock.fence,
+            failed: outcome == WorkOutcome::Failed,
+            value: value.to_vec(),
+        };
+        let send = |mut stub: Stub<_>| {
+            let message = message.clone();
+            async move { stub.release_lock(message).await }
+        };
+        self.client.call(CallIdentity::default(), send).await.map(drop)
+    }
+
+    /// Closes the session. Its locks go to the next processes that wait for them.
+    ///
+    /// # Errors
+    /// The session was not live any more; or no answer came.
+    pub async fn close(self) -> Result<(), Error> {
+        let message = CloseSessionRequest { session_id: id_bytes(self.id) };
+        let send = |mut stub: Stub<_>| {
+            let message = message.clone();
+            async move { stub.close_session(message).await }
+        };
+        self.client.call(CallIdentity::default(), send).await.map(drop)
+    }
+}

@@ -3,11 +3,11 @@
 use std::io::{IsTerminal, Write, stderr};
 use std::time::Duration;
 
-use leasehold_client::{CellData, Client, DropError, Error};
+use leasehold_client::{CellData, Client, DropError};
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::source;
 use serde_json::{Value, json};
 
-use crate::error::CliError;
+use crate::error::{CliError, call_failed};
 use crate::output::{Pages, line};
 use crate::session::Session;
 use crate::words::name_of;
@@ -38,7 +38,7 @@ pub struct DecommissionArgs {
 pub(crate) async fn decommission(session: &Session<'_>, args: DecommissionArgs) -> Result<(), CliError> {
     session.open().await?;
     let client = session.connection.client()?;
-    let cells = client.cells().await.map_err(call_failed)?;
+    let cells = client.cells().await.map_err(admins_call_failed)?;
     let cell = cells.into_iter().find(|cell| cell.id == args.cell).ok_or_else(|| {
         let hint = "keep it there until its data is dropped";
         CliError::Usage(format!("the server's configuration has no cell {}: {hint}", args.cell))
@@ -51,7 +51,7 @@ pub(crate) async fn decommission(session: &Session<'_>, args: DecommissionArgs) 
     }
     let found = client.count_cell_data(cell.id, progress("found")).await;
     end_progress();
-    let found = found.map_err(call_failed)?;
+    let found = found.map_err(admins_call_failed)?;
     if args.drop.is_none() {
         show(session, &found, false)?;
         let next = format!("--cell {} --drop {}{}", cell.id, cell.name, session.connection.options());
@@ -77,7 +77,7 @@ async fn drop_all(client: &Client, cell: i64) -> Result<CellData, CliError> {
     let dropped = client.drop_cell_data(cell, progress("dropped")).await;
     end_progress();
     dropped.map_err(|error| match error {
-        DropError::Call(error) => call_failed(error),
+        DropError::Call(error) => admins_call_failed(error),
         other => CliError::Incomplete(other.to_string()),
     })
 }
@@ -117,11 +117,6 @@ fn note(session: &Session<'_>, text: &str) -> Result<(), CliError> {
     Ok(())
 }
 
-fn call_failed(error: Error) -> CliError {
-    match error {
-        Error::Refused(refusal) => CliError::from(*refusal).for_admins(),
-        Error::Unanswered(unanswered) => unanswered.refusal.into(),
-        Error::BadAnswer(what) => CliError::BadAnswer(what),
-        other => CliError::Usage(other.to_string()),
-    }
+fn admins_call_failed(error: leasehold_client::Error) -> CliError {
+    call_failed(error).for_admins()
 }

@@ -4,7 +4,7 @@
 use std::io;
 use std::path::Path;
 
-use leasehold_client::Refusal;
+use leasehold_client::{Error, Refusal};
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::BeginUpdateRequest;
 use serde_json::{Value, json};
 use tonic::{Code, Status};
@@ -44,6 +44,15 @@ pub enum CliError {
     /// The server's answer breaks the wire contract.
     #[error("the server's answer breaks the wire contract: {0}")]
     BadAnswer(&'static str),
+    /// Another session holds the lock.
+    #[error("the lock is held by another session")]
+    LockHeld,
+    /// The lock passed on before the command had ended.
+    #[error("the lock was lost before the command had ended")]
+    LockLost,
+    /// A command that ran under a lock ended with this exit code. It has written its own messages.
+    #[error("the command ended with the exit code {0}")]
+    Ended(u8),
     /// A part of the work is left undone.
     #[error("{0}")]
     Incomplete(String),
@@ -76,6 +85,9 @@ impl CliError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) => exit::USAGE,
+            Self::LockHeld => exit::TRY_AGAIN,
+            Self::LockLost => exit::LOCK_LOST,
+            Self::Ended(code) => *code,
             Self::Unreachable { .. } => exit::UNAVAILABLE,
             Self::NotAccepted { .. } => exit::NOT_ALLOWED,
             Self::Refused(call) => exit::of_refusal(&call.refusal),
@@ -87,6 +99,9 @@ impl CliError {
 
     /// Writes the error to standard error: as text, or as one JSON object.
     pub fn report(&self, json: bool) {
+        if matches!(self, Self::Ended(_)) {
+            return;
+        }
         if json { eprintln!("{}", self.to_json()) } else { eprint!("{}", self.to_text()) }
     }
 
@@ -131,6 +146,8 @@ impl CliError {
             Self::Unreachable { hint, .. } => Some(hint.clone()),
             Self::NotAccepted { hint, .. } => Some((*hint).to_owned()),
             Self::Refused(call) => call.hint(),
+            Self::LockHeld => Some("wait for it with --wait-seconds; `leasehold locks` shows who holds it".to_owned()),
+            Self::LockLost => Some("another process may hold it by now: check what the command has done".to_owned()),
             _ => None,
         }
     }
@@ -149,6 +166,16 @@ impl CliError {
             error.extend(call.to_json());
         }
         object
+    }
+}
+
+/// Returns the failure of a call of the client library.
+pub(crate) fn call_failed(error: Error) -> CliError {
+    match error {
+        Error::Refused(refusal) => CliError::from(*refusal),
+        Error::Unanswered(unanswered) => unanswered.refusal.into(),
+        Error::BadAnswer(what) => CliError::BadAnswer(what),
+        other => CliError::Usage(other.to_string()),
     }
 }
 

@@ -13,7 +13,8 @@ Exit codes:
   4  try again: busy, overloaded, no answer in time
   5  the server cannot be reached, or its store is down
   6  not allowed: no identity, an identity without the right, or one that the server or its database does not accept
-  8  `serve` stopped by itself, because its store failed: start it again";
+  8  `serve` stopped by itself, because its store failed: start it again
+  9  `lock` lost its lock before the command had ended; else `lock` exits as its command did";
 
 /// Exit code of a failure that no other code describes.
 pub const FAILURE: u8 = 1;
@@ -31,6 +32,9 @@ pub const NOT_ALLOWED: u8 = 6;
 /// Exit code of a server that stopped because its store failed. The code 7 is that of a verification
 /// by `leasehold-py` that stopped early.
 pub const STORE_FAILED: u8 = 8;
+
+/// Exit code of a lock that passed on before its command had ended.
+pub const LOCK_LOST: u8 = 9;
 
 /// Returns the exit code for a gRPC code, of a failure whose reason is missing or unknown.
 #[must_use]

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `lib.rs` | the verbs, and their dispatch |
 //! | `read.rs`, `update.rs`, `decommission.rs`, `bench.rs` | the verbs' arguments and their execution |
+//! | `lock.rs`, `command_group.rs`, `locks.rs` | a command under a lock, with its processes; the list of locks |
 //! | `completions.rs` | completions for shells |
 //! | `session.rs`, `connection.rs`, `obstacle.rs` | the connection of a verb, its options, and the fault that broke it |
 //! | `error.rs`, `refused.rs`, `exit.rs` | failures: messages, hints, exit codes |
@@ -16,12 +17,15 @@
 //! calls repeat calls themselves: `bench`, and `decommission` by [`leasehold_client::Client`].
 
 mod bench;
+mod command_group;
 mod completions;
 mod connection;
 mod contract;
 mod decommission;
 mod error;
 pub mod exit;
+mod lock;
+mod locks;
 mod obstacle;
 mod output;
 mod read;
@@ -39,6 +43,8 @@ pub use connection::Connection;
 pub use contract::ContractError;
 pub use decommission::DecommissionArgs;
 pub use error::{CliError, report};
+pub use lock::LockArgs;
+pub use locks::{ForceLockArgs, LocksArgs};
 pub use read::{CellsArgs, ClassifyArgs, GetArgs, LeasesArgs, RecordsArgs};
 pub use refused::RefusedCall;
 pub use session::Call;
@@ -70,6 +76,12 @@ pub enum Verb {
     Records(Call<RecordsArgs>),
     /// Count the data of a cell; with --drop, drop all of it
     Decommission(Call<DecommissionArgs>),
+    /// Run a command while it holds a lock, and release the lock when the command has ended
+    Lock(Call<LockArgs>),
+    /// List the locks of a namespace, with their holders and waiters
+    Locks(Call<LocksArgs>),
+    /// Take a lock from its holder; it passes on when the holder's time is over
+    ForceLock(Call<ForceLockArgs>),
     /// Measure saves (one begin, one commit) against a server; leaves its claims behind
     ///
     /// Calls whose outcome is unknown are repeated, for half a minute after the last save was begun. If some calls
@@ -94,6 +106,9 @@ pub async fn run(verb: Verb, json: bool) -> Result<(), CliError> {
         Verb::Leases(call) => call.run(json, read::leases).await,
         Verb::Records(call) => call.run(json, read::records).await,
         Verb::Decommission(call) => call.run(json, decommission::decommission).await,
+        Verb::Lock(call) => call.run(json, lock::lock).await,
+        Verb::Locks(call) => call.run(json, locks::locks).await,
+        Verb::ForceLock(call) => call.run(json, locks::force).await,
         Verb::Bench(call) => call.run(json, bench::bench).await,
     }
 }

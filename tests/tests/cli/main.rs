@@ -20,8 +20,21 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 use tokio::process::Command;
 
-const VERBS: [&str; 10] =
-    ["cells", "begin", "commit", "rollback", "get", "classify", "leases", "records", "decommission", "bench"];
+const VERBS: [&str; 13] = [
+    "cells",
+    "begin",
+    "commit",
+    "rollback",
+    "get",
+    "classify",
+    "leases",
+    "records",
+    "decommission",
+    "bench",
+    "lock",
+    "locks",
+    "force-lock",
+];
 const UNKNOWN_LEASE: &str = "00000000-0000-7000-8000-000000000000";
 
 /// The exit code and the output of one finished `leasehold` command.
@@ -821,7 +834,7 @@ async fn export_and_import_refuse_a_configured_database() {
 async fn every_subcommand_has_help() {
     let help = run(["--help"]).await.expect_success();
     // The code 7 is of `leasehold-py verify` alone.
-    for code in (0..=6).chain([8]) {
+    for code in (0..=6).chain([8, 9]) {
         assert!(help.lines().any(|line| line.starts_with(&format!("  {code}  "))), "exit code {code}: {help}");
     }
     for verb in VERBS.into_iter().chain(["serve", "export", "import", "completions"]) {

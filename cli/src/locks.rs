@@ -1,0 +1,114 @@
+//! The verb `locks`: lists locks with their holders and the number of those that wait.
+
+use std::time::Duration;
+
+use leasehold_proto::leasehold::locks::v1::{ForceLockRequest, ListLocksRequest, Lock, LockPath, ended_grant, lock};
+use tokio::time::sleep;
+use uuid::Uuid;
+
+use crate::error::CliError;
+use crate::lock::LockName;
+use crate::output::{Pages, json_line, line, show_time};
+use crate::session::Session;
+use crate::words::printable;
+
+/// The pause between two pictures of `--watch`.
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
+/// The control sequence that clears a terminal and moves to its first line.
+const CLEAR: &str = "\x1b[2J\x1b[H";
+
+/// Arguments of `locks`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct LocksArgs {
+    /// Only locks of this namespace and of the namespaces in it; all if not given, for administrators
+    #[arg(value_name = "NAMESPACE", default_value = "")]
+    namespace: String,
+
+    /// Show the locks again each second, until this is interrupted
+    #[arg(long)]
+    watch: bool,
+}
+
+/// Arguments of `force-lock`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ForceLockArgs {
+    /// The lock: a namespace and a key, such as cron/backup
+    #[arg(value_name = "NAMESPACE/KEY")]
+    lock: LockName,
+
+    /// The fence of the holder, as `leasehold locks` shows it
+    #[arg(long, value_name = "N")]
+    fence: u64,
+}
+
+pub(crate) async fn locks(session: &Session<'_>, args: LocksArgs) -> Result<(), CliError> {
+    loop {
+        let locks = read(session, &args).await?;
+        if args.watch && !session.json {
+            line(CLEAR)?;
+        }
+        show(session, &locks)?;
+        if !args.watch {
+            return Ok(());
+        }
+        sleep(WATCH_INTERVAL).await;
+    }
+}
+
+async fn read(session: &Session<'_>, args: &LocksArgs) -> Result<Vec<Lock>, CliError> {
+    let mut stub = session.open().await?;
+    let (mut found, mut after) = (Vec::new(), None);
+    loop {
+        let request = ListLocksRequest { namespace: args.namespace.clone(), limit: 1_000, after };
+        let page = session.connection.wait(stub.list_locks(request)).await?.into_inner();
+        after = page.locks.last().and_then(|lock| lock.path.clone());
+        found.extend(page.locks);
+        if !page.truncated || after.is_none() {
+            return Ok(found);
+        }
+    }
+}
+
+fn show(session: &Session<'_>, locks: &[Lock]) -> Result<(), CliError> {
+    if session.json {
+        return locks.iter().try_for_each(json_line);
+    }
+    if locks.is_empty() {
+        eprintln!("no lock is held");
+    }
+    Pages::new(&["LOCK", "STATE", "FENCE", "WAITING", "SESSION", "SINCE", "LAST"]).write(locks.iter().map(row))
+}
+
+fn row(lock: &Lock) -> Vec<String> {
+    let LockPath { namespace, key } = lock.path.clone().unwrap_or_default();
+    let session = Uuid::from_slice(&lock.session_id).map(|id| id.to_string()).unwrap_or_default();
+    let fence = if lock.fence == 0 { String::new() } else { lock.fence.to_string() };
+    let state = match lock.state() {
+        lock::State::Unspecified => "unknown",
+        lock::State::Free => "free",
+        lock::State::Held => "held",
+        lock::State::Withheld => "withheld",
+    };
+    let last = lock.last.as_ref().map(|last| last.end().as_str_name().to_lowercase()).unwrap_or_default();
+    let last = if last == ended_grant::End::Unspecified.as_str_name().to_lowercase() { String::new() } else { last };
+    vec![
+        printable(&format!("{namespace}/{key}")),
+        state.to_owned(),
+        fence,
+        lock.waiting.to_string(),
+        session,
+        show_time(lock.updated_at.as_ref()),
+        last,
+    ]
+}
+
+pub(crate) async fn force(session: &Session<'_>, args: ForceLockArgs) -> Result<(), CliError> {
+    let mut stub = session.open().await?;
+    let lock = Some(LockPath { namespace: args.lock.namespace, key: args.lock.key });
+    let forced = session.connection.wait(stub.force_lock(ForceLockRequest { lock, fence: args.fence })).await;
+    forced.map_err(CliError::for_admins)?;
+    if !session.json {
+        eprintln!("the lock is withheld until its holder's time is over; then it passes on");
+    }
+    Ok(())
+}

@@ -1,0 +1,130 @@
+//! The verbs `lock`, `locks` and `force-lock`.
+
+use std::process::Stdio;
+use std::time::{Duration, SystemTime};
+
+use leasehold_client::WorkOutcome;
+use leasehold_tests::server::Server;
+use leasehold_tests::wire::{command, eventually, leasehold};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::{LONG, NOW, get, session, take};
+
+fn address(server: &Server) -> String {
+    format!("http://{}", server.address())
+}
+
+fn run_under(server: &Server, options: &[&str], script: &str) -> Vec<String> {
+    let url = address(server);
+    let head = ["lock", "user.update/q", "--server", &url];
+    [&head[..], options, &["--", "sh", "-c", script]].concat().into_iter().map(str::to_owned).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_runs_under_the_lock_with_its_fence_and_gives_its_exit_code() {
+    let server = Server::start().unwrap();
+    let output = leasehold(run_under(&server, &[], "echo $LEASEHOLD_LOCK $LEASEHOLD_FENCE")).await.unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lock = get(&server, "q").await;
+    let last = lock.last.unwrap();
+    assert_eq!(text, format!("user.update/q {}\n", last.fence));
+    assert_eq!((output.status.code(), last.end().as_str_name()), (Some(0), "SUCCEEDED"));
+    for (script, code) in [("exit 3", 3), ("kill -TERM $$", 143)] {
+        let output = leasehold(run_under(&server, &[], script)).await.unwrap();
+        assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(code), &b""[..]), "{script}");
+        assert_eq!(get(&server, "q").await.last.unwrap().end().as_str_name(), "FAILED");
+    }
+    let missing = ["lock", "a/b", "--server", &address(&server), "--", "/no/such/program"];
+    assert_eq!(leasehold(missing).await.unwrap().status.code(), Some(127));
+    let url = address(&server);
+    for (name, code) in [("no-slash", 2), ("a..b/c", 3)] {
+        let arguments = ["lock", name, "--server", &url, "--", "true"];
+        assert_eq!(leasehold(arguments).await.unwrap().status.code(), Some(code), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_held_lock_is_waited_for_or_refused_and_shown() {
+    let server = Server::start().unwrap();
+    let holder = session(&server, LONG).await;
+    let held = take(&holder, "q", NOW).await.unwrap();
+    let refused = leasehold(run_under(&server, &["--wait-seconds", "0"], "true")).await.unwrap();
+    assert_eq!(refused.status.code(), Some(4));
+    assert!(String::from_utf8(refused.stderr).unwrap().contains("leasehold locks"));
+    let url = address(&server);
+    let shown = leasehold(["locks", "user", "--server", &url]).await.unwrap();
+    let text = String::from_utf8(shown.stdout).unwrap();
+    assert!(text.contains("user.update/q") && text.contains(&holder.id().to_string()), "{text}");
+    let json = leasehold(["--json", "locks", "--server", &url]).await.unwrap();
+    let lock: Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!((&lock["state"], &lock["path"]["key"]), (&"HELD".into(), &"q".into()), "{lock}");
+    let waiting = tokio::spawn(leasehold(run_under(&server, &[], "true")));
+    super::wait_for_waiters(&server, "q", 1).await;
+    holder.release(&held, WorkOutcome::Succeeded, b"").await.unwrap();
+    assert!(waiting.await.unwrap().unwrap().status.success());
+    let held = take(&holder, "q", NOW).await.unwrap();
+    let fence = held.fence().to_string();
+    let forced = leasehold(["force-lock", "user.update/q", "--fence", &fence, "--server", &url]).await.unwrap();
+    assert!(forced.status.success(), "{forced:?}");
+    assert_eq!(get(&server, "q").await.state().as_str_name(), "WITHHELD");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_lock_is_released_after_every_process_of_the_command_has_ended() {
+    let server = Server::start().unwrap();
+    let scratch = TempDir::new().unwrap();
+    let (started, go_on) = (scratch.path().join("started"), scratch.path().join("go-on"));
+    // The command ends at once. It leaves a process of another session behind, which waits.
+    let script = format!(
+        "setsid sh -c 'echo > {}; while [ ! -e {} ]; do sleep 0.05; done' & exit 0",
+        started.display(),
+        go_on.display()
+    );
+    let running = tokio::spawn(leasehold(run_under(&server, &[], &script)));
+    eventually("the process runs", async || started.exists().then_some(())).await.unwrap();
+    let other = session(&server, LONG).await;
+    assert_eq!(take(&other, "q", Duration::from_secs(1)).await, None);
+    std::fs::write(&go_on, "").unwrap();
+    assert!(running.await.unwrap().unwrap().status.success());
+    assert!(take(&other, "q", NOW).await.is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn k11_a_command_whose_server_is_gone_is_ended_before_the_lock_can_pass_on() {
+    let (mut server, scratch) = (Server::start().unwrap(), TempDir::new().unwrap());
+    let terms = ["--duration-seconds", "2", "--grace-seconds", "2"];
+    let beat = scratch.path().join("beat");
+    let mut child = command().unwrap();
+    // The script ignores SIGTERM, so that only SIGKILL ends it.
+    let script = format!("trap '' TERM; echo up; while :; do echo > {}; sleep 0.02; done", beat.display());
+    child.args(run_under(&server, &terms, &script));
+    let mut child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut first = [0; 3];
+    tokio::io::AsyncReadExt::read_exact(child.stdout.as_mut().unwrap(), &mut first).await.unwrap();
+    let killed_at = SystemTime::now();
+    server.kill_9().unwrap();
+    let output = child.wait_with_output().await.unwrap();
+    // SIGKILL gives 137. The release can't be told to anybody.
+    assert_eq!(output.status.code(), Some(137), "{output:?}");
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("in jeopardy") && text.contains("about to be lost"), "{text}");
+    // The last renewal was sent before the kill, and the lock passes on four seconds after it.
+    let last_beat = beat.metadata().unwrap().modified().unwrap();
+    assert!(last_beat.duration_since(killed_at).unwrap() < Duration::from_secs(4));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_goes_to_the_command_and_the_lock_is_released() {
+    let server = Server::start().unwrap();
+    let mut child = command().unwrap();
+    child.args(run_under(&server, &[], "trap 'exit 5' INT; echo up; while :; do sleep 0.05; done"));
+    let mut child = child.stdout(Stdio::piped()).spawn().unwrap();
+    let mut first = [0; 3];
+    tokio::io::AsyncReadExt::read_exact(child.stdout.as_mut().unwrap(), &mut first).await.unwrap();
+    kill(Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap()), Signal::SIGINT).unwrap();
+    assert_eq!(child.wait().await.unwrap().code(), Some(5));
+    assert_eq!(get(&server, "q").await.state().as_str_name(), "FREE");
+}

@@ -24,7 +24,7 @@ use super::server::{Contender, Server};
     clippy::allow_attributes_without_reason,
     reason = "generated from `etcd_kv.proto`"
 )]
-mod api {
+pub(crate) mod api {
     tonic::include_proto!("etcdserverpb");
 }
 
@@ -50,7 +50,7 @@ impl Contender for Etcd {
     }
 
     async fn connect(&self) -> Result<Client> {
-        Ok(Client { kv: KvClient::new(Channel::open(&self.address).await?) })
+        Ok(Client { kv: KvClient::new(self.open().await?) })
     }
 
     fn share(client: &Client) -> Client {
@@ -59,6 +59,16 @@ impl Contender for Etcd {
 
     async fn stop(self) -> Result<()> {
         self.server.stop().await
+    }
+}
+
+impl Etcd {
+    /// Opens a new connection to the node.
+    ///
+    /// # Errors
+    /// The node does not answer.
+    pub(crate) async fn open(&self) -> Result<Channel> {
+        Channel::open(&self.address).await
     }
 }
 

@@ -8,6 +8,7 @@ mod directory;
 mod engine;
 mod etcd;
 mod load;
+mod locks_vs_etcd;
 mod machine;
 mod million_leases;
 mod ours;
@@ -91,6 +92,8 @@ impl LoadArguments {
 enum Name {
     /// Saves a second: a begin of 4 claims and its commit, each durable before it is answered
     SavesVsEtcd,
+    /// Locks acquired and released in a second, each write durable before it is answered
+    LocksVsEtcd,
     /// Saves a second on PostgreSQL, beside hand-written statements run by pgbench on the same cluster
     SavesPostgresVsPgbench,
     /// Saves a second of two servers on one PostgreSQL, compared with one server
@@ -221,6 +224,7 @@ fn run_optimised() -> std::io::Error {
 async fn measure(name: Name, context: &Context) -> Result<Row> {
     match name {
         Name::SavesVsEtcd => saves_vs_etcd::row(context).await,
+        Name::LocksVsEtcd => locks_vs_etcd::row(context).await,
         Name::SavesPostgresVsPgbench => saves_postgres_vs_pgbench::row(context).await,
         Name::SavesTwoServers => context.postgres().await?.two_servers_row(),
         Name::BeginP99VsEtcd => begin_p99_vs_etcd::row(context).await,

@@ -1,0 +1,198 @@
+//! The row `locks-vs-etcd`: locks that are acquired and released in a second, by Leasehold and by
+//! etcd's own lock service. Each client has a session and a lock of its own.
+
+use anyhow::{Context as _, Result, bail};
+use leasehold_client::Stub;
+use leasehold_proto::leasehold::locks::v1::acquire_lock_response::News;
+use leasehold_proto::leasehold::locks::v1::{AcquireLockRequest, LockPath, ReleaseLockRequest};
+use leasehold_proto::leasehold::sessions::v1::OpenSessionRequest;
+
+use self::api::lock_client::LockClient;
+use self::api::{LockRequest, UnlockRequest};
+use super::connection::Channel;
+use super::etcd::Etcd;
+use super::etcd::api::LeaseGrantRequest;
+use super::etcd::api::lease_client::LeaseClient;
+use super::load::{CLAIMS, Load, Peer};
+use super::ours::Ours;
+use super::row::{Better, Heading, Row};
+use super::saves_vs_etcd::round;
+use super::server::Contender;
+use super::{Context, LoadArguments};
+use xtask::needs;
+
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::all,
+    clippy::allow_attributes_without_reason,
+    reason = "generated from `etcd_lock.proto`"
+)]
+mod api {
+    tonic::include_proto!("v3lockpb");
+}
+
+const HEADING: Heading = Heading { name: "locks-vs-etcd", unit: "locks/s", better: Better::Higher, target: 4.0 };
+
+/// The duration of the sessions, longer than a measurement.
+const HOUR_SECONDS: u32 = 3_600;
+
+/// Measures the row.
+///
+/// # Errors
+/// One of the two servers cannot be measured.
+pub(crate) async fn row(context: &Context) -> Result<Row> {
+    needs::install(needs::FOR_ETCD)?;
+    let LoadArguments { rounds, .. } = context.load;
+    let (mut ours, mut etcd) = (Vec::new(), Vec::new());
+    for number in 1..=rounds {
+        ours.push(round::<OurLocks>(number, &context.load).await?);
+        etcd.push(round::<EtcdLocks>(number, &context.load).await?);
+    }
+    let median = |rounds: &[Load]| Load::median(rounds).context("no round was run");
+    Ok(HEADING.row(median(&ours)?.saves_per_second, median(&etcd)?.saves_per_second))
+}
+
+/// Leasehold as a server of locks.
+struct OurLocks(Ours);
+
+impl Contender for OurLocks {
+    const NAME: &'static str = "our locks";
+    type Client = OurClient;
+
+    async fn start() -> Result<Self> {
+        Ours::start().await.map(Self)
+    }
+
+    async fn connect(&self) -> Result<OurClient> {
+        Ok(OurClient::on(self.0.stub().await?))
+    }
+
+    fn share(client: &OurClient) -> OurClient {
+        OurClient::on(client.stub.clone())
+    }
+
+    async fn stop(self) -> Result<()> {
+        self.0.stop().await
+    }
+}
+
+/// A client of Leasehold with a session of its own, opened by its first acquire.
+struct OurClient {
+    stub: Stub<Channel>,
+    session: Vec<u8>,
+    is_open: bool,
+    lock: LockPath,
+}
+
+impl OurClient {
+    fn on(stub: Stub<Channel>) -> Self {
+        let session = rand::random::<[u8; 16]>().to_vec();
+        let lock = LockPath { namespace: "bench".into(), key: format!("{:032x}", rand::random::<u128>()) };
+        Self { stub, session, is_open: false, lock }
+    }
+
+    async fn open(&mut self) -> Result<()> {
+        let micros = u64::from(HOUR_SECONDS) * 1_000_000;
+        let request =
+            OpenSessionRequest { session_id: self.session.clone(), duration_micros: micros, grace_micros: micros };
+        self.stub.open_session(request).await.context("open failed")?;
+        self.is_open = true;
+        Ok(())
+    }
+}
+
+impl Peer for OurClient {
+    type Lease = u64;
+
+    async fn begin(&mut self, _: &[String; CLAIMS]) -> Result<u64> {
+        if !self.is_open {
+            self.open().await?;
+        }
+        let request = AcquireLockRequest {
+            session_id: self.session.clone(),
+            ask_id: rand::random::<[u8; 16]>().to_vec(),
+            lock: Some(self.lock.clone()),
+            wait_micros: 60_000_000,
+        };
+        let mut stream = self.stub.acquire_lock(request).await.context("acquire failed")?.into_inner();
+        match stream.message().await?.and_then(|message| message.news) {
+            Some(News::Fence(fence)) => Ok(fence),
+            other => bail!("a free lock was not granted: {other:?}"),
+        }
+    }
+
+    async fn commit(&mut self, fence: u64) -> Result<()> {
+        let request = ReleaseLockRequest {
+            session_id: self.session.clone(),
+            lock: Some(self.lock.clone()),
+            fence,
+            failed: false,
+            value: Vec::new(),
+        };
+        self.stub.release_lock(request).await.context("release failed")?;
+        Ok(())
+    }
+}
+
+/// etcd as a server of locks.
+struct EtcdLocks(Etcd);
+
+impl Contender for EtcdLocks {
+    const NAME: &'static str = "etcd's locks";
+    type Client = EtcdClient;
+
+    async fn start() -> Result<Self> {
+        Etcd::start().await.map(Self)
+    }
+
+    async fn connect(&self) -> Result<EtcdClient> {
+        Ok(EtcdClient::on(self.0.open().await?))
+    }
+
+    fn share(client: &EtcdClient) -> EtcdClient {
+        EtcdClient::on(client.channel.clone())
+    }
+
+    async fn stop(self) -> Result<()> {
+        self.0.stop().await
+    }
+}
+
+/// A client of etcd's lock service with a lease of its own, granted by its first acquire.
+struct EtcdClient {
+    channel: Channel,
+    locks: LockClient<Channel>,
+    lease: Option<i64>,
+    name: Vec<u8>,
+}
+
+impl EtcdClient {
+    fn on(channel: Channel) -> Self {
+        let locks = LockClient::new(channel.clone());
+        Self { channel, locks, lease: None, name: format!("bench/{:032x}", rand::random::<u128>()).into_bytes() }
+    }
+
+    async fn lease(&mut self) -> Result<i64> {
+        if let Some(lease) = self.lease {
+            return Ok(lease);
+        }
+        let request = LeaseGrantRequest { ttl: HOUR_SECONDS.into() };
+        let granted = LeaseClient::new(self.channel.clone()).lease_grant(request).await.context("grant failed")?;
+        Ok(*self.lease.insert(granted.into_inner().id))
+    }
+}
+
+impl Peer for EtcdClient {
+    type Lease = Vec<u8>;
+
+    async fn begin(&mut self, _: &[String; CLAIMS]) -> Result<Vec<u8>> {
+        let request = LockRequest { name: self.name.clone(), lease: self.lease().await? };
+        Ok(self.locks.lock(request).await.context("lock failed")?.into_inner().key)
+    }
+
+    async fn commit(&mut self, key: Vec<u8>) -> Result<()> {
+        self.locks.unlock(UnlockRequest { key }).await.context("unlock failed")?;
+        Ok(())
+    }
+}

@@ -55,11 +55,16 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// True if the command need not be decided: an untried begin whose caller has disconnected. A
-    /// begin that was tried may have been committed, so it must be decided. A settle must be
-    /// decided, because its lease blocks other callers.
+    /// True if the command need not be decided: an untried begin, acquire or opening of a session
+    /// whose caller has disconnected. A command that was tried may have been committed, so it must
+    /// be decided. A settle or a release must be decided, because other callers wait for it.
     pub(super) fn is_abandoned(&self) -> bool {
-        !self.tried && matches!(self.command, Command::Begin(_)) && self.answer.is_closed()
+        let takes = match &self.command {
+            Command::Begin(_) => true,
+            Command::Lock(command) => matches!(command, LockCommand::Open(_) | LockCommand::Acquire(_)),
+            Command::Settle(_) | Command::Forget(_) => false,
+        };
+        takes && !self.tried && self.answer.is_closed()
     }
 }
 
@@ -514,7 +519,13 @@ fn frees_locks(command: &LockCommand) -> bool {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
     use leasehold_core::lease::LeaseId;
+    use leasehold_core::lock::{AskId, LockPath};
+    use leasehold_core::locking::acquire::Acquire;
+    use leasehold_core::locking::leave::Leave;
+    use leasehold_core::session::{Principal, SessionId};
     use leasehold_core::time::Timestamp;
     use leasehold_core::update::Forget;
     use uuid::Uuid;
@@ -525,6 +536,19 @@ mod tests {
         let forget = Forget { lease: LeaseId(Uuid::nil()), settled_before: Timestamp::from_micros(0) };
         let command = Command::Forget(forget);
         Job { caller: Caller::Trusted, command, tried: false, timed: None, answer: oneshot::channel().0 }
+    }
+
+    #[test]
+    fn b25_an_untried_acquire_is_dropped_with_its_caller_and_a_release_is_not() {
+        let (session, principal) = (SessionId(Uuid::nil()), Principal::parse("service/a").unwrap());
+        let (ask, lock) = (AskId(Uuid::nil()), LockPath::parse(&["a"], "k").unwrap());
+        let acquire = LockCommand::Acquire(Acquire { session, principal: principal.clone(), ask, lock, wait: true });
+        let leave = LockCommand::Leave(Leave { session, principal, ask });
+        // The receiver of each answer is dropped at once.
+        let with = |command, tried| Job { command: Command::Lock(command), tried, ..job() };
+        assert!(with(acquire.clone(), false).is_abandoned());
+        assert!(!with(acquire, true).is_abandoned());
+        assert!(!with(leave, false).is_abandoned());
     }
 
     fn queue_of_two() -> Queue {

@@ -250,7 +250,8 @@ impl Writer {
     /// Drops the commands of a group that need not be decided, and returns the others.
     fn drop_abandoned(&self, mut group: Vec<Job>) -> Vec<Job> {
         let dropped: Vec<_> = group.extract_if(.., |job| job.is_abandoned()).collect();
-        dropped.iter().for_each(|_| self.shared.metrics.abandoned(Abandoned::Dropped));
+        let begins = dropped.iter().filter(|job| matches!(job.command, Command::Begin(_)));
+        begins.for_each(|_| self.shared.metrics.abandoned(Abandoned::Dropped));
         self.shared.queue.update_held_claims(&dropped, &[]);
         group
     }

@@ -119,3 +119,25 @@ async fn k22_a_stop_moves_those_that_wait_and_loses_no_hold() {
         .await
         .unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ended_sessions_and_free_locks_are_forgotten_after_the_retention() {
+    let server = Server::builder().config("settled_retention_seconds = 1\n").start().unwrap();
+    let (holder, closed) = (session(&server, LONG).await, session(&server, LONG).await);
+    let (held, kept) = (take(&holder, "q", NOW).await.unwrap(), take(&holder, "kept", NOW).await.unwrap());
+    let id = closed.id().as_bytes().to_vec();
+    closed.close().await.unwrap();
+    holder.release(&held, WorkOutcome::Succeeded, b"value").await.unwrap();
+    assert!(get(&server, "q").await.last.is_some());
+    let mut stub = stub(&server).await;
+    eventually("the session and the lock are forgotten", async || {
+        let renewal = stub.renew_session(RenewSessionRequest { session_id: id.clone() }).await.unwrap_err();
+        let is_forgotten = Refusal::of(&renewal).reason == "SESSION_NOT_FOUND";
+        (is_forgotten && get(&server, "q").await.last.is_none()).then_some(())
+    })
+    .await
+    .unwrap();
+    assert_eq!(get(&server, "kept").await.fence, kept.fence());
+    // Fences go on beyond those of a forgotten lock.
+    assert!(take(&holder, "q", NOW).await.unwrap().fence() > kept.fence());
+}

@@ -204,9 +204,9 @@ pub(super) fn examples() -> Vec<AuditEvent> {
         event(Caller::Trusted, begun(true, None)),
         event(Caller::Trusted, begun(false, OrganizationId::try_from(300).ok())),
         event(Caller::Authenticated(Role::Cell(CellId(3))), settled(Outcome::Committed)),
-        event(Caller::Authenticated(Role::Admin), settled(Outcome::RolledBack)),
         event(Caller::Authenticated(Role::Admin), Action::Forced { namespace: "user.update".into(), fence: 7 }),
         event(Caller::Trusted, Action::Evicted { session: SessionId(Uuid::from_bytes([6; 16])) }),
+        event(Caller::Authenticated(Role::Admin), settled(Outcome::RolledBack)),
     ]
 }
 

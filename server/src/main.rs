@@ -365,7 +365,7 @@ fn init(args: StoreArgs, json: bool) -> Result<(), ServeError> {
 
 fn export(args: ExportArgs, json: bool) -> Result<(), ServeError> {
     let data = embedded_config(args.config, args.data)?.data_dir()?;
-    let Exported { rows, damaged } = match &args.output {
+    let Exported { rows, damaged, is_exact } = match &args.output {
         Some(path) => {
             let written = transfer::write_to(path, |file| transfer::export(&data, args.salvage, BufWriter::new(file)));
             written.map_err(|error| match error {
@@ -383,6 +383,7 @@ fn export(args: ExportArgs, json: bool) -> Result<(), ServeError> {
                 && let Some(members) = result.as_object_mut()
             {
                 members.insert("damaged".into(), damaged.into());
+                members.insert("damaged_is_exact".into(), is_exact.into());
             }
             print_result(&result)?;
         }
@@ -391,7 +392,7 @@ fn export(args: ExportArgs, json: bool) -> Result<(), ServeError> {
             eprintln!("exported {rows} rows from `{}`", data.display());
         }
     }
-    if damaged > 0 { Err(TransferError::Damaged(damaged).into()) } else { Ok(()) }
+    if damaged > 0 { Err(TransferError::Damaged { rows: damaged, is_exact }.into()) } else { Ok(()) }
 }
 
 /// Prints a result as a line of JSON.

@@ -98,7 +98,7 @@ fn import(lines: &str) -> Result<TempDir, String> {
 fn k07_an_export_brings_back_every_session_and_lock() {
     let directory = filled();
     let (exported, lines) = export(directory.path(), false);
-    assert_eq!(exported, Exported { rows: 13, damaged: 0 });
+    assert_eq!(exported, Exported { rows: 13, damaged: 0, is_exact: true });
     assert!(lines.starts_with(r#"{"header":{"format":3}}"#), "{lines}");
     let imported = import(&lines).unwrap();
     assert_eq!(state(imported.path()), state(directory.path()));

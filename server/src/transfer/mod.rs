@@ -105,9 +105,18 @@ pub enum TransferError {
         /// The problem of the row.
         error: RowError,
     },
-    /// A salvage left out this number of rows, because they can't be read. It wrote all other rows.
-    #[error("{} can't be read, and left out of the export: restore what they held from a copy", damaged_rows(*.0))]
-    Damaged(u64),
+    /// A salvage left out rows that can't be read. It wrote all other rows.
+    #[error(
+        "{}{} can't be read, and left out of the export: restore what they held from a copy",
+        if *.is_exact { "" } else { "at least " },
+        damaged_rows(*.rows)
+    )]
+    Damaged {
+        /// The number of rows left out.
+        rows: u64,
+        /// False if more rows may be missing.
+        is_exact: bool,
+    },
     /// The data directory to import into is not empty.
     #[error("the data directory `{}` is not empty: import into a new one", .0.display())]
     NotEmpty(PathBuf),
@@ -133,6 +142,8 @@ pub struct Exported {
     pub rows: u64,
     /// The number of rows that can't be read; 0 unless the export is a salvage.
     pub damaged: u64,
+    /// False if more rows than `damaged` may be missing.
+    pub is_exact: bool,
 }
 
 /// Writes every row of the data directory as JSON lines. If `salvage` is true, rows that can't be
@@ -164,11 +175,13 @@ pub fn export(data: &Path, salvage: bool, mut to: impl Write) -> Result<Exported
             },
         )
     };
-    let Salvaged { fence, damaged } =
-        if salvage { store.salvage(write)? } else { Salvaged { fence: store.for_each(write)?, damaged: 0 } };
+    let Salvaged { fence, damaged, is_exact } = match salvage {
+        true => store.salvage(write)?,
+        false => Salvaged { fence: store.for_each(write)?, damaged: 0, is_exact: true },
+    };
     write_line(&mut to, &Line::End { fence: fence.0, rows })?;
     to.flush()?;
-    Ok(Exported { rows, damaged })
+    Ok(Exported { rows, damaged, is_exact })
 }
 
 fn write_line(to: &mut impl Write, line: &Line<'_>) -> Result<(), TransferError> {
@@ -195,7 +208,7 @@ mod tests {
         let (one, two) = (dir.path().join("one"), dir.path().join("two"));
         drop(EmbeddedStore::open(&one, Creation::Allowed).unwrap());
         let mut lines = Vec::new();
-        assert_eq!(export(&one, false, &mut lines).unwrap(), Exported { rows: 0, damaged: 0 });
+        assert_eq!(export(&one, false, &mut lines).unwrap(), Exported { rows: 0, damaged: 0, is_exact: true });
         assert_eq!(import(&two, lines.as_slice(), Rules::default()).unwrap(), 0);
         assert!(matches!(import(&two, lines.as_slice(), Rules::default()), Err(TransferError::NotEmpty(_))));
         let cut = lines.iter().position(|byte| *byte == b'\n').unwrap() + 1;

@@ -9,6 +9,7 @@
     reason = "a test stops at what it does not expect"
 )]
 
+mod blocks;
 mod corruption;
 mod disk;
 mod failed_store;

@@ -32,11 +32,11 @@ impl Inner {
         bytes.map(|bytes| self.decode_claim(&bytes)).transpose()
     }
 
-    fn decode_claim(&self, bytes: &[u8]) -> Result<Claim> {
+    pub(super) fn decode_claim(&self, bytes: &[u8]) -> Result<Claim> {
         self.claims.decode::<stored::RestingClaim<'_>>(bytes).map(Into::into)
     }
 
-    fn decode_lease(&self, bytes: &[u8]) -> Result<Lease> {
+    pub(super) fn decode_lease(&self, bytes: &[u8]) -> Result<Lease> {
         self.settled.decode::<stored::Lease<'_>>(bytes).map(Into::into)
     }
 

@@ -77,6 +77,16 @@ impl Keyspace {
         snapshot.range(&self.rows, range).map(move |item| item.into_inner().map_err(named))
     }
 
+    /// Returns the keys and values of a range of the snapshot, from the last key to the first.
+    pub(super) fn range_back<K: AsRef<[u8]>>(
+        &self,
+        snapshot: &Snapshot,
+        range: impl RangeBounds<K>,
+    ) -> impl Iterator<Item = Result<(Slice, Slice)>> {
+        let named = |error| StoreError::from(error).of(self.name);
+        snapshot.range(&self.rows, range).rev().map(move |item| item.into_inner().map_err(named))
+    }
+
     pub(super) fn insert(&self, batch: &mut OwnedWriteBatch, key: impl Into<UserKey>, value: impl Into<UserValue>) {
         batch.insert(&self.rows, key, value);
     }

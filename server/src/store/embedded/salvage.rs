@@ -1,12 +1,16 @@
 //! Reads of a damaged store, for `leasehold export --salvage`.
 //!
 //! A scan of fjall can't continue after a damaged block, because it could miss rows or find old
-//! versions of them. So each row is read by its key, which comes from another place. The keys of
-//! claims are in `sources`, those of settled leases in `settled_order`, and idempotency keys in the
-//! leases. Sessions and locks are in `session_order` and `lock_order`. Asks and turns are the exception:
-//! the store can't be opened if one of them can't be read.
+//! versions of them. So a keyspace is scanned from both ends, each time up to the first damaged
+//! block. The keys of the rows in the gap between come from another keyspace, and each of these rows
+//! is read by its key. The keys of claims are in `sources`, those of settled leases in
+//! `settled_order`, and idempotency keys in the leases. Sessions and locks are in `session_order` and
+//! `lock_order`. Asks and turns are the exception: the store can't be opened if one of them can't be
+//! read.
 
 use fjall::{Slice, Snapshot};
+use leasehold_core::bucket::BucketKey;
+use leasehold_core::claim::Claim;
 use leasehold_core::lease::{Fence, Lease, LeaseId};
 use leasehold_core::rows::{AnyRow, State};
 
@@ -22,15 +26,32 @@ use crate::store::error::StoreError;
 pub struct Salvaged {
     /// The newest fence.
     pub fence: Fence,
-    /// The number of rows that can't be read. A part of a keyspace that can't be scanned counts as
-    /// one row.
+    /// The number of rows that can't be read. A gap whose rows can't be counted counts as one row.
     pub damaged: u64,
+    /// False if more rows than `damaged` may be missing, because those of a gap can't be counted.
+    pub is_exact: bool,
+}
+
+/// The part of a keyspace that neither of the two scans reached.
+struct Gap {
+    /// The last key before the gap; `None` if the gap begins with the keyspace.
+    after: Option<Slice>,
+    /// The first key after the gap; `None` if the gap ends with the keyspace.
+    before: Option<Slice>,
+}
+
+impl Gap {
+    fn contains(&self, key: &[u8]) -> bool {
+        self.after.as_ref().is_none_or(|after| key > &after[..])
+            && self.before.as_ref().is_none_or(|before| key < &before[..])
+    }
 }
 
 struct Salvage<'a> {
     inner: &'a Inner,
     snapshot: Snapshot,
     damaged: u64,
+    is_exact: bool,
 }
 
 impl Salvage<'_> {
@@ -47,16 +68,44 @@ impl Salvage<'_> {
         }
     }
 
-    /// Passes the keys of a keyspace to `visit`, up to the first key that can't be read.
+    /// Passes the rows of a keyspace to `visit`: from its begin up to the first damaged block, then
+    /// from its end back to the last one. Returns the gap between; `None` if no block is damaged.
+    fn scan<E: From<StoreError>>(
+        &mut self,
+        keyspace: &Keyspace,
+        mut visit: impl FnMut(&mut Self, &Slice, &Slice) -> std::result::Result<(), E>,
+    ) -> std::result::Result<Option<Gap>, E> {
+        let snapshot = self.snapshot.clone();
+        let mut gap = Gap { after: None, before: None };
+        let mut is_damaged = false;
+        for row in keyspace.range::<&[u8]>(&snapshot, ..) {
+            let Some((key, value)) = undamaged(row)? else {
+                is_damaged = true;
+                break;
+            };
+            visit(self, &key, &value)?;
+            gap.after = Some(key);
+        }
+        if !is_damaged {
+            return Ok(None);
+        }
+        for row in keyspace.range_back::<&[u8]>(&snapshot, ..) {
+            let Some((key, value)) = undamaged(row)?.filter(|(key, _)| gap.contains(key)) else { break };
+            visit(self, &key, &value)?;
+            gap.before = Some(key);
+        }
+        Ok(Some(gap))
+    }
+
+    /// Passes the keys of a keyspace to `visit`. The keys of a gap can't be counted.
     fn visit_keys<E: From<StoreError>>(
         &mut self,
         keyspace: &Keyspace,
         mut visit: impl FnMut(&mut Self, &Slice) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
-        let snapshot = self.snapshot.clone();
-        for row in keyspace.range::<&[u8]>(&snapshot, ..) {
-            let Some((key, _)) = self.intact(row)? else { break };
-            visit(self, &key)?;
+        if self.scan(keyspace, |salvage, key, _| visit(salvage, key))?.is_some() {
+            self.intact::<()>(Err(keyspace.damaged()))?;
+            self.is_exact = false;
         }
         Ok(())
     }
@@ -67,17 +116,39 @@ impl Salvage<'_> {
         visit: &mut impl FnMut(AnyRow) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
         let inner = self.inner;
-        self.visit_keys(&inner.sources, |salvage, key| {
-            let bucket = keys::read_source(key).ok_or_else(|| inner.sources.damaged());
+        let gap = self.scan(&inner.claims, |salvage, key, value| {
+            let bucket = keys::read_claim(key).ok_or_else(|| inner.claims.damaged());
             let Some(bucket) = salvage.intact(bucket)? else { return Ok(()) };
-            if held.claim(&bucket).is_some() {
-                return Ok(());
-            }
-            let claim = inner.listed_claim(&salvage.snapshot, &bucket);
-            let claim = salvage.intact(claim)?;
-            claim.map_or(Ok(()), |claim| visit(AnyRow::Claim(bucket, claim)))
+            salvage.visit_claim(held, bucket, || inner.decode_claim(value), visit)
         })?;
+        if let Some(gap) = gap {
+            self.visit_keys(&inner.sources, |salvage, key| {
+                let bucket = keys::read_source(key).ok_or_else(|| inner.sources.damaged());
+                let Some(bucket) = salvage.intact(bucket)? else { return Ok(()) };
+                if !gap.contains(&keys::claim(&bucket)) {
+                    return Ok(());
+                }
+                let snapshot = salvage.snapshot.clone();
+                let read = || inner.listed_claim(&snapshot, &bucket);
+                salvage.visit_claim(held, bucket.clone(), read, visit)
+            })?;
+        }
         held.claims().try_for_each(|(key, claim)| visit(AnyRow::Claim(key.clone(), claim.clone())))
+    }
+
+    /// Passes a claim at rest to `visit`. Leaves out a claim that an outstanding lease holds.
+    fn visit_claim<E: From<StoreError>>(
+        &mut self,
+        held: &Outstanding,
+        bucket: BucketKey,
+        read: impl FnOnce() -> Result<Claim>,
+        visit: &mut impl FnMut(AnyRow) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        if held.claim(&bucket).is_some() {
+            return Ok(());
+        }
+        let claim = self.intact(read())?;
+        claim.map_or(Ok(()), |claim| visit(AnyRow::Claim(bucket, claim)))
     }
 
     fn visit_leases<E: From<StoreError>>(
@@ -89,9 +160,17 @@ impl Salvage<'_> {
             self.visit_lease(*id, lease.clone(), visit)?;
         }
         let inner = self.inner;
+        let gap = self.scan(&inner.settled, |salvage, key, value| {
+            let id = keys::read_lease(key).ok_or_else(|| inner.settled.damaged());
+            let Some(id) = salvage.intact(id)? else { return Ok(()) };
+            let lease = salvage.intact(inner.decode_lease(value))?;
+            lease.map_or(Ok(()), |lease| salvage.visit_lease(id, lease, visit))
+        })?;
+        let Some(gap) = gap else { return Ok(()) };
         self.visit_keys(&inner.settled_order, |salvage, key| {
             let id = keys::read_settled(key).map(|(_, id)| id).ok_or_else(|| inner.settled_order.damaged());
-            let Some(id) = salvage.intact(id)? else { return Ok(()) };
+            let id = salvage.intact(id)?.filter(|id| gap.contains(keys::lease(*id).as_ref()));
+            let Some(id) = id else { return Ok(()) };
             let lease = inner.settled_lease(id).and_then(|lease| lease.ok_or_else(|| inner.settled.damaged()));
             let lease = salvage.intact(lease)?;
             lease.map_or(Ok(()), |lease| salvage.visit_lease(id, lease, visit))
@@ -152,6 +231,18 @@ impl Salvage<'_> {
     }
 }
 
+/// Returns the row that was read; `None` if its block is damaged.
+fn undamaged<T>(row: Result<T>) -> Result<Option<T>> {
+    match row {
+        Ok(row) => Ok(Some(row)),
+        Err(StoreError::Damaged(error)) => {
+            eprintln!("damaged: {error}");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
 impl EmbeddedStore {
     /// Passes every row that can be read to `visit`: claims, then leases, each followed by the row
     /// of its idempotency key, then sessions, locks, asks and turns.
@@ -164,10 +255,10 @@ impl EmbeddedStore {
     ) -> std::result::Result<Salvaged, E> {
         let inner = &*self.inner;
         let (held, snapshot) = (inner.held(), inner.database.snapshot());
-        let mut salvage = Salvage { inner, snapshot, damaged: 0 };
+        let mut salvage = Salvage { inner, snapshot, damaged: 0, is_exact: true };
         salvage.visit_claims(&held, &mut visit)?;
         salvage.visit_leases(&held, &mut visit)?;
         salvage.visit_locks(&mut visit)?;
-        Ok(Salvaged { fence: inner.fence()?, damaged: salvage.damaged })
+        Ok(Salvaged { fence: inner.fence()?, damaged: salvage.damaged, is_exact: salvage.is_exact })
     }
 }

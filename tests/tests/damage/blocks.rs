@@ -1,0 +1,89 @@
+//! Tests of damaged blocks: a salvage has every row outside them, and its count is true.
+
+use std::path::Path;
+
+use fjall::KeyspaceCreateOptions;
+use leasehold_core::lease::Outcome::Committed;
+use leasehold_tests::client::Client;
+use leasehold_tests::server::Server;
+use leasehold_tests::transfer::run;
+use tempfile::TempDir;
+
+use super::creates;
+
+const UPDATES: u64 = 4;
+const CLAIMS: u64 = UPDATES * 1_000;
+
+/// Returns a data directory with settled claims. A block in the middle of each keyspace is damaged.
+async fn damaged_store(keyspaces: &[&str]) -> TempDir {
+    let dir = TempDir::new().unwrap();
+    let mut server = Server::builder().data(dir.path()).start().unwrap();
+    let mut client = Client::connect(&server, 1).await.unwrap();
+    for update in 0..UPDATES {
+        let begun = client.begin(creates(update * 1_000 + 1..(update + 1) * 1_000 + 1, 10)).await.unwrap();
+        client.settle(&begun.lease, Committed).await.unwrap();
+    }
+    drop(client);
+    assert!(server.terminate().unwrap().success());
+    keyspaces.iter().for_each(|keyspace| flip(dir.path(), keyspace));
+    dir
+}
+
+/// Writes a keyspace to its table, and flips a bit in the middle of the table.
+fn flip(data: &Path, keyspace: &str) {
+    let database = fjall::Database::builder(data.join("fjall")).open().unwrap();
+    let rows = database.keyspace(keyspace, KeyspaceCreateOptions::default).unwrap();
+    rows.rotate_memtable_and_wait().unwrap();
+    let tables = rows.path().join("tables");
+    drop((rows, database));
+    let files = std::fs::read_dir(tables).unwrap().map(|file| file.unwrap().path());
+    let table = files.max_by_key(|file| file.metadata().unwrap().len()).unwrap();
+    let mut bytes = std::fs::read(&table).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(table, bytes).unwrap();
+}
+
+/// Salvages the data. Returns the number of rows that the message says are missing, with the
+/// words before it, and the number of claims in the file, which is also imported.
+fn salvage(data: &Path) -> (Option<(String, u64)>, u64) {
+    let out = TempDir::new().unwrap();
+    let (file, copy) = (out.path().join("rows.jsonl"), out.path().join("copy"));
+    let salvaged = run("export", data, &["--salvage", "--output", file.to_str().unwrap()]).unwrap();
+    let stderr = String::from_utf8_lossy(&salvaged.stderr);
+    let message = stderr.lines().find_map(|line| line.strip_prefix("error: "));
+    let missing = message.map(|message| {
+        let (front, _) = message.split_once(" damaged row").unwrap_or_else(|| panic!("{message}"));
+        let (words, count) = front.rsplit_once(' ').unwrap_or(("", front));
+        (words.to_owned(), count.parse().unwrap())
+    });
+    assert_eq!(salvaged.status.code(), Some(i32::from(missing.is_some())), "{stderr}");
+    let imported = run("import", &copy, &["--input", file.to_str().unwrap()]).unwrap();
+    assert!(imported.status.success(), "{}", String::from_utf8_lossy(&imported.stderr));
+    let lines = std::fs::read_to_string(file).unwrap();
+    (missing, lines.lines().filter(|line| line.starts_with(r#"{"claim""#)).count() as u64)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s12_a_salvage_has_every_claim_of_a_store_with_a_damaged_index() {
+    let dir = damaged_store(&["sources"]).await;
+    assert_eq!(salvage(dir.path()), (None, CLAIMS));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s12_a_salvage_counts_the_claims_of_a_damaged_block() {
+    let dir = damaged_store(&["claims"]).await;
+    let (missing, claims) = salvage(dir.path());
+    let (words, missing) = missing.unwrap();
+    assert_eq!((words.as_str(), missing + claims), ("", CLAIMS));
+    assert!((1..CLAIMS / 4).contains(&missing), "{missing}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s12_a_salvage_says_that_its_count_is_a_lower_bound() {
+    let dir = damaged_store(&["claims", "sources"]).await;
+    let (missing, claims) = salvage(dir.path());
+    let (words, missing) = missing.unwrap();
+    assert_eq!(words, "at least");
+    assert!(claims < CLAIMS && claims + missing <= CLAIMS + 1, "{claims} and {missing}");
+}

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use leasehold_core::rejection::Reason;
 use leasehold_proto::leasehold::v1::ListTablesRequest;
 use tonic::transport::Channel;
 
@@ -154,11 +155,23 @@ impl Client {
         progress: &mut impl FnMut(&CellData),
     ) -> Result<(), Error> {
         let mut records = self.record_pages(cell_id, RecordQuery { source_type: table, ..RecordQuery::default() });
+        let mut size = STEP;
         while let Some(page) = records.next().await? {
             let resting = page.records.into_iter().filter(|record| record.lease_uuid.is_none());
             let claims: Vec<_> = resting.map(|record| record.claim).collect();
-            for step in claims.chunks(STEP) {
-                dropped.count(table, self.give_up(cell_id, step).await?);
+            let mut rest = claims.as_slice();
+            while !rest.is_empty() {
+                let (step, later) = rest.split_at(size.min(rest.len()));
+                match self.give_up(cell_id, step).await {
+                    Ok(claims) => dropped.count(table, claims),
+                    // The server's limits may allow fewer claims in one update.
+                    Err(error) if step.len() > 1 && is_over_limit(&error) => {
+                        size = step.len() / 2;
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                }
+                rest = later;
                 progress(dropped);
             }
         }
@@ -178,6 +191,10 @@ impl Client {
         self.commit(cell_id, lease.uuid).await?;
         Ok(claims.len())
     }
+}
+
+fn is_over_limit(error: &Error) -> bool {
+    matches!(error, Error::Refused(refusal) if refusal.engine_reason() == Some(Reason::LimitExceeded))
 }
 
 fn is(error: &Error, kinds: &[RefusalKind]) -> bool {

@@ -333,6 +333,18 @@ async fn b26_an_administrator_drops_the_data_of_a_cell() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn b26_the_data_of_a_cell_is_dropped_in_updates_as_small_as_its_limit() {
+    let server = Server::builder().config("[limits]\nheld_claims = 20\n").start().unwrap();
+    let (client, users) = (client_of(&server), SourceType::RailsTableUsers);
+    for ids in [1..11, 11..21, 21..31] {
+        save(&client, 1, users, ids).await;
+    }
+    let dropped = client.drop_cell_data(1, |_| {}).await.unwrap();
+    assert_eq!(dropped.claims, BTreeMap::from([(users as i32, 30)]));
+    assert!(client.count_cell_data(1, |_| {}).await.unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_client_of_one_store_refuses_another_and_changes_nothing() {
     let server = Server::start().unwrap();
     let banner = async || Some(server.stdout()).filter(|text| text.contains("\ntry: "));

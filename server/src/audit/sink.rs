@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+
 use super::{AuditEvent, TARGET};
 use crate::config::{AuditConfig, Config, LogFormat};
 use crate::line_queue::{LineQueue, LineSink};
@@ -217,7 +220,16 @@ impl LineSink for AuditFile {
 fn append_to(path: &Path) -> io::Result<File> {
     // Only the server's user may read the audit file, as with data directories: the events tell
     // which cell changed claims, and when.
-    OpenOptions::new().append(true).create(true).mode(0o600).open(path)
+    // Without O_NONBLOCK, a pipe that nobody reads would block the start (fifo(7)).
+    let flags = OFlag::O_NONBLOCK.bits();
+    let file = OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(flags).open(path);
+    let file = file.map_err(|error| match error.raw_os_error() {
+        Some(code) if code == Errno::ENXIO as i32 => io::Error::other("it is a pipe or device that nobody reads"),
+        _ => error,
+    })?;
+    // The thread of the trail may wait for a slow reader, so its writes block again.
+    fcntl(&file, FcntlArg::F_SETFL(OFlag::O_APPEND))?;
+    Ok(file)
 }
 
 /// The size at which the audit file is renamed, and the most renamed files that are kept.

@@ -4,7 +4,7 @@
 use std::process::Output;
 
 use leasehold_tests::certificates::Authority;
-use leasehold_tests::server::Server;
+use leasehold_tests::server::{DEVELOPMENT_CELLS, Server};
 use leasehold_tests::wire::{command, creates, eventually, leasehold};
 use tempfile::TempDir;
 
@@ -313,4 +313,16 @@ async fn a_failure_to_start_is_a_line_of_a_json_log() {
         assert!(error["message"].as_str().unwrap().starts_with(said), "{error}");
         assert_eq!(error["hint"].is_string(), has_hint, "{error}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_audit_pipe_that_nobody_reads_is_refused() {
+    let directory = TempDir::new().unwrap();
+    let [pipe, config, data] =
+        ["pipe", "config", "data"].map(|name| directory.path().join(name).to_str().unwrap().to_owned());
+    nix::unistd::mkfifo(pipe.as_str(), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    std::fs::write(&config, format!("[audit]\nfile = {pipe:?}\n{DEVELOPMENT_CELLS}")).unwrap();
+    let arguments = ["--config", &config, "--data", &data, "--create"];
+    let (output, stderr) = serve(&arguments).await;
+    assert!(!output.status.success() && stderr.contains("a pipe or device that nobody reads"), "{stderr}");
 }

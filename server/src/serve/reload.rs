@@ -66,7 +66,12 @@ impl Reloader {
         let current = self.current.load();
         // The files are read on a blocking thread, so that a file system that hangs delays no call.
         let checked = spawn_blocking(move || {
-            let (config, change) = current.config.reloaded(read()?)?;
+            let new = read()?;
+            if let (None, Some(tls)) = (&certificates, &new.tls) {
+                // The server takes up TLS with its next start only. That start must not fail then.
+                Certificates::read(tls)?;
+            }
+            let (config, change) = current.config.reloaded(new)?;
             let filter = logging::check_filter(&config.log.filter)?;
             let files = match (&certificates, &config.tls) {
                 (Some(_), Some(tls)) => Some(Certificates::read(tls)?),

@@ -132,3 +132,12 @@ async fn a_call_goes_by_the_configuration_of_its_head() {
     drop(message);
     answer.await.unwrap().unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reload_refuses_tls_with_files_that_the_next_start_could_not_read() {
+    let server = Server::builder().config("").start().unwrap();
+    let tls = "[tls]\ncertificate = \"absent.pem\"\nkey = \"absent.key\"\nclient_ca = \"absent-ca.pem\"\n";
+    reload(&server, &format!("{tls}{DEVELOPMENT_CELLS}"), "refused", 1.0).await;
+    let line = await_line(&server, "the configuration is not reloaded").await;
+    assert!(line.contains("absent"), "{line}");
+}

@@ -24,7 +24,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// client's deadline is earlier by this part.
 const DRIFT_PART: u32 = 16;
 
-/// What a process knows about its session.
+/// The state of a session as its process knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// The session is live for some time: the process may work.
@@ -232,8 +232,8 @@ impl Awake {
 
     #[cfg(not(target_os = "linux"))]
     pub(crate) fn now() -> Self {
-        // The monotonic clock of macOS runs on during sleep in the standard library's use of it;
-        // elsewhere the deadline is late by the time of the sleep.
+        // This clock may stand still while the machine sleeps. The deadline is then late by the
+        // time of the sleep.
         static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
         Self(START.get_or_init(std::time::Instant::now).elapsed())
     }

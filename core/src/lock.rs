@@ -22,6 +22,17 @@ pub const MAX_VALUE_BYTES: usize = 2_048;
 /// The largest number of asks that may wait for one lock (K21).
 pub const MAX_WAITERS_PER_LOCK: u32 = 10_000;
 
+/// The longest wait for a lock, in microseconds: 1 day (K21).
+pub const MAX_WAIT_MICROS: u64 = 86_400_000_000;
+
+/// Checks the longest time that an ask waits, in microseconds.
+///
+/// # Errors
+/// The time is longer than [`MAX_WAIT_MICROS`] (K21).
+pub fn check_wait(micros: u64) -> Result<(), Rejection> {
+    check_limit("wait_micros", MAX_WAIT_MICROS, micros)
+}
+
 /// The separator between the parts of a namespace.
 pub(crate) const SEPARATOR: char = '.';
 

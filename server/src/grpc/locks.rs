@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::{Stream, stream};
 use leasehold_core::command::{Command, Reply};
 use leasehold_core::lease::Fence;
-use leasehold_core::lock::{AskId, GrantEnd, Lock, LockPath, LockState, LockValue};
+use leasehold_core::lock::{AskId, GrantEnd, Lock, LockPath, LockState, LockValue, check_wait};
 use leasehold_core::locking::acquire::{Acquire, Acquired};
 use leasehold_core::locking::force::Force;
 use leasehold_core::locking::leave::Leave;
@@ -29,9 +29,6 @@ use crate::active_config::ActiveConfig;
 use crate::identity::{Caller, Denied, Role};
 use crate::locks::{AskNews, Attendance};
 use crate::store::StoreReader;
-
-/// The longest wait for a lock (K21).
-const MAX_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The handlers of `LockService`.
 #[derive(Clone)]
@@ -139,11 +136,8 @@ impl LockService for LockHandler {
         let caller = LockCaller::of(&request)?;
         let age = stream_age(&caller.config);
         let wire::AcquireLockRequest { session_id, ask_id, lock, wait_micros } = request.into_inner();
+        check_wait(wait_micros).map_err(|rejection| self.services.reject(&caller.config, &rejection))?;
         let wait = Duration::from_micros(wait_micros);
-        if wait > MAX_WAIT {
-            let max = usize::try_from(MAX_WAIT.as_micros()).unwrap_or(usize::MAX);
-            return Err(errors::over_limit("wait_micros", max, usize::try_from(wait_micros).ok()));
-        }
         let now = Instant::now();
         let mut allowed = self.allowed_acquire(caller, (&session_id, &ask_id), lock, !wait.is_zero())?;
         let first = self.acquire(&mut allowed).await?;

@@ -11,7 +11,7 @@ use leasehold_core::locking::{LockCommand, granted};
 use leasehold_core::observer::{Observer, Renewal};
 use leasehold_core::rejection::Reason;
 use leasehold_core::rows::{NetChanges, RowChange};
-use leasehold_core::session::{Principal, Session, SessionId, Terms};
+use leasehold_core::session::{Principal, Session, SessionId};
 use rustc_hash::FxHashMap;
 use tokio::sync::watch;
 
@@ -125,11 +125,13 @@ impl LockHost {
         let mut state = self.state();
         changes.sessions.iter().for_each(|change| state.follow_session(change));
         changes.locks.iter().for_each(|change| state.follow_lock(change));
+        let mut grants = 0;
         for grant in granted(changes).map(|grant| grant.with_fences(fences)) {
             state.follow_grant(grant.ask, grant.session, AskNews::Granted(grant.fence));
+            grants += 1;
         }
         changes.asks.iter().filter(|change| change.after.is_none()).for_each(|change| state.end_ask(change.key));
-        granted(changes).count()
+        grants
     }
 
     /// Renews a session in memory (K02). No disk is written (K12).
@@ -237,15 +239,11 @@ impl Proposal {
 impl HostState {
     fn watch_session(&mut self, id: SessionId, session: &Session) {
         let Session { principal, terms, renewals, .. } = session;
-        self.observe(id, *terms, *renewals);
+        self.observer.watch(id, *terms, *renewals);
         let watched = WatchedSession { principal: principal.clone(), news: watch::Sender::default() };
         if self.sessions.insert(id, watched).is_none() {
             *self.opened.entry(principal.clone()).or_default() += 1;
         }
-    }
-
-    fn observe(&mut self, id: SessionId, terms: Terms, renewals: u64) {
-        self.observer.watch(id, terms, renewals);
     }
 
     fn end_session(&mut self, id: SessionId) {
@@ -267,7 +265,7 @@ impl HostState {
                 if !self.sessions.contains_key(&change.key) {
                     self.watch_session(change.key, session);
                 } else if seen != Some(session.renewals) {
-                    self.observe(change.key, session.terms, session.renewals);
+                    self.observer.watch(change.key, session.terms, session.renewals);
                 }
             }
             Some(_) | None => self.end_session(change.key),

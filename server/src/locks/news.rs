@@ -5,7 +5,7 @@ use leasehold_core::lease::Fence;
 /// The last news of an ask.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AskNews {
-    /// Nothing has changed since the call began to attend.
+    /// The ask has had no news since the call began to attend.
     #[default]
     None,
     /// The ask holds its lock under this fence.

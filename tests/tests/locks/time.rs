@@ -112,7 +112,7 @@ async fn k22_a_stop_moves_those_that_wait_and_loses_no_hold() {
     server.restart().unwrap();
     assert_eq!(get(&server, "q").await.fence, held.fence());
     holder.release(&held, WorkOutcome::Succeeded, b"").await.unwrap();
-    // Nobody takes up the grant of the first ask, so it passes on to the second, whose client has
+    // The first ask gets a grant that nobody takes up, so the lock passes on to the second, whose client has
     // connected again by itself.
     let lock = waiting.await.unwrap().unwrap();
     eventually("the lock is held", async || (get(&server, "q").await.fence == lock.fence()).then_some(()))

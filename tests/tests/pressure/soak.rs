@@ -43,7 +43,7 @@ const STALL: Duration = Duration::from_millis(250);
 /// The time after an interruption in which clients connect again and repeat their calls.
 const RECOVERY: Duration = Duration::from_secs(10);
 
-/// How a turn interrupts the server.
+/// An interruption of the server.
 #[derive(Clone, Copy)]
 enum Turn {
     Kill,

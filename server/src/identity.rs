@@ -83,6 +83,8 @@ pub enum Denied {
     NoIdentity,
     /// The client's certificate names no role, or more than one.
     NoRole,
+    /// A balancer's request has no header with the subject of a client.
+    NoSubject,
     /// No rule of the method allows the caller's role.
     RuleDenied,
     /// No entry of `[[locks.access]]` allows the caller to use the namespace of the lock, or any
@@ -138,7 +140,8 @@ impl Caller {
         let scope = match self {
             Self::Trusted | Self::Server => Some(CellScope::AnyCell),
             Self::Unrecognised => return Err(Denied::NoRole),
-            Self::Balancer | Self::Anonymous => return Err(Denied::NoIdentity),
+            Self::Anonymous => return Err(Denied::NoIdentity),
+            Self::Balancer => return Err(Denied::NoSubject),
             Self::Authenticated(ref role) => widest(rules.iter().filter_map(|rule| role.scope(*rule))),
         };
         scope.map(|scope| Permit { caller: self, scope }).ok_or(Denied::RuleDenied)

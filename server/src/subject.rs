@@ -43,13 +43,21 @@ impl SubjectConfig {
     /// [`Caller::Balancer`].
     pub fn caller(&self, subject: &X509Name<'_>) -> Caller {
         let Some(name) = common_name(subject) else { return Caller::Unrecognised };
-        if self.balancers.iter().any(|balancer| balancer == name) {
+        if self.is_balancer(name) {
             return Caller::Balancer;
         }
-        self.role(name).map_or(Caller::Unrecognised, Caller::Authenticated)
+        // A common name that matches two roles gives none, like a certificate with two roles.
+        let mut roles = self.roles(name);
+        let role = roles.next().filter(|_| roles.next().is_none());
+        role.map_or(Caller::Unrecognised, Caller::Authenticated)
     }
 
-    fn role(&self, name: &str) -> Option<Role> {
+    fn is_balancer(&self, name: &str) -> bool {
+        self.balancers.iter().any(|balancer| balancer == name)
+    }
+
+    /// Returns the roles whose configured name is this common name.
+    fn roles(&self, name: &str) -> impl Iterator<Item = Role> {
         let is = |configured: &Option<String>| configured.as_deref() == Some(name);
         let cell = self.cell.as_deref().and_then(|pattern| {
             let (before, after) = pattern.split_once(ID)?;
@@ -57,9 +65,7 @@ impl SubjectConfig {
         });
         let named =
             [cell.map(Role::Cell), is(&self.router).then_some(Role::Router), is(&self.admin).then_some(Role::Admin)];
-        // A common name that matches two roles gives none, like a certificate with two roles.
-        let mut roles = named.into_iter().flatten();
-        roles.next().filter(|_| roles.next().is_none())
+        named.into_iter().flatten()
     }
 
     /// Returns the caller that a balancer's header names; [`Caller::Unrecognised`] if the header
@@ -74,6 +80,14 @@ impl SubjectConfig {
             Ok(([], caller @ Caller::Authenticated(_))) => caller,
             _ => Caller::Unrecognised,
         }
+    }
+
+    /// Returns the first configured name that is empty or has two meanings. Callers with such a name
+    /// get no role.
+    pub fn unusable_name(&self) -> Option<&str> {
+        let meanings = |name: &str| self.roles(name).count() + usize::from(self.is_balancer(name));
+        let names = [&self.router, &self.admin].into_iter().flatten().chain(&self.balancers);
+        names.map(String::as_str).find(|name| name.is_empty() || meanings(name) > 1)
     }
 
     /// True if the pattern of cells has exactly one `{id}`, or there is none.
@@ -125,7 +139,6 @@ pub fn identify(caller: Caller, headers: &mut HeaderMap, subjects: &SubjectConfi
             Identified { caller: subjects.caller_of_header(&subject), has_removed: false }
         }
         (Caller::Balancer, Header::Several) => Identified { caller: Caller::Unrecognised, has_removed: false },
-        (Caller::Balancer, Header::Absent) => Identified { caller: Caller::Anonymous, has_removed: false },
         (caller, Header::Absent) => Identified { caller, has_removed: false },
         (caller, Header::One(_) | Header::Several) => Identified { caller, has_removed: true },
     }
@@ -213,7 +226,7 @@ mod tests {
         assert_eq!(identified(Caller::Balancer, &twice), (Caller::Unrecognised, false));
         let both = [(HEADERS[0], admin.as_str()), (HEADERS[1], &admin)];
         assert_eq!(identified(Caller::Balancer, &both), (Caller::Unrecognised, false));
-        assert_eq!(identified(Caller::Balancer, &[]), (Caller::Anonymous, false));
+        assert_eq!(identified(Caller::Balancer, &[]), (Caller::Balancer, false));
         let long = "A".repeat(MAX_SUBJECT_BYTES + 4);
         assert_eq!(identified(Caller::Balancer, &[(HEADERS[0], &long)]).0, Caller::Unrecognised);
         let longer = BASE64.encode([BASE64.decode(&admin).unwrap(), vec![0]].concat());

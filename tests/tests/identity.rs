@@ -624,6 +624,8 @@ async fn a_subject_in_a_header_is_believed_from_a_balancer_alone() {
     ] {
         assert_eq!(list_as(&balancer, cell, subject).await, code, "{cell} {subject:?}");
     }
+    let refusal = Refusal::of(&call_raw(&balancer, GET_CELLS, vec![]).await.unwrap_err());
+    assert!(refusal.message.starts_with("the balancer's request names no client"), "{}", refusal.message);
     let cell = connect("CELL-1").await;
     assert_eq!(list_as(&cell, 1, Some(ADMIN)).await, Code::Ok, "as cell 1");
     assert_eq!(list_as(&cell, 2, Some(ADMIN)).await, Code::PermissionDenied, "as cell 1");

@@ -324,6 +324,9 @@ fn subjects(config: &Config) -> Result<(), ConfigError> {
     if !config.subjects.has_valid_pattern() {
         return Err(ConfigError::SubjectPattern(config.subjects.cell.clone().unwrap_or_default()));
     }
+    if let Some(name) = config.subjects.unusable_name() {
+        return Err(ConfigError::SubjectName(name.to_owned()));
+    }
     // This setting trusts the header of every caller in plain text. A caller from another machine
     // must not be able to set the header.
     if config.subjects.loopback_balancer && (config.tls.is_some() || !config.listen.ip().is_loopback()) {
@@ -521,6 +524,10 @@ mod tests {
             ),
             ("[subjects]\ncell = \"CELL\"".to_owned(), "`subjects.cell` is `CELL`"),
             ("[subjects]\ncell = \"{id}{id}\"".to_owned(), "`subjects.cell` is `{id}{id}`"),
+            ("[subjects]\nadmin = \"x\"\nrouter = \"x\"".to_owned(), "`[subjects]` has the name `x`"),
+            ("[subjects]\nadmin = \"\"".to_owned(), "`[subjects]` has the name ``"),
+            ("[subjects]\nadmin = \"c5\"\ncell = \"c{id}\"".to_owned(), "`[subjects]` has the name `c5`"),
+            ("[subjects]\nadmin = \"x\"\nbalancers = [\"x\"]".to_owned(), "`[subjects]` has the name `x`"),
             (format!("{}[subjects]\nloopback_balancer = true", with_ca("")), "`subjects.loopback_balancer` needs"),
             (
                 "listen = \"0.0.0.0:1\"\ninsecure_plaintext = true\n[subjects]\nloopback_balancer = true".to_owned(),

@@ -148,6 +148,11 @@ pub(super) fn denied(denied: Denied) -> Status {
             "NO_IDENTITY",
             "the client certificate has no role, or more than one: present one with a single `spiffe://` URI of a cell, a router or an admin, in the trust domain of the server (`tls.trust_domain`)",
         ),
+        Denied::NoSubject => (
+            Code::Unauthenticated,
+            "NO_IDENTITY",
+            "the balancer's request names no client: have it send the subject of the client's certificate as `x-client-runway-cc-subject-dn`",
+        ),
         Denied::RuleDenied => {
             (Code::PermissionDenied, "RULE_DENIED", "the caller's certificate does not allow this call")
         }

@@ -131,7 +131,12 @@ impl RefusedCall {
             Some("source_id_bytes") => "shorten the source id",
             Some("idempotency_key_bytes") => "shorten --idempotency-key",
             Some("claims_per_classify") => "name fewer claims",
-            _ => "split the update",
+            Some("key_bytes" | "namespace_bytes") => "shorten the name of the lock",
+            Some("user_data_bytes") => "attach less data",
+            Some("record_bytes_per_source") => "give up claims of that row, or attach less data",
+            Some("claims_per_update" | "request_bytes") => "split the update",
+            Some("held_claims") => "raise the limit of the cell, or split the update",
+            _ => "stay within the limit",
         }
     }
 
@@ -287,6 +292,8 @@ mod tests {
             ("idempotency_key_bytes", "shorten --idempotency-key"),
             ("claims_per_update", "split the update"),
             ("request_bytes", "split the update"),
+            ("record_bytes_per_source", "give up claims of that row, or attach less data"),
+            ("waiters_per_lock", "stay within the limit"),
         ] {
             let metadata = [("limit".to_owned(), limit.to_owned())];
             let details = ErrorDetails::with_error_info("LIMIT_EXCEEDED", "leasehold", metadata);

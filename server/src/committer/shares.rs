@@ -48,7 +48,9 @@ pub enum LimitReached {
         max: usize,
     },
     /// One cell has as many claims under leases as it may have.
-    #[error("the cell may have {max} claims under leases (`held_claims` of its cell): settle its leases, or try again")]
+    #[error(
+        "the cell may have {max} claims under leases (`held_claims` of its `[[cells]]`, or `limits.cell_held_claims`): settle its leases, or try again"
+    )]
     ClaimsOfCell {
         /// The limit of this cell.
         max: usize,
@@ -60,7 +62,9 @@ pub enum LimitReached {
         max: usize,
     },
     /// One cell begins more updates than it may.
-    #[error("the cell may begin {max} updates a second (`begins_per_second` of its cell): try again more slowly")]
+    #[error(
+        "the cell may begin {max} updates a second (`begins_per_second` of its `[[cells]]`, or `limits.cell_begins_per_second`): try again more slowly"
+    )]
     RateOfCell {
         /// The limit of this cell.
         max: usize,

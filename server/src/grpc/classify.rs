@@ -87,7 +87,7 @@ impl Services {
     }
 
     /// Returns the first claim of the list that a cell owns, and that cell. All claims are read at
-    /// one moment. A claim that its bucket type does not allow is owned by no cell.
+    /// one moment. No cell owns an empty claim, or one that its bucket type does not allow.
     async fn first_owned(
         &self,
         config: &ActiveConfig,
@@ -100,7 +100,7 @@ impl Services {
         let mut keys = Vec::with_capacity(claims.len());
         for claim in claims {
             if claim.field().is_none() {
-                return Err(errors::invalid("a claim of `claims` is empty"));
+                continue;
             }
             let (bucket_type, value) = bucket(config, None, Some(claim))?;
             if let Ok(bucket) = config.rules.catalogue.bucket_of_existing(bucket_type, value.into()) {

@@ -562,18 +562,20 @@ async fn b24_foreign_unknown_and_malformed_leases_are_refused() {
 async fn idempotency_keys_must_be_short_printable_ascii() {
     let mut world = Fixture::new().await;
     let long = "k".repeat(129);
-    let cases: [(&str, &[u8], _); 5] = [
-        ("an empty key", b"", INVALID),
-        ("a space", b"a b", INVALID),
-        ("a tab", b"a\tb", INVALID),
-        ("beyond ASCII", b"caf\xc3\xa9", INVALID),
-        ("129 bytes", long.as_bytes(), LIMIT),
+    let cases: [(&str, &[&[u8]], _); 6] = [
+        ("an empty key", &[b""], INVALID),
+        ("a space", &[b"a b"], INVALID),
+        ("a tab", &[b"a\tb"], INVALID),
+        ("beyond ASCII", &[b"caf\xc3\xa9"], INVALID),
+        ("two keys", &[b"a", b"b"], INVALID),
+        ("129 bytes", &[long.as_bytes()], LIMIT),
     ];
-    for (what, key, kind) in cases {
+    for (what, keys, kind) in cases {
         let mut request = Request::new(creates(1, &["new"]));
-        let key = http::HeaderValue::from_bytes(key).unwrap();
         let mut headers = request.metadata().clone().into_headers();
-        headers.insert("leasehold-idempotency-key", key);
+        for key in keys {
+            headers.append("leasehold-idempotency-key", http::HeaderValue::from_bytes(key).unwrap());
+        }
         *request.metadata_mut() = tonic::metadata::MetadataMap::from_headers(headers);
         let refusal = refused(what, world.claims.begin_update(request).await);
         assert_eq!(refusal.code_and_reason(), kind, "{what}: {}", refusal.message);
@@ -726,7 +728,7 @@ async fn malformed_classify_requests_are_refused() {
         ("an empty cell id", by(3, ""), INVALID),
         ("a cell that is not there", by(3, "9"), absent),
         ("a negative cell", by(3, "-1"), absent),
-        ("an empty claim", claims(vec![Claim::default()]), INVALID),
+        ("an empty claim", claims(vec![Claim::default()]), absent),
         ("a control character, which no claim has", claims(vec![named("a\u{7}")]), absent),
         ("a name that nobody has", claims(vec![named("nobody")]), absent),
     ] {

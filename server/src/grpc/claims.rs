@@ -17,6 +17,7 @@ use leasehold_proto::gitlab::cells::topology_service::claims::v1::{
 };
 use leasehold_proto::gitlab::cells::topology_service::types::v1::Uuid;
 use leasehold_proto::gitlab::cells::topology_service::{GetCellsRequest, GetCellsResponse};
+use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, async_trait};
 
 use super::lists::{list_response, read_records};
@@ -106,11 +107,7 @@ impl ClaimService for ClaimsHandler {
         let (permit, config) = admitted(&request)?;
         let cell_id = request.get_ref().cell_id;
         let cell = allowed_cell(&permit, cell_id)?;
-        let key = match request.metadata().get(IDEMPOTENCY_KEY).map(|key| key.to_str()) {
-            None => None,
-            Some(Ok(key)) => Some(key.to_owned()),
-            Some(Err(_)) => return Err(errors::invalid("the idempotency key is not printable ASCII")),
-        };
+        let key = idempotency_key(request.metadata())?;
         let lease = LeaseId(uuid::Uuid::now_v7());
         let begin = convert::begin(request.into_inner(), &config.rules, cell, key.as_deref(), lease)
             .map_err(|rejection| self.0.reject(&config, &rejection))?;
@@ -189,6 +186,18 @@ impl ClaimService for ClaimsHandler {
 
 /// Returns the bucket types that a `ListRecords` request names. A claim type has the same number as
 /// its bucket type, so a request may fill either field, or both if they are equal.
+/// Returns the idempotency key of a begin, or the status of a call that has two keys or an
+/// unreadable one.
+fn idempotency_key(metadata: &MetadataMap) -> Result<Option<String>, Status> {
+    let mut keys = metadata.get_all(IDEMPOTENCY_KEY).iter();
+    match (keys.next().map(|key| key.to_str()), keys.next()) {
+        (None, _) => Ok(None),
+        (Some(Ok(key)), None) => Ok(Some(key.to_owned())),
+        (Some(Ok(_)), Some(_)) => Err(errors::invalid("the call has two idempotency keys")),
+        (Some(Err(_)), _) => Err(errors::invalid("the idempotency key is not printable ASCII")),
+    }
+}
+
 fn bucket_types(buckets: Vec<i32>, claims: Vec<i32>) -> Result<BTreeSet<BucketType>, convert::Malformed> {
     let set = |numbers: Vec<i32>| numbers.into_iter().map(BucketType).collect::<BTreeSet<_>>();
     let (buckets, claims) = (set(buckets), set(claims));

@@ -188,10 +188,8 @@ impl MiddlewareState {
     /// Refuses a request that expects another store, before anything is decided. Otherwise its
     /// caller could claim names that have owners in that other store.
     fn check_store(&self, headers: &http::HeaderMap) -> Result<(), Status> {
-        match headers.get(STORE_ID) {
-            Some(expected) if expected != self.store_id => Err(errors::other_store(&self.store_id)),
-            _ => Ok(()),
-        }
+        let is_expected = headers.get_all(STORE_ID).iter().all(|expected| expected == self.store_id);
+        if is_expected { Ok(()) } else { Err(errors::other_store(&self.store_id)) }
     }
 
     /// Finds the request's caller, and adds the caller's permit to the request. A path without

@@ -163,6 +163,9 @@ async fn every_answer_tells_the_store_and_a_request_for_another_is_refused() {
     assert_eq!((refused.code(), store_id(refused.metadata())), (Code::FailedPrecondition, Some(&*id)));
     let refusal = Refusal::of(&refused);
     assert_eq!((&*refusal.reason, &refusal.metadata["store_id"]), ("OTHER_STORE", &id));
+    let mut both = asked(&id);
+    both.metadata_mut().append("leasehold-store-id", other.parse().unwrap());
+    assert_eq!(Refusal::of(&claims.begin_update(both).await.unwrap_err()).reason, "OTHER_STORE");
     // The refused begin has claimed nothing, so another begin can claim the same name.
     claims.begin_update(asked(&id)).await.unwrap();
 }

@@ -463,7 +463,10 @@ impl Config {
     pub fn store_location(&self) -> Result<String, ConfigError> {
         match &self.postgres {
             Some(postgres) => Ok(postgres.shown_url()),
-            None => Ok(self.data_dir()?.display().to_string()),
+            None => {
+                let dir = self.data_dir()?;
+                Ok(dir.canonicalize().unwrap_or(dir).display().to_string())
+            }
         }
     }
 

@@ -100,7 +100,7 @@ async fn directory(config: &Config) -> Vec<Finding> {
         Ok(data) => data,
         Err(error) => return vec![Finding::failed("store", &error.into())],
     };
-    let mut findings = vec![clock_of_writes(&data)];
+    let mut findings = Vec::from_iter(clock_of_writes(&data));
     findings.extend(embedded(&data).await);
     findings
 }
@@ -154,12 +154,12 @@ fn unicode(found: UnicodeVersion, forms: Option<&FormCheck>) -> Finding {
     }
 }
 
-/// Compares this machine's clock with the time of the last acknowledged write. If the clock is
-/// behind that time, new leases would get times in the past.
-fn clock_of_writes(data: &Path) -> Finding {
-    let written = std::fs::metadata(data.join(EmbeddedStore::WRITTEN)).and_then(|file| file.modified());
-    let ahead = written.ok().and_then(|written| written.duration_since(SystemTime::now()).ok());
-    match ahead.filter(|ahead| *ahead > TOLERATED) {
+/// Compares this machine's clock with the time of the last acknowledged write, if there is a store.
+/// If the clock is behind that time, new leases would get times in the past.
+fn clock_of_writes(data: &Path) -> Option<Finding> {
+    let written = std::fs::metadata(data.join(EmbeddedStore::WRITTEN)).and_then(|file| file.modified()).ok()?;
+    let ahead = written.duration_since(SystemTime::now()).ok();
+    Some(match ahead.filter(|ahead| *ahead > TOLERATED) {
         Some(ahead) => {
             let seconds = ahead.as_secs();
             let text = format!(
@@ -170,7 +170,7 @@ fn clock_of_writes(data: &Path) -> Finding {
         None => {
             Finding::new("clock", CheckResult::Ok, "this machine's clock is not behind the last write of the store")
         }
-    }
+    })
 }
 
 /// Checks the database, and this machine's clock against the database's.

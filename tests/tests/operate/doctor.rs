@@ -79,6 +79,8 @@ async fn each_problem_is_named() {
     change("data = \"data\"", "data = \"dtaa\"");
     world.expect(1, "store", "fail", "there is no store in ").await;
     assert!(!Path::new(&world.path("dtaa")).exists());
+    let (_, findings) = world.examine().await;
+    assert!(findings.iter().all(|[check, ..]| check != "clock"), "without a store no clock is judged: {findings:?}");
     change("data = \"data\"", "dat = \"data\"");
     world.expect(1, "configuration", "fail", "unknown field `dat`").await;
     change("", "");

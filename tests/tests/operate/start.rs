@@ -59,6 +59,27 @@ async fn the_banners_command_works_on_wildcard_addresses_and_under_tls() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_start_without_the_watermark_is_told() {
+    let scratch = TempDir::new().unwrap();
+    let data = scratch.path().join("data");
+    let named = scratch.path().join("elsewhere/../data");
+    std::fs::create_dir(scratch.path().join("elsewhere")).unwrap();
+    let mut server = Server::builder().data(&named).start().unwrap();
+    let claims = server.claims(None).await.unwrap();
+    begin(&claims, creates(1, &["a"])).await.unwrap();
+    drop(claims);
+    server.restart().unwrap();
+    let banner = await_banner(&server).await;
+    assert!(banner.contains(&format!("data in   {}\n", data.display())), "{banner}");
+    assert!(!server.stderr().contains("was missing or empty"), "{}", server.stderr());
+
+    assert!(server.terminate().unwrap().success());
+    std::fs::remove_file(data.join("acknowledged")).unwrap();
+    server.restart().unwrap();
+    assert!(server.stderr().contains("was missing or empty"), "{}", server.stderr());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_banner_warns_of_unconfigured_cells_that_own_claims() {
     let data = TempDir::new().unwrap();
     let mut server = Server::builder().data(data.path()).start().unwrap();

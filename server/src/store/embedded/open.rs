@@ -76,6 +76,14 @@ fn check_complete(meta: &Keyspace, watermark: &AckWatermark, missing: &MissingKe
     if sequence < watermark.sequence() {
         return Err(StoreError::Damaged("the last acknowledged write is missing".into()));
     }
+    if sequence > 0 && watermark.sequence() == 0 {
+        // Only the watermark shows that a journal has lost its end.
+        tracing::warn!(
+            file = ack_watermark::FILE,
+            "the file was missing or empty, so this start can't tell if the last writes are there: if it was not removed by \
+             hand, compare the cells by `verify`"
+        );
+    }
     // INVARIANT: all keyspaces are created before the first sequence number is written. The
     // exception are those of sessions and locks in a store of an earlier version, which gets them
     // before the first row of `LOCK_VERSION` is written.

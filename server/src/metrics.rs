@@ -200,6 +200,7 @@ pub struct Metrics {
     connections_refused: Counter,
     subject_headers_removed: Counter,
     request_bytes: Gauge,
+    answer_bytes: Gauge,
     log_lines_dropped: Counter,
     audit_events_dropped: Counter,
     // True if the last probe of the database failed. The probe also runs while no command is
@@ -233,6 +234,8 @@ pub struct GaugeValues {
     pub store_away: bool,
     /// The bytes of requests that the server holds.
     pub request_bytes: usize,
+    /// The bytes of answers to lists that the server holds.
+    pub answer_bytes: usize,
     /// The number of lines that the log has dropped since the start.
     pub log_lines_dropped: u64,
     /// The number of events that the audit trail has dropped since the start.
@@ -282,6 +285,7 @@ impl Default for Metrics {
             connections_refused: Counter::default(),
             subject_headers_removed: Counter::default(),
             request_bytes: Gauge::default(),
+            answer_bytes: Gauge::default(),
             log_lines_dropped: Counter::default(),
             audit_events_dropped: Counter::default(),
             is_database_away: AtomicBool::default(),
@@ -359,6 +363,8 @@ impl Metrics {
         all.register("subject_headers_removed", removed, self.subject_headers_removed.clone());
         let held = "Bytes of requests that are not answered";
         all.register_with_unit("request", held, Unit::Bytes, self.request_bytes.clone());
+        let held = "Bytes of answers to lists that their callers have not taken";
+        all.register_with_unit("answer", held, Unit::Bytes, self.answer_bytes.clone());
         let damaged = "Rows that a read or a list found damaged, each time";
         all.register("damaged_rows", damaged, self.damaged_rows.clone());
         let differing = "Claims whose key is not the canonical form by this program's Unicode, by bucket type";
@@ -511,6 +517,7 @@ impl Metrics {
         set(&self.store_failed, u64::from(values.store_failed));
         set(&self.store_unavailable, u64::from(values.store_away || self.is_database_lost()));
         set(&self.request_bytes, values.request_bytes as u64);
+        set(&self.answer_bytes, values.answer_bytes as u64);
         self.log_lines_dropped.inner().store(values.log_lines_dropped, Ordering::Relaxed);
         self.audit_events_dropped.inner().store(values.audit_events_dropped, Ordering::Relaxed);
         set(&self.pool_connections, values.pool.open as u64);

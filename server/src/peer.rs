@@ -8,7 +8,7 @@ use std::time::Instant;
 use rustls::pki_types::CertificateDer;
 
 use crate::active_config::ActiveConfig;
-use crate::budget::ConnectionBudget;
+use crate::budget::ConnectionBudgets;
 use crate::config::Config;
 use crate::identity::Caller;
 
@@ -27,7 +27,7 @@ struct PeerState {
     // True if a reload has changed the certificate authorities, and they reject the client's
     // certificates.
     is_revoked: AtomicBool,
-    budget: Arc<ConnectionBudget>,
+    budgets: ConnectionBudgets,
 }
 
 /// The proof of identity that a client gave in the TLS handshake.
@@ -63,7 +63,7 @@ impl Peer {
         credentials: Credentials,
         config: Arc<ActiveConfig>,
         valid_until: Option<Instant>,
-        budget: Arc<ConnectionBudget>,
+        budgets: ConnectionBudgets,
     ) -> Self {
         let caller = credentials.identify(&config.config);
         let cached_caller = Mutex::new((config, caller));
@@ -72,7 +72,7 @@ impl Peer {
             cached_caller,
             valid_until,
             is_revoked: AtomicBool::new(false),
-            budget,
+            budgets,
         }))
     }
 
@@ -108,8 +108,8 @@ impl Peer {
         self.0.valid_until
     }
 
-    /// The budget of the connection's requests.
-    pub fn budget(&self) -> Arc<ConnectionBudget> {
-        self.0.budget.clone()
+    /// The budgets of the connection.
+    pub fn budgets(&self) -> &ConnectionBudgets {
+        &self.0.budgets
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use leasehold_proto::AccessRules;
 use leasehold_server::active_config::CurrentConfig;
-use leasehold_server::budget::ServerBudget;
+use leasehold_server::budget::ServerBudgets;
 use leasehold_server::config::Config;
 use leasehold_server::grpc::{MiddlewareLayer, MiddlewareState};
 use leasehold_server::metrics::Metrics;
@@ -34,7 +34,9 @@ async fn start(stopping: watch::Receiver<bool>) -> Channel {
             Ok::<_, Infallible>(Status::ok("").into_http())
         }
     });
-    let current = CurrentConfig::new(Config::development());
+    let config = Config::development();
+    let budgets = ServerBudgets::new(&config.limits);
+    let current = CurrentConfig::new(config);
     let middleware = MiddlewareState {
         rules: AccessRules::from_descriptors().unwrap(),
         current: current.clone(),
@@ -48,7 +50,7 @@ async fn start(stopping: watch::Receiver<bool>) -> Channel {
         certificates: None,
         current,
         max_connections: Some(1),
-        budget: ServerBudget::new(1 << 20, 1 << 20),
+        budgets,
         metrics: Arc::<Metrics>::default(),
         stopping,
     };

@@ -49,6 +49,7 @@ use crate::store::{GroupStore, StoreClock};
 pub use self::cell_limits::CellLimits;
 pub use self::queue::{Capacity, HeldClaims};
 pub use self::shares::LimitReached;
+pub(crate) use self::shares::LimitShares;
 pub use self::times::{CommandTimes, TIMES, TimesSlot};
 pub use self::undelivered::Undelivered;
 

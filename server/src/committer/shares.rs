@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 
 /// The use of one limit by all cells.
 #[derive(Debug)]
-pub(super) struct LimitShares {
+pub(crate) struct LimitShares {
     setting: &'static str,
     max: usize,
     cells: BTreeSet<CellId>,
@@ -47,6 +47,14 @@ pub enum LimitReached {
         /// The limit.
         max: usize,
     },
+    /// One caller has used up its share of the list calls that may wait.
+    #[error("the caller has used up its share of `{setting}` = {max}, and the rest is kept for others: try again")]
+    ListsOfCaller {
+        /// The setting of the limit.
+        setting: &'static str,
+        /// The limit.
+        max: usize,
+    },
     /// One cell has as many claims under leases as it may have.
     #[error(
         "the cell may have {max} claims under leases (`held_claims` of its `[[cells]]`, or `limits.cell_held_claims`): settle its leases, or try again"
@@ -75,7 +83,9 @@ impl LimitReached {
     /// The setting of the limit, and its value.
     pub fn setting(self) -> (&'static str, usize) {
         match self {
-            Self::OfServer { setting, max } | Self::OfCell { setting, max } => (setting, max),
+            Self::OfServer { setting, max } | Self::OfCell { setting, max } | Self::ListsOfCaller { setting, max } => {
+                (setting, max)
+            }
             Self::ClaimsOfCell { max } => ("cells.held_claims", max),
             Self::SessionsOfService { max } => ("limits.sessions_per_service", max),
             Self::RateOfCell { max } => ("cells.begins_per_second", max),
@@ -85,7 +95,7 @@ impl LimitReached {
 
 impl LimitShares {
     /// The shares of `cells` in the limit `max`, with nothing used yet.
-    pub(super) fn new(setting: &'static str, max: usize, cells: BTreeSet<CellId>) -> Self {
+    pub(crate) fn new(setting: &'static str, max: usize, cells: BTreeSet<CellId>) -> Self {
         let kept = max / 2 / cells.len().max(1);
         Self { setting, max, cells, kept, used: FxHashMap::default(), total: 0, used_of_kept: 0 }
     }
@@ -94,7 +104,7 @@ impl LimitShares {
     ///
     /// # Errors
     /// The limit, or the cell's share of it, is used up.
-    pub(super) fn check(&self, cell: CellId, amount: usize) -> Result<(), LimitReached> {
+    pub(crate) fn check(&self, cell: CellId, amount: usize) -> Result<(), LimitReached> {
         let free = self.max.saturating_sub(self.total);
         if amount <= free.saturating_sub(self.kept_for_others(cell)) {
             return Ok(());
@@ -115,12 +125,12 @@ impl LimitShares {
     }
 
     /// Counts `amount` more as used by a cell.
-    pub(super) fn add(&mut self, cell: CellId, amount: usize) {
+    pub(crate) fn add(&mut self, cell: CellId, amount: usize) {
         self.change(cell, |used| used.saturating_add(amount));
     }
 
     /// Counts `amount` less as used by a cell.
-    pub(super) fn subtract(&mut self, cell: CellId, amount: usize) {
+    pub(crate) fn subtract(&mut self, cell: CellId, amount: usize) {
         self.change(cell, |used| used.saturating_sub(amount));
     }
 
@@ -139,7 +149,7 @@ impl LimitShares {
 
     /// Changes the limit and the cells that share it. The counts stay, even if their sum exceeds
     /// the new limit.
-    pub(super) fn resize(&mut self, max: usize, cells: BTreeSet<CellId>) {
+    pub(crate) fn resize(&mut self, max: usize, cells: BTreeSet<CellId>) {
         let used = self.used.iter().map(|(cell, used)| (*cell, *used)).collect();
         *self = Self::new(self.setting, max, cells);
         self.replace(used);
@@ -153,7 +163,7 @@ impl LimitShares {
     }
 
     /// The amount that a cell uses.
-    pub(super) fn used(&self, cell: CellId) -> usize {
+    pub(crate) fn used(&self, cell: CellId) -> usize {
         self.used.get(&cell).copied().unwrap_or(0)
     }
 

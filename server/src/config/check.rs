@@ -224,7 +224,7 @@ fn numbers(config: &Config) -> Result<(), ConfigError> {
     config.postgres.as_ref().map_or(Ok(()), postgres)
 }
 
-fn server_numbers(config: &Config) -> [Number; 20] {
+fn server_numbers(config: &Config) -> [Number; 23] {
     let limits = config.limits;
     [
         ("settled_retention_seconds", config.settled_retention_seconds, 36_500 * DAY),
@@ -242,6 +242,9 @@ fn server_numbers(config: &Config) -> [Number; 20] {
         ("limits.body_seconds", limits.body_seconds.into(), DAY),
         ("limits.request_mib", limits.request_mib as u64, 1_000_000),
         ("limits.request_mib_per_connection", limits.request_mib_per_connection as u64, 1_000_000),
+        ("limits.answer_mib", limits.answer_mib as u64, 1_000_000),
+        ("limits.answer_mib_per_connection", limits.answer_mib_per_connection as u64, 1_000_000),
+        ("limits.answer_seconds", limits.answer_seconds.into(), DAY),
         ("limits.streams_per_connection", limits.streams_per_connection.into(), 1_000_000),
         ("limits.idle_seconds", limits.idle_seconds.into(), DAY),
         ("audit.max_mib", config.audit.max_mib.unwrap_or(1), 1_000_000),

@@ -123,6 +123,14 @@ pub struct Limits {
     pub request_mib: usize,
     /// The most MiB of requests that one connection may hold.
     pub request_mib_per_connection: usize,
+    /// The most MiB of answers to lists that the server may hold, until their callers have taken
+    /// them.
+    pub answer_mib: usize,
+    /// The most MiB of answers to lists that one connection may hold.
+    pub answer_mib_per_connection: usize,
+    /// The longest time in seconds from the moment at which the answer to a list is ready to the
+    /// moment at which its last byte is sent. The server then ends the connection.
+    pub answer_seconds: u32,
     /// The most requests that one connection may have open at a time.
     pub streams_per_connection: u32,
     /// The server closes a connection that has sent nothing for this many seconds. After each third
@@ -329,6 +337,9 @@ impl Default for Limits {
             body_seconds: 30,
             request_mib: 128,
             request_mib_per_connection: 32,
+            answer_mib: 128,
+            answer_mib_per_connection: 32,
+            answer_seconds: 60,
             streams_per_connection: 1024,
             idle_seconds: 60,
         }

@@ -10,7 +10,8 @@ use leasehold_proto::leasehold::v1::{ListOutstandingLeasesResponse, ListTablesRe
 use tonic::{Request, Response, Status, async_trait};
 
 use super::failed_reads::Read;
-use super::lists::ListFailure;
+use super::list_permits::Sharer;
+use super::lists::{ListCall, ListFailure, SMALL_PAGE_BYTES};
 use super::{Services, admitted, convert};
 
 /// The handlers of `AdminService`.
@@ -20,12 +21,13 @@ pub struct AdminHandler(pub Arc<Services>);
 #[async_trait]
 impl AdminService for AdminHandler {
     async fn list_tables(&self, request: Request<ListTablesRequest>) -> Result<Response<ListTablesResponse>, Status> {
-        let (_, config) = admitted(&request)?;
-        let cell = CellId(request.into_inner().cell_id);
+        let (permit, config) = admitted(&request)?;
+        let cell = CellId(request.get_ref().cell_id);
+        let call = ListCall::of("ListTables", SMALL_PAGE_BYTES, Sharer::of(&permit.caller(), cell), &request);
         config.rules.check_cell(cell).map_err(|rejection| self.0.reject(&config, &rejection))?;
         let tables = self
             .0
-            .list("ListTables", async move |store, _| {
+            .list(&call, async move |store, _| {
                 store.tables(cell).await.map_err(|error| ListFailure::Store(error, Read::Tables(cell)))
             })
             .await?;

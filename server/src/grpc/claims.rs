@@ -8,7 +8,7 @@ use leasehold_core::bucket::BucketType;
 use leasehold_core::claim::{SourceId, SourceType};
 use leasehold_core::command::{Command, Reply};
 use leasehold_core::lease::{LeaseId, Outcome};
-use leasehold_core::query::RecordQuery;
+use leasehold_core::query::{RECORD_BYTES_PER_PAGE, RecordQuery};
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_server::ClaimService;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::{
     BeginUpdateRequest, BeginUpdateResponse, CommitUpdateRequest, CommitUpdateResponse, GetRecordRequest,
@@ -20,7 +20,8 @@ use leasehold_proto::gitlab::cells::topology_service::{GetCellsRequest, GetCells
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, async_trait};
 
-use super::lists::{list_response, read_records};
+use super::list_permits::Sharer;
+use super::lists::{ListCall, list_response, read_records};
 use super::{Services, admitted, allowed_cell, bucket, convert, errors, record};
 use crate::active_config::ActiveConfig;
 use crate::committer::{CommitterRefusal, Decision};
@@ -156,8 +157,10 @@ impl ClaimService for ClaimsHandler {
         request: Request<ListRecordsRequest>,
     ) -> Result<Response<ListRecordsResponse>, Status> {
         let (permit, config) = admitted(&request)?;
+        let cell = allowed_cell(&permit, request.get_ref().cell_id)?;
+        let sharer = Sharer::of(&permit.caller(), cell);
+        let call = ListCall::of("ListRecords", RECORD_BYTES_PER_PAGE, sharer, &request);
         let request = request.into_inner();
-        let cell = allowed_cell(&permit, request.cell_id)?;
         config.rules.check_cell(cell).map_err(|rejection| self.0.reject(&config, &rejection))?;
         let source_type = request.source_type;
         let query = RecordQuery::parse(
@@ -169,14 +172,14 @@ impl ClaimService for ClaimsHandler {
         )
         .map_err(|rejection| self.0.reject(&config, &rejection))?;
         let read_at = self.0.committer.clock().now();
-        let page = self.0.list("ListRecords", |store, caller| read_records(store, query, caller)).await?;
+        let page = self.0.list(&call, |store, caller| read_records(store, query, caller)).await?;
         let damaged = page.damaged;
         if damaged > 0 {
             tracing::error!(damaged, source_type, "a list leaves out damaged rows: export the rest with `--salvage`");
             self.0.metrics.damaged(damaged);
         }
         let records = page.records.into_iter().map(|row| record(&config, &row.key, row.claim)).collect();
-        let mut response = list_response(ListRecordsResponse { records, truncated: page.truncated }, read_at);
+        let mut response = list_response(ListRecordsResponse { records, truncated: page.truncated }, call, read_at);
         if damaged > 0 {
             response.metadata_mut().insert(DAMAGED, (damaged as u64).into());
         }

@@ -170,10 +170,10 @@ pub(super) fn deadline_exceeded() -> Status {
     status(Code::DeadlineExceeded, "the caller's deadline passed before the answer was ready".into(), Vec::new())
 }
 
-/// The status of a request that would exceed the limit on the bytes of requests held at a time.
+/// The status of a call that would exceed a limit on the bytes held at a time.
 pub(super) fn over_budget(BudgetExceeded(limit): BudgetExceeded) -> Status {
     let metadata = HashMap::from([("limit".to_owned(), limit.to_owned())]);
-    let message = format!("the server holds as many bytes of requests as `{limit}` allows, try again");
+    let message = format!("the server holds as many bytes as `{limit}` allows: try again");
     let details = vec![error_info("OVERLOADED", metadata), retry_info(RETRY_AFTER)];
     status(Code::ResourceExhausted, message, details)
 }

@@ -9,7 +9,8 @@ use prost_types::Any;
 use tonic::{Request, Response, Status};
 
 use super::failed_reads::Read;
-use super::lists::{ListFailure, list_response};
+use super::list_permits::Sharer;
+use super::lists::{ListCall, ListFailure, SMALL_PAGE_BYTES, list_response};
 use super::{Services, admitted, allowed_cell, convert, errors};
 use crate::store::StoreReader;
 
@@ -29,8 +30,9 @@ impl Services {
         request: Request<ListLeasesRequest>,
     ) -> Result<Response<OutstandingLeases>, Status> {
         let (permit, config) = admitted(&request)?;
+        let cell = allowed_cell(&permit, request.get_ref().cell_id)?;
+        let call = ListCall::of(method, SMALL_PAGE_BYTES, Sharer::of(&permit.caller(), cell), &request);
         let request = request.into_inner();
-        let cell = allowed_cell(&permit, request.cell_id)?;
         config.rules.check_cell(cell).map_err(|rejection| self.reject(&config, &rejection))?;
         let created_after =
             request.created_after.as_ref().map(convert::lower_bound).transpose().map_err(errors::invalid)?;
@@ -43,9 +45,9 @@ impl Services {
         let list = async move |store: Arc<dyn StoreReader>, _| {
             store.leases(scan).await.map_err(|error| ListFailure::Store(error, Read::Leases(scan)))
         };
-        let rows = self.list(method, list).await?;
+        let rows = self.list(&call, list).await?;
         let page = query.page(rows);
         let next = page.next.map(|position| convert::cursor(request.cell_id, position));
-        Ok(list_response(OutstandingLeases { leases: page.leases, next }, read_at))
+        Ok(list_response(OutstandingLeases { leases: page.leases, next }, call, read_at))
     }
 }

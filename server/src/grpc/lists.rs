@@ -1,22 +1,24 @@
 //! Runs list calls of leases and records: limits how many run and wait, and stops a list whose
 //! caller is gone.
 //!
-//! A list runs in a task of its own, which holds the permits. If the caller is gone, the list stops
-//! before its next part and returns its permits then. A part that the store has begun can't be
+//! A list runs in a task of its own, which holds its permit. If the caller is gone, the list stops
+//! before its next part and returns its permit then. A part that the store has begun can't be
 //! stopped.
 
 use std::sync::{Arc, Weak};
 
 use leasehold_core::claim::SourceType;
-use leasehold_core::query::{RecordPage, RecordQuery};
+use leasehold_core::query::{RECORD_BYTES_PER_PAGE, RECORD_BYTES_PER_SOURCE, RecordPage, RecordQuery, RecordScan};
 use leasehold_core::time::Timestamp;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::metadata::AsciiMetadataValue;
-use tonic::{Response, Status};
+use tonic::{Request, Response, Status};
 
 use super::failed_reads::Read;
+use super::list_permits::Sharer;
 use super::{Services, errors};
-use crate::committer::{CommitterRefusal, LimitReached};
+use crate::budget::{BudgetExceeded, Charge};
+use crate::committer::CommitterRefusal;
+use crate::peer::Peer;
 use crate::store::{StoreError, StoreReader};
 
 /// The response metadata that carries the server's time at which a list was read. A cell compares
@@ -25,45 +27,63 @@ const SERVER_TIME: &str = "leasehold-server-time-micros";
 /// The response metadata that carries the server's version; lists have it.
 const SERVER_VERSION: &str = "leasehold-server-version";
 
-/// Two semaphores that limit list calls: those that run, and those that run or wait.
-pub(super) struct ListPermits {
-    concurrent: usize,
-    queued: usize,
-    running: Arc<Semaphore>,
-    // One permit for each list that runs or waits.
-    admitted: Arc<Semaphore>,
-    // The limit that the refusal of a list names.
-    limit: LimitReached,
+/// The estimate of the bytes of a page that has numbers and ids alone: leases, or tables.
+pub(super) const SMALL_PAGE_BYTES: usize = 64 * 1024;
+
+/// A list call: its method's label in the metrics, its caller, and the charge for the bytes of its
+/// answer.
+pub(super) struct ListCall {
+    method: &'static str,
+    sharer: Sharer,
+    // The estimate of the answer's bytes, before it is read.
+    bytes: usize,
+    // `None` without a connection. Only tests call so.
+    charge: Option<Arc<Charge>>,
 }
 
-impl ListPermits {
-    /// The permits for `concurrent` running lists and `queued` waiting ones.
-    pub(super) fn new(concurrent: usize, queued: usize) -> Self {
-        let semaphore = |permits: usize| Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)));
-        let limit = LimitReached::OfServer { setting: "limits.queued_lists", max: queued };
-        let admitted = semaphore(concurrent.saturating_add(queued));
-        Self { concurrent, queued, running: semaphore(concurrent), admitted, limit }
+impl ListCall {
+    /// The call that a request makes, whose answer has some `bytes`.
+    pub(super) fn of<T>(method: &'static str, bytes: usize, sharer: Sharer, request: &Request<T>) -> Self {
+        let peer = request.extensions().get::<Peer>();
+        Self { method, sharer, bytes, charge: peer.map(|peer| Arc::new(Charge::new(peer.budgets().answers.clone()))) }
     }
 
-    /// True if the permits were made with these two numbers.
-    pub(super) fn has_limits(&self, concurrent: usize, queued: usize) -> bool {
-        (self.concurrent, self.queued) == (concurrent, queued)
+    /// Returns a response with a page, which keeps the charge until the page is sent.
+    pub(super) fn response<T>(self, page: T) -> Response<T> {
+        let mut response = Response::new(page);
+        if let Some(charge) = self.charge {
+            response.extensions_mut().insert(charge);
+        }
+        response
     }
 
-    /// Waits until a list may run; `None` if too many wait already.
-    async fn acquire(&self) -> Option<[OwnedSemaphorePermit; 2]> {
-        let admitted = self.admitted.clone().try_acquire_owned().ok()?;
-        let running = self.running.clone().acquire_owned().await.ok()?;
-        Some([admitted, running])
+    /// Waits for room for a page.
+    async fn reserve(&self) -> Result<(), BudgetExceeded> {
+        match &self.charge {
+            Some(charge) => charge.reserve(self.bytes).await,
+            None => Ok(()),
+        }
     }
 }
 
 /// The caller of a list, as the list's task sees it.
-pub(super) struct ListCaller(Weak<()>);
+pub(super) struct ListCaller {
+    waits: Weak<()>,
+    charge: Option<Arc<Charge>>,
+}
 
 impl ListCaller {
     pub(super) fn is_gone(&self) -> bool {
-        self.0.strong_count() == 0
+        self.waits.strong_count() == 0
+    }
+
+    /// Charges the most that one source id may have, if the next part may exceed a page. The list
+    /// does not wait for room, because it has a permit that others wait for.
+    fn charge(&self, scan: &RecordScan) -> Result<(), BudgetExceeded> {
+        match &self.charge {
+            Some(charge) if scan.max_bytes > RECORD_BYTES_PER_PAGE => charge.grow_to(RECORD_BYTES_PER_SOURCE),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -73,6 +93,8 @@ pub(super) enum ListFailure {
     Store(StoreError, Read),
     /// The records of one source id in this table have more bytes than a page may.
     SourceTooLarge(SourceType),
+    /// The answer would exceed a bound on the bytes of answers.
+    Budget(BudgetExceeded),
     /// The caller is gone.
     CallerGone,
 }
@@ -80,8 +102,8 @@ pub(super) enum ListFailure {
 /// Returns a response with a page of a list, the server's version, and the server's time `read_at`.
 /// This time must be read before the page. Otherwise a lease that is begun in between would look
 /// older than it is, and a cell could take it for stale.
-pub(super) fn list_response<T>(page: T, read_at: Timestamp) -> Response<T> {
-    let mut response = Response::new(page);
+pub(super) fn list_response<T>(page: T, call: ListCall, read_at: Timestamp) -> Response<T> {
+    let mut response = call.response(page);
     let metadata = response.metadata_mut();
     metadata.insert(SERVER_TIME, read_at.as_micros().into());
     metadata.insert(SERVER_VERSION, AsciiMetadataValue::from_static(env!("CARGO_PKG_VERSION")));
@@ -98,6 +120,7 @@ pub(super) async fn read_records(
     let table = list.scan().source_type;
     while !caller.is_gone() {
         let scan = list.scan().clone();
+        caller.charge(&scan).map_err(ListFailure::Budget)?;
         let part = store.records(scan.clone()).await.map_err(|error| ListFailure::Store(error, Read::Records(scan)))?;
         if let Some(page) = list.add(part).map_err(|_| ListFailure::SourceTooLarge(table))? {
             return Ok(page);
@@ -111,21 +134,24 @@ impl Services {
     /// `limits.queued_lists` calls wait already, the call is refused at once.
     pub(super) async fn list<T: Send + 'static, L>(
         &self,
-        method: &'static str,
+        call: &ListCall,
         list: impl FnOnce(Arc<dyn StoreReader>, ListCaller) -> L,
     ) -> Result<T, Status>
     where
         L: Future<Output = Result<T, ListFailure>> + Send + 'static,
     {
-        let lists = self.lists.load_full();
-        let Some(permits) = lists.acquire().await else {
-            self.metrics.shed(method);
-            return Err(errors::refused(&CommitterRefusal::overloaded(lists.limit)));
-        };
+        let admitted = self.lists.admit(call.sharer).map_err(|limit| {
+            self.metrics.shed(call.method);
+            errors::refused(&CommitterRefusal::overloaded(limit))
+        })?;
+        // The list waits for room before it takes a permit to run, so that a caller who takes no
+        // answer keeps nobody else from running.
+        call.reserve().await.map_err(|exceeded| self.over_budget(call, exceeded))?;
+        let running = admitted.run().await;
         let waits = Arc::new(());
-        let list = list(self.store.clone(), ListCaller(Arc::downgrade(&waits)));
+        let list = list(self.store.clone(), ListCaller { waits: Arc::downgrade(&waits), charge: call.charge.clone() });
         let task = tokio::spawn(async move {
-            let _permits = permits;
+            let _running = running;
             list.await
         });
         let answer = match task.await {
@@ -139,7 +165,14 @@ impl Services {
         answer.map_err(|failure| match failure {
             ListFailure::Store(error, read) => self.unreadable(&error, read),
             ListFailure::SourceTooLarge(table) => errors::source_too_large(table),
+            ListFailure::Budget(exceeded) => self.over_budget(call, exceeded),
             ListFailure::CallerGone => errors::deadline_exceeded(),
         })
+    }
+
+    /// Counts a list that is refused because of the bytes of answers, and returns its status.
+    fn over_budget(&self, call: &ListCall, exceeded: BudgetExceeded) -> Status {
+        self.metrics.shed(call.method);
+        errors::over_budget(exceeded)
     }
 }

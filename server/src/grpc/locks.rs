@@ -22,7 +22,8 @@ use tokio::time::Instant;
 use tonic::{Request, Response, Status, async_trait};
 
 use super::failed_reads::Read;
-use super::lists::{ListCaller, ListFailure};
+use super::list_permits::Sharer;
+use super::lists::{ListCall, ListCaller, ListFailure, SMALL_PAGE_BYTES};
 use super::sessions::{LockCaller, ResponseStream, read_id, stopped, stream_age};
 use super::{Services, admitted, convert, errors};
 use crate::active_config::ActiveConfig;
@@ -197,6 +198,7 @@ impl LockService for LockHandler {
         request: Request<wire::ListLocksRequest>,
     ) -> Result<Response<wire::ListLocksResponse>, Status> {
         let (permit, config) = admitted(&request)?;
+        let call = ListCall::of("ListLocks", SMALL_PAGE_BYTES, Sharer::of_locks(&permit.caller()), &request);
         let wire::ListLocksRequest { namespace, limit, after } = request.into_inner();
         let reject = |rejection| self.services.reject(&config, &rejection);
         let after = after.map(|after| LockPath::parse_joined(&after.namespace, &after.key)).transpose();
@@ -211,10 +213,10 @@ impl LockService for LockHandler {
         }
         self.services.lock_host()?;
         let limit = scan.limit();
-        let page = self.services.list("ListLocks", async move |store, caller| read_page(&*store, &scan, &caller).await);
+        let page = self.services.list(&call, async move |store, caller| read_page(&*store, &scan, &caller).await);
         let page = page.await?;
         let locks = page.iter().take(limit).map(|(path, lock)| wire_lock(path, lock)).collect();
-        Ok(Response::new(wire::ListLocksResponse { locks, truncated: page.len() > limit }))
+        Ok(call.response(wire::ListLocksResponse { locks, truncated: page.len() > limit }))
     }
 
     async fn force_lock(

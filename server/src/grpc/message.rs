@@ -62,7 +62,7 @@ pub(super) async fn receive(
     mut body: Body,
     framing: Framing,
     size: RequestSize,
-    charge: &mut Charge,
+    charge: &Charge,
 ) -> Result<Body, Status> {
     // A frame is a slice of h2's read buffer, and would keep the whole buffer in memory. So frames
     // are copied into one buffer.
@@ -148,7 +148,7 @@ mod tests {
     use std::collections::VecDeque;
 
     use super::*;
-    use crate::budget::{ConnectionBudget, ServerBudget};
+    use crate::budget::{BudgetSettings, ConnectionBudget, ServerBudget};
 
     /// A body of given frames.
     struct Frames(VecDeque<Bytes>);
@@ -166,8 +166,9 @@ mod tests {
     /// refusal.
     async fn receive_frames(frames: &[&[u8]], framing: Framing, size: RequestSize) -> Result<Vec<u8>, String> {
         let frames = frames.iter().map(|frame| Bytes::copy_from_slice(frame)).collect();
-        let mut charge = Charge::new(ConnectionBudget::new(ServerBudget::new(1 << 20, 1 << 20)));
-        let body = receive(Body::new(Frames(frames)), framing, size, &mut charge).await;
+        let server = ServerBudget::new(BudgetSettings::REQUESTS, 1 << 20, 1 << 20);
+        let charge = Charge::new(ConnectionBudget::new(server));
+        let body = receive(Body::new(Frames(frames)), framing, size, &charge).await;
         let mut body = body.map_err(|status| status.message().to_owned())?;
         let mut bytes = Vec::new();
         while let Some(frame) = next_frame(&mut body).await {

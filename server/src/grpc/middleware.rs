@@ -229,7 +229,7 @@ impl MiddlewareState {
         let (parts, body) = request.into_parts();
         let peer = parts.extensions.get::<Peer>();
         let (size, budget) = match (request_kind(parts.uri.path(), framing), peer) {
-            (RequestKind::Whole(size), Some(peer)) => (size, peer.budget()),
+            (RequestKind::Whole(size), Some(peer)) => (size, peer.budgets().requests.clone()),
             (RequestKind::Stream, _) => {
                 let body = Body::new(BoundedBody::new(body, self.arrival(timeout)));
                 return Ok((http::Request::from_parts(parts, body), None));
@@ -239,10 +239,10 @@ impl MiddlewareState {
                 return Ok((http::Request::from_parts(parts, Body::empty()), None));
             }
         };
-        let mut charge = Charge::new(budget);
+        let charge = Charge::new(budget);
         let body = tokio::select! {
             biased;
-            received = receive(body, framing, size, &mut charge) => received,
+            received = receive(body, framing, size, &charge) => received,
             // The timer starts at the first poll of this branch, so a body that has arrived already
             // starts no timer.
             status = async { self.arrival(timeout).await } => Err(status),

@@ -15,6 +15,7 @@ mod failed_reads;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod leases;
+mod list_permits;
 mod lists;
 mod locks;
 mod message;
@@ -22,9 +23,9 @@ mod middleware;
 mod protocol;
 mod sessions;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use leasehold_core::bucket::{BucketKey, BucketType};
 use leasehold_core::cell::CellId;
 use leasehold_core::claim::Claim;
@@ -37,16 +38,16 @@ use uuid::Uuid;
 
 use crate::active_config::ActiveConfig;
 use crate::audit::AuditSink;
-use crate::budget::ServerBudget;
+use crate::budget::ServerBudgets;
 use crate::committer::{Committer, CommitterRefusal};
-use crate::config::Limits;
+use crate::config::Config;
 use crate::identity::{Denied, Permit};
 use crate::locks::LockHost;
 use crate::metrics::Metrics;
 use crate::store::{Backend, StoreError, StoreReader};
 
 use failed_reads::{FailedReads, Read};
-use lists::ListPermits;
+use list_permits::ListPermits;
 
 pub use admin::AdminHandler;
 pub use cells::CellHandler;
@@ -73,14 +74,13 @@ pub struct Services {
     /// The server's memory of sessions and locks; `None` if this server serves none, because
     /// several servers share its store.
     pub locks: Option<Arc<LockHost>>,
-    // A reload replaces the permits. Lists that run keep their former permits.
-    lists: ArcSwap<ListPermits>,
+    lists: Arc<ListPermits>,
     /// The metrics of the server.
     pub metrics: Arc<Metrics>,
     /// The audit trail of the server.
     pub audit: Arc<AuditSink>,
-    /// The bytes of requests that the server holds.
-    pub budget: Arc<ServerBudget>,
+    /// The bytes of requests and answers that the server holds.
+    pub budgets: ServerBudgets,
     /// The reads that failed, and that the maintenance tries again.
     pub(crate) failed_reads: FailedReads,
 }
@@ -88,33 +88,32 @@ pub struct Services {
 impl Services {
     /// Returns the shared state of services that read from `store` and write through `committer`.
     pub fn new(
-        limits: &Limits,
+        config: &Config,
         store: &dyn Backend,
         committer: Committer,
         locks: Option<Arc<LockHost>>,
         metrics: Arc<Metrics>,
         audit: Arc<AuditSink>,
     ) -> Self {
+        let limits = &config.limits;
         Self {
             store: store.reader(),
             store_id: store.identity().id,
             committer,
             locks,
-            lists: ArcSwap::from_pointee(ListPermits::new(limits.concurrent_lists, limits.queued_lists)),
+            lists: ListPermits::new(limits.concurrent_lists, limits.queued_lists, cells(config)),
             metrics,
             audit,
-            budget: ServerBudget::new(mib(limits.request_mib), mib(limits.request_mib_per_connection)),
+            budgets: ServerBudgets::new(limits),
             failed_reads: FailedReads::default(),
         }
     }
 
-    /// Changes the limits of lists, and of the bytes of requests.
-    pub fn set_limits(&self, limits: &Limits) {
-        self.budget.set_bounds(mib(limits.request_mib), mib(limits.request_mib_per_connection));
-        let (concurrent, queued) = (limits.concurrent_lists, limits.queued_lists);
-        if !self.lists.load().has_limits(concurrent, queued) {
-            self.lists.store(Arc::new(ListPermits::new(concurrent, queued)));
-        }
+    /// Changes the limits of lists, and of the bytes of requests and answers.
+    pub fn set_limits(&self, config: &Config) {
+        let limits = &config.limits;
+        self.budgets.set_limits(limits);
+        self.lists.resize(limits.concurrent_lists, limits.queued_lists, cells(config));
     }
 
     /// The committer, which decides and writes commands.
@@ -170,9 +169,9 @@ impl Services {
     }
 }
 
-/// Converts MiB to bytes.
-fn mib(count: usize) -> usize {
-    count.saturating_mul(1024 * 1024)
+/// The cells of a configuration, which share the limits of lists.
+fn cells(config: &Config) -> BTreeSet<CellId> {
+    config.cells.iter().map(|cell| CellId(cell.id)).collect()
 }
 
 /// Returns the bucket type and the value that a request names, or the gRPC status of a request that

@@ -195,7 +195,7 @@ fn http_server<S>(
         certificates,
         current: parts.current.clone(),
         max_connections: None,
-        budget: parts.services.budget.clone(),
+        budgets: parts.services.budgets.clone(),
         metrics: parts.services.metrics.clone(),
         stopping,
     }

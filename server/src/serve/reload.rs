@@ -86,7 +86,7 @@ impl Reloader {
             let warnings = checks::warnings(&config, &*self.store).await?;
             warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         }
-        self.services.set_limits(&config.limits);
+        self.services.set_limits(&config);
         self.services.committer().set_capacity(storage::capacity(&config));
         self.current.replace(config);
         // The certificates must change after the configuration. Their change makes each connection

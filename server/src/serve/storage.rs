@@ -50,7 +50,7 @@ pub(super) async fn open(current: &Arc<CurrentConfig>, start: StoreStart) -> Res
         Some(postgres) => shared(parts, postgres).await?,
     };
     let Prepared { store, committer, locks, warning } = prepared;
-    let services = Services::new(&config.limits, &*store, committer, locks, metrics, audit);
+    let services = Services::new(config, &*store, committer, locks, metrics, audit);
     let description = describe(&*store).await;
     Ok(Opened { store, services, description, warning })
 }

@@ -29,7 +29,7 @@ use tower::{Service, ServiceExt};
 use super::idle_timeout::IdleTimeout;
 use super::tls::{self, Accepted, Certificates, ClientStream};
 use crate::active_config::CurrentConfig;
-use crate::budget::{ConnectionBudget, ServerBudget};
+use crate::budget::ServerBudgets;
 use crate::config::Limits;
 use crate::descriptors;
 use crate::identity::Caller;
@@ -65,8 +65,8 @@ pub struct HttpServer<S> {
     /// The most connections at a time, if the listener does not follow `limits.connections`.
     /// Connections beyond the limit are closed at once.
     pub max_connections: Option<usize>,
-    /// The budget for the requests of all connections.
-    pub budget: Arc<ServerBudget>,
+    /// The budgets for the requests and answers of all connections.
+    pub budgets: ServerBudgets,
     /// The counters of connections.
     pub metrics: Arc<Metrics>,
     /// A flag that becomes true when the server must stop.
@@ -147,7 +147,7 @@ where
         };
         let config = self.current.load();
         let limits = config.config.limits;
-        let peer = accepted.peer(config, ConnectionBudget::new(self.budget.clone()));
+        let peer = accepted.peer(config, self.budgets.of_connection());
         let Accepted { stream, chain, .. } = accepted;
         let rejected = async {
             match (&certificates, changes) {
@@ -164,6 +164,7 @@ where
     async fn requests(self, stream: ClientStream, peer: Peer, limits: Limits, end: impl Future<Output = ()>) {
         let (executor, mut requests) = request_tasks();
         let caller = peer.caller(&self.current.load(), Instant::now());
+        let answers = peer.budgets().answers.clone();
         let is_anonymous = matches!(caller, Caller::Anonymous | Caller::Unrecognised);
         let builder = builder(executor, limits, is_anonymous);
         let open = Arc::new(AtomicUsize::new(0));
@@ -180,11 +181,16 @@ where
         let stream = TokioIo::new(IdleTimeout::new(stream, idle));
         let mut connection = pin!(builder.serve_connection(stream, TowerToHyperService::new(service)));
         let mut end = pin!(end);
+        let mut stalled = pin!(answers.stalled(Duration::from_secs(limits.answer_seconds.into())));
         let mut closing: Option<Closing> = None;
         let served = std::future::poll_fn(|cx| {
             if closing.is_none() && end.as_mut().poll(cx).is_ready() {
                 closing = Some(Closing::new());
                 connection.as_mut().graceful_shutdown();
+            }
+            if stalled.as_mut().poll(cx).is_ready() {
+                tracing::info!("a client left an answer untaken for `limits.answer_seconds`: its connection ends");
+                return Poll::Ready(Ok(()));
             }
             // hyper polls the requests of HTTP/1 itself, so they are not in `requests`, but in the
             // count `open`.

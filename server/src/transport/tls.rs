@@ -26,7 +26,7 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{ASN1Time, CertificateRevocationList, FromDer, Validity, X509Certificate};
 
 use crate::active_config::ActiveConfig;
-use crate::budget::ConnectionBudget;
+use crate::budget::ConnectionBudgets;
 use crate::config::TlsConfig;
 use crate::metrics::{Metrics, TlsFile};
 use crate::peer::{Credentials, Peer};
@@ -386,13 +386,13 @@ pub(super) struct Accepted {
 
 impl Accepted {
     /// Returns the peer, which is added to the extensions of each request.
-    pub(super) fn peer(&self, config: Arc<ActiveConfig>, budget: Arc<ConnectionBudget>) -> Peer {
+    pub(super) fn peer(&self, config: Arc<ActiveConfig>, budgets: ConnectionBudgets) -> Peer {
         let credentials = match (&self.stream, self.chain.first()) {
             (ClientStream::Plain(_), _) => Credentials::Plaintext,
             (ClientStream::Tls(_), Some(own)) => Credentials::Certificate(own.clone()),
             (ClientStream::Tls(_), None) => Credentials::None,
         };
-        Peer::new(credentials, config, valid_until(&self.chain), budget)
+        Peer::new(credentials, config, valid_until(&self.chain), budgets)
     }
 }
 

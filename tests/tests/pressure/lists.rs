@@ -13,6 +13,7 @@ use leasehold_tests::client::{Client, Update, user};
 use leasehold_tests::lists::{abandon_lists, futile_list};
 use leasehold_tests::server::Server;
 use leasehold_tests::wire::creates;
+use tokio::task::JoinSet;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
@@ -25,7 +26,7 @@ const MANY: u64 = 60_000;
 const LISTS: usize = 5;
 
 /// Claims `count` usernames, each of a row of its own, with `data` bytes of attached data.
-async fn claim_users(server: &Server, rows: std::ops::Range<u64>, data: usize) {
+pub(crate) async fn claim_users(server: &Server, rows: std::ops::Range<u64>, data: usize) {
     let mut client = Client::connect(server, 1).await.unwrap();
     let rows: Vec<_> = rows.collect();
     for rows in rows.chunks((8_000_000 / (data + 100)).clamp(1, 2000)) {
@@ -39,7 +40,7 @@ async fn save(client: &mut Client, update: Update) {
     client.settle(&begun.lease, Outcome::Committed).await.unwrap();
 }
 
-fn full_list() -> ListRecordsRequest {
+pub(crate) fn full_list() -> ListRecordsRequest {
     ListRecordsRequest { cell_id: 1, source_type: USERS, ..ListRecordsRequest::default() }
 }
 
@@ -49,7 +50,7 @@ fn stub(channel: &Channel) -> Stub<Channel> {
 
 /// Lists the pages of the table of users, each after the last source id of the page before. The
 /// client has gRPC's default limit on the size of an answer.
-async fn pages(channel: &Channel) -> Result<Vec<ListRecordsResponse>, Status> {
+pub(crate) async fn pages(channel: &Channel) -> Result<Vec<ListRecordsResponse>, Status> {
     let mut pages: Vec<ListRecordsResponse> = Vec::new();
     let mut request = full_list();
     loop {
@@ -112,6 +113,37 @@ async fn lists_whose_callers_are_gone_stop_and_leave_their_places_to_others() {
     request.set_timeout(Duration::from_secs(5));
     assert_eq!(claims.list_records(request).await.unwrap().into_inner().records.len(), 1000);
     claims.begin_update(creates(2, &["other"])).await.unwrap();
+}
+
+/// Lists the claims of cell 1 again and again, until a list is refused. Returns the refusal.
+async fn list_until_refused(channel: Channel) -> Refusal {
+    loop {
+        if let Err(status) = stub(&channel).list_records(futile_list()).await {
+            return Refusal::of(&status);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_cells_lists_leave_other_cells_their_share() {
+    let server = Server::builder().config("[limits]\nconcurrent_lists = 4\nqueued_lists = 64\n").start().unwrap();
+    claim_users(&server, 1..MANY + 1, 0).await;
+    let channel = server.connect(None).await.unwrap();
+    let mut flood = JoinSet::new();
+    for _ in 0..100 {
+        flood.spawn(list_until_refused(channel.clone()));
+    }
+    // From the first refusal on, the lists that are left take all places that cell 1 may have.
+    let refusal = flood.join_next().await.unwrap().unwrap();
+    assert_eq!(refusal.code_and_reason(), (Code::ResourceExhausted, "OVERLOADED"));
+    let mut claims = server.claims(None).await.unwrap();
+    for _ in 0..5 {
+        let mut request = Request::new(ListRecordsRequest { cell_id: 2, ..full_list() });
+        request.set_timeout(Duration::from_secs(5));
+        assert!(claims.list_records(request).await.unwrap().into_inner().records.is_empty());
+    }
+    assert!(refusal.message.starts_with("the caller has used up its share of `limits.queued_lists` = 64"));
+    assert!(flood.len() > 30, "{} lists are left", flood.len());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -23,6 +23,7 @@ use leasehold_tests::wire::get;
 const BEGIN: &str = "/gitlab.cells.topology_service.claims.v1.ClaimService/BeginUpdate";
 const COMMIT: &str = "/gitlab.cells.topology_service.claims.v1.ClaimService/CommitUpdate";
 const GET_CELLS: &str = "/gitlab.cells.topology_service.claims.v1.ClaimService/GetCells";
+const LIST_RECORDS: &str = "/gitlab.cells.topology_service.claims.v1.ClaimService/ListRecords";
 const HEALTH: &str = "/grpc.health.v1.Health/Check";
 const REFLECTION: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
 
@@ -49,6 +50,14 @@ fn status(server: &Server, field: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
     line.trim_matches([':', ' ', '\t']).split(' ').next().unwrap().trim().parse().unwrap()
+}
+
+/// Returns how many calls of a method the server has answered, whatever their codes.
+async fn answered(address: std::net::SocketAddr, method: &str) -> f64 {
+    let (_, text) = get(address, "/metrics").await.unwrap();
+    let prefix = format!("leasehold_requests_total{{method=\"{method}\",");
+    let lines = text.lines().filter(|line| line.starts_with(&prefix));
+    lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
 }
 
 /// Returns the value of one of the server's metrics.

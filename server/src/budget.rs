@@ -15,20 +15,32 @@ use crate::config::Limits;
 /// The longest time for which an answer waits for room.
 const ROOM_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The memory of a call whose body has not arrived: its stream, its head and its task.
+pub const CALL_BYTES: usize = 6 * 1024;
+
+/// The calls of a connection that may always wait for their bodies.
+const FREE_CALLS: usize = 16;
+
 /// The settings of the bounds on one kind of bytes, as a refusal names them.
 #[derive(Clone, Copy, Debug)]
 pub struct BudgetSettings {
     of_server: &'static str,
     of_connection: &'static str,
+    /// The bytes that each connection may hold however many the server holds.
+    free: usize,
 }
 
 impl BudgetSettings {
     /// The bounds on the bytes of requests.
     pub const REQUESTS: Self =
-        Self { of_server: "limits.request_mib", of_connection: "limits.request_mib_per_connection" };
+        Self { of_server: "limits.request_mib", of_connection: "limits.request_mib_per_connection", free: 0 };
     /// The bounds on the bytes of answers.
     pub const ANSWERS: Self =
-        Self { of_server: "limits.answer_mib", of_connection: "limits.answer_mib_per_connection" };
+        Self { of_server: "limits.answer_mib", of_connection: "limits.answer_mib_per_connection", free: 0 };
+    /// The bounds on the memory of calls that have not arrived completely. Some calls of each
+    /// connection are free, so that the calls of others do not refuse a commit whose body follows
+    /// its head a moment later.
+    pub const HEADS: Self = Self { free: FREE_CALLS * CALL_BYTES, ..Self::REQUESTS };
 }
 
 /// The bytes of one kind that all connections may hold together.
@@ -56,6 +68,8 @@ pub struct ConnectionBudget {
 pub struct ServerBudgets {
     /// The bytes of requests.
     pub requests: Arc<ServerBudget>,
+    /// The memory of calls that have not arrived completely.
+    pub heads: Arc<ServerBudget>,
     /// The bytes of answers to lists.
     pub answers: Arc<ServerBudget>,
 }
@@ -65,6 +79,8 @@ pub struct ServerBudgets {
 pub struct ConnectionBudgets {
     /// The bytes of requests.
     pub requests: Arc<ConnectionBudget>,
+    /// The memory of calls that have not arrived completely.
+    pub heads: Arc<ConnectionBudget>,
     /// The bytes of answers to lists.
     pub answers: Arc<ConnectionBudget>,
 }
@@ -106,21 +122,25 @@ impl ServerBudgets {
     /// The budgets with the bounds that the limits set.
     pub fn new(limits: &Limits) -> Self {
         let budget = |settings| ServerBudget::new(settings, usize::MAX, usize::MAX);
-        let budgets = Self { requests: budget(BudgetSettings::REQUESTS), answers: budget(BudgetSettings::ANSWERS) };
+        let (requests, heads) = (budget(BudgetSettings::REQUESTS), budget(BudgetSettings::HEADS));
+        let budgets = Self { requests, heads, answers: budget(BudgetSettings::ANSWERS) };
         budgets.set_limits(limits);
         budgets
     }
 
     /// Changes the bounds.
     pub fn set_limits(&self, limits: &Limits) {
-        self.requests.set_bounds(mib(limits.request_mib), mib(limits.request_mib_per_connection));
+        for budget in [&self.requests, &self.heads] {
+            budget.set_bounds(mib(limits.request_mib), mib(limits.request_mib_per_connection));
+        }
         self.answers.set_bounds(mib(limits.answer_mib), mib(limits.answer_mib_per_connection));
     }
 
     /// The budgets of a new connection.
     pub fn of_connection(&self) -> ConnectionBudgets {
         let of_connection = |budget: &Arc<ServerBudget>| ConnectionBudget::new(budget.clone());
-        ConnectionBudgets { requests: of_connection(&self.requests), answers: of_connection(&self.answers) }
+        let (requests, heads) = (of_connection(&self.requests), of_connection(&self.heads));
+        ConnectionBudgets { requests, heads, answers: of_connection(&self.answers) }
     }
 }
 
@@ -170,7 +190,9 @@ impl Charge {
         if !self.fits(held, bytes, server.max_of_connection.load(Ordering::Relaxed)) {
             return Err(BudgetExceeded(server.settings.of_connection));
         }
-        if !self.fits(&server.held, bytes, server.max.load(Ordering::Relaxed)) {
+        let is_free = held.load(Ordering::Relaxed) <= server.settings.free;
+        let max = if is_free { usize::MAX } else { server.max.load(Ordering::Relaxed) };
+        if !self.fits(&server.held, bytes, max) {
             held.fetch_sub(bytes, Ordering::Relaxed);
             return Err(BudgetExceeded(server.settings.of_server));
         }

@@ -24,7 +24,7 @@ use super::message::{Framing, RequestSize, receive};
 use super::protocol::BoundedBody;
 use super::{CLASSIFY_HTTP, delivery, errors, protocol};
 use crate::active_config::{ActiveConfig, CurrentConfig};
-use crate::budget::Charge;
+use crate::budget::{CALL_BYTES, Charge};
 use crate::committer::{CommitterRefusal, TIMES};
 use crate::identity::{Caller, Denied};
 use crate::metrics::Metrics;
@@ -228,8 +228,8 @@ impl MiddlewareState {
     ) -> Result<(http::Request<Body>, Option<Charge>), Status> {
         let (parts, body) = request.into_parts();
         let peer = parts.extensions.get::<Peer>();
-        let (size, budget) = match (request_kind(parts.uri.path(), framing), peer) {
-            (RequestKind::Whole(size), Some(peer)) => (size, peer.budgets().requests.clone()),
+        let (size, budgets) = match (request_kind(parts.uri.path(), framing), peer) {
+            (RequestKind::Whole(size), Some(peer)) => (size, peer.budgets().clone()),
             (RequestKind::Stream, _) => {
                 let body = Body::new(BoundedBody::new(body, self.arrival(timeout)));
                 return Ok((http::Request::from_parts(parts, body), None));
@@ -239,13 +239,18 @@ impl MiddlewareState {
                 return Ok((http::Request::from_parts(parts, Body::empty()), None));
             }
         };
-        let charge = Charge::new(budget);
+        let (charge, head) = (Charge::new(budgets.requests), Charge::new(budgets.heads));
         let body = tokio::select! {
             biased;
             received = receive(body, framing, size, &charge) => received,
-            // The timer starts at the first poll of this branch, so a body that has arrived already
-            // starts no timer.
-            status = async { self.arrival(timeout).await } => Err(status),
+            // This branch is first polled if the body has not arrived completely. So a body that is
+            // there already starts no timer, and its call is never refused for its head.
+            status = async {
+                match head.add(CALL_BYTES) {
+                    Ok(()) => self.arrival(timeout).await,
+                    Err(exceeded) => errors::over_budget(exceeded),
+                }
+            } => Err(status),
         };
         let body = body.inspect_err(|status| {
             if status.code() == Code::ResourceExhausted {

@@ -48,6 +48,30 @@ async fn announced_bytes_take_no_memory() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn heads_without_bodies_are_bounded() {
+    let server = Server::builder().config("[limits]\nrequest_mib = 8\n").start().unwrap();
+    let before = memory(&server, "VmHWM");
+    let mut open = Vec::new();
+    for path in [BEGIN, COMMIT].into_iter().cycle().take(20) {
+        let mut stream = TcpStream::connect(server.address()).await.unwrap();
+        http2::begin(&mut stream).await.unwrap();
+        let heads: Vec<_> = (0..1000).flat_map(|n| grpc_head(2 * n + 1, path)).collect();
+        send(&mut stream, &heads).await.unwrap();
+        open.push(stream);
+    }
+    eventually("heads are refused", async || {
+        (answered(server.address(), "CommitUpdate").await > 7_000.0).then_some(())
+    })
+    .await
+    .unwrap();
+    let grown = growth(&server, before);
+    assert!(grown < 64 * MIB, "{} MiB for 20,000 heads", grown / MIB);
+    let mut claims = server.claims(None).await.unwrap();
+    let lease_uuid = claims.begin_update(creates(1, &["other"])).await.unwrap().into_inner().lease_uuid;
+    claims.commit_update(CommitUpdateRequest { cell_id: 1, lease_uuid }).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_client_without_a_certificate_takes_little_memory() {
     let (directory, authority) = (TempDir::new().unwrap(), Authority::new("first").unwrap());
     let server = tls_server(directory.path(), &authority, "").start().unwrap();

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -167,9 +167,12 @@ where
         let answers = peer.budgets().answers.clone();
         let is_anonymous = matches!(caller, Caller::Anonymous | Caller::Unrecognised);
         let builder = builder(executor, limits, is_anonymous);
-        let open = Arc::new(AtomicUsize::new(0));
+        let (open, calls) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicU64::new(0)));
+        let idle = Duration::from_secs(limits.idle_seconds.into());
+        let mut unused = is_anonymous.then(|| Unused::new(calls.clone(), idle));
         let count = open.clone();
         let service = self.service.map_future(move |answer| {
+            calls.fetch_add(1, Ordering::Relaxed);
             let request = OpenRequest::new(count.clone());
             answer.inspect(move |_| drop(request))
         });
@@ -177,17 +180,12 @@ where
             request.extensions_mut().insert(peer.clone());
             request.map(Body::new)
         });
-        let idle = Duration::from_secs(limits.idle_seconds.into());
         let stream = TokioIo::new(IdleTimeout::new(stream, idle));
         let mut connection = pin!(builder.serve_connection(stream, TowerToHyperService::new(service)));
         let mut end = pin!(end);
         let mut stalled = pin!(answers.stalled(Duration::from_secs(limits.answer_seconds.into())));
         let mut closing: Option<Closing> = None;
         let served = std::future::poll_fn(|cx| {
-            if closing.is_none() && end.as_mut().poll(cx).is_ready() {
-                closing = Some(Closing::new());
-                connection.as_mut().graceful_shutdown();
-            }
             if stalled.as_mut().poll(cx).is_ready() {
                 tracing::info!("a client left an answer untaken for `limits.answer_seconds`: its connection ends");
                 return Poll::Ready(Ok(()));
@@ -195,6 +193,11 @@ where
             // hyper polls the requests of HTTP/1 itself, so they are not in `requests`, but in the
             // count `open`.
             let is_busy = !requests.running.is_empty() || open.load(Ordering::Relaxed) > 0;
+            let is_unused = unused.as_mut().is_some_and(|unused| unused.poll_over(cx, is_busy).is_ready());
+            if closing.is_none() && (is_unused || end.as_mut().poll(cx).is_ready()) {
+                closing = Some(Closing::new());
+                connection.as_mut().graceful_shutdown();
+            }
             if closing.as_mut().is_some_and(|closing| closing.poll_over(cx, is_busy).is_ready()) {
                 return Poll::Ready(Ok(()));
             }
@@ -225,6 +228,36 @@ impl OpenRequest {
 impl Drop for OpenRequest {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The timer of a connection whose client has no identity. If such a client makes no call, pings must
+/// not keep its connection open, since it takes the place of another client.
+struct Unused {
+    // The number of calls so far.
+    calls: Arc<AtomicU64>,
+    calls_before: u64,
+    timeout: Duration,
+    tick: Pin<Box<Sleep>>,
+}
+
+impl Unused {
+    fn new(calls: Arc<AtomicU64>, timeout: Duration) -> Self {
+        Self { calls, calls_before: 0, timeout, tick: Box::pin(tokio::time::sleep(timeout)) }
+    }
+
+    /// Ready when the connection has had no call for the timeout. `is_busy` is true if it has open
+    /// requests.
+    fn poll_over(&mut self, cx: &mut Context<'_>, is_busy: bool) -> Poll<()> {
+        while self.tick.as_mut().poll(cx).is_ready() {
+            let calls = self.calls.load(Ordering::Relaxed);
+            if !is_busy && calls == self.calls_before {
+                return Poll::Ready(());
+            }
+            self.calls_before = calls;
+            self.tick.as_mut().reset((Instant::now() + self.timeout).into());
+        }
+        Poll::Pending
     }
 }
 

@@ -1,15 +1,20 @@
-//! Tests that open connections leave enough file descriptors to the store.
+//! Tests that open connections leave enough file descriptors to the store, and that clients without
+//! an identity do not keep connections that they do not use.
+
+use std::time::Duration;
 
 use leasehold_core::lease::Outcome;
+use leasehold_tests::certificates::{Authority, Pair};
 use leasehold_tests::client::{Client, Update, user};
-use leasehold_tests::http2::PREFACE;
+use leasehold_tests::http2::{PREFACE, frame, read_frame, send};
 use leasehold_tests::server::Server;
 use leasehold_tests::wire::{creates, eventually};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use super::metric;
+use super::{metric, tls_server};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_beyond_the_limit_are_closed_and_saves_go_on() {
@@ -73,4 +78,34 @@ async fn the_store_flushes_and_merges_while_all_connections_are_taken() {
     let open = std::fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap().count();
     assert!((97..240).contains(&open), "{open} descriptors are open");
     drop(idle);
+}
+
+/// Opens a connection that makes no call, and answers the server's pings until the server ends it.
+async fn lurk(server: &Server, authority: &Authority, certificate: Option<&Pair>) {
+    let (settings, ping, ack) = (4, 6, 1);
+    let mut stream = authority.connect(server.address(), certificate, "h2").await.unwrap();
+    send(&mut stream, PREFACE).await.unwrap();
+    while let Some(found) = read_frame(&mut stream).await.unwrap() {
+        let answer = match found.kind {
+            kind if kind == settings && found.payload.is_empty() => continue,
+            kind if kind == settings => frame(settings, ack, 0, &[]),
+            kind if kind == ping => frame(ping, ack, 0, &found.payload),
+            _ => continue,
+        };
+        // The result is ignored: the server may have closed the connection already.
+        let _ = send(&mut stream, &answer).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_without_a_role_keeps_no_connection_that_it_does_not_use() {
+    let (directory, authority) = (TempDir::new().unwrap(), Authority::new("first").unwrap());
+    let server = tls_server(directory.path(), &authority, "[limits]\nidle_seconds = 3\n").start().unwrap();
+    let [cell, other] = ["spiffe://leasehold/cell/1", "spiffe://elsewhere/cell/1"];
+    let [cell, other] = [cell, other].map(|uri| authority.client(&[uri]).unwrap());
+    let others = async { tokio::join!(lurk(&server, &authority, None), lurk(&server, &authority, Some(&other))) };
+    tokio::select! {
+        () = lurk(&server, &authority, Some(&cell)) => panic!("the connection of a cell ended"),
+        ended = tokio::time::timeout(Duration::from_secs(20), others) => drop(ended.unwrap()),
+    }
 }

@@ -1,15 +1,27 @@
-//! Lists of records that are slow, and whose callers give up.
+//! Lists of leases and their ages, and lists of records that are slow, and whose callers give up.
 
 use std::time::Duration;
 
-use anyhow::Result;
-use leasehold_proto::gitlab::cells::topology_service::claims::v1::{ListRecordsRequest, bucket};
+use anyhow::{Context, Result};
+use leasehold_client::server_time_micros;
+use leasehold_proto::gitlab::cells::topology_service::claims::v1::{ListLeasesResponse, ListRecordsRequest, bucket};
 use tokio::task::JoinSet;
-use tonic::Request;
+use tonic::{Request, Response};
 
 use crate::server::Server;
 
 const USERS: i32 = 1;
+
+/// Returns the ages of listed leases in seconds, by the time that the server reports (R03).
+///
+/// # Errors
+/// The list lacks a time.
+pub fn ages(listed: &Response<ListLeasesResponse>) -> Result<Vec<f64>> {
+    let now = server_time_micros(listed.metadata()).context("no time of the server")? as f64 / 1e6;
+    let age = |created_at: &prost_types::Timestamp| now - created_at.seconds as f64 - f64::from(created_at.nanos) / 1e9;
+    let leases = listed.get_ref().leases.iter();
+    leases.map(|lease| Ok(age(lease.created_at.as_ref().context("a lease without a time")?))).collect()
+}
 
 /// Returns a list that looks at every claim of cell 1 on users, and finds none.
 #[must_use]

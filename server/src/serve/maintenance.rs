@@ -84,8 +84,11 @@ impl Maintenance {
     /// Returns the time before which a lease must have been settled, so that it may be forgotten
     /// now (B22); `None` if the clock has jumped recently, or the server has just started.
     fn forget_before(&self) -> Option<Timestamp> {
-        let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = clock.trusted(self.services.committer().clock().now(), Instant::now())?;
+        let (mut clock, times) =
+            (self.clock.lock().unwrap_or_else(PoisonError::into_inner), self.services.committer().clock());
+        let trusted = clock.trusted(times.followed(), Instant::now())?;
+        // The clock of the leases may still follow an earlier jump. The earlier time forgets less.
+        let now = trusted.min(times.now());
         Some(now.minus_micros(self.retention_seconds.saturating_mul(1_000_000)))
     }
 

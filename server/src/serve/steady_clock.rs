@@ -34,7 +34,10 @@ impl SteadyClock {
             if jump > TOLERANCE.as_micros() as u64 {
                 self.steady_since = monotonic;
                 let seconds = self.trusted_after.as_secs();
-                tracing::warn!("the clock jumped by {} s: no lease is forgotten for {seconds} s", jump / 1_000_000);
+                tracing::warn!(
+                    "the clock jumped by {} s: no lease is forgotten for {seconds} s; synchronise it by NTP",
+                    jump / 1_000_000
+                );
             }
         }
         let steady = monotonic.saturating_duration_since(self.steady_since);

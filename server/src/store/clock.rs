@@ -1,15 +1,27 @@
 //! The clock of a store, which gives the times of leases. Servers that share a database use the
-//! clock of the database, so that a lease has the same age on all of them (R03).
+//! clock of the database, so that a lease has the same age on all of them (R03). The embedded store
+//! follows this machine's wall clock, but never jumps with it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use leasehold_core::time::Timestamp;
 
-/// The clock of a store. The embedded store has this machine's clock. A shared store has the last
-/// reading of the database's clock, plus the time since then.
+/// The clock of a store. A shared store has the last reading of the database's clock, plus the time
+/// since then. The embedded store begins with this machine's wall clock, advances with the monotonic
+/// clock, and corrects its difference from the wall clock by at most one part in [`MAX_CORRECTION`].
+///
+/// Without this limit, a lease begun just now would look stale after a jump of the wall clock, and
+/// be rolled back under a live save (R01). After a restart only the wall clock is left.
 #[derive(Debug, Default)]
 pub struct StoreClock(Mutex<State>);
+
+/// The embedded store's clock corrects itself by at most the time that has passed, divided by this
+/// number. So ages are wrong by at most one half, and the error of a suspended machine ends.
+const MAX_CORRECTION: u32 = 2;
+/// The time after which the embedded store's clock takes a new reading as its base. After a shorter
+/// time, rounding to microseconds would matter.
+const BASE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The longest round trip of a reading that may replace an earlier one. A reading is wrong by at
 /// most half of its round trip, so two such readings differ by at most this time.
@@ -20,15 +32,42 @@ struct State {
     /// The last accepted reading of the database's clock; `None` for the embedded store, and before
     /// the first reading.
     reading: Option<Reading>,
+    /// The base from which the clock of the embedded store advances; `None` before its first use.
+    base: Option<Reading>,
     /// The latest time that [`StoreClock::now`] has returned.
     last: Timestamp,
 }
 
-/// The time of the database's clock, and the moment at which it was read.
+/// The time of a clock, and the moment at which it was read.
 #[derive(Clone, Copy, Debug)]
 struct Reading {
     time: Timestamp,
     at: Instant,
+}
+
+impl Reading {
+    /// Returns the reading at the moment `at`, when the wall clock shows `wall`: this reading's time
+    /// plus the time that has passed, corrected towards `wall`.
+    fn follow(self, wall: Timestamp, at: Instant) -> Self {
+        let passed = at.saturating_duration_since(self.at);
+        let (steady, limit) = (plus(self.time, passed), micros(passed / MAX_CORRECTION));
+        let earliest = Timestamp::from_micros(steady.as_micros().saturating_sub(limit));
+        let latest = Timestamp::from_micros(steady.as_micros().saturating_add(limit));
+        Self { time: wall.clamp(earliest, latest), at }
+    }
+}
+
+impl State {
+    /// Returns the time of the embedded store's clock at the moment `at`, when the wall clock shows
+    /// `wall`.
+    fn follow(&mut self, wall: Timestamp, at: Instant) -> Timestamp {
+        let base = *self.base.get_or_insert(Reading { time: wall, at });
+        let now = base.follow(wall, at);
+        if at.saturating_duration_since(base.at) >= BASE_INTERVAL {
+            self.base = Some(now);
+        }
+        now.time
+    }
 }
 
 impl StoreClock {
@@ -48,14 +87,21 @@ impl StoreClock {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns the time of the clock that this clock follows: the database's, or this machine's wall
+    /// clock. It may jump.
+    pub fn followed(&self) -> Timestamp {
+        let reading = self.lock().reading;
+        reading.map_or_else(system_time, |Reading { time, at }| plus(time, at.elapsed()))
+    }
+
     /// Returns the current time. Each returned time is later than all before it, unless somebody
-    /// set the clock back. Cells page through their leases by the time of the begin, and must miss
+    /// set the database's clock back. Cells page through their leases by the time of the begin, and must miss
     /// none (B31).
     pub fn now(&self) -> Timestamp {
         let mut state = self.lock();
         let time = match state.reading {
             Some(Reading { time, at }) => plus(time, at.elapsed()),
-            None => system_time(),
+            None => state.follow(system_time(), Instant::now()),
         };
         let set_back = plus(time, MAX_ROUND_TRIP) < state.last;
         state.last = if set_back { time } else { time.max(plus(state.last, Duration::from_micros(1))) };
@@ -130,6 +176,32 @@ mod tests {
         let ahead = plus(before, HOUR);
         clock.set(ahead, Instant::now());
         assert!((ahead..plus(ahead, HOUR)).contains(&clock.now()));
+    }
+
+    #[test]
+    fn r03_the_clock_of_the_embedded_store_does_not_jump() {
+        let (start, mut state) = (Instant::now(), State::default());
+        let mut read = |second: u64, wall_ahead: i64| {
+            let wall = (1_000_000 + second).saturating_add_signed(wall_ahead) * 1_000_000;
+            let time = state.follow(Timestamp::from_micros(wall), start + Duration::from_secs(second));
+            i64::try_from(time.as_micros() / 1_000_000).unwrap() - i64::try_from(1_000_000 + second).unwrap()
+        };
+        assert_eq!([read(0, 0), read(10, 0)], [0, 0]);
+        assert_eq!([read(12, 90_000), read(20, 90_000)], [1, 5], "25 hours ahead");
+        assert_eq!([read(24, 0), read(40, 0)], [3, 0], "back again");
+        assert_eq!([read(60, -3_600), read(80, -3_600)], [-10, -20], "an hour behind");
+        assert_eq!(read(20_000, -3_600), -3_600, "a difference that lasts is corrected");
+    }
+
+    #[test]
+    fn r03_many_readings_lose_no_time() {
+        let (start, mut state) = (Instant::now(), State::default());
+        let wall = |micros: u64| Timestamp::from_micros(1_000_000 + micros);
+        let times = (0..3_000_000).step_by(3).map(|micros| {
+            let time = state.follow(wall(micros), start + Duration::from_micros(micros) + Duration::from_nanos(999));
+            assert_eq!(time, wall(micros));
+        });
+        assert_eq!(times.count(), 1_000_000);
     }
 
     #[test]

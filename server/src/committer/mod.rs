@@ -154,6 +154,7 @@ impl Committer {
             begin_gate: Mutex::new(CachedGate::new(settings.begin_gate)),
             failed: watch::Sender::default(),
             away: Mutex::default(),
+            exhausted: Mutex::default(),
             connected_writers: stores.len().into(),
             metrics,
             audit: settings.audit,
@@ -193,7 +194,8 @@ impl Committer {
         // A writer drops the channel `answer` without a message if the server is stopping, or if
         // the writer has panicked.
         let gone = || self.shared.failure().unwrap_or(CommitterRefusal::Stopping);
-        match self.shared.queue.push(Job { caller, command, tried: false, timed: Timed::of_current_task(), answer }) {
+        let timed = Timed::of_current_task();
+        match self.shared.queue.push(Job { caller, command, tried: false, away_since: None, timed, answer }) {
             Ok(()) => decision.await.unwrap_or_else(|_| (Err(gone()), None)),
             Err(CommitterRefusal::Stopping) => (Err(gone()), None),
             Err(refusal) => (Err(refusal), None),

@@ -49,6 +49,8 @@ pub(super) struct Job {
     pub(super) command: Command,
     // True if an earlier attempt to commit this command may have succeeded.
     pub(super) tried: bool,
+    // The time at which an attempt first found the store away; `None` before.
+    pub(super) away_since: Option<Instant>,
     // `None` if the call is not traced, so that its times are not recorded.
     pub(super) timed: Option<Timed>,
     pub(super) answer: oneshot::Sender<Delivery>,
@@ -535,7 +537,14 @@ mod tests {
     fn job() -> Job {
         let forget = Forget { lease: LeaseId(Uuid::nil()), settled_before: Timestamp::from_micros(0) };
         let command = Command::Forget(forget);
-        Job { caller: Caller::Trusted, command, tried: false, timed: None, answer: oneshot::channel().0 }
+        Job {
+            caller: Caller::Trusted,
+            command,
+            tried: false,
+            away_since: None,
+            timed: None,
+            answer: oneshot::channel().0,
+        }
     }
 
     #[test]

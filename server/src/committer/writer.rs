@@ -26,9 +26,10 @@ const GATE_INTERVAL: Duration = Duration::from_secs(1);
 /// other writers can.
 const LONE_PAUSE: Duration = Duration::from_secs(1);
 
-/// The time after which a writer assumes that a store which lacked a resource, such as disk space,
-/// works again. Only a write could prove it, but callers that follow the health status send no
-/// writes while the store is away.
+/// The time for which a store that lacked a resource, such as disk space, stays away at least. In
+/// this time a small write may succeed, and the next large one fail. Then a writer checks again and
+/// again, after pauses of this length, if the store has room: callers that follow the health status
+/// send no writes.
 const EXHAUSTED_PAUSE: Duration = Duration::from_secs(5);
 
 /// The refusal of a command that was not tried. Another command that needs one of the same rows has
@@ -52,6 +53,8 @@ pub(super) struct WriterShared {
     pub(super) failed: watch::Sender<Option<Arc<str>>>,
     // The time at which the store became unreachable; `None` while the store can be reached.
     pub(super) away: Mutex<Option<Instant>>,
+    // Set while the store is away because it lacks a resource.
+    pub(super) exhausted: Mutex<Option<Exhausted>>,
     // The number of writers whose last attempt reached the store.
     pub(super) connected_writers: AtomicUsize,
     pub(super) metrics: Arc<Metrics>,
@@ -72,7 +75,15 @@ impl WriterShared {
         lock(&self.away).is_some()
     }
 
+    /// Marks the store as back after a successful write, unless it has lacked a resource within
+    /// [`EXHAUSTED_PAUSE`].
     fn mark_back(&self) {
+        // The lock is kept, so that a writer which meets a full disk now marks the store afterwards.
+        let mut exhausted = lock(&self.exhausted);
+        if exhausted.as_ref().is_some_and(|exhausted| exhausted.last.elapsed() < EXHAUSTED_PAUSE) {
+            return;
+        }
+        *exhausted = None;
         if lock(&self.away).take().is_some() {
             tracing::info!("the store is back");
             self.health.notify_one();
@@ -116,6 +127,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The times of a store that lacks a resource.
+pub(super) struct Exhausted {
+    // The time of the last failed write.
+    last: Instant,
+    // The time of the last check if the store has room, or of the last failed write if it is later.
+    checked: Instant,
+}
+
 /// The gate for begins, with its last answer and the time of that answer.
 pub(super) struct CachedGate {
     gate: BeginGate,
@@ -145,6 +164,9 @@ impl CachedGate {
 struct CommittedGroup {
     decisions: Vec<Option<Decision>>,
     claims: Vec<RowChange<Claim>>,
+    // False if the group changed no row, so that its commit does not prove that the store accepts
+    // writes.
+    has_written: bool,
 }
 
 /// The counts of a group's failed attempts so far.
@@ -164,14 +186,12 @@ pub(super) struct Writer {
     // The time at which this writer lost the store; `None` while this writer reaches the store.
     // Other writers may reach the store at the same time.
     away: Option<Instant>,
-    // The time at which the store last lacked a resource; `None` after a commit.
-    exhausted: Option<Instant>,
 }
 
 impl Writer {
     pub(super) fn new(index: usize, mut store: Box<dyn GroupStore>, shared: Arc<WriterShared>) -> Self {
         store.enable_speculation();
-        Self { index, store, shared, policy: BatchPolicy::NO_WAIT, away: None, exhausted: None }
+        Self { index, store, shared, policy: BatchPolicy::NO_WAIT, away: None }
     }
 
     pub(super) fn run(mut self) {
@@ -201,17 +221,27 @@ impl Writer {
     /// Does the work of an idle writer. While the store is away, this checks if writes are possible
     /// again. A read that succeeds is no proof, because the store may still refuse writes.
     fn on_idle(&mut self) {
-        if self.away.is_none() {
+        if self.away.is_none() && !self.shared.is_away() {
             self.store.on_idle();
         } else if self.may_be_back() {
             self.mark_back();
         }
     }
 
-    /// True if the store can be reached again, and [`EXHAUSTED_PAUSE`] is over if the store lacked
-    /// a resource.
+    /// True if the store has just accepted a write. If it lacked a resource, it must also have room,
+    /// which one writer at a time checks.
     fn may_be_back(&mut self) -> bool {
-        self.exhausted.is_none_or(|at| at.elapsed() >= EXHAUSTED_PAUSE) && self.store.is_reachable()
+        let mut guard = lock(&self.shared.exhausted);
+        let Some(exhausted) = guard.as_mut() else {
+            drop(guard);
+            return self.store.accepts_writes();
+        };
+        if exhausted.checked.elapsed() < EXHAUSTED_PAUSE {
+            return false;
+        }
+        exhausted.checked = Instant::now();
+        drop(guard);
+        self.store.has_room()
     }
 
     /// Takes the next group of commands. Returns an empty group if this writer got no work for a
@@ -229,7 +259,6 @@ impl Writer {
     }
 
     fn mark_back(&mut self) {
-        self.exhausted = None;
         self.shared.mark_back();
         if self.away.take().is_some() {
             self.shared.connected_writers.fetch_add(1, Ordering::Relaxed);
@@ -291,13 +320,21 @@ impl Writer {
             self.shared.progress.begin(self.index);
             let error = match self.attempt(&group) {
                 Ok(committed) => {
-                    self.mark_back();
+                    if committed.has_written {
+                        self.mark_back();
+                    }
                     return self.finish(group, committed, taken);
                 }
                 Err(error) => error,
             };
             let attempt = self.describe(&error, group.len(), &mut history);
             let is_outage = attempt.away_for.is_some();
+            if is_outage {
+                self.reject_late(&mut group, &error);
+                if group.is_empty() {
+                    return;
+                }
+            }
             match retry::next(error.failure, &attempt) {
                 Reaction::RetryNow => self.shared.metrics.retried(cause(error.failure)),
                 Reaction::RetryAfter(pause) => {
@@ -330,7 +367,8 @@ impl Writer {
         history.attempts += 1;
         let is_outage = retry::is_outage(error.failure, commands, self.away.is_some());
         if error.failure == Failure::Exhausted {
-            self.exhausted = Some(Instant::now());
+            let now = Instant::now();
+            *lock(&self.shared.exhausted) = Some(Exhausted { last: now, checked: now });
         }
         let away_for = is_outage.then(|| self.mark_away(error).elapsed());
         let attempt = Attempt {
@@ -348,6 +386,16 @@ impl Writer {
         history.conflicts += u32::from(error.failure == Failure::Conflict);
         history.outages += u32::from(is_outage);
         attempt
+    }
+
+    /// Notes that the store is away for the commands of a group, and rejects those that have waited
+    /// for it with patience. Without this, writers could pass on a command for ever that fails in a
+    /// store which accepts others.
+    fn reject_late(&self, group: &mut Vec<Job>, error: &GroupError) {
+        let (now, patience) = (Instant::now(), self.shared.patience);
+        let is_late = |job: &mut Job| now.duration_since(*job.away_since.get_or_insert(now)) >= patience;
+        let late = group.extract_if(.., is_late).collect();
+        self.reject(late, &unknown_outcome(error, "the store is back"));
     }
 
     /// Rejects a group whose rows are locked or can't be read or written. If rows are locked, the
@@ -393,14 +441,14 @@ impl Writer {
         let started = Instant::now();
         let (decisions, changes) = self.decide(group)?;
         self.shared.metrics.loaded(started.elapsed());
-        let saving = Instant::now();
+        let (saving, has_written) = (Instant::now(), !changes.is_empty());
         let fences = self.store.commit(&changes)?;
         let took = saving.elapsed();
         self.policy = self.shared.queue.policy_after(group.len(), took);
         self.shared.metrics.saved(took);
         self.shared.metrics.locks_granted(self.shared.locks.saved(&changes, &fences));
         let decisions = decisions.into_iter().map(|decision| decision.map(|decision| numbered(decision, &fences)));
-        Ok(CommittedGroup { decisions: decisions.collect(), claims: changes.claims })
+        Ok(CommittedGroup { decisions: decisions.collect(), claims: changes.claims, has_written })
     }
 
     /// Decides each command of the group in turn, and returns the decisions and the changes. In a

@@ -218,9 +218,8 @@ impl Maintenance {
             committer.set_other_servers(other_servers);
         }
         match result {
-            // If the writers also found the database away, they log its return when one of them can
-            // write.
-            Ok(_) if !was_reachable && !committer.is_away() => tracing::info!("the store is back"),
+            // The writers log the return of the store when one of them has written.
+            Ok(_) if !was_reachable => tracing::info!("the database answers again"),
             Ok(_) => {}
             // Probes are frequent, so only the first failure of an outage is logged as an error.
             Err(error) if was_reachable => tracing::error!(%error, "the database is away"),

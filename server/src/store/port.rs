@@ -136,9 +136,14 @@ pub trait GroupStore: Send + 'static {
     /// this if no command has come for a while.
     fn on_idle(&mut self) {}
 
-    /// True if the store can be reached, and the outcome of its last group is known.
-    fn is_reachable(&mut self) -> bool {
+    /// True if the store has just accepted a small write, and the outcome of its last group is known.
+    fn accepts_writes(&mut self) -> bool {
         true
+    }
+
+    /// True if the store accepts writes, and has the room for a large group.
+    fn has_room(&mut self) -> bool {
+        self.accepts_writes()
     }
 }
 

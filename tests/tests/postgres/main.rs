@@ -16,6 +16,7 @@ mod conformance;
 mod contention;
 mod database_log;
 mod fences;
+mod full_disk;
 mod history;
 mod isolation;
 mod linearizability;

@@ -46,7 +46,7 @@ fn a_hanging_database_is_reported_soon_and_so_is_its_recovery() {
     drop(frozen);
     await_report(&runtime, &server, StoreStatus::Working);
     await_condition("the log has the recovery", || {
-        server.stderr().lines().any(|line| line.ends_with("the store is back"))
+        server.stderr().lines().any(|line| line.ends_with("the database answers again"))
     });
 }
 

@@ -80,6 +80,13 @@ const SHORT_LOCK_TIMEOUT_MS: u64 = 20;
 /// closed the connection.
 const LISTEN: Duration = Duration::from_millis(1);
 
+/// Fills 16 MiB of the database's disk, the size of a segment of its log, and frees them. The log
+/// does not have them, because the table is temporary. Pages of uncompressed text are written at
+/// once when the table grows.
+const FILL: &str = "CREATE TEMPORARY TABLE leasehold_room (filler text) ON COMMIT DROP;
+    ALTER TABLE leasehold_room ALTER COLUMN filler SET STORAGE EXTERNAL;
+    INSERT INTO leasehold_room SELECT repeat('x', 1048576) FROM generate_series(1, 16)";
+
 type Result<T> = std::result::Result<T, StoreError>;
 
 /// A writer: a connection for groups of commands, and a runtime that only this writer's thread
@@ -155,6 +162,16 @@ impl PostgresWriter {
     fn connect(&self) -> Result<DatabaseConnection> {
         let connection = self.runtime.block_on(self.connector.connect())?;
         self.wait(async { fences::raise(&connection).await.map_err(failed) })?;
+        Ok(connection)
+    }
+
+    /// Commits a small change, and returns the connection, which has no transaction then. The session
+    /// is as after [`Self::take_idle`].
+    fn write_once(&mut self) -> Result<DatabaseConnection> {
+        let connection = self.take_idle()?;
+        // No group has this number, so its row in `abandoned_groups` has no effect until the
+        // maintenance deletes it.
+        self.wait(abandon_group(&connection, self.server.group(), self.statement_timeout))?;
         Ok(connection)
     }
 
@@ -480,8 +497,19 @@ impl GroupStore for PostgresWriter {
         }
     }
 
-    fn is_reachable(&mut self) -> bool {
-        let connected = self.take_idle();
-        connected.map(|connection| self.session = Session::Idle(connection)).is_ok()
+    fn accepts_writes(&mut self) -> bool {
+        let written = self.write_once();
+        written.map(|connection| self.session = Session::Idle(connection)).is_ok()
+    }
+
+    fn has_room(&mut self) -> bool {
+        let Ok(connection) = self.write_once() else { return false };
+        let filled = self.wait(async { connection.batch_execute(FILL).await.map_err(failed) });
+        // A role without the right TEMPORARY can't fill a table. The small write must then do.
+        let has_room = !filled.is_err_and(|error| error.is_away() || matches!(error, StoreError::OutOfResources(_)));
+        if has_room {
+            self.session = Session::Idle(connection);
+        }
+        has_room
     }
 }

@@ -240,6 +240,8 @@ pub struct RecordPart {
     pub next: Option<RecordPlace>,
     /// The number of claims that are left out because they can't be read.
     pub damaged: usize,
+    /// True if the store's index is damaged, so that the part comes from a scan of all claims.
+    pub is_index_damaged: bool,
 }
 
 /// A checked request for a page of records (B32).
@@ -258,6 +260,8 @@ pub struct RecordPage {
     pub truncated: bool,
     /// The number of claims that are left out because they can't be read.
     pub damaged: usize,
+    /// True if a part of the page comes from a scan of all claims, because the index is damaged.
+    pub is_index_damaged: bool,
 }
 
 /// A page of records while its host scans for it, part by part.
@@ -338,6 +342,7 @@ impl RecordList {
         let before = self.page.records.len();
         self.looked_at += self.scan.limit;
         self.page.damaged += part.damaged;
+        self.page.is_index_damaged |= part.is_index_damaged;
         self.page.records.extend(part.rows);
         let Some(next) = part.next else { return self.cut().map(Some) };
         // The source id at which the part ends may have further records.

@@ -45,7 +45,7 @@ enum Command {
     /// Make a new store: a data directory, or the tables in a PostgreSQL database
     Init(StoreArgs),
     /// Check the configuration, certificates, clocks, store and limits of a server, and say what to do
-    Doctor(StoreArgs),
+    Doctor(DoctorArgs),
     /// Write every row of a data directory as JSON lines; stop its server first
     Export(ExportArgs),
     /// Read an export into a new data directory
@@ -109,6 +109,15 @@ struct StoreArgs {
     /// The server's configuration file, which may name either
     #[arg(long, value_name = "FILE", env = "LEASEHOLD_CONFIG")]
     config: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct DoctorArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// Read every row of a data directory, to find blocks that were damaged on disk; stop its server first
+    #[arg(long)]
+    deep: bool,
 }
 
 #[derive(Args)]
@@ -317,7 +326,7 @@ fn workers() -> usize {
 
 /// Checks a server, prints the findings, and returns the exit code. If a check failed, this is the
 /// code of a failure.
-fn doctor(args: StoreArgs, json: bool) -> ExitCode {
+fn doctor(DoctorArgs { store: args, deep }: DoctorArgs, json: bool) -> ExitCode {
     let shown = match &args.config {
         Some(path) => format!("`{}`", path.display()),
         None => "no file: two cells for development".into(),
@@ -326,7 +335,7 @@ fn doctor(args: StoreArgs, json: bool) -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return exit_code(Err(error.into()), json),
     };
-    let findings = runtime.block_on(doctor::examine(args.server_config(), &shown));
+    let findings = runtime.block_on(doctor::examine(args.server_config(), &shown, deep));
     let line = |finding: &Finding| match json {
         true => json!({ "check": finding.check, "state": finding.state.to_string(), "text": finding.text }).to_string(),
         false => finding.to_string(),

@@ -15,7 +15,9 @@ use leasehold_core::unicode_version::{UNICODE_VERSION, UnicodeVersion};
 use crate::config::{Config, PostgresConfig};
 use crate::descriptors;
 use crate::serve::ServeError;
-use crate::store::{Backend, Creation, EmbeddedStore, Examined, FormCheck, FormScan, PostgresStore, StoreError};
+use crate::store::{
+    Backend, Creation, DeepCheck, EmbeddedStore, Examined, FormCheck, FormScan, PostgresStore, StoreError,
+};
 
 /// The tolerated difference between two clocks.
 const TOLERATED: Duration = Duration::from_secs(5);
@@ -73,8 +75,9 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Checks a server of this configuration. `shown` is the configuration file, as text for people.
-pub async fn examine(config: Result<Config, ServeError>, shown: &str) -> Vec<Finding> {
+/// Checks a server of this configuration. `shown` is the configuration file, as text for people. If
+/// `is_deep`, reads every row of an embedded store.
+pub async fn examine(config: Result<Config, ServeError>, shown: &str, is_deep: bool) -> Vec<Finding> {
     let config = match config {
         Ok(config) => config,
         Err(error) => return vec![Finding::failed("configuration", &error)],
@@ -83,7 +86,7 @@ pub async fn examine(config: Result<Config, ServeError>, shown: &str) -> Vec<Fin
     findings.extend(certificates::findings(&config));
     findings.extend(match &config.postgres {
         Some(postgres) => database(postgres).await,
-        None => directory(&config).await,
+        None => directory(&config, is_deep).await,
     });
     findings.push(open_files(&config));
     findings
@@ -95,17 +98,17 @@ fn cells(config: &Config) -> String {
 }
 
 /// Checks the data directory, and this machine's clock against the last write in it.
-async fn directory(config: &Config) -> Vec<Finding> {
+async fn directory(config: &Config, is_deep: bool) -> Vec<Finding> {
     let data = match config.data_dir() {
         Ok(data) => data,
         Err(error) => return vec![Finding::failed("store", &error.into())],
     };
     let mut findings = Vec::from_iter(clock_of_writes(&data));
-    findings.extend(embedded(&data).await);
+    findings.extend(embedded(&data, is_deep).await);
     findings
 }
 
-async fn embedded(data: &Path) -> Vec<Finding> {
+async fn embedded(data: &Path, is_deep: bool) -> Vec<Finding> {
     let opened = async {
         let store = EmbeddedStore::open(data, Creation::Refused)?;
         let identity = store.identity();
@@ -113,12 +116,16 @@ async fn embedded(data: &Path) -> Vec<Finding> {
             true => Some(FormScan::check_all(&store).await?),
             false => None,
         };
-        Ok((identity, Backend::contents(&store).await?, forms))
+        let contents = Backend::contents(&store).await?;
+        let deep = is_deep.then(|| store.check_deeply(|rows| eprintln!("{rows} rows read"))).transpose()?;
+        Ok((identity, contents, forms, deep))
     };
     match opened.await {
-        Ok((identity, contents, forms)) => {
+        Ok((identity, contents, forms, deep)) => {
             let text = format!("`{}`: {} ({contents})", data.display(), identity.id);
-            vec![Finding::new("store", CheckResult::Ok, text), unicode(identity.unicode, forms.as_ref())]
+            let store = Finding::new("store", CheckResult::Ok, text);
+            let unicode = unicode(identity.unicode, forms.as_ref());
+            [store, unicode].into_iter().chain(deep.as_ref().map(rows)).collect()
         }
         Err(StoreError::InUse(_)) => {
             let text = format!("`{}` is in use by a running server, whose banner has its contents", data.display());
@@ -126,6 +133,19 @@ async fn embedded(data: &Path) -> Vec<Finding> {
         }
         Err(error) => vec![Finding::failed("store", &error.into())],
     }
+}
+
+/// Reports a read of every row of a store.
+fn rows(check: &DeepCheck) -> Finding {
+    let DeepCheck { rows, faults } = check;
+    if faults.is_empty() {
+        return Finding::new("rows", CheckResult::Ok, format!("all {rows} rows can be read"));
+    }
+    let text = format!(
+        "{}: make a new store by `leasehold export` and `leasehold import`; if the export stops, add `--salvage`",
+        faults.join(", ")
+    );
+    Finding::new("rows", CheckResult::Fail, text)
 }
 
 /// Compares the version of Unicode of a store's canonical forms with the program's. `forms` is the

@@ -178,6 +178,9 @@ impl ClaimService for ClaimsHandler {
             tracing::error!(damaged, source_type, "a list leaves out damaged rows: export the rest with `--salvage`");
             self.0.metrics.damaged(damaged);
         }
+        if page.is_index_damaged {
+            self.0.metrics.damaged(1);
+        }
         let records = page.records.into_iter().map(|row| record(&config, &row.key, row.claim)).collect();
         let mut response = list_response(ListRecordsResponse { records, truncated: page.truncated }, call, read_at);
         if damaged > 0 {

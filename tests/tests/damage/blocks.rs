@@ -1,15 +1,18 @@
-//! Tests of damaged blocks: a salvage has every row outside them, and its count is true.
+//! Tests of damaged blocks: a salvage has every row outside them, and its count is true. A server with
+//! a damaged index of claims answers whole lists.
 
 use std::path::Path;
 
 use fjall::KeyspaceCreateOptions;
 use leasehold_core::lease::Outcome::Committed;
-use leasehold_tests::client::Client;
+use leasehold_proto::gitlab::cells::topology_service::claims::v1::Record;
+use leasehold_tests::client::{Client, name_of};
 use leasehold_tests::server::Server;
 use leasehold_tests::transfer::run;
+use leasehold_tests::wire::{get, leasehold};
 use tempfile::TempDir;
 
-use super::creates;
+use super::{creates, name};
 
 const UPDATES: u64 = 4;
 const CLAIMS: u64 = UPDATES * 1_000;
@@ -42,6 +45,10 @@ fn flip(data: &Path, keyspace: &str) {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     std::fs::write(table, bytes).unwrap();
+}
+
+fn listed_name(record: &Record) -> String {
+    name_of(record.metadata.as_ref().unwrap()).to_owned()
 }
 
 /// Salvages the data. Returns the number of rows that the message says are missing, with the
@@ -86,4 +93,43 @@ async fn s12_a_salvage_says_that_its_count_is_a_lower_bound() {
     let (words, missing) = missing.unwrap();
     assert_eq!(words, "at least");
     assert!(claims < CLAIMS && claims + missing <= CLAIMS + 1, "{claims} and {missing}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s12_lists_and_a_decommission_pass_a_damaged_index() {
+    let dir = damaged_store(&["sources"]).await;
+    let server = Server::builder().data(dir.path()).start().unwrap();
+    let mut client = Client::connect(&server, 1).await.unwrap();
+    let mut names: Vec<_> = client.records().await.unwrap().iter().map(listed_name).collect();
+    names.sort();
+    let mut expected: Vec<_> = (1..=CLAIMS).map(name).collect();
+    expected.sort();
+    assert!(names == expected, "{} records of {CLAIMS}", names.len());
+    assert!(server.stderr().contains("an index of claims is damaged"), "{}", server.stderr());
+    let (_, metrics) = get(server.address(), "/metrics").await.unwrap();
+    assert!(!metrics.contains("\nleasehold_damaged_rows_total 0\n"), "{metrics}");
+
+    let url = format!("http://{}", server.address());
+    let decommission = ["decommission", "--json", "--server", &url, "--cell", "1"];
+    let dropped = leasehold(decommission.into_iter().chain(["--drop", "cell-1"])).await.unwrap();
+    let stdout = String::from_utf8_lossy(&dropped.stdout);
+    assert!(dropped.status.success(), "{}", String::from_utf8_lossy(&dropped.stderr));
+    assert!(stdout.contains(&format!(r#""USERS":{CLAIMS}"#)), "{stdout}");
+    let left = leasehold(decommission).await.unwrap();
+    assert!(String::from_utf8_lossy(&left.stdout).contains(r#""claims":{}"#));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s12_a_deep_doctor_names_a_damaged_index() {
+    for (keyspaces, code, words) in [
+        (&[][..], 0, "ok    rows           all "),
+        (&["sources"], 1, "fail  rows           `sources`: "),
+        (&["claims"], 1, "fail  rows           `claims`: "),
+    ] {
+        let dir = damaged_store(keyspaces).await;
+        let found = run("doctor", dir.path(), &["--deep"]).unwrap();
+        let stdout = String::from_utf8_lossy(&found.stdout);
+        assert_eq!(found.status.code(), Some(code), "{keyspaces:?}: {stdout}");
+        assert!(stdout.contains(words), "{stdout}");
+    }
 }

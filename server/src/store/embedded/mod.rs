@@ -32,6 +32,8 @@
 //! their keys and values.
 
 mod ack_watermark;
+mod damaged_index;
+mod deep_check;
 mod directories;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
@@ -61,6 +63,7 @@ use leasehold_core::lease::Fence;
 use leasehold_core::unicode_version::UnicodeVersion;
 
 use self::ack_watermark::AckWatermark;
+pub use self::deep_check::DeepCheck;
 use self::locks::Locks;
 use self::outstanding::Outstanding;
 use self::rows::Keyspace;

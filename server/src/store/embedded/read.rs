@@ -18,6 +18,7 @@ use leasehold_core::session::{Session, SessionId};
 use leasehold_core::time::Timestamp;
 use tokio::task::{JoinHandle, spawn_blocking};
 
+use super::damaged_index::RestingPlaces;
 use super::locks::{self, Locks};
 use super::outstanding::Outstanding;
 use super::rows::encode_idempotency_key;
@@ -116,14 +117,13 @@ impl Inner {
     }
 
     /// Returns the places of claims at rest in the next part of a scan, which reaches to `last` at
-    /// most. Also returns the place after which the scan goes on; `None` at the end of the scan.
-    /// Looks at `scan.limit` places at most.
-    fn resting_places(
+    /// most. Looks at `scan.limit` places of the index at most.
+    fn indexed_places(
         &self,
         snapshot: &Snapshot,
         scan: &RecordScan,
         last: Option<RecordPlace>,
-    ) -> Result<(BTreeSet<RecordPlace>, Option<RecordPlace>)> {
+    ) -> Result<RestingPlaces> {
         let table = keys::table(scan.cell, scan.source_type);
         let place = |(id, key): &RecordPlace| keys::source_claim(scan.cell, scan.source_type, id, key);
         let from = match scan.after.bound() {
@@ -137,27 +137,27 @@ impl Inner {
             true => keys::beyond_table(&table),
             false => keys::beyond_source(keys::source(scan.cell, scan.source_type, &scan.source_id_lte)),
         };
-        let mut places = BTreeSet::new();
+        let mut part = RestingPlaces { next: last, ..RestingPlaces::default() };
         let mut looked_at = (0, None);
         for row in self.sources.range(snapshot, (from, Bound::Unbounded)) {
             let (key, _) = row?;
             if key >= end {
-                return Ok((places, last));
+                return Ok(part);
             }
             if looked_at.0 == scan.limit {
-                return Ok((places, looked_at.1));
+                return Ok(RestingPlaces { next: looked_at.1, ..part });
             }
             let source = key.strip_prefix(table.as_slice()).and_then(keys::read_source_claim);
             let found = source.ok_or_else(|| self.sources.damaged())?;
-            if last.as_ref().is_some_and(|last| found > *last) {
-                return Ok((places, last));
+            if part.next.as_ref().is_some_and(|last| found > *last) {
+                return Ok(part);
             }
             if scan.covers(found.1.bucket_type) {
-                places.insert(found.clone());
+                part.places.insert(found.clone());
             }
             looked_at = (looked_at.0 + 1, Some(found));
         }
-        Ok((places, last))
+        Ok(part)
     }
 
     fn records(&self, scan: &RecordScan) -> Result<RecordPart> {
@@ -168,9 +168,12 @@ impl Inner {
             let outstanding = self.held();
             (outstanding.records(scan), self.database.snapshot())
         };
-        let (mut places, next) = self.resting_places(&snapshot, scan, held.last.take())?;
+        let last = held.last.take();
+        let indexed = self.indexed_places(&snapshot, scan, last.clone());
+        let resting = self.indexed_or(indexed, || self.places_of_claims(&snapshot, scan, last))?;
+        let RestingPlaces { mut places, next, is_index_damaged, damaged } = resting;
         places.extend(held.claims.keys().cloned());
-        let mut part = RecordPart::default();
+        let mut part = RecordPart { is_index_damaged, damaged, ..RecordPart::default() };
         let mut bytes = 0;
         for place in places {
             if next.as_ref().is_some_and(|next| place > *next) {
@@ -254,13 +257,18 @@ impl Inner {
         Ok(found.into_iter().map(|(_, lease)| lease).collect())
     }
 
-    /// Returns the cells that own at least one claim. Each cell costs one lookup, however many
-    /// claims it owns.
+    /// Returns the cells that own at least one claim.
     fn owners(&self) -> Result<BTreeSet<CellId>> {
         let mut owners: BTreeSet<_> = self.held().cells().collect();
         let snapshot = self.database.snapshot();
-        let mut from: Vec<u8> = Vec::new();
-        while let Some(row) = self.sources.range(&snapshot, std::mem::take(&mut from)..).next() {
+        owners.extend(self.indexed_or(self.indexed_owners(&snapshot), || self.owners_of_claims(&snapshot))?);
+        Ok(owners)
+    }
+
+    /// Returns the owners in the index. Each costs one lookup, however many claims it owns.
+    fn indexed_owners(&self, snapshot: &Snapshot) -> Result<BTreeSet<CellId>> {
+        let (mut owners, mut from) = (BTreeSet::new(), Vec::new());
+        while let Some(row) = self.sources.range(snapshot, std::mem::take(&mut from)..).next() {
             let owner = keys::read_cell(&row?.0).ok_or_else(|| self.sources.damaged())?;
             owners.insert(owner);
             from = keys::beyond_cell(owner);
@@ -268,16 +276,24 @@ impl Inner {
         Ok(owners)
     }
 
-    /// Returns the tables from which a cell has claims. Each table costs one lookup, however many
-    /// claims come from it.
+    /// Returns the tables from which a cell has claims.
     fn tables(&self, cell: CellId) -> Result<BTreeSet<SourceType>> {
         let (mut tables, snapshot) = {
             // INVARIANT: the lock is taken before the snapshot, as for records.
             let outstanding = self.held();
             (outstanding.tables(cell).collect::<BTreeSet<_>>(), self.database.snapshot())
         };
+        let indexed = self.indexed_tables(&snapshot, cell);
+        tables.extend(self.indexed_or(indexed, || self.tables_of_claims(&snapshot, cell))?);
+        Ok(tables)
+    }
+
+    /// Returns the tables of a cell in the index. Each costs one lookup, however many claims come
+    /// from it.
+    fn indexed_tables(&self, snapshot: &Snapshot, cell: CellId) -> Result<BTreeSet<SourceType>> {
+        let mut tables = BTreeSet::new();
         let (mut from, end) = (keys::table(cell, SourceType(1)), keys::beyond_cell(cell));
-        while let Some(row) = self.sources.range(&snapshot, std::mem::take(&mut from)..end.clone()).next() {
+        while let Some(row) = self.sources.range(snapshot, std::mem::take(&mut from)..end.clone()).next() {
             let table = keys::read_table(&row?.0).ok_or_else(|| self.sources.damaged())?;
             tables.insert(table);
             from = keys::beyond_table(&keys::table(cell, table));
@@ -419,7 +435,7 @@ impl StoreReader for EmbeddedStore {
     }
 
     fn owners(&self) -> StoreFuture<'_, BTreeSet<CellId>> {
-        std::future::ready(self.inner.owners()).boxed()
+        self.scan(|store| store.inner.owners())
     }
 
     fn tables(&self, cell: CellId) -> StoreFuture<'_, BTreeSet<SourceType>> {

@@ -4,18 +4,17 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use leasehold_core::rejection::Reason;
-use leasehold_proto::leasehold::v1::ListTablesRequest;
+use leasehold_proto::leasehold::v1::{DropClaimsRequest, DropClaimsResponse, ListTablesRequest};
 use tonic::transport::Channel;
 
-use crate::claim::Claim;
 use crate::client::{CallIdentity, Client};
 use crate::error::Error;
-use crate::page::{LeaseQuery, RecordQuery};
+use crate::page::LeaseQuery;
 use crate::refusal::RefusalKind;
 use crate::stub::Stub;
 
 /// The most claims that one update gives up.
-const STEP: usize = 1_000;
+const STEP: i32 = 1_000;
 /// The number of successive passes that drop nothing after which the call fails, since data is
 /// still left.
 const FRUITLESS_PASSES: u32 = 3;
@@ -39,9 +38,9 @@ impl CellData {
         self.leases == 0 && self.claims.is_empty()
     }
 
-    fn count(&mut self, table: i32, claims: usize) {
+    fn count(&mut self, table: i32, claims: i64) {
         if claims > 0 {
-            *self.claims.entry(table).or_default() += claims as u64;
+            *self.claims.entry(table).or_default() += claims.unsigned_abs();
         }
     }
 }
@@ -86,10 +85,14 @@ impl Client {
             progress(&data);
         }
         for table in self.tables(cell_id).await? {
-            let mut records = self.record_pages(cell_id, RecordQuery { source_type: table, ..RecordQuery::default() });
-            while let Some(page) = records.next().await? {
-                data.count(table, page.records.len());
+            let mut request =
+                DropClaimsRequest { cell_id, source_type: table, limit: STEP, after: None, dry_run: true };
+            loop {
+                let answer = self.drop_claims(request.clone()).await?;
+                data.count(table, answer.claims);
                 progress(&data);
+                let Some(next) = answer.next else { break };
+                request.after = Some(next);
             }
         }
         Ok(data)
@@ -146,7 +149,8 @@ impl Client {
         Ok(())
     }
 
-    /// Gives up all claims of one table that are at rest.
+    /// Gives up all claims of one table that are at rest. If a step is over a limit of the server, or
+    /// the server stays overloaded, the next steps are smaller.
     async fn drop_table(
         &self,
         cell_id: i64,
@@ -154,42 +158,34 @@ impl Client {
         dropped: &mut CellData,
         progress: &mut impl FnMut(&CellData),
     ) -> Result<(), Error> {
-        let mut records = self.record_pages(cell_id, RecordQuery { source_type: table, ..RecordQuery::default() });
-        let mut size = STEP;
-        while let Some(page) = records.next().await? {
-            let resting = page.records.into_iter().filter(|record| record.lease_uuid.is_none());
-            let claims: Vec<_> = resting.map(|record| record.claim).collect();
-            let mut rest = claims.as_slice();
-            while !rest.is_empty() {
-                let (step, later) = rest.split_at(size.min(rest.len()));
-                match self.give_up(cell_id, step).await {
-                    Ok(claims) => dropped.count(table, claims),
-                    // The server's limits may allow fewer claims in one update.
-                    Err(error) if step.len() > 1 && is_over_limit(&error) => {
-                        size = step.len() / 2;
-                        continue;
+        let (mut after, mut limit) = (None, STEP);
+        loop {
+            let request =
+                DropClaimsRequest { cell_id, source_type: table, limit, after: after.clone(), dry_run: false };
+            match self.drop_claims(request).await {
+                Ok(answer) => {
+                    dropped.count(table, answer.claims);
+                    progress(dropped);
+                    if answer.next.is_none() {
+                        return Ok(());
                     }
-                    Err(error) => return Err(error),
+                    after = answer.next;
                 }
-                rest = later;
-                progress(dropped);
+                Err(error) if limit > 1 && (is_over_limit(&error) || is(&error, &[RefusalKind::Overloaded])) => {
+                    limit /= 2;
+                }
+                Err(error) => return Err(error),
             }
         }
-        Ok(())
     }
 
-    /// Gives up claims in one update, and returns their number: 0 if the cell has changed one of
-    /// them since they were listed.
-    async fn give_up(&self, cell_id: i64, claims: &[Claim]) -> Result<usize, Error> {
-        let lease = match self.update(cell_id).destroys(claims.iter().cloned()).begin().await {
-            Ok(lease) => lease,
-            Err(error) if is(&error, &[RefusalKind::Busy, RefusalKind::Changed, RefusalKind::NotFound]) => {
-                return Ok(0);
-            }
-            Err(error) => return Err(error),
+    /// Counts or drops the next claims of one table.
+    async fn drop_claims(&self, request: DropClaimsRequest) -> Result<DropClaimsResponse, Error> {
+        let send = |mut stub: Stub<Channel>| {
+            let request = request.clone();
+            async move { stub.drop_claims(request).await }
         };
-        self.commit(cell_id, lease.uuid).await?;
-        Ok(claims.len())
+        Ok(self.call(CallIdentity::default(), send).await?.into_inner())
     }
 }
 

@@ -12,7 +12,9 @@ use leasehold_proto::gitlab::cells::topology_service::{
 use leasehold_proto::leasehold::locks::v1::lock_service_client::LockServiceClient;
 use leasehold_proto::leasehold::sessions::v1::session_service_client::SessionServiceClient;
 use leasehold_proto::leasehold::v1::admin_service_client::AdminServiceClient;
-use leasehold_proto::leasehold::v1::{ListOutstandingLeasesResponse, ListTablesRequest, ListTablesResponse};
+use leasehold_proto::leasehold::v1::{
+    DropClaimsRequest, DropClaimsResponse, ListOutstandingLeasesResponse, ListTablesRequest, ListTablesResponse,
+};
 use tonic::body::Body;
 use tonic::client::GrpcService;
 use tonic::codegen::{Body as HttpBody, Bytes, StdError};
@@ -213,6 +215,15 @@ impl<T: Transport> Stub<T> {
     pub async fn list_tables(&mut self, message: ListTablesRequest) -> Result<Response<ListTablesResponse>, Status> {
         let request = self.request(message);
         self.admin.list_tables(request).await
+    }
+
+    /// Counts or drops the next claims of one table of a cell.
+    ///
+    /// # Errors
+    /// The server's refusal, or a broken connection.
+    pub async fn drop_claims(&mut self, message: DropClaimsRequest) -> Result<Response<DropClaimsResponse>, Status> {
+        let request = self.request(message);
+        self.admin.drop_claims(request).await
     }
 
     /// Lists the cells of the server's configuration.

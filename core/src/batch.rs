@@ -161,6 +161,23 @@ impl Batch {
         }
     }
 
+    /// Returns the update that gives up the claims with these keys, whichever rows they come from. The
+    /// keys are those of existing claims, so no catalogue checks them.
+    ///
+    /// # Errors
+    /// There is no key (B14), there are too many (B11), or one is there twice (B07).
+    pub fn destroying(keys: impl IntoIterator<Item = BucketKey>) -> Result<Self, Rejection> {
+        let destroy = |(position, key)| Entry::Destroy(Destroy { position, key, source: None });
+        let entries: Vec<_> = (0..).zip(keys).map(destroy).collect();
+        check_size(entries.len())?;
+        let mut offences = Vec::new();
+        let entries = merge(entries, &mut offences);
+        match Rejection::of(offences) {
+            Some(rejection) => Err(rejection),
+            None => Ok(Self { entries }),
+        }
+    }
+
     /// Returns the entries of the batch, in the order of their buckets' keys.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
@@ -355,6 +372,17 @@ mod tests {
     fn b06_create_and_destroy_of_one_bucket_is_a_replace() {
         let batch = parse(vec![claim("Bob"), claim("alice")], vec![claim("bob")]).unwrap();
         assert!(matches!(batch.entries(), [Entry::Create(_), Entry::Replace(_, _)]));
+    }
+
+    #[test]
+    fn b26_claims_of_any_type_can_be_destroyed_by_their_keys() {
+        let key = |number: i32| BucketKey { bucket_type: BucketType(number), canonical: "a".into() };
+        let batch = Batch::destroying([key(999), key(4)]).unwrap();
+        assert_eq!(batch.keys().collect::<Vec<_>>(), [&key(4), &key(999)]);
+        let reason = |keys: Vec<BucketKey>| Batch::destroying(keys).unwrap_err().reason();
+        assert_eq!(reason(vec![key(4), key(4)]), Reason::InvalidUpdate);
+        assert_eq!(reason(Vec::new()), Reason::InvalidUpdate);
+        assert_eq!(reason((0..2_001).map(key).collect()), Reason::LimitExceeded);
     }
 
     #[test]

@@ -20,6 +20,7 @@ use std::collections::BTreeSet;
 use uuid::Uuid;
 
 use crate::batch::{Batch, MAX_IDEMPOTENCY_KEY_BYTES, UpdateRequest};
+use crate::bucket::BucketKey;
 use crate::catalogue::Catalogue;
 use crate::cell::CellId;
 use crate::lease::{IdempotencyKey, LeaseId, Outcome};
@@ -56,6 +57,23 @@ impl Rules {
         };
         let batch = Batch::parse(request, &self.catalogue)?;
         Ok(Begin { cell, lease, batch, idempotency, organization: None, resumed: false })
+    }
+
+    /// Returns the command of a host that begins an update which gives up existing claims of a cell.
+    /// It needs no catalogue, so it can drop claims of a bucket type that is not configured any more
+    /// (B26).
+    ///
+    /// # Errors
+    /// The cell is unknown (B14), or [`Batch::destroying`] refuses the keys.
+    pub fn drop_claims(
+        &self,
+        cell: CellId,
+        keys: impl IntoIterator<Item = BucketKey>,
+        lease: LeaseId,
+    ) -> Result<Begin, Rejection> {
+        self.check_cell(cell)?;
+        let batch = Batch::destroying(keys)?;
+        Ok(Begin { cell, lease, batch, idempotency: None, organization: None, resumed: false })
     }
 
     /// Parses a request to commit a lease or to roll it back. `lease` is a uuid of 36 characters.

@@ -289,9 +289,10 @@ enum RequestKind {
 
 fn request_kind(path: &str, framing: Framing) -> RequestKind {
     match (framing, method_label(path)) {
-        (Framing::Grpc, "CommitUpdate" | "RollbackUpdate" | "GetCell" | "GetCells" | "ListTables" | "Health") => {
-            RequestKind::Whole(RequestSize::Small)
-        }
+        (
+            Framing::Grpc,
+            "CommitUpdate" | "RollbackUpdate" | "GetCell" | "GetCells" | "ListTables" | "DropClaims" | "Health",
+        ) => RequestKind::Whole(RequestSize::Small),
         (Framing::Grpc, method) if LOCK_METHODS.contains(&method) => RequestKind::Whole(RequestSize::Small),
         (Framing::Grpc, "Other") if path.starts_with("/grpc.reflection.") => RequestKind::Stream,
         (Framing::Grpc, "Other") => RequestKind::Bodiless,
@@ -338,6 +339,7 @@ fn method_label(path: &str) -> &'static str {
         Some("ListLeases") => "ListLeases",
         Some("ListRecords") => "ListRecords",
         Some("ListTables") => "ListTables",
+        Some("DropClaims") => "DropClaims",
         Some("ListOutstandingLeases") => "ListOutstandingLeases",
         Some("ClassifyPages") => "ClassifyPages",
         Some("Classify" | "classify") => "Classify",

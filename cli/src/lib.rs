@@ -18,7 +18,6 @@
 
 mod bench;
 mod command_group;
-mod completions;
 mod connection;
 mod contract;
 mod decommission;
@@ -30,6 +29,7 @@ mod obstacle;
 mod output;
 mod read;
 mod refused;
+mod scripts;
 mod session;
 mod update;
 mod words;
@@ -38,7 +38,6 @@ use clap::Subcommand;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::{bucket, source, subject};
 
 pub use bench::BenchArgs;
-pub use completions::write_completions;
 pub use connection::Connection;
 pub use contract::ContractError;
 pub use decommission::DecommissionArgs;
@@ -47,6 +46,7 @@ pub use lock::LockArgs;
 pub use locks::{ForceLockArgs, LocksArgs};
 pub use read::{CellsArgs, ClassifyArgs, GetArgs, LeasesArgs, RecordsArgs};
 pub use refused::RefusedCall;
+pub use scripts::{write_completions, write_script};
 pub use session::Call;
 pub use update::{BeginArgs, SettleArgs};
 pub use words::{BucketArg, SourceArg, SourceIdArg, SubjectArg};

@@ -4,7 +4,7 @@
 //! The thread has a runtime of its own, so that a caller who blocks all threads of another runtime
 //! does not lose the session.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use leasehold_proto::leasehold::sessions::v1::watch_session_response::News;
@@ -81,7 +81,28 @@ pub(crate) struct Kept {
 /// A running keepalive. Dropping it ends the thread, and the session then expires by its silence.
 pub(crate) struct Keepalive {
     standing: watch::Receiver<Standing>,
+    lost_at: Deadline,
     _end: oneshot::Sender<()>,
+}
+
+/// The moment at which a session is lost if no further renewal succeeds.
+#[derive(Clone, Debug)]
+struct Deadline(Arc<Mutex<Awake>>);
+
+impl Deadline {
+    /// The deadline of a session that was opened, or last renewed, by a call sent at `sent_at`.
+    fn new(terms: SessionTerms, sent_at: Awake) -> Self {
+        Self(Arc::new(Mutex::new(sent_at.plus(terms.held_for()))))
+    }
+
+    fn set(&self, moment: Awake) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = moment;
+    }
+
+    fn remaining(&self) -> Duration {
+        let moment = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        moment.0.saturating_sub(Awake::now().0)
+    }
 }
 
 impl Keepalive {
@@ -92,38 +113,45 @@ impl Keepalive {
     pub(crate) fn start(kept: Kept) -> std::io::Result<Self> {
         let (sender, standing) = watch::channel(Standing::Safe);
         let (end, ended) = oneshot::channel();
+        let lost_at = Deadline::new(kept.terms, kept.opened_at);
+        let shared = lost_at.clone();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let run = move || {
             runtime.block_on(async {
                 // The receiver ends when the handle is dropped.
-                tokio::select! { () = keep(kept, &sender) => {}, _ = ended => {} }
+                tokio::select! { () = keep(kept, &sender, &shared) => {}, _ = ended => {} }
             });
         };
         std::thread::Builder::new().name("leasehold-keepalive".into()).spawn(run)?;
-        Ok(Self { standing, _end: end })
+        Ok(Self { standing, lost_at, _end: end })
     }
 
     pub(crate) fn standing(&self) -> watch::Receiver<Standing> {
         self.standing.clone()
     }
+
+    pub(crate) fn remaining(&self) -> Duration {
+        self.lost_at.remaining()
+    }
 }
 
 /// Renews a session until it is lost.
-async fn keep(kept: Kept, standing: &watch::Sender<Standing>) {
+async fn keep(kept: Kept, standing: &watch::Sender<Standing>, lost_at: &Deadline) {
     let stub = Stub::new(kept.endpoint.connect_lazy());
     let stub = match kept.store_id {
         Some(id) => stub.with_store_id(id),
         None => stub,
     };
     tokio::select! {
-        () = renew(&kept, stub.clone(), standing) => {},
+        () = renew(&kept, stub.clone(), standing, lost_at) => {},
         () = watch_end(&kept, stub) => {},
     }
+    lost_at.set(Awake::now());
     standing.send_replace(Standing::Lost);
 }
 
 /// Renews again and again. Returns when the session is lost.
-async fn renew(kept: &Kept, stub: Stub<Channel>, standing: &watch::Sender<Standing>) {
+async fn renew(kept: &Kept, stub: Stub<Channel>, standing: &watch::Sender<Standing>, lost_at: &Deadline) {
     let mut renewed_at = kept.opened_at;
     let mut next = kept.terms.renew_after();
     loop {
@@ -143,6 +171,7 @@ async fn renew(kept: &Kept, stub: Stub<Channel>, standing: &watch::Sender<Standi
         match answer {
             Some(Ok(_)) => {
                 renewed_at = sent_at;
+                lost_at.set(sent_at.plus(kept.terms.held_for()));
                 next = kept.terms.renew_after();
                 judge(kept, renewed_at, standing);
             }
@@ -236,6 +265,10 @@ impl Awake {
         // time of the sleep.
         static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
         Self(START.get_or_init(std::time::Instant::now).elapsed())
+    }
+
+    fn plus(self, time: Duration) -> Self {
+        Self(self.0.saturating_add(time))
     }
 
     pub(crate) fn elapsed(self) -> Duration {

@@ -115,6 +115,13 @@ impl LockSession {
         self.keepalive.standing()
     }
 
+    /// Returns the time until the session is lost if no renewal succeeds from now on; zero once it is
+    /// lost. A transaction in the caller's own PostgreSQL hands it to `leasehold_guard` (K18).
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.keepalive.remaining()
+    }
+
     /// Waits until the session is lost. The caller must then stop all work under its locks.
     pub async fn lost(&self) {
         let mut standing = self.standing();

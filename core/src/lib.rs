@@ -53,6 +53,7 @@ pub mod command;
 pub mod conformance;
 pub mod fingerprint;
 mod form;
+pub mod guard;
 pub mod invariant;
 #[cfg(feature = "unicode")]
 pub mod invisible;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use clap::builder::Resettable;
 use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use leasehold_cli::{CliError, Verb, exit};
+use leasehold_core::guard;
 use leasehold_server::config::{Config, ConfigError, LogConfig, LogFormat};
 use leasehold_server::doctor::{self, CheckResult, Finding};
 use leasehold_server::serve::{ReadConfig, ServeError, StoreStart, serve};
@@ -52,6 +53,11 @@ enum Command {
     Import(ImportArgs),
     /// Migrate the tables in a PostgreSQL database to this version; `serve` does this too
     Migrate(MigrateArgs),
+    /// Print the SQL that installs the guard of locks in your own PostgreSQL database
+    ///
+    /// A transaction that writes under a lock calls leasehold_guard(resource, fence, remaining) first. It then can't commit
+    /// once a later holder of the lock has written. Install it with: leasehold guard | psql DATABASE
+    Guard,
     /// Print completions for a shell
     Completions {
         /// The shell
@@ -241,6 +247,7 @@ fn main() -> ExitCode {
         Command::Completions { shell } => {
             client_exit_code(leasehold_cli::write_completions(shell, &mut Cli::command()), json)
         }
+        Command::Guard => client_exit_code(leasehold_cli::write_script(guard::SQL.as_bytes()), json),
         Command::Client(verb) => run_client(verb, json),
     }
 }

@@ -1,4 +1,4 @@
-//! Completions for shells.
+//! Texts that the program prints for other programs: completions for shells, and SQL.
 
 use std::io::{self, Write};
 
@@ -15,8 +15,16 @@ pub fn write_completions(shell: Shell, command: &mut clap::Command) -> Result<()
     // completions are first written to a buffer in memory.
     let mut script = Vec::new();
     clap_complete::generate(shell, command, "leasehold", &mut script);
+    write_script(&script)
+}
+
+/// Writes a text for another program to standard output.
+///
+/// # Errors
+/// The output cannot be written. A broken pipe, whose reader has ended, is no error.
+pub fn write_script(text: &[u8]) -> Result<(), CliError> {
     let mut stdout = io::stdout().lock();
-    match stdout.write_all(&script).and_then(|()| stdout.flush()) {
+    match stdout.write_all(text).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => Ok(written?),
     }

@@ -174,7 +174,7 @@ impl EmbeddedStore {
         // The journal is kept short, so that a restart after a crash is quick. Persistence is
         // manual because the store syncs each batch itself.
         let builder = Database::builder(dir.join("fjall"))
-            .cache_size(32 * MIB)
+            .cache_size(16 * MIB)
             .max_cached_files(Some(descriptors::cached_files()))
             .max_journaling_size(64 * MIB)
             .worker_threads(1)
@@ -198,8 +198,10 @@ impl EmbeddedStore {
             mark_adding(dir)?;
         }
         let inner = Inner {
-            claims: keyspace("claims", 16, true)?,
-            sources: keyspace("sources", 16, false)?,
+            claims: keyspace("claims", 8, true)?,
+            // A list reads past the rows of claims that were given up, until a flush removes them. So
+            // this memtable is small.
+            sources: keyspace("sources", 4, false)?,
             outstanding: keyspace("outstanding", 4, false)?,
             settled: keyspace("settled", 4, true)?,
             settled_order: keyspace("settled_order", 4, false)?,

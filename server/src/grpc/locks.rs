@@ -83,8 +83,8 @@ impl LockHandler {
     ) -> Result<AllowedAcquire, Status> {
         let (session, ask) = (SessionId(read_id("session_id", session)?), AskId(read_id("ask_id", ask)?));
         let lock = self.allowed_path(&caller.config, &caller.caller, lock)?;
+        let attendance = self.services.lock_host()?.attend(ask, session, &caller.principal);
         let acquire = Acquire { session, principal: caller.principal.clone(), ask, lock, wait };
-        let attendance = self.services.lock_host()?.attend(ask, session);
         Ok(AllowedAcquire { caller, acquire, attendance })
     }
 

@@ -24,8 +24,14 @@ pub struct Attendance {
 }
 
 impl Attendance {
-    pub(super) fn new(host: Arc<LockHost>, ask: AskId, session: SessionId, news: watch::Receiver<AskNews>) -> Self {
-        Self { host, ask, session, news: Some(news), is_finished: false }
+    /// Without `news` the call attends to nothing.
+    pub(super) fn new(
+        host: Arc<LockHost>,
+        ask: AskId,
+        session: SessionId,
+        news: Option<watch::Receiver<AskNews>>,
+    ) -> Self {
+        Self { host, ask, session, news, is_finished: false }
     }
 
     /// Waits for news of the ask. Waits for ever if the host has stopped.
@@ -47,7 +53,8 @@ impl Attendance {
 impl Drop for Attendance {
     fn drop(&mut self) {
         // The receiver goes first, so that the host counts only the calls that still attend.
-        self.news = None;
-        self.host.end_attendance(self.ask, self.session, self.is_finished);
+        if self.news.take().is_some() {
+            self.host.end_attendance(self.ask, self.session, self.is_finished);
+        }
     }
 }

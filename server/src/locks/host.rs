@@ -155,11 +155,16 @@ impl LockHost {
         Some(session.news.subscribe())
     }
 
-    /// Begins the attendance of a call to an ask.
-    pub fn attend(self: &Arc<Self>, ask: AskId, session: SessionId) -> Attendance {
+    /// Begins the attendance of a call to an ask under a session of this principal. If the session is
+    /// not the principal's, the call attends to nothing: a stranger who knows the ids of an ask must
+    /// not keep it, nor get its grant.
+    pub fn attend(self: &Arc<Self>, ask: AskId, session: SessionId, principal: &Principal) -> Attendance {
         let mut state = self.state();
-        state.unattended.remove(&ask);
-        let news = state.attended.entry(ask).or_default().subscribe();
+        let is_own = state.sessions.get(&session).is_some_and(|session| session.principal == *principal);
+        let news = is_own.then(|| {
+            state.unattended.remove(&ask);
+            state.attended.entry(ask).or_default().subscribe()
+        });
         drop(state);
         Attendance::new(self.clone(), ask, session, news)
     }
@@ -402,19 +407,26 @@ mod tests {
         // A call that attends in time, and tells its caller, keeps the grant.
         host.saved(&grant(), &Fences::default());
         assert!(ticks(&host, ticks_of_take_up).is_empty());
-        let mut attendance = host.attend(ASK, SESSION);
+        let mut attendance = host.attend(ASK, SESSION, &principal());
         attendance.finish();
         drop(attendance);
         assert!(ticks(&host, 2 * ticks_of_take_up).is_empty());
         // A call that ends without telling its caller does not.
-        drop(host.attend(ASK, SESSION));
+        drop(host.attend(ASK, SESSION, &principal()));
+        assert_eq!(ticks(&host, ticks_of_take_up + 1).len(), 1);
+        // Nor does a call of another service, though it is told that it has no ask.
+        host.saved(&grant(), &Fences::default());
+        let mut stranger = host.attend(ASK, SESSION, &Principal::parse("service/b").unwrap());
+        host.saved(&grant(), &Fences::default());
+        stranger.finish();
+        drop(stranger);
         assert_eq!(ticks(&host, ticks_of_take_up + 1).len(), 1);
     }
 
     #[tokio::test]
     async fn k08_a_grant_reaches_the_call_that_attends() {
         let host = host();
-        let mut attendance = host.attend(ASK, SESSION);
+        let mut attendance = host.attend(ASK, SESSION, &principal());
         host.saved(&grant(), &Fences::default());
         assert_eq!(attendance.news().await, AskNews::Granted(Fence(7)));
         attendance.finish();

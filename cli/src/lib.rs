@@ -29,6 +29,7 @@ mod obstacle;
 mod output;
 mod read;
 mod refused;
+mod reload;
 mod scripts;
 mod session;
 mod update;
@@ -46,6 +47,7 @@ pub use lock::LockArgs;
 pub use locks::{ForceLockArgs, LocksArgs};
 pub use read::{CellsArgs, ClassifyArgs, GetArgs, LeasesArgs, RecordsArgs};
 pub use refused::RefusedCall;
+pub use reload::ReloadArgs;
 pub use scripts::{write_completions, write_script};
 pub use session::Call;
 pub use update::{BeginArgs, SettleArgs};
@@ -76,6 +78,8 @@ pub enum Verb {
     Records(Call<RecordsArgs>),
     /// Count the data of a cell; with --drop, drop all of it
     Decommission(Call<DecommissionArgs>),
+    /// Make a server read its configuration and certificates again, as SIGHUP does
+    Reload(Call<ReloadArgs>),
     /// Run a command while it holds a lock, and release the lock when the command has ended
     Lock(Call<LockArgs>),
     /// List the locks of a namespace, with their holders and waiters
@@ -106,6 +110,7 @@ pub async fn run(verb: Verb, json: bool) -> Result<(), CliError> {
         Verb::Leases(call) => call.run(json, read::leases).await,
         Verb::Records(call) => call.run(json, read::records).await,
         Verb::Decommission(call) => call.run(json, decommission::decommission).await,
+        Verb::Reload(call) => call.run(json, reload::reload).await,
         Verb::Lock(call) => call.run(json, lock::lock).await,
         Verb::Locks(call) => call.run(json, locks::locks).await,
         Verb::ForceLock(call) => call.run(json, locks::force).await,

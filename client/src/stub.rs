@@ -14,6 +14,7 @@ use leasehold_proto::leasehold::sessions::v1::session_service_client::SessionSer
 use leasehold_proto::leasehold::v1::admin_service_client::AdminServiceClient;
 use leasehold_proto::leasehold::v1::{
     DropClaimsRequest, DropClaimsResponse, ListOutstandingLeasesResponse, ListTablesRequest, ListTablesResponse,
+    ReloadConfigurationRequest, ReloadConfigurationResponse,
 };
 use tonic::body::Body;
 use tonic::client::GrpcService;
@@ -224,6 +225,15 @@ impl<T: Transport> Stub<T> {
     pub async fn drop_claims(&mut self, message: DropClaimsRequest) -> Result<Response<DropClaimsResponse>, Status> {
         let request = self.request(message);
         self.admin.drop_claims(request).await
+    }
+
+    /// Makes the server read its configuration again.
+    ///
+    /// # Errors
+    /// The server's refusal, or a broken connection.
+    pub async fn reload_configuration(&mut self) -> Result<Response<ReloadConfigurationResponse>, Status> {
+        let request = self.request(ReloadConfigurationRequest {});
+        self.admin.reload_configuration(request).await
     }
 
     /// Lists the cells of the server's configuration.

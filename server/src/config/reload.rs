@@ -43,6 +43,12 @@ impl SettingNames {
     }
 }
 
+impl From<SettingNames> for Vec<String> {
+    fn from(names: SettingNames) -> Self {
+        names.0
+    }
+}
+
 impl fmt::Display for SettingNames {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = self.0.iter().take(MAX_NAMES).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");

@@ -1,5 +1,5 @@
 //! The service `AdminService`: lists the tables from which a cell has claims and drops them (B26), and
-//! lists the outstanding leases with their organizations.
+//! lists the outstanding leases with their organizations. Reloads the configuration.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use leasehold_proto::gitlab::cells::topology_service::claims::v1::ListLeasesRequ
 use leasehold_proto::leasehold::v1::admin_service_server::AdminService;
 use leasehold_proto::leasehold::v1::{
     ClaimPosition, DropClaimsRequest, DropClaimsResponse, ListOutstandingLeasesResponse, ListTablesRequest,
-    ListTablesResponse,
+    ListTablesResponse, ReloadConfigurationRequest, ReloadConfigurationResponse,
 };
 use tonic::{Request, Response, Status, async_trait};
 
@@ -160,5 +160,17 @@ impl AdminService for AdminHandler {
             leases: page.leases.iter().map(convert::outstanding_lease).collect(),
             next: page.next,
         }))
+    }
+
+    async fn reload_configuration(
+        &self,
+        request: Request<ReloadConfigurationRequest>,
+    ) -> Result<Response<ReloadConfigurationResponse>, Status> {
+        let (permit, _) = admitted(&request)?;
+        tracing::info!(caller = %permit.caller(), "a call asks for a reload of the configuration");
+        let outcome = self.0.reloads.request().await.ok_or_else(errors::reload_busy)?;
+        let change = outcome.map_err(|refused| errors::config_refused(&refused))?;
+        let (changed, kept_until_restart) = (change.changed.into(), change.kept_until_restart.into());
+        Ok(Response::new(ReloadConfigurationResponse { changed, kept_until_restart }))
     }
 }

@@ -25,6 +25,7 @@ use crate::budget::BudgetExceeded;
 use crate::committer::{CommitterRefusal, RETRY_AFTER};
 use crate::config::BusyCreateCode;
 use crate::identity::Denied;
+use crate::reloads::RefusedConfig;
 use crate::store::{Problem, StoreError};
 
 /// The namespace of Leasehold's error reasons (`google.rpc.ErrorInfo.domain`).
@@ -185,6 +186,17 @@ pub(super) fn incomplete(timeout: Duration) -> Status {
         timeout.as_secs()
     );
     status(Code::DeadlineExceeded, message, vec![error_info("REQUEST_INCOMPLETE", HashMap::new())])
+}
+
+/// The gRPC status of a configuration that a reload refused.
+pub(super) fn config_refused(refused: &RefusedConfig) -> Status {
+    status(Code::FailedPrecondition, refused.to_string(), vec![error_info("CONFIG_REFUSED", HashMap::new())])
+}
+
+/// The gRPC status of a reload that did not begin.
+pub(super) fn reload_busy() -> Status {
+    let message = "other calls wait for a reload, or the server stops: try again".to_owned();
+    status(Code::ResourceExhausted, message, vec![error_info("OVERLOADED", HashMap::new()), retry_info(RETRY_AFTER)])
 }
 
 /// The gRPC status of a fault in the server itself.

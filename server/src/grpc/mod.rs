@@ -44,6 +44,7 @@ use crate::config::Config;
 use crate::identity::{Denied, Permit};
 use crate::locks::LockHost;
 use crate::metrics::Metrics;
+use crate::reloads::Reloads;
 use crate::store::{Backend, StoreError, StoreReader};
 
 use failed_reads::{FailedReads, Read};
@@ -83,6 +84,8 @@ pub struct Services {
     pub budgets: ServerBudgets,
     /// The reads that failed, and that the maintenance tries again.
     pub(crate) failed_reads: FailedReads,
+    /// The calls that wait for a reload of the configuration.
+    pub(crate) reloads: Reloads,
 }
 
 impl Services {
@@ -106,6 +109,7 @@ impl Services {
             audit,
             budgets: ServerBudgets::new(limits),
             failed_reads: FailedReads::default(),
+            reloads: Reloads::default(),
         }
     }
 

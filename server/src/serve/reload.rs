@@ -14,6 +14,7 @@ use crate::config::{Config, ConfigChange};
 use crate::grpc::Services;
 use crate::logging;
 use crate::metrics::Reload;
+use crate::reloads::{RefusedConfig, ReloadOutcome};
 use crate::store::Backend;
 use crate::transport::Certificates;
 
@@ -31,29 +32,28 @@ pub(super) struct Reloader {
 }
 
 impl Reloader {
-    /// Reloads the configuration whenever `requests` is notified. Several requests at the same time
-    /// cause one reload. Never returns.
-    pub(super) async fn run(self, requests: Arc<Notify>) {
+    /// Reloads the configuration whenever `signals` is notified, or a call asks for it. Several
+    /// requests at the same time cause one reload. Never returns.
+    pub(super) async fn run(self, signals: Arc<Notify>) {
         loop {
-            requests.notified().await;
+            tokio::select! { () = signals.notified() => {}, () = self.services.reloads.requested() => {} }
+            let waiting = self.services.reloads.take();
             self.supervisor.reloading();
             let outcome = self.reload().await;
-            self.services.metrics.reloaded(outcome);
+            self.services.metrics.reloaded(if outcome.is_ok() { Reload::Applied } else { Reload::Refused });
             self.supervisor.ready();
+            // An error means that the caller is gone.
+            waiting.into_iter().for_each(|caller| _ = caller.send(outcome.clone()));
         }
     }
 
-    async fn reload(&self) -> Reload {
-        match self.try_reload().await {
-            Ok(change) => {
-                report(&change);
-                Reload::Applied
-            }
-            Err(error) => {
-                tracing::error!(%error, "the configuration is not reloaded, the former one stays in force");
-                Reload::Refused
-            }
+    async fn reload(&self) -> ReloadOutcome {
+        let outcome = self.try_reload().await.map_err(|error| RefusedConfig(error.to_string()));
+        match &outcome {
+            Ok(change) => report(change),
+            Err(refused) => tracing::error!("{refused}"),
         }
+        outcome
     }
 
     /// Checks all of the new configuration, then puts it in force.

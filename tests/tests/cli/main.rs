@@ -21,7 +21,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 use tokio::process::Command;
 
-const VERBS: [&str; 13] = [
+const VERBS: [&str; 14] = [
     "cells",
     "begin",
     "commit",
@@ -32,6 +32,7 @@ const VERBS: [&str; 13] = [
     "records",
     "decommission",
     "bench",
+    "reload",
     "lock",
     "locks",
     "force-lock",

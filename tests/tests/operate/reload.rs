@@ -1,8 +1,8 @@
-//! Tests of a reload of the configuration by SIGHUP.
+//! Tests of a reload of the configuration, by SIGHUP and by a call.
 
 use leasehold_proto::gitlab::cells::topology_service::GetCellsRequest;
 use leasehold_tests::server::{DEVELOPMENT_CELLS, Server};
-use leasehold_tests::wire::{SlowCall, creates, eventually, username};
+use leasehold_tests::wire::{SlowCall, creates, eventually, leasehold, username};
 use nix::sys::signal::Signal;
 use prost::Message;
 use prost_types::Any;
@@ -29,6 +29,29 @@ async fn await_line(server: &Server, text: &str) -> String {
 async fn cells(claims: &Claims) -> Vec<i64> {
     let cells = claims.clone().get_cells(GetCellsRequest {}).await.unwrap().into_inner().cells;
     cells.into_iter().map(|cell| cell.id).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b26_an_administrator_moves_the_address_of_a_cell_by_command() {
+    let server = Server::start().unwrap();
+    let address = format!("http://{}", server.address());
+    let run = async |verb: &str| leasehold([verb, "--server", &address]).await.unwrap();
+    let moved = DEVELOPMENT_CELLS.replace("127.0.0.1:3002", "moved.example:443");
+    assert_ne!(moved, DEVELOPMENT_CELLS);
+    server.write_config(&format!("metrics_listen = \"127.0.0.1:0\"\n{moved}")).unwrap();
+    let reloaded = run("reload").await;
+    assert!(reloaded.status.success(), "{reloaded:?}");
+    let shown = String::from_utf8(reloaded.stdout).unwrap();
+    assert_eq!(shown, "changed: cells[2].address\nkept until a restart: metrics_listen\n");
+    let cells = String::from_utf8(run("cells").await.stdout).unwrap();
+    assert!(cells.contains("moved.example"), "{cells}");
+
+    server.write_config("cells = 7").unwrap();
+    let refused = run("reload").await;
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(3), "{said}");
+    assert!(said.contains("the former one stays in force") && said.contains("CONFIG_REFUSED"), "{said}");
+    assert!(String::from_utf8(run("cells").await.stdout).unwrap().contains("moved.example"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

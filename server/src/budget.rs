@@ -1,25 +1,28 @@
 //! The bytes of requests and of answers that the server holds: a request from its arrival to its
-//! answer, a list's answer until the client has taken it. One bound applies to each connection and
-//! one to the server, so memory use is bounded.
+//! answer, an answer until the client has taken it. One bound applies to each connection and one to
+//! the server, of which each caller has a share, so memory use is bounded.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use crate::config::Limits;
+use crate::config::{Config, Limits};
+use crate::shares::{LimitShares, Sharer};
+use crate::waiting_calls::{REQUEST_SETTING, WaitingCalls};
 
 /// The longest time for which an answer waits for room.
 const ROOM_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The memory of a call whose body has not arrived: its stream, its head and its task.
-pub const CALL_BYTES: usize = 6 * 1024;
+/// The bytes of answers that each connection may hold however many the server holds, so that a
+/// client that takes its answers is always served.
+const FREE_ANSWER_BYTES: usize = 64 * 1024;
 
-/// The calls of a connection that may always wait for their bodies.
-const FREE_CALLS: usize = 16;
+/// The open streams of health and reflection that one connection may have.
+pub const MAX_WATCHES: usize = 8;
 
 /// The settings of the bounds on one kind of bytes, as a refusal names them.
 #[derive(Clone, Copy, Debug)]
@@ -33,22 +36,20 @@ pub struct BudgetSettings {
 impl BudgetSettings {
     /// The bounds on the bytes of requests.
     pub const REQUESTS: Self =
-        Self { of_server: "limits.request_mib", of_connection: "limits.request_mib_per_connection", free: 0 };
+        Self { of_server: REQUEST_SETTING, of_connection: "limits.request_mib_per_connection", free: 0 };
     /// The bounds on the bytes of answers.
-    pub const ANSWERS: Self =
-        Self { of_server: "limits.answer_mib", of_connection: "limits.answer_mib_per_connection", free: 0 };
-    /// The bounds on the memory of calls that have not arrived completely. Some calls of each
-    /// connection are free, so that the calls of others do not refuse a commit whose body follows
-    /// its head a moment later.
-    pub const HEADS: Self = Self { free: FREE_CALLS * CALL_BYTES, ..Self::REQUESTS };
+    pub const ANSWERS: Self = Self {
+        of_server: "limits.answer_mib",
+        of_connection: "limits.answer_mib_per_connection",
+        free: FREE_ANSWER_BYTES,
+    };
 }
 
 /// The bytes of one kind that all connections may hold together.
 #[derive(Debug)]
 pub struct ServerBudget {
     settings: BudgetSettings,
-    held: AtomicUsize,
-    max: AtomicUsize,
+    shares: Mutex<LimitShares>,
     max_of_connection: AtomicUsize,
     /// Wakes those who wait for room.
     freed: Notify,
@@ -68,9 +69,9 @@ pub struct ConnectionBudget {
 pub struct ServerBudgets {
     /// The bytes of requests.
     pub requests: Arc<ServerBudget>,
-    /// The memory of calls that have not arrived completely.
-    pub heads: Arc<ServerBudget>,
-    /// The bytes of answers to lists.
+    /// The calls that have not arrived completely.
+    pub waiting: Arc<WaitingCalls>,
+    /// The bytes of answers.
     pub answers: Arc<ServerBudget>,
 }
 
@@ -79,10 +80,11 @@ pub struct ServerBudgets {
 pub struct ConnectionBudgets {
     /// The bytes of requests.
     pub requests: Arc<ConnectionBudget>,
-    /// The memory of calls that have not arrived completely.
-    pub heads: Arc<ConnectionBudget>,
-    /// The bytes of answers to lists.
+    /// The calls of all connections that have not arrived completely.
+    pub waiting: Arc<WaitingCalls>,
+    /// The bytes of answers.
     pub answers: Arc<ConnectionBudget>,
+    watches: Arc<Semaphore>,
 }
 
 /// The bytes that one request or answer holds; dropping it returns them.
@@ -90,8 +92,14 @@ pub struct ConnectionBudgets {
 pub struct Charge {
     bytes: AtomicUsize,
     connection: Arc<ConnectionBudget>,
-    /// The key in `untaken`; `None` unless the charge is of an answer that is ready.
-    untaken: Option<u64>,
+    sharer: Sharer,
+}
+
+/// An answer that is ready for the client to take, with its charge.
+#[derive(Debug)]
+pub struct ReadyAnswer {
+    charge: Arc<Charge>,
+    key: u64,
 }
 
 /// The refusal of bytes that would exceed a bound, with the name of the bound's setting.
@@ -101,46 +109,83 @@ pub struct BudgetExceeded(pub &'static str);
 impl ServerBudget {
     /// A budget of `max` bytes, of which one connection may hold `max_of_connection`.
     pub fn new(settings: BudgetSettings, max: usize, max_of_connection: usize) -> Arc<Self> {
-        let (max, max_of_connection) = (max.into(), max_of_connection.into());
-        Arc::new(Self { settings, held: AtomicUsize::new(0), max, max_of_connection, freed: Notify::new() })
+        let shares = Mutex::new(LimitShares::new(settings.of_server, max, Sharer::nobody()));
+        Arc::new(Self { settings, shares, max_of_connection: max_of_connection.into(), freed: Notify::new() })
     }
 
-    /// Changes the bounds. Bytes that are held stay.
-    pub fn set_bounds(&self, max: usize, max_of_connection: usize) {
-        self.max.store(max, Ordering::Relaxed);
+    /// Changes the bounds, and the callers who share them. Bytes that are held stay.
+    pub fn set_bounds(&self, max: usize, max_of_connection: usize, config: &Config) {
+        self.shares().resize(max, Sharer::all(config));
         self.max_of_connection.store(max_of_connection, Ordering::Relaxed);
         self.freed.notify_waiters();
     }
 
     /// The bytes that all connections hold now.
     pub fn held(&self) -> usize {
-        self.held.load(Ordering::Relaxed)
+        self.shares().total()
+    }
+
+    /// Charges `bytes` more to a caller's share. `own` are the bytes that the same charge has already.
+    /// If no other charge of the caller holds bytes, they pass however low the bound is.
+    fn add(&self, sharer: Sharer, own: usize, bytes: usize) -> Result<(), BudgetExceeded> {
+        let mut shares = self.shares();
+        if shares.used(sharer.0) > own && shares.check(sharer.0, bytes).is_err() {
+            return Err(BudgetExceeded(self.settings.of_server));
+        }
+        shares.add(sharer.0, bytes);
+        Ok(())
+    }
+
+    /// Replaces `before` bytes of a caller by `after`, and wakes those who wait for room.
+    fn replace(&self, sharer: Sharer, before: usize, after: usize) {
+        let mut shares = self.shares();
+        shares.subtract(sharer.0, before);
+        shares.add(sharer.0, after);
+        drop(shares);
+        if after < before {
+            self.freed.notify_waiters();
+        }
+    }
+
+    fn shares(&self) -> MutexGuard<'_, LimitShares> {
+        // INVARIANT: each change of the counts is complete before anything can panic.
+        self.shares.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl ServerBudgets {
-    /// The budgets with the bounds that the limits set.
-    pub fn new(limits: &Limits) -> Self {
+    /// The budgets with the bounds that the configuration sets.
+    pub fn new(config: &Config) -> Self {
         let budget = |settings| ServerBudget::new(settings, usize::MAX, usize::MAX);
-        let (requests, heads) = (budget(BudgetSettings::REQUESTS), budget(BudgetSettings::HEADS));
-        let budgets = Self { requests, heads, answers: budget(BudgetSettings::ANSWERS) };
-        budgets.set_limits(limits);
+        let (requests, answers) = (budget(BudgetSettings::REQUESTS), budget(BudgetSettings::ANSWERS));
+        let budgets = Self { requests, waiting: WaitingCalls::new(usize::MAX), answers };
+        budgets.set_bounds(config);
         budgets
     }
 
     /// Changes the bounds.
-    pub fn set_limits(&self, limits: &Limits) {
-        for budget in [&self.requests, &self.heads] {
-            budget.set_bounds(mib(limits.request_mib), mib(limits.request_mib_per_connection));
-        }
-        self.answers.set_bounds(mib(limits.answer_mib), mib(limits.answer_mib_per_connection));
+    pub fn set_bounds(&self, config: &Config) {
+        let Limits { request_mib, request_mib_per_connection, answer_mib, answer_mib_per_connection, .. } =
+            config.limits;
+        self.requests.set_bounds(mib(request_mib), mib(request_mib_per_connection), config);
+        self.waiting.set_bound(mib(request_mib), config);
+        self.answers.set_bounds(mib(answer_mib), mib(answer_mib_per_connection), config);
     }
 
     /// The budgets of a new connection.
     pub fn of_connection(&self) -> ConnectionBudgets {
         let of_connection = |budget: &Arc<ServerBudget>| ConnectionBudget::new(budget.clone());
-        let (requests, heads) = (of_connection(&self.requests), of_connection(&self.heads));
-        ConnectionBudgets { requests, heads, answers: of_connection(&self.answers) }
+        let (requests, answers) = (of_connection(&self.requests), of_connection(&self.answers));
+        let watches = Arc::new(Semaphore::new(MAX_WATCHES));
+        ConnectionBudgets { requests, waiting: self.waiting.clone(), answers, watches }
+    }
+}
+
+impl ConnectionBudgets {
+    /// A permit for one more open stream of health or reflection; `None` if the connection has
+    /// [`MAX_WATCHES`].
+    pub fn watch(&self) -> Option<OwnedSemaphorePermit> {
+        self.watches.clone().try_acquire_owned().ok()
     }
 }
 
@@ -175,29 +220,34 @@ impl ConnectionBudget {
 }
 
 impl Charge {
-    /// The charge of a new request or answer, without any byte.
-    pub fn new(connection: Arc<ConnectionBudget>) -> Self {
-        Self { bytes: AtomicUsize::new(0), connection, untaken: None }
+    /// The charge of a new request or answer of this caller, without any byte.
+    pub fn new(connection: Arc<ConnectionBudget>, sharer: Sharer) -> Self {
+        Self { bytes: AtomicUsize::new(0), connection, sharer }
     }
 
-    /// Charges `bytes` more. If no other charge of the budget holds bytes, they pass however low
-    /// the bounds are.
+    /// Charges `bytes` more. If no other charge of the caller, or of the connection, holds bytes,
+    /// they pass however low that bound is.
     ///
     /// # Errors
-    /// The connection or the server would hold more than it may. The charge stays as it was.
+    /// The connection or the caller would hold more than it may. The charge stays as it was.
     pub fn add(&self, bytes: usize) -> Result<(), BudgetExceeded> {
         let ConnectionBudget { held, server, .. } = &*self.connection;
-        if !self.fits(held, bytes, server.max_of_connection.load(Ordering::Relaxed)) {
-            return Err(BudgetExceeded(server.settings.of_connection));
-        }
-        let is_free = held.load(Ordering::Relaxed) <= server.settings.free;
-        let max = if is_free { usize::MAX } else { server.max.load(Ordering::Relaxed) };
-        if !self.fits(&server.held, bytes, max) {
-            held.fetch_sub(bytes, Ordering::Relaxed);
-            return Err(BudgetExceeded(server.settings.of_server));
-        }
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        Ok(())
+        let own = self.bytes.load(Ordering::Relaxed);
+        let before = held.fetch_add(bytes, Ordering::Relaxed);
+        let after = before + bytes;
+        let added = if after > server.max_of_connection.load(Ordering::Relaxed) && before > own {
+            Err(BudgetExceeded(server.settings.of_connection))
+        } else if after <= server.settings.free {
+            server.replace(self.sharer, 0, bytes);
+            Ok(())
+        } else {
+            server.add(self.sharer, own, bytes)
+        };
+        match added {
+            Ok(()) => self.bytes.fetch_add(bytes, Ordering::Relaxed),
+            Err(_) => held.fetch_sub(bytes, Ordering::Relaxed),
+        };
+        added
     }
 
     /// Charges what is missing to `bytes`.
@@ -230,43 +280,33 @@ impl Charge {
         }
     }
 
-    /// Replaces the estimate by the size of an answer that is ready for the client to take.
-    pub fn ready(&mut self, bytes: usize) {
+    /// Replaces the estimate by the size of an answer that is ready for the client to take. The size
+    /// may exceed the bounds, because the answer exists.
+    pub fn ready(self: Arc<Self>, bytes: usize) -> ReadyAnswer {
         let ConnectionBudget { held, server, next_untaken, .. } = &*self.connection;
         let before = self.bytes.swap(bytes, Ordering::Relaxed);
-        for held in [held, &server.held] {
-            held.fetch_add(bytes, Ordering::Relaxed);
-            held.fetch_sub(before, Ordering::Relaxed);
-        }
-        server.freed.notify_waiters();
+        held.fetch_add(bytes, Ordering::Relaxed);
+        held.fetch_sub(before, Ordering::Relaxed);
+        server.replace(self.sharer, before, bytes);
         let key = next_untaken.fetch_add(1, Ordering::Relaxed);
         self.connection.with_untaken(|untaken| untaken.insert(key, Instant::now()));
-        self.untaken = Some(key);
-    }
-
-    /// Adds `bytes` to `held` and returns true if the sum is at most `max`, or if no other charge
-    /// holds bytes.
-    fn fits(&self, held: &AtomicUsize, bytes: usize, max: usize) -> bool {
-        let before = held.fetch_add(bytes, Ordering::Relaxed);
-        let fits = before + bytes <= max || before <= self.bytes.load(Ordering::Relaxed);
-        if !fits {
-            held.fetch_sub(bytes, Ordering::Relaxed);
-        }
-        fits
+        ReadyAnswer { charge: self, key }
     }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
         let bytes = *self.bytes.get_mut();
-        self.connection.held.fetch_sub(bytes, Ordering::Relaxed);
-        self.connection.server.held.fetch_sub(bytes, Ordering::Relaxed);
-        if let Some(key) = self.untaken {
-            self.connection.with_untaken(|untaken| untaken.remove(&key));
-        }
         if bytes > 0 {
-            self.connection.server.freed.notify_waiters();
+            self.connection.held.fetch_sub(bytes, Ordering::Relaxed);
+            self.connection.server.replace(self.sharer, bytes, 0);
         }
+    }
+}
+
+impl Drop for ReadyAnswer {
+    fn drop(&mut self) {
+        self.charge.connection.with_untaken(|untaken| untaken.remove(&self.key));
     }
 }
 
@@ -274,15 +314,19 @@ impl Drop for Charge {
 mod tests {
     use super::*;
 
+    const ONE: Sharer = Sharer::CELL_ONE;
+    const OTHER: Sharer = Sharer::ANONYMOUS;
+
     #[test]
     fn a_charge_is_bounded_for_the_connection_and_for_the_server() {
         let server = ServerBudget::new(BudgetSettings::REQUESTS, 100, 60);
         let [one, two] = [(); 2].map(|()| ConnectionBudget::new(server.clone()));
-        let first = Charge::new(one.clone());
+        let charge = |connection: &Arc<_>| Charge::new(Arc::clone(connection), ONE);
+        let first = charge(&one);
         assert_eq!(first.add(50), Ok(()));
-        assert_eq!(Charge::new(one.clone()).add(11), Err(BudgetExceeded("limits.request_mib_per_connection")));
-        assert_eq!(Charge::new(one).add(10), Ok(()));
-        let second = Charge::new(two);
+        assert_eq!(charge(&one).add(11), Err(BudgetExceeded("limits.request_mib_per_connection")));
+        assert_eq!(charge(&one).add(10), Ok(()));
+        let second = charge(&two);
         assert_eq!(second.add(51), Err(BudgetExceeded("limits.request_mib")));
         assert_eq!(second.add(50), Ok(()));
         assert_eq!(server.held(), 100);
@@ -293,26 +337,58 @@ mod tests {
     }
 
     #[test]
+    fn a_reload_changes_the_bounds_and_keeps_the_bytes_that_are_held() {
+        let mut config = Config::development();
+        let budgets = ServerBudgets::new(&config);
+        let of_connection = budgets.of_connection();
+        let charge = || Charge::new(of_connection.answers.clone(), ONE);
+        let first = charge();
+        first.add(mib(3)).unwrap();
+        assert_eq!(charge().add(mib(3)), Ok(()));
+        for (server, connection, setting) in [(5, 32, "limits.answer_mib"), (32, 5, "limits.answer_mib_per_connection")]
+        {
+            (config.limits.answer_mib, config.limits.answer_mib_per_connection) = (server, connection);
+            budgets.set_bounds(&config);
+            assert_eq!(charge().add(mib(3)), Err(BudgetExceeded(setting)));
+        }
+        assert_eq!(budgets.answers.held(), mib(3));
+    }
+
+    #[test]
     fn a_request_alone_passes_any_bound() {
         let server = ServerBudget::new(BudgetSettings::REQUESTS, 10, 10);
         let connection = ConnectionBudget::new(server.clone());
-        let alone = Charge::new(connection.clone());
+        let alone = Charge::new(connection.clone(), ONE);
         assert_eq!((alone.add(8), alone.add(100)), (Ok(()), Ok(())));
-        assert!(Charge::new(connection).add(1).is_err());
-        drop(alone);
+        assert!(Charge::new(connection, ONE).add(1).is_err());
+        let other = Charge::new(ConnectionBudget::new(server.clone()), OTHER);
+        assert_eq!(other.add(9), Ok(()));
+        drop((alone, other));
         assert_eq!(server.held(), 0);
+    }
+
+    #[test]
+    fn a_connection_that_takes_its_answers_is_served_while_the_budget_is_used_up() {
+        let server = ServerBudget::new(BudgetSettings::ANSWERS, 10, usize::MAX);
+        let greedy = Charge::new(ConnectionBudget::new(server.clone()), ONE);
+        greedy.add(2 * FREE_ANSWER_BYTES).unwrap();
+        let connection = ConnectionBudget::new(server);
+        let [first, second] = [(); 2].map(|()| Charge::new(connection.clone(), ONE));
+        assert_eq!(first.add(FREE_ANSWER_BYTES), Ok(()));
+        assert_eq!(second.add(1), Err(BudgetExceeded("limits.answer_mib")));
     }
 
     #[tokio::test]
     async fn an_answer_waits_for_room() {
-        let server = ServerBudget::new(BudgetSettings::ANSWERS, 100, 60);
+        let max = 2 * FREE_ANSWER_BYTES;
+        let server = ServerBudget::new(BudgetSettings::ANSWERS, 10 * max, max);
         let connection = ConnectionBudget::new(server.clone());
-        let (mut first, second) = (Charge::new(connection.clone()), Charge::new(connection));
-        first.add(50).unwrap();
-        assert_eq!(second.add(50), Err(BudgetExceeded("limits.answer_mib_per_connection")));
-        let (reserved, ()) = tokio::join!(second.reserve(50), async { first.ready(10) });
-        assert_eq!((reserved, server.held()), (Ok(()), 60));
-        drop((first, second));
+        let [first, second] = [(); 2].map(|()| Arc::new(Charge::new(connection.clone(), ONE)));
+        first.add(max).unwrap();
+        assert_eq!(second.add(max), Err(BudgetExceeded("limits.answer_mib_per_connection")));
+        let (reserved, ready) = tokio::join!(second.reserve(max - 10), async { first.ready(10) });
+        assert_eq!((reserved, server.held()), (Ok(()), max));
+        drop((ready, second));
         assert_eq!(server.held(), 0);
     }
 
@@ -320,12 +396,10 @@ mod tests {
     async fn an_answer_that_is_not_taken_stalls_its_connection() {
         let connection = ConnectionBudget::new(ServerBudget::new(BudgetSettings::ANSWERS, 100, 60));
         let timeout = Duration::from_millis(50);
-        let mut taken = Charge::new(connection.clone());
-        taken.ready(10);
-        drop(taken);
-        let mut left = Charge::new(connection.clone());
+        let answer = || Arc::new(Charge::new(connection.clone(), ONE)).ready(10);
+        drop(answer());
         let since = Instant::now();
-        left.ready(10);
+        let _left = answer();
         connection.stalled(timeout).await;
         assert!(since.elapsed() >= timeout);
     }

@@ -9,7 +9,7 @@
 //! | [`committer`] | decides commands in groups, and writes each group at once |
 //! | [`locks`] | remembers which sessions renew and who waits for a lock, in memory |
 //! | [`store`] | the ports of a store, and the two stores behind them |
-//! | [`config`], [`active_config`], [`identity`], [`peer`], [`budget`], [`descriptors`], [`metrics`], [`audit`], [`logging`], [`line_queue`] | used by the layers above |
+//! | [`config`], [`active_config`], [`identity`], [`peer`], [`shares`], [`budget`], [`waiting_calls`], [`descriptors`], [`metrics`], [`audit`], [`logging`], [`line_queue`] | used by the layers above |
 //!
 //! [`transport`] accepts connections, with TLS if configured, and hands their requests to `grpc`.
 //! [`transfer`] implements `leasehold export` and `leasehold import`, [`doctor`] `leasehold doctor`.
@@ -32,8 +32,10 @@ pub mod metrics;
 pub mod peer;
 pub mod reloads;
 pub mod serve;
+pub mod shares;
 pub mod store;
 pub mod subject;
 pub mod traces;
 pub mod transfer;
 pub mod transport;
+pub mod waiting_calls;

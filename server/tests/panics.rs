@@ -35,7 +35,7 @@ async fn start(stopping: watch::Receiver<bool>) -> Channel {
         }
     });
     let config = Config::development();
-    let budgets = ServerBudgets::new(&config.limits);
+    let budgets = ServerBudgets::new(&config);
     let current = CurrentConfig::new(config);
     let middleware = MiddlewareState {
         rules: AccessRules::from_descriptors().unwrap(),

@@ -11,7 +11,7 @@ use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota, RateLimiter};
 use leasehold_core::cell::CellId;
 
-use super::shares::LimitReached;
+use crate::shares::LimitReached;
 
 /// The limits of one cell. A limit that is `None` is not set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -20,7 +20,6 @@ mod lock_suspects;
 mod progress;
 mod queue;
 mod retry;
-mod shares;
 mod times;
 mod undelivered;
 mod writer;
@@ -48,10 +47,9 @@ use crate::store::{GroupStore, StoreClock};
 
 pub use self::cell_limits::CellLimits;
 pub use self::queue::{Capacity, HeldClaims};
-pub use self::shares::LimitReached;
-pub(crate) use self::shares::LimitShares;
 pub use self::times::{CommandTimes, TIMES, TimesSlot};
 pub use self::undelivered::Undelivered;
+pub use crate::shares::LimitReached;
 
 /// The delay that an `OVERLOADED` refusal tells the caller to wait before a retry.
 pub const RETRY_AFTER: Duration = Duration::from_millis(200);

@@ -14,10 +14,10 @@ use leasehold_core::update::Begin;
 use tokio::sync::oneshot;
 
 use super::cell_limits::{CellLimiter, CellLimits};
-use super::shares::{LimitReached, LimitShares};
 use super::times::Timed;
 use super::{CommitterRefusal, Delivery};
 use crate::identity::Caller;
+use crate::shares::{LimitReached, LimitShares};
 
 /// The most commands in a group that a writer commits at once.
 const MAX_GROUP_COMMANDS: usize = 512;

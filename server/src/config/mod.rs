@@ -123,13 +123,12 @@ pub struct Limits {
     pub request_mib: usize,
     /// The most MiB of requests that one connection may hold.
     pub request_mib_per_connection: usize,
-    /// The most MiB of answers to lists that the server may hold, until their callers have taken
-    /// them.
+    /// The most MiB of answers that the server may hold, until their callers have taken them.
     pub answer_mib: usize,
-    /// The most MiB of answers to lists that one connection may hold.
+    /// The most MiB of answers that one connection may hold.
     pub answer_mib_per_connection: usize,
-    /// The longest time in seconds from the moment at which the answer to a list is ready to the
-    /// moment at which its last byte is sent. The server then ends the connection.
+    /// The longest time in seconds from the moment at which an answer is ready to the moment at which
+    /// its last byte is sent. The server then ends the connection.
     pub answer_seconds: u32,
     /// The most requests that one connection may have open at a time.
     pub streams_per_connection: u32,

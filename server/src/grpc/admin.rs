@@ -21,7 +21,7 @@ use leasehold_proto::leasehold::v1::{
 use tonic::{Request, Response, Status, async_trait};
 
 use super::failed_reads::Read;
-use super::list_permits::Sharer;
+use super::list_permits::list_sharer;
 use super::lists::{ListCall, ListFailure, SMALL_PAGE_BYTES};
 use super::{Services, admitted, convert, errors};
 use crate::active_config::ActiveConfig;
@@ -117,7 +117,7 @@ impl AdminService for AdminHandler {
     async fn list_tables(&self, request: Request<ListTablesRequest>) -> Result<Response<ListTablesResponse>, Status> {
         let (permit, config) = admitted(&request)?;
         let cell = CellId(request.get_ref().cell_id);
-        let call = ListCall::of("ListTables", SMALL_PAGE_BYTES, Sharer::of(&permit.caller(), cell), &request);
+        let call = ListCall::of("ListTables", SMALL_PAGE_BYTES, list_sharer(&permit.caller(), cell), &request);
         config.rules.check_cell(cell).map_err(|rejection| self.0.reject(&config, &rejection))?;
         let tables = self
             .0
@@ -131,7 +131,7 @@ impl AdminService for AdminHandler {
     async fn drop_claims(&self, request: Request<DropClaimsRequest>) -> Result<Response<DropClaimsResponse>, Status> {
         let (permit, config) = admitted(&request)?;
         let (caller, cell) = (permit.caller(), CellId(request.get_ref().cell_id));
-        let call = ListCall::of("DropClaims", MAX_DROPPED_BYTES, Sharer::of(&caller, cell), &request);
+        let call = ListCall::of("DropClaims", MAX_DROPPED_BYTES, list_sharer(&caller, cell), &request);
         let request = request.into_inner();
         let is_dry_run = request.dry_run;
         config.rules.check_cell(cell).map_err(|rejection| self.0.reject(&config, &rejection))?;

@@ -20,7 +20,7 @@ use leasehold_proto::gitlab::cells::topology_service::{GetCellsRequest, GetCells
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, async_trait};
 
-use super::list_permits::Sharer;
+use super::list_permits::list_sharer;
 use super::lists::{ListCall, list_response, read_records};
 use super::{Services, admitted, allowed_cell, bucket, convert, errors, record};
 use crate::active_config::ActiveConfig;
@@ -158,7 +158,7 @@ impl ClaimService for ClaimsHandler {
     ) -> Result<Response<ListRecordsResponse>, Status> {
         let (permit, config) = admitted(&request)?;
         let cell = allowed_cell(&permit, request.get_ref().cell_id)?;
-        let sharer = Sharer::of(&permit.caller(), cell);
+        let sharer = list_sharer(&permit.caller(), cell);
         let call = ListCall::of("ListRecords", RECORD_BYTES_PER_PAGE, sharer, &request);
         let request = request.into_inner();
         config.rules.check_cell(cell).map_err(|rejection| self.0.reject(&config, &rejection))?;
@@ -182,7 +182,7 @@ impl ClaimService for ClaimsHandler {
             self.0.metrics.damaged(1);
         }
         let records = page.records.into_iter().map(|row| record(&config, &row.key, row.claim)).collect();
-        let mut response = list_response(ListRecordsResponse { records, truncated: page.truncated }, call, read_at);
+        let mut response = list_response(ListRecordsResponse { records, truncated: page.truncated }, read_at);
         if damaged > 0 {
             response.metadata_mut().insert(DAMAGED, (damaged as u64).into());
         }

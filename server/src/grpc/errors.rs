@@ -174,7 +174,15 @@ pub(super) fn deadline_exceeded() -> Status {
 /// The status of a call that would exceed a limit on the bytes held at a time.
 pub(super) fn over_budget(BudgetExceeded(limit): BudgetExceeded) -> Status {
     let metadata = HashMap::from([("limit".to_owned(), limit.to_owned())]);
-    let message = format!("the server holds as many bytes as `{limit}` allows: try again");
+    let message = format!("the server holds as many bytes for the caller as `{limit}` allows: try again");
+    let details = vec![error_info("OVERLOADED", metadata), retry_info(RETRY_AFTER)];
+    status(Code::ResourceExhausted, message, details)
+}
+
+/// The gRPC status of a stream of health or reflection on a connection that has `max` of them.
+pub(super) fn too_many_watches(max: usize) -> Status {
+    let metadata = HashMap::from([("limit".to_owned(), "watches".to_owned()), ("max".to_owned(), max.to_string())]);
+    let message = format!("the connection has {max} open streams of health and reflection: end one");
     let details = vec![error_info("OVERLOADED", metadata), retry_info(RETRY_AFTER)];
     status(Code::ResourceExhausted, message, details)
 }

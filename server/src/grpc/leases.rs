@@ -9,7 +9,7 @@ use prost_types::Any;
 use tonic::{Request, Response, Status};
 
 use super::failed_reads::Read;
-use super::list_permits::Sharer;
+use super::list_permits::list_sharer;
 use super::lists::{ListCall, ListFailure, SMALL_PAGE_BYTES, list_response};
 use super::{Services, admitted, allowed_cell, convert, errors};
 use crate::store::StoreReader;
@@ -31,7 +31,7 @@ impl Services {
     ) -> Result<Response<OutstandingLeases>, Status> {
         let (permit, config) = admitted(&request)?;
         let cell = allowed_cell(&permit, request.get_ref().cell_id)?;
-        let call = ListCall::of(method, SMALL_PAGE_BYTES, Sharer::of(&permit.caller(), cell), &request);
+        let call = ListCall::of(method, SMALL_PAGE_BYTES, list_sharer(&permit.caller(), cell), &request);
         let request = request.into_inner();
         config.rules.check_cell(cell).map_err(|rejection| self.reject(&config, &rejection))?;
         let created_after =
@@ -48,6 +48,6 @@ impl Services {
         let rows = self.list(&call, list).await?;
         let page = query.page(rows);
         let next = page.next.map(|position| convert::cursor(request.cell_id, position));
-        Ok(list_response(OutstandingLeases { leases: page.leases, next }, call, read_at))
+        Ok(list_response(OutstandingLeases { leases: page.leases, next }, read_at))
     }
 }

@@ -10,40 +10,26 @@ use leasehold_core::cell::CellId;
 use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
 
-use crate::committer::{LimitReached, LimitShares};
-use crate::identity::{Caller, Role};
+use crate::identity::Caller;
+use crate::shares::{LimitReached, LimitShares, Sharer};
 
 const RUNNING: &str = "limits.concurrent_lists";
 const QUEUED: &str = "limits.queued_lists";
 
-/// The caller whose share a list uses: a cell, all administrators together, or all services together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Sharer(CellId);
-
-impl Sharer {
-    /// The administrators. No cell has this number, since the numbers of cells are positive.
-    const ADMINS: Self = Self(CellId(-1));
-
-    /// The services, and all who list locks on a server in plain text.
-    const SERVICES: Self = Self(CellId(-2));
-
-    /// The sharer of a call about `cell`. A caller without a certificate, on a server in plain text,
-    /// speaks for any cell.
-    pub(super) fn of(caller: &Caller, cell: CellId) -> Self {
-        match caller {
-            Caller::Authenticated(Role::Cell(own)) => Self(*own),
-            Caller::Authenticated(_) => Self::ADMINS,
-            _ => Self(cell),
-        }
+/// The sharer of a list about `cell`. A caller without a certificate, on a server in plain text,
+/// speaks for any cell.
+pub(super) fn list_sharer(caller: &Caller, cell: CellId) -> Sharer {
+    match caller {
+        Caller::Authenticated(_) => Sharer::of(caller),
+        _ => Sharer(cell),
     }
+}
 
-    /// The sharer of a list of locks.
-    pub(super) fn of_locks(caller: &Caller) -> Self {
-        match caller {
-            Caller::Authenticated(Role::Cell(own)) => Self(*own),
-            Caller::Authenticated(Role::Admin) => Self::ADMINS,
-            _ => Self::SERVICES,
-        }
+/// The sharer of a list of locks. On a server in plain text, all who list locks share one part.
+pub(super) fn lock_list_sharer(caller: &Caller) -> Sharer {
+    match caller {
+        Caller::Authenticated(_) => Sharer::of(caller),
+        _ => Sharer::SERVICES,
     }
 }
 

@@ -14,11 +14,10 @@ use tonic::metadata::AsciiMetadataValue;
 use tonic::{Request, Response, Status};
 
 use super::failed_reads::Read;
-use super::list_permits::Sharer;
 use super::{Services, errors};
 use crate::budget::{BudgetExceeded, Charge};
 use crate::committer::CommitterRefusal;
-use crate::peer::Peer;
+use crate::shares::Sharer;
 use crate::store::{StoreError, StoreReader};
 
 /// The response metadata that carries the server's time at which a list was read. A cell compares
@@ -31,7 +30,7 @@ const SERVER_VERSION: &str = "leasehold-server-version";
 pub(super) const SMALL_PAGE_BYTES: usize = 64 * 1024;
 
 /// A list call: its method's label in the metrics, its caller, and the charge for the bytes of its
-/// answer.
+/// answer, which the middleware has made.
 pub(super) struct ListCall {
     method: &'static str,
     sharer: Sharer,
@@ -44,17 +43,7 @@ pub(super) struct ListCall {
 impl ListCall {
     /// The call that a request makes, whose answer has some `bytes`.
     pub(super) fn of<T>(method: &'static str, bytes: usize, sharer: Sharer, request: &Request<T>) -> Self {
-        let peer = request.extensions().get::<Peer>();
-        Self { method, sharer, bytes, charge: peer.map(|peer| Arc::new(Charge::new(peer.budgets().answers.clone()))) }
-    }
-
-    /// Returns a response with a page, which keeps the charge until the page is sent.
-    pub(super) fn response<T>(self, page: T) -> Response<T> {
-        let mut response = Response::new(page);
-        if let Some(charge) = self.charge {
-            response.extensions_mut().insert(charge);
-        }
-        response
+        Self { method, sharer, bytes, charge: request.extensions().get().cloned() }
     }
 
     /// Waits for room for a page.
@@ -102,8 +91,8 @@ pub(super) enum ListFailure {
 /// Returns a response with a page of a list, the server's version, and the server's time `read_at`.
 /// This time must be read before the page. Otherwise a lease that is begun in between would look
 /// older than it is, and a cell could take it for stale.
-pub(super) fn list_response<T>(page: T, call: ListCall, read_at: Timestamp) -> Response<T> {
-    let mut response = call.response(page);
+pub(super) fn list_response<T>(page: T, read_at: Timestamp) -> Response<T> {
+    let mut response = Response::new(page);
     let metadata = response.metadata_mut();
     metadata.insert(SERVER_TIME, read_at.as_micros().into());
     metadata.insert(SERVER_VERSION, AsciiMetadataValue::from_static(env!("CARGO_PKG_VERSION")));

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use tonic::{Request, Response, Status, async_trait};
 
 use super::failed_reads::Read;
-use super::list_permits::Sharer;
+use super::list_permits::lock_list_sharer;
 use super::lists::{ListCall, ListCaller, ListFailure, SMALL_PAGE_BYTES};
 use super::sessions::{LockCaller, ResponseStream, read_id, stopped, stream_age};
 use super::{Services, admitted, convert, errors};
@@ -198,7 +198,7 @@ impl LockService for LockHandler {
         request: Request<wire::ListLocksRequest>,
     ) -> Result<Response<wire::ListLocksResponse>, Status> {
         let (permit, config) = admitted(&request)?;
-        let call = ListCall::of("ListLocks", SMALL_PAGE_BYTES, Sharer::of_locks(&permit.caller()), &request);
+        let call = ListCall::of("ListLocks", SMALL_PAGE_BYTES, lock_list_sharer(&permit.caller()), &request);
         let wire::ListLocksRequest { namespace, limit, after } = request.into_inner();
         let reject = |rejection| self.services.reject(&config, &rejection);
         let after = after.map(|after| LockPath::parse_joined(&after.namespace, &after.key)).transpose();
@@ -216,7 +216,7 @@ impl LockService for LockHandler {
         let page = self.services.list(&call, async move |store, caller| read_page(&*store, &scan, &caller).await);
         let page = page.await?;
         let locks = page.iter().take(limit).map(|(path, lock)| wire_lock(path, lock)).collect();
-        Ok(call.response(wire::ListLocksResponse { locks, truncated: page.len() > limit }))
+        Ok(Response::new(wire::ListLocksResponse { locks, truncated: page.len() > limit }))
     }
 
     async fn force_lock(

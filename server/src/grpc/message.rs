@@ -149,6 +149,7 @@ mod tests {
 
     use super::*;
     use crate::budget::{BudgetSettings, ConnectionBudget, ServerBudget};
+    use crate::shares::Sharer;
 
     /// A body of given frames.
     struct Frames(VecDeque<Bytes>);
@@ -167,7 +168,7 @@ mod tests {
     async fn receive_frames(frames: &[&[u8]], framing: Framing, size: RequestSize) -> Result<Vec<u8>, String> {
         let frames = frames.iter().map(|frame| Bytes::copy_from_slice(frame)).collect();
         let server = ServerBudget::new(BudgetSettings::REQUESTS, 1 << 20, 1 << 20);
-        let charge = Charge::new(ConnectionBudget::new(server));
+        let charge = Charge::new(ConnectionBudget::new(server), Sharer::CELL_ONE);
         let body = receive(Body::new(Frames(frames)), framing, size, &charge).await;
         let mut body = body.map_err(|status| status.message().to_owned())?;
         let mut bytes = Vec::new();

@@ -14,6 +14,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
+use http::Extensions;
 use leasehold_proto::AccessRules;
 use tokio::sync::watch;
 use tonic::body::Body;
@@ -24,16 +25,21 @@ use super::message::{Framing, RequestSize, receive};
 use super::protocol::BoundedBody;
 use super::{CLASSIFY_HTTP, delivery, errors, protocol};
 use crate::active_config::{ActiveConfig, CurrentConfig};
-use crate::budget::{CALL_BYTES, Charge};
+use crate::budget::{BudgetExceeded, Charge, MAX_WATCHES};
 use crate::committer::{CommitterRefusal, TIMES};
 use crate::identity::{Caller, Denied};
 use crate::metrics::Metrics;
 use crate::peer::Peer;
+use crate::shares::Sharer;
 use crate::subject;
 use crate::traces::{CallSpan, Traces};
+use crate::waiting_calls::REQUEST_SETTING;
 
 /// The path of `Classify` over gRPC. Its access rules also apply to the path over HTTP.
 const CLASSIFY_RPC: &str = "/gitlab.cells.topology_service.ClassifyService/Classify";
+
+/// The path of the stream of health.
+const HEALTH_WATCH: &str = "/grpc.health.v1.Health/Watch";
 
 /// The metadata with a store's id. A response has the id of the server's store; a request may have
 /// the id of the store that the caller expects.
@@ -166,15 +172,18 @@ impl MiddlewareState {
         }
         self.check_store(request.headers())?;
         let config = self.current.load();
-        self.authorise(&mut request, &config, started).map_err(errors::denied)?;
+        let sharer = self.authorise(&mut request, &config, started).map_err(errors::denied)?;
         let body_timeout = Duration::from_secs(config.config.limits.body_seconds.into());
         request.extensions_mut().insert(config);
         let time_limit = time_limit(request.headers());
         let answer = async {
+            let held = self.hold(&request, framing, sharer)?;
+            request.extensions_mut().extend(held.clone());
             // The charge is kept until the answer, because the handler holds the request's bytes
             // until then.
-            let (request, _charge) = self.receive(request, framing, body_timeout).await?;
-            let Ok(response) = inner.call(request).await;
+            let (request, _charge) = self.receive(request, framing, body_timeout, sharer).await?;
+            let Ok(mut response) = inner.call(request).await;
+            response.extensions_mut().extend(held);
             Ok(response)
         };
         match time_limit {
@@ -192,8 +201,36 @@ impl MiddlewareState {
         if is_expected { Ok(()) } else { Err(errors::other_store(&self.store_id)) }
     }
 
-    /// Finds the request's caller, and adds the caller's permit to the request. A path without
-    /// access rules, such as health and reflection, is open to all.
+    /// Charges the answer of a request before it is read, and counts an open stream of health or
+    /// reflection. Returns what the response must keep until the caller has taken it: an
+    /// `Arc<Charge>`, and the permit of a stream.
+    ///
+    /// # Errors
+    /// The caller leaves so many answers that no room is left, or has too many streams.
+    fn hold(&self, request: &http::Request<Body>, framing: Framing, sharer: Sharer) -> Result<Extensions, Status> {
+        let mut held = Extensions::new();
+        // Only tests have no peer.
+        let Some(peer) = request.extensions().get::<Peer>() else { return Ok(held) };
+        let path = request.uri().path();
+        let shed = |status| {
+            self.metrics.shed(method_label(path));
+            status
+        };
+        if is_watch(path, framing) {
+            let watch = peer.budgets().watch().ok_or_else(|| shed(errors::too_many_watches(MAX_WATCHES)))?;
+            held.insert(Arc::new(watch));
+        }
+        let charge = Arc::new(Charge::new(peer.budgets().answers.clone(), sharer));
+        if READS.contains(&method_label(path)) {
+            charge.add(READ_BYTES).map_err(|exceeded| shed(errors::over_budget(exceeded)))?;
+        }
+        held.insert(charge);
+        Ok(held)
+    }
+
+    /// Finds the request's caller, and adds the caller's permit to the request. Returns the caller's
+    /// part in shared limits. A path without access rules, such as health and reflection, is open to
+    /// all.
     ///
     /// The headers in which balancers name a subject are removed on every path, so that no handler
     /// can trust them.
@@ -202,7 +239,7 @@ impl MiddlewareState {
         request: &mut http::Request<Body>,
         config: &Arc<ActiveConfig>,
         now: Instant,
-    ) -> Result<(), Denied> {
+    ) -> Result<Sharer, Denied> {
         let peer = request.extensions().get::<Peer>().map_or(Caller::Anonymous, |peer| peer.caller(config, now));
         let identified = subject::identify(peer, request.headers_mut(), &config.config.subjects);
         if identified.has_removed {
@@ -212,10 +249,11 @@ impl MiddlewareState {
             CLASSIFY_HTTP => CLASSIFY_RPC,
             path => path,
         };
-        let Some(rules) = self.rules.for_path(path) else { return Ok(()) };
+        let sharer = Sharer::of(&identified.caller);
+        let Some(rules) = self.rules.for_path(path) else { return Ok(sharer) };
         let permit = identified.caller.permit(rules)?;
         request.extensions_mut().insert(permit);
-        Ok(())
+        Ok(sharer)
     }
 
     /// Receives the body of a request. Returns the request with the complete body, and the charge
@@ -225,6 +263,7 @@ impl MiddlewareState {
         request: http::Request<Body>,
         framing: Framing,
         timeout: Duration,
+        sharer: Sharer,
     ) -> Result<(http::Request<Body>, Option<Charge>), Status> {
         let (parts, body) = request.into_parts();
         let peer = parts.extensions.get::<Peer>();
@@ -239,16 +278,17 @@ impl MiddlewareState {
                 return Ok((http::Request::from_parts(parts, Body::empty()), None));
             }
         };
-        let (charge, head) = (Charge::new(budgets.requests), Charge::new(budgets.heads));
+        let charge = Charge::new(budgets.requests, sharer);
         let body = tokio::select! {
             biased;
             received = receive(body, framing, size, &charge) => received,
             // This branch is first polled if the body has not arrived completely. So a body that is
-            // there already starts no timer, and its call is never refused for its head.
+            // there already starts no timer, and its call never gives way to another.
             status = async {
-                match head.add(CALL_BYTES) {
-                    Ok(()) => self.arrival(timeout).await,
-                    Err(exceeded) => errors::over_budget(exceeded),
+                let mut call = budgets.waiting.add(sharer);
+                tokio::select! {
+                    status = self.arrival(timeout) => status,
+                    () = call.gives_way() => errors::over_budget(BudgetExceeded(REQUEST_SETTING)),
                 }
             } => Err(status),
         };
@@ -275,6 +315,20 @@ impl MiddlewareState {
             }
         }
     }
+}
+
+/// The methods that only read, and whose answers are small: each is charged [`READ_BYTES`] before it
+/// is read. A list reserves the bytes of a page itself. Probes, begins and settles are charged once
+/// their answers exist, because they are never refused for answers that nobody takes.
+const READS: [&str; 6] = ["GetRecord", "GetCell", "GetCells", "Classify", "ClassifyPages", "GetLock"];
+
+/// The estimate of the bytes of a read's answer.
+const READ_BYTES: usize = 2048;
+
+/// True if the call is a stream that stays open for as long as the caller wants, and that needs no
+/// permit.
+fn is_watch(path: &str, framing: Framing) -> bool {
+    path == HEALTH_WATCH || matches!(request_kind(path, framing), RequestKind::Stream)
 }
 
 /// The way in which a handler takes its request.

@@ -107,7 +107,7 @@ impl Services {
             lists: ListPermits::new(limits.concurrent_lists, limits.queued_lists, cells(config)),
             metrics,
             audit,
-            budgets: ServerBudgets::new(limits),
+            budgets: ServerBudgets::new(config),
             failed_reads: FailedReads::default(),
             reloads: Reloads::default(),
         }
@@ -116,7 +116,7 @@ impl Services {
     /// Changes the limits of lists, and of the bytes of requests and answers.
     pub fn set_limits(&self, config: &Config) {
         let limits = &config.limits;
-        self.budgets.set_limits(limits);
+        self.budgets.set_bounds(config);
         self.lists.resize(limits.concurrent_lists, limits.queued_lists, cells(config));
     }
 

@@ -66,13 +66,13 @@ async fn a_hangup_reloads_cells_types_limits_and_the_log_filter() {
     assert_eq!(reloads.map(|name| scrape.0.get(&name).copied()), [Some(0.0); 2]);
 
     let types = "[[bucket_types]]\nnumber = 1000\nname = \"TEAMS\"\nform = \"word\"\nfold_case = true\n";
-    let limits = "[limits]\nuser_data_bytes = 8\nheld_claims = 3\nconcurrent_lists = 4\n";
+    let limits = "[limits]\nuser_data_bytes = 8\nheld_claims = 3\nconcurrent_lists = 4\nanswer_mib = 5\nanswer_mib_per_connection = 4\nanswer_seconds = 9\n";
     let config = format!(
         "min_free_disk_mib = 1\n{limits}[log]\nfilter = \"info,audit=off\"\n{types}{DEVELOPMENT_CELLS}{CELL_3}"
     );
     reload(&server, &config, "applied", 1.0).await;
     let line = await_line(&server, "the configuration is reloaded, changed: ").await;
-    let changed = "`bucket_types[1000]`, `cells[3]`, `limits.concurrent_lists`, `limits.held_claims`, `limits.user_data_bytes`, `log.filter`";
+    let changed = "`bucket_types[1000]`, `cells[3]`, `limits.answer_mib`, `limits.answer_mib_per_connection`, `limits.answer_seconds`, `limits.concurrent_lists`, `limits.held_claims`, `limits.user_data_bytes`, `log.filter`";
     assert!(line.ends_with(changed), "{line}");
 
     assert_eq!(cells(&claims).await, [1, 2, 3]);

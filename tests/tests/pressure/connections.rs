@@ -6,15 +6,15 @@ use std::time::Duration;
 use leasehold_core::lease::Outcome;
 use leasehold_tests::certificates::{Authority, Pair};
 use leasehold_tests::client::{Client, Update, user};
-use leasehold_tests::http2::{PREFACE, frame, read_frame, send};
+use leasehold_tests::http2::{PREFACE, frame, grpc_head, last_data, prefix, read_frame, send};
 use leasehold_tests::server::Server;
-use leasehold_tests::wire::{creates, eventually};
+use leasehold_tests::wire::{creates, eventually, get};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use super::{metric, tls_server};
+use super::{HEALTH_WATCH, metric, tls_server};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_beyond_the_limit_are_closed_and_saves_go_on() {
@@ -80,11 +80,12 @@ async fn the_store_flushes_and_merges_while_all_connections_are_taken() {
     drop(idle);
 }
 
-/// Opens a connection that makes no call, and answers the server's pings until the server ends it.
-async fn lurk(server: &Server, authority: &Authority, certificate: Option<&Pair>) {
+/// Opens a connection, sends the frames of some calls, and answers the server's pings until the
+/// server ends it.
+async fn lurk(server: &Server, authority: &Authority, certificate: Option<&Pair>, calls: &[u8]) {
     let (settings, ping, ack) = (4, 6, 1);
     let mut stream = authority.connect(server.address(), certificate, "h2").await.unwrap();
-    send(&mut stream, PREFACE).await.unwrap();
+    send(&mut stream, &[PREFACE, calls].concat()).await.unwrap();
     while let Some(found) = read_frame(&mut stream).await.unwrap() {
         let answer = match found.kind {
             kind if kind == settings && found.payload.is_empty() => continue,
@@ -97,15 +98,36 @@ async fn lurk(server: &Server, authority: &Authority, certificate: Option<&Pair>
     }
 }
 
+/// A stream of health that stays open.
+fn watch(stream: u32) -> Vec<u8> {
+    [grpc_head(stream, HEALTH_WATCH), last_data(stream, &prefix(0))].concat()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_without_a_role_keeps_no_connection_that_it_does_not_use() {
     let (directory, authority) = (TempDir::new().unwrap(), Authority::new("first").unwrap());
     let server = tls_server(directory.path(), &authority, "[limits]\nidle_seconds = 3\n").start().unwrap();
     let [cell, other] = ["spiffe://leasehold/cell/1", "spiffe://elsewhere/cell/1"];
     let [cell, other] = [cell, other].map(|uri| authority.client(&[uri]).unwrap());
-    let others = async { tokio::join!(lurk(&server, &authority, None), lurk(&server, &authority, Some(&other))) };
+    let others =
+        async { tokio::join!(lurk(&server, &authority, None, &[]), lurk(&server, &authority, Some(&other), &[])) };
     tokio::select! {
-        () = lurk(&server, &authority, Some(&cell)) => panic!("the connection of a cell ended"),
-        ended = tokio::time::timeout(Duration::from_secs(20), others) => drop(ended.unwrap()),
+        () = lurk(&server, &authority, Some(&cell), &[]) => panic!("the connection of a cell ended"),
+        ended = tokio::time::timeout(Duration::from_secs(50), others) => drop(ended.unwrap()),
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_has_few_streams_of_health() {
+    let server = Server::start().unwrap();
+    let mut stream = TcpStream::connect(server.address()).await.unwrap();
+    let watches: Vec<_> = (0..9).flat_map(|n| watch(2 * n + 1)).collect();
+    send(&mut stream, &[PREFACE, &watches].concat()).await.unwrap();
+    let refused = "leasehold_shed_total{method=\"Health\"}";
+    eventually("the ninth is refused", async || {
+        let (_, text) = get(server.address(), "/metrics").await.ok()?;
+        text.contains(&format!("{refused} 1")).then_some(())
+    })
+    .await
+    .unwrap();
 }

@@ -27,11 +27,15 @@ const LISTS: usize = 5;
 
 /// Claims `count` usernames, each of a row of its own, with `data` bytes of attached data.
 pub(crate) async fn claim_users(server: &Server, rows: std::ops::Range<u64>, data: usize) {
-    let mut client = Client::connect(server, 1).await.unwrap();
+    claim_users_over(&mut Client::connect(server, 1).await.unwrap(), rows, data).await;
+}
+
+/// Does what [`claim_users`] does, over the connection of a client.
+pub(crate) async fn claim_users_over(client: &mut Client, rows: std::ops::Range<u64>, data: usize) {
     let rows: Vec<_> = rows.collect();
     for rows in rows.chunks((8_000_000 / (data + 100)).clamp(1, 2000)) {
         let creates = rows.iter().map(|row| user(format!("user-{row}"), *row, vec![7; data])).collect();
-        save(&mut client, Update { creates, ..Update::default() }).await;
+        save(client, Update { creates, ..Update::default() }).await;
     }
 }
 

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod abandoned;
+mod answers;
 mod arrival;
 mod connections;
 mod lists;
@@ -18,13 +19,14 @@ use std::path::Path;
 
 use leasehold_tests::certificates::{Authority, Pair};
 use leasehold_tests::server::{Builder, Server};
-use leasehold_tests::wire::get;
+use leasehold_tests::wire::{eventually, get};
 
 const BEGIN: &str = "/gitlab.cells.topology_service.claims.v1.ClaimService/BeginUpdate";
 const COMMIT: &str = "/gitlab.cells.topology_service.claims.v1.ClaimService/CommitUpdate";
 const GET_CELLS: &str = "/gitlab.cells.topology_service.claims.v1.ClaimService/GetCells";
 const LIST_RECORDS: &str = "/gitlab.cells.topology_service.claims.v1.ClaimService/ListRecords";
 const HEALTH: &str = "/grpc.health.v1.Health/Check";
+const HEALTH_WATCH: &str = "/grpc.health.v1.Health/Watch";
 const REFLECTION: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
 
 /// Returns a field of `/proc/PID/status` in bytes: `VmRSS` is the resident memory, `VmHWM` its
@@ -58,6 +60,12 @@ async fn answered(address: std::net::SocketAddr, method: &str) -> f64 {
     let prefix = format!("leasehold_requests_total{{method=\"{method}\",");
     let lines = text.lines().filter(|line| line.starts_with(&prefix));
     lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
+}
+
+/// Waits for the banner of a server with `metrics_listen`, and returns the address of its metrics.
+async fn metrics_address(server: &Server) -> std::net::SocketAddr {
+    let address = async || server.stdout().split("http://").nth(1)?.split("/metrics").next()?.parse().ok();
+    eventually("the banner names the address of the metrics", address).await.unwrap()
 }
 
 /// Returns the value of one of the server's metrics.

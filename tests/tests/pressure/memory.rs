@@ -4,7 +4,7 @@
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::{CommitUpdateRequest, Metadata};
 use leasehold_tests::certificates::Authority;
 use leasehold_tests::http2::{
-    self, HEADERS, PREFACE, RST_STREAM, data, grpc_head, last_data, prefix, read_frame, read_until, send,
+    self, HEADERS, PREFACE, RST_STREAM, data, grpc_head, last_data, prefix, read_until, send,
 };
 use leasehold_tests::server::Server;
 use leasehold_tests::wire::{Refusal, call_raw, creates, eventually, lease, username};
@@ -15,8 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tonic::Code;
 
-use super::lists::{claim_users, full_list, pages};
-use super::{BEGIN, COMMIT, GET_CELLS, HEALTH, LIST_RECORDS, answered, growth, memory, metric, tls_server};
+use super::{BEGIN, COMMIT, GET_CELLS, HEALTH, answered, growth, memory, metric, tls_server};
 
 const MIB: u64 = 1024 * 1024;
 
@@ -69,6 +68,26 @@ async fn heads_without_bodies_are_bounded() {
     let mut claims = server.claims(None).await.unwrap();
     let lease_uuid = claims.begin_update(creates(1, &["other"])).await.unwrap().into_inner().lease_uuid;
     claims.commit_update(CommitUpdateRequest { cell_id: 1, lease_uuid }).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_passes_calls_that_wait_for_their_bodies() {
+    let server = Server::builder().config("[limits]\nrequest_mib = 1\n").start().unwrap();
+    let mut claims = server.claims(None).await.unwrap();
+    let lease_uuid = claims.begin_update(creates(1, &["first"])).await.unwrap().into_inner().lease_uuid;
+    let commit = CommitUpdateRequest { cell_id: 1, lease_uuid }.encode_to_vec();
+    let commit = [prefix(u32::try_from(commit.len()).unwrap()), commit].concat();
+    let mut stream = TcpStream::connect(server.address()).await.unwrap();
+    http2::begin(&mut stream).await.unwrap();
+    // A MiB has room for 170 of these calls, so the oldest ones give way.
+    let heads: Vec<_> = (0..400).flat_map(|n| grpc_head(2 * n + 1, BEGIN)).collect();
+    send(&mut stream, &[heads, grpc_head(801, COMMIT)].concat()).await.unwrap();
+    eventually("heads are refused", async || (answered(server.address(), "BeginUpdate").await > 200.0).then_some(()))
+        .await
+        .unwrap();
+    send(&mut stream, &last_data(801, &commit)).await.unwrap();
+    read_until(&mut stream, |frame| frame.kind == HEADERS && frame.stream == 801).await.unwrap();
+    assert_eq!(metric(server.address(), "leasehold_requests_total{method=\"CommitUpdate\",code=\"OK\"}").await, 1.0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -151,53 +170,4 @@ async fn b11_methods_with_few_fields_take_4_kib() {
         assert_eq!(refusal.code_and_reason(), (Code::InvalidArgument, "LIMIT_EXCEEDED"), "{path}");
         assert_eq!(refusal.figure("max"), Some("4096"), "{path}");
     }
-}
-
-/// Sends `calls` lists of all users over a connection of their own, and reads no answer.
-async fn list_without_reading(server: &Server, calls: u32) -> TcpStream {
-    let message = full_list().encode_to_vec();
-    let message = [prefix(u32::try_from(message.len()).unwrap()), message].concat();
-    let mut stream = TcpStream::connect(server.address()).await.unwrap();
-    send(&mut stream, PREFACE).await.unwrap();
-    for n in 0..calls {
-        send(&mut stream, &[grpc_head(2 * n + 1, LIST_RECORDS), last_data(2 * n + 1, &message)].concat())
-            .await
-            .unwrap();
-    }
-    stream
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn answers_that_nobody_takes_are_bounded() {
-    let server = Server::builder().config("[limits]\nuser_data_bytes = 1_048_576\n").start().unwrap();
-    claim_users(&server, 1..3, 1_000_000).await;
-    let before = memory(&server, "VmHWM");
-    let stream = list_without_reading(&server, 100).await;
-    eventually("all lists are answered or refused", async || {
-        (answered(server.address(), "ListRecords").await >= 100.0).then_some(())
-    })
-    .await
-    .unwrap();
-    let grown = growth(&server, before);
-    assert!(grown < 96 * MIB, "{} MiB for 100 answers of 2 MiB, of which 32 MiB may wait", grown / MIB);
-    assert!(metric(server.address(), "leasehold_shed_total{method=\"ListRecords\"}").await >= 80.0);
-    let found = pages(&server.connect(None).await.unwrap()).await.unwrap();
-    assert_eq!(found.iter().map(|page| page.records.len()).sum::<usize>(), 2);
-    drop(stream);
-    eventually("the bytes are returned", async || {
-        (metric(server.address(), "leasehold_answer_bytes").await == 0.0).then_some(())
-    })
-    .await
-    .unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_connection_whose_client_takes_no_answer_ends() {
-    let settings = "[limits]\nuser_data_bytes = 1_048_576\nanswer_seconds = 1\n";
-    let server = Server::builder().config(settings).start().unwrap();
-    claim_users(&server, 1..3, 1_000_000).await;
-    // The test reads frames, but gives the server no window for more of them (RFC 9113, 5.2).
-    let mut stream = list_without_reading(&server, 1).await;
-    while read_frame(&mut stream).await.unwrap().is_some() {}
-    assert!(metric(server.address(), "leasehold_answer_bytes").await == 0.0);
 }

@@ -1,5 +1,5 @@
-//! The shares of cells in a limit of the whole server, so that one cell cannot use up a limit for
-//! all others.
+//! The shares of cells, or of all callers, in a limit of the whole server, so that one cannot use up
+//! a limit for all others.
 //!
 //! All cells share one half of the limit, first come, first served. The other half is divided
 //! equally among the configured cells, and each part is kept for its cell. If only one cell is
@@ -9,6 +9,51 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use leasehold_core::cell::CellId;
 use rustc_hash::FxHashMap;
+
+use crate::config::Config;
+use crate::identity::{Caller, Role};
+
+/// The caller whose share of a limit a call uses: a cell, or all callers of another kind together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Sharer(pub(crate) CellId);
+
+impl Sharer {
+    // No cell has these numbers, since the numbers of cells are positive.
+    pub(crate) const ADMINS: Self = Self(CellId(-1));
+    pub(crate) const SERVICES: Self = Self(CellId(-2));
+    const ROUTERS: Self = Self(CellId(-3));
+    pub(crate) const ANONYMOUS: Self = Self(CellId(-4));
+    const PLAINTEXT: Self = Self(CellId(-5));
+    #[cfg(test)]
+    pub(crate) const CELL_ONE: Self = Self(CellId(1));
+
+    /// The sharer of a call of this caller.
+    pub(crate) fn of(caller: &Caller) -> Self {
+        match caller {
+            Caller::Authenticated(Role::Cell(cell)) => Self(*cell),
+            Caller::Authenticated(Role::Admin) => Self::ADMINS,
+            Caller::Authenticated(Role::Service(_)) => Self::SERVICES,
+            Caller::Authenticated(Role::Router) => Self::ROUTERS,
+            Caller::Trusted | Caller::Server => Self::PLAINTEXT,
+            Caller::Balancer | Caller::Unrecognised | Caller::Anonymous => Self::ANONYMOUS,
+        }
+    }
+
+    /// All sharers of a limit. A server that can't tell its callers apart has none, so that any
+    /// caller may use the whole limit.
+    pub(crate) fn all(config: &Config) -> BTreeSet<CellId> {
+        if config.tls.is_none() && !config.subjects.loopback_balancer {
+            return Self::nobody();
+        }
+        let kinds = [Self::ADMINS, Self::SERVICES, Self::ROUTERS, Self::ANONYMOUS];
+        config.cells.iter().map(|cell| CellId(cell.id)).chain(kinds.map(|kind| kind.0)).collect()
+    }
+
+    /// No sharers.
+    pub(crate) fn nobody() -> BTreeSet<CellId> {
+        BTreeSet::new()
+    }
+}
 
 /// The use of one limit by all cells.
 #[derive(Debug)]
@@ -156,10 +201,15 @@ impl LimitShares {
     }
 
     /// Replaces all counts.
-    pub(super) fn replace(&mut self, used: BTreeMap<CellId, usize>) {
+    pub(crate) fn replace(&mut self, used: BTreeMap<CellId, usize>) {
         (self.total, self.used_of_kept) = (0, 0);
         self.used.clear();
         used.into_iter().for_each(|(cell, amount)| self.add(cell, amount));
+    }
+
+    /// The amount that all cells use.
+    pub(crate) fn total(&self) -> usize {
+        self.total
     }
 
     /// The amount that a cell uses.
@@ -168,7 +218,7 @@ impl LimitShares {
     }
 
     /// The most that a cell can use while no other cell uses anything.
-    pub(super) fn largest_share(&self, cell: CellId) -> usize {
+    pub(crate) fn largest_share(&self, cell: CellId) -> usize {
         self.max - (self.kept * self.cells.len() - self.kept_of(cell))
     }
 }

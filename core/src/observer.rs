@@ -161,6 +161,23 @@ impl Observer {
         due
     }
 
+    /// Returns the watched sessions in the order of their ids. Each has the number of ticks since its
+    /// last renewal, and true if its end was proposed and is not decided.
+    pub fn silences(&self) -> Vec<(SessionId, u64, bool)> {
+        let silence = |(id, watched): (&SessionId, &Watched)| {
+            (*id, self.ticks.saturating_sub(watched.renewed_at), watched.is_end_proposed)
+        };
+        sorted_by(self.sessions.iter().map(silence).collect(), |a, b| a.0.cmp(&b.0))
+    }
+
+    /// Returns the watched locks in the order of their paths, each with the number of ticks for which
+    /// it was observed as withheld.
+    pub fn withheld(&self) -> Vec<(LockPath, u64)> {
+        let observed =
+            |(path, watched): (&LockPath, &WatchedLock)| (path.clone(), self.ticks.saturating_sub(watched.since));
+        sorted_by(self.locks.iter().map(observed).collect(), |a: &(LockPath, u64), b| a.0.cmp(&b.0))
+    }
+
     /// Returns the microseconds that have certainly passed since an event after the tick `since`.
     /// The tick after the event may have come at once, so it does not count.
     fn quiet_micros(&self, since: u64) -> u64 {

@@ -11,6 +11,8 @@
 //! example, without lease exclusivity two leases may list one claim, and only a name that belongs
 //! to two cells is a violation.
 
+mod locks;
+
 use leasehold_core::cell::CellId;
 use leasehold_core::claim::{Claim, ClaimState, Record};
 use leasehold_core::invariant;
@@ -49,6 +51,9 @@ impl World {
 /// The first violation found.
 pub fn after_event(world: &World) -> Result<(), Violation> {
     let effects = world.effects();
+    if world.locks().is_some() {
+        return locks::after_event(world);
+    }
     if effects.blocked_by_own_lease {
         return Err(Violation::OwnObstacle);
     }
@@ -69,6 +74,7 @@ pub fn everything(world: &World) -> Result<(), Violation> {
     if world.settings().rules_off.is_on(Rule::LeaseExclusivity) {
         invariant::check(&world.service().state()).map_err(Violation::Engine)?;
     }
+    locks::check_holders(world)?;
     (0..world.names().len()).try_for_each(|name| check_name(world, name))?;
     (1..=world.ground_truth().len()).try_for_each(|number| check_settled_lease(world, crate::names::lease_id(number)))
 }

@@ -3,11 +3,15 @@
 
 use leasehold_core::lease::{LeaseId, Outcome};
 use leasehold_core::reconcile::Settled;
-use leasehold_core::table::{ClaimEvent, ClaimStatus, LeaseEvent, LeaseStatus};
+use leasehold_core::session::SessionId;
+use leasehold_core::table::{
+    ClaimEvent, ClaimStatus, LeaseEvent, LeaseStatus, LockEvent, LockStatus, SessionEvent, SessionStatus,
+};
 use smallvec::SmallVec;
 
 use crate::database::CommitRefusal;
 use crate::network::MessageId;
+use crate::resource::WriteOutcome;
 
 /// The reason for which the service changes claims and leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,6 +49,28 @@ pub enum Transition {
         /// The state of the lease after the transition.
         to: LeaseStatus,
     },
+    /// A transition of a session.
+    Session {
+        /// The id of the session.
+        session: SessionId,
+        /// The state of the session before the transition.
+        from: SessionStatus,
+        /// The event that caused the transition, as the engine's table names it.
+        event: SessionEvent,
+        /// The state of the session after the transition.
+        to: SessionStatus,
+    },
+    /// A transition of a lock.
+    Lock {
+        /// The number of the lock.
+        lock: u8,
+        /// The state of the lock before the transition.
+        from: LockStatus,
+        /// The event that caused the transition, as the engine's table names it.
+        event: LockEvent,
+        /// The state of the lock after the transition.
+        to: LockStatus,
+    },
 }
 
 /// The service's answer to a commit or rollback of a lease.
@@ -77,8 +103,14 @@ pub struct Effects {
     pub blocked_by_own_lease: bool,
     /// The reason for which a database refused a COMMIT, `None` if none was refused.
     pub commit_refusal: Option<CommitRefusal>,
-    /// The id of the message that was sent, `None` if the event sent none.
-    pub sent: Option<MessageId>,
+    /// The ids of the messages that were sent.
+    pub sent: SmallVec<[MessageId; 2]>,
+    /// True if rows of sessions and locks have changed at the service.
+    pub has_lock_changes: bool,
+    /// The outcome of a client's write to a resource, `None` if no client wrote.
+    pub write: Option<WriteOutcome>,
+    /// The number of ended sessions and free locks that the service forgot.
+    pub forgotten_locks: usize,
 }
 
 impl Effects {
@@ -91,7 +123,10 @@ impl Effects {
         self.taken_back.clear();
         self.blocked_by_own_lease = false;
         self.commit_refusal = None;
-        self.sent = None;
+        self.sent.clear();
+        self.has_lock_changes = false;
+        self.write = None;
+        self.forgotten_locks = 0;
     }
 
     /// Notes that the claim or the rows of a name have changed.

@@ -172,6 +172,52 @@ pub enum Event {
         /// The duration in seconds.
         seconds: u32,
     },
+    /// A cell's program asks its client to work under a lock.
+    Work {
+        /// The number of the cell whose client works.
+        cell: u8,
+        /// The number of the lock.
+        lock: u8,
+    },
+    /// A cell's program asks its client to close its session.
+    Close {
+        /// The number of the cell whose client closes its session.
+        cell: u8,
+    },
+    /// A cell's client is paused with its keepalive. Its clock runs on.
+    Pause {
+        /// The number of the cell that the client belongs to.
+        cell: u8,
+    },
+    /// A paused client runs again.
+    Resume {
+        /// The number of the cell that the client belongs to.
+        cell: u8,
+    },
+    /// The service is paused: it receives nothing and counts no tick.
+    PauseService,
+    /// The paused service runs again.
+    ResumeService,
+    /// The service counts a tick. If the tick comes early, time passes until it is due; a late tick
+    /// counts as one.
+    Tick,
+    /// The engine decides the first proposal of the last tick.
+    Decide,
+    /// An operator evicts the session of a cell's client.
+    Evict {
+        /// The number of the cell that the client belongs to.
+        cell: u8,
+    },
+    /// An operator takes a lock from its holder.
+    Force {
+        /// The number of the lock.
+        lock: u8,
+    },
+    /// The service's wall clock jumps.
+    JumpClock {
+        /// The number of seconds by which it jumps ahead, negative if it jumps back.
+        seconds: i32,
+    },
 }
 
 impl Event {
@@ -188,6 +234,9 @@ impl Event {
             | Self::RestartDatabase { .. }
             | Self::Partition { .. }
             | Self::StopService
+            | Self::Pause { .. }
+            | Self::PauseService
+            | Self::JumpClock { .. }
             | Self::Drift { .. } => true,
             Self::Save { .. }
             | Self::Step { .. }
@@ -198,6 +247,14 @@ impl Event {
             | Self::StartService
             | Self::Replicate { .. }
             | Self::Forget
+            | Self::Work { .. }
+            | Self::Close { .. }
+            | Self::Resume { .. }
+            | Self::ResumeService
+            | Self::Tick
+            | Self::Decide
+            | Self::Evict { .. }
+            | Self::Force { .. }
             | Self::Wait { .. } => false,
         }
     }

@@ -33,6 +33,17 @@ pub(crate) enum EventJson {
     Forget,
     Drift(AtRow),
     Wait(Duration),
+    Work(AtLock),
+    Close(AtCell),
+    Pause(AtCell),
+    Resume(AtCell),
+    PauseService,
+    ResumeService,
+    Tick,
+    Decide,
+    Evict(AtCell),
+    Force(OfLock),
+    JumpClock(Jump),
 }
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
@@ -82,6 +93,31 @@ pub(crate) struct Duration {
 
 from_integer_fields!(Duration { seconds }, None);
 
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[serde(try_from = "IntegerFields")]
+pub(crate) struct AtLock {
+    cell: u8,
+    lock: u8,
+}
+
+from_integer_fields!(AtLock { cell, lock }, None);
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[serde(try_from = "IntegerFields")]
+pub(crate) struct OfLock {
+    lock: u8,
+}
+
+from_integer_fields!(OfLock { lock }, None);
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[serde(try_from = "IntegerFields")]
+pub(crate) struct Jump {
+    seconds: i32,
+}
+
+from_integer_fields!(Jump { seconds }, None);
+
 impl Serialize for Event {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         EventJson::from(*self).serialize(to)
@@ -118,6 +154,17 @@ impl From<EventJson> for Event {
             EventJson::Forget => Self::Forget,
             EventJson::Drift(AtRow { cell, drift }) => Self::Drift { cell, drift },
             EventJson::Wait(Duration { seconds }) => Self::Wait { seconds },
+            EventJson::Work(AtLock { cell, lock }) => Self::Work { cell, lock },
+            EventJson::Close(AtCell { cell }) => Self::Close { cell },
+            EventJson::Pause(AtCell { cell }) => Self::Pause { cell },
+            EventJson::Resume(AtCell { cell }) => Self::Resume { cell },
+            EventJson::PauseService => Self::PauseService,
+            EventJson::ResumeService => Self::ResumeService,
+            EventJson::Tick => Self::Tick,
+            EventJson::Decide => Self::Decide,
+            EventJson::Evict(AtCell { cell }) => Self::Evict { cell },
+            EventJson::Force(OfLock { lock }) => Self::Force { lock },
+            EventJson::JumpClock(Jump { seconds }) => Self::JumpClock { seconds },
         }
     }
 }
@@ -146,6 +193,17 @@ impl From<Event> for EventJson {
             Event::Forget => Self::Forget,
             Event::Drift { cell, drift } => Self::Drift(AtRow { cell, drift }),
             Event::Wait { seconds } => Self::Wait(Duration { seconds }),
+            Event::Work { cell, lock } => Self::Work(AtLock { cell, lock }),
+            Event::Close { cell } => Self::Close(AtCell { cell }),
+            Event::Pause { cell } => Self::Pause(AtCell { cell }),
+            Event::Resume { cell } => Self::Resume(AtCell { cell }),
+            Event::PauseService => Self::PauseService,
+            Event::ResumeService => Self::ResumeService,
+            Event::Tick => Self::Tick,
+            Event::Decide => Self::Decide,
+            Event::Evict { cell } => Self::Evict(AtCell { cell }),
+            Event::Force { lock } => Self::Force(OfLock { lock }),
+            Event::JumpClock { seconds } => Self::JumpClock(Jump { seconds }),
         }
     }
 }

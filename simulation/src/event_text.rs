@@ -2,6 +2,8 @@
 //! consequences are known only afterwards. So each sentence is built in two parts, before and after
 //! the event.
 
+mod locks;
+
 use leasehold_core::lease::{LeaseId, Outcome};
 use leasehold_core::reconcile::{Fate, Step};
 
@@ -33,6 +35,8 @@ pub(crate) struct EventText {
     sentence: String,
     /// True if the event can tell a waiting user the result of a save.
     has_user: bool,
+    /// True if the event can end the task of a client.
+    has_task: bool,
     /// True if the event delivers an answer for which the receiver still waits.
     pub(crate) is_awaited: bool,
 }
@@ -42,7 +46,8 @@ impl EventText {
     pub(crate) fn before(world: &World, event: Event) -> Self {
         let has_user = user_of(event).and_then(|at| worker(world, at)).is_some_and(|worker| worker.save.is_some());
         let is_awaited = event.message().is_some_and(|id| world.is_awaited(id));
-        Self { event, sentence: action(world, event), has_user, is_awaited }
+        let has_task = locks::client_of(event).and_then(|cell| world.client(cell)).is_some_and(|it| it.task.is_some());
+        Self { event, sentence: action(world, event), has_user, has_task, is_awaited }
     }
 
     /// Adds the consequences of the event and returns the sentence. Must be called after the event.
@@ -56,7 +61,7 @@ impl EventText {
             Event::Deliver(id) if id.is_answer() && !self.is_awaited => {
                 sentence.push_str(", but no longer waits for it")
             }
-            Event::Deliver(id) if !id.is_answer() => {
+            Event::Deliver(id) if !id.is_answer() && world.locks().is_none() => {
                 let answer =
                     message(world, id.answer()).map_or_else(String::new, |answer| payload_text(&answer.payload));
                 if !world.effects().taken_back.is_empty() {
@@ -72,6 +77,11 @@ impl EventText {
             Event::Forget => sentence.push_str(&forgotten_text(world)),
             Event::TakeBack => sentence.push_str(&format!(" {}", taken_back_text(world))),
             _ => {}
+        }
+        sentence.push_str(&locks::consequences(world, self.event));
+        let client = locks::client_of(self.event).filter(|_| self.has_task).and_then(|cell| world.client(cell));
+        if let Some(result) = client.filter(|client| client.task.is_none()).and_then(|client| client.last_result) {
+            sentence.push_str(&format!("; {}", locks::result_text(result)));
         }
         let worker = user_of(self.event).filter(|_| self.has_user).and_then(|at| worker(world, at));
         if let Some(result) = worker.filter(|worker| worker.save.is_none()).and_then(|worker| worker.last_result) {
@@ -107,6 +117,8 @@ fn process_text(cell: u8, process: Process) -> String {
         Process::Worker(number) => format!("cell {cell}'s worker {number}"),
         Process::Reconciler(number) => format!("cell {cell}'s reconciler {number}"),
         Process::Verifier => format!("cell {cell}'s verifier"),
+        Process::Client => format!("cell {cell}'s client"),
+        Process::Keepalive => format!("cell {cell}'s keepalive"),
     }
 }
 
@@ -146,6 +158,7 @@ fn action(world: &World, event: Event) -> String {
             format!("in cell {cell}'s database plain SQL {}", drift_text(world, cell, drift))
         }
         Event::Wait { seconds } => format!("time passes: {}", duration(seconds)),
+        _ => locks::action(event),
     }
 }
 
@@ -203,6 +216,8 @@ fn step_text(world: &World, cell: u8, process: Process) -> String {
             Some(_) => "",
         }
         .to_owned(),
+        Process::Client => at.client.as_ref().map_or_else(String::new, locks::step_text),
+        Process::Keepalive => String::new(),
     }
 }
 
@@ -244,13 +259,14 @@ fn lease_text(lease: LeaseId) -> String {
 
 /// Describes the request that a step has sent. The text is empty if the step has sent none.
 fn sent_text(world: &World) -> String {
-    match world.effects().sent.and_then(|id| message(world, id)) {
+    match world.effects().sent.first().and_then(|id| message(world, *id)) {
         Some(Message { payload: Payload::Request(Request::ListLeases { .. }), .. }) => {
             " asks for its outstanding leases".to_owned()
         }
         Some(Message { payload: Payload::Request(Request::ListRecords { .. }), .. }) => {
             " asks for its claims".to_owned()
         }
+        Some(message) if message.id.is_answer() => String::new(),
         Some(message) => format!(" sends {}", content_text(&message.payload)),
         None => String::new(),
     }
@@ -291,6 +307,11 @@ fn taken_back_text(world: &World) -> String {
 }
 
 fn forgotten_text(world: &World) -> String {
+    if world.locks().is_some() {
+        let is_nothing = world.effects().forgotten_locks == 0;
+        return if is_nothing { " nothing: no session and no lock is old enough" } else { " what ended long ago" }
+            .to_owned();
+    }
     let leases = world.effects().transitions.iter().filter(|fired| matches!(fired, Transition::Lease { .. })).count();
     match leases {
         0 => " nothing: no settled lease is old enough".to_owned(),

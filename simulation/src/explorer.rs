@@ -59,6 +59,14 @@ pub struct Allowance {
     pub reconciliations: u8,
     /// The largest number of runs of verification.
     pub verifications: u8,
+    /// The largest number of ticks of the service.
+    pub ticks: u8,
+    /// The largest number of renewals that keepalives send.
+    pub renewals: u8,
+    /// The largest number of pauses of clients and of the service.
+    pub pauses: u8,
+    /// The largest number of jumps of the service's wall clock, each of the plan's `wait_seconds`.
+    pub jumps: u8,
 }
 
 from_integer_fields!(
@@ -72,7 +80,11 @@ from_integer_fields!(
         stops,
         waits,
         reconciliations,
-        verifications
+        verifications,
+        ticks,
+        renewals,
+        pauses,
+        jumps
     },
     Some(Self::default())
 );
@@ -92,6 +104,10 @@ pub struct Plan {
     /// each at most once. At most 16.
     #[serde(default)]
     pub drifts: Vec<(u8, Drift)>,
+    /// The works under locks that programs may ask for, each as cell and lock. A schedule asks for
+    /// each at most once. At most 16.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub works: Vec<(u8, u8)>,
     /// The largest numbers of faults, waits and runs in one schedule.
     pub allowance: Allowance,
     /// The duration of each wait, in seconds.
@@ -127,12 +143,13 @@ pub struct Counterexample {
 }
 
 /// The progress of a schedule through its plan: the numbers of faults that it may still have, and
-/// bit sets of the wishes and drifts that have happened.
+/// bit sets of the wishes, drifts and works that have happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Remaining {
     allowance: Allowance,
     wishes: u16,
     drifts: u16,
+    works: u16,
 }
 
 /// The position of a state's predecessor among the states found, and the event that led from there
@@ -185,8 +202,8 @@ pub enum InvalidPlan {
     /// An event of the plan's `before` is impossible.
     #[error("{0}")]
     Before(#[from] crate::world::ImpossibleEvent),
-    /// The plan has more saves or drifts than an explorer tracks.
-    #[error("the plan has too many wishes or drifts: use at most 16 of each")]
+    /// The plan has more saves, drifts or works than an explorer tracks.
+    #[error("the plan has too many wishes, drifts or works: use at most 16 of each")]
     TooLong,
 }
 
@@ -196,7 +213,7 @@ impl Explorer {
     /// # Errors
     /// The plan describes no valid world, or exceeds a limit.
     pub fn new(mut plan: Plan) -> Result<Self, InvalidPlan> {
-        if plan.wishes.len() > 16 || plan.drifts.len() > 16 {
+        if [plan.wishes.len(), plan.drifts.len(), plan.works.len()].iter().any(|count| *count > 16) {
             return Err(InvalidPlan::TooLong);
         }
         // If time passed with each event, the time would be part of the state, and two orders of
@@ -206,7 +223,7 @@ impl Explorer {
         for event in &plan.before {
             world.apply(*event)?;
         }
-        let left = Remaining { allowance: plan.allowance, wishes: 0, drifts: 0 };
+        let left = Remaining { allowance: plan.allowance, wishes: 0, drifts: 0, works: 0 };
         let mut explorer = Self {
             plan,
             frontier: VecDeque::new(),
@@ -298,6 +315,8 @@ impl Plan {
         let mut events = Vec::new();
         self.starts(left, &mut events);
         events.push((Event::Wait { seconds: self.wait_seconds }, left));
+        let seconds = i32::try_from(self.wait_seconds).unwrap_or(i32::MAX);
+        events.push((Event::JumpClock { seconds }, left));
         events.extend(possible::events(world).into_iter().map(|event| (event, left)));
         events.into_iter().filter_map(|(event, left)| Some((event, left.without(event, world)?))).collect()
     }
@@ -316,6 +335,10 @@ impl Plan {
         for (at, (cell, drift)) in self.drifts.iter().enumerate().filter(|(at, _)| is_open(left.drifts, *at)) {
             let event = Event::Drift { cell: *cell, drift: *drift };
             events.push((event, Remaining { drifts: left.drifts | 1 << at, ..left }));
+        }
+        for (at, (cell, lock)) in self.works.iter().enumerate().filter(|(at, _)| is_open(left.works, *at)) {
+            let event = Event::Work { cell: *cell, lock: *lock };
+            events.push((event, Remaining { works: left.works | 1 << at, ..left }));
         }
     }
 }
@@ -337,7 +360,8 @@ impl Remaining {
             Event::Step { cell, process } if !world.is_busy(cell, process) => match process {
                 Process::Reconciler(_) => &mut allowance.reconciliations,
                 Process::Verifier => &mut allowance.verifications,
-                Process::Worker(_) => return Some(self),
+                Process::Keepalive => &mut allowance.renewals,
+                Process::Worker(_) | Process::Client => return Some(self),
             },
             // The search includes partitions as messages that arrive late, and a database restart
             // as lost connections of the workers.
@@ -353,6 +377,11 @@ impl Remaining {
             | Event::StartService
             | Event::Replicate { .. }
             | Event::Drift { .. } => return Some(self),
+            Event::Tick => &mut allowance.ticks,
+            Event::Pause { .. } | Event::PauseService => &mut allowance.pauses,
+            Event::JumpClock { .. } => &mut allowance.jumps,
+            Event::Evict { .. } | Event::Force { .. } | Event::Close { .. } => return None,
+            Event::Work { .. } | Event::Resume { .. } | Event::ResumeService | Event::Decide => return Some(self),
         };
         *spent = spent.checked_sub(1)?;
         Some(self)

@@ -8,7 +8,7 @@ use leasehold_core::lease::Lease;
 
 use crate::names::lease_id;
 use crate::network::{Message, Payload, Request, Response};
-use crate::world::{Cell, World};
+use crate::world::{Cell, LockWorld, World};
 
 /// Returns a hash of everything that influences the future of a world, and of nothing else.
 /// `remaining` is the part of the plan that the explorer has not used yet.
@@ -25,7 +25,27 @@ pub(crate) fn of(world: &World, remaining: impl Hash) -> u128 {
     let messages = world.network().messages().iter().map(message);
     messages.fold(0_u128, u128::wrapping_add).hash(&mut hasher);
     world.cells().iter().for_each(|one| cell(one, &mut hasher));
+    world.locks().into_iter().for_each(|found| locks(world, found, &mut hasher));
     hasher.number()
+}
+
+fn locks(world: &World, locks: &LockWorld, hasher: &mut WideHasher) {
+    (locks.ticked_at, locks.ahead_seconds, &locks.resources, &locks.forced).hash(hasher);
+    world.service().is_paused.hash(hasher);
+    world.service().lock_host().into_iter().for_each(|host| host.hash(hasher));
+    let state = world.service().lock_state();
+    for (id, session) in &state.sessions {
+        (id, session.asks, session.renewals, session.state, session.opened_at, session.updated_at).hash(hasher);
+    }
+    for (path, lock) in &state.locks {
+        (path, lock.waiting, lock.served_turn, lock.last_turn, lock.updated_at).hash(hasher);
+        lock.grant().map(|grant| (grant.ask, grant.fence, grant.granted_at)).hash(hasher);
+        std::mem::discriminant(&lock.state).hash(hasher);
+        lock.last.as_ref().map(|last| (last.grant.ask, last.grant.fence, last.end)).hash(hasher);
+    }
+    for (id, ask) in &state.asks {
+        (id, ask.session, &ask.lock, ask.state).hash(hasher);
+    }
 }
 
 fn service(world: &World, hasher: &mut WideHasher) {
@@ -78,6 +98,7 @@ fn request(request: &Request, hasher: &mut WideHasher) {
         Request::Settle { lease, outcome } => (lease, outcome).hash(hasher),
         Request::ListLeases { cursor } => cursor.hash(hasher),
         Request::ListRecords { after, upto } => (after, upto).hash(hasher),
+        Request::Lock(request) => request.hash(hasher),
     }
 }
 
@@ -97,6 +118,7 @@ fn answer(answer: &Response, hasher: &mut WideHasher) {
                 claim(&row.claim, hasher);
             });
         }
+        Response::Lock(answer) => answer.hash(hasher),
         Response::Unavailable => {}
     }
 }
@@ -111,6 +133,7 @@ fn cell(cell: &Cell, hasher: &mut WideHasher) {
         (reconciler.calls, &reconciler.run).hash(hasher);
     }
     (cell.verifier.calls, &cell.verifier.run).hash(hasher);
+    cell.client.hash(hasher);
 }
 
 /// A hasher of 128 bits: the standard library's hasher of 64 bits twice, with different starts.

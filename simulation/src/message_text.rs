@@ -4,6 +4,8 @@ use leasehold_core::batch::ClaimRequest;
 use leasehold_core::lease::Outcome;
 use leasehold_core::reconcile::Settled;
 
+use crate::lock_message::{LockAnswer, LockRequest};
+use crate::lock_names::lock_key;
 use crate::network::{Payload, Request, Response};
 
 /// Returns the content of a message in a few words.
@@ -27,7 +29,22 @@ pub(crate) fn payload_text(payload: &Payload) -> String {
         Payload::Response(Response::Settled(settled)) => settled_text(*settled).into(),
         Payload::Response(Response::Leases { leases, .. }) => counted(leases.len(), "lease"),
         Payload::Response(Response::Records { records, .. }) => counted(records.len(), "claim"),
+        Payload::Request(Request::Lock(request)) => lock_request_text(*request),
+        Payload::Response(Response::Lock(LockAnswer::Done)) => "done".into(),
+        Payload::Response(Response::Lock(LockAnswer::Holding(fence))) => format!("granted, fence {}", fence.0),
+        Payload::Response(Response::Lock(LockAnswer::Refused(reason))) => format!("refused: {}", reason.summary()),
         Payload::Response(Response::Unavailable) => "unavailable".into(),
+    }
+}
+
+fn lock_request_text(request: LockRequest) -> String {
+    match request {
+        LockRequest::Open(_) => "open session".into(),
+        LockRequest::Renew(_) => "renew session".into(),
+        LockRequest::Close(_) => "close session".into(),
+        LockRequest::Acquire { lock, .. } => format!("acquire {}", lock_key(lock)),
+        LockRequest::Release { lock, fence, .. } => format!("release {}, fence {}", lock_key(lock), fence.0),
+        LockRequest::Leave { .. } => "leave the queue".into(),
     }
 }
 

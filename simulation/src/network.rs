@@ -13,6 +13,7 @@ use leasehold_core::rejection::{Place, Reason};
 use leasehold_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::lock_message::{LockAnswer, LockRequest};
 use crate::process::Process;
 
 /// The id of a message: the call it belongs to, its direction and the number of its copy. A message
@@ -25,6 +26,8 @@ const COPY_BITS: u32 = 3;
 const PROCESS_BITS: u32 = 4;
 const CELL_BITS: u32 = 4;
 const FIRST_RECONCILER: u32 = 8;
+const CLIENT: u32 = 12;
+const KEEPALIVE: u32 = 13;
 const VERIFIER: u32 = 15;
 
 impl From<u32> for MessageId {
@@ -39,6 +42,8 @@ impl MessageId {
         let process = match process {
             Process::Worker(number) => u32::from(number),
             Process::Reconciler(number) => FIRST_RECONCILER + u32::from(number),
+            Process::Client => CLIENT,
+            Process::Keepalive => KEEPALIVE,
             Process::Verifier => VERIFIER,
         };
         let caller = (call << CELL_BITS | u32::from(cell)) << PROCESS_BITS | process;
@@ -83,6 +88,8 @@ impl MessageId {
     pub fn process(self) -> Process {
         match self.0 >> (COPY_BITS + 1) & ((1 << PROCESS_BITS) - 1) {
             VERIFIER => Process::Verifier,
+            CLIENT => Process::Client,
+            KEEPALIVE => Process::Keepalive,
             number @ FIRST_RECONCILER.. => Process::Reconciler((number - FIRST_RECONCILER) as u8),
             number => Process::Worker(number as u8),
         }
@@ -144,6 +151,8 @@ pub enum Request {
         /// earlier.
         upto: SourceId,
     },
+    /// A request about sessions and locks.
+    Lock(LockRequest),
 }
 
 /// A response of the service to a cell.
@@ -186,6 +195,8 @@ pub enum Response {
         /// True if more claims remain after this page.
         truncated: bool,
     },
+    /// The service's answer to a request about sessions and locks.
+    Lock(LockAnswer),
     /// The service is down, so the request has changed nothing.
     Unavailable,
 }
@@ -263,6 +274,8 @@ mod tests {
     fn a_message_id_returns_its_parts() {
         for process in
             [Process::Worker(0), Process::Worker(7), Process::Reconciler(0), Process::Reconciler(3), Process::Verifier]
+                .into_iter()
+                .chain([Process::Client, Process::Keepalive])
         {
             for (cell, call) in [(1, 1), (8, 9), (3, (1 << 20) - 1)] {
                 let request = MessageId::request(cell, process, call);

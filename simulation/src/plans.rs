@@ -1,10 +1,14 @@
-//! Small worlds for the explorer. Faults can happen in three of them. Each of the others breaks if
+//! Small worlds for the explorer. Faults can happen in five of them. Each of the others breaks if
 //! one rule is switched off.
+
+mod locks;
 
 use crate::event::{Change, Drift, Event};
 use crate::explorer::{Allowance, Plan, Wish};
 use crate::script::Script;
 use crate::settings::{InvalidSettings, Mode, Rule, RulesOff, Thresholds, WorldSettings};
+
+pub use locks::{one_holder, one_lock};
 
 const ALICE: u8 = 0;
 const BOB: u8 = 1;
@@ -26,8 +30,8 @@ fn wish(cell: u8, change: Change) -> Wish {
 }
 
 fn plan(settings: WorldSettings, wishes: Vec<Wish>, allowance: Allowance) -> Plan {
-    let (before, drifts) = (Vec::new(), Vec::new());
-    Plan { settings, before, wishes, drifts, allowance, wait_seconds: STALE_SECONDS, depth: DEPTH }
+    let (before, drifts, works) = (Vec::new(), Vec::new(), Vec::new());
+    Plan { settings, before, wishes, drifts, works, allowance, wait_seconds: STALE_SECONDS, depth: DEPTH }
 }
 
 /// Returns a plan in which one cell saves one row. Each of these can happen once: a lost message, a
@@ -97,6 +101,7 @@ pub fn about(rule: Rule, mode: Mode) -> Result<Plan, InvalidSettings> {
             let settings = WorldSettings { thresholds, ..settings(1, mode) };
             Plan { before: an_old_row(&settings)?, ..plan(settings, vec![rename(BOB)], verified) }
         }
+        Rule::ObservedSilence | Rule::Grace | Rule::WholeDuration | Rule::FenceCheck => locks::about(rule)?,
     })
 }
 

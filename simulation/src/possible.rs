@@ -1,12 +1,12 @@
-//! The events that are possible in the present state of a world. Saves, changes by plain SQL and
-//! waits take free parameters, so they are not listed.
+//! The events that are possible in the present state of a world. Saves, changes by plain SQL, works
+//! under locks, waits and jumps of the clock take free parameters, so they are not listed.
 
 use crate::event::Event;
 use crate::process::Process;
 use crate::world::World;
 
-/// Returns every event that is possible in the present state, except saves, changes by plain SQL
-/// and waits.
+/// Returns every event that is possible in the present state, except those that take free
+/// parameters.
 pub fn events(world: &World) -> Vec<Event> {
     let mut events = Vec::with_capacity(32);
     for cell in 1..=world.settings().cells {
@@ -17,6 +17,9 @@ pub fn events(world: &World) -> Vec<Event> {
         events.extend([Event::Deliver(id), Event::Drop(id), Event::Duplicate(id), Event::CancelCall(id)]);
     }
     events.extend([Event::TakeBack, Event::StopService, Event::StartService, Event::Forget]);
+    events.extend([Event::PauseService, Event::ResumeService, Event::Tick, Event::Decide]);
+    let locks = world.locks().map_or(0, |locks| locks.terms.count);
+    events.extend((0..locks).map(|lock| Event::Force { lock }));
     events.retain(|event| world.is_possible(*event));
     events
 }
@@ -38,6 +41,11 @@ fn of_cell(world: &World, cell: u8, events: &mut Vec<Event>) {
         Event::Partition { cell },
         Event::Heal { cell },
     ]);
+    if world.locks().is_some() {
+        of_process(cell, Process::Client, events);
+        of_process(cell, Process::Keepalive, events);
+        events.extend([Event::Close { cell }, Event::Pause { cell }, Event::Resume { cell }, Event::Evict { cell }]);
+    }
 }
 
 fn of_process(cell: u8, process: Process, events: &mut Vec<Event>) {

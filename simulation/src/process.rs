@@ -12,6 +12,10 @@ pub enum Process {
     Reconciler(u8),
     /// The verifier of the cell. It compares the cell's table with the cell's claims.
     Verifier,
+    /// The client of the cell. It works under locks, one at a time.
+    Client,
+    /// The keepalive of the cell's client: a thread that renews the client's session.
+    Keepalive,
 }
 
 impl Process {
@@ -19,7 +23,7 @@ impl Process {
     pub fn worker(self) -> Option<u8> {
         match self {
             Self::Worker(number) => Some(number),
-            Self::Reconciler(_) | Self::Verifier => None,
+            Self::Reconciler(_) | Self::Verifier | Self::Client | Self::Keepalive => None,
         }
     }
 }

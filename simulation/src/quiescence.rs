@@ -1,6 +1,8 @@
 //! The end of all faults: the network heals, every process finishes, and reconcilers and verifiers
 //! run. Then the world must be quiescent: no work is left, and rows and claims agree.
 
+mod locks;
+
 use leasehold_core::cell::CellId;
 use leasehold_core::claim::ClaimState;
 
@@ -48,9 +50,13 @@ pub enum NotQuiescent {
 /// # Errors
 /// The processes do not finish.
 pub fn reach(world: &mut World) -> Result<Vec<Event>, NotQuiescent> {
+    let has_claims = world.locks().is_none();
     let mut quiescing = Quiescing { world, events: Vec::new(), left: MAX_EVENTS };
     quiescing.repair_all();
     quiescing.drain()?;
+    if !has_claims {
+        return Ok(quiescing.events);
+    }
     let thresholds = quiescing.world.settings().thresholds;
     let longest = [thresholds.stale_after_seconds, thresholds.recent_within_seconds, thresholds.replica_lag_seconds];
     // The wait is three times the longest threshold, since a database's clock may run at half
@@ -97,18 +103,21 @@ impl Quiescing<'_> {
 
 /// Returns the next event of a world without further faults, or `None` once every process is idle.
 ///
-/// The order is: the service takes leases back, messages arrive, databases finish COMMITs,
-/// processes continue, processes without an answer time out, the service starts, and partitions
-/// heal. The message `except` is not delivered.
+/// The order is: the service takes leases back and decides proposals, messages arrive, databases
+/// finish COMMITs, processes continue, processes without an answer time out, the service starts,
+/// and partitions heal. Then keepalives renew and the service ticks, until no lock is held and no
+/// session is left that nobody renews. The message `except` is not delivered.
 pub fn next_event(world: &World, except: Option<MessageId>) -> Option<Event> {
     let messages = world.network().messages().iter().filter(|message| Some(message.id) != except);
     let message = messages.map(|message| Event::Deliver(message.id)).find(|event| world.is_possible(*event));
     take_back(world)
+        .or_else(|| locks::decide(world))
         .or(message)
         .or_else(|| finish_commit(world))
         .or_else(|| step(world))
         .or_else(|| time_out(world))
         .or_else(|| repair(world))
+        .or_else(|| locks::tick(world))
 }
 
 fn take_back(world: &World) -> Option<Event> {
@@ -131,13 +140,15 @@ fn step(world: &World) -> Option<Event> {
 }
 
 fn time_out(world: &World) -> Option<Event> {
-    let mut events = processes(world).map(|(cell, process)| Event::TimeOut { cell, process });
+    let waiting = processes(world).filter(|(cell, process)| !locks::waits_for_its_turn(world, *cell, *process));
+    let mut events = waiting.map(|(cell, process)| Event::TimeOut { cell, process });
     events.find(|event| world.is_possible(*event))
 }
 
 fn repair(world: &World) -> Option<Event> {
-    let heal = (1..=world.settings().cells).map(|cell| Event::Heal { cell });
-    std::iter::once(Event::StartService).chain(heal).find(|event| world.is_possible(*event))
+    let heal = (1..=world.settings().cells).flat_map(|cell| [Event::Heal { cell }, Event::Resume { cell }]);
+    let service = [Event::StartService, Event::ResumeService];
+    service.into_iter().chain(heal).find(|event| world.is_possible(*event))
 }
 
 fn processes(world: &World) -> impl Iterator<Item = (u8, Process)> {
@@ -145,7 +156,8 @@ fn processes(world: &World) -> impl Iterator<Item = (u8, Process)> {
     let (workers, reconcilers) = (settings.workers, settings.reconcilers);
     (1..=settings.cells).flat_map(move |cell| {
         let workers = (0..workers).map(Process::Worker);
-        let rest = (0..reconcilers).map(Process::Reconciler).chain([Process::Verifier]);
+        let rest = (0..reconcilers).map(Process::Reconciler);
+        let rest = rest.chain([Process::Verifier, Process::Client, Process::Keepalive]);
         workers.chain(rest).map(move |process| (cell, process))
     })
 }
@@ -155,6 +167,7 @@ fn processes(world: &World) -> impl Iterator<Item = (u8, Process)> {
 /// # Errors
 /// The first reason for which the world is not quiescent.
 pub fn check(world: &World) -> Result<(), NotQuiescent> {
+    locks::check(world)?;
     for (cell, at) in (1..).zip(world.cells()) {
         let left = [
             ("outstanding leases", world.service().outstanding(cell).next().is_some()),

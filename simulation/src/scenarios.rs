@@ -1,10 +1,13 @@
-//! The failure modes of a save, each as a recorded run to watch. Their ids are the numbers of the
-//! protocol's failure points.
+//! The failure modes of a save, and those of a lock, each as a recorded run to watch. The ids of
+//! the first are the numbers of the protocol's failure points.
+
+mod locks;
 
 use leasehold_core::rejection::Reason;
 use serde::Serialize;
 
 use crate::event::{Change, Drift, Event};
+use crate::lock_client::WorkResult;
 use crate::process::Process;
 use crate::script::Script;
 use crate::settings::{InvalidSettings, Mode, WorldSettings};
@@ -47,6 +50,12 @@ pub struct End {
     pub outstanding: u32,
     /// The number of lease rows in the cells' databases in the final state.
     pub lease_rows: u32,
+    /// The results of the last tasks of clients in the final state, each as cell and result.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub worked: Vec<(u8, WorkResult)>,
+    /// The writes to the resources of locks, each as number of the lock, accepted and refused writes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub writes: Vec<(u8, u32, u32)>,
 }
 
 /// A scenario whose events have not been played yet.
@@ -90,7 +99,7 @@ pub fn all() -> Result<Vec<Scenario>, InvalidSettings> {
         concurrent_creation(),
         staleness_race(),
     ];
-    drafts.into_iter().map(Draft::finish).collect()
+    drafts.into_iter().chain(locks::all()).map(Draft::finish).collect()
 }
 
 fn cells(cells: u8, workers: u8, mode: Mode) -> WorldSettings {

@@ -1,5 +1,7 @@
 //! The random choice of a world's next event, from a seed.
 
+mod locks;
+
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
 
@@ -89,6 +91,9 @@ impl RandomScheduler {
     }
 
     fn draw(&mut self, world: &World) -> Option<Event> {
+        if world.locks().is_some() {
+            return locks::draw(self, world);
+        }
         let mut left = self.below(self.total);
         for (kind, weight) in weights(&self.rates).into_iter().enumerate() {
             match left.checked_sub(weight.into()) {

@@ -2,6 +2,7 @@
 //! process's messages.
 
 use crate::event::{Change, Event};
+use crate::lock_client::WorkPhase;
 use crate::network::MessageId;
 use crate::process::Process;
 use crate::settings::{InvalidSettings, WorldSettings};
@@ -65,6 +66,19 @@ impl Script {
                 break;
             }
             self.advance(cell, process);
+        }
+        self
+    }
+
+    /// Adds the events of a cell's client until `phase` is the next action of its task, or until it
+    /// has no task.
+    pub fn run_client_until(&mut self, cell: u8, phase: WorkPhase) -> &mut Self {
+        for _ in 0..MAX_STEPS {
+            let task = self.world.client(cell).and_then(|client| client.task);
+            if task.is_none_or(|task| task.phase == phase) {
+                break;
+            }
+            self.advance(cell, Process::Client);
         }
         self
     }

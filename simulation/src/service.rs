@@ -3,6 +3,8 @@
 //!
 //! If a rule is switched off, the service hides data from the engine: see `MaskedStore`.
 
+mod locks;
+
 use std::ops::Bound;
 
 use leasehold_core::batch::UpdateRequest;
@@ -28,6 +30,8 @@ use crate::network::{Purpose, Request, Response};
 use crate::settings::{Rule, RulesOff};
 use crate::undelivered::Undelivered;
 
+pub use locks::{LockContext, LockHost};
+
 /// The number of leases in a page. It is small, so that lists have several pages.
 const LEASES_PER_PAGE: i32 = 2;
 
@@ -38,6 +42,9 @@ pub struct Service {
     undelivered: Undelivered,
     /// True if the service is running and accepts requests.
     pub is_up: bool,
+    /// True if the running service is paused: it receives nothing and counts no tick.
+    pub is_paused: bool,
+    locks: Option<LockHost>,
 }
 
 /// The caller of a request, and the records of the world that the answer changes.
@@ -65,7 +72,8 @@ impl CallContext<'_> {
 impl Default for Service {
     /// Creates a running service without claims.
     fn default() -> Self {
-        Self { store: MemoryStore::default(), undelivered: Undelivered::default(), is_up: true }
+        let (store, undelivered) = (MemoryStore::default(), Undelivered::default());
+        Self { store, undelivered, is_up: true, is_paused: false, locks: None }
     }
 }
 
@@ -80,6 +88,12 @@ impl Service {
     #[cfg(test)]
     pub(crate) fn write(&mut self, changes: Changes) {
         self.store.write(changes).unwrap();
+    }
+
+    /// Returns the service's memory of sessions and locks, `None` in a world of claims and while the
+    /// service is down.
+    pub fn lock_host(&self) -> Option<&LockHost> {
+        self.locks.as_ref()
     }
 
     /// Returns the ids of a cell's outstanding leases, in the order of their begins.
@@ -120,8 +134,9 @@ impl Service {
 
     /// Stops the service, which forgets everything that is not in its store.
     pub fn stop(&mut self) {
-        self.is_up = false;
+        (self.is_up, self.is_paused) = (false, false);
         self.undelivered = Undelivered::default();
+        self.locks = None;
     }
 
     /// Answers a request. A service that is down answers [`Response::Unavailable`].
@@ -134,6 +149,8 @@ impl Service {
             Request::Settle { lease, outcome } => self.settle(*lease, *outcome, call),
             Request::ListLeases { cursor } => self.list_leases(*cursor, call),
             Request::ListRecords { after, upto } => self.list_records(after, upto, call),
+            // The world hands these requests to `receive_lock`.
+            Request::Lock(_) => return Response::Unavailable,
         };
         // If the store's rows contradict each other, the service decides nothing.
         answer.unwrap_or(Response::Unavailable)

@@ -15,6 +15,8 @@ pub const MAX_WORKERS: u8 = 8;
 pub const MAX_RECONCILERS: u8 = 4;
 /// The largest number of names of a world.
 pub const MAX_NAMES: u8 = 32;
+/// The largest number of locks of a world.
+pub const MAX_LOCKS: u8 = 4;
 
 /// The largest seed of a world. JavaScript reads JSON numbers as doubles, which are exact up to
 /// 2^53 - 1.
@@ -50,11 +52,20 @@ pub enum Rule {
     SkipRecentRows,
     /// Verification leaves recently changed claims alone (V02).
     SkipRecentClaims,
+    /// A session ends by its observed silence, not by a date on a wall clock (K06).
+    ObservedSilence,
+    /// The service waits for the grace beyond a session's duration before it expires the session
+    /// (K04).
+    Grace,
+    /// After a restart of the service, each session has its whole duration again (K07).
+    WholeDuration,
+    /// The resource refuses a write under a fence below the newest that it has seen (K05, K18).
+    FenceCheck,
 }
 
 impl Rule {
     /// Every rule that can be switched off.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 11] = [
         Self::LeaseExclusivity,
         Self::Ownership,
         Self::SettledLeaseMemory,
@@ -62,7 +73,16 @@ impl Rule {
         Self::CommitGuard,
         Self::SkipRecentRows,
         Self::SkipRecentClaims,
+        Self::ObservedSilence,
+        Self::Grace,
+        Self::WholeDuration,
+        Self::FenceCheck,
     ];
+
+    /// Returns true if the rule concerns sessions and locks.
+    pub const fn concerns_locks(self) -> bool {
+        matches!(self, Self::ObservedSilence | Self::Grace | Self::WholeDuration | Self::FenceCheck)
+    }
 
     /// Returns the rule as a sentence, for a page.
     pub const fn summary(self) -> &'static str {
@@ -74,13 +94,17 @@ impl Rule {
             Self::CommitGuard => "the cell's database refuses a COMMIT after the lease's safe age",
             Self::SkipRecentRows => "verification leaves recently changed rows alone",
             Self::SkipRecentClaims => "verification leaves recently changed claims alone",
+            Self::ObservedSilence => "a session ends by its observed silence, not by a date on a wall clock",
+            Self::Grace => "the service waits for a grace beyond the session's duration before it expires the session",
+            Self::WholeDuration => "after a restart of the service, each session has its whole duration again",
+            Self::FenceCheck => "the resource refuses a write under a fence below the newest that it has seen",
         }
     }
 }
 
 /// The set of rules that are switched off, by default none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct RulesOff(u8);
+pub struct RulesOff(u16);
 
 impl RulesOff {
     /// Returns the set with this rule added: the rule is switched off.
@@ -170,6 +194,28 @@ pub struct Clock {
 
 from_integer_fields!(Clock { ahead_seconds, fast_ppm }, None);
 
+/// The locks of a world, and the terms of every session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "IntegerFields")]
+pub struct LockSettings {
+    /// The number of locks.
+    pub count: u8,
+    /// The time after its last renewal for which a client may work, in seconds.
+    pub duration_seconds: u32,
+    /// The time from the end of the duration until the service expires the session, in seconds.
+    pub grace_seconds: u32,
+    /// The least time between two ticks of the service, in milliseconds.
+    pub tick_millis: u32,
+}
+
+from_integer_fields!(LockSettings { count, duration_seconds, grace_seconds, tick_millis }, Some(Self::default()));
+
+impl Default for LockSettings {
+    fn default() -> Self {
+        Self { count: 1, duration_seconds: 4, grace_seconds: 2, tick_millis: 1000 }
+    }
+}
+
 /// The relative frequency of each kind of event in a random run. An event with the weight 0 never
 /// happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -257,6 +303,10 @@ pub struct WorldSettings {
     pub step_micros: u32,
     /// The relative frequencies of events in a random run.
     pub rates: Rates,
+    /// The locks of the world, `None` in a world of claims. In a world of locks, random events
+    /// concern sessions and locks only, and each cell has one client.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub locks: Option<LockSettings>,
 }
 
 impl Default for WorldSettings {
@@ -273,6 +323,7 @@ impl Default for WorldSettings {
             thresholds: Thresholds::default(),
             step_micros: 1000,
             rates: Rates::default(),
+            locks: None,
         }
     }
 }
@@ -306,6 +357,7 @@ impl WorldSettings {
         if self.seed > MAX_SEED {
             return Err(bad("seed", self.seed, format!("use at most {MAX_SEED}")));
         }
+        self.locks.map_or(Ok(()), check_locks)?;
         for (field, is_empty) in [("modes", self.modes.is_empty()), ("clocks", self.clocks.is_empty())] {
             if is_empty {
                 return Err(bad(field, "empty", "list at least one".to_owned()));
@@ -321,6 +373,17 @@ impl WorldSettings {
             None => Ok(()),
         }
     }
+}
+
+fn check_locks(locks: LockSettings) -> Result<(), InvalidSettings> {
+    let ranges = [
+        ("locks.count", u32::from(locks.count), 1, u32::from(MAX_LOCKS)),
+        ("locks.duration_seconds", locks.duration_seconds, 1, 3600),
+        ("locks.grace_seconds", locks.grace_seconds, 1, 3600),
+        ("locks.tick_millis", locks.tick_millis, 100, 10_000),
+    ];
+    let wrong = ranges.into_iter().find(|(_, actual, low, high)| !(low..=high).contains(&actual));
+    wrong.map_or(Ok(()), |(field, actual, low, high)| Err(bad(field, actual, format!("use {low} to {high}"))))
 }
 
 fn bad(field: &'static str, actual: impl ToString, wanted: String) -> InvalidSettings {

@@ -51,6 +51,6 @@ impl StepContext<'_> {
         calls.is_waiting = true;
         let id = MessageId::request(self.cell, process, calls.made);
         self.network.send(id, Payload::Request(request), self.now);
-        self.effects.sent = Some(id);
+        self.effects.sent.push(id);
     }
 }

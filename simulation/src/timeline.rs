@@ -247,7 +247,7 @@ impl Timeline {
 
     /// Adds an arrow for the message that the event sent, if it sent one.
     fn send(&mut self, world: &World, event: Event) {
-        for message in world.effects().sent.into_iter().filter_map(|id| message_in_flight(world, id)) {
+        for message in world.effects().sent.iter().filter_map(|id| message_in_flight(world, *id)) {
             if self.open_arrow(message.id).is_none() {
                 let lease = lease(&message.payload).or_else(|| self.lease_of_request(event));
                 self.in_flight.push(self.arrows.len());
@@ -308,6 +308,15 @@ fn lane(event: Event) -> Lane {
         | Event::Drift { cell, .. } => Lane::Database(cell),
         Event::Deliver(id) | Event::Drop(id) => endpoints(id).1,
         Event::Duplicate(id) | Event::CancelCall(id) => endpoints(id).0,
+        Event::Work { cell, .. } | Event::Close { cell } => Lane::User(cell),
+        Event::Pause { cell } | Event::Resume { cell } => Lane::Process(cell, Process::Client),
+        Event::PauseService
+        | Event::ResumeService
+        | Event::Tick
+        | Event::Decide
+        | Event::Evict { .. }
+        | Event::Force { .. }
+        | Event::JumpClock { .. } => Lane::Service,
         Event::TakeBack | Event::StopService | Event::StartService | Event::Forget | Event::Wait { .. } => {
             Lane::Service
         }

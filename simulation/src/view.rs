@@ -1,12 +1,14 @@
 //! The state of a world in the form that a page draws: plain values, names instead of numbers, and
 //! the changes made by the last event.
 
+mod locks;
+
 use std::fmt::Debug;
 
 use leasehold_core::claim::{Claim, Record};
 use leasehold_core::lease::LeaseId;
 use leasehold_core::reconcile::{Step, Summary};
-use leasehold_core::table::{CLAIM, ClaimStatus, Edge, LEASE, LeaseStatus};
+use leasehold_core::table::{CLAIM, ClaimStatus, Edge, LEASE, LOCK, LeaseStatus, SESSION};
 use leasehold_core::time::Timestamp;
 use leasehold_core::verify;
 use serde::Serialize;
@@ -14,6 +16,7 @@ use serde::Serialize;
 use crate::database::{TransactionState, Write};
 use crate::effects::Transition;
 use crate::event::Change;
+use crate::lock_names::lock_key;
 use crate::message_text;
 use crate::names::{lease_id, row_id};
 use crate::network::{Message, MessageId};
@@ -23,6 +26,8 @@ use crate::verifier::Run;
 use crate::violation::Violation;
 use crate::worker::{Phase, SaveResult};
 use crate::world::{Cell, START, World};
+
+pub use locks::{ClientView, LockView, LocksView, SessionView, Standing};
 
 /// The state of a world, for a page.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -52,6 +57,9 @@ pub struct View {
     pub fired: Vec<TransitionView>,
     /// The changes made by the last event.
     pub changed: Changed,
+    /// The sessions and locks, `None` in a world of claims.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub locks: Option<LocksView>,
     /// The first violation in the world and its text, `None` if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub violation: Option<(Violation, String)>,
@@ -121,6 +129,9 @@ pub struct CellView {
     pub reconcilers: Vec<ReconcilerView>,
     /// The cell's verifier.
     pub verifier: VerifierView,
+    /// The cell's client of locks, `None` in a world of claims.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client: Option<ClientView>,
 }
 
 /// A row of a cell's database, for a page.
@@ -228,9 +239,10 @@ pub struct MessageView {
 /// A transition of a claim or a lease, for a page.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TransitionView {
-    /// The machine that made the transition: `claim` or `lease`.
+    /// The machine that made the transition: `claim`, `lease`, `session` or `lock`.
     pub machine: &'static str,
-    /// The name whose claim changed, or the id of the lease that changed.
+    /// The name whose claim changed, the id of the lease or session that changed, or the key of the
+    /// lock.
     pub of: String,
     /// The position of the transition in the engine's table; `None` if only a rule that is off
     /// allowed it.
@@ -263,12 +275,21 @@ pub struct Tables {
     pub claim: Vec<EdgeView>,
     /// The edges between the states of a lease.
     pub lease: Vec<EdgeView>,
+    /// The edges between the states of a session.
+    pub session: Vec<EdgeView>,
+    /// The edges between the states of a lock.
+    pub lock: Vec<EdgeView>,
 }
 
 impl Tables {
     /// Returns the engine's tables.
     pub fn new() -> Self {
-        Self { claim: CLAIM.iter().map(EdgeView::of).collect(), lease: LEASE.iter().map(EdgeView::of).collect() }
+        Self {
+            claim: CLAIM.iter().map(EdgeView::of).collect(),
+            lease: LEASE.iter().map(EdgeView::of).collect(),
+            session: SESSION.iter().map(EdgeView::of).collect(),
+            lock: LOCK.iter().map(EdgeView::of).collect(),
+        }
     }
 }
 
@@ -314,8 +335,9 @@ impl View {
             changed: Changed {
                 names: effects.names.iter().map(|effects| name(*effects)).collect(),
                 leases: effects.leases.to_vec(),
-                sent: effects.sent.into_iter().collect(),
+                sent: effects.sent.to_vec(),
             },
+            locks: locks::locks(world),
             violation: world.violation().map(|violation| (violation.clone(), violation.to_string())),
         }
     }
@@ -404,6 +426,11 @@ fn cell(world: &World, number: u8, cell: &Cell) -> CellView {
             is_waiting: cell.verifier.calls.is_waiting,
             last: cell.verifier.last.clone(),
         },
+        client: cell
+            .client
+            .as_ref()
+            .zip(world.settings().locks)
+            .map(|(client, terms)| locks::client(client, now.as_micros(), terms)),
     }
 }
 
@@ -455,6 +482,22 @@ pub(crate) fn transition(world: &World, transition: &Transition) -> TransitionVi
             machine: "lease",
             of: lease.to_string(),
             edge: LEASE.iter().position(|edge| (edge.from, edge.event, edge.to) == (from, event, to)),
+            from: format!("{from:?}"),
+            event: format!("{event:?}"),
+            to: format!("{to:?}"),
+        },
+        Transition::Session { session, from, event, to } => TransitionView {
+            machine: "session",
+            of: session.to_string(),
+            edge: SESSION.iter().position(|edge| (edge.from, edge.event, edge.to) == (from, event, to)),
+            from: format!("{from:?}"),
+            event: format!("{event:?}"),
+            to: format!("{to:?}"),
+        },
+        Transition::Lock { lock, from, event, to } => TransitionView {
+            machine: "lock",
+            of: lock_key(lock).to_owned(),
+            edge: LOCK.iter().position(|edge| (edge.from, edge.event, edge.to) == (from, event, to)),
             from: format!("{from:?}"),
             event: format!("{event:?}"),
             to: format!("{to:?}"),

@@ -69,6 +69,22 @@ pub enum Violation {
     /// A save was refused because of a lease that its own first attempt had begun.
     #[error("a save is refused because of the lease that its own first attempt has begun")]
     OwnObstacle,
+    /// A lock was granted on, or became free, while its holder may still work by its own clock.
+    #[error("the lock `{lock}` has passed on, but the client of cell {cell} may still work under fence {fence}")]
+    PassedOn {
+        /// The key of the lock.
+        lock: String,
+        /// The number of the cell whose client may still work.
+        cell: u8,
+        /// The fence under which the client works.
+        fence: u64,
+    },
+    /// A resource accepted a write after a write under a newer fence.
+    #[error("a resource accepts a write of a former holder, after a write under fence {newer}")]
+    WrittenOutOfOrder {
+        /// The newer fence.
+        newer: u64,
+    },
 }
 
 fn ending(ended: Option<Outcome>) -> &'static str {

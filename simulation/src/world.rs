@@ -1,6 +1,8 @@
 //! The world: cells with databases and processes, the network, the service and one clock.
 //! [`World::apply`] is the only way to change a world: it performs one event and checks the result.
 
+mod locks;
+
 use std::sync::Arc;
 
 use leasehold_core::cell::CellId;
@@ -11,8 +13,9 @@ use crate::database::{Database, Row, Transaction, TransactionState, Write, micro
 use crate::effects::Effects;
 use crate::event::{Change, Drift, Event};
 use crate::ground_truth::GroundTruth;
+use crate::lock_client::LockClient;
 use crate::names::Names;
-use crate::network::{MessageId, Network, Payload, Response};
+use crate::network::{MessageId, Network, Payload, Request, Response};
 use crate::process::Process;
 use crate::reconciler::Reconciler;
 use crate::service::{CallContext, Service};
@@ -21,6 +24,8 @@ use crate::step_context::{Calls, StepContext};
 use crate::verifier::Verifier;
 use crate::violation::Violation;
 use crate::worker::Worker;
+
+pub use locks::LockWorld;
 
 /// The world's clock at the start, in microseconds since 1970: a day in January 2027.
 pub const START: u64 = 1_800_000_000_000_000;
@@ -44,6 +49,8 @@ pub struct Cell {
     pub is_cut_off: bool,
     /// The point of a save at which the cell begins the save's lease.
     pub mode: Mode,
+    /// The cell's client of locks, `None` in a world of claims.
+    pub client: Option<LockClient>,
 }
 
 /// The error of an event that the world cannot perform in its present state.
@@ -65,6 +72,7 @@ pub struct World {
     ground_truth: GroundTruth,
     effects: Effects,
     violation: Option<Violation>,
+    locks: Option<LockWorld>,
 }
 
 impl World {
@@ -82,8 +90,9 @@ impl World {
             verifier: Verifier::default(),
             is_cut_off: false,
             mode: nth_cycled(&settings.modes, of(cell)),
+            client: settings.locks.map(|_| LockClient::default()),
         });
-        Ok(Self {
+        let mut world = Self {
             cells: cells.collect(),
             names: Arc::new(Names::new(settings.names, settings.cells)),
             settings: Arc::new(settings),
@@ -95,7 +104,10 @@ impl World {
             ground_truth: GroundTruth::default(),
             effects: Effects::default(),
             violation: None,
-        })
+            locks: None,
+        };
+        world.add_locks();
+        Ok(world)
     }
 
     /// Returns the settings that the world was created with.
@@ -204,13 +216,16 @@ impl World {
                 self.cell(cell).is_some_and(|cell| cell.database.is_committing(worker))
             }
             Event::LoseCommit { cell, worker } => self.cell(cell).is_some_and(|cell| cell.database.is_orphaned(worker)),
-            Event::Deliver(id) => self.is_in_flight(id) && self.cell(id.cell()).is_some_and(|cell| !cell.is_cut_off),
+            Event::Deliver(id) => {
+                let is_connected = self.cell(id.cell()).is_some_and(|cell| !cell.is_cut_off);
+                is_connected && self.is_in_flight(id) && self.can_receive(id)
+            }
             Event::Drop(id) => self.is_in_flight(id),
             Event::Duplicate(id) => self.is_in_flight(id) && id.copy_number() == 0,
             Event::CancelCall(id) => self.undelivered_lease(id).is_some(),
             Event::TakeBack => self.service.undelivered().take_backs().len() > 0,
             Event::TimeOut { cell, process } => self.calls_of(cell, process).is_some_and(|calls| calls.is_waiting),
-            Event::Crash { cell, process } => self.is_busy(cell, process),
+            Event::Crash { cell, process } => self.can_crash(cell, process),
             Event::Disconnect { cell, worker } => self.cell(cell).is_some_and(|cell| is_connected(cell, worker)),
             Event::RestartDatabase { cell } => {
                 self.cell(cell).is_some_and(|cell| (0..self.settings.workers).any(|worker| is_connected(cell, worker)))
@@ -220,9 +235,10 @@ impl World {
             Event::StopService => self.service.is_up,
             Event::StartService => !self.service.is_up,
             Event::Replicate { cell } => self.cell(cell).is_some_and(|cell| cell.database.is_behind()),
-            Event::Forget => self.service.is_up,
+            Event::Forget => self.service.is_up && !self.service.is_paused,
             Event::Drift { cell, drift } => self.cell(cell).is_some_and(|cell| self.can_drift(&cell.database, drift)),
             Event::Wait { seconds } => seconds > 0 && self.now + micros(seconds) < END,
+            _ => self.is_lock_event_possible(event),
         }
     }
 
@@ -259,6 +275,8 @@ impl World {
             Process::Worker(number) => cell.workers.get(usize::from(number))?.calls,
             Process::Reconciler(number) => cell.reconcilers.get(usize::from(number))?.calls,
             Process::Verifier => cell.verifier.calls,
+            Process::Client => cell.client.as_ref()?.calls,
+            Process::Keepalive => cell.client.as_ref()?.keepalive,
         })
     }
 
@@ -278,10 +296,12 @@ impl World {
             Process::Reconciler(_) | Process::Verifier => {
                 self.calls_of(cell, process).is_some_and(|calls| !calls.is_waiting)
             }
+            Process::Client => at.client.as_ref().is_some_and(LockClient::is_ready),
+            Process::Keepalive => at.client.as_ref().is_some_and(LockClient::can_renew),
         }
     }
 
-    /// Returns true if a process is working on a save or a run.
+    /// Returns true if a process is working on a save, a run or a task, or waits for a renewal.
     pub fn is_busy(&self, cell: u8, process: Process) -> bool {
         let Some(cell) = self.cell(cell) else { return false };
         match process {
@@ -292,6 +312,18 @@ impl World {
                 cell.reconcilers.get(usize::from(number)).is_some_and(|one| one.run.is_some())
             }
             Process::Verifier => cell.verifier.run.is_some(),
+            Process::Client => cell.client.as_ref().is_some_and(|client| client.task.is_some()),
+            Process::Keepalive => cell.client.as_ref().is_some_and(|client| client.keepalive.is_waiting),
+        }
+    }
+
+    /// Returns true if a crash of the process would change something. A keepalive only dies with its
+    /// client, whose session outlives it.
+    fn can_crash(&self, cell: u8, process: Process) -> bool {
+        match process {
+            Process::Client => self.is_busy(cell, process) || self.client(cell).is_some_and(|it| it.session.is_some()),
+            Process::Keepalive => false,
+            _ => self.is_busy(cell, process),
         }
     }
 
@@ -332,7 +364,7 @@ impl World {
             }
             Event::Deliver(id) => self.deliver(id),
             Event::Drop(id) => _ = self.network.take(id),
-            Event::Duplicate(id) => self.effects.sent = self.network.duplicate(id),
+            Event::Duplicate(id) => self.effects.sent.extend(self.network.duplicate(id)),
             Event::CancelCall(id) => self.cancel_call(id),
             Event::TakeBack => {
                 let (service, mut call) = self.service_call(0);
@@ -350,11 +382,15 @@ impl World {
                 self.service.stop();
                 self.network.drop_requests();
             }
-            Event::StartService => self.service.is_up = true,
+            Event::StartService => {
+                self.service.is_up = true;
+                self.load_locks();
+            }
             Event::Replicate { cell } => self.cell_mut(cell).into_iter().for_each(|cell| cell.database.replicate()),
             Event::Forget => self.forget(),
             Event::Drift { cell, drift } => self.drift(cell, drift),
             Event::Wait { seconds } => self.now += micros(seconds),
+            _ => self.dispatch_lock_event(event),
         }
     }
 
@@ -375,6 +411,9 @@ impl World {
     }
 
     fn step(&mut self, number: u8, process: Process) {
+        if matches!(process, Process::Client | Process::Keepalive) {
+            return self.step_client(number, process);
+        }
         let Self { cells, network, ground_truth, effects, settings, names, now, .. } = self;
         let at = usize::from(number).checked_sub(1);
         let Some(cell) = at.and_then(|at| cells.get_mut(at)) else { return };
@@ -404,6 +443,8 @@ impl World {
                 verifier.step(&mut context);
                 self.adopt(number);
             }
+            // The steps of these processes need other parts of the world.
+            Process::Client | Process::Keepalive => {}
         }
     }
 
@@ -456,11 +497,12 @@ impl World {
         match self.network.take(id).map(|message| message.payload) {
             None => {}
             Some(Payload::Response(answer)) => self.deliver_answer(id, &answer),
+            Some(Payload::Request(Request::Lock(request))) if self.service.is_up => self.receive_lock(id, request),
             Some(Payload::Request(request)) => {
                 let (service, mut call) = self.service_call(id.cell());
                 let answer = service.answer(&request, &mut call);
                 self.network.send(id.answer(), Payload::Response(answer), self.now);
-                self.effects.sent = Some(id.answer());
+                self.effects.sent.push(id.answer());
             }
         }
     }
@@ -496,6 +538,9 @@ impl World {
             self.effects.blocked_by_own_lease = true;
         }
         let settings = self.settings.clone();
+        if matches!(id.process(), Process::Client | Process::Keepalive) {
+            return self.deliver_to_client(id.cell(), id.process(), answer);
+        }
         let Some(cell) = self.cell_mut(id.cell()) else { return };
         let mode = cell.mode;
         match id.process() {
@@ -506,11 +551,12 @@ impl World {
                 cell.reconcilers.get_mut(usize::from(number)).into_iter().for_each(|one| one.answer(answer));
             }
             Process::Verifier => cell.verifier.answer(answer, &settings),
+            Process::Client | Process::Keepalive => {}
         }
     }
 
-    fn time_out(&mut self, cell: u8, process: Process) {
-        let Some(cell) = self.cell_mut(cell) else { return };
+    fn time_out(&mut self, number: u8, process: Process) {
+        let Some(cell) = self.cell_mut(number) else { return };
         match process {
             Process::Worker(number) => {
                 cell.workers.get_mut(usize::from(number)).into_iter().for_each(Worker::time_out);
@@ -519,11 +565,12 @@ impl World {
                 cell.reconcilers.get_mut(usize::from(number)).into_iter().for_each(Reconciler::time_out);
             }
             Process::Verifier => cell.verifier.time_out(),
+            Process::Client | Process::Keepalive => self.time_out_client(number, process),
         }
     }
 
-    fn crash(&mut self, cell: u8, process: Process) {
-        let Some(cell) = self.cell_mut(cell) else { return };
+    fn crash(&mut self, number: u8, process: Process) {
+        let Some(cell) = self.cell_mut(number) else { return };
         match process {
             Process::Worker(number) => {
                 cell.database.lose_connection(number);
@@ -533,6 +580,10 @@ impl World {
                 cell.reconcilers.get_mut(usize::from(number)).into_iter().for_each(Reconciler::crash);
             }
             Process::Verifier => cell.verifier.crash(),
+            Process::Client | Process::Keepalive => {
+                cell.client.iter_mut().for_each(LockClient::crash);
+                self.service.close_calls(number);
+            }
         }
     }
 
@@ -545,6 +596,9 @@ impl World {
     }
 
     fn set_cut_off(&mut self, cell: u8, is_cut_off: bool) {
+        if is_cut_off {
+            self.service.close_calls(cell);
+        }
         self.cell_mut(cell).into_iter().for_each(|cell| cell.is_cut_off = is_cut_off);
     }
 
@@ -553,6 +607,7 @@ impl World {
         let before = self.service_now().minus_micros(remember);
         let (service, mut call) = self.service_call(0);
         service.forget_settled(before, &mut call);
+        self.forget_locks();
     }
 
     fn drift(&mut self, number: u8, drift: Drift) {

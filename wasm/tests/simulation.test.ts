@@ -9,6 +9,7 @@ import {
     type CellView,
     type Changed,
     type ClaimView,
+    type ClientView,
     type Clock,
     type Entry,
     type Event,
@@ -17,6 +18,9 @@ import {
     LeaseholdError,
     type LeaseRowView,
     type LeaseView,
+    type LockSettings,
+    type LocksView,
+    type LockView,
     type MessageView,
     type Plan,
     type Progress,
@@ -29,6 +33,7 @@ import {
     type RowView,
     type Scenario,
     scenarios,
+    type SessionView,
     type Settings,
     Simulation,
     type Thresholds,
@@ -57,6 +62,13 @@ const sha256 = (text: string): string => createHash("sha256").update(text).diges
 /** Returns a run of random events that contains every kind of fault. Its position is the end. */
 function played(seed: number, events: number, changes: Partial<Settings> = {}): Simulation {
     const run = new Simulation({ ...golden.settings, seed, ...changes });
+    run.play(events);
+    return run;
+}
+
+/** Returns a run of random events in a world of locks. Its position is the end. */
+function playedLocks(seed: number, events: number, changes: Partial<Settings> = {}): Simulation {
+    const run = new Simulation({ seed, cells: 3, locks: { count: 2, duration_seconds: 4, grace_seconds: 2, tick_millis: 1000 }, ...changes });
     run.play(events);
     return run;
 }
@@ -170,7 +182,7 @@ it("takes the lease of a cancelled begin back (B25)", () => {
 });
 
 it("objects have exactly the members that their types declare", () => {
-    const runs = [played(1, 3000), played(3, 20_000, { rules_off: ["settled_lease_memory"] }), cancelledBegin()];
+    const runs = [played(1, 3000), played(3, 20_000, { rules_off: ["settled_lease_memory"] }), cancelledBegin(), playedLocks(1, 2000)];
     const views = runs.flatMap((run) => {
         const positions = Array.from({ length: run.length + 1 }, (_, position) => position);
         return positions.map((position) => (run.seek(position), run.view()));
@@ -178,8 +190,22 @@ it("objects have exactly the members that their types declare", () => {
     const cells = views.flatMap((view) => view.cells);
     const t = true;
     checkMembers<View>(
-        { events: t, now_micros: t, names: t, is_up: t, claims: t, leases: t, take_backs: t, cells: t, messages: t, fired: t, changed: t, violation: t },
+        { events: t, now_micros: t, names: t, is_up: t, claims: t, leases: t, take_backs: t, cells: t, messages: t, fired: t, changed: t, locks: t, violation: t },
         views,
+    );
+    const locks = views.flatMap((view) => view.locks ?? []);
+    checkMembers<LocksView>({ sessions: t, locks: t, is_paused: t, undecided: t, ahead_seconds: t }, locks);
+    checkMembers<SessionView>(
+        { session: t, cell: t, number: t, status: t, silent_ticks: t, expires_at_ticks: t },
+        locks.flatMap(({ sessions }) => sessions),
+    );
+    checkMembers<LockView>(
+        { lock: t, status: t, holder: t, fence: t, waiting: t, newest_fence: t, writes: t, refused: t },
+        locks.flatMap((view) => view.locks),
+    );
+    checkMembers<ClientView>(
+        { task: t, phase: t, fence: t, session: t, standing: t, is_paused: t, is_renewing: t, told: t },
+        cells.flatMap((cell) => cell.client ?? []),
     );
     checkMembers<ClaimView>(
         { name: t, cell: t, status: t, row: t, row_before: t, lease: t, updated_micros: t },
@@ -199,7 +225,7 @@ it("objects have exactly the members that their types declare", () => {
     );
     checkMembers<Changed>({ names: t, leases: t, sent: t }, views.map((view) => view.changed));
     checkMembers<CellView>(
-        { cell: t, mode: t, is_cut_off: t, clock_ahead_micros: t, rows: t, lease_rows: t, transactions: t, workers: t, reconcilers: t, verifier: t },
+        { cell: t, mode: t, is_cut_off: t, clock_ahead_micros: t, rows: t, lease_rows: t, transactions: t, workers: t, reconcilers: t, verifier: t, client: t },
         cells,
     );
     checkMembers<RowView>({ row: t, name: t, age_micros: t, is_stray: t }, cells.flatMap((cell) => cell.rows));
@@ -231,8 +257,12 @@ it("objects have exactly the members that their types declare", () => {
     );
     const settings = new Simulation().settings();
     checkMembers<Settings>(
-        { seed: t, cells: t, workers: t, reconcilers: t, names: t, modes: t, clocks: t, rules_off: t, thresholds: t, step_micros: t, rates: t },
-        [settings],
+        { seed: t, cells: t, workers: t, reconcilers: t, names: t, modes: t, clocks: t, rules_off: t, thresholds: t, step_micros: t, rates: t, locks: t },
+        [settings, playedLocks(1, 1).settings()],
+    );
+    checkMembers<LockSettings>(
+        { count: t, duration_seconds: t, grace_seconds: t, tick_millis: t },
+        [playedLocks(1, 1).settings().locks],
     );
     checkMembers<Clock>({ ahead_seconds: t, fast_ppm: t }, settings.clocks);
     checkMembers<Rates>(
@@ -266,9 +296,10 @@ describe("scenarios, rules and transition tables", () => {
 
     it("fired transitions index the transition tables", () => {
         const tables = transitionTables();
-        assert.deepEqual([tables.claim.length, tables.lease.length], [9, 5]);
-        const fired = played(1, 4000).entries(0, 4000).flatMap((entry) => entry.fired);
-        assert.ok(fired.length > 100);
+        assert.deepEqual([tables.claim.length, tables.lease.length, tables.session.length, tables.lock.length], [9, 5, 8, 8]);
+        const runs = [played(1, 4000), playedLocks(1, 4000)];
+        const fired = runs.flatMap((run) => run.entries(0, 4000)).flatMap((entry) => entry.fired);
+        assert.deepEqual([...new Set(fired.map(({ machine }) => machine))].sort(), ["claim", "lease", "lock", "session"]);
         for (const { machine, edge, from, event, to } of fired) {
             assert.deepEqual(tables[machine][edge ?? NaN], { from, event, to });
         }
@@ -276,7 +307,7 @@ describe("scenarios, rules and transition tables", () => {
 
     it("the explorer finds a violation without each rule, and none with the rule on", () => {
         const all = rules();
-        assert.equal(all.length, 7);
+        assert.equal(all.length, 11);
         for (const { rule, summary } of all) {
             assert.ok(summary.length > 20);
             const plan: Plan = ruleWorld(rule);
@@ -295,7 +326,10 @@ describe("scenarios, rules and transition tables", () => {
         assert.ok(progress.is_finished && !progress.is_cut_off);
         checkMembers<Progress>({ states: true, events: true, depth: true, open: true, is_cut_off: true, is_finished: true }, [progress]);
         checkMembers<Allowance>(
-            { drops: true, duplicates: true, cancels: true, time_outs: true, crashes: true, disconnects: true, stops: true, waits: true, reconciliations: true, verifications: true },
+            {
+                drops: true, duplicates: true, cancels: true, time_outs: true, crashes: true, disconnects: true, stops: true, waits: true,
+                reconciliations: true, verifications: true, ticks: true, renewals: true, pauses: true, jumps: true,
+            },
             [withRule.allowance],
         );
     });

@@ -27,6 +27,8 @@ const COUNTS: &str = "counts: ";
 pub(crate) enum Part {
     /// Random worlds with faults in the simulation: 100,000 a round
     Worlds,
+    /// Random worlds of sessions and locks in the simulation: 20,000 a round
+    Locks,
     /// Random long sequences of commands, the engine beside its independent model: 2,000 a round
     Sequences,
     /// A hundred clients on two servers of one PostgreSQL; servers are killed and the database crashes: a minute a round
@@ -53,6 +55,7 @@ impl Part {
     const fn test(self) -> Option<(&'static str, &'static [(&'static str, &'static str)])> {
         Some(match self {
             Self::Worlds => ("random_worlds_with_faults_are_sound_and_become_quiescent", &[]),
+            Self::Locks => ("k06_random_worlds_of_locks_are_sound_and_become_quiescent", &[]),
             Self::Sequences => ("random_long_sequences", &[]),
             Self::Linearizability => {
                 ("b09_b13_b30_answers_under_faults_are_linearizable", &[("LEASEHOLD_LINEARIZABILITY_SECONDS", "60")])

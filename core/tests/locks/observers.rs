@@ -1,11 +1,13 @@
 //! Random worlds of clocks and observers: hosts that stop, ticks that come late, restarts.
 
+use leasehold_core::lease::Fence;
+use leasehold_core::lock::Withholding;
 use leasehold_core::locking::end::{Cause, End};
 use leasehold_core::observer::{Observer, Renewal};
 use proptest::prelude::*;
 
 use super::properties::config;
-use super::world::{DURATION, GRACE, session, terms};
+use super::world::{DURATION, GRACE, lock, session, terms};
 
 const TICK: u64 = 250_000;
 
@@ -84,6 +86,21 @@ proptest! {
             }
         }
     }
+}
+
+/// A host shows for how many ticks each session was silent, and each lock withheld.
+#[test]
+fn an_observer_tells_the_ticks_of_silence() {
+    let mut observer = Observer::new(TICK);
+    [1, 0].into_iter().for_each(|number| observer.watch(session(number), terms(), 0));
+    (0..11).for_each(|_| observer.tick());
+    assert_eq!(observer.renew(session(1)), Renewal::Renewed);
+    let withholding = Withholding { fence: Fence(3), silence_micros: TICK };
+    observer.watch_lock(lock(0), withholding);
+    observer.tick();
+    assert_eq!(observer.silent(1).len(), 1);
+    assert_eq!(observer.silences(), [(session(0), 12, true), (session(1), 1, false)]);
+    assert_eq!(observer.withheld(), [(lock(0), 1)]);
 }
 
 /// K07: sessions that expire after a restart are proposed a few at a time, the longest silence

@@ -40,6 +40,10 @@ Rule: TypeAlias = Literal[
     "commit_guard",
     "skip_recent_rows",
     "skip_recent_claims",
+    "observed_silence",
+    "grace",
+    "whole_duration",
+    "fence_check",
 ]
 """A rule of the protocol that a simulation can switch off, to show which promise it protects."""
 
@@ -82,6 +86,15 @@ class Rates(TypedDict):
     drift: int
 
 
+class LockSettings(TypedDict):
+    """The locks of a simulated world, and the terms of every session."""
+
+    count: int
+    duration_seconds: int
+    grace_seconds: int
+    tick_millis: int
+
+
 class Settings(TypedDict):
     """The settings of a simulated world. A list with fewer items than cells is repeated."""
 
@@ -96,6 +109,7 @@ class Settings(TypedDict):
     thresholds: Thresholds
     step_micros: int
     rates: Rates
+    locks: NotRequired[LockSettings]
 
 
 class PartialSettings(TypedDict, total=False):
@@ -112,6 +126,7 @@ class PartialSettings(TypedDict, total=False):
     thresholds: Thresholds
     step_micros: int
     rates: Rates
+    locks: LockSettings
 
 
 class Trace(TypedDict):
@@ -145,7 +160,7 @@ Arrow = TypedDict(
 TransitionView = TypedDict(
     "TransitionView",
     {
-        "machine": 'Literal["claim", "lease"]',
+        "machine": 'Literal["claim", "lease", "session", "lock"]',
         "of": "str",
         "edge": "NotRequired[int]",
         "from": "str",
@@ -153,7 +168,7 @@ TransitionView = TypedDict(
         "to": "str",
     },
 )
-"""A transition of a claim or a lease. `edge` is missing if the table has no such edge, because a rule is switched off."""
+"""A transition of a claim, a lease, a session or a lock. `edge` is missing if the table has no such edge, because a rule is switched off."""
 
 
 class Entry(TypedDict):
@@ -341,6 +356,19 @@ class VerifierView(TypedDict):
     last: NotRequired[VerifierReport]
 
 
+class ClientView(TypedDict):
+    """The state of a cell's client of locks. `standing` is that of its session by the client's own clock."""
+
+    task: NotRequired[str | dict[str, Any]]
+    phase: NotRequired[str]
+    fence: NotRequired[int]
+    session: NotRequired[int]
+    standing: NotRequired[Literal["safe", "jeopardy", "lost"]]
+    is_paused: bool
+    is_renewing: bool
+    told: NotRequired[str]
+
+
 class CellView(TypedDict):
     """The state of a simulated cell: its database and its processes."""
 
@@ -354,6 +382,41 @@ class CellView(TypedDict):
     workers: list[WorkerView]
     reconcilers: list[ReconcilerView]
     verifier: VerifierView
+    client: NotRequired[ClientView]
+
+
+class SessionView(TypedDict):
+    """A session in the simulated service. It expires at the tick `expires_at_ticks` without a renewal."""
+
+    session: str
+    cell: int
+    number: int
+    status: Literal["Live", "Closed", "Expired", "Evicted"]
+    silent_ticks: NotRequired[int]
+    expires_at_ticks: int
+
+
+class LockView(TypedDict):
+    """A lock in the simulated service, and the resource that it guards. `waiting` lists the cells of the waiting clients."""
+
+    lock: str
+    status: Literal["Absent", "Free", "Held", "Withheld"]
+    holder: NotRequired[int]
+    fence: NotRequired[int]
+    waiting: list[int]
+    newest_fence: NotRequired[int]
+    writes: int
+    refused: int
+
+
+class LocksView(TypedDict):
+    """The sessions and locks of a simulated world."""
+
+    sessions: list[SessionView]
+    locks: list[LockView]
+    is_paused: bool
+    undecided: int
+    ahead_seconds: int
 
 
 class MessageView(TypedDict):
@@ -398,17 +461,23 @@ class View(TypedDict):
     messages: list[MessageView]
     fired: list[TransitionView]
     changed: Changed
+    locks: NotRequired[LocksView]
     violation: NotRequired[list[Violation]]
 
 
 class End(TypedDict):
-    """The final state of a scenario: active claims, committed rows, last results of saves, and remaining leases."""
+    """The final state of a scenario: active claims, committed rows, last results of saves, and remaining leases.
+
+    For a scenario of locks: the last results of clients, and the accepted and refused writes to each resource.
+    """
 
     claims: list[list[int]]
     rows: list[list[int]]
     told: list[list[int | SaveResult]]
     outstanding: int
     lease_rows: int
+    worked: NotRequired[list[list[int | str]]]
+    writes: NotRequired[list[list[int]]]
 
 
 class Scenario(TypedDict):
@@ -449,15 +518,23 @@ class Allowance(TypedDict):
     waits: int
     reconciliations: int
     verifications: int
+    ticks: int
+    renewals: int
+    pauses: int
+    jumps: int
 
 
 class Plan(TypedDict):
-    """A small world to explore. `before` lists events to play first; `drifts` lists changes that bypass the claims, by cell."""
+    """A small world to explore. `before` lists events to play first; `drifts` lists changes that bypass the claims, by cell.
+
+    `works` lists works under locks, each as cell and lock.
+    """
 
     settings: Settings
     before: list[Event]
     wishes: list[Wish]
     drifts: list[list[int | Drift]]
+    works: NotRequired[list[list[int]]]
     allowance: Allowance
     wait_seconds: int
     depth: int
@@ -497,3 +574,5 @@ class TransitionTables(TypedDict):
 
     claim: list[Edge]
     lease: list[Edge]
+    session: list[Edge]
+    lock: list[Edge]

@@ -4,6 +4,7 @@
 
 mod correction;
 mod explorer;
+mod locks;
 mod parallel;
 mod random;
 mod rules;

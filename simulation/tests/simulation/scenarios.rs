@@ -21,6 +21,7 @@ fn end_of(world: &World, scenario: &Scenario) -> End {
         let worker_of = world.cell(*cell).unwrap().workers.get(usize::from(*worker)).unwrap();
         (*cell, *worker, worker_of.last_result.unwrap())
     });
+    let resources = world.locks().map_or(&[][..], |locks| locks.resources.all());
     End {
         claims: claims.collect(),
         rows: cells()
@@ -29,6 +30,8 @@ fn end_of(world: &World, scenario: &Scenario) -> End {
         told: told.collect(),
         outstanding: state.leases.values().filter(|lease| lease.outcome().is_none()).count() as u32,
         lease_rows: cells().map(|(_, cell)| cell.database.lease_rows().len() as u32).sum(),
+        worked: cells().filter_map(|(cell, at)| Some((cell, at.client.as_ref()?.last_result?))).collect(),
+        writes: (0..).zip(resources).map(|(lock, resource)| (lock, resource.writes, resource.refused)).collect(),
     }
 }
 

@@ -6,6 +6,7 @@ export type {
     Change,
     Changed,
     ClaimView,
+    ClientView,
     Clock,
     Drift,
     Edge,
@@ -17,6 +18,9 @@ export type {
     Lane,
     LeaseRowView,
     LeaseView,
+    LockSettings,
+    LocksView,
+    LockView,
     Marks,
     MessageId,
     MessageView,
@@ -33,6 +37,7 @@ export type {
     Rule,
     RuleInfo,
     Scenario,
+    SessionView,
     Settings,
     Thresholds,
     Told,
@@ -45,5 +50,7 @@ export type {
     Violation,
     Wish,
     WorkerView,
+    WorkPhase,
+    WorkResult,
 } from "../../pkg/simulation.js";
 export { LeaseholdError } from "../error.js";

@@ -8,9 +8,9 @@ export type { ReconcilerSummary, VerifierReport };
 
 /**
  * A process of a cell. Workers make saves for users, reconcilers settle outstanding leases, and the
- * verifier compares tables.
+ * verifier compares tables. The client works under locks, and its keepalive renews its session.
  */
-export type Process = { worker: number } | { reconciler: number } | "verifier";
+export type Process = { worker: number } | { reconciler: number } | "verifier" | "client" | "keepalive";
 
 /**
  * A change of rows that a user asks a worker to save. A row is identified by its key, a name by its
@@ -55,7 +55,18 @@ export type Event =
     | { replicate: { cell: number } }
     | "forget"
     | { drift: { cell: number; drift: Drift } }
-    | { wait: { seconds: number } };
+    | { wait: { seconds: number } }
+    | { work: { cell: number; lock: number } }
+    | { close: { cell: number } }
+    | { pause: { cell: number } }
+    | { resume: { cell: number } }
+    | "pause_service"
+    | "resume_service"
+    | "tick"
+    | "decide"
+    | { evict: { cell: number } }
+    | { force: { lock: number } }
+    | { jump_clock: { seconds: number } };
 
 /** A rule of the protocol that a simulation can switch off, to show which promise it protects. */
 export type Rule =
@@ -65,7 +76,11 @@ export type Rule =
     | "replay_keys"
     | "commit_guard"
     | "skip_recent_rows"
-    | "skip_recent_claims";
+    | "skip_recent_claims"
+    | "observed_silence"
+    | "grace"
+    | "whole_duration"
+    | "fence_check";
 
 /**
  * The moment at which a cell begins a save's lease: immediately before its local COMMIT, or before
@@ -105,6 +120,15 @@ export interface Rates {
     drift: number;
 }
 
+/** The locks of a simulated world, and the terms of every session. */
+export interface LockSettings {
+    count: number;
+    duration_seconds: number;
+    grace_seconds: number;
+    /** The least time between two ticks of the service, in milliseconds. */
+    tick_millis: number;
+}
+
 /** The settings of a simulated world. A list with fewer items than there are cells repeats. */
 export interface Settings {
     /** The seed of the random generator, below 2^53. */
@@ -119,6 +143,8 @@ export interface Settings {
     thresholds: Thresholds;
     step_micros: number;
     rates: Rates;
+    /** The locks of the world; absent in a world of claims. */
+    locks?: LockSettings | undefined;
 }
 
 /** A recorded run: the settings of a simulated world, and its events. */
@@ -153,12 +179,12 @@ export interface Arrow {
 }
 
 /**
- * A transition of a claim or a lease in an event. `edge` is absent if the table has no such edge,
+ * A transition of a claim, a lease, a session or a lock in an event. `edge` is absent if the table has no such edge,
  * because a rule is switched off.
  */
 export interface FiredView {
-    machine: "claim" | "lease";
-    /** The claimed name, or the id of the lease, whose state changed. */
+    machine: "claim" | "lease" | "session" | "lock";
+    /** The claimed name, the id of the lease or session, or the key of the lock that changed. */
     of: string;
     /** The index of the transition's edge in `TransitionTables`. */
     edge?: number | undefined;
@@ -332,6 +358,40 @@ export interface VerifierView {
     last?: VerifierReport | undefined;
 }
 
+/** The phase of a client's task: the action that it takes next, or the answer for which it waits. */
+export type WorkPhase =
+    | "open_session"
+    | "await_session"
+    | "acquire"
+    | "await_grant"
+    | "check"
+    | "write_resource"
+    | "release"
+    | "await_release"
+    | "leave"
+    | "await_leave"
+    | "close"
+    | "await_close";
+
+/** The result of a client's task. */
+export type WorkResult = "done" | "gave_up" | "lost" | "fenced" | "unanswered" | "died" | "closed";
+
+/** The state of a cell's client of locks. */
+export interface ClientView {
+    /** The task of the client: work under the lock with this number, or the close of its session. */
+    task?: { work: number } | "close" | undefined;
+    phase?: WorkPhase | undefined;
+    fence?: number | undefined;
+    /** The number of the client's session, from 1. */
+    session?: number | undefined;
+    /** The standing of the session by the client's own clock. */
+    standing?: "safe" | "jeopardy" | "lost" | undefined;
+    is_paused: boolean;
+    /** True if the keepalive waits for the answer to a renewal. */
+    is_renewing: boolean;
+    told?: WorkResult | undefined;
+}
+
 /** The state of a simulated cell: its database and its processes. */
 export interface CellView {
     cell: number;
@@ -344,6 +404,49 @@ export interface CellView {
     workers: WorkerView[];
     reconcilers: ReconcilerView[];
     verifier: VerifierView;
+    /** The client of locks; absent in a world of claims. */
+    client?: ClientView | undefined;
+}
+
+/** A session in the simulated service. */
+export interface SessionView {
+    session: string;
+    cell: number;
+    /** The number of the session among the sessions of its client, from 1. */
+    number: number;
+    status: "Live" | "Closed" | "Expired" | "Evicted";
+    /** The number of ticks since the last renewal. Absent if the service does not watch the session. */
+    silent_ticks?: number | undefined;
+    /** The number of silent ticks at which the session expires. */
+    expires_at_ticks: number;
+}
+
+/** A lock in the simulated service, and the resource that it guards. */
+export interface LockView {
+    lock: string;
+    status: "Absent" | "Free" | "Held" | "Withheld";
+    /** The number of the cell whose client holds the lock. */
+    holder?: number | undefined;
+    fence?: number | undefined;
+    /** The numbers of the cells whose clients wait, in the order of their turns. */
+    waiting: number[];
+    /** The newest fence that the resource has seen. */
+    newest_fence?: number | undefined;
+    /** The number of writes that the resource has accepted. */
+    writes: number;
+    /** The number of writes that the resource has refused. */
+    refused: number;
+}
+
+/** The sessions and locks of a simulated world. */
+export interface LocksView {
+    sessions: SessionView[];
+    locks: LockView[];
+    is_paused: boolean;
+    /** The number of proposals that the engine has not decided. */
+    undecided: number;
+    /** The number of seconds that the service's wall clock is ahead. */
+    ahead_seconds: number;
 }
 
 /** A message in flight between a cell and the service. */
@@ -383,7 +486,9 @@ export type Violation =
               told: "done" | "rolled_back" | "committed" | "not_found";
           };
       }
-    | "own_obstacle";
+    | "own_obstacle"
+    | { passed_on: { lock: string; cell: number; fence: number } }
+    | { written_out_of_order: { newer: number } };
 
 /** The state of a simulated world at one position of a run. */
 export interface View {
@@ -402,16 +507,19 @@ export interface View {
     cells: CellView[];
     /** The messages in flight, the oldest first. */
     messages: MessageView[];
-    /** The transitions of claims and leases in the last event. */
+    /** The transitions in the last event. */
     fired: FiredView[];
     changed: Changed;
+    /** The sessions and locks; absent in a world of claims. */
+    locks?: LocksView | undefined;
     /** The first violation of the run: as data, and as a sentence. */
     violation?: [Violation, string] | undefined;
 }
 
 /**
  * The expected end of a scenario. `outstanding` is the number of outstanding leases, `lease_rows`
- * that of committed lease rows.
+ * that of committed lease rows. For locks, `worked` has the last results of clients, and `writes` the
+ * accepted and refused writes to each resource.
  */
 export interface End {
     claims: [name: number, cell: number, row: number][];
@@ -419,6 +527,8 @@ export interface End {
     told: [cell: number, worker: number, told: Told][];
     outstanding: number;
     lease_rows: number;
+    worked?: [cell: number, result: WorkResult][] | undefined;
+    writes?: [lock: number, accepted: number, refused: number][] | undefined;
 }
 
 /** A recorded run that shows one case of the protocol, with a title and an explanation. */
@@ -460,6 +570,10 @@ export interface Allowance {
     waits: number;
     reconciliations: number;
     verifications: number;
+    ticks: number;
+    renewals: number;
+    pauses: number;
+    jumps: number;
 }
 
 /**
@@ -471,6 +585,8 @@ export interface Plan {
     before: Event[];
     wishes: Wish[];
     drifts: [cell: number, drift: Drift][];
+    /** The works under locks that programs may ask for. */
+    works?: [cell: number, lock: number][] | undefined;
     allowance: Allowance;
     /** The length of one `wait` event, in seconds. */
     wait_seconds: number;
@@ -511,9 +627,11 @@ export interface Edge {
 }
 
 /**
- * The engine's transition tables of claims and of leases. `FiredView.edge` is an index into them.
+ * The engine's transition tables of claims, leases, sessions and locks. `FiredView.edge` is an index into them.
  */
 export interface TransitionTables {
     claim: Edge[];
     lease: Edge[];
+    session: Edge[];
+    lock: Edge[];
 }

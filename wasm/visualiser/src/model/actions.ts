@@ -1,52 +1,17 @@
 // The entries of the page's menus: the events that a person can apply to a participant or to a
 // message. An event that is impossible at the position is listed with the reason.
-import { eventKey, isSameProcess, partsOf } from "./events";
+import { isSameProcess, partsOf } from "./events";
 import type { PlacedLane } from "./lanes";
+import { lockLaneActions } from "./lock_actions";
+import { type Action, type ActionGroup, type Candidate, withReasons } from "./menu_entries";
 import { isBegunAnswer } from "./message_texts";
 import type { CellView, Change, MessageView, Process, View, WorldEvent } from "./protocol";
 import { changeText } from "./texts";
 
-/** An entry of a menu: an event that a person can apply. */
-export interface Action {
-    label: string;
-    event: WorldEvent;
-    /**
-     * The reason for which the event of this entry is impossible now; absent if the event is
-     * possible.
-     */
-    reason?: string;
-    /** A text that explains the event to newcomers. */
-    hint?: string;
-    /** True if the event of this entry is a fault, such as a crash. */
-    isFault?: boolean;
-}
-
-/** A group of menu entries with a title. */
-export interface ActionGroup {
-    title: string;
-    actions: Action[];
-}
-
-/**
- * A menu entry before the possible events are known. `reason` is shown only if the event is
- * impossible.
- */
-interface Candidate extends Omit<Action, "reason"> {
-    otherwise: string;
-}
-
-/** Returns the candidates as menu entries. An entry whose event is not in `possible` has a reason. */
-function withReasons(candidates: Candidate[], possible: readonly WorldEvent[]): Action[] {
-    const keys = new Set(possible.map(eventKey));
-    return candidates.map(({ otherwise, ...action }) =>
-        keys.has(eventKey(action.event)) ? action : { ...action, reason: otherwise },
-    );
-}
-
 /** Returns the menu entries for a message in flight, such as to deliver or to drop it. */
 export function messageActions(message: MessageView, view: View, possible: readonly WorldEvent[]): Action[] {
     const cell = view.cells.find(({ cell }) => cell === message.cell);
-    const blocked = cell?.is_cut_off ? `cell ${message.cell} is cut off: heal its connection first` : "the service is down: start it first";
+    const blocked = cell?.is_cut_off ? `cell ${message.cell} is cut off: heal its connection first` : "its receiver is paused: let it run again first";
     const candidates: Candidate[] = [
         { label: "Deliver it", event: { deliver: message.id }, otherwise: blocked },
         { label: "Drop it", event: { drop: message.id }, otherwise: blocked, isFault: true, hint: "the message is lost, and neither side is notified" },
@@ -66,6 +31,7 @@ export function messageActions(message: MessageView, view: View, possible: reado
 
 /** Returns the groups of menu entries for the participant of a lane. */
 export function laneActions(lane: PlacedLane, view: View, possible: readonly WorldEvent[]): ActionGroup[] {
+    if (view.locks) return lockLaneActions(lane, view, view.locks, possible);
     if (lane.kind === "service") return [{ title: "The service", actions: serviceActions(view, possible) }];
     const cell = view.cells.find(({ cell }) => cell === lane.cell);
     if (cell === undefined) return [];
@@ -117,7 +83,7 @@ function waitActions(): Action[] {
 
 function processActions(cell: CellView, process: Process, possible: readonly WorldEvent[]): Action[] {
     const target = { cell: cell.cell, process };
-    const isWorker = process !== "verifier" && "worker" in process;
+    const isWorker = typeof process !== "string" && "worker" in process;
     const blocked = isWorker ? blockedWorkerReason(cell, process.worker) : "the process waits for an answer";
     const candidates: Candidate[] = [
         { label: isWorker ? "Take the next step" : "Start a run, or take the next step", event: { step: target }, otherwise: blocked },
@@ -149,7 +115,7 @@ function blockedWorkerReason(cell: CellView, number: number): string {
 
 function commitAction(event: WorldEvent): Action {
     const { kind, process } = partsOf(event);
-    const commit = process !== undefined && process !== "verifier" && "worker" in process ? `worker ${process.worker}'s COMMIT` : "the COMMIT";
+    const commit = process !== undefined && typeof process !== "string" && "worker" in process ? `worker ${process.worker}'s COMMIT` : "the COMMIT";
     return kind === "finish_commit" ? { label: `Carry out ${commit}`, event } : { label: `Lose ${commit}`, event, isFault: true };
 }
 

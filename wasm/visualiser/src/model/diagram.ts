@@ -34,6 +34,8 @@ interface Point {
 
 const WIDTH = 340;
 const STATE_SPACING = 196;
+/** The distance between three or more states of a layer. */
+const NARROW_SPACING = 122;
 const LAYER_SPACING = 74;
 const MARGIN = 20;
 const STATE_HALF_WIDTH = 43;
@@ -49,7 +51,7 @@ export function layOut(edges: readonly Edge[]): Diagram {
         names.map((name, index) => ({
             name,
             layer,
-            x: WIDTH / 2 + (index - (names.length - 1) / 2) * STATE_SPACING,
+            x: WIDTH / 2 + (index - (names.length - 1) / 2) * (names.length > 2 ? NARROW_SPACING : STATE_SPACING),
             y: MARGIN + layer * LAYER_SPACING,
         })),
     );
@@ -84,7 +86,15 @@ function parallelRank(edges: readonly Edge[], index: number): number {
     return edges.slice(0, index).filter((other) => other.from === edge?.from && other.to === edge.to).length;
 }
 
+/** Returns an edge from a state to itself: a loop at the right of the state. */
+function loop(edge: Edge, { x, y }: PlacedState): PlacedEdge {
+    const right = x + STATE_HALF_WIDTH;
+    const path = `M${coordinates({ x: right - 8, y: y - STATE_HALF_HEIGHT })}C${coordinates({ x: right + 26, y: y - 34 })} ${coordinates({ x: right + 34, y: y + 12 })} ${coordinates({ x: right, y })}`;
+    return { edge, path, labelX: right + 34, labelY: y - 16 };
+}
+
 function curve(edge: Edge, from: PlacedState, to: PlacedState, rank: number): PlacedEdge {
+    if (from === to) return loop(edge, from);
     const [dx, dy] = [to.x - from.x, to.y - from.y];
     const length = Math.hypot(dx, dy) || 1;
     const skipsLayer = Math.abs(from.layer - to.layer) > 1;

@@ -4,7 +4,7 @@ import { processParts } from "./events";
 import type { Lane, Process } from "./protocol";
 
 /** The kind of participant to which a lane belongs. */
-export type LaneKind = "user" | "worker" | "reconciler" | "verifier" | "database" | "service";
+export type LaneKind = "user" | "worker" | "reconciler" | "verifier" | "client" | "keepalive" | "database" | "service";
 
 /** A lane with its horizontal position. */
 export interface PlacedLane {
@@ -42,6 +42,8 @@ export interface Participants {
     workers: number;
     reconcilers: number;
     hasVerifier: boolean;
+    /** True for a world of locks: each cell has a client and a keepalive, and no other process. */
+    hasClients?: boolean;
     /** True for the audit log of a server, which contains no events within a cell. */
     isRecording?: boolean;
 }
@@ -77,13 +79,14 @@ function unplaced(kind: LaneKind, cell: number, number: number, lane: Lane): Pla
 
 function lanesOfCell(cell: number, participants: Participants): PlacedLane[] {
     const processLane = (kind: LaneKind, number: number, process: Process) => unplaced(kind, cell, number, { process: [cell, process] });
+    const user = unplaced("user", cell, 0, { user: cell });
+    if (participants.hasClients) return [user, processLane("client", 0, "client"), processLane("keepalive", 0, "keepalive")];
     const workers = Array.from({ length: participants.workers }, (_, worker) => processLane("worker", worker, { worker }));
     if (participants.isRecording) return workers;
     const reconcilers = Array.from({ length: participants.reconcilers }, (_, reconciler) =>
         processLane("reconciler", reconciler, { reconciler }),
     );
     const verifier = participants.hasVerifier ? [processLane("verifier", 0, "verifier")] : [];
-    const user = unplaced("user", cell, 0, { user: cell });
     return [user, ...workers, unplaced("database", cell, 0, { database: cell }), ...reconcilers, ...verifier];
 }
 

@@ -5,6 +5,7 @@ export type {
     CellView,
     Change,
     ClaimView,
+    ClientView,
     Drift,
     Edge,
     Entry,
@@ -12,6 +13,8 @@ export type {
     FiredView,
     Lane,
     LeaseView,
+    LocksView,
+    LockView,
     Marks,
     MessageId,
     MessageView,
@@ -24,12 +27,15 @@ export type {
     Rule,
     RuleInfo,
     Scenario,
+    SessionView,
     Settings,
     Simulation,
     Told,
     Trace,
     View,
     WorkerView,
+    WorkPhase,
+    WorkResult,
 } from "leasehold/simulation";
 
 import type { Arrow, Entry, Marks } from "leasehold/simulation";

@@ -38,7 +38,7 @@ export function wholeNumber(text: string, min: number, max: number): number | un
 /** Returns the name of a process within its cell, such as `worker 0`. */
 export function processName(process: Process): string {
     const { kind, number } = processParts(process);
-    return kind === "verifier" ? "verifier" : `${kind} ${number}`;
+    return kind === "worker" || kind === "reconciler" ? `${kind} ${number}` : kind;
 }
 
 /** Returns the full name of the participant to which a lane belongs. */
@@ -54,8 +54,10 @@ export const LANE_PURPOSES: Record<LaneKind, string> = {
     worker: "An application process. It saves for one user at a time, and may die between any two steps.",
     reconciler: "Finds outstanding leases, and settles them by the rows in the cell's own database.",
     verifier: "Compares the cell's rows with its claims, and corrects the differences.",
+    client: "A process that works under locks, one at a time. It may be paused or die between any two steps.",
+    keepalive: "A thread of the client that renews its session.",
     database: "The cell's own database. Its COMMIT decides a save.",
-    service: "Leasehold. It knows for every name the cell that has claimed it.",
+    service: "Leasehold. It knows the owner of each name and the holder of each lock.",
 };
 
 const PHASES: Record<Phase, string> = {
@@ -122,6 +124,10 @@ export const RULE_NAMES: Record<Rule, string> = {
     commit_guard: "Late commits are refused",
     skip_recent_rows: "Verification skips recent rows",
     skip_recent_claims: "Verification skips recent claims",
+    observed_silence: "Sessions end by observed silence",
+    grace: "Expiry waits for the grace",
+    whole_duration: "A restart gives sessions their whole duration",
+    fence_check: "The resource checks fences",
 };
 
 /** Returns the name of a rule in quotes, for the middle of a sentence. */
@@ -138,6 +144,10 @@ export const WITHOUT_RULE: Record<Rule, string> = {
     commit_guard: "a row can be committed under a lease that was rolled back",
     skip_recent_rows: "verification takes claims from rows that are being changed",
     skip_recent_claims: "verification corrects claims by an outdated copy",
+    observed_silence: "a jump of the clock passes a lock on under its holder",
+    grace: "a lock passes on while its holder may still work",
+    whole_duration: "a restart passes locks on although their holders have renewed",
+    fence_check: "a holder that was paused overwrites the work of the next one",
 };
 
 /** The reason for each rule, for people who have just seen a violation without the rule. */
@@ -150,6 +160,10 @@ export const WHY_RULE: Record<Rule, string> = {
     commit_guard: "Reconciliation rolls back a lease that nobody settled. A later COMMIT would leave a row without its claim, so the database refuses it.",
     skip_recent_rows: "A row that has just changed may still be under a lease. Its claim must not be corrected before the save has finished.",
     skip_recent_claims: "Verification may read a replica that lags behind. A claim that was just created has its row, although the replica does not show the row yet.",
+    observed_silence: "A wall clock can jump. Ticks are counted while the service is awake, so a jump, a pause or a restart expires nobody.",
+    grace: "Between its deadline and the server's, a holder whose renewal got no answer can still finish its work. Without the grace its lock passes on meanwhile.",
+    whole_duration: "Renewals are in memory only. After a restart the service knows nothing of them, so it must count each session's silence from the start.",
+    fence_check: "A process can be paused between its look at the clock and its write. Only the resource can refuse the late write, by its fence.",
 };
 
 /** The situation in which each rule is needed, for people who have seen no violation without it. */
@@ -161,6 +175,10 @@ export const NEEDED_WHEN: Record<Rule, string> = {
     commit_guard: "The rule is needed when a COMMIT comes after reconciliation has rolled its lease back.",
     skip_recent_rows: "The rule is needed when verification meets a row that is being changed.",
     skip_recent_claims: "The rule is needed when verification reads a replica that lags behind the claims.",
+    observed_silence: "The rule is needed when the service's wall clock jumps while a session is live.",
+    grace: "The rule is needed when the renewals of a holder get no answer.",
+    whole_duration: "The rule is needed when the service restarts after a renewal that it kept in memory only.",
+    fence_check: "The rule is needed when a holder is paused before a write, for longer than its session lives.",
 };
 
 /** The name of each random event, as labels in the form of a world's rates. */

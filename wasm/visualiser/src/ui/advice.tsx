@@ -3,6 +3,7 @@ import { computed } from "@preact/signals";
 
 import { answeredRequest, explain } from "../model/explanations";
 import { envelopeHint, INTRODUCTION, lastLostSettleRequest, saveToRepeat } from "../model/hints";
+import { explainLock, LOCK_INTRODUCTION } from "../model/lock_texts";
 import type { Arrow, Rule } from "../model/protocol";
 import { quotedRule, RULE_NAMES, WHY_RULE, WITHOUT_RULE } from "../model/texts";
 import { session } from "../session/app";
@@ -13,6 +14,7 @@ const explanation = computed(() => {
     const { entry } = displayed.value;
     const timeline = session.simulation.value;
     if (!entry || !timeline) return undefined;
+    if (session.settings.value?.locks) return explainLock(entry);
     const id = entry.arrived ?? entry.lost[0];
     const arrows = id === undefined ? [] : timeline.arrows(entry.position, entry.position + 1);
     const message: Arrow | undefined = arrows.find((arrow) => arrow.id === id);
@@ -36,7 +38,7 @@ export const hasAdvice = computed(() => [explanation, envelope, isEnd, isStart].
 export function Advice() {
     return (
         <>
-            {isStart.value && <p class="hint">{INTRODUCTION}</p>}
+            {isStart.value && <p class="hint">{session.settings.value?.locks ? LOCK_INTRODUCTION : INTRODUCTION}</p>}
             {explanation.value && (
                 <div class="note">
                     <p>{explanation.value.text}</p>

@@ -10,16 +10,19 @@ const TABLES = transitionTables();
 const MACHINES: { machine: FiredView["machine"]; title: string; diagram: Diagram }[] = [
     { machine: "claim", title: "A claim", diagram: layOut(TABLES.claim) },
     { machine: "lease", title: "A lease", diagram: layOut(TABLES.lease) },
+    { machine: "session", title: "A session", diagram: layOut(TABLES.session) },
+    { machine: "lock", title: "A lock", diagram: layOut(TABLES.lock) },
 ];
 
 /**
- * Shows the transition diagrams of claims and leases, made of the engine's tables. The transitions
+ * Shows the transition diagrams of claims and leases, or of sessions and locks, made of the engine's tables. The transitions
  * of the last event are highlighted.
  */
 export function Diagrams() {
     const fired = displayed.value.entry?.fired ?? [];
     // An audit log contains only leases, so the diagram of claims is left out.
-    const shown = session.recording.value ? MACHINES.filter(({ machine }) => machine === "lease") : MACHINES;
+    const machines = session.recording.value ? ["lease"] : session.settings.value?.locks ? ["session", "lock"] : ["claim", "lease"];
+    const shown = MACHINES.filter(({ machine }) => machines.includes(machine));
     return (
         <div class="diagrams">
             {shown.map(({ machine, title, diagram }) => (
@@ -30,7 +33,7 @@ export function Diagrams() {
 }
 
 function transitionText(fired: FiredView): string {
-    const subject = fired.machine === "lease" ? `lease ${leaseLabel(fired.of)}` : fired.of;
+    const subject = fired.machine === "lease" ? `lease ${leaseLabel(fired.of)}` : fired.machine === "session" ? "session" : fired.of;
     const illegal = fired.edge === undefined ? " (not in the engine's table: a rule is off)" : "";
     return `${subject}: ${stateName(fired.from)} → ${stateName(fired.to)}${illegal}`;
 }

@@ -1,5 +1,6 @@
 import { laneActions } from "../model/actions";
 import { type LaneKind, type PlacedLane } from "../model/lanes";
+import { clientText } from "../model/lock_texts";
 import type { CellView, View } from "../model/protocol";
 import { LANE_PURPOSES, laneName, phaseText, saveResultText } from "../model/texts";
 import { session } from "../session/app";
@@ -12,6 +13,8 @@ const ICONS: Record<LaneKind, string> = {
     worker: "M12 8a4 4 0 1 0 0 8 4 4 0 0 0 0-8zM12 3v3M12 18v3M3 12h3M18 12h3M6 6l2 2M16 16l2 2M18 6l-2 2M8 16l-2 2",
     reconciler: "M5 10a7 7 0 0 1 13-2l1 2M19 14a7 7 0 0 1-13 2l-1-2M19 5v5h-5M5 19v-5h5",
     verifier: "M10.5 4a6.5 6.5 0 1 0 0 13 6.5 6.5 0 0 0 0-13zM15.5 15.5L21 21",
+    client: "M7 11V8a5 5 0 0 1 10 0v3M5 11h14v9H5zM12 14v3",
+    keepalive: "M3 12h4l2-5 4 10 2-5h6",
     database: "M5 6c0-4 14-4 14 0v12c0 4-14 4-14 0zM5 6c0 4 14 4 14 0M5 12c0 4 14 4 14 0",
     service: "M4 5h16v6H4zM4 13h16v6H4zM7 8h.01M7 16h.01",
 };
@@ -21,13 +24,15 @@ const LABELS: Record<LaneKind, string> = {
     worker: "worker",
     reconciler: "reconciler",
     verifier: "verifier",
+    client: "client",
+    keepalive: "keepalive",
     database: "database",
     service: "service",
 };
 
 /** The width of a lane, in pixels, below which its head shows an abbreviation. */
 const MIN_LABEL_WIDTH = 50;
-const ABBREVIATIONS: Record<LaneKind, string> = { user: "user", worker: "w", reconciler: "rec", verifier: "ver", database: "db", service: "svc" };
+const ABBREVIATIONS: Record<LaneKind, string> = { user: "user", worker: "w", reconciler: "rec", verifier: "ver", client: "cl", keepalive: "ka", database: "db", service: "svc" };
 
 /** Shows the heads of the lanes, which name the participants. */
 export function LaneHeads() {
@@ -107,7 +112,7 @@ function openLane(lane: PlacedLane, anchor: HTMLElement): void {
 }
 
 function statusOf(lane: PlacedLane, view: View): string | undefined {
-    if (lane.kind === "service") return view.is_up ? "up" : "down";
+    if (lane.kind === "service") return !view.is_up ? "down" : view.locks?.is_paused ? "paused" : "up";
     const cell = view.cells.find(({ cell }) => cell === lane.cell);
     return cell && statusInCell(lane, cell);
 }
@@ -120,6 +125,8 @@ function statusInCell(lane: PlacedLane, cell: CellView): string | undefined {
     }
     if (lane.kind === "reconciler") return cell.reconcilers[lane.number]?.step ? "running" : "idle";
     if (lane.kind === "verifier") return cell.verifier.step ? "running" : "idle";
+    if (lane.kind === "client") return cell.client && clientText(cell.client);
+    if (lane.kind === "keepalive") return cell.client?.is_renewing ? "waits for the answer to a renewal" : undefined;
     if (lane.kind === "database") return cell.transactions.length > 0 ? `open transactions: ${cell.transactions.length}` : undefined;
     return undefined;
 }

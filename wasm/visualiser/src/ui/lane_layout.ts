@@ -39,17 +39,18 @@ const participants = computed<Participants>(() => {
     if (recording) return { cells: recording.cells, workers: 1, reconcilers: 0, hasVerifier: false, isRecording: true };
     const settings = session.settings.value;
     const cells = Array.from({ length: settings?.cells ?? 1 }, (_, index) => index + 1);
-    return { cells, workers: settings?.workers ?? 1, reconcilers: settings?.reconcilers ?? 1, hasVerifier: true };
+    const hasClients = settings?.locks !== undefined;
+    return { cells, workers: settings?.workers ?? 1, reconcilers: settings?.reconcilers ?? 1, hasVerifier: true, hasClients };
 });
 
 /** The keys of the lanes to show, or `undefined` to show all lanes. */
 const shownLanes = computed<ReadonlySet<string> | undefined>(() => {
     session.revision.value;
-    const { cells, workers, reconcilers, isRecording } = participants.value;
-    const count = cells.length * (3 + workers + reconcilers) + 1;
+    const { cells, workers, reconcilers, isRecording, hasClients } = participants.value;
+    const count = cells.length * (hasClients ? 3 : 3 + workers + reconcilers) + 1;
     const timeline = session.timeline.value;
     if (session.allLanes.value || isRecording || count <= MAX_EMPTY_LANES || !timeline || timeline.length > MAX_SCANNED_EVENTS) return undefined;
-    const used = new Set<string>(cells.flatMap((cell) => [`user:${cell}`, `database:${cell}`, `worker:${cell}:0`]));
+    const used = new Set<string>(cells.flatMap((cell) => [`user:${cell}`, `database:${cell}`, hasClients ? `client:${cell}:0` : `worker:${cell}:0`]));
     for (const entry of timeline.entries(0, timeline.length)) {
         used.add(laneKey(entry.lane));
         for (const arrow of entry.sent) used.add(laneKey(arrow.from)).add(laneKey(arrow.to));

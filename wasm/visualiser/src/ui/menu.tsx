@@ -1,7 +1,7 @@
 import { signal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 
-import type { Action, ActionGroup } from "../model/actions";
+import type { Action, ActionGroup } from "../model/menu_entries";
 import { session } from "../session/app";
 
 /** A menu of events, and the page's element beside which the menu is shown. */

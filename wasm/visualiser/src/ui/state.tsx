@@ -1,14 +1,14 @@
-import type { ComponentChildren } from "preact";
-
 import type { CellView, ClaimView, LeaseView, View } from "../model/protocol";
-import { changeText, formatDuration, leaseLabel, phaseText, stateName, saveResultText } from "../model/texts";
+import { changeText, formatDuration, leaseLabel, phaseText, saveResultText } from "../model/texts";
 import { session } from "../session/app";
 import { Diagrams } from "./diagrams";
+import { LockState } from "./lock_state";
 import { displayed } from "./notice";
+import { Status, Table } from "./table";
 
 /**
  * Shows the state at the position: the claims and leases of the service, the transition diagrams,
- * and the tables of each cell. For a server's log, which has only leases, shows the last leases and
+ * and the tables of each cell. In a world of locks, shows sessions, locks and clients instead. For a server's log, which has only leases, shows the last leases and
  * their diagram.
  */
 export function State() {
@@ -16,6 +16,15 @@ export function State() {
     const recording = session.recording.value;
     if (recording) return <RecordedLeases leases={recording.leases(position)} />;
     if (!view) return null;
+    if (view.locks) {
+        const changed = new Set(view.fired.map(({ of }) => of));
+        return (
+            <div class="state">
+                <LockState locks={view.locks} cells={view.cells} changed={changed} isUp={view.is_up} />
+                <Diagrams />
+            </div>
+        );
+    }
     const changedNames = new Set(view.changed.names);
     const changedLeases = new Set(view.changed.leases);
     return (
@@ -52,45 +61,6 @@ function RecordedLeases({ leases }: { leases: LeaseView[] }) {
             <Diagrams />
         </div>
     );
-}
-
-interface TableProps {
-    caption: string;
-    heads: string[];
-    empty: string;
-    children: ComponentChildren[];
-}
-
-function Table({ caption, heads, empty, children }: TableProps) {
-    return (
-        <table>
-            <caption>{caption}</caption>
-            {children.length > 0 && (
-                <thead>
-                    <tr>
-                        {heads.map((head) => (
-                            <th key={head} scope="col">
-                                {head}
-                            </th>
-                        ))}
-                    </tr>
-                </thead>
-            )}
-            <tbody>
-                {children.length > 0 ? (
-                    children
-                ) : (
-                    <tr>
-                        <td class="empty">{empty}</td>
-                    </tr>
-                )}
-            </tbody>
-        </table>
-    );
-}
-
-function Status({ status }: { status: string }) {
-    return <span class={`tag ${status.toLowerCase()}`}>{stateName(status)}</span>;
 }
 
 function Claims({ claims, changed }: { claims: ClaimView[]; changed: Set<string> }) {

@@ -1,0 +1,57 @@
+//! The end of all faults in a world of locks: clients that live renew, the service ticks, and every
+//! lock becomes free.
+
+use leasehold_core::lock::LockState;
+
+use super::NotQuiescent;
+use crate::event::Event;
+use crate::lock_names::cell_of;
+use crate::process::Process;
+use crate::world::World;
+
+/// Returns the decision of a proposal, if there is one.
+pub(super) fn decide(world: &World) -> Option<Event> {
+    Some(Event::Decide).filter(|event| world.is_possible(*event))
+}
+
+/// Returns true if a client waits for its turn in the queue of a lock. Such a wait ends by itself.
+pub(super) fn waits_for_its_turn(world: &World, cell: u8, process: Process) -> bool {
+    process == Process::Client && world.service().lock_host().is_some_and(|host| host.is_attended(cell))
+}
+
+/// Returns the next renewal that is due, else a tick, if ticks are needed: an ask exists, a lock is
+/// not free, or nobody renews a live session.
+pub(super) fn tick(world: &World) -> Option<Event> {
+    let locks = world.locks()?;
+    remaining(world)?;
+    let is_due = |cell: &u8| {
+        let session = world.client(*cell).and_then(|client| client.session);
+        session.is_some_and(|session| session.is_renewal_due(world.client_clock(*cell), locks.terms))
+    };
+    let due = (1..=world.settings().cells).filter(is_due);
+    let mut renewals = due.map(|cell| Event::Step { cell, process: Process::Keepalive });
+    let renewal = renewals.find(|event| world.is_possible(*event));
+    renewal.or(Some(Event::Tick)).filter(|event| world.is_possible(*event))
+}
+
+/// Returns the first thing that ticks will end, as text, with the cell that it belongs to; `None` if
+/// nothing is left.
+fn remaining(world: &World) -> Option<(&'static str, u8)> {
+    world.locks()?;
+    let state = world.service().lock_state();
+    if let Some(ask) = state.asks.values().next() {
+        return Some(("asks", cell_of(ask.session)));
+    }
+    if state.locks.values().any(|lock| lock.state != LockState::Free) {
+        return Some(("a lock that is not free", 0));
+    }
+    let renewed = |cell: u8| world.client(cell).and_then(|client| client.session).map(|session| session.id);
+    let mut live = state.sessions.iter().filter(|(_, session)| session.is_live()).map(|(id, _)| *id);
+    let orphan = live.find(|id| renewed(cell_of(*id)) != Some(*id))?;
+    Some(("a session that nobody renews", cell_of(orphan)))
+}
+
+/// Checks that every lock is free and every live session has its client.
+pub(super) fn check(world: &World) -> Result<(), NotQuiescent> {
+    remaining(world).map_or(Ok(()), |(what, cell)| Err(NotQuiescent::Remaining { what, cell }))
+}

@@ -1,0 +1,602 @@
+//! Sessions and locks of the simulated service: the engine's commands over the service's store, and
+//! the memory of a host, as in `server/src/locks`. No rule is implemented here a second time.
+//!
+//! The host learns of changes only from the rows that commands have written. It counts ticks,
+//! proposes the ends of silent sessions and of elapsed withholdings, and lets an ask leave that no
+//! call has attended to for ten seconds (K09). The engine decides each proposal.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use leasehold_core::lease::Fence;
+use leasehold_core::lock::{Ask, AskId, AskState, Lock, LockPath, LockState, LockValue};
+use leasehold_core::locking::acquire::{Acquire, Acquired};
+use leasehold_core::locking::end::{Cause, End, Silence};
+use leasehold_core::locking::force::Force;
+use leasehold_core::locking::forget::{ForgetLock, ForgetSession};
+use leasehold_core::locking::leave::Leave;
+use leasehold_core::locking::open::Open;
+use leasehold_core::locking::release::{Release, ReleaseOutcome};
+use leasehold_core::locking::renew::Renew;
+use leasehold_core::locking::{LockCommand, LockReply};
+use leasehold_core::memory::MemoryStore;
+use leasehold_core::observer::{Observer, Renewal};
+use leasehold_core::rejection::{Detail, Reason, Rejection};
+use leasehold_core::rows::{Changes, Kind, OrderedRead, State};
+use leasehold_core::session::{Session, SessionId, Terms};
+use leasehold_core::table::{LockEvent, LockStatus, SessionEvent, SessionStatus};
+use leasehold_core::time::Timestamp;
+use leasehold_core::transaction::{BrokenState, Transaction};
+
+use super::Service;
+use crate::effects::{Effects, Transition};
+use crate::lock_message::{LockAnswer, LockRequest};
+use crate::lock_names::LockNames;
+use crate::network::{MessageId, Response};
+use crate::settings::{LockSettings, Rule, RulesOff};
+
+/// The time for which an ask that no call attends to keeps its place or its grant, in milliseconds.
+const TAKE_UP_MILLIS: u32 = 10_000;
+/// The most ends of sessions and of withholdings that one tick proposes, of each.
+const PROPOSALS_PER_TICK: usize = 256;
+/// The grace without the rule of the grace, in microseconds: the least that the engine allows.
+const NO_GRACE_MICROS: u64 = leasehold_core::session::MIN_GRACE_MICROS;
+
+/// The facts and the records of the world that a command of sessions and locks needs.
+pub struct LockContext<'a> {
+    /// The time by the service's wall clock, which may have jumped.
+    pub now: Timestamp,
+    /// The terms of every session.
+    pub terms: LockSettings,
+    /// The rules that are switched off.
+    pub rules_off: RulesOff,
+    /// The names of the locks.
+    pub names: &'a LockNames,
+    /// The changes made by the present event, to which a command adds its own.
+    pub effects: &'a mut Effects,
+}
+
+impl LockContext<'_> {
+    fn parsed_terms(&self) -> Result<Terms, Rejection> {
+        let micros = crate::database::micros;
+        let grace = match self.rules_off.is_on(Rule::Grace) {
+            true => micros(self.terms.grace_seconds),
+            false => NO_GRACE_MICROS,
+        };
+        Terms::parse(micros(self.terms.duration_seconds), grace)
+    }
+}
+
+/// An ask whose caller does not know yet what became of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct OpenAsk {
+    ask: AskId,
+    session: SessionId,
+    /// The request of the call that attends to the ask, `None` if no call does.
+    call: Option<MessageId>,
+    /// The number of the tick at which the last call ended, or at which the ask was granted.
+    since: u64,
+}
+
+/// The date of a session's last renewal, which decides its end if a rule is off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct DatedRenewal {
+    session: SessionId,
+    renewals: u64,
+    at: Timestamp,
+    silence_micros: u64,
+}
+
+/// A change of a row that the host learns of.
+enum RowNews {
+    Session { id: SessionId, live: Option<(Terms, u64)>, is_moved: bool },
+    Lock(LockPath, LockState),
+    Granted { ask: AskId, session: SessionId, fence: Fence },
+    Over(AskId),
+}
+
+/// The service's memory of sessions and locks, which a stop of the service erases.
+#[derive(Clone, Debug)]
+pub struct LockHost {
+    observer: Observer,
+    ticks: u64,
+    /// The commands that the last tick has proposed and the engine has not decided.
+    proposals: Vec<LockCommand>,
+    asks: Vec<OpenAsk>,
+    /// The renewals that wait until the proposed end of their session is decided.
+    deferred: Vec<(SessionId, MessageId)>,
+    dates: Vec<DatedRenewal>,
+    answers: Vec<(MessageId, Response)>,
+}
+
+impl LockHost {
+    /// Creates the memory of a service that has just started and knows no session.
+    pub fn new(terms: LockSettings) -> Self {
+        Self {
+            observer: Observer::new(u64::from(terms.tick_millis) * 1000),
+            ticks: 0,
+            proposals: Vec::new(),
+            asks: Vec::new(),
+            deferred: Vec::new(),
+            dates: Vec::new(),
+            answers: Vec::new(),
+        }
+    }
+
+    /// Returns the number of proposals that the engine has not decided.
+    pub fn undecided(&self) -> usize {
+        self.proposals.len()
+    }
+
+    /// Returns the watched sessions in the order of their ids. Each has the number of ticks since its
+    /// last renewal, and true if its end is proposed.
+    pub fn silences(&self) -> Vec<(SessionId, u64, bool)> {
+        self.observer.silences()
+    }
+
+    /// Returns true if a call of this cell's client waits for the grant of a lock.
+    pub fn is_attended(&self, cell: u8) -> bool {
+        self.asks.iter().any(|open| open.call.is_some_and(|id| id.cell() == cell))
+    }
+
+    /// Adds to a hash everything that influences the host's future.
+    pub(crate) fn hash(&self, hasher: &mut impl std::hash::Hasher) {
+        use std::hash::Hash;
+        self.observer.silences().hash(hasher);
+        self.observer.withheld().hash(hasher);
+        for proposal in &self.proposals {
+            match proposal {
+                LockCommand::End(end) => end.session.hash(hasher),
+                LockCommand::Elapse(elapse) => elapse.fence.hash(hasher),
+                LockCommand::Leave(leave) => leave.ask.hash(hasher),
+                _ => {}
+            }
+        }
+        (&self.deferred, &self.dates).hash(hasher);
+        // The number of ticks since then matters only if no call attends.
+        let silence = |open: &OpenAsk| open.call.map_or(self.ticks - open.since, |_| 0);
+        self.asks.iter().for_each(|open| (open.ask, open.call, silence(open)).hash(hasher));
+    }
+
+    fn answer(&mut self, id: MessageId, answer: LockAnswer) {
+        self.answers.push((id, Response::Lock(answer)));
+    }
+
+    fn watch(&mut self, id: SessionId, terms: Terms, renewals: u64, at: Timestamp, is_dated: bool) {
+        self.observer.watch(id, terms, renewals);
+        if is_dated {
+            self.dates.retain(|dated| dated.session != id);
+            self.dates.push(DatedRenewal { session: id, renewals, at, silence_micros: terms.silence_micros() });
+        }
+    }
+
+    fn follow(&mut self, news: RowNews, context: &LockContext<'_>) {
+        match news {
+            RowNews::Session { id, live: Some((terms, renewals)), is_moved: true } => {
+                let is_dated = !context.rules_off.is_on(Rule::ObservedSilence);
+                self.watch(id, terms, renewals, context.now, is_dated);
+            }
+            RowNews::Session { live: Some(_), .. } => {}
+            RowNews::Session { id, live: None, .. } => self.unwatch(id),
+            RowNews::Lock(path, LockState::Withheld(withholding)) => self.observer.watch_lock(path, withholding),
+            RowNews::Lock(path, _) => self.observer.unwatch_lock(&path),
+            RowNews::Granted { ask, session, fence } => self.tell(ask, session, fence),
+            RowNews::Over(ask) => {
+                self.refuse(ask, Reason::SessionEnded);
+            }
+        }
+    }
+
+    fn unwatch(&mut self, id: SessionId) {
+        self.observer.unwatch(id);
+        self.dates.retain(|dated| dated.session != id);
+    }
+
+    /// Forgets an ask, and returns the call that attends to it.
+    fn take_call(&mut self, ask: AskId) -> Option<MessageId> {
+        let at = self.asks.iter().position(|open| open.ask == ask)?;
+        self.asks.remove(at).call
+    }
+
+    /// Notes that no call attends to an ask from now on, unless the ask is noted already.
+    fn leave_unattended(&mut self, ask: AskId, session: SessionId) {
+        if !self.asks.iter().any(|open| open.ask == ask) {
+            self.asks.push(OpenAsk { ask, session, call: None, since: self.ticks });
+        }
+    }
+
+    /// Tells the call that attends to an ask that there is no ask.
+    fn refuse(&mut self, ask: AskId, reason: Reason) {
+        if let Some(id) = self.take_call(ask) {
+            self.answer(id, LockAnswer::Refused(reason));
+        }
+    }
+
+    /// Tells a grant to the call that attends to the ask. If there is none, the ask must be taken up
+    /// soon.
+    fn tell(&mut self, ask: AskId, session: SessionId, fence: Fence) {
+        match self.take_call(ask) {
+            Some(id) => self.answer(id, LockAnswer::Holding(fence)),
+            None => self.leave_unattended(ask, session),
+        }
+    }
+
+    /// Begins the attendance of an open call to its ask. A call that was closed attends to nothing.
+    fn attend(&mut self, ask: AskId, session: SessionId, id: MessageId, is_open: bool) {
+        if is_open {
+            self.take_call(ask);
+            self.asks.push(OpenAsk { ask, session, call: Some(id), since: self.ticks });
+        }
+    }
+
+    fn renew(&mut self, id: SessionId, context: &LockContext<'_>) -> Renewal {
+        let renewal = self.observer.renew(id);
+        if renewal == Renewal::Renewed && context.rules_off.is_on(Rule::ObservedSilence) {
+            self.dates.retain(|dated| dated.session != id);
+        } else if renewal == Renewal::Renewed {
+            self.dates.iter_mut().filter(|dated| dated.session == id).for_each(|dated| dated.at = context.now);
+        }
+        renewal
+    }
+
+    /// Counts a tick, and notes what the host proposes.
+    fn tick(&mut self, context: &LockContext<'_>) {
+        self.ticks += 1;
+        self.observer.tick();
+        let silent = self.observer.silent(PROPOSALS_PER_TICK).into_iter().map(LockCommand::End);
+        self.proposals.extend(silent);
+        self.proposals.extend(self.observer.elapsed(PROPOSALS_PER_TICK).into_iter().map(LockCommand::Elapse));
+        let dated = self.dated_ends(context.now);
+        self.proposals.extend(dated.into_iter().map(LockCommand::End));
+        let leaves = self.due_leaves(context);
+        self.proposals.extend(leaves.into_iter().map(LockCommand::Leave));
+    }
+
+    /// Returns the ends of sessions by their dates. There are none while all rules are on.
+    fn dated_ends(&mut self, now: Timestamp) -> Vec<End> {
+        let is_due = |dated: &DatedRenewal| now.micros_since(dated.at) >= dated.silence_micros;
+        let due: Vec<_> = self.dates.iter().copied().filter(is_due).collect();
+        self.dates.retain(|dated| !is_due(dated));
+        let end = |dated: DatedRenewal| {
+            let quiet_micros = now.micros_since(dated.at);
+            let silence = Silence { renewals_seen: dated.renewals, quiet_micros };
+            End { session: dated.session, cause: Cause::Silence(silence) }
+        };
+        due.into_iter().map(end).collect()
+    }
+
+    fn due_leaves(&mut self, context: &LockContext<'_>) -> Vec<Leave> {
+        let ticks = u64::from(TAKE_UP_MILLIS / context.terms.tick_millis);
+        let now = self.ticks;
+        let is_due = |open: &OpenAsk| open.call.is_none() && now - open.since > ticks;
+        let due: Vec<_> = self.asks.iter().copied().filter(is_due).collect();
+        self.asks.retain(|open| !is_due(open));
+        let principal = &context.names.principal;
+        let leave = |OpenAsk { session, ask, .. }| Leave { session, principal: principal.clone(), ask };
+        due.into_iter().map(leave).collect()
+    }
+}
+
+impl Service {
+    /// Answers a request about sessions and locks, or notes it for a later answer. `is_open` is true
+    /// if the caller still waits for this call.
+    pub fn receive_lock(&mut self, id: MessageId, request: LockRequest, is_open: bool, context: &mut LockContext<'_>) {
+        let principal = context.names.principal.clone();
+        let answer = match request {
+            LockRequest::Open(session) => self.open_session(session, id, context),
+            LockRequest::Renew(session) => self.renew_session(session, id, context),
+            LockRequest::Close(session) => {
+                let end = End { session, cause: Cause::Close(principal) };
+                Some(self.run(LockCommand::End(end), context))
+            }
+            LockRequest::Acquire { session, ask, lock } => {
+                return self.acquire(id, is_open, (session, ask, lock), context);
+            }
+            LockRequest::Release { session, lock, fence } => {
+                let Some(lock) = context.names.path(lock).cloned() else { return };
+                let (outcome, value) = (ReleaseOutcome::Succeeded, LockValue::default());
+                let release = Release { session, principal, lock, fence, outcome, value };
+                Some(self.run(LockCommand::Release(release), context))
+            }
+            LockRequest::Leave { session, ask } => {
+                Some(self.run(LockCommand::Leave(Leave { session, principal, ask }), context))
+            }
+        };
+        if let (Some(answer), Some(host)) = (answer, &mut self.locks) {
+            host.answer(id, answer);
+        }
+    }
+
+    fn open_session(&mut self, session: SessionId, id: MessageId, context: &mut LockContext<'_>) -> Option<LockAnswer> {
+        let terms = match context.parsed_terms() {
+            Ok(terms) => terms,
+            Err(rejection) => return Some(LockAnswer::Refused(rejection.reason())),
+        };
+        let open = Open { session, principal: context.names.principal.clone(), terms };
+        match self.decide(&LockCommand::Open(open), context) {
+            // The client of a repeated call counts the duration from this call.
+            Ok(LockReply::Done(false)) => self.renew_session(session, id, context),
+            decided => Some(answer_of(decided)),
+        }
+    }
+
+    /// Renews a session in memory. A session that the host does not know is renewed by a write, which
+    /// tells a session that has moved here from one that has ended. Returns `None` if the answer has
+    /// to wait.
+    fn renew_session(
+        &mut self,
+        session: SessionId,
+        id: MessageId,
+        context: &mut LockContext<'_>,
+    ) -> Option<LockAnswer> {
+        let host = self.locks.as_mut()?;
+        match host.renew(session, context) {
+            Renewal::Renewed => Some(LockAnswer::Done),
+            Renewal::EndProposed => {
+                host.deferred.push((session, id));
+                None
+            }
+            Renewal::Unknown => {
+                let renew = Renew { session, principal: context.names.principal.clone() };
+                Some(self.run(LockCommand::Renew(renew), context))
+            }
+        }
+    }
+
+    fn acquire(
+        &mut self,
+        id: MessageId,
+        is_open: bool,
+        (session, ask, lock): (SessionId, AskId, u8),
+        context: &mut LockContext<'_>,
+    ) {
+        let Some(lock) = context.names.path(lock).cloned() else { return };
+        // The call attends before its acquire is decided, so it misses no grant.
+        self.locks.iter_mut().for_each(|host| host.attend(ask, session, id, is_open));
+        let acquire = Acquire { session, principal: context.names.principal.clone(), ask, lock, wait: true };
+        let decided = self.decide(&LockCommand::Acquire(acquire), context);
+        let Some(host) = &mut self.locks else { return };
+        match decided {
+            // The host has told a grant of this write already. A repeated acquire gets its grant
+            // here (K05). If its call is closed, an earlier call may have told the holder, so the
+            // ask does not leave.
+            Ok(LockReply::Acquired(Acquired::Holding(fence))) if is_open => {
+                host.take_call(ask).into_iter().for_each(|id| host.answer(id, LockAnswer::Holding(fence)));
+            }
+            Ok(LockReply::Acquired(Acquired::Waiting(_))) if !is_open => host.leave_unattended(ask, session),
+            Ok(_) => {}
+            Err(rejection) => host.refuse(ask, rejection.reason()),
+        }
+    }
+
+    /// Counts a tick of the service (K06).
+    pub fn tick(&mut self, context: &LockContext<'_>) {
+        self.locks.iter_mut().for_each(|host| host.tick(context));
+    }
+
+    /// Has the engine decide the first proposal of the last tick. After the last one, the renewals
+    /// that waited are answered.
+    pub fn decide_proposal(&mut self, context: &mut LockContext<'_>) {
+        let Some(host) = self.locks.as_mut().filter(|host| !host.proposals.is_empty()) else { return };
+        let command = host.proposals.remove(0);
+        let decided = self.decide(&command, context);
+        let Some(host) = &mut self.locks else { return };
+        if let (LockCommand::End(end), Err(rejection)) = (&command, decided) {
+            match rejection.reason() {
+                Reason::SessionNotFound | Reason::SessionEnded => host.unwatch(end.session),
+                _ => host.observer.resume(end.session),
+            }
+        }
+        if host.proposals.is_empty() {
+            for (session, id) in std::mem::take(&mut host.deferred) {
+                let answer = self.renew_session(session, id, context);
+                self.locks.iter_mut().zip(answer).for_each(|(host, answer)| host.answer(id, answer));
+            }
+        }
+    }
+
+    /// Ends a session for an operator (K20).
+    pub fn evict(&mut self, session: SessionId, context: &mut LockContext<'_>) {
+        _ = self.decide(&LockCommand::End(End { session, cause: Cause::Evict }), context);
+    }
+
+    /// Takes a lock from its holder for an operator (K20).
+    pub fn force(&mut self, lock: u8, context: &mut LockContext<'_>) {
+        let path = context.names.path(lock);
+        let grant = path.and_then(|path| self.lock(path)).and_then(|lock| lock.grant().copied());
+        if let (Some(path), Some(grant)) = (path.cloned(), grant) {
+            _ = self.decide(&LockCommand::Force(Force { lock: path, fence: grant.fence }), context);
+        }
+    }
+
+    /// Forgets the sessions that ended, and the locks that became free, before a time. Returns their
+    /// number.
+    pub fn forget_locks(&mut self, before: Timestamp, context: &mut LockContext<'_>) -> usize {
+        let State { sessions, locks, .. } = self.lock_state();
+        let is_old = |session: &Session| !session.is_live() && session.updated_at < before;
+        let sessions = sessions.into_iter().filter(|(_, session)| is_old(session));
+        let sessions = sessions.map(|(session, _)| ForgetSession { session, ended_before: before });
+        let locks = locks.into_iter().filter(|(_, lock)| lock.state == LockState::Free && lock.updated_at < before);
+        let locks = locks.map(|(lock, _)| ForgetLock { lock, free_before: before });
+        let mut commands: Vec<_> = sessions.map(LockCommand::ForgetSession).collect();
+        commands.extend(locks.map(LockCommand::ForgetLock));
+        commands.iter().for_each(|command| _ = self.decide(command, context));
+        commands.len()
+    }
+
+    /// Notes that the calls of a cell's client are closed: no call attends to its asks.
+    pub fn close_calls(&mut self, cell: u8) {
+        let Some(host) = &mut self.locks else { return };
+        let ticks = host.ticks;
+        for open in host.asks.iter_mut().filter(|open| open.call.is_some_and(|id| id.cell() == cell)) {
+            (open.call, open.since) = (None, ticks);
+        }
+    }
+
+    /// Fills the memory of a service that starts, from its store. A session has its whole duration
+    /// from now on (K07).
+    pub fn load_locks(&mut self, context: &LockContext<'_>) {
+        let mut host = LockHost::new(context.terms);
+        let is_dated = [Rule::WholeDuration, Rule::ObservedSilence].iter().any(|rule| !context.rules_off.is_on(*rule));
+        let State { sessions, locks, .. } = self.lock_state();
+        for (id, session) in sessions.into_iter().filter(|(_, session)| session.is_live()) {
+            let date = if context.rules_off.is_on(Rule::WholeDuration) { context.now } else { session.updated_at };
+            host.watch(id, session.terms, session.renewals, date, is_dated);
+        }
+        for (path, lock) in locks {
+            if let LockState::Withheld(withholding) = lock.state {
+                host.observer.watch_lock(path, withholding);
+            }
+        }
+        self.locks = Some(host);
+    }
+
+    /// Takes the answers that are ready to be sent, each with the request that it answers.
+    pub(crate) fn take_lock_answers(&mut self) -> Vec<(MessageId, Response)> {
+        self.locks.as_mut().map_or_else(Vec::new, |host| std::mem::take(&mut host.answers))
+    }
+
+    /// Returns every row of sessions and locks, without the rows of claims. In WebAssembly, this is
+    /// half the code of [`state`](Self::state).
+    pub fn lock_state(&self) -> State {
+        State {
+            sessions: rows(&self.store),
+            locks: rows(&self.store),
+            asks: rows(&self.store),
+            turns: rows(&self.store),
+            fence: self.store.last_fence().unwrap_or_default(),
+            ..State::default()
+        }
+    }
+
+    /// Returns the session with this id, `None` if there is no such session.
+    pub fn session(&self, id: SessionId) -> Option<&Session> {
+        self.store.row(&id).ok().flatten()
+    }
+
+    /// Returns the lock with this path, `None` if it has no row.
+    pub fn lock(&self, path: &LockPath) -> Option<&Lock> {
+        Transaction::row(&self.store, path).ok().flatten()
+    }
+
+    fn run(&mut self, command: LockCommand, context: &mut LockContext<'_>) -> LockAnswer {
+        answer_of(self.decide(&command, context))
+    }
+
+    /// Runs a command, and tells the host what the command has written. If the store's rows
+    /// contradict each other, the command is refused; the checks of the world find the
+    /// contradiction.
+    fn decide(&mut self, command: &LockCommand, context: &mut LockContext<'_>) -> Result<LockReply, Rejection> {
+        let now = context.now;
+        let mut store = RecordingStore { store: &mut self.store, context, news: Vec::new() };
+        let decided = command.apply(&mut store, now);
+        let news = store.news;
+        if let Some(host) = &mut self.locks {
+            news.into_iter().for_each(|news| host.follow(news, context));
+        }
+        decided.unwrap_or_else(|_| Err(Rejection::whole(Reason::SessionNotFound, Detail::None)))
+    }
+}
+
+fn rows<K: Kind + Clone>(store: &MemoryStore) -> BTreeMap<K::Key, K> {
+    let all = OrderedRead { from: Bound::Unbounded, to: Bound::Unbounded, limit: usize::MAX };
+    let mut rows = BTreeMap::new();
+    for key in store.first::<K>(&all).unwrap_or_default() {
+        let row = store.row::<K>(&key).ok().flatten().cloned();
+        row.into_iter().for_each(|row| _ = rows.insert(key.clone(), row));
+    }
+    rows
+}
+
+fn answer_of(decided: Result<LockReply, Rejection>) -> LockAnswer {
+    decided.map_or_else(|rejection| LockAnswer::Refused(rejection.reason()), |_| LockAnswer::Done)
+}
+
+/// The service's store, with a record of what a command writes: the transitions go to the event's
+/// effects, the news to the host.
+struct RecordingStore<'a, 'b> {
+    store: &'a mut MemoryStore,
+    context: &'a mut LockContext<'b>,
+    news: Vec<RowNews>,
+}
+
+impl RecordingStore<'_, '_> {
+    fn note_session(&mut self, id: SessionId, after: Option<&Session>) -> Result<(), BrokenState> {
+        let before = self.store.row::<Session>(&id)?;
+        let (from, to) = (SessionStatus::of(before), SessionStatus::of(after));
+        let renewals = before.map(|before| before.renewals);
+        let is_moved = renewals != after.map(|after| after.renewals);
+        let event = match to {
+            SessionStatus::Absent => Some(SessionEvent::Forget),
+            SessionStatus::Live if from == SessionStatus::Absent => Some(SessionEvent::Open),
+            SessionStatus::Live => is_moved.then_some(SessionEvent::Renew),
+            SessionStatus::Closed => Some(SessionEvent::Close),
+            SessionStatus::Expired => Some(SessionEvent::Silence),
+            SessionStatus::Evicted => Some(SessionEvent::Evict),
+        };
+        let transition = event.map(|event| Transition::Session { session: id, from, event, to });
+        self.context.effects.transitions.extend(transition);
+        let live = after.filter(|session| session.is_live()).map(|session| (session.terms, session.renewals));
+        self.news.push(RowNews::Session { id, live, is_moved });
+        Ok(())
+    }
+
+    fn note_lock(&mut self, path: &LockPath, after: Option<&Lock>) -> Result<(), BrokenState> {
+        let before = self.store.row::<Lock>(path)?;
+        let fence = |lock: Option<&Lock>| lock.and_then(Lock::grant).map(|grant| grant.fence);
+        let (from, to) = (LockStatus::of(before), LockStatus::of(after));
+        let is_handed_over = fence(before) != fence(after);
+        let event = match (from, to) {
+            (_, LockStatus::Absent) => Some(LockEvent::Forget),
+            (LockStatus::Held, LockStatus::Held) => is_handed_over.then_some(LockEvent::HandOver),
+            (LockStatus::Withheld, LockStatus::Held) => Some(LockEvent::ElapseHandOver),
+            (_, LockStatus::Held) => Some(LockEvent::Grant),
+            (LockStatus::Held, LockStatus::Free) => Some(LockEvent::Release),
+            (LockStatus::Withheld, LockStatus::Free) => Some(LockEvent::Elapse),
+            (LockStatus::Held, LockStatus::Withheld) => Some(LockEvent::Withhold),
+            _ => None,
+        };
+        if let (Some(event), Some(lock)) = (event, self.context.names.number(path)) {
+            self.context.effects.transitions.push(Transition::Lock { lock, from, event, to });
+        }
+        let state = after.map_or(LockState::Free, |lock| lock.state);
+        self.news.push(RowNews::Lock(path.clone(), state));
+        Ok(())
+    }
+
+    fn note_ask(&mut self, id: AskId, after: Option<&Ask>) -> Result<(), BrokenState> {
+        let was_holding = self.store.row::<Ask>(&id)?.is_some_and(|ask| matches!(ask.state, AskState::Holding(_)));
+        self.news.extend(match after.map(|ask| (ask.session, ask.state)) {
+            None => Some(RowNews::Over(id)),
+            Some((session, AskState::Holding(fence))) if !was_holding => {
+                Some(RowNews::Granted { ask: id, session, fence })
+            }
+            Some(_) => None,
+        });
+        Ok(())
+    }
+}
+
+impl Transaction for RecordingStore<'_, '_> {
+    type Error = BrokenState;
+
+    fn row<K: Kind>(&self, key: &K::Key) -> Result<Option<&K>, BrokenState> {
+        self.store.row(key)
+    }
+
+    fn first<K: Kind>(&self, read: &OrderedRead<K>) -> Result<Vec<K::Key>, BrokenState> {
+        self.store.first(read)
+    }
+
+    fn last_fence(&self) -> Result<Fence, BrokenState> {
+        self.store.last_fence()
+    }
+
+    fn write(&mut self, changes: Changes) -> Result<(), BrokenState> {
+        self.context.effects.has_lock_changes = true;
+        changes.sessions.iter().try_for_each(|(id, after)| self.note_session(*id, after.as_ref()))?;
+        changes.locks.iter().try_for_each(|(path, after)| self.note_lock(path, after.as_ref()))?;
+        changes.asks.iter().try_for_each(|(id, after)| self.note_ask(*id, after.as_ref()))?;
+        self.store.write(changes)
+    }
+}

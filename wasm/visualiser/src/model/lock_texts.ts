@@ -1,0 +1,86 @@
+// The page's texts about sessions and locks.
+import { partsOf } from "./events";
+import type { Explanation } from "./explanations";
+import type { ClientView, Entry, WorkPhase, WorkResult } from "./protocol";
+
+/** The introduction that the page shows at the start of a scenario of locks. */
+export const LOCK_INTRODUCTION =
+    "A lock lets one client at a time do a piece of work. A client keeps its session alive by renewals. If it is silent for too long, its locks pass on, and the fence of the next grant is larger: the resource refuses every older one. Pause a client, drop a renewal or restart the service, and watch.";
+
+const PHASES: Record<WorkPhase, string> = {
+    open_session: "opens a session",
+    await_session: "waits for its session",
+    acquire: "asks for the lock",
+    await_grant: "waits for the lock",
+    check: "looks at its clock",
+    write_resource: "writes to the resource",
+    release: "releases the lock",
+    await_release: "waits for the answer to its release",
+    leave: "leaves the queue",
+    await_leave: "waits for the answer to its leave",
+    close: "closes its session",
+    await_close: "waits for the answer to its close",
+};
+
+const RESULTS: Record<WorkResult, string> = {
+    done: "its work is done",
+    gave_up: "it gave up, because the lock was not granted in time",
+    lost: "it stopped, because its session was lost",
+    fenced: "it stopped, because the resource refused its fence",
+    unanswered: "it gave up, because the service did not answer",
+    died: "it died before its work was done",
+    closed: "it closed its session",
+};
+
+/** Returns the result of a client's task as a text for people. */
+export function workResultText(result: WorkResult): string {
+    return RESULTS[result];
+}
+
+/** Returns the state of a client as a verb phrase without a subject. */
+export function clientText({ phase, told, is_paused }: ClientView): string {
+    const paused = is_paused ? "is paused; then it " : "";
+    if (phase) return `${paused}${PHASES[phase]}`;
+    return `${paused}is idle${told ? `: ${workResultText(told)}` : ""}`;
+}
+
+const EVENTS: Record<string, string> = {
+    pause: "The process does not notice that it is paused: its clock runs on, and its keepalive sends no renewal.",
+    resume: "The process goes on where it stopped. If it has looked at its clock before the pause, its next step is a write under a fence that may be old.",
+    pause_service: "A service that is paused counts no ticks, so it expires nobody.",
+    jump_clock: "No wall clock decides about a session: silence is counted in ticks.",
+    partition: "Messages wait until the connection is healed. A broken connection alone passes no lock on.",
+    crash: "The process has lost its memory. Its session lives on at the service until it has been silent for duration and grace.",
+    stop_service: "Sessions, locks and the queue are on the service's disk. Renewals were in memory only.",
+    time_out: "A missing answer is not a refusal. The client repeats its call; the same ask keeps its place and its grant.",
+    evict: "The evicted client may not know it yet, so its locks are withheld until its time is over.",
+    force: "The former holder may still work, so the lock is withheld until its time is over. Nobody tells the holder; the resource refuses it by its fence.",
+};
+
+const START: Explanation = {
+    text: "The renewals before the stop are forgotten. So each session has its whole duration again, and no lock passes on by the restart.",
+    rule: "whole_duration",
+};
+
+const LATE_WRITE: Explanation = {
+    text: "The lock has passed on while the client could not look at its clock. The resource has seen the newer fence, and refuses the older one.",
+    rule: "fence_check",
+};
+
+const EXPIRY: Explanation = {
+    text: "The service was awake for duration and grace, and saw no renewal. The same write gives the locks of the session to those that wait.",
+    rule: "observed_silence",
+};
+
+/** Returns the explanation of an event in a world of locks, or `undefined` if it needs none. */
+export function explainLock(entry: Entry): Explanation | undefined {
+    const { kind } = partsOf(entry.event);
+    if (kind === "start_service") return START;
+    if (entry.says.includes("has seen a newer fence")) return LATE_WRITE;
+    if (entry.fired.some(({ event }) => event === "Silence")) return EXPIRY;
+    if (entry.fired.some(({ event }) => event === "HandOver")) {
+        return { text: "The write that ends a grant makes the next one: the lock is never free while somebody waits. Exactly one client is woken." };
+    }
+    const text = EVENTS[kind];
+    return text === undefined ? undefined : { text };
+}

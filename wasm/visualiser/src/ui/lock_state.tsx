@@ -1,0 +1,94 @@
+import { clientText } from "../model/lock_texts";
+import type { CellView, LocksView, LockView, SessionView } from "../model/protocol";
+import { Status, Table } from "./table";
+
+/** Shows the sessions and locks of the service, and the clients of the cells. */
+export function LockState({ locks, cells, changed, isUp }: { locks: LocksView; cells: CellView[]; changed: Set<string>; isUp: boolean }) {
+    return (
+        <>
+            <section aria-label="The service's tables">
+                <h3>
+                    The service {!isUp && <b class="tag bad">down</b>}
+                    {locks.is_paused && <b class="tag bad">paused</b>}
+                    {locks.ahead_seconds !== 0 && <span class="tag">wall clock {locks.ahead_seconds} s ahead</span>}
+                </h3>
+                <Locks locks={locks.locks} changed={changed} />
+                <Sessions sessions={locks.sessions} changed={changed} />
+                <Resources locks={locks.locks} />
+            </section>
+            {cells.map((cell) => (
+                <Client key={cell.cell} cell={cell} />
+            ))}
+        </>
+    );
+}
+
+function Locks({ locks, changed }: { locks: LockView[]; changed: Set<string> }) {
+    return (
+        <Table caption="Locks" heads={["lock", "state", "holder", "fence", "waiting"]} empty="">
+            {locks.map(({ lock, status, holder, fence, waiting }) => (
+                <tr key={lock} class={changed.has(lock) ? "changed" : ""} data-lock={lock}>
+                    <th scope="row">{lock}</th>
+                    <td>
+                        <Status status={status === "Absent" ? "Free" : status} />
+                    </td>
+                    <td>{holder === undefined ? "–" : `cell ${holder}`}</td>
+                    <td>{fence ?? "–"}</td>
+                    <td>{waiting.map((cell) => `cell ${cell}`).join(", ") || "–"}</td>
+                </tr>
+            ))}
+        </Table>
+    );
+}
+
+function Sessions({ sessions, changed }: { sessions: SessionView[]; changed: Set<string> }) {
+    return (
+        <Table caption="Sessions" heads={["cell", "number", "state", "silence"]} empty="the service knows of no session">
+            {sessions.map(({ session, cell, number, status, silent_ticks, expires_at_ticks }) => (
+                <tr key={session} class={changed.has(session) ? "changed" : ""}>
+                    <th scope="row">{cell}</th>
+                    <td>{number}</td>
+                    <td>
+                        <Status status={status} />
+                    </td>
+                    <td>{silent_ticks === undefined ? "–" : `${silent_ticks} of ${expires_at_ticks} ticks`}</td>
+                </tr>
+            ))}
+        </Table>
+    );
+}
+
+function Resources({ locks }: { locks: LockView[] }) {
+    return (
+        <Table caption="Resources" heads={["guarded by", "newest fence", "writes", "refused"]} empty="">
+            {locks.map(({ lock, newest_fence, writes, refused }) => (
+                <tr key={lock} data-resource={lock}>
+                    <th scope="row">{lock}</th>
+                    <td>{newest_fence ?? "–"}</td>
+                    <td>{writes}</td>
+                    <td>{refused}</td>
+                </tr>
+            ))}
+        </Table>
+    );
+}
+
+function Client({ cell: { cell, client, is_cut_off } }: { cell: CellView }) {
+    if (client === undefined) return null;
+    return (
+        <section aria-label={`Cell ${cell}'s client`} class="cell">
+            <h3>
+                Cell {cell} {is_cut_off && <b class="tag bad">cut off</b>} {client.is_paused && <b class="tag bad">paused</b>}
+            </h3>
+            <ul class="workers">
+                <li>
+                    <b>client</b> {clientText(client)}
+                    {client.fence !== undefined && `, under fence ${client.fence}`}
+                </li>
+                <li>
+                    <b>session</b> {client.session === undefined ? "none" : `number ${client.session}, by its own clock ${client.standing ?? ""}`}
+                </li>
+            </ul>
+        </section>
+    );
+}

@@ -357,7 +357,7 @@ impl Metrics {
         all.register("pool_idle_connections", "Connections for reads that are idle", self.pool_idle.clone());
         all.register("pool_waiting_reads", "Reads that wait for a connection", self.pool_waiting.clone());
         all.register("connections", "Open connections of clients", self.connections.clone());
-        let refused = "Connections closed at once, since as many as allowed were open";
+        let refused = "Connections closed because as many as allowed were open";
         all.register("connections_refused", refused, self.connections_refused.clone());
         let removed = "Requests whose header named a subject, from peers that are no balancer";
         all.register("subject_headers_removed", removed, self.subject_headers_removed.clone());
@@ -432,7 +432,7 @@ impl Metrics {
         self.connections.dec();
     }
 
-    /// Counts a connection that was closed at once, because too many were open.
+    /// Counts a connection that was closed because too many were open.
     pub fn connection_refused(&self) {
         self.connections_refused.inc();
     }

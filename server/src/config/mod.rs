@@ -110,7 +110,8 @@ pub struct Limits {
     /// The most sessions of locks that one service or cell may have live.
     pub sessions_per_service: usize,
     /// The most connections that clients may have open; fewer if the limit of open files leaves no
-    /// room for so many. The server closes further connections at once.
+    /// room for so many. The server closes further connections, or the oldest of clients without an
+    /// identity.
     pub connections: usize,
     /// The age in seconds at which the server closes a connection, once its requests are answered.
     /// Clients then connect again by themselves.

@@ -27,6 +27,7 @@ use tonic::body::Body;
 use tower::{Service, ServiceExt};
 
 use super::idle_timeout::IdleTimeout;
+use super::strangers::{Stranger, Strangers};
 use super::tls::{self, Accepted, Certificates, ClientStream};
 use crate::active_config::CurrentConfig;
 use crate::budget::ServerBudgets;
@@ -63,7 +64,7 @@ pub struct HttpServer<S> {
     /// The configuration in force: the bounds on streams, idle time and age of a connection.
     pub current: Arc<CurrentConfig>,
     /// The most connections at a time, if the listener does not follow `limits.connections`.
-    /// Connections beyond the limit are closed at once.
+    /// For one more, the oldest connection without an identity is closed, or the new one.
     pub max_connections: Option<usize>,
     /// The budgets for the requests and answers of all connections.
     pub budgets: ServerBudgets,
@@ -84,6 +85,7 @@ where
     /// request is answered.
     pub async fn serve(mut self, listener: TcpListener) {
         let mut connections = JoinSet::new();
+        let strangers = Arc::new(Strangers::default());
         let mut warned_at = None;
         loop {
             tokio::select! {
@@ -92,11 +94,12 @@ where
                 Some(_) = connections.join_next() => self.metrics.connection_closed(),
                 () = stopped(&mut self.stopping) => break,
                 accepted = listener.accept() => match accepted {
-                    Ok((stream, address)) if connections.len() < self.max_connections() => {
-                        self.metrics.connection_opened();
-                        connections.spawn(self.clone().connection(stream, address));
+                    Ok((stream, address)) => {
+                        if self.make_room(&mut connections, &strangers, &mut warned_at).await {
+                            self.metrics.connection_opened();
+                            self.clone().spawn(&mut connections, &strangers, stream, address);
+                        }
                     }
-                    Ok(_) => self.refuse_connection(&mut warned_at),
                     Err(error) => {
                         // The usual error is EMFILE: no file descriptor is left. `accept` would
                         // fail again at once, so the pause lets some connections close.
@@ -112,24 +115,48 @@ where
         }
     }
 
+    /// Starts the task of a connection. A client in plain text has no identity to show, so its
+    /// connection gives way to none.
+    fn spawn(self, connections: &mut JoinSet<()>, strangers: &Arc<Strangers>, stream: TcpStream, address: SocketAddr) {
+        if self.certificates.is_some() {
+            strangers.spawn(connections, |stranger| self.connection(stream, address, Some(stranger)));
+        } else {
+            connections.spawn(self.connection(stream, address, None));
+        }
+    }
+
     fn max_connections(&self) -> usize {
         self.max_connections.unwrap_or_else(|| descriptors::max_connections(&self.current.load().config).0)
     }
 
-    /// Counts a connection that was closed because of the limit. Logs a warning at most once in
-    /// [`WARNING_INTERVAL`].
-    fn refuse_connection(&self, warned_at: &mut Option<Instant>) {
+    /// Returns true if one more connection may open. At the limit, the oldest connection whose client
+    /// has not shown an identity gives way, so that such clients can't take all places. No part of the
+    /// limit is kept for the others instead: before its handshake, nobody knows who a client is.
+    async fn make_room(
+        &self,
+        connections: &mut JoinSet<()>,
+        strangers: &Strangers,
+        warned_at: &mut Option<Instant>,
+    ) -> bool {
+        if connections.len() < self.max_connections() {
+            return true;
+        }
         self.metrics.connection_refused();
         if warned_at.is_none_or(|at| at.elapsed() >= WARNING_INTERVAL) {
             *warned_at = Some(Instant::now());
             tracing::warn!(
                 open = self.max_connections(),
-                "new connections are closed at once: as many are open as `limits.connections` and the limit of open files allow"
+                "new connections are closed at once, or the oldest of clients without an identity: as many are open as `limits.connections` and the limit of open files allow"
             );
         }
+        let has_room = strangers.end_one();
+        if has_room && connections.join_next().await.is_some() {
+            self.metrics.connection_closed();
+        }
+        has_room
     }
 
-    async fn connection(mut self, stream: TcpStream, address: SocketAddr) {
+    async fn connection(mut self, stream: TcpStream, address: SocketAddr, stranger: Option<Stranger>) {
         let certificates = self.certificates.take();
         // The subscription begins before the handshake, so that a reload during the handshake is
         // not missed.
@@ -148,6 +175,9 @@ where
         let config = self.current.load();
         let limits = config.config.limits;
         let peer = accepted.peer(config, self.budgets.of_connection());
+        let is_anonymous = is_anonymous(&peer.caller(&self.current.load(), Instant::now()));
+        let stranger = stranger.filter(|_| is_anonymous);
+        stranger.iter().for_each(Stranger::opened);
         let Accepted { stream, chain, .. } = accepted;
         let rejected = async {
             match (&certificates, changes) {
@@ -156,16 +186,21 @@ where
             }
         };
         let end = end_of_life(self.stopping.clone(), max_age(&limits), &peer, rejected);
-        self.requests(stream, peer.clone(), limits, end).await;
+        self.requests(stream, peer.clone(), limits, is_anonymous, end).await;
     }
 
     /// Serves the requests of a connection. After `end` has completed, the connection takes no new
     /// requests.
-    async fn requests(self, stream: ClientStream, peer: Peer, limits: Limits, end: impl Future<Output = ()>) {
+    async fn requests(
+        self,
+        stream: ClientStream,
+        peer: Peer,
+        limits: Limits,
+        is_anonymous: bool,
+        end: impl Future<Output = ()>,
+    ) {
         let (executor, mut requests) = request_tasks();
-        let caller = peer.caller(&self.current.load(), Instant::now());
         let answers = peer.budgets().answers.clone();
-        let is_anonymous = matches!(caller, Caller::Anonymous | Caller::Unrecognised);
         let builder = builder(executor, limits, is_anonymous);
         let (open, calls) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicU64::new(0)));
         let idle = Duration::from_secs(limits.idle_seconds.into());
@@ -193,7 +228,7 @@ where
             // hyper polls the requests of HTTP/1 itself, so they are not in `requests`, but in the
             // count `open`.
             let is_busy = !requests.running.is_empty() || open.load(Ordering::Relaxed) > 0;
-            let is_unused = unused.as_mut().is_some_and(|unused| unused.poll_over(cx, is_busy).is_ready());
+            let is_unused = unused.as_mut().is_some_and(|unused| unused.poll_over(cx).is_ready());
             if closing.is_none() && (is_unused || end.as_mut().poll(cx).is_ready()) {
                 closing = Some(Closing::new());
                 connection.as_mut().graceful_shutdown();
@@ -215,6 +250,11 @@ where
     }
 }
 
+/// True if the client has no identity that the server knows.
+fn is_anonymous(caller: &Caller) -> bool {
+    matches!(caller, Caller::Anonymous | Caller::Unrecognised)
+}
+
 /// One request in a connection's count of open requests. Dropping the value subtracts it.
 struct OpenRequest(Arc<AtomicUsize>);
 
@@ -231,8 +271,8 @@ impl Drop for OpenRequest {
     }
 }
 
-/// The timer of a connection whose client has no identity. If such a client makes no call, pings must
-/// not keep its connection open, since it takes the place of another client.
+/// The timer of a connection whose client has no identity. If such a client begins no call, neither
+/// pings nor an open stream keep its connection, since it takes the place of another client.
 struct Unused {
     // The number of calls so far.
     calls: Arc<AtomicU64>,
@@ -246,12 +286,11 @@ impl Unused {
         Self { calls, calls_before: 0, timeout, tick: Box::pin(tokio::time::sleep(timeout)) }
     }
 
-    /// Ready when the connection has had no call for the timeout. `is_busy` is true if it has open
-    /// requests.
-    fn poll_over(&mut self, cx: &mut Context<'_>, is_busy: bool) -> Poll<()> {
+    /// Ready when no call has begun for the timeout.
+    fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while self.tick.as_mut().poll(cx).is_ready() {
             let calls = self.calls.load(Ordering::Relaxed);
-            if !is_busy && calls == self.calls_before {
+            if calls == self.calls_before {
                 return Poll::Ready(());
             }
             self.calls_before = calls;

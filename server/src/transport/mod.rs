@@ -2,6 +2,7 @@
 
 mod http_server;
 mod idle_timeout;
+mod strangers;
 mod tls;
 
 pub use http_server::HttpServer;

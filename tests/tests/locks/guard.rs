@@ -25,8 +25,8 @@ struct Holder(tokio_postgres::Client);
 
 impl Database {
     async fn new() -> Self {
-        let cluster = Cluster::start(&["fsync=off", "max_prepared_transactions=4"]).unwrap();
-        let database = Self(cluster);
+        let start = || Cluster::start(&["fsync=off", "max_prepared_transactions=4"]).unwrap();
+        let database = Self(tokio::task::spawn_blocking(start).await.unwrap());
         let printed = leasehold(["guard"]).await.unwrap();
         let owner = database.connect().await;
         owner.run(std::str::from_utf8(&printed.stdout).unwrap()).await.unwrap();

@@ -8,13 +8,13 @@ use leasehold_tests::certificates::{Authority, Pair};
 use leasehold_tests::client::{Client, Update, user};
 use leasehold_tests::http2::{PREFACE, frame, grpc_head, last_data, prefix, read_frame, send};
 use leasehold_tests::server::Server;
-use leasehold_tests::wire::{creates, eventually, get};
+use leasehold_tests::wire::{call_raw, creates, eventually, get};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use super::{HEALTH_WATCH, metric, tls_server};
+use super::{GET_CELLS, HEALTH_WATCH, metric, tls_server};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_beyond_the_limit_are_closed_and_saves_go_on() {
@@ -109,11 +109,44 @@ async fn a_client_without_a_role_keeps_no_connection_that_it_does_not_use() {
     let server = tls_server(directory.path(), &authority, "[limits]\nidle_seconds = 3\n").start().unwrap();
     let [cell, other] = ["spiffe://leasehold/cell/1", "spiffe://elsewhere/cell/1"];
     let [cell, other] = [cell, other].map(|uri| authority.client(&[uri]).unwrap());
-    let others =
-        async { tokio::join!(lurk(&server, &authority, None, &[]), lurk(&server, &authority, Some(&other), &[])) };
+    let watch = watch(1);
+    let others = async {
+        let calls = [&[][..], &watch];
+        let [silent, watching] = calls.map(|calls| lurk(&server, &authority, None, calls));
+        tokio::join!(silent, watching, lurk(&server, &authority, Some(&other), &watch))
+    };
     tokio::select! {
         () = lurk(&server, &authority, Some(&cell), &[]) => panic!("the connection of a cell ended"),
         ended = tokio::time::timeout(Duration::from_secs(50), others) => drop(ended.unwrap()),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn at_the_limit_connections_of_clients_without_a_role_give_way() {
+    let (directory, authority) = (TempDir::new().unwrap(), Authority::new("first").unwrap());
+    let server = tls_server(directory.path(), &authority, "[limits]\nconnections = 4\n").start().unwrap();
+    let cell = authority.client(&["spiffe://leasehold/cell/1"]).unwrap();
+    let config = authority.client_config(Some(&cell));
+    let kept = server.connect(Some(config.clone())).await.unwrap();
+    call_raw(&kept, GET_CELLS, vec![]).await.unwrap();
+    let mut idle = Vec::new();
+    for _ in 0..3 {
+        let mut stream = authority.connect(server.address(), None, "h2").await.unwrap();
+        send(&mut stream, PREFACE).await.unwrap();
+        // The server's settings come after it has judged the client's certificate.
+        read_frame(&mut stream).await.unwrap();
+        idle.push(stream);
+    }
+    let mut channels = Vec::new();
+    for _ in 0..3 {
+        let channel = server.connect(Some(config.clone())).await.unwrap();
+        call_raw(&channel, GET_CELLS, vec![]).await.unwrap();
+        channels.push(channel);
+    }
+    // Four connections of a cell are open, so nobody gives way.
+    assert!(authority.connect(server.address(), None, "h2").await.is_err());
+    for channel in channels.iter().chain([&kept]) {
+        call_raw(channel, GET_CELLS, vec![]).await.unwrap();
     }
 }
 

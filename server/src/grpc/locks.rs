@@ -120,7 +120,7 @@ impl LockService for LockHandler {
         let mut allowed = self.allowed_acquire(caller, (&session_id, &ask_id), lock, false)?;
         match self.acquire(&mut allowed).await? {
             Acquired::Holding(Fence(fence)) => {
-                allowed.attendance.finish();
+                allowed.attendance.take_up();
                 Ok(Response::new(wire::TryAcquireLockResponse { fence }))
             }
             // The ask of an earlier `AcquireLock`, which still waits.
@@ -270,7 +270,7 @@ impl Waiting {
 
     /// Returns the message of a grant. The caller counts as told, since the message leaves now.
     fn granted(&mut self, fence: Fence) -> wire::AcquireLockResponse {
-        self.allowed.attendance.finish();
+        self.allowed.attendance.take_up();
         message(News::Fence(fence.0))
     }
 

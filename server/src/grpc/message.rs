@@ -22,7 +22,7 @@ use crate::budget::Charge;
 const PREFIX_BYTES: usize = 5;
 
 /// The largest message of a method that needs no more than a few fields: health, reflection,
-/// commits, rollbacks, `GetCell`, `GetCells`, `ListTables` and `DropClaims`.
+/// commits, rollbacks, `GetCell`, `GetCells`, and the calls of administrators.
 pub const MAX_SMALL_REQUEST_BYTES: usize = 4096;
 
 /// The bounds on a request.

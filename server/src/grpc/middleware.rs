@@ -345,7 +345,14 @@ fn request_kind(path: &str, framing: Framing) -> RequestKind {
     match (framing, method_label(path)) {
         (
             Framing::Grpc,
-            "CommitUpdate" | "RollbackUpdate" | "GetCell" | "GetCells" | "ListTables" | "DropClaims" | "Health",
+            "CommitUpdate"
+            | "RollbackUpdate"
+            | "GetCell"
+            | "GetCells"
+            | "ListTables"
+            | "DropClaims"
+            | "ReloadConfiguration"
+            | "Health",
         ) => RequestKind::Whole(RequestSize::Small),
         (Framing::Grpc, method) if LOCK_METHODS.contains(&method) => RequestKind::Whole(RequestSize::Small),
         (Framing::Grpc, "Other") if path.starts_with("/grpc.reflection.") => RequestKind::Stream,
@@ -394,6 +401,7 @@ fn method_label(path: &str) -> &'static str {
         Some("ListRecords") => "ListRecords",
         Some("ListTables") => "ListTables",
         Some("DropClaims") => "DropClaims",
+        Some("ReloadConfiguration") => "ReloadConfiguration",
         Some("ListOutstandingLeases") => "ListOutstandingLeases",
         Some("ClassifyPages") => "ClassifyPages",
         Some("Classify" | "classify") => "Classify",

@@ -44,7 +44,13 @@ impl Attendance {
         }
     }
 
-    /// Marks the caller as told: it knows that the ask is granted, or that there is no ask.
+    /// Marks the caller as told that the ask is granted.
+    pub fn take_up(&mut self) {
+        self.finish();
+        self.host.take_up(self.ask);
+    }
+
+    /// Marks the caller as told that there is no ask.
     pub fn finish(&mut self) {
         self.is_finished = true;
     }

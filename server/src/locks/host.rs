@@ -12,7 +12,7 @@ use leasehold_core::observer::{Observer, Renewal};
 use leasehold_core::rejection::Reason;
 use leasehold_core::rows::{NetChanges, RowChange};
 use leasehold_core::session::{Principal, Session, SessionId};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::sync::watch;
 
 use super::attendance::Attendance;
@@ -47,6 +47,8 @@ struct HostState {
     opened: FxHashMap<Principal, usize>,
     attended: FxHashMap<AskId, watch::Sender<AskNews>>,
     unattended: FxHashMap<AskId, Unattended>,
+    // The asks whose grant a call has told its caller. They hold their locks until their rows end.
+    taken_up: FxHashSet<AskId>,
 }
 
 /// The sizes of the host's memory, for the metrics.
@@ -93,6 +95,7 @@ impl Default for LockHost {
             opened: FxHashMap::default(),
             attended: FxHashMap::default(),
             unattended: FxHashMap::default(),
+            taken_up: FxHashSet::default(),
         };
         Self { state: Mutex::new(state), decided: watch::Sender::default() }
     }
@@ -175,9 +178,20 @@ impl LockHost {
             return;
         }
         state.attended.remove(&ask);
-        if !is_finished {
+        // A call that ends late, after another one has told the caller of the grant, must not take
+        // the lock from its working holder (K06).
+        if !is_finished && !state.taken_up.contains(&ask) {
             let since = state.ticks;
             state.unattended.insert(ask, Unattended { session, since });
+        }
+    }
+
+    pub(super) fn take_up(&self, ask: AskId) {
+        let mut state = self.state();
+        // An ask that has just ended is told by its attendance, and must not be remembered for ever.
+        if state.attended.get(&ask).is_some_and(|news| *news.borrow() != AskNews::Over) {
+            state.unattended.remove(&ask);
+            state.taken_up.insert(ask);
         }
     }
 
@@ -302,6 +316,7 @@ impl HostState {
 
     fn end_ask(&mut self, ask: AskId) {
         self.unattended.remove(&ask);
+        self.taken_up.remove(&ask);
         if let Some(calls) = self.attended.get(&ask) {
             calls.send_replace(AskNews::Over);
         }
@@ -420,6 +435,24 @@ mod tests {
         host.saved(&grant(), &Fences::default());
         stranger.finish();
         drop(stranger);
+        assert_eq!(ticks(&host, ticks_of_take_up + 1).len(), 1);
+    }
+
+    #[test]
+    fn k06_a_call_that_ends_late_takes_no_lock_from_its_holder() {
+        let ticks_of_take_up = TAKE_UP.as_millis() / TICK.as_millis();
+        let host = host();
+        let late = host.attend(ASK, SESSION, &principal());
+        host.saved(&grant(), &Fences::default());
+        let mut repeated = host.attend(ASK, SESSION, &principal());
+        repeated.take_up();
+        drop(repeated);
+        drop(late);
+        assert!(ticks(&host, 2 * ticks_of_take_up).is_empty());
+        // The end of the ask is the end of this memory: its id may be used again.
+        let ended = RowChange { key: ASK, before: grant().asks[0].after.clone(), after: None };
+        host.saved(&NetChanges { asks: vec![ended], ..NetChanges::default() }, &Fences::default());
+        host.saved(&grant(), &Fences::default());
         assert_eq!(ticks(&host, ticks_of_take_up + 1).len(), 1);
     }
 

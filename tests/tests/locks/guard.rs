@@ -134,16 +134,16 @@ async fn k18_the_order_of_fences_holds_when_the_deadline_is_checked_early() {
 async fn k18_a_guard_in_a_savepoint_ends_with_the_savepoint() {
     let database = Database::new().await;
     let (former, later) = (database.connect().await, database.connect().await);
-    former.run("BEGIN; SAVEPOINT inner").await.unwrap();
+    former.run("BEGIN; SAVEPOINT step").await.unwrap();
     former.guard(5, MINUTE).await.unwrap();
-    former.run("ROLLBACK TO SAVEPOINT inner").await.unwrap();
+    former.run("ROLLBACK TO SAVEPOINT step").await.unwrap();
     later.begin(6, MINUTE).await.unwrap();
     later.run("COMMIT").await.unwrap();
     assert_eq!(former.guard(5, MINUTE).await, refused(FENCE_PASSED));
-    former.run("ROLLBACK TO SAVEPOINT inner; COMMIT").await.unwrap();
+    former.run("ROLLBACK TO SAVEPOINT step; COMMIT").await.unwrap();
     // A guard before the savepoint stays.
     former.begin(7, MINUTE).await.unwrap();
-    former.run("SAVEPOINT inner; INSERT INTO writes (fence) VALUES (7); ROLLBACK TO SAVEPOINT inner").await.unwrap();
+    former.run("SAVEPOINT step; INSERT INTO writes (fence) VALUES (7); ROLLBACK TO SAVEPOINT step").await.unwrap();
     later.run("SET lock_timeout = 300").await.unwrap();
     assert_eq!(later.begin(8, MINUTE).await, refused("55P03"));
     former.run("COMMIT").await.unwrap();
@@ -178,9 +178,9 @@ async fn k18_a_transaction_with_an_older_snapshot_fails_instead_of_working_on_ol
         later.begin(6, MINUTE).await.unwrap();
         later.run("COMMIT").await.unwrap();
         for fence in [5, 6, 7] {
-            former.run("SAVEPOINT inner").await.unwrap();
+            former.run("SAVEPOINT step").await.unwrap();
             assert_eq!(former.guard(fence, MINUTE).await, refused("40001"), "{level}, fence {fence}");
-            former.run("ROLLBACK TO SAVEPOINT inner").await.unwrap();
+            former.run("ROLLBACK TO SAVEPOINT step").await.unwrap();
         }
         former.run("ROLLBACK").await.unwrap();
     }

@@ -33,12 +33,12 @@ async fn cells(claims: &Claims) -> Vec<i64> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn b26_an_administrator_moves_the_address_of_a_cell_by_command() {
-    let server = Server::start().unwrap();
+    let server = Server::builder().config("min_free_disk_mib = 1\n").start().unwrap();
     let address = format!("http://{}", server.address());
     let run = async |verb: &str| leasehold([verb, "--server", &address]).await.unwrap();
     let moved = DEVELOPMENT_CELLS.replace("127.0.0.1:3002", "moved.example:443");
     assert_ne!(moved, DEVELOPMENT_CELLS);
-    server.write_config(&format!("metrics_listen = \"127.0.0.1:0\"\n{moved}")).unwrap();
+    server.write_config(&format!("min_free_disk_mib = 1\nmetrics_listen = \"127.0.0.1:0\"\n{moved}")).unwrap();
     let reloaded = run("reload").await;
     assert!(reloaded.status.success(), "{reloaded:?}");
     let shown = String::from_utf8(reloaded.stdout).unwrap();

@@ -21,7 +21,7 @@ COMMENT ON TABLE leasehold_guards IS
 -- Locks the row of the resource until the end of the transaction. Refuses a fence that is older than the newest one with
 -- the SQLSTATE LH001, and a session that is lost already with LH002.
 CREATE OR REPLACE FUNCTION leasehold_guard(resource text, fence bigint, remaining interval) RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
   IF remaining <= interval '0' THEN
     RAISE EXCEPTION 'the session of the lock is lost' USING ERRCODE = 'LH002', HINT = 'Acquire the lock again.';
@@ -43,7 +43,7 @@ $$;
 -- Refuses a COMMIT after the time until which the newest call of the transaction allowed it. SET CONSTRAINTS can make this
 -- check early, so the order of fences does not rest on it: it rests on the row's lock.
 CREATE OR REPLACE FUNCTION leasehold_guard_check_time() RETURNS trigger
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM FROM leasehold_guards WHERE resource = NEW.resource AND commit_before > clock_timestamp();
   IF NOT FOUND THEN
@@ -54,7 +54,18 @@ BEGIN
 END
 $$;
 
-DROP TRIGGER IF EXISTS leasehold_guard_check_time ON leasehold_guards;
-CREATE CONSTRAINT TRIGGER leasehold_guard_check_time
-  AFTER INSERT OR UPDATE ON leasehold_guards DEFERRABLE INITIALLY DEFERRED
-  FOR EACH ROW EXECUTE FUNCTION leasehold_guard_check_time();
+-- The functions find the table in the schema of this installation, whatever the caller's search path, and never in the
+-- caller's temporary tables. The trigger is created once: without it for a moment, a late COMMIT would pass.
+DO $$
+BEGIN
+  EXECUTE format('ALTER FUNCTION leasehold_guard(text, bigint, interval) SET search_path = %I, pg_temp', current_schema());
+  EXECUTE format('ALTER FUNCTION leasehold_guard_check_time() SET search_path = %I, pg_temp', current_schema());
+  IF NOT EXISTS (
+    SELECT FROM pg_trigger WHERE tgname = 'leasehold_guard_check_time' AND tgrelid = 'leasehold_guards'::regclass
+  ) THEN
+    CREATE CONSTRAINT TRIGGER leasehold_guard_check_time
+      AFTER INSERT OR UPDATE ON leasehold_guards DEFERRABLE INITIALLY DEFERRED
+      FOR EACH ROW EXECUTE FUNCTION leasehold_guard_check_time();
+  END IF;
+END
+$$;

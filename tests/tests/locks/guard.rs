@@ -229,6 +229,10 @@ async fn k18_malformed_guards_are_refused_and_change_nothing() {
         .run("SET search_path = pg_catalog; SELECT public.leasehold_guard('user/7', 7, interval '1 second')")
         .await
         .unwrap();
+    // A temporary table of the same name hides the fences from the caller alone.
+    holder.run("CREATE TEMPORARY TABLE leasehold_guards (LIKE public.leasehold_guards INCLUDING ALL)").await.unwrap();
+    let shadowed = holder.run("SELECT public.leasehold_guard('user/7', 6, interval '1 second')").await;
+    assert_eq!(shadowed, refused(FENCE_PASSED));
     let rows = database.connect().await.0.query("SELECT resource, fence FROM leasehold_guards", &[]).await.unwrap();
     let rows: Vec<(String, i64)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
     assert_eq!(rows, [("user/7".to_owned(), 7)]);

@@ -11,7 +11,7 @@ Gem::Specification.new do |spec|
   spec.metadata = { "rubygems_mfa_required" => "true" }
 
   spec.files = Dir.chdir(__dir__) do
-    Dir["{config,lib,sig}/**/*", "ext/**/*.{rb,rs,toml,lock}", "LICENSE", "README.md"].select do |path|
+    Dir["{config,lib,sig}/**/*", "ext/**/*.{rb,rs,sql,toml,lock}", "LICENSE", "README.md"].select do |path|
       File.file?(path) && !path.match?(%r{\.so\z|/target/})
     end
   end

@@ -23,7 +23,7 @@ use tonic::{Request, Response, Status, async_trait};
 
 use super::failed_reads::Read;
 use super::list_permits::lock_list_sharer;
-use super::lists::{ListCall, ListCaller, ListFailure, SMALL_PAGE_BYTES};
+use super::lists::{ListCall, ListCaller, ListFailure};
 use super::sessions::{LockCaller, ResponseStream, read_id, stopped, stream_age};
 use super::{Services, admitted, convert, errors};
 use crate::active_config::ActiveConfig;
@@ -39,6 +39,9 @@ pub struct LockHandler {
     /// Becomes true when the server stops.
     pub stopping: watch::Receiver<bool>,
 }
+
+/// The estimate of the bytes of a page of locks: a thousand names and last values of two KiB each.
+const LOCK_PAGE_BYTES: usize = 4 * 1024 * 1024;
 
 /// An acquire that is allowed, with the attendance of its call.
 struct AllowedAcquire {
@@ -198,7 +201,7 @@ impl LockService for LockHandler {
         request: Request<wire::ListLocksRequest>,
     ) -> Result<Response<wire::ListLocksResponse>, Status> {
         let (permit, config) = admitted(&request)?;
-        let call = ListCall::of("ListLocks", SMALL_PAGE_BYTES, lock_list_sharer(&permit.caller()), &request);
+        let call = ListCall::of("ListLocks", LOCK_PAGE_BYTES, lock_list_sharer(&permit.caller()), &request);
         let wire::ListLocksRequest { namespace, limit, after } = request.into_inner();
         let reject = |rejection| self.services.reject(&config, &rejection);
         let after = after.map(|after| LockPath::parse_joined(&after.namespace, &after.key)).transpose();

@@ -168,7 +168,8 @@ TransitionView = TypedDict(
         "to": "str",
     },
 )
-"""A transition of a claim, a lease, a session or a lock. `edge` is missing if the table has no such edge, because a rule is switched off."""
+"""A transition of a claim, a lease, a session or a lock. `edge` is missing if the table has no such edge, because a rule is
+switched off."""
 
 
 class Entry(TypedDict):

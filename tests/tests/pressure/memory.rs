@@ -64,7 +64,8 @@ async fn heads_without_bodies_are_bounded() {
     .await
     .unwrap();
     let grown = growth(&server, before);
-    assert!(grown < 64 * MIB, "{} MiB for 20,000 heads", grown / MIB);
+    // Without the charge it is 118 MiB and more.
+    assert!(grown < 96 * MIB, "{} MiB for 20,000 heads", grown / MIB);
     let mut claims = server.claims(None).await.unwrap();
     let lease_uuid = claims.begin_update(creates(1, &["other"])).await.unwrap().into_inner().lease_uuid;
     claims.commit_update(CommitUpdateRequest { cell_id: 1, lease_uuid }).await.unwrap();

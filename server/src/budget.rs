@@ -253,7 +253,7 @@ impl Charge {
     /// Charges what is missing to `bytes`.
     ///
     /// # Errors
-    /// Those of [`add`](Self::add).
+    /// See [`add`](Self::add).
     pub fn grow_to(&self, bytes: usize) -> Result<(), BudgetExceeded> {
         self.add(bytes.saturating_sub(self.bytes.load(Ordering::Relaxed)))
     }

@@ -21,9 +21,21 @@ impl Inner {
     fn keyspaces(&self) -> [&Keyspace; 13] {
         let Locks { sessions, session_order, locks, lock_order, asks, turns, .. } = &self.locks;
         let Self { claims, sources, outstanding, settled, settled_order, replays, meta, .. } = self;
-        let of_claims = [claims, sources, outstanding, settled, settled_order, replays, meta];
-        let [a, b, c, d, e, f, g] = of_claims;
-        [a, b, c, d, e, f, g, sessions, session_order, locks, lock_order, asks, turns]
+        [
+            claims,
+            sources,
+            outstanding,
+            settled,
+            settled_order,
+            replays,
+            meta,
+            sessions,
+            session_order,
+            locks,
+            lock_order,
+            asks,
+            turns,
+        ]
     }
 
     /// Counts the rows of a keyspace up to the first damaged block, and checks their values.

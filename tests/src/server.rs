@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -26,6 +26,8 @@ use crate::suspend::suspend;
 /// on which other tests write. Only a hanging server takes longer.
 const START_DEADLINE: Duration = Duration::from_secs(60);
 const STOP_DEADLINE: Duration = Duration::from_secs(30);
+/// The longest time after which a line of the log reaches a test.
+const LOG_DEADLINE: Duration = Duration::from_secs(30);
 const LISTENING: &str = "listening on ";
 
 /// The configuration of the development cells, equal to the cells of a server without a
@@ -269,21 +271,22 @@ fn shell(prelude: &str, binary: &Path) -> Command {
 /// channel closes when the stream ends.
 #[derive(Debug)]
 struct Output {
-    text: Arc<Mutex<String>>,
+    text: Arc<(Mutex<String>, Condvar)>,
     lines: Receiver<String>,
 }
 
 impl Output {
     fn collect(stream: impl Read + Send + 'static) -> Self {
         let (sender, lines) = channel();
-        let text = Arc::new(Mutex::new(String::new()));
+        let text = Arc::<(Mutex<String>, Condvar)>::default();
         let collected = Arc::clone(&text);
         std::thread::spawn(move || {
             let mut reader = BufReader::new(stream);
             let mut bytes = Vec::new();
             while matches!(reader.read_until(b'\n', &mut bytes), Ok(1..)) {
                 let line = String::from_utf8_lossy(&bytes).into_owned();
-                collected.lock().unwrap_or_else(PoisonError::into_inner).push_str(&line);
+                collected.0.lock().unwrap_or_else(PoisonError::into_inner).push_str(&line);
+                collected.1.notify_all();
                 // A send fails only after the test has dropped this `Output`, so the error is
                 // ignored.
                 let _ = sender.send(line);
@@ -294,7 +297,16 @@ impl Output {
     }
 
     fn text(&self) -> String {
-        self.text.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.text.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits until the collected text contains `expected`, or [`LOG_DEADLINE`] passes. Returns whether
+    /// it does.
+    fn await_text(&self, expected: &str) -> bool {
+        let (text, arrived) = &*self.text;
+        let text = text.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = arrived.wait_timeout_while(text, LOG_DEADLINE, |text| !text.contains(expected));
+        waited.unwrap_or_else(PoisonError::into_inner).0.contains(expected)
     }
 
     /// Calls `found` with each line of the stream until `found` returns a value. Returns that
@@ -450,6 +462,13 @@ impl Server {
     #[must_use]
     pub fn stderr(&self) -> String {
         self.process.stderr.text()
+    }
+
+    /// Waits until the server has written `expected` to its standard error, since a thread of its
+    /// own writes the log: an answer may come before the line about it. Returns whether it has.
+    #[must_use]
+    pub fn has_logged(&self, expected: &str) -> bool {
+        self.process.stderr.await_text(expected)
     }
 
     /// Begins to read the standard error of a server that was started with

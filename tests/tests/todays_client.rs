@@ -209,7 +209,7 @@ async fn a_cell_reads_its_configuration() {
     let first = leasehold_proto::gitlab::cells::topology_service::ClassifyRequest { r#type: 1, ..Default::default() };
     let first = classify.classify(first).await.unwrap().into_inner();
     assert_eq!(first.proxy.unwrap().address, "new.example", "the default cell, with its address as configured");
-    assert!(server.stderr().contains("of cells 1 and 2 overlap"), "{}", server.stderr());
+    assert!(server.has_logged("of cells 1 and 2 overlap"), "{}", server.stderr());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -60,7 +60,7 @@ async fn a_broken_disk_ends_the_server_and_loses_no_acknowledged_change() {
     let mut strace = strace.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let all = write_until_refused(&client).await;
     ends_by_itself(&mut server);
-    assert!(server.stderr().contains("Input/output error"), "{}", server.stderr());
+    assert!(server.has_logged("Input/output error"), "{}", server.stderr());
     strace.wait().await.unwrap();
     drop(client);
     goes_on_after_a_restart(&mut server, &all).await;

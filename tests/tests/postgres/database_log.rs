@@ -53,7 +53,8 @@ fn a_database_that_logs_the_values_of_statements_causes_a_warning() {
     for (setting, is_warned) in [("log_parameter_max_length=0", false), ("log_parameter_max_length=-1", true)] {
         let cluster = Cluster::start(&["fsync=off", "log_min_duration_statement=0", setting]).unwrap();
         let url = cluster.url(&cluster.database().unwrap());
-        let server = Server::builder().config(cells(1)).arg("--store").arg(url).start().unwrap();
+        let mut server = Server::builder().config(cells(1)).arg("--store").arg(url).start().unwrap();
+        assert!(server.terminate().unwrap().success());
         assert_eq!(server.stderr().contains("log_parameter_max_length"), is_warned, "{}", server.stderr());
     }
 }

@@ -105,6 +105,7 @@ fn a_lone_large_begin_is_answered_and_the_store_stays_away_until_it_has_room() {
     assert_eq!(back(), 0, "{}", server.stderr());
     cluster.execute(&database, "DROP EVENT TRIGGER no_room; DROP TRIGGER full_disk ON claim_leases").unwrap();
     await_report(&runtime, &server, StoreStatus::Working);
+    assert!(server.has_logged("the store is back"), "{}", server.stderr());
     assert_eq!(back(), 1, "{}", server.stderr());
     runtime.block_on(client.clone().begin(large(1))).unwrap();
 }

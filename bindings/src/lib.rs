@@ -21,9 +21,11 @@ pub use leasehold_core::batch::{ClaimRequest, MAX_SOURCE_ID_BYTES, UpdateRequest
 pub use leasehold_core::bucket::BucketType;
 pub use leasehold_core::catalogue::Catalogue;
 pub use leasehold_core::claim::{Source, SourceId, SourceType, Subject};
+pub use leasehold_core::guard;
 pub use leasehold_core::lease::{LeaseId, Outcome};
 pub use leasehold_core::reconcile;
 pub use leasehold_core::rejection::{List, Reason};
+pub use leasehold_core::standing::{Deadlines, Standing};
 pub use leasehold_core::time::Timestamp;
 pub use leasehold_core::verify;
 pub use service::{

@@ -7,6 +7,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+pub use leasehold_core::standing::Standing;
+
+use leasehold_core::standing::Deadlines;
 use leasehold_proto::leasehold::sessions::v1::watch_session_response::News;
 use leasehold_proto::leasehold::sessions::v1::{RenewSessionRequest, WatchSessionRequest};
 use tokio::sync::{oneshot, watch};
@@ -20,23 +23,6 @@ use crate::stub::Stub;
 
 /// The pause after a renewal without an answer, before the next one.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
-/// The part of a duration by which two clocks may drift apart: one sixteenth, more than 6 %. The
-/// client's deadline is earlier by this part.
-const DRIFT_PART: u32 = 16;
-
-/// The state of a session as its process knows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// The session is live for some time: the process may work.
-    Safe,
-    /// The duration has passed without an answer to a renewal: the process must pause. The locks
-    /// have not passed on yet. An answer makes the session safe again.
-    Jeopardy,
-    /// The session has ended, or its grace has nearly passed: the process must stop its work. The
-    /// session never becomes safe again (K02).
-    Lost,
-}
-
 /// The terms of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionTerms {
@@ -54,18 +40,21 @@ impl Default for SessionTerms {
 }
 
 impl SessionTerms {
-    fn safe_for(self) -> Duration {
-        self.duration - self.duration / DRIFT_PART
+    fn deadlines(self) -> Deadlines {
+        Deadlines::new(micros(self.duration), micros(self.grace))
     }
 
     fn held_for(self) -> Duration {
-        let silence = self.duration + self.grace;
-        silence - silence / DRIFT_PART
+        Duration::from_micros(self.deadlines().held_micros())
     }
 
     fn renew_after(self) -> Duration {
-        self.duration / 3
+        Duration::from_micros(self.deadlines().renewal_micros())
     }
+}
+
+pub(crate) fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// The identity of a session that is kept alive.
@@ -206,14 +195,7 @@ async fn with_judgement<A>(
 
 /// Publishes the standing of a session that was last renewed by a call sent at `renewed_at`.
 fn judge(kept: &Kept, renewed_at: Awake, standing: &watch::Sender<Standing>) -> Standing {
-    let silent = renewed_at.elapsed();
-    let now = if silent < kept.terms.safe_for() {
-        Standing::Safe
-    } else if silent < kept.terms.held_for() {
-        Standing::Jeopardy
-    } else {
-        Standing::Lost
-    };
+    let now = kept.terms.deadlines().standing(micros(renewed_at.elapsed()));
     standing.send_if_modified(|standing| std::mem::replace(standing, now) != now);
     now
 }
@@ -273,20 +255,5 @@ impl Awake {
 
     pub(crate) fn elapsed(self) -> Duration {
         Self::now().0.saturating_sub(self.0)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn k11_the_deadlines_of_a_client_lie_before_those_of_the_server() {
-        let terms = SessionTerms::default();
-        assert!(terms.renew_after() * 2 < terms.safe_for());
-        assert!(terms.safe_for() < terms.duration);
-        assert!(terms.duration < terms.held_for());
-        // The server's clock may be fast by 5 %, and the client's slow by as much.
-        assert!(terms.held_for().as_secs_f64() < (terms.duration + terms.grace).as_secs_f64() / 1.05);
     }
 }

@@ -11,7 +11,7 @@ use uuid::{Builder, Uuid};
 
 use crate::client::{CallIdentity, Client};
 use crate::error::Error;
-use crate::keepalive::{Awake, Keepalive, Kept, SessionTerms, Standing};
+use crate::keepalive::{Awake, Keepalive, Kept, SessionTerms, Standing, micros};
 use crate::refusal::Refusal;
 use crate::stub::Stub;
 
@@ -87,7 +87,6 @@ impl Client {
     /// The server refused the session, or no answer came; or the thread could not be started.
     pub async fn lock_session(&self, terms: SessionTerms) -> Result<LockSession, Error> {
         let (id, opened_at) = (random_id(), Awake::now());
-        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let (duration_micros, grace_micros) = (micros(terms.duration), micros(terms.grace));
         let message = OpenSessionRequest { session_id: id_bytes(id), duration_micros, grace_micros };
         self.call(CallIdentity::default(), |mut stub: Stub<_>| {
@@ -185,7 +184,7 @@ impl LockSession {
         heard_at: &mut Instant,
     ) -> Result<Option<u64>, Error> {
         // A wait of zero would make the server refuse an ask that is only late.
-        let wait_micros = u64::try_from(wait.as_micros()).unwrap_or(u64::MAX).max(1);
+        let wait_micros = micros(wait).max(1);
         let (session_id, ask_id) = (id_bytes(self.id), id_bytes(ask));
         let message = wire::AcquireLockRequest { session_id, ask_id, lock: Some(path.clone()), wait_micros };
         let mut stream = match self.client.stub().acquire_lock(message).await {

@@ -76,6 +76,7 @@ pub mod rejection;
 pub mod rows;
 pub mod rules;
 pub mod session;
+pub mod standing;
 pub mod store;
 pub mod table;
 pub mod time;

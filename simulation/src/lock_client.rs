@@ -15,6 +15,7 @@
 use leasehold_core::lease::Fence;
 use leasehold_core::lock::AskId;
 use leasehold_core::session::SessionId;
+use leasehold_core::standing::{Deadlines, Standing};
 use serde::Serialize;
 
 use crate::database::micros;
@@ -30,8 +31,6 @@ use crate::step_context::Calls;
 const ATTEMPTS: u8 = 3;
 /// The number of writes of one piece of work.
 const WRITES: u8 = 2;
-/// The part of the time by which two clocks may drift apart: one sixteenth.
-const DRIFT: u64 = 16;
 
 /// The next action of a client's task, or the answer that the task waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -162,23 +161,25 @@ pub struct ClientContext<'a> {
     pub resources: &'a mut Resources,
 }
 
+fn deadlines(terms: LockSettings) -> Deadlines {
+    Deadlines::new(micros(terms.duration_seconds), micros(terms.grace_seconds))
+}
+
 impl ClientSession {
     /// Returns true if the client can't be sure that its session is live: by its own clock the
     /// service may have expired it.
     pub fn is_lost(&self, clock: u64, terms: LockSettings) -> bool {
-        let silence = micros(terms.duration_seconds) + micros(terms.grace_seconds);
-        clock.saturating_sub(self.renewed_at) >= silence - silence / DRIFT
+        deadlines(terms).standing(clock.saturating_sub(self.renewed_at)) == Standing::Lost
     }
 
     /// Returns true if the duration has passed by the client's clock, less its drift.
     pub fn is_in_jeopardy(&self, clock: u64, terms: LockSettings) -> bool {
-        let duration = micros(terms.duration_seconds);
-        clock.saturating_sub(self.renewed_at) >= duration - duration / DRIFT
+        deadlines(terms).standing(clock.saturating_sub(self.renewed_at)) != Standing::Safe
     }
 
     /// Returns true if a renewal is due: a third of the duration has passed.
     pub fn is_renewal_due(&self, clock: u64, terms: LockSettings) -> bool {
-        clock.saturating_sub(self.renewed_at) >= micros(terms.duration_seconds) / 3
+        clock.saturating_sub(self.renewed_at) >= deadlines(terms).renewal_micros()
     }
 }
 

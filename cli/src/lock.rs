@@ -130,7 +130,7 @@ async fn run_under(
     let name = format!("{}/{}", args.lock.namespace, args.lock.key);
     let environment = [(FENCE, held.fence().to_string()), (NAME, name)];
     let code = match CommandGroup::start(&args.command, environment) {
-        Ok(group) => follow(group, locks, terms, stops).await,
+        Ok(group) => follow(group, locks, held, terms, stops).await,
         Err(error) => {
             let program = args.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
             eprintln!("error: `{program}` can't be started: {error}");
@@ -153,9 +153,17 @@ async fn run_under(
 }
 
 /// Follows the command to its end. Ends its process group before the lock can pass on: SIGTERM when
-/// half of the grace has passed, SIGKILL when the session is lost. Returns its exit code.
-async fn follow(mut group: CommandGroup, locks: &LockSession, terms: SessionTerms, stops: &mut Stops) -> u8 {
+/// half of the grace has passed or an operator has taken the lock, SIGKILL when the lock is lost.
+/// Returns its exit code.
+async fn follow(
+    mut group: CommandGroup,
+    locks: &LockSession,
+    held: &HeldLock,
+    terms: SessionTerms,
+    stops: &mut Stops,
+) -> u8 {
     let mut standing = locks.standing();
+    let mut forced = std::pin::pin!(locks.forced(held));
     loop {
         let now = *standing.borrow_and_update();
         match now {
@@ -181,9 +189,26 @@ async fn follow(mut group: CommandGroup, locks: &LockSession, terms: SessionTerm
                     () = locks.lost() => {}
                 }
             }
+            () = &mut forced => {
+                eprintln!("warning: an operator has taken the lock: the command is ended");
+                group.signal(Signal::SIGTERM);
+                return end_in(group, locks.remaining(held)).await;
+            }
             _ = standing.changed(), if now != Standing::Lost => {}
         }
     }
+}
+
+/// Waits for the end of the command, and kills its process group after the time `left`.
+async fn end_in(mut group: CommandGroup, left: Duration) -> u8 {
+    let status = match tokio::time::timeout(left, group.ended()).await {
+        Ok(status) => status,
+        Err(_) => {
+            group.signal(Signal::SIGKILL);
+            group.ended().await
+        }
+    };
+    exit_code(status)
 }
 
 #[cfg(test)]

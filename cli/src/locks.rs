@@ -39,6 +39,10 @@ pub struct ForceLockArgs {
     /// The fence of the holder, as `leasehold locks` shows it
     #[arg(long, value_name = "N")]
     fence: u64,
+
+    /// Pass the lock on at once, though its holder may still work under it: only fences then refuse its writes
+    #[arg(long)]
+    at_once: bool,
 }
 
 pub(crate) async fn locks(session: &Session<'_>, args: LocksArgs) -> Result<(), CliError> {
@@ -105,10 +109,12 @@ fn row(lock: &Lock) -> Vec<String> {
 pub(crate) async fn force(session: &Session<'_>, args: ForceLockArgs) -> Result<(), CliError> {
     let mut stub = session.open().await?;
     let lock = Some(LockPath { namespace: args.lock.namespace, key: args.lock.key });
-    let forced = session.connection.wait(stub.force_lock(ForceLockRequest { lock, fence: args.fence })).await;
-    forced.map_err(CliError::for_admins)?;
-    if !session.json {
-        eprintln!("the lock is withheld until its holder's time is over; then it passes on");
+    let request = ForceLockRequest { lock, fence: args.fence, at_once: args.at_once };
+    session.connection.wait(stub.force_lock(request)).await.map_err(CliError::for_admins)?;
+    if !session.json && args.at_once {
+        eprintln!("the lock has passed on; its former holder is told, and may still work for a moment");
+    } else if !session.json {
+        eprintln!("its holder is told; the lock is withheld until the holder's time is over, then it passes on");
     }
     Ok(())
 }

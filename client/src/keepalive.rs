@@ -4,6 +4,7 @@
 //! The thread has a runtime of its own, so that a caller who blocks all threads of another runtime
 //! does not lose the session.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ pub use leasehold_core::standing::Standing;
 use leasehold_core::standing::Deadlines;
 use leasehold_proto::leasehold::sessions::v1::watch_session_response::News;
 use leasehold_proto::leasehold::sessions::v1::{RenewSessionRequest, WatchSessionRequest};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 use uuid::Uuid;
@@ -70,9 +71,13 @@ pub(crate) struct Kept {
 /// A running keepalive. Dropping it ends the thread, and the session then expires by its silence.
 pub(crate) struct Keepalive {
     standing: watch::Receiver<Standing>,
+    forced: watch::Receiver<ForcedLocks>,
     lost_at: Deadline,
     _end: oneshot::Sender<()>,
 }
+
+/// The locks that an operator took, by their fences: each with the moment at which it may pass on.
+type ForcedLocks = BTreeMap<u64, Awake>;
 
 /// The moment at which a session is lost if no further renewal succeeds.
 #[derive(Clone, Debug)]
@@ -88,9 +93,28 @@ impl Deadline {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = moment;
     }
 
-    fn remaining(&self) -> Duration {
-        let moment = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        moment.0.saturating_sub(Awake::now().0)
+    fn get(&self) -> Awake {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a keepalive publishes of its session.
+struct Published {
+    standing: watch::Sender<Standing>,
+    forced: watch::Sender<ForcedLocks>,
+    lost_at: Deadline,
+}
+
+impl Published {
+    /// Takes in the answer to a renewal that was sent at `sent_at`. A lock that an operator took
+    /// keeps the deadline of the renewals before: it is withheld until then, and no longer (K20).
+    fn renewed(&self, kept: &Kept, sent_at: Awake, forced: &[u64]) {
+        let before = self.lost_at.get();
+        let is_new = forced.iter().any(|fence| !self.forced.borrow().contains_key(fence));
+        if is_new {
+            self.forced.send_modify(|known| forced.iter().for_each(|fence| _ = known.entry(*fence).or_insert(before)));
+        }
+        self.lost_at.set(sent_at.plus(kept.terms.held_for()));
     }
 }
 
@@ -103,51 +127,65 @@ impl Keepalive {
         let (sender, standing) = watch::channel(Standing::Safe);
         let (end, ended) = oneshot::channel();
         let lost_at = Deadline::new(kept.terms, kept.opened_at);
-        let shared = lost_at.clone();
+        let (forced_sender, forced) = watch::channel(ForcedLocks::new());
+        let published = Published { standing: sender, forced: forced_sender, lost_at: lost_at.clone() };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let run = move || {
             runtime.block_on(async {
                 // The receiver ends when the handle is dropped.
-                tokio::select! { () = keep(kept, &sender, &shared) => {}, _ = ended => {} }
+                tokio::select! { () = keep(kept, &published) => {}, _ = ended => {} }
             });
         };
         std::thread::Builder::new().name("leasehold-keepalive".into()).spawn(run)?;
-        Ok(Self { standing, lost_at, _end: end })
+        Ok(Self { standing, forced, lost_at, _end: end })
     }
 
     pub(crate) fn standing(&self) -> watch::Receiver<Standing> {
         self.standing.clone()
     }
 
-    pub(crate) fn remaining(&self) -> Duration {
-        self.lost_at.remaining()
+    /// Returns the time until the lock of a fence may pass on if no further renewal succeeds.
+    pub(crate) fn remaining(&self, fence: u64) -> Duration {
+        // The session's deadline is read first. A force that arrives meanwhile is then seen.
+        let of_session = self.lost_at.get();
+        let moment = self.forced.borrow().get(&fence).copied().unwrap_or(of_session);
+        moment.0.min(of_session.0).saturating_sub(Awake::now().0)
+    }
+
+    /// Waits until an operator has taken the lock of a fence. Waits for ever if the session is lost.
+    pub(crate) async fn forced(&self, fence: u64) {
+        if self.forced.clone().wait_for(|forced| forced.contains_key(&fence)).await.is_err() {
+            std::future::pending().await
+        }
     }
 }
 
 /// Renews a session until it is lost.
-async fn keep(kept: Kept, standing: &watch::Sender<Standing>, lost_at: &Deadline) {
+async fn keep(kept: Kept, published: &Published) {
     let stub = Stub::new(kept.endpoint.connect_lazy());
     let stub = match kept.store_id {
         Some(id) => stub.with_store_id(id),
         None => stub,
     };
+    let renew_now = Notify::new();
     tokio::select! {
-        () = renew(&kept, stub.clone(), standing, lost_at) => {},
-        () = watch_end(&kept, stub) => {},
+        () = renew(&kept, stub.clone(), published, &renew_now) => {},
+        () = watch_end(&kept, stub, &renew_now) => {},
     }
-    lost_at.set(Awake::now());
-    standing.send_replace(Standing::Lost);
+    published.lost_at.set(Awake::now());
+    published.standing.send_replace(Standing::Lost);
 }
 
 /// Renews again and again. Returns when the session is lost.
-async fn renew(kept: &Kept, stub: Stub<Channel>, standing: &watch::Sender<Standing>, lost_at: &Deadline) {
+async fn renew(kept: &Kept, stub: Stub<Channel>, published: &Published, renew_now: &Notify) {
+    let standing = &published.standing;
     let mut renewed_at = kept.opened_at;
     let mut next = kept.terms.renew_after();
     loop {
         // Timers of the runtime stand still while the machine sleeps, but `Awake` does not. So the
         // pause may be long, and the state is judged again after each of them.
         let pause = next.saturating_sub(renewed_at.elapsed()).min(kept.terms.renew_after());
-        tokio::time::sleep(pause).await;
+        tokio::select! { () = tokio::time::sleep(pause) => {}, () = renew_now.notified() => {} }
         if judge(kept, renewed_at, standing) == Standing::Lost {
             return;
         }
@@ -158,9 +196,9 @@ async fn renew(kept: &Kept, stub: Stub<Channel>, standing: &watch::Sender<Standi
         let mut stub = stub.clone().with_deadline(timeout);
         let answer = with_judgement(kept, renewed_at, standing, timeout, stub.renew_session(request)).await;
         match answer {
-            Some(Ok(_)) => {
+            Some(Ok(answer)) => {
                 renewed_at = sent_at;
-                lost_at.set(sent_at.plus(kept.terms.held_for()));
+                published.renewed(kept, sent_at, &answer.into_inner().forced_fences);
                 next = kept.terms.renew_after();
                 judge(kept, renewed_at, standing);
             }
@@ -201,7 +239,8 @@ fn judge(kept: &Kept, renewed_at: Awake, standing: &watch::Sender<Standing>) -> 
 }
 
 /// Returns when the server says that the session has ended. A stream that breaks is opened again.
-async fn watch_end(kept: &Kept, stub: Stub<Channel>) {
+/// News that a lock was taken is a reason to renew, since the answer says which (K20).
+async fn watch_end(kept: &Kept, stub: Stub<Channel>, renew_now: &Notify) {
     loop {
         let request = WatchSessionRequest { session_id: kept.session.as_bytes().to_vec() };
         let mut stub = stub.clone();
@@ -209,8 +248,10 @@ async fn watch_end(kept: &Kept, stub: Stub<Channel>) {
             Ok(stream) => {
                 let mut stream = stream.into_inner();
                 while let Ok(Some(message)) = stream.message().await {
-                    if message.news() == News::Ended {
-                        return;
+                    match message.news() {
+                        News::Ended => return,
+                        News::Forced => renew_now.notify_one(),
+                        News::Watched | News::Moving | News::Unspecified => {}
                     }
                 }
             }

@@ -114,11 +114,19 @@ impl LockSession {
         self.keepalive.standing()
     }
 
-    /// Returns the time until the session is lost if no renewal succeeds from now on; zero once it is
-    /// lost. A transaction in the caller's own PostgreSQL hands it to `leasehold_guard` (K18).
+    /// Returns the time until a lock may pass on if no renewal succeeds from now on; zero once the
+    /// session is lost. A transaction in the caller's own PostgreSQL hands it to `leasehold_guard`
+    /// (K18).
     #[must_use]
-    pub fn remaining(&self) -> Duration {
-        self.keepalive.remaining()
+    pub fn remaining(&self, lock: &HeldLock) -> Duration {
+        self.keepalive.remaining(lock.fence)
+    }
+
+    /// Waits until an operator has taken a lock. The caller must then stop its work under the lock,
+    /// which passes on after [`remaining`](Self::remaining) (K20). The session and its other locks
+    /// live on.
+    pub async fn forced(&self, lock: &HeldLock) {
+        self.keepalive.forced(lock.fence).await;
     }
 
     /// Waits until the session is lost. The caller must then stop all work under its locks.

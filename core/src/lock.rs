@@ -287,6 +287,17 @@ impl Lock {
         }
     }
 
+    /// Returns the last grant if an operator took the lock from its holder (K20).
+    fn forced(&self) -> Option<&Grant> {
+        self.last.as_ref().filter(|last| last.end == GrantEnd::Forced).map(|last| &last.grant)
+    }
+
+    /// Returns the grant that an operator took from its holder by a change of the lock's row. A host
+    /// tells it to the holder with the next renewal, by [`Observer`](crate::observer::Observer).
+    pub fn newly_forced<'a>(before: Option<&Self>, after: Option<&'a Self>) -> Option<&'a Grant> {
+        after.and_then(Self::forced).filter(|grant| before.and_then(Self::forced) != Some(grant))
+    }
+
     /// Returns the largest number of asks that may be served before the ask at `turn`. Asks that
     /// left the queue may be counted.
     pub fn ahead_of(&self, turn: u64) -> u32 {

@@ -6,6 +6,9 @@
 //! tick, so a host that was stopped, suspended or overloaded expires nobody (K06). A new observer
 //! starts at zero, so after a restart each session has its whole duration again (K07).
 //!
+//! The observer also keeps which grants an operator took from a live session, so that each answer
+//! to a renewal tells them: a client whose deadline moves on knows which of its locks do not (K20).
+//!
 //! ```
 //! use leasehold_core::locking::end::Cause;
 //! use leasehold_core::observer::{Observer, Renewal};
@@ -26,7 +29,8 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::lock::{LockPath, Withholding};
+use crate::lease::Fence;
+use crate::lock::{Grant, LockPath, Withholding};
 use crate::locking::elapse::Elapse;
 use crate::locking::end::{Cause, End, Silence};
 use crate::order::sorted_by;
@@ -59,6 +63,13 @@ struct WatchedLock {
     since: u64,
 }
 
+/// A grant that an operator took from its session.
+#[derive(Clone, Copy, Debug)]
+struct ForcedGrant {
+    fence: Fence,
+    since: u64,
+}
+
 /// The sessions and withheld locks that one host observes.
 #[derive(Clone, Debug)]
 pub struct Observer {
@@ -66,13 +77,15 @@ pub struct Observer {
     ticks: u64,
     sessions: FxHashMap<SessionId, Watched>,
     locks: FxHashMap<LockPath, WatchedLock>,
+    forced: FxHashMap<SessionId, Vec<ForcedGrant>>,
 }
 
 impl Observer {
     /// Returns an observer whose host calls [`tick`](Self::tick) at most once in `tick_micros`
     /// microseconds.
     pub fn new(tick_micros: u64) -> Self {
-        Self { tick_micros, ticks: 0, sessions: FxHashMap::default(), locks: FxHashMap::default() }
+        let (sessions, locks, forced) = Default::default();
+        Self { tick_micros, ticks: 0, sessions, locks, forced }
     }
 
     /// Begins to watch a session. Its whole duration starts now. `renewals` is the number in the
@@ -85,6 +98,27 @@ impl Observer {
     /// Stops to watch a session that has ended or renews elsewhere.
     pub fn unwatch(&mut self, id: SessionId) {
         self.sessions.remove(&id);
+        self.forced.remove(&id);
+    }
+
+    /// Notes that an operator took a grant from its session. Nothing is noted for a session that is
+    /// not watched.
+    pub fn force(&mut self, grant: &Grant) {
+        if self.sessions.contains_key(&grant.session) {
+            let told = self.forced(grant.session);
+            let forced = self.forced.entry(grant.session).or_default();
+            forced.retain(|forced| told.contains(&forced.fence));
+            forced.push(ForcedGrant { fence: grant.fence, since: self.ticks });
+        }
+    }
+
+    /// Returns the fences of the grants that an operator took from a session within its duration and
+    /// grace, the oldest first. A client that heard no answer for longer has lost its session.
+    pub fn forced(&self, id: SessionId) -> Vec<Fence> {
+        let Some(forced) = self.forced.get(&id) else { return Vec::new() };
+        let silence = self.sessions.get(&id).map_or(0, |watched| watched.terms.silence_micros());
+        let is_recent = |forced: &&ForcedGrant| self.quiet_micros(forced.since) < silence;
+        forced.iter().filter(is_recent).map(|forced| forced.fence).collect()
     }
 
     /// Begins to watch a withheld lock. If the lock is watched under this fence already, the time

@@ -30,7 +30,7 @@ pub(crate) fn of(world: &World, remaining: impl Hash) -> u128 {
 }
 
 fn locks(world: &World, locks: &LockWorld, hasher: &mut WideHasher) {
-    (locks.ticked_at, locks.ahead_seconds, &locks.resources, &locks.forced).hash(hasher);
+    (locks.ticked_at, locks.ahead_seconds, &locks.resources).hash(hasher);
     world.service().is_paused.hash(hasher);
     world.service().lock_host().into_iter().for_each(|host| host.hash(hasher));
     let state = world.service().lock_state();

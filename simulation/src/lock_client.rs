@@ -79,6 +79,8 @@ pub enum WorkResult {
     GaveUp,
     /// The client stopped its work, because its session is lost.
     Lost,
+    /// The client stopped its work, because an operator took its lock.
+    Taken,
     /// The resource refused a write, because it has seen a newer fence.
     Fenced,
     /// The service did not answer.
@@ -321,9 +323,13 @@ impl LockClient {
         let [_, sent_at] = self.sent_at;
         match answer {
             // A session that is lost by the client's clock never becomes safe again (K02).
-            Response::Lock(LockAnswer::Done) => {
+            Response::Lock(LockAnswer::Renewed(forced)) => {
                 self.session = self.session.filter(|session| !session.is_lost(clock, terms));
                 self.session.iter_mut().for_each(|session| session.renewed_at = session.renewed_at.max(sent_at));
+                // The session lives on without the lock that an operator took (K20).
+                if forced.is_some() && self.task.is_some_and(|task| task.fence == *forced) {
+                    self.end(WorkResult::Taken);
+                }
             }
             Response::Lock(LockAnswer::Refused(_)) => self.session = None,
             _ => {}

@@ -46,6 +46,8 @@ pub enum LockRequest {
 pub enum LockAnswer {
     /// The service has done what was requested, or had done it before.
     Done,
+    /// The session has its whole duration again. An operator took its newest grant, of this fence.
+    Renewed(Option<Fence>),
     /// The ask holds its lock under this fence.
     Holding(Fence),
     /// The service refuses the request.

@@ -177,7 +177,9 @@ fn random_lock_command<S: Store>(pair: &Pair<S>, asks: &mut u64, dice: &mut Dice
         }),
         5 => LockCommand::Renew(Renew { session: some_session(*asks, dice), principal: principal("svc") }),
         6 => random_end(&state, *asks, dice),
-        7 if dice.one_in(2) => LockCommand::Force(Force { lock, fence: random_fence(row, dice) }),
+        7 if dice.one_in(2) => {
+            LockCommand::Force(Force { lock, fence: random_fence(row, dice), at_once: dice.one_in(3) })
+        }
         7..10 => LockCommand::Elapse(Elapse {
             lock,
             fence: random_fence(row, dice),
@@ -315,7 +317,7 @@ pub(super) fn all_that_is_held_is_held_after_a_restart(harness: &mut impl Harnes
         fence
     });
     assert!(a < b);
-    pair.lock_command(LockCommand::Force(Force { lock: forced.clone(), fence: b }));
+    pair.lock_command(LockCommand::Force(Force { lock: forced.clone(), fence: b, at_once: false }));
     let waits = [acquire(1, 3, &held, true), acquire(2, 4, &held, true), acquire(2, 5, &forced, true)];
     pair.lock_commands(waits.to_vec());
     pair.lock_command(end(1, Cause::Evict));

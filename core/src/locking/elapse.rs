@@ -35,9 +35,19 @@ pub fn elapse<T: Transaction>(tx: &mut T, command: &Elapse, now: Timestamp) -> A
     if command.quiet_micros < withholding.silence_micros {
         return Ok(Err(refused(Reason::LockWithheld)));
     }
+    pass_on(tx, &command.lock, lock.clone(), now)
+}
+
+/// Grants a withheld lock to the next ask, or frees the lock if no ask waits. Returns true.
+pub(super) fn pass_on<T: Transaction>(
+    tx: &mut T,
+    path: &LockPath,
+    lock: Lock,
+    now: Timestamp,
+) -> Answer<bool, T::Error> {
     let mut draft = Draft::new(tx, now)?;
-    let lock = Lock { state: LockState::Free, updated_at: now, ..lock.clone() };
-    draft.finish(tx, &command.lock, lock, &[])?;
+    let lock = Lock { state: LockState::Free, updated_at: now, ..lock };
+    draft.finish(tx, path, lock, &[])?;
     tx.write(draft.into_changes())?;
     Ok(Ok(true))
 }

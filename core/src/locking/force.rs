@@ -1,5 +1,6 @@
 //! Takes a lock from its holder.
 
+use super::elapse::pass_on;
 use super::end::withheld;
 use super::hand_over::Draft;
 use super::refused;
@@ -18,10 +19,13 @@ pub struct Force {
     pub lock: LockPath,
     /// The fence of the grant to end, so that a later grant is not taken by mistake.
     pub fence: Fence,
+    /// True if the lock passes on at once, though its holder may still work under it. Only a fence
+    /// that is checked then refuses the former holder's writes.
+    pub at_once: bool,
 }
 
-/// Takes a lock from its holder. The lock is withheld until the holder's time is over (K20). Returns
-/// false if the lock is withheld under this fence already.
+/// Takes a lock from its holder. The lock is withheld until the holder's time is over, unless the
+/// command says otherwise (K20). Returns false if the lock is withheld under this fence already.
 ///
 /// # Errors
 /// The store failed. The inner error is a refusal: the lock is not held under this fence.
@@ -29,7 +33,9 @@ pub fn force<T: Transaction>(tx: &mut T, command: &Force, now: Timestamp) -> Ans
     let Some(lock) = tx.row::<Lock>(&command.lock)? else { return Ok(Err(refused(Reason::FencePassed))) };
     let grant = match lock.state {
         LockState::Held(grant) if grant.fence == command.fence => grant,
-        LockState::Withheld(withholding) if withholding.fence == command.fence => return Ok(Ok(false)),
+        LockState::Withheld(withholding) if withholding.fence == command.fence => {
+            return if command.at_once { pass_on(tx, &command.lock, lock.clone(), now) } else { Ok(Ok(false)) };
+        }
         LockState::Free | LockState::Held(_) | LockState::Withheld(_) => {
             return Ok(Err(refused(Reason::FencePassed)));
         }
@@ -37,7 +43,7 @@ pub fn force<T: Transaction>(tx: &mut T, command: &Force, now: Timestamp) -> Ans
     let broken = BrokenState::SessionAsksDiffer(grant.session);
     let session = tx.row::<Session>(&grant.session)?.ok_or(broken)?;
     let (mut draft, mut lock) = (Draft::new(tx, now)?, lock.clone());
-    let next = withheld(grant.fence, session);
+    let next = if command.at_once { LockState::Free } else { withheld(grant.fence, session) };
     draft.end(&mut lock, grant, GrantEnd::Forced, LockValue::default(), next);
     draft.finish(tx, &command.lock, lock, &[])?;
     let session = Session { asks: session.asks.saturating_sub(1), ..session.clone() };

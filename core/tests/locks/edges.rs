@@ -33,7 +33,7 @@ impl Dice {
             8..=13 => Step::Acquire { session, ask, lock, wait: self.roll(4) > 0 },
             14..=17 => Step::Release { lock, ok: self.roll(2) == 0, age: 0 },
             18 => Step::Leave(session, ask),
-            19 => Step::Force(lock),
+            19 => Step::Force(lock, false),
             20 | 21 => Step::Elapse(lock, true),
             22 => Step::ForgetLock(lock),
             _ => Step::ForgetSession(session),

@@ -32,7 +32,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(session, ask, lock, wait)| Step::Acquire { session, ask, lock, wait: wait > 0 }),
         6 => (lock.clone(), any::<bool>(), 0..8_u8).prop_map(|(lock, ok, age)| Step::Release { lock, ok, age }),
         3 => (session, ask).prop_map(|(session, ask)| Step::Leave(session, ask)),
-        1 => lock.clone().prop_map(Step::Force),
+        1 => (lock.clone(), any::<bool>()).prop_map(|(lock, at_once)| Step::Force(lock, at_once)),
         2 => (lock.clone(), any::<bool>()).prop_map(|(lock, enough)| Step::Elapse(lock, enough)),
         1 => lock.prop_map(Step::ForgetLock),
         1 => (0..4_u128).prop_map(Step::ForgetSession),

@@ -26,7 +26,8 @@ pub(crate) enum Step {
         age: u8,
     },
     Leave(u128, u128),
-    Force(usize),
+    /// The lock, and true if it passes on at once.
+    Force(usize, bool),
     Elapse(usize, bool),
     ForgetLock(usize),
     ForgetSession(u128),
@@ -111,7 +112,7 @@ impl Model {
                 None => Answer::Refused("SESSION_NOT_FOUND"),
             },
             Step::Leave(session, ask) => self.leave(session, ask),
-            Step::Force(lock) => self.force(lock),
+            Step::Force(lock, at_once) => self.force(lock, at_once),
             Step::Elapse(lock, enough) => self.elapse(lock, enough),
             Step::ForgetLock(lock) => self.forget_lock(lock),
             Step::ForgetSession(session) => {
@@ -262,14 +263,15 @@ impl Model {
         Answer::Done(false)
     }
 
-    fn force(&mut self, at: usize) -> Answer {
+    fn force(&mut self, at: usize, at_once: bool) -> Answer {
         let lock = &mut self.locks[at];
         match (lock.holder, lock.withheld) {
             (Some(holder), _) => {
                 lock.last = Some((holder, None));
                 (lock.holder, lock.withheld) = (None, Some(holder.fence));
-                Answer::Done(true)
+                if at_once { self.elapse(at, true) } else { Answer::Done(true) }
             }
+            (None, Some(_)) if at_once => self.elapse(at, true),
             (None, Some(_)) => Answer::Done(false),
             (None, None) => Answer::Refused("FENCE_PASSED"),
         }

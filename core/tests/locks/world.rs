@@ -123,7 +123,10 @@ impl World {
                 LockCommand::Release(Release { session, principal, lock: lock(at), fence, outcome, value })
             }
             Step::Leave(id, number) => LockCommand::Leave(Leave { session: session(id), principal, ask: ask(number) }),
-            Step::Force(at) => LockCommand::Force(Force { lock: lock(at), fence: Fence(self.model.fence_to_take(at)) }),
+            Step::Force(at, at_once) => {
+                let fence = Fence(self.model.fence_to_take(at));
+                LockCommand::Force(Force { lock: lock(at), fence, at_once })
+            }
             Step::Elapse(at, enough) => {
                 let quiet_micros = DURATION + GRACE - u64::from(!enough);
                 let fence = Fence(self.model.fence_to_take(at));

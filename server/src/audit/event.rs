@@ -36,7 +36,7 @@ enum Action {
     Settled { lease: AuditedLease, outcome: Outcome },
     Restored { store: Uuid, from: u64, to: u64 },
     // The key of the lock is left out: it may be personal (K24).
-    Forced { namespace: String, fence: u64 },
+    Forced { namespace: String, fence: u64, at_once: bool },
     Evicted { session: SessionId },
 }
 
@@ -108,7 +108,8 @@ impl Action {
     fn of_operator(command: &LockCommand) -> Option<Self> {
         match command {
             LockCommand::Force(force) => {
-                Some(Self::Forced { namespace: force.lock.namespace().to_owned(), fence: force.fence.0 })
+                let namespace = force.lock.namespace().to_owned();
+                Some(Self::Forced { namespace, fence: force.fence.0, at_once: force.at_once })
             }
             LockCommand::End(end) if end.cause == Cause::Evict => Some(Self::Evicted { session: end.session }),
             _ => None,
@@ -152,9 +153,10 @@ impl Serialize for AuditEvent {
                 line.serialize_entry("fence_before", from)?;
                 line.serialize_entry("fence_after", to)?;
             }
-            Action::Forced { namespace, fence } => {
+            Action::Forced { namespace, fence, at_once } => {
                 line.serialize_entry("namespace", namespace)?;
                 line.serialize_entry("fence", fence)?;
+                line.serialize_entry("at_once", at_once)?;
             }
             Action::Evicted { session } => line.serialize_entry("session", &session.to_string())?,
         }
@@ -177,7 +179,9 @@ impl fmt::Display for AuditEvent {
             Action::Restored { store, from, to } => {
                 write!(f, " store={store} fence_before={from} fence_after={to}")
             }
-            Action::Forced { namespace, fence } => write!(f, " namespace={namespace:?} fence={fence}"),
+            Action::Forced { namespace, fence, at_once } => {
+                write!(f, " namespace={namespace:?} fence={fence} at_once={at_once}")
+            }
             Action::Evicted { session } => write!(f, " session={session}"),
         }
     }
@@ -204,7 +208,10 @@ pub(super) fn examples() -> Vec<AuditEvent> {
         event(Caller::Trusted, begun(true, None)),
         event(Caller::Trusted, begun(false, OrganizationId::try_from(300).ok())),
         event(Caller::Authenticated(Role::Cell(CellId(3))), settled(Outcome::Committed)),
-        event(Caller::Authenticated(Role::Admin), Action::Forced { namespace: "user.update".into(), fence: 7 }),
+        event(
+            Caller::Authenticated(Role::Admin),
+            Action::Forced { namespace: "user.update".into(), fence: 7, at_once: true },
+        ),
         event(Caller::Trusted, Action::Evicted { session: SessionId(Uuid::from_bytes([6; 16])) }),
         event(Caller::Authenticated(Role::Admin), settled(Outcome::RolledBack)),
     ]
@@ -252,8 +259,8 @@ mod tests {
                     target: "audit", %caller, %store, fence_before = from, fence_after = to, "store restored"
                 );
             }
-            Action::Forced { namespace, fence } => {
-                tracing::info!(target: "audit", %caller, namespace, fence, "lock forced");
+            Action::Forced { namespace, fence, at_once } => {
+                tracing::info!(target: "audit", %caller, namespace, fence, at_once, "lock forced");
             }
             Action::Evicted { session } => tracing::info!(target: "audit", %caller, %session, "session evicted"),
         }

@@ -228,9 +228,9 @@ impl LockService for LockHandler {
     ) -> Result<Response<wire::ForceLockResponse>, Status> {
         let (permit, config) = admitted(&request)?;
         self.services.lock_host()?;
-        let wire::ForceLockRequest { lock, fence } = request.into_inner();
+        let wire::ForceLockRequest { lock, fence, at_once } = request.into_inner();
         let lock = self.readable_path(&config, &permit.caller(), lock)?;
-        let force = LockCommand::Force(Force { lock, fence: Fence(fence) });
+        let force = LockCommand::Force(Force { lock, fence: Fence(fence), at_once });
         self.services.submit_lock(&config, permit.caller(), force).await?;
         Ok(Response::new(wire::ForceLockResponse {}))
     }

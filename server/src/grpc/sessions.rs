@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::Stream;
 use leasehold_core::command::{Command, Reply};
+use leasehold_core::lease::Fence;
 use leasehold_core::locking::end::{Cause, End};
 use leasehold_core::locking::open::Open;
 use leasehold_core::locking::renew::Renew;
@@ -95,12 +96,13 @@ impl Services {
     }
 
     /// Renews a session in memory. A session that this host does not know is renewed by a write,
-    /// which tells a session that has moved here from one that has ended.
-    async fn renew(&self, caller: &LockCaller, session: SessionId) -> Result<(), Status> {
+    /// which tells a session that has moved here from one that has ended. Returns the fences of the
+    /// session's grants that an operator has taken.
+    async fn renew(&self, caller: &LockCaller, session: SessionId) -> Result<Vec<Fence>, Status> {
         let host = self.lock_host()?;
         loop {
             match host.renew(session, &caller.principal) {
-                RenewOutcome::Renewed => return Ok(()),
+                RenewOutcome::Renewed(forced) => return Ok(forced),
                 // The wait ends with an error only if the server stops.
                 RenewOutcome::Deciding(mut decided) => {
                     decided.changed().await.map_err(|_| errors::refused(&CommitterRefusal::Stopping))?;
@@ -108,7 +110,10 @@ impl Services {
                 RenewOutcome::Unknown => {
                     let renew = Renew { session, principal: caller.principal.clone() };
                     self.submit_lock(&caller.config, caller.caller.clone(), LockCommand::Renew(renew)).await?;
-                    return Ok(());
+                    // The host has learnt of the session from the write.
+                    if let RenewOutcome::Renewed(forced) = host.renew(session, &caller.principal) {
+                        return Ok(forced);
+                    }
                 }
             }
         }
@@ -168,8 +173,8 @@ impl SessionService for SessionHandler {
     ) -> Result<Response<RenewSessionResponse>, Status> {
         let caller = LockCaller::of(&request)?;
         let session = read_session(&request.into_inner().session_id)?;
-        self.services.renew(&caller, session).await?;
-        Ok(Response::new(RenewSessionResponse {}))
+        let forced = self.services.renew(&caller, session).await?;
+        Ok(Response::new(RenewSessionResponse { forced_fences: forced.into_iter().map(|fence| fence.0).collect() }))
     }
 
     async fn close_session(
@@ -214,25 +219,29 @@ impl SessionService for SessionHandler {
     }
 }
 
-/// The stream of a watch: first that the session is watched, then the one event that ends it.
+/// The stream of a watch: first that the session is watched, then each force of its locks, then the
+/// one event that ends it.
 fn watch_stream(
     mut news: watch::Receiver<SessionNews>,
-    mut stopping: watch::Receiver<bool>,
+    stopping: watch::Receiver<bool>,
     age: Duration,
 ) -> impl Stream<Item = Result<WatchSessionResponse, Status>> + Send {
     let response = |news: News| Ok(WatchSessionResponse { news: news.into() });
-    let last = async move {
-        let age = tokio::time::sleep(age);
-        tokio::select! {
+    let told = news.borrow_and_update().forced;
+    let moves_at = tokio::time::Instant::now() + age;
+    let later = futures_util::stream::unfold(Some((news, stopping, told)), move |watched| async move {
+        let (mut news, mut stopping, told) = watched?;
+        let event = tokio::select! {
             biased;
             // A dropped sender means that the session has ended, too.
-            _ = news.wait_for(|news| *news == SessionNews::Ended) => response(News::Ended),
-            () = stopped(&mut stopping) => response(News::Moving),
-            () = age => response(News::Moving),
+            changed = news.wait_for(|news| news.has_ended || news.forced > told) => changed.ok().map(|news| *news),
+            () = stopped(&mut stopping) => return Some((response(News::Moving), None)),
+            () = tokio::time::sleep_until(moves_at) => return Some((response(News::Moving), None)),
+        };
+        match event.filter(|news| !news.has_ended) {
+            Some(SessionNews { forced, .. }) => Some((response(News::Forced), Some((news, stopping, forced)))),
+            None => Some((response(News::Ended), None)),
         }
-    };
-    futures_util::StreamExt::chain(
-        futures_util::stream::once(std::future::ready(response(News::Watched))),
-        futures_util::stream::once(last),
-    )
+    });
+    futures_util::StreamExt::chain(futures_util::stream::once(std::future::ready(response(News::Watched))), later)
 }

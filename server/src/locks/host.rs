@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::command::{Command, Fences};
+use leasehold_core::lease::Fence;
 use leasehold_core::lock::{AskId, Lock, LockPath, LockState};
 use leasehold_core::locking::end::End;
 use leasehold_core::locking::leave::Leave;
@@ -62,8 +63,9 @@ pub struct HostSize {
 
 /// The outcome of a renewal in memory.
 pub enum RenewOutcome {
-    /// The session has its whole duration again.
-    Renewed,
+    /// The session has its whole duration again. An operator has taken its grants of these fences
+    /// (K20).
+    Renewed(Vec<Fence>),
     /// The session's end is being decided. Call again when this receiver has changed.
     Deciding(watch::Receiver<u64>),
     /// The session is not live, or belongs to another service: the store knows more.
@@ -116,7 +118,7 @@ impl LockHost {
     ) {
         let mut state = self.state();
         sessions.into_iter().for_each(|(id, session)| state.watch_session(id, &session));
-        locks.into_iter().for_each(|(path, lock)| state.watch_lock(path, &lock));
+        locks.into_iter().for_each(|(path, lock)| state.watch_lock(path, None, Some(&lock)));
     }
 
     /// Learns from the saved changes of a group, and from the fences that the store has assigned. The committer calls this after each save, before
@@ -127,7 +129,9 @@ impl LockHost {
         }
         let mut state = self.state();
         changes.sessions.iter().for_each(|change| state.follow_session(change));
-        changes.locks.iter().for_each(|change| state.follow_lock(change));
+        for RowChange { key, before, after } in &changes.locks {
+            state.watch_lock(key.clone(), before.as_ref(), after.as_ref());
+        }
         let mut grants = 0;
         for grant in granted(changes).map(|grant| grant.with_fences(fences)) {
             state.follow_grant(grant.ask, grant.session, AskNews::Granted(grant.fence));
@@ -144,7 +148,7 @@ impl LockHost {
             return RenewOutcome::Unknown;
         }
         match state.observer.renew(id) {
-            Renewal::Renewed => RenewOutcome::Renewed,
+            Renewal::Renewed => RenewOutcome::Renewed(state.observer.forced(id)),
             // The receiver is made before the state is unlocked, so no decision is missed.
             Renewal::EndProposed => RenewOutcome::Deciding(self.decided.subscribe()),
             Renewal::Unknown => RenewOutcome::Unknown,
@@ -268,7 +272,7 @@ impl HostState {
     fn end_session(&mut self, id: SessionId) {
         self.observer.unwatch(id);
         let Some(session) = self.sessions.remove(&id) else { return };
-        session.news.send_replace(SessionNews::Ended);
+        session.news.send_modify(|news| news.has_ended = true);
         if let Some(opened) = self.opened.get_mut(&session.principal) {
             *opened = opened.saturating_sub(1);
             if *opened == 0 {
@@ -291,17 +295,15 @@ impl HostState {
         }
     }
 
-    fn watch_lock(&mut self, path: LockPath, lock: &Lock) {
-        match lock.state {
-            LockState::Withheld(withholding) => self.observer.watch_lock(path, withholding),
-            LockState::Free | LockState::Held(_) => self.observer.unwatch_lock(&path),
+    fn watch_lock(&mut self, path: LockPath, before: Option<&Lock>, after: Option<&Lock>) {
+        match after.map(|lock| lock.state) {
+            Some(LockState::Withheld(withholding)) => self.observer.watch_lock(path, withholding),
+            Some(LockState::Free | LockState::Held(_)) | None => self.observer.unwatch_lock(&path),
         }
-    }
-
-    fn follow_lock(&mut self, change: &RowChange<Lock>) {
-        match &change.after {
-            Some(lock) => self.watch_lock(change.key.clone(), lock),
-            None => self.observer.unwatch_lock(&change.key),
+        if let Some(grant) = Lock::newly_forced(before, after) {
+            self.observer.force(grant);
+            let session = self.sessions.get(&grant.session);
+            session.iter().for_each(|session| session.news.send_modify(|news| news.forced += 1));
         }
     }
 
@@ -343,7 +345,7 @@ impl HostState {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
-    use leasehold_core::lease::Fence;
+    use leasehold_core::lock::{Ended, Grant, GrantEnd, LockValue};
     use leasehold_core::session::{SessionState, Terms};
     use leasehold_core::time::Timestamp;
     use uuid::Uuid;
@@ -387,7 +389,7 @@ mod tests {
     /// Renews the session at each tick, so that only asks are proposed.
     fn ticks(host: &LockHost, count: u128) -> Vec<Proposal> {
         let tick = |_| {
-            assert!(matches!(host.renew(SESSION, &principal()), RenewOutcome::Renewed));
+            assert!(matches!(host.renew(SESSION, &principal()), RenewOutcome::Renewed(_)));
             host.tick()
         };
         (0..count).flat_map(tick).collect()
@@ -405,7 +407,7 @@ mod tests {
         host.proposal_decided(&proposed[0], Some(Reason::SessionAlive));
         host.round_decided();
         assert!(decided.has_changed().unwrap());
-        assert!(matches!(host.renew(SESSION, &principal()), RenewOutcome::Renewed));
+        assert!(matches!(host.renew(SESSION, &principal()), RenewOutcome::Renewed(_)));
         // Another service learns nothing of the session.
         let stranger = Principal::parse("service/b").unwrap();
         assert!(matches!(host.renew(SESSION, &stranger), RenewOutcome::Unknown));
@@ -454,6 +456,40 @@ mod tests {
         host.saved(&NetChanges { asks: vec![ended], ..NetChanges::default() }, &Fences::default());
         host.saved(&grant(), &Fences::default());
         assert_eq!(ticks(&host, ticks_of_take_up + 1).len(), 1);
+    }
+
+    #[test]
+    fn k20_a_renewal_tells_which_grants_an_operator_took() {
+        let host = host();
+        let path = LockPath::parse(&["user"], "7").unwrap();
+        let grant = Grant { ask: ASK, session: SESSION, fence: Fence(7), granted_at: Timestamp::MIN };
+        let held = Lock { state: LockState::Held(grant), ..Lock::new(Timestamp::MIN) };
+        let ended = Ended { grant, end: GrantEnd::Forced, value: LockValue::default(), ended_at: Timestamp::MIN };
+        let free = Lock { last: Some(ended), ..Lock::new(Timestamp::MIN) };
+        let change = |before: &Lock, after: &Lock| {
+            let locks = vec![RowChange { key: path.clone(), before: Some(before.clone()), after: Some(after.clone()) }];
+            host.saved(&NetChanges { locks, ..NetChanges::default() }, &Fences::default());
+        };
+        let told = || match host.renew(SESSION, &principal()) {
+            RenewOutcome::Renewed(forced) => forced,
+            RenewOutcome::Deciding(_) | RenewOutcome::Unknown => unreachable!(),
+        };
+        let mut news = host.watch(SESSION, &principal()).unwrap();
+        change(&free, &held);
+        assert_eq!(told(), []);
+        change(&held, &free);
+        assert_eq!((told(), news.borrow_and_update().forced), (vec![Fence(7)], 1));
+        // A later change of the lock is no news. A client that renews must hear of it for as long as
+        // it may work by an older answer.
+        change(&free, &Lock { waiting: 1, ..free.clone() });
+        assert_eq!((told(), news.has_changed().unwrap()), (vec![Fence(7)], false));
+        let silence = 1_250_000 / 250_000;
+        for _ in 0..silence {
+            host.tick();
+            assert_eq!(told(), [Fence(7)]);
+        }
+        host.tick();
+        assert_eq!(told(), []);
     }
 
     #[tokio::test]

@@ -16,10 +16,10 @@ pub enum AskNews {
 
 /// The last news of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SessionNews {
-    /// The session is live.
-    #[default]
-    Live,
-    /// The session has ended.
-    Ended,
+pub struct SessionNews {
+    /// True if the session has ended.
+    pub has_ended: bool,
+    /// The number of the session's grants that an operator has taken. The answer to a renewal says
+    /// which ([`RenewOutcome::Renewed`](super::RenewOutcome::Renewed)).
+    pub forced: u64,
 }

@@ -27,13 +27,13 @@ pub(super) fn after_event(world: &World) -> Result<(), Violation> {
 ///
 /// The clock of a client that is paused runs on, so a pause needs no exception. A lock that was
 /// withheld is not granted before the former holder's time is over. A holder from which an operator
-/// took the lock is left out: its session lives on, and nobody tells it. Only the resource stops it.
+/// took the lock learns it with its next renewal (K20).
 pub(super) fn check_holders(world: &World) -> Result<(), Violation> {
     let Some(locks) = world.locks() else { return Ok(()) };
     for cell in 1..=world.settings().cells {
         let client = world.client(cell);
         let hold = client.and_then(|client| client.hold(world.client_clock(cell), locks.terms));
-        let Some((lock, fence)) = hold.filter(|(_, fence)| !locks.forced.contains(fence)) else { continue };
+        let Some((lock, fence)) = hold else { continue };
         let row = locks.names.path(lock).and_then(|path| world.service().lock(path));
         if !row.is_some_and(|row| is_kept(row, fence)) {
             return Err(Violation::PassedOn { lock: lock_key(lock).to_owned(), cell, fence: fence.0 });

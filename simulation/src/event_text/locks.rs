@@ -127,7 +127,7 @@ pub(super) fn client_of(event: Event) -> Option<u8> {
         Event::Step { cell, process: Process::Client }
         | Event::TimeOut { cell, process: Process::Client }
         | Event::Crash { cell, process: Process::Client } => Some(cell),
-        Event::Deliver(id) if id.is_answer() && id.process() == Process::Client => Some(id.cell()),
+        Event::Deliver(id) if id.is_answer() => Some(id.cell()),
         _ => None,
     }
 }
@@ -137,6 +137,7 @@ pub(super) fn result_text(result: WorkResult) -> &'static str {
         WorkResult::Done => "the work is done",
         WorkResult::GaveUp => "the client gives up: the lock was not granted in time",
         WorkResult::Lost => "the client stops: its session is lost",
+        WorkResult::Taken => "the client stops: an operator has taken its lock",
         WorkResult::Fenced => "the client stops: another holder has the lock",
         WorkResult::Unanswered => "the client gives up: the service does not answer",
         WorkResult::Died => "the work is unfinished",

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use leasehold_core::lease::Fence;
-use leasehold_core::lock::{Ask, AskId, AskState, Lock, LockPath, LockState, LockValue};
+use leasehold_core::lock::{Ask, AskId, AskState, Grant, Lock, LockPath, LockState, LockValue};
 use leasehold_core::locking::acquire::{Acquire, Acquired};
 use leasehold_core::locking::end::{Cause, End, Silence};
 use leasehold_core::locking::force::Force;
@@ -91,6 +91,7 @@ struct DatedRenewal {
 enum RowNews {
     Session { id: SessionId, live: Option<(Terms, u64)>, is_moved: bool },
     Lock(LockPath, LockState),
+    Forced(Grant),
     Granted { ask: AskId, session: SessionId, fence: Fence },
     Over(AskId),
 }
@@ -180,6 +181,7 @@ impl LockHost {
             RowNews::Session { id, live: None, .. } => self.unwatch(id),
             RowNews::Lock(path, LockState::Withheld(withholding)) => self.observer.watch_lock(path, withholding),
             RowNews::Lock(path, _) => self.observer.unwatch_lock(&path),
+            RowNews::Forced(grant) => self.observer.force(&grant),
             RowNews::Granted { ask, session, fence } => self.tell(ask, session, fence),
             RowNews::Over(ask) => {
                 self.refuse(ask, Reason::SessionEnded);
@@ -331,11 +333,12 @@ impl Service {
     ) -> Option<LockAnswer> {
         let host = self.locks.as_mut()?;
         match host.renew(session, context) {
-            Renewal::Renewed => Some(LockAnswer::Done),
+            Renewal::Renewed => Some(LockAnswer::Renewed(host.observer.forced(session).last().copied())),
             Renewal::EndProposed => {
                 host.deferred.push((session, id));
                 None
             }
+            // The service knows every live session, so the command is refused.
             Renewal::Unknown => {
                 let renew = Renew { session, principal: context.names.principal.clone() };
                 Some(self.run(LockCommand::Renew(renew), context))
@@ -405,7 +408,7 @@ impl Service {
         let path = context.names.path(lock);
         let grant = path.and_then(|path| self.lock(path)).and_then(|lock| lock.grant().copied());
         if let (Some(path), Some(grant)) = (path.cloned(), grant) {
-            _ = self.decide(&LockCommand::Force(Force { lock: path, fence: grant.fence }), context);
+            _ = self.decide(&LockCommand::Force(Force { lock: path, fence: grant.fence, at_once: false }), context);
         }
     }
 
@@ -444,6 +447,7 @@ impl Service {
             host.watch(id, session.terms, session.renewals, date, is_dated);
         }
         for (path, lock) in locks {
+            Lock::newly_forced(None, Some(&lock)).into_iter().for_each(|grant| host.observer.force(grant));
             if let LockState::Withheld(withholding) = lock.state {
                 host.observer.watch_lock(path, withholding);
             }
@@ -561,6 +565,7 @@ impl RecordingStore<'_, '_> {
         }
         let state = after.map_or(LockState::Free, |lock| lock.state);
         self.news.push(RowNews::Lock(path.clone(), state));
+        self.news.extend(Lock::newly_forced(before, after).copied().map(RowNews::Forced));
         Ok(())
     }
 

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use leasehold_core::lease::Fence;
 use leasehold_core::session::SessionId;
 use leasehold_core::time::Timestamp;
 
@@ -36,9 +35,6 @@ pub struct LockWorld {
     pub ticked_at: u64,
     /// The number of seconds that the service's wall clock is ahead of the world's clock.
     pub ahead_seconds: i64,
-    /// The fences of the grants that an operator took away. Nobody tells their holders, whose
-    /// sessions live on.
-    pub forced: Vec<Fence>,
 }
 
 impl World {
@@ -51,7 +47,6 @@ impl World {
             resources,
             ticked_at: START,
             ahead_seconds: 0,
-            forced: Vec::new(),
         });
         self.load_locks();
     }
@@ -136,22 +131,13 @@ impl World {
                     .into_iter()
                     .for_each(|id| self.with_service(&mut |service, context| service.evict(id, context)));
             }
-            Event::Force { lock } => {
-                self.note_forced(lock);
-                self.with_service(&mut |service, context| service.force(lock, context));
-            }
+            Event::Force { lock } => self.with_service(&mut |service, context| service.force(lock, context)),
             Event::JumpClock { seconds } => {
                 self.locks.iter_mut().for_each(|locks| locks.ahead_seconds += i64::from(seconds));
             }
             // `World::dispatch` handles all other events.
             _ => {}
         }
-    }
-
-    fn note_forced(&mut self, lock: u8) {
-        let Some(locks) = &mut self.locks else { return };
-        let row = locks.names.path(lock).and_then(|path| self.service.lock(path));
-        locks.forced.extend(row.and_then(|row| row.grant()).map(|grant| grant.fence));
     }
 
     fn start_task(&mut self, cell: u8, kind: TaskKind) {

@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{LONG, NOW, get, session, take};
+use super::{LONG, NOW, PATIENT, get, session, take};
 
 fn address(server: &Server) -> String {
     format!("http://{}", server.address())
@@ -127,4 +127,29 @@ async fn a_signal_goes_to_the_command_and_the_lock_is_released() {
     kill(Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap()), Signal::SIGINT).unwrap();
     assert_eq!(child.wait().await.unwrap().code(), Some(5));
     assert_eq!(get(&server, "q").await.state().as_str_name(), "FREE");
+}
+
+/// K20: the holder is told, and its command has ended before the lock passes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn k20_a_command_whose_lock_an_operator_takes_is_ended_before_the_lock_passes_on() {
+    let (server, scratch) = (Server::start().unwrap(), TempDir::new().unwrap());
+    let file = scratch.path().join("ends");
+    // The command leaves SIGTERM alone, and writes for as long as it runs.
+    let script = format!("trap '' TERM; while :; do date +%s%N > {}; done", file.display());
+    let terms = ["--duration-seconds", "3", "--grace-seconds", "1"];
+    let command = command().unwrap().args(run_under(&server, &terms, &script)).stderr(Stdio::piped()).spawn().unwrap();
+    let held = || async { Some(get(&server, "q").await.fence).filter(|fence| *fence > 0 && file.exists()) };
+    let fence = eventually("the command runs", held).await.unwrap();
+    let other = session(&server, LONG).await;
+    let url = address(&server);
+    let force = ["force-lock", "user.update/q", "--fence", &fence.to_string(), "--server", &url];
+    assert!(leasehold(force).await.unwrap().status.success());
+    let next = take(&other, "q", PATIENT).await.unwrap();
+    let passed_on = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    assert!(next.fence() > fence);
+    let output = command.wait_with_output().await.unwrap();
+    assert!(String::from_utf8(output.stderr).unwrap().contains("an operator has taken the lock"));
+    assert_eq!(output.status.code(), Some(9));
+    let last: u128 = std::fs::read_to_string(&file).unwrap().trim().parse().unwrap_or(0);
+    assert!(last < passed_on.as_nanos(), "the command ran {} ns too long", last.saturating_sub(passed_on.as_nanos()));
 }

@@ -88,7 +88,7 @@ async fn k18_a_holder_that_stops_in_its_transaction_can_not_commit_after_the_loc
     let (stopped, next) = (session(&server, SHORT).await, session(&server, LONG).await);
     let first = take(&stopped, "7", PATIENT).await.unwrap();
     let (former, later) = (database.connect().await, database.connect().await);
-    let remaining = stopped.remaining();
+    let remaining = stopped.remaining(&first);
     assert!(!remaining.is_zero() && remaining < SHORT.duration + SHORT.grace, "{remaining:?}");
     former.begin(first.fence(), remaining).await.unwrap();
 
@@ -99,7 +99,7 @@ async fn k18_a_holder_that_stops_in_its_transaction_can_not_commit_after_the_loc
     // The next holder waits until the transaction of the former one has ended.
     let fence = second.fence();
     let guarded = tokio::spawn(async move {
-        later.begin(fence, next.remaining()).await?;
+        later.begin(fence, next.remaining(&second)).await?;
         later.run("COMMIT").await
     });
     database.await_a_waiting_statement().await;

@@ -89,7 +89,7 @@ async fn k16_k21_malformed_paths_and_old_fences_are_refused_and_change_nothing()
         wait_micros: 86_400_000_001,
     };
     assert_eq!(reason(stub.acquire_lock(wait).await), "LIMIT_EXCEEDED");
-    let force = wire::ForceLockRequest { lock: Some(path("q")), fence: held.fence() + 1 };
+    let force = wire::ForceLockRequest { lock: Some(path("q")), fence: held.fence() + 1, at_once: false };
     assert_eq!(reason(stub.force_lock(force).await), "FENCE_PASSED");
     assert_eq!(get(&server, "q").await, before);
     assert!(!server.stderr().contains("kkkk"), "no key is logged (K24)");

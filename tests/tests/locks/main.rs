@@ -15,7 +15,7 @@ use leasehold_client::{Client, HeldLock, LockSession, SessionTerms, Standing, St
 use leasehold_proto::leasehold::locks::v1 as wire;
 use leasehold_proto::leasehold::locks::v1::acquire_lock_response::News;
 use leasehold_tests::server::Server;
-use leasehold_tests::wire::eventually;
+use leasehold_tests::wire::{Refusal, eventually};
 use tonic::transport::Channel;
 
 /// The shortest terms: a second, and a grace of a second.
@@ -188,4 +188,32 @@ async fn k11_a_closed_or_evicted_session_is_lost_at_once_and_passes_its_locks_on
     assert!(next.fence() > held.fence());
     other.close().await.unwrap();
     assert_eq!(get(&server, "q").await.state(), wire::lock::State::Free);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn k20_a_holder_is_told_of_a_forced_lock_and_keeps_its_other_locks() {
+    let server = Server::start().unwrap();
+    let (holder, other) = (session(&server, SHORT).await, session(&server, LONG).await);
+    let taken = take(&holder, "q", NOW).await.unwrap();
+    let kept = take(&holder, "kept", NOW).await.unwrap();
+    let force = wire::ForceLockRequest { lock: Some(path("q")), fence: taken.fence(), at_once: false };
+    stub(&server).await.force_lock(force.clone()).await.unwrap();
+    tokio::time::timeout(PATIENT, holder.forced(&taken)).await.unwrap();
+    // The deadline of the taken lock moves no more; that of the session does.
+    let next = take(&other, "q", PATIENT).await.unwrap();
+    assert!(next.fence() > taken.fence());
+    assert!(holder.remaining(&taken).is_zero());
+    assert!(!holder.remaining(&kept).is_zero());
+    holder.release(&kept, WorkOutcome::Succeeded, b"").await.unwrap();
+
+    // A force that is told not to wait passes the lock on at once; the holder is told, too.
+    let waiting = session(&server, LONG).await;
+    let waiting = tokio::spawn(async move { take(&waiting, "q", PATIENT).await });
+    wait_for_waiters(&server, "q", 1).await;
+    let force = wire::ForceLockRequest { fence: next.fence(), at_once: true, ..force };
+    stub(&server).await.force_lock(force.clone()).await.unwrap();
+    assert_eq!(get(&server, "q").await.state(), wire::lock::State::Held);
+    tokio::time::timeout(PATIENT, other.forced(&next)).await.unwrap();
+    assert!(waiting.await.unwrap().unwrap().fence() > next.fence());
+    assert_eq!(Refusal::of(&stub(&server).await.force_lock(force).await.unwrap_err()).reason, "FENCE_PASSED");
 }

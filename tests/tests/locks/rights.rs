@@ -80,13 +80,16 @@ async fn k16_a_caller_uses_its_own_sessions_and_the_namespaces_that_are_configur
     assert_eq!(refused(cell.list_locks(list("user")).await), "RULE_DENIED");
     assert_eq!(refused(cell.list_locks(list("")).await), "INVALID_UPDATE");
     assert_eq!(admin.list_locks(list("")).await.unwrap().into_inner().locks.len(), 2);
-    let force = wire::ForceLockRequest { lock, fence };
+    let force = wire::ForceLockRequest { lock, fence, at_once: true };
     assert_eq!(refused(billing.force_lock(force.clone()).await), "RULE_DENIED");
     admin.force_lock(force).await.unwrap();
     eventually("forcing is audited without the key", async || {
         let log = world.server.stderr();
         let line = log.lines().find(|line| line.contains("lock forced"))?.to_owned();
-        assert!(line.contains("caller=admin") && line.contains("user.update"), "{line}");
+        assert!(
+            line.contains("caller=admin") && line.contains("at_once=true") && line.contains("user.update"),
+            "{line}"
+        );
         assert!(!log.contains("secret-key"));
         Some(())
     })

@@ -114,7 +114,9 @@ fn k09_of_two_commands_on_one_lock_one_is_decided_again() {
         ("two asks", |_| [acquire(2, 9), acquire(3, 8)]),
         ("an ask and a close", |_| [acquire(2, 9), close(1)]),
         ("a leave and a release", |fence| [leave(2, 2), release(1, fence)]),
-        ("a force and a release", |fence| [LockCommand::Force(Force { lock: lock(), fence }), release(1, fence)]),
+        ("a force and a release", |fence| {
+            [LockCommand::Force(Force { lock: lock(), fence, at_once: false }), release(1, fence)]
+        }),
         ("a close of a waiter and a release", |fence| [close(2), release(1, fence)]),
     ];
     for (name, commands) in held {
@@ -143,7 +145,7 @@ fn k20_an_ask_and_an_elapse_conflict() {
     let mut stores = [open_store(&url), open_store(&url)];
     run(&mut stores[0], vec![open(1), open(2), acquire(1, 1)]);
     let fence = fence(&stores[0]);
-    run(&mut stores[0], vec![LockCommand::Force(Force { lock: lock(), fence })]);
+    run(&mut stores[0], vec![LockCommand::Force(Force { lock: lock(), fence, at_once: false })]);
     let elapse = LockCommand::Elapse(Elapse { lock: lock(), fence, quiet_micros: 2 * SECOND });
     let (waits, _) = decided(&stores[0], acquire(2, 2));
     let (elapsed, _) = decided(&stores[1], elapse.clone());

@@ -374,7 +374,7 @@ export type WorkPhase =
     | "await_close";
 
 /** The result of a client's task. */
-export type WorkResult = "done" | "gave_up" | "lost" | "fenced" | "unanswered" | "died" | "closed";
+export type WorkResult = "done" | "gave_up" | "lost" | "taken" | "fenced" | "unanswered" | "died" | "closed";
 
 /** The state of a cell's client of locks. */
 export interface ClientView {

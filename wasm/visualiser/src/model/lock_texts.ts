@@ -26,6 +26,7 @@ const RESULTS: Record<WorkResult, string> = {
     done: "its work is done",
     gave_up: "it gave up, because the lock was not granted in time",
     lost: "it stopped, because its session was lost",
+    taken: "it stopped, because an operator took its lock",
     fenced: "it stopped, because the resource refused its fence",
     unanswered: "it gave up, because the service did not answer",
     died: "it died before its work was done",

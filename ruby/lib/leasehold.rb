@@ -8,6 +8,12 @@ require_relative "leasehold/configuration"
 # Keeps attributes of models unique across the databases of all cells.
 module Leasehold
   autoload :Client, "leasehold/client"
+  autoload :Guard, "leasehold/guard"
+  autoload :GuardFencePassed, "leasehold/guard"
+  autoload :GuardRefused, "leasehold/guard"
+  autoload :GuardSessionLost, "leasehold/guard"
+  autoload :HeldLock, "leasehold/locks"
+  autoload :Locks, "leasehold/locks"
   autoload :Native, "leasehold/native"
   autoload :Reconciliation, "leasehold/reconciliation"
   autoload :Verification, "leasehold/verification"
@@ -37,6 +43,24 @@ module Leasehold
       @lock.synchronize { @client ||= Client.new(settings) }
     end
 
+    # Returns the locks of this process, which share one session. It is opened by the first acquire, and again
+    # after a fork.
+    #
+    # @raise [Error::Misconfigured] if a setting is invalid
+    # @return [Locks]
+    def locks
+      settings = configuration
+      @lock.synchronize { @locks ||= Locks.new(settings) }
+    end
+
+    # Runs the block while this process holds a lock. See {Locks#with}.
+    #
+    # @yieldparam held [HeldLock]
+    # @return [Object] the block's result
+    def lock(namespace, key, **options, &block)
+      locks.with(namespace, key, **options, &block)
+    end
+
     # Loads all code of the gem. Rails calls this method at boot if `config.eager_load` is true.
     #
     # @return [void]
@@ -50,9 +74,12 @@ module Leasehold
     # Sets the client of this process, for tests. {reset_client} removes it.
     attr_writer :client
 
-    # Closes the client's connection. The next call reads the certificates again and connects anew.
+    # Closes the client's connection, and the session of this process's locks. The next call reads the
+    # certificates again and connects anew.
     def reset_client
-      @lock.synchronize { @client.tap { @client = nil } }&.close
+      client, locks = @lock.synchronize { [@client, @locks].tap { @client = @locks = nil } }
+      client&.close
+      locks&.close
     end
   end
 end

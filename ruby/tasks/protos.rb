@@ -22,6 +22,8 @@ module Protos
     gitlab/cells/topology_service/claims/v1/record.proto
     gitlab/cells/topology_service/types/v1/claim.proto
     gitlab/cells/topology_service/types/v1/uuid.proto
+    leasehold/locks/v1/lock_service.proto
+    leasehold/sessions/v1/session_service.proto
     leasehold/v1/rejection.proto
   ].freeze
 
@@ -64,11 +66,11 @@ module Protos
     Dir.glob("**/*.rb", base: directory).sort.to_h { |path| [path, File.read(File.join(directory, path))] }
   end
 
-  # Moves the service into this gem's directory and module. gRPC refuses a call that another gem has declared in the
+  # Moves a service into this gem's directory and module. gRPC refuses a call that another gem has declared in the
   # same class (grpc 1.51.1, src/ruby/lib/grpc/generic/service.rb:93).
   def localise(path)
     text = File.read(path).gsub(%r{^require '(gitlab|leasehold)/}, %q(require 'leasehold/proto/\1/))
-    head, modules = text.gsub(/::(?=Gitlab::)/, "::Leasehold::Contract::").split(/^(?=module )/, 2)
+    head, modules = text.gsub(/::(?=(?:Gitlab|Leasehold)::)/, "::Leasehold::Contract::").split(/^(?=module )/, 2)
     File.write(path, "#{head}module Leasehold\n  module Contract\n#{modules.gsub(/^(?=.)/, '    ')}  end\nend\n")
   end
 end

@@ -24,6 +24,13 @@ module Leasehold
     attr_accessor :reconciliation_deadline_seconds
     # @return [Numeric] deadline of one try of a call of verification
     attr_accessor :verification_deadline_seconds
+    # @return [Numeric] deadline of one try of a call for locks
+    attr_accessor :lock_deadline_seconds
+    # @return [Numeric] duration of this process's session for locks: time after a renewal for which the process
+    #   may work
+    attr_accessor :session_duration_seconds
+    # @return [Numeric] time from the end of the duration until the server ends the session
+    attr_accessor :session_grace_seconds
     # @return [Integer] number of tries of a call that gets no answer
     attr_accessor :tries
     # @return [Integer] maximum number of begins in flight in this process; further ones are refused
@@ -88,6 +95,9 @@ module Leasehold
       @request_deadline_seconds = 0.3
       @reconciliation_deadline_seconds = 1
       @verification_deadline_seconds = 10
+      @lock_deadline_seconds = 3
+      @session_duration_seconds = 15
+      @session_grace_seconds = 5
       @tries = 2
       @max_concurrent_begins = 300
       @circuit_failures = 10
@@ -149,20 +159,29 @@ module Leasehold
     #   values
     # @return [self]
     def validate!
-      check(:address, "host and port of the claims server, without `http://`") { |value| value.to_s.match?(%r{\A[^\s/]+:\d+\z}) }
       check(:cell_id, "the number of this cell, 1 or more") { |value| value.is_a?(Integer) && value.positive? }
+      validate_connection!
+      check(:verification_max_destroy_share, "a share from 0 to 1") { |value| value.is_a?(Numeric) && value.between?(0, 1) }
+      check(:taken_errors_on, "`:attribute` or `:base`") { |value| %i[attribute base].include?(value) }
+      check(:metadata_form, "`:bucket` or `:claim`") { |value| %i[bucket claim].include?(value) }
+      check(:commit_within_seconds, "less than `stale_after_seconds`, which is #{stale_after_seconds}") do |value|
+        value < stale_after_seconds
+      end
+      self
+    end
+
+    # Checks the settings that locks need. A service that only uses locks has no `cell_id`.
+    #
+    # @raise [Error::Misconfigured]
+    # @return [self]
+    def validate_connection!
+      check(:address, "host and port of the claims server, without `http://`") { |value| value.to_s.match?(%r{\A[^\s/]+:\d+\z}) }
       check(:store_id, "the UUID that the server prints as `store`, or nil") { |value| value.nil? || UUID.match?(value.to_s) }
       check(:tls, "`{ ca:, certificate:, key: }`, or `{ insecure: true }`") { |value| value.is_a?(Hash) }
       %i[tries max_concurrent_begins circuit_failures].each do |name|
         check(name, "1 or more") { |value| value.is_a?(Integer) && value.positive? }
       end
-      check(:verification_max_destroy_share, "a share from 0 to 1") { |value| value.is_a?(Numeric) && value.between?(0, 1) }
-      check(:taken_errors_on, "`:attribute` or `:base`") { |value| %i[attribute base].include?(value) }
-      check(:metadata_form, "`:bucket` or `:claim`") { |value| %i[bucket claim].include?(value) }
       durations.each { |name| check(name, "more than 0") { |value| value.is_a?(Numeric) && value.positive? } }
-      check(:commit_within_seconds, "less than `stale_after_seconds`, which is #{stale_after_seconds}") do |value|
-        value < stale_after_seconds
-      end
       self
     end
 

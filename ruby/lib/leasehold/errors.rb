@@ -115,6 +115,38 @@ module Leasehold
     class DeadlineExceeded < Error
       include Temporary
     end
+    # Marks errors after which another process may hold the lock: stop the work.
+    module LockLost; end
+
+    # The session was never opened, or ended so long ago that the server has forgotten it.
+    class SessionNotFound < NotFound
+      include LockLost
+    end
+    # The session has ended, and its locks have passed on.
+    class SessionEnded < NotFound
+      include LockLost
+    end
+    # The deadline of this process's session has passed, by this process's own clock.
+    class SessionLost < Error
+      include LockLost
+    end
+    # Another service opened the session.
+    class SessionNotOwned < NotOwner; end
+    # The id of the session was used with other terms.
+    class SessionReused < Invalid; end
+    # The session has renewed, so it was not ended.
+    class SessionAlive < Changed; end
+    # The id of the ask was used for another lock, or the ask has ended.
+    class AskReused < Invalid; end
+    # The lock is not held under this fence any more.
+    class FencePassed < Changed
+      include LockLost
+    end
+    # The lock did not become free in time.
+    class LockHeld < Busy; end
+    # The lock was taken from its former holder, whose time is not over.
+    class LockWithheld < Busy; end
+
     # This process was forked from one that had made a call. gRPC's core does not support that.
     class Forked < Error; end
     # A defect of the gem, the engine or the server.
@@ -136,15 +168,16 @@ module Leasehold
       "NOT_OWNER" => NotOwner,
       "LEASE_ROLLED_BACK" => RolledBack,
       "LEASE_COMMITTED" => Committed,
-      "SESSION_NOT_FOUND" => NotFound,
-      "SESSION_NOT_OWNED" => NotOwner,
-      "SESSION_ENDED" => NotFound,
-      "SESSION_REUSED" => Invalid,
-      "SESSION_ALIVE" => Changed,
-      "ASK_REUSED" => Invalid,
-      "FENCE_PASSED" => Changed,
-      "LOCK_HELD" => Busy,
-      "LOCK_WITHHELD" => Busy,
+      "SESSION_NOT_FOUND" => SessionNotFound,
+      "SESSION_NOT_OWNED" => SessionNotOwned,
+      "SESSION_ENDED" => SessionEnded,
+      "SESSION_REUSED" => SessionReused,
+      "SESSION_ALIVE" => SessionAlive,
+      "ASK_REUSED" => AskReused,
+      "FENCE_PASSED" => FencePassed,
+      "LOCK_HELD" => LockHeld,
+      "LOCK_WITHHELD" => LockWithheld,
+      "SESSION_LOST" => SessionLost,
       "NO_IDENTITY" => Unauthenticated,
       "RULE_DENIED" => Denied,
       "OTHER_STORE" => OtherStore,

@@ -11,7 +11,9 @@ module Leasehold
       begin_update: :info, commit_update: :info, rollback_update: :info, reconcile: :info, verify: :info, finding: :info,
       list_leases: :debug, list_records: :debug, get_record: :debug,
       unsettled: :warn, reconcile_failed: :warn, refused: :warn, lost: :error, unverifiable: :error,
-      verification_disabled: :info
+      verification_disabled: :info,
+      open_session: :info, close_session: :info, session_jeopardy: :warn, session_lost: :error,
+      try_acquire_lock: :debug, acquire_lock: :debug, leave_lock: :debug, release_lock: :debug, force_lock: :info
     }.freeze
 
     LEVELS.each do |name, level|

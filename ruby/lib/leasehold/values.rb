@@ -1,12 +1,17 @@
 # frozen_string_literal: true
 
 module Leasehold
-  # Replaces `inspect` by one without the values of claims: Ruby and logs include `inspect` in
-  # messages, and no user's name may get there (V09). Read the members to get the values.
+  # Replaces `inspect` by one without the values of claims, and without the keys and values of locks: Ruby
+  # and logs include `inspect` in messages, and no user's name may get there (V09, K24). Read the members to get
+  # the values.
   module FilteredInspect
+    # The members that are hidden.
+    FILTERED = %i[bucket_value key value].freeze
+    private_constant :FILTERED
+
     # @return [String]
     def inspect
-      shown = to_h.map { |name, value| "#{name}=#{name == :bucket_value ? "[FILTERED]" : value.inspect}" }
+      shown = to_h.map { |name, value| "#{name}=#{FILTERED.include?(name) ? "[FILTERED]" : value.inspect}" }
       "#<struct #{self.class} #{shown.join(', ')}>"
     end
 
@@ -70,4 +75,24 @@ module Leasehold
   # A rejected claim of an update: its list (`:create` or `:destroy`), its position in the list from
   # 0, its bucket type and the code of the reason.
   RejectedClaim = Struct.new(:list, :position, :bucket_type, :code, keyword_init: true)
+
+  # A lock as the server stores it. `state` is `:free`, `:held`, or `:withheld` if the lock was taken from its
+  # holder, whose time is not over. `fence` is that of the grant, nil if the lock is free; `session_id` is the
+  # holder's. `waiting` counts those that wait. `last` is the {EndedGrant} that ended last, or nil.
+  LockStatus = Struct.new(
+    :namespace, :key, :state, :fence, :session_id, :updated_at, :waiting, :last, keyword_init: true
+  ) do
+    include FilteredInspect
+  end
+
+  # A grant of a lock that has ended. `reason` is `:succeeded`, `:failed`, `:left`, `:closed`, `:expired`,
+  # `:evicted` or `:forced`. `value` is what the holder gave with its release (K03).
+  EndedGrant = Struct.new(:fence, :reason, :value, :ended_at, keyword_init: true) do
+    include FilteredInspect
+  end
+
+  # A page of locks, in the order of namespace and key. `truncated?` returns true if more locks follow.
+  LockPage = Struct.new(:locks, :truncated, keyword_init: true) do
+    alias_method :truncated?, :truncated
+  end
 end

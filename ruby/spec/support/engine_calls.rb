@@ -16,7 +16,10 @@ module Support
       form = Leasehold::Native.canonical_form(4, "Alice")
       key = Leasehold::Native.encode_source_id(7)
       Leasehold::Native.check_batch([username("alice")], [username("bob").to_h])
-      [form, key, rejected_claims, verification_result, reconciliation_summary, service_answers]
+      deadlines = Leasehold::Native::Deadlines.new(15_000_000, 5_000_000)
+      standings = [0, 15_000_000, 20_000_000].map { |silent| deadlines.standing(silent) }
+      times = [deadlines.renewal_micros, deadlines.safe_micros, deadlines.held_micros]
+      [form, key, standings, times, rejected_claims, verification_result, reconciliation_summary, service_answers]
     end
 
     private

@@ -3,6 +3,7 @@
 //! exception.
 
 mod columns;
+mod deadlines;
 mod errors;
 mod gvl;
 mod json;
@@ -18,6 +19,7 @@ use magnus::{Error, Ruby};
 fn init(ruby: &Ruby) -> Result<(), Error> {
     let leasehold = ruby.define_module("Leasehold")?;
     native::init(ruby, leasehold)?;
+    deadlines::init(ruby, leasehold)?;
     reconciliation::init(ruby, leasehold)?;
     service::init(ruby, leasehold)?;
     verification::init(ruby, leasehold)

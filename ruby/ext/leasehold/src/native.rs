@@ -2,7 +2,9 @@
 
 use std::sync::LazyLock;
 
-use leasehold_bindings::{Call, CallOutput, Catalogue, ClaimInput, Source, SourceKey, SourceType, Subject, call};
+use leasehold_bindings::{
+    Call, CallOutput, Catalogue, ClaimInput, Source, SourceKey, SourceType, Subject, call, guard,
+};
 use magnus::{Error, Integer, RArray, RModule, RString, Ruby, TryConvert, Value, function, prelude::*};
 
 use crate::columns::source_id;
@@ -13,6 +15,9 @@ static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(Catalogue::default);
 pub(crate) fn init(_: &Ruby, leasehold: RModule) -> Result<(), Error> {
     let native = leasehold.define_module("Native")?;
     native.const_set("VERSION", env!("CARGO_PKG_VERSION"))?;
+    native.const_set("GUARD_SQL", guard::SQL)?;
+    native.const_set("GUARD_FENCE_PASSED", guard::FENCE_PASSED)?;
+    native.const_set("GUARD_SESSION_LOST", guard::SESSION_LOST)?;
     native.define_singleton_method("canonical_form", function!(canonical_form, 2))?;
     native.define_singleton_method("check_batch", function!(check_batch, 2))?;
     native.define_singleton_method("encode_source_id", function!(encode_source_id, 1))?;

@@ -38,7 +38,7 @@ module Leasehold
         "grpc.enable_http_proxy" => 0
       }.freeze
 
-      attr_reader :breaker, :stub
+      attr_reader :breaker, :channel, :stub
 
       def initialize(configuration, credentials)
         @pid = Process.pid

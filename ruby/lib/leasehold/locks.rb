@@ -1,0 +1,151 @@
+# frozen_string_literal: true
+
+require "leasehold"
+require "leasehold/client"
+require "leasehold/native"
+require "leasehold/proto/leasehold/locks/v1/lock_service_services_pb"
+require "leasehold/proto/leasehold/sessions/v1/session_service_services_pb"
+
+require_relative "locks/acquisition"
+require_relative "locks/calls"
+require_relative "locks/clock"
+require_relative "locks/exit_hook"
+require_relative "locks/held_lock"
+require_relative "locks/listeners"
+require_relative "locks/messages"
+require_relative "locks/session"
+require_relative "locks/silence"
+
+module Leasehold
+  # Locks that this process acquires and reads. Threads can share the object. All locks of the process are held
+  # under one session, which a thread renews until {#close}.
+  #
+  # The session is opened by the first acquire. A process that was forked has a session of its own: it neither
+  # renews nor releases the locks of its parent. If the process ends, the session is closed.
+  #
+  # @example Work under a lock, and write only while it is held
+  #   Leasehold.locks.with("user.update", "7", wait: 2) do |held|
+  #     User.transaction do
+  #       held.guard!
+  #       User.find(7).update!(name: "Carla")
+  #     end
+  #   end
+  class Locks
+    # @param configuration [Configuration]
+    # @raise [Error::Misconfigured] if a setting or certificate is invalid
+    def initialize(configuration = Leasehold.configuration)
+      @configuration = configuration.validate_connection!
+      @credentials = Client::Credentials.load(configuration.tls)
+      @lock = Mutex.new
+    end
+
+    # Runs the block while this process holds a lock. Releases the lock when the block has ended, as failed if the
+    # block raises. Join the threads and processes that the block starts before it ends.
+    #
+    # @param wait [Numeric] seconds to wait for the lock at most; 0 for now or never (K01)
+    # @param on_wait [Proc, nil] called with the most asks that are served before this one, while it waits
+    # @yieldparam held [HeldLock]
+    # @raise [Error::LockHeld] if the lock did not become free in time; the block was not run
+    # @raise [Error::LockLost] if the lock was lost before the block had ended
+    # @return [Object] the block's result
+    def with(namespace, key, wait: 0, on_wait: nil, &block)
+      # Interrupts come only while a call waits for its answer, so none leaves a lock behind that nobody releases.
+      Thread.handle_interrupt(Object => :on_blocking) do
+        held = acquire(namespace, key, wait: wait, on_wait: on_wait)
+        return held.use(&block) if held
+      end
+      raise Error::LockHeld.new("the lock did not become free in time: try again, or pass a longer `wait`", code: "LOCK_HELD")
+    end
+
+    # Acquires a lock, and waits for it. The caller must call {HeldLock#release}.
+    #
+    # @param wait [Numeric] see {#with}
+    # @param on_wait [Proc, nil] see {#with}
+    # @raise [Error::Invalid, Error::Denied, Error::Unavailable]
+    # @return [HeldLock, nil] nil if the lock did not become free in time
+    def acquire(namespace, key, wait: 0, on_wait: nil)
+      attempted = session
+      attempt(attempted, namespace, key, wait, on_wait)
+    rescue Error::SessionEnded, Error::SessionNotFound
+      attempted.lose
+      # The session ended without the knowledge of this process: an operator evicted it, for example.
+      attempt(session, namespace, key, wait, on_wait)
+    end
+
+    # Acquires a lock if it is free.
+    #
+    # @return [HeldLock, nil] nil if it is not free
+    def try_acquire(namespace, key)
+      acquire(namespace, key, wait: 0)
+    end
+
+    # Reads a lock. A lock that nobody has held is free.
+    #
+    # @return [LockStatus]
+    def get(namespace, key)
+      Messages.status(calls.run(:get_lock, Messages.get(namespace, key)).lock)
+    end
+
+    # Lists the locks of a namespace and of the namespaces in it that are held or withheld.
+    #
+    # @param namespace [String] empty for all locks, which only administrators may list
+    # @param limit [Integer, nil] the most locks of a page; 100 if nil
+    # @param after [LockStatus, nil] the last lock of the page before
+    # @return [LockPage]
+    def list(namespace = "", limit: nil, after: nil)
+      Messages.page(calls.run(:list_locks, Messages.list(namespace, limit, after)))
+    end
+
+    # Takes a lock from its holder. It passes on when the holder's time is over (K20). Only administrators may call
+    # this.
+    #
+    # @param fence [Integer] the fence of the holder, so that no later grant is taken by mistake
+    # @raise [Error::FencePassed, Error::Denied]
+    # @return [void]
+    def force(namespace, key, fence:)
+      calls.run(:force_lock, Messages.force(namespace, key, fence))
+      nil
+    end
+
+    # Closes the session. Its locks pass on at once, so no thread may work under them any more. A later acquire
+    # opens another session. Does nothing in a process that was forked from the session's own.
+    #
+    # @return [void]
+    def close
+      session, calls = @lock.synchronize { [@session, @calls].tap { @session = @calls = nil } }
+      session&.close
+      calls&.close
+    end
+
+    # @return [String]
+    def inspect
+      "#<#{self.class} at #{@configuration.address}>"
+    end
+
+    private
+
+    def attempt(session, namespace, key, wait, on_wait)
+      path = Messages.path(namespace, key)
+      fence = Acquisition.new(session, path, on_wait).run(wait)
+      fence && HeldLock.new(session, path, fence)
+    end
+
+    # Returns the live session of this process, and opens one if there is none.
+    def session
+      @lock.synchronize do
+        @session = Session.open(current_calls, @configuration) unless @session&.usable?
+        @session
+      end
+    end
+
+    def calls
+      @lock.synchronize { current_calls }
+    end
+
+    # Returns the connection of this process. A channel must not be used after a fork (see {Client}).
+    def current_calls
+      @calls = Calls.new(@configuration, @credentials) unless @calls&.current?
+      @calls
+    end
+  end
+end

@@ -1,0 +1,155 @@
+# frozen_string_literal: true
+
+module Leasehold
+  # A lock that this process holds until {#release}, or until its session is lost.
+  #
+  # {#held?}, {#remaining} and {#check!} are computed from the clock, without the server (K11). So they are true even
+  # after the process was stopped, or a call of C code kept all of its threads from running.
+  class HeldLock
+    # @return [Integer] the fence of the grant, greater than that of every earlier grant (K05)
+    attr_reader :fence
+    # @return [String] the value for readers of the lock that the end of the block releases it with (K03)
+    attr_accessor :value
+
+    # @api private
+    def initialize(session, path, fence)
+      @session = session
+      @path = path
+      @fence = fence
+      @value = ""
+      @session.hold(self)
+    end
+
+    # @return [String]
+    def namespace
+      @path.namespace
+    end
+
+    # @return [String]
+    def key
+      @path.key
+    end
+
+    # @return [Symbol] `:safe`; `:jeopardy` if the server has not answered for the session's duration: pause, until
+    #   an answer makes it safe again; `:lost` if the session is lost, or the lock is released
+    def standing
+      @session.holds?(self) ? @session.standing : :lost
+    end
+
+    # Returns false once the lock is released or its session is lost.
+    def held?
+      standing != :lost
+    end
+
+    # @return [Float] seconds until the session is lost, if no renewal succeeds from now on; 0 once {#held?} is false
+    def remaining
+      @session.holds?(self) ? @session.remaining : 0.0
+    end
+
+    # @raise [Error::SessionLost] if the lock is released, or its session is lost: stop the work
+    # @raise [Error::Forked] in a process that was forked from the holder
+    # @return [self]
+    def check!
+      @session.check!
+      return self if held?
+
+      raise Error::SessionLost.new("the lock is released already: acquire it again", code: "SESSION_LOST")
+    end
+
+    # Calls the block in a thread of its own when the session gets into jeopardy, each time. The block is forgotten
+    # with the release.
+    #
+    # @return [self]
+    def on_jeopardy(&block)
+      listen(:jeopardy, block)
+    end
+
+    # Calls the block in a thread of its own when the session is lost: at once if it is lost already. The block is
+    # forgotten with the release. Let the block end or interrupt the work, for another process may hold the lock.
+    #
+    # @return [self]
+    def on_lost(&block)
+      listen(:lost, block)
+    end
+
+    # Releases the lock. Does nothing if it is released already, or in a process that was forked from the holder.
+    #
+    # If the server does not answer, the session repeats the release until it does.
+    #
+    # @param value [String] a value for readers of the lock, of at most 2,048 bytes (K03)
+    # @param failed [Boolean] true if the work failed
+    # @raise [Error::LockLost] if the lock was lost before
+    # @raise [Error::Invalid] if the value is too long: the lock is still held
+    # @return [Boolean] true if the server has answered
+    def release(value: @value, failed: false)
+      return false unless @session.own? && @session.holds?(self)
+
+      @session.check!
+      request = Locks::Messages.release(@session.id, @path, @fence, failed, value)
+      answered = @session.finish(:release_lock, request)
+      @session.drop(self)
+      answered
+    rescue Error::LockLost
+      @session.drop(self)
+      raise
+    end
+
+    # Calls `leasehold_guard` in the current transaction of ActiveRecord: it can't commit if another holder of the lock
+    # has guarded the resource, or after the session is lost (K18). The guard is installed by
+    # `rails generate leasehold:guard`.
+    #
+    # @param on [Class] a model; the transaction is that of its database
+    # @param resource [String] the name of what the lock protects: each writer must pass the same
+    # @raise [GuardRefused] if the transaction can't commit any more
+    # @raise [Error::SessionLost]
+    # @return [self]
+    def guard!(on: ActiveRecord::Base, resource: "#{namespace}/#{key}")
+      check!
+      Guard.new(on).call(resource, fence, remaining)
+      self
+    end
+
+    # Runs the block, and releases the lock after it.
+    #
+    # @api private
+    def use
+      failed = false
+      # {Locks#with} defers interrupts, such as that of Timeout, so that none comes between the grant and this line.
+      Thread.handle_interrupt(Object => :immediate) { yield self }
+    rescue Exception # rubocop:disable Lint/RescueException
+      failed = true
+      raise
+    ensure
+      # A killed thread comes here without an exception (Thread#kill).
+      failed || Thread.current.status == "aborting" ? release_failed : release_succeeded
+    end
+
+    # Returns a text without the key (K24).
+    def inspect
+      "#<#{self.class} of #{namespace}, fence #{fence}>"
+    end
+
+    private
+
+    def listen(standing, block)
+      @session.listeners.add(self, standing, block)
+      self
+    end
+
+    def release_succeeded
+      release
+    rescue Error::Invalid
+      release_failed
+      raise
+    end
+
+    # The block's own exception must reach the caller, so no other is raised. A lost lock needs no release.
+    def release_failed
+      release(failed: true)
+    rescue Error::Invalid
+      release(value: "", failed: true)
+    rescue Error
+      nil
+    end
+  end
+end

@@ -1,0 +1,138 @@
+# frozen_string_literal: true
+
+module Leasehold
+  class Locks
+    # Converts between the gem's values and the messages of sessions and locks.
+    module Messages
+      Wire = Contract::Leasehold::Locks::V1
+      Sessions = Contract::Leasehold::Sessions::V1
+      # Errors of google-protobuf and of numbers for a value that a message cannot hold.
+      ENCODING_ERRORS = [ArgumentError, TypeError, RangeError, EncodingError].freeze
+      private_constant :ENCODING_ERRORS
+
+      class << self
+        # @raise [Error::Invalid] if a part is no text. Its message quotes neither part (K24).
+        def path(namespace, key)
+          encode("namespace` or `key") { Wire::LockPath.new(namespace: text(namespace), key: text(key)) }
+        end
+
+        def open(session_id, duration_micros, grace_micros)
+          Sessions::OpenSessionRequest.new(
+            session_id: session_id, duration_micros: duration_micros, grace_micros: grace_micros
+          )
+        end
+
+        def renew(session_id)
+          Sessions::RenewSessionRequest.new(session_id: session_id)
+        end
+
+        def close(session_id)
+          Sessions::CloseSessionRequest.new(session_id: session_id)
+        end
+
+        def try_acquire(session_id, ask_id, path)
+          Wire::TryAcquireLockRequest.new(session_id: session_id, ask_id: ask_id, lock: path)
+        end
+
+        # @param seconds [Numeric] of at least a microsecond: the server would refuse a wait that is over
+        def acquire(session_id, ask_id, path, seconds)
+          encode("wait") do
+            micros = [micros(seconds), 1].max
+            Wire::AcquireLockRequest.new(session_id: session_id, ask_id: ask_id, lock: path, wait_micros: micros)
+          end
+        end
+
+        def leave(session_id, ask_id)
+          Wire::LeaveLockRequest.new(session_id: session_id, ask_id: ask_id)
+        end
+
+        def release(session_id, path, fence, failed, value)
+          encode("value") do
+            Wire::ReleaseLockRequest.new(
+              session_id: session_id, lock: path, fence: fence, failed: failed, value: String(value).b
+            )
+          end
+        end
+
+        def get(namespace, key)
+          Wire::GetLockRequest.new(lock: path(namespace, key))
+        end
+
+        def list(namespace, limit, after)
+          after &&= path(after.namespace, after.key)
+          encode("namespace` or `limit") { Wire::ListLocksRequest.new(namespace: text(namespace), limit: limit || 0, after: after) }
+        end
+
+        def force(namespace, key, fence)
+          path = path(namespace, key)
+          encode("fence") { Wire::ForceLockRequest.new(lock: path, fence: fence) }
+        end
+
+        # @return [LockPage]
+        def page(response)
+          LockPage.new(locks: response.locks.map { |lock| status(lock) }, truncated: response.truncated)
+        end
+
+        # @return [LockStatus]
+        def status(lock)
+          LockStatus.new(
+            namespace: lock.path.namespace, key: lock.path.key, state: symbol(lock.state),
+            fence: (lock.fence unless lock.fence.zero?), session_id: uuid(lock.session_id),
+            updated_at: time(lock.updated_at), waiting: lock.waiting, last: ended(lock.last)
+          )
+        end
+
+        # @return [Integer]
+        def micros(seconds)
+          (seconds * 1_000_000).ceil
+        end
+
+        # @return [String, nil]
+        def uuid(bytes)
+          bytes.unpack("H8H4H4H4H12").join("-") unless bytes.empty?
+        end
+
+        # @return [Float]
+        # @raise [Error::Invalid] if the time is negative or no number
+        def seconds(wait)
+          seconds = encode("wait") { Float(wait) }
+          return seconds if seconds >= 0
+
+          raise Error::Invalid.new("`wait` is negative or no number: pass seconds, 0 for now or never", code: "INVALID_UPDATE")
+        end
+
+        private
+
+        # Returns the text of a part. Other objects are refused: the text of a record, for example, differs in each
+        # process, so that no two of them would share a lock.
+        def text(part)
+          raise TypeError unless [String, Symbol, Integer].any? { |type| part.is_a?(type) }
+
+          part.to_s
+        end
+
+        def ended(grant)
+          grant && EndedGrant.new(
+            fence: grant.fence, reason: symbol(grant.end), value: grant.value, ended_at: time(grant.ended_at)
+          )
+        end
+
+        # Returns the name of an enumeration's member; its number if the contract does not name it.
+        def symbol(member)
+          member.is_a?(Symbol) ? member.to_s.downcase.to_sym : member
+        end
+
+        def time(timestamp)
+          timestamp && Time.at(timestamp.seconds, timestamp.nanos, :nanosecond).utc
+        end
+
+        # The message of the original error is left out, because it may quote the value.
+        def encode(argument)
+          yield
+        rescue *ENCODING_ERRORS => error
+          raise Error::Invalid.new("`#{argument}` does not fit into a message (#{error.class})", code: "INVALID_UPDATE"), cause: nil
+        end
+      end
+    end
+  end
+end

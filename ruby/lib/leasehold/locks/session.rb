@@ -1,0 +1,207 @@
+# frozen_string_literal: true
+
+require "securerandom"
+
+module Leasehold
+  class Locks
+    # The session of this process: the keepalive of all locks that it holds or waits for. A thread renews it.
+    #
+    # The thread is one of Ruby, not of Rust: the extension has no gRPC, whose client would multiply the crates that a
+    # source gem compiles. Ruby's scheduler gives the thread its turn after 100 ms of each busy thread at most (Ruby
+    # 3.1, thread.c: TIME_QUANTUM_MSEC). A call of C code that keeps Ruby's lock past the deadline does lose the session.
+    # {Silence} then tells the loss as soon as any Ruby code runs, and the server passes the locks on later.
+    class Session
+      # The pause after a call without an answer.
+      RETRY_PAUSE_SECONDS = 0.1
+      # Errors after which no renewal can succeed.
+      FINAL_ERRORS = [Error::LockLost, Error::SessionNotOwned, Error::Denied, Error::Unauthenticated].freeze
+      private_constant :RETRY_PAUSE_SECONDS, :FINAL_ERRORS
+
+      attr_reader :id, :calls, :listeners
+
+      # Opens a session, and starts its threads.
+      #
+      # @raise [Error]
+      def self.open(calls, configuration)
+        new(calls, configuration).tap(&:start)
+      end
+
+      def initialize(calls, configuration)
+        @pid = Process.pid
+        @calls = calls
+        @deadline_seconds = configuration.lock_deadline_seconds
+        @logger = configuration.logger
+        @id = SecureRandom.random_bytes(16)
+        @terms = [configuration.session_duration_seconds, configuration.session_grace_seconds].map { |time| Messages.micros(time) }
+        @lock = Mutex.new
+        @wake = ConditionVariable.new
+        @holders = {}.compare_by_identity
+        @unfinished = []
+      end
+
+      # The deadlines count from before the call, because the server counts from its arrival.
+      def start
+        @silence = Silence.new(*@terms, Clock.micros)
+        @calls.run(:open_session, Messages.open(@id, *@terms))
+        @listeners = Listeners.new(@silence, @logger)
+        @thread = Thread.new { keep }
+        @thread.name = "leasehold-session"
+        ExitHook.add(self)
+      end
+
+      # Returns false in a process that was forked from the session's own.
+      def own?
+        @pid == Process.pid
+      end
+
+      # Returns true if locks can be acquired under this session.
+      def usable?
+        standing != :lost
+      end
+
+      # @return [Symbol]
+      def standing
+        own? ? @silence.standing : :lost
+      end
+
+      # @return [Float]
+      def remaining
+        own? ? @silence.remaining : 0.0
+      end
+
+      # @raise [Error::SessionLost, Error::Forked]
+      def check!
+        unless own?
+          raise Error::Forked.new("this process was forked from the holder of the lock: acquire a lock of its own", code: "FORKED")
+        end
+        return unless standing == :lost
+
+        raise Error::SessionLost.new("the session of the lock is lost: stop the work, and acquire the lock again", code: "SESSION_LOST")
+      end
+
+      # Notes a lock that the current thread holds.
+      def hold(lock)
+        @lock.synchronize { @holders[lock] = Thread.current }
+      end
+
+      # Returns true if the lock is not released, even if the session is lost.
+      def holds?(lock)
+        @holders.key?(lock)
+      end
+
+      # Forgets a lock that is not held any more.
+      def drop(lock)
+        @lock.synchronize { @holders.delete(lock) }
+        @listeners.remove(lock)
+      end
+
+      # Returns true if no other thread can be at work under a lock of this session.
+      def idle?
+        @lock.synchronize { @holders.each_value.none? { |thread| thread.alive? && thread != Thread.current } }
+      end
+
+      # Sends a release or a leave. If no answer comes, or the thread is interrupted, the session's thread repeats it:
+      # otherwise a lock that nobody uses would be held for as long as this process lives.
+      #
+      # @raise [Error] if the server refuses it
+      # @return [Boolean] true if the server has answered
+      def finish(method, request)
+        answered = false
+        @calls.run(method, request)
+        answered = true
+      rescue Error => error
+        answered = !error.temporary?
+        raise if answered
+
+        false
+      ensure
+        repeat_later(method, request) unless answered
+      end
+
+      # Ends the session, because the server has.
+      def lose
+        @silence.end
+        @lock.synchronize { @wake.signal }
+        @listeners.wake
+      end
+
+      # Ends the threads, then the session. The server's answer is not needed: without it the session ends by its
+      # silence.
+      def close
+        ExitHook.remove(self)
+        return unless own?
+
+        @listeners.clear
+        lose
+        @thread.join unless @thread == Thread.current
+        @calls.run(:close_session, Messages.close(@id), tries: 1)
+      rescue Error
+        nil
+      end
+
+      # @return [String]
+      def inspect
+        "#<#{self.class} #{own? ? standing : "of another process"}>"
+      end
+
+      private
+
+      def repeat_later(method, request)
+        @lock.synchronize do
+          @unfinished << [method, request]
+          @wake.signal
+        end
+      end
+
+      # Renews the session until it is lost.
+      def keep
+        answered = true
+        until standing == :lost
+          wait(answered)
+          answered = (@silence.renewal_in.positive? || renew) && repeat_unfinished
+        end
+        # Blocks of `on_lost` are told, although the clock alone has ended the session.
+        lose
+      end
+
+      def wait(answered)
+        @lock.synchronize do
+          seconds = answered ? (@unfinished.empty? ? @silence.renewal_in : 0) : RETRY_PAUSE_SECONDS
+          @wake.wait(@lock, seconds) if seconds.positive? && standing != :lost
+        end
+      end
+
+      # @return [Boolean] true if the server has answered
+      def renew
+        sent_at = Clock.micros
+        seconds = [[@silence.remaining, @silence.renewal_seconds].min, RETRY_PAUSE_SECONDS].max
+        @calls.run(:renew_session, Messages.renew(@id), tries: 1, seconds: seconds)
+        @silence.renewed(sent_at)
+        @listeners.wake
+        true
+      rescue *FINAL_ERRORS
+        lose
+        true
+      rescue Error
+        false
+      rescue StandardError => error
+        # A defect must not end the thread without a word. The deadline stays true.
+        @logger.error("leasehold: a renewal raised #{error.class}")
+        false
+      end
+
+      # @return [Boolean] true if nothing is left to repeat
+      def repeat_unfinished
+        until @unfinished.empty?
+          begin
+            @calls.run(*@unfinished.first, tries: 1, seconds: @silence.renewal_in.clamp(RETRY_PAUSE_SECONDS, @deadline_seconds))
+          rescue Error => error
+            return false if error.temporary?
+          end
+          @lock.synchronize { @unfinished.shift }
+        end
+        true
+      end
+    end
+  end
+end

@@ -1,0 +1,105 @@
+# frozen_string_literal: true
+
+require "open3"
+require "rbconfig"
+
+module Support
+  # Creates the locks of processes: of this one, with several sessions, and of others.
+  module LockSessions
+    # Terms that never pass in an example.
+    LONG = { session_duration_seconds: 3_600, session_grace_seconds: 60 }.freeze
+    # The shortest terms that leave a busy machine some time.
+    SHORT = { session_duration_seconds: 2, session_grace_seconds: 1 }.freeze
+
+    PRELUDE = <<~'RUBY'
+      require "leasehold"
+      $stdout.sync = true
+      # gRPC's core crashes at the end of a forked child. This hook runs last, after those of the gem.
+      parent = Process.pid
+      at_exit { exit!(0) unless Process.pid == parent }
+      Leasehold.configure do |config|
+        config.address = ARGV.fetch(0)
+        config.tls = { insecure: true }
+        config.session_duration_seconds, config.session_grace_seconds = ARGV[1, 2].map { |time| Float(time) }
+      end
+      def attempt
+        yield
+      rescue Leasehold::Error => error
+        error.class.name
+      end
+      # The time at which the lock is lost, by the clock of all processes of this machine.
+      def deadline_of(held) = Process.clock_gettime(Process::CLOCK_BOOTTIME) + held.remaining
+      def report(held) = puts("#{held.held?} #{held.remaining} #{attempt { held.check! && "holds" }} #{attempt { held.release }}")
+    RUBY
+
+    # A process that runs a script with the gem.
+    class Script
+      attr_reader :pid
+
+      def initialize(address, terms, script)
+        command = [RbConfig.ruby, "-W0", "-I", File.expand_path("../../lib", __dir__), "-e", PRELUDE + script, address]
+        @input, @output, @thread = Open3.popen2(*command, *terms.values.map(&:to_s))
+        @pid = @thread.pid
+      end
+
+      # Returns the next line of the script's output.
+      def line
+        @output.gets&.chomp || raise("the script has ended: #{@thread.value}")
+      end
+
+      def write(text)
+        @input.write(text)
+        @input.flush
+      end
+
+      def signal(name)
+        Process.kill(name, @pid)
+      end
+
+      # Waits for the end of the script.
+      #
+      # @return [Boolean] true if it succeeded
+      def finish
+        @input.close
+        @output.read
+        @thread.value.success?
+      end
+
+      def clear
+        signal("KILL")
+      rescue Errno::ESRCH
+        nil
+      ensure
+        @thread.join
+      end
+    end
+
+    # Returns locks with a session of their own, as those of another process.
+    def locks_of(address, terms = LONG, **settings)
+      configuration = Leasehold::Configuration.new
+      defaults = { address: address, tls: { insecure: true }, logger: Logger.new(IO::NULL) }
+      { **defaults, **terms, **settings }.each { |name, value| configuration.public_send("#{name}=", value) }
+      Leasehold::Locks.new(configuration).tap { |locks| (@opened_locks ||= []) << locks }
+    end
+
+    def script(address, terms, text)
+      Script.new(address, terms, text).tap { |process| (@scripts ||= []) << process }
+    end
+
+    # Ends what an example has opened.
+    def clear_locks
+      @opened_locks&.each(&:close)
+      @scripts&.each(&:clear)
+    end
+
+    # @return [Float] the clock of sessions
+    def boot_clock
+      Process.clock_gettime(Process::CLOCK_BOOTTIME)
+    end
+
+    # Waits until this many asks wait for the lock.
+    def wait_for_waiters(locks, key, count)
+      Waiting.wait_for("#{count} asks") { locks.get("user.update", key).waiting == count }
+    end
+  end
+end

@@ -96,14 +96,16 @@ module Leasehold
       Messages.page(calls.run(:list_locks, Messages.list(namespace, limit, after)))
     end
 
-    # Takes a lock from its holder. It passes on when the holder's time is over (K20). Only administrators may call
-    # this.
+    # Takes a lock from its holder, and tells it so. The lock passes on when the holder's time is over (K20). Only
+    # administrators may call this.
     #
     # @param fence [Integer] the fence of the holder, so that no later grant is taken by mistake
+    # @param at_once [Boolean] true to pass the lock on at once, though its holder may still work under it: only fences
+    #   then refuse its writes
     # @raise [Error::FencePassed, Error::Denied]
     # @return [void]
-    def force(namespace, key, fence:)
-      calls.run(:force_lock, Messages.force(namespace, key, fence))
+    def force(namespace, key, fence:, at_once: false)
+      calls.run(:force_lock, Messages.force(namespace, key, fence, at_once))
       nil
     end
 

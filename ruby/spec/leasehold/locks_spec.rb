@@ -123,14 +123,29 @@ RSpec.describe Leasehold::Locks do
     expect(other.list.locks.size).to eq(4)
   end
 
-  it "lets an operator take a lock, and refuses the release of its former holder (K19, K20)" do
-    held = locks.acquire("user.update", "7")
+  it "lets an operator take a lock, and tells its holder (K19, K20)" do
+    short = locks_of(@server.address, { session_duration_seconds: 3, session_grace_seconds: 60 })
+    held, kept = %w[7 8].map { |key| short.acquire("user.update", key) }
+    told = Queue.new
+    held.on_lost { told << :lost }
+    kept.on_lost { told << :wrong }
     expect { other.force("user.update", "7", fence: held.fence + 1) }.to raise_error(Leasehold::Error::FencePassed)
     other.force("user.update", "7", fence: held.fence)
     expect(status).to have_attributes(state: :withheld, fence: held.fence)
     expect(other.try_acquire("user.update", "7")).to be_nil
+
+    expect(told.pop).to eq(:lost)
+    expect([held.held?, held.remaining, kept.held?]).to eq([false, 0.0, true])
+    expect { held.check! }.to raise_error(Leasehold::Error::FencePassed, /operator/)
     expect { held.release }.to raise_error(Leasehold::Error::FencePassed)
-    expect([held.held?, held.release]).to eq([false, false])
+    expect([held.release, kept.release, told.size]).to eq([false, true, 0])
+  end
+
+  it "passes a lock on at once if an operator says so (K20)" do
+    held = locks.acquire("user.update", "7")
+    other.force("user.update", "7", fence: held.fence, at_once: true)
+    expect(other.try_acquire("user.update", "7").fence).to be > held.fence
+    expect { held.release }.to raise_error(Leasehold::Error::FencePassed)
   end
 
   it "passes its locks on when it is closed" do

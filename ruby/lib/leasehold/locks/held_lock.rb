@@ -31,27 +31,29 @@ module Leasehold
     end
 
     # @return [Symbol] `:safe`; `:jeopardy` if the server has not answered for the session's duration: pause, until
-    #   an answer makes it safe again; `:lost` if the session is lost, or the lock is released
+    #   an answer makes it safe again; `:lost` if the session is lost, or the lock is released or taken by an operator
     def standing
-      @session.holds?(self) ? @session.standing : :lost
+      @session.holds?(self) && !@session.taken?(self) ? @session.standing : :lost
     end
 
-    # Returns false once the lock is released or its session is lost.
+    # Returns false once the lock is released or lost.
     def held?
       standing != :lost
     end
 
     # @return [Float] seconds until the session is lost, if no renewal succeeds from now on; 0 once {#held?} is false
     def remaining
-      @session.holds?(self) ? @session.remaining : 0.0
+      held? ? @session.remaining : 0.0
     end
 
     # @raise [Error::SessionLost] if the lock is released, or its session is lost: stop the work
+    # @raise [Error::FencePassed] if an operator has taken the lock: stop the work
     # @raise [Error::Forked] in a process that was forked from the holder
     # @return [self]
     def check!
       @session.check!
       return self if held?
+      raise Error::FencePassed.new("an operator has taken the lock: stop the work", code: "FENCE_PASSED") if @session.taken?(self)
 
       raise Error::SessionLost.new("the lock is released already: acquire it again", code: "SESSION_LOST")
     end
@@ -64,8 +66,9 @@ module Leasehold
       listen(:jeopardy, block)
     end
 
-    # Calls the block in a thread of its own when the session is lost: at once if it is lost already. The block is
-    # forgotten with the release. Let the block end or interrupt the work, for another process may hold the lock.
+    # Calls the block in a thread of its own when the lock is lost, because its session is lost or an operator has taken
+    # it; at once if it is lost already. The block is forgotten with the release. Let the block end or interrupt the work:
+    # another process may hold the lock.
     #
     # @return [self]
     def on_lost(&block)

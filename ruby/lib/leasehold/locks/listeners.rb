@@ -18,6 +18,7 @@ module Leasehold
         @lock = Mutex.new
         @changed = ConditionVariable.new
         @listeners = []
+        @lost = {}.compare_by_identity
         @standing = :safe
         @changes = 0
         @lock.synchronize { run }
@@ -33,9 +34,20 @@ module Leasehold
         end
       end
 
+      # Makes the thread tell this owner's blocks of its loss, whatever the standing of the session is.
+      def lose(owner)
+        @lock.synchronize do
+          @lost[owner] = true
+          @changed.signal
+        end
+      end
+
       # Forgets the blocks of this owner.
       def remove(owner)
-        @lock.synchronize { @listeners.delete_if { |listener| listener.owner.equal?(owner) } }
+        @lock.synchronize do
+          @listeners.delete_if { |listener| listener.owner.equal?(owner) }
+          @lost.delete(owner)
+        end
       end
 
       # Makes the thread judge the standing anew.
@@ -67,12 +79,21 @@ module Leasehold
         loop do
           return [] if changed?
 
-          due = @listeners.select { |listener| listener.standing == @standing && listener.told != @changes }
-          return due.each { |listener| listener.told = @changes } if due.any?
+          due = @listeners.select { |listener| due?(listener) }
+          return due.each { |listener| listener.told = told(listener) } if due.any?
           return @running = nil if @standing == :lost
 
           @changed.wait(@lock, @silence.changes_in&.clamp(0.001, MAX_WAIT_SECONDS))
         end
+      end
+
+      def due?(listener)
+        listener.standing == (@lost[listener.owner] ? :lost : @standing) && listener.told != told(listener)
+      end
+
+      # Returns a mark of the change that a listener is told of.
+      def told(listener)
+        @lost[listener.owner] ? :lost : @changes
       end
 
       def changed?

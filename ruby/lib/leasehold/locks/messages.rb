@@ -63,9 +63,9 @@ module Leasehold
           encode("namespace` or `limit") { Wire::ListLocksRequest.new(namespace: text(namespace), limit: limit || 0, after: after) }
         end
 
-        def force(namespace, key, fence)
+        def force(namespace, key, fence, at_once)
           path = path(namespace, key)
-          encode("fence") { Wire::ForceLockRequest.new(lock: path, fence: fence) }
+          encode("fence") { Wire::ForceLockRequest.new(lock: path, fence: fence, at_once: at_once) }
         end
 
         # @return [LockPage]

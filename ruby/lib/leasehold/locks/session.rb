@@ -36,6 +36,7 @@ module Leasehold
         @lock = Mutex.new
         @wake = ConditionVariable.new
         @holders = {}.compare_by_identity
+        @taken = {}.compare_by_identity
         @unfinished = []
       end
 
@@ -84,14 +85,19 @@ module Leasehold
         @lock.synchronize { @holders[lock] = Thread.current }
       end
 
-      # Returns true if the lock is not released, even if the session is lost.
+      # Returns true if the lock is not released, even if it is lost.
       def holds?(lock)
         @holders.key?(lock)
       end
 
+      # Returns true if an operator has taken the lock.
+      def taken?(lock)
+        @taken.key?(lock)
+      end
+
       # Forgets a lock that is not held any more.
       def drop(lock)
-        @lock.synchronize { @holders.delete(lock) }
+        @lock.synchronize { [@holders, @taken].each { |locks| locks.delete(lock) } }
         @listeners.remove(lock)
       end
 
@@ -175,7 +181,9 @@ module Leasehold
       def renew
         sent_at = Clock.micros
         seconds = [[@silence.remaining, @silence.renewal_seconds].min, RETRY_PAUSE_SECONDS].max
-        @calls.run(:renew_session, Messages.renew(@id), tries: 1, seconds: seconds)
+        answer = @calls.run(:renew_session, Messages.renew(@id), tries: 1, seconds: seconds)
+        # Before the deadline moves: it does not move for these locks (K20).
+        take_away(answer.forced_fences)
         @silence.renewed(sent_at)
         @listeners.wake
         true
@@ -188,6 +196,14 @@ module Leasehold
         # A defect must not end the thread without a word. The deadline stays true.
         @logger.error("leasehold: a renewal raised #{error.class}")
         false
+      end
+
+      # Notes the locks that an operator has taken. They count as lost at once, although they pass on later.
+      def take_away(fences)
+        taken = @lock.synchronize do
+          @holders.each_key.select { |lock| fences.include?(lock.fence) && !@taken.key?(lock) }.each { |lock| @taken[lock] = true }
+        end
+        taken.each { |lock| @listeners.lose(lock) }
       end
 
       # @return [Boolean] true if nothing is left to repeat

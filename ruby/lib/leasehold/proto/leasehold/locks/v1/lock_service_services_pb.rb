@@ -39,8 +39,8 @@ module Leasehold
               # Lists the locks of a namespace and of the namespaces in it that are held or withheld, in the
               # order of namespace and key.
               rpc :ListLocks, ::Leasehold::Contract::Leasehold::Locks::V1::ListLocksRequest, ::Leasehold::Contract::Leasehold::Locks::V1::ListLocksResponse
-              # Takes a lock from its holder. The lock is withheld until the holder can no longer believe that
-              # it holds the lock.
+              # Takes a lock from its holder, and tells it so. The lock is withheld until the holder can no
+              # longer believe that it holds the lock.
               rpc :ForceLock, ::Leasehold::Contract::Leasehold::Locks::V1::ForceLockRequest, ::Leasehold::Contract::Leasehold::Locks::V1::ForceLockResponse
             end
 

@@ -31,7 +31,8 @@ module Leasehold
               # Closes a session. Its locks go to the next processes that wait for them. A repeated call
               # changes nothing.
               rpc :CloseSession, ::Leasehold::Contract::Leasehold::Sessions::V1::CloseSessionRequest, ::Leasehold::Contract::Leasehold::Sessions::V1::CloseSessionResponse
-              # Sends one message when the session has ended, or when this server stops. The stream then ends.
+              # Sends a message when an operator takes a lock of the session. Sends one when the session has
+              # ended, or when this server stops. The stream then ends.
               # A broken stream ends no session, and the stream renews no session.
               rpc :WatchSession, ::Leasehold::Contract::Leasehold::Sessions::V1::WatchSessionRequest, stream(::Leasehold::Contract::Leasehold::Sessions::V1::WatchSessionResponse)
               # Ends a session of any service. Its locks are withheld until the session's process can no longer

@@ -5,6 +5,7 @@ require "rbs"
 require "rails_helper"
 require "leasehold/rspec"
 require "rails/generators"
+require "generators/leasehold/guard/guard_generator"
 require "generators/leasehold/install/install_generator"
 require "generators/leasehold/update/update_generator"
 

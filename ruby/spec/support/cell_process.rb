@@ -40,6 +40,8 @@ module Support
       new(cell, server_address, script, variables).finish
     end
 
+    attr_reader :pid
+
     # @param variables [Hash{String => String}] added to the process's environment
     def initialize(cell, server_address, script, variables = {})
       @output, writer = IO.pipe

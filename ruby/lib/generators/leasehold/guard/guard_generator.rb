@@ -1,0 +1,50 @@
+# frozen_string_literal: true
+
+require "leasehold/native"
+require "rails/generators"
+require "rails/generators/active_record"
+require_relative "../install/statements"
+
+module Leasehold
+  module Generators
+    # `rails generate leasehold:guard`: adds the migration that installs the guard of locks, so that a transaction
+    # under a passed fence can't commit (K18).
+    class GuardGenerator < ::Rails::Generators::Base
+      include ::ActiveRecord::Generators::Migration
+      include Statements
+
+      # Said if the application keeps `db/schema.rb`.
+      SCHEMA_RB = "`db/schema.rb` has no functions and no triggers: in a database that is loaded from it, `guard!` raises, because " \
+                  "`leasehold_guard` is missing. Set `config.active_record.schema_format = :sql`, or load databases by " \
+                  "`bin/rails db:migrate`."
+      # Said if the application keeps `db/structure.sql`.
+      STRUCTURE_SQL = "`db/structure.sql` keeps the guard with its functions and its trigger."
+      private_constant :SCHEMA_RB, :STRUCTURE_SQL
+
+      source_root File.expand_path("templates", __dir__)
+      desc "Adds the migration that installs the guard of locks in a PostgreSQL database."
+
+      class_option :database, type: :string, aliases: %w[--db], desc: "The database for the migration, of several"
+
+      def create_guard_migration
+        migration_template "migration.rb.tt", File.join(db_migrate_path, "create_leasehold_guards.rb")
+      end
+
+      def advise_on_schema
+        say(schema_format == :sql ? STRUCTURE_SQL : SCHEMA_RB)
+      end
+
+      private
+
+      # @return [String] the statement that installs the guard, indented for the migration
+      def install_statement
+        statement("execute <<~'SQL'", "#{Native::GUARD_SQL.indent(2)}SQL")
+      end
+
+      # @return [String] the statements that remove the guard
+      def remove_statement
+        statement("execute \"DROP FUNCTION leasehold_guard(text, bigint, interval), leasehold_guard_check_time()\"")
+      end
+    end
+  end
+end

@@ -1,0 +1,58 @@
+# frozen_string_literal: true
+
+require "rails_helper"
+require "rails/generators"
+require "generators/leasehold/guard/guard_generator"
+
+RSpec.describe "the generator of the guard" do
+  around { |example| Dir.mktmpdir { |directory| @root = directory and example.run } }
+
+  # @return [String] what the generator prints
+  def generate
+    output = StringIO.new
+    $stdout = output
+    Leasehold::Generators::GuardGenerator.start([], destination_root: @root)
+    output.string
+  ensure
+    $stdout = STDOUT
+  end
+
+  def migration
+    File.read(Dir[File.join(@root, "db/migrate/*_create_leasehold_guards.rb")].first)
+  end
+
+  it "writes a migration that calls no code of the gem" do
+    generate
+    expect(migration).to include("FUNCTION leasehold_guard(").and include("drop_table :leasehold_guards")
+    expect(migration).not_to match(/Leasehold::/)
+    expect(migration).to include(Leasehold::Native::GUARD_SQL.lines[3].strip)
+  end
+
+  it "declares the statements safe if the application has strong_migrations" do
+    stub_const("StrongMigrations", Module.new)
+    generate
+    expect(migration).to match(/^    safety_assured do\n      execute <<~'SQL'$/)
+    expect { RubyVM::InstructionSequence.compile(migration) }.not_to raise_error
+  end
+
+  it "advises on the schema's format" do
+    allow(ActiveRecord.respond_to?(:schema_format) ? ActiveRecord : ActiveRecord::Base).to receive(:schema_format).and_return(:ruby, :sql)
+    expect(generate).to match(/`db.schema\.rb` has no functions.*schema_format = :sql/m)
+    FileUtils.rm_rf(File.join(@root, "db"))
+    expect(generate).to match(/`db.structure\.sql` keeps the guard/)
+  end
+
+  it "installs the guard, and removes all of it", :rails do
+    generate
+    stub_const("CreateLeaseholdGuards", Class.new)
+    Object.send(:remove_const, :CreateLeaseholdGuards)
+    eval(migration) # rubocop:disable Security/Eval
+    objects = "SELECT count(*) FROM pg_proc WHERE proname LIKE 'leasehold_guard%' UNION ALL SELECT count(*) FROM pg_class WHERE relname = 'leasehold_guards'"
+    ActiveRecord::Migration.suppress_messages { CreateLeaseholdGuards.migrate(:up) }
+    expect { User.transaction { Leasehold::Guard.new(User).call("user.update/7", 1, 0) } }.to raise_error(Leasehold::GuardSessionLost)
+    expect(ActiveRecord::Base.connection.select_values(objects)).to eq([2, 1])
+
+    ActiveRecord::Migration.suppress_messages { CreateLeaseholdGuards.migrate(:down) }
+    expect(ActiveRecord::Base.connection.uncached { ActiveRecord::Base.connection.select_values(objects) }).to eq([0, 0])
+  end
+end

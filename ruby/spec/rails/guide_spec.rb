@@ -67,6 +67,18 @@ RSpec.describe "the guide for Rails", :rails do
     expect(lease.inspect.gsub(/"[^"]*"|\d+/, "…")).to eq(shown.gsub(/"[^"]*"|\d+/, "…"))
   end
 
+  it "works under a lock, and guards the transaction" do
+    ActiveRecord::Base.connection.execute(Leasehold::Native::GUARD_SQL)
+    user = User.create!(username: "alice")
+    run("held.guard!", user: user)
+
+    expect(claimed(User, :username)).to eq(["carla"])
+    expect(User.connection.select_rows("SELECT resource, fence FROM leasehold_guards").map(&:first)).to eq(["user.update/#{user.id}"])
+    expect(Leasehold.locks.get("user.update", user.id).last.reason).to eq(:succeeded)
+  ensure
+    ActiveRecord::Base.connection.execute("DROP TABLE leasehold_guards; DROP FUNCTION leasehold_guard, leasehold_guard_check_time")
+  end
+
   it "switches Sidekiq's retries off" do
     options = nil
     Leasehold::ReconcileJob.define_singleton_method(:sidekiq_options) { |**given| options = given }

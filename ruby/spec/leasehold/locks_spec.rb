@@ -1,7 +1,5 @@
 # frozen_string_literal: true
 
-require "timeout"
-
 RSpec.describe Leasehold::Locks do
   include Support::LockSessions
 
@@ -46,7 +44,7 @@ RSpec.describe Leasehold::Locks do
 
     stop = Queue.new
     thread = Thread.new { locks.with("user.update", "7") { stop.push(1) && Queue.new.pop } }
-    stop.pop
+    next_of(stop)
     thread.kill.join
     expect([status.state, status.last.reason]).to eq(%i[free failed])
   end
@@ -66,11 +64,11 @@ RSpec.describe Leasehold::Locks do
       Thread.new { waiter.with("user.update", "7", wait: 60, on_wait: places.method(:push)) { |lock| order << [number, lock.fence] } }
             .tap { wait_for_waiters(other, "7", number + 1) }
     end
-    expect(Array.new(3) { places.pop }).to eq([0, 1, 2])
+    expect(Array.new(3) { next_of(places) }).to eq([0, 1, 2])
 
     held.release
     waiting.each(&:join)
-    served = Array.new(3) { order.pop }
+    served = Array.new(3) { next_of(order) }
     expect(served.map(&:first)).to eq([0, 1, 2])
     expect(served.map(&:last)).to eq(served.map(&:last).sort)
   end
@@ -82,7 +80,8 @@ RSpec.describe Leasehold::Locks do
     wait_for_waiters(other, "7", 1)
     waiting.raise(Timeout::Error)
     expect { waiting.join }.to raise_error(Timeout::Error)
-    wait_for_waiters(other, "7", 0)
+    # At once: the server itself would drop the ask after ten seconds.
+    expect(status.waiting).to eq(0)
     held.release
     expect(status.state).to eq(:free)
   end
@@ -134,7 +133,7 @@ RSpec.describe Leasehold::Locks do
     expect(status).to have_attributes(state: :withheld, fence: held.fence)
     expect(other.try_acquire("user.update", "7")).to be_nil
 
-    expect(told.pop).to eq(:lost)
+    expect(next_of(told)).to eq(:lost)
     expect([held.held?, held.remaining, kept.held?]).to eq([false, 0.0, true])
     expect { held.check! }.to raise_error(Leasehold::Error::FencePassed, /operator/)
     expect { held.release }.to raise_error(Leasehold::Error::FencePassed)
@@ -165,7 +164,7 @@ RSpec.describe Leasehold::Locks do
     lost = Queue.new
     held.on_lost { lost << :lost }
     expect(locks.acquire("user.update", "8")).to be_held
-    expect([held.held?, lost.pop]).to eq([false, :lost])
+    expect([held.held?, next_of(lost)]).to eq([false, :lost])
   end
 
   it "shows no key and no value (K24)" do
@@ -190,12 +189,28 @@ RSpec.describe Leasehold::Locks do
       held.on_jeopardy { told << :jeopardy && Queue.new.pop }
       held.on_lost { told << :lost }
       @server.kill
-      expect(told.pop).to eq(:jeopardy)
+      expect(next_of(told)).to eq(:jeopardy)
       # A block that does not return delays no renewal.
       @server.start
       Support::Waiting.wait_for("the session to be safe again") { held.standing == :safe }
       expect(status.fence).to eq(held.fence)
       expect([held.release, told.size]).to eq([true, 0])
+    end
+
+    it "counts its deadline from the sending of a renewal, not from the answer (K11)" do
+      Support::TcpProxy.run(@server.address) do |proxy|
+        held = locks_of(proxy.address, { session_duration_seconds: 12, session_grace_seconds: 60 }).acquire("user.update", "7")
+        # A renewal is due after 4 of the 67.5 seconds. Nothing else is sent shortly before.
+        Support::Waiting.wait_for("the renewal to be near") { held.remaining < 64 }
+        proxy.hold_answers
+        bytes = proxy.client_bytes
+        Support::Waiting.wait_for("a renewal") { proxy.client_bytes > bytes }
+        sent_at, remaining = boot_clock, held.remaining
+        Support::Waiting.wait_for("the answer to be late") { held.remaining < remaining - 1 }
+        proxy.release_answers
+        Support::Waiting.wait_for("the deadline to move") { held.remaining > remaining }
+        expect(boot_clock + held.remaining).to be < sent_at + 67.5 + 0.2
+      end
     end
 
     it "tells the loss by its own clock, before the server can pass the lock on (K11)" do
@@ -204,10 +219,10 @@ RSpec.describe Leasehold::Locks do
       %i[on_jeopardy on_lost].each { |event| held.public_send(event) { told << event } }
       held.on_lost { raise "on purpose" }
       Process.kill("STOP", @server.pid)
-      expect([told.pop, told.pop]).to eq(%i[on_jeopardy on_lost])
+      expect([next_of(told), next_of(told)]).to eq(%i[on_jeopardy on_lost])
       expect([held.standing, held.remaining]).to eq([:lost, 0.0])
       held.on_lost { told << :late }
-      expect(told.pop).to eq(:late)
+      expect(next_of(told)).to eq(:late)
       expect { held.release }.to raise_error(Leasehold::Error::SessionLost)
 
       Process.kill("CONT", @server.pid)
@@ -220,7 +235,7 @@ RSpec.describe Leasehold::Locks do
         lost = Queue.new
         held.on_lost { lost << 1 }
         @server.kill
-        lost.pop
+        next_of(lost)
         :result
       end
       expect { locks.with("user.update", "7", &work) }.to raise_error(Leasehold::Error::SessionLost)

@@ -2,6 +2,7 @@
 
 require "open3"
 require "rbconfig"
+require "timeout"
 
 module Support
   # Creates the locks of processes: of this one, with several sessions, and of others.
@@ -90,6 +91,11 @@ module Support
     def clear_locks
       @opened_locks&.each(&:close)
       @scripts&.each(&:clear)
+    end
+
+    # Takes the next object from a queue that another thread fills.
+    def next_of(queue)
+      Timeout.timeout(Waiting::DEADLINE_SECONDS) { queue.pop }
     end
 
     # @return [Float] the clock of sessions

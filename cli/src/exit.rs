@@ -14,7 +14,8 @@ Exit codes:
   5  the server cannot be reached, or its store is down
   6  not allowed: no identity, an identity without the right, or one that the server or its database does not accept
   8  `serve` stopped by itself, because its store failed: start it again
-  9  `lock` lost its lock before the command had ended; else `lock` exits as its command did";
+  9  `lock` lost its lock before the command had ended; else `lock` exits as its command did
+ 10  `serve` can't start, because rows of its store are damaged: see its error for the remedy";
 
 /// Exit code of a failure that no other code describes.
 pub const FAILURE: u8 = 1;
@@ -35,6 +36,10 @@ pub const STORE_FAILED: u8 = 8;
 
 /// Exit code of a lock that passed on before its command had ended.
 pub const LOCK_LOST: u8 = 9;
+
+/// Exit code of a server that can't start, because rows of its store are damaged. A restart does not
+/// help, so a supervisor must not try it.
+pub const ROWS_DAMAGED: u8 = 10;
 
 /// Returns the exit code for a gRPC code, of a failure whose reason is missing or unknown.
 #[must_use]

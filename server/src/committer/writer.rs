@@ -103,7 +103,7 @@ impl WriterShared {
     fn fail(&self, error: &str) {
         tracing::error!(
             error,
-            "the store failed, and nothing is written any more: the server stops; if its next start fails too, mend the cause, such as a full or broken disk; `leasehold doctor --deep` names a damaged block, and `leasehold export --salvage` reads what is intact"
+            "the store failed, and nothing is written any more: the server stops; its next start repairs damaged indexes; if it fails too, mend the cause, such as a full or broken disk; `leasehold doctor --deep` names a damaged block, and `leasehold export --salvage` reads what is intact"
         );
         self.failed.send_replace(Some(error.into()));
         self.health.notify_one();

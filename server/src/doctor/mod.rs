@@ -142,7 +142,7 @@ async fn embedded(data: &Path, is_deep: bool) -> Vec<Finding> {
 
 /// Reports a read of every row of a store.
 fn rows(check: &DeepCheck) -> Finding {
-    let DeepCheck { rows, faults } = check;
+    let DeepCheck { rows, faults, .. } = check;
     if faults.is_empty() {
         return Finding::new("rows", CheckResult::Ok, format!("all {rows} rows can be read"));
     }

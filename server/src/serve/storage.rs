@@ -2,10 +2,11 @@
 //! the committer starts, the fences of a restored copy are raised.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::supervisor::Supervisor;
 use super::{ServeError, lock_ticks};
 use crate::active_config::CurrentConfig;
 use crate::audit::{AuditEvent, AuditSink};
@@ -14,7 +15,7 @@ use crate::config::{CellConfig, Config, PostgresConfig};
 use crate::grpc::Services;
 use crate::locks::LockHost;
 use crate::metrics::Metrics;
-use crate::store::{Backend, Creation, EmbeddedStore, PostgresStore};
+use crate::store::{Backend, Creation, EmbeddedStore, PostgresStore, Repaired};
 
 /// The settings with which a server opens its store.
 #[derive(Clone, Copy, Debug)]
@@ -101,8 +102,22 @@ async fn raise_fences(store: &dyn Backend, start: StoreStart, audit: &AuditSink)
     )))
 }
 
+/// Repairs the store after a server has stopped because a worker of the store had ended.
+fn repair(data: &Path) -> Result<(), ServeError> {
+    let supervisor = Supervisor::of_environment();
+    let repaired = EmbeddedStore::repair(data, |rows| {
+        supervisor.starting();
+        tracing::info!(rows, "the store is being checked");
+    })?;
+    if let Some(Repaired { rows, corrected, indexes }) = repaired {
+        tracing::warn!(rows, corrected, ?indexes, "the store was checked, and what was damaged is repaired");
+    }
+    Ok(())
+}
+
 async fn embedded(Parts { config, current, metrics, audit, start }: Parts<'_>) -> Result<Prepared, ServeError> {
     let data = config.data_dir()?;
+    repair(&data)?;
     let store = EmbeddedStore::open(&data, start.creation)?;
     let warning = raise_fences(&store, start, audit).await?;
     let host = Arc::new(LockHost::default());

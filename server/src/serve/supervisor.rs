@@ -50,6 +50,11 @@ impl Supervisor {
         self.send("READY=1");
     }
 
+    /// Asks for two more minutes for a start that goes on.
+    pub(super) fn starting(&self) {
+        self.send("EXTEND_TIMEOUT_USEC=120000000");
+    }
+
     /// Reports that a reload begins.
     pub(super) fn reloading(&self) {
         // systemd uses the time to match this message with the signal that it has sent.

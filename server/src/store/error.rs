@@ -24,8 +24,21 @@ pub enum StoreError {
         known: u64,
     },
     /// The data that was read is not the data that was written.
-    #[error("the data is damaged: {0}: restore the data directory from a copy")]
+    #[error(
+        "the data is damaged: {0}: `leasehold export --salvage` reads the rest, or restore the data directory from a copy"
+    )]
     Damaged(String),
+    /// Rows of which there is no copy are damaged, and the store can't go on without a loss.
+    #[error("rows in `{}` are damaged, and the store has no copy of them: {faults}: `leasehold export --salvage` reads the others; `leasehold import` them into a new data directory, and have each cell verify its tables", .dir.display())]
+    RowsDamaged {
+        /// The data directory.
+        dir: PathBuf,
+        /// The keyspaces with the damaged rows.
+        faults: String,
+    },
+    /// The files by which rows are found are damaged, so that no row can be salvaged.
+    #[error("the data is damaged, and nothing can be salvaged: {0}: restore the data directory from a copy")]
+    Unsalvageable(String),
     /// The lock file of the data directory is missing. Its lock keeps two servers from using the
     /// directory.
     #[error("the lock file `{}` is missing, so another server may use the directory: make sure that none runs, then create an empty file there", .0.display())]

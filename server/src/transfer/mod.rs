@@ -156,7 +156,10 @@ pub fn export(data: &Path, salvage: bool, mut to: impl Write) -> Result<Exported
     if !data.is_dir() {
         return Err(TransferError::NoData(data.to_owned()));
     }
-    let store = EmbeddedStore::open(data, Creation::Refused)?;
+    let store = match salvage {
+        true => EmbeddedStore::open_damaged(data)?,
+        false => EmbeddedStore::open(data, Creation::Refused)?,
+    };
     let mut rows = 0;
     write_line(&mut to, &Line::Header { format: store.format()? })?;
     let write = |row| {

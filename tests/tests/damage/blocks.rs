@@ -1,7 +1,7 @@
 //! Tests of damaged blocks: a salvage has every row outside them, and its count is true. A server with
 //! a damaged index of claims answers whole lists.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use fjall::KeyspaceCreateOptions;
 use leasehold_core::lease::Outcome::Committed;
@@ -15,10 +15,17 @@ use tempfile::TempDir;
 use super::{creates, name};
 
 const UPDATES: u64 = 4;
-const CLAIMS: u64 = UPDATES * 1_000;
+pub(super) const CLAIMS: u64 = UPDATES * 1_000;
 
 /// Returns a data directory with settled claims. A block in the middle of each keyspace is damaged.
 async fn damaged_store(keyspaces: &[&str]) -> TempDir {
+    let dir = settled_claims().await;
+    keyspaces.iter().for_each(|keyspace| change_bytes(&flushed_table(dir.path(), keyspace), 0.5, 2));
+    dir
+}
+
+/// Returns a data directory with settled claims.
+pub(super) async fn settled_claims() -> TempDir {
     let dir = TempDir::new().unwrap();
     let mut server = Server::builder().data(dir.path()).start().unwrap();
     let mut client = Client::connect(&server, 1).await.unwrap();
@@ -28,32 +35,36 @@ async fn damaged_store(keyspaces: &[&str]) -> TempDir {
     }
     drop(client);
     assert!(server.terminate().unwrap().success());
-    keyspaces.iter().for_each(|keyspace| flip(dir.path(), keyspace));
     dir
 }
 
-/// Writes a keyspace to its table, and flips a bit in the middle of the table.
-fn flip(data: &Path, keyspace: &str) {
+/// Writes a keyspace to its table, and returns the table's path.
+pub(super) fn flushed_table(data: &Path, keyspace: &str) -> PathBuf {
     let database = fjall::Database::builder(data.join("fjall")).open().unwrap();
     let rows = database.keyspace(keyspace, KeyspaceCreateOptions::default).unwrap();
     rows.rotate_memtable_and_wait().unwrap();
     let tables = rows.path().join("tables");
     drop((rows, database));
     let files = std::fs::read_dir(tables).unwrap().map(|file| file.unwrap().path());
-    let table = files.max_by_key(|file| file.metadata().unwrap().len()).unwrap();
-    let mut bytes = std::fs::read(&table).unwrap();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    std::fs::write(table, bytes).unwrap();
+    files.max_by_key(|file| file.metadata().unwrap().len()).unwrap()
 }
 
-fn listed_name(record: &Record) -> String {
+/// Flips a bit in each of `count` bytes of a file, from this share of its length on. One byte can be
+/// corrected, two can't.
+pub(super) fn change_bytes(path: &Path, share: f64, count: usize) {
+    let mut bytes = std::fs::read(path).unwrap();
+    let from = (bytes.len() as f64 * share) as usize;
+    bytes[from..from + count].iter_mut().for_each(|byte| *byte ^= 1);
+    std::fs::write(path, bytes).unwrap();
+}
+
+pub(super) fn listed_name(record: &Record) -> String {
     name_of(record.metadata.as_ref().unwrap()).to_owned()
 }
 
 /// Salvages the data. Returns the number of rows that the message says are missing, with the
 /// words before it, and the number of claims in the file, which is also imported.
-fn salvage(data: &Path) -> (Option<(String, u64)>, u64) {
+pub(super) fn salvage(data: &Path) -> (Option<(String, u64)>, u64) {
     let out = TempDir::new().unwrap();
     let (file, copy) = (out.path().join("rows.jsonl"), out.path().join("copy"));
     let salvaged = run("export", data, &["--salvage", "--output", file.to_str().unwrap()]).unwrap();

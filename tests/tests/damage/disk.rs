@@ -156,7 +156,10 @@ pub(super) fn ends_by_itself(server: &mut Server) {
     let status = server.wait().unwrap();
     let stderr = server.stderr();
     assert_eq!(status.code(), Some(STORE_FAILED), "{stderr}");
-    assert!(stderr.contains("the store failed, and nothing is written any more: the server stops; if "), "{stderr}");
+    assert!(
+        stderr.contains("the store failed, and nothing is written any more: the server stops; its next start "),
+        "{stderr}"
+    );
     assert!(stderr.contains("error: the server stopped, because its store failed: "), "{stderr}");
     assert!(stderr.contains("hint: start it again, unless a supervisor does"), "{stderr}");
 }

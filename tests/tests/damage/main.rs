@@ -15,6 +15,7 @@ mod disk;
 mod failed_store;
 mod one_row;
 mod power_cut;
+mod repair;
 
 use leasehold_tests::client::{Update, user};
 use leasehold_tests::server::Server;

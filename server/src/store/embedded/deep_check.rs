@@ -1,5 +1,7 @@
 //! Reads every row of the embedded store, for `leasehold doctor --deep`.
 
+use std::collections::BTreeSet;
+
 use super::locks::Locks;
 use super::rows::Keyspace;
 use super::{EmbeddedStore, Inner, Result};
@@ -13,6 +15,8 @@ const PROGRESS_ROWS: u64 = 1_000_000;
 pub struct DeepCheck {
     /// The number of rows that can be read.
     pub rows: u64,
+    /// The keyspaces with a fault.
+    pub damaged: BTreeSet<&'static str>,
     /// The faults: the keyspaces with a damaged block, and claims that are damaged or not listed.
     pub faults: Vec<String>,
 }
@@ -50,6 +54,7 @@ impl Inner {
             let value = match row {
                 Ok((_, value)) => value,
                 Err(StoreError::Damaged(error)) => {
+                    check.damaged.insert(keyspace.name);
                     check.faults.push(format!("{error} (after {rows} rows)"));
                     break;
                 }
@@ -64,6 +69,7 @@ impl Inner {
             undecodable += u64::from(is_claim && self.decode_claim(&value).is_err());
         }
         if undecodable > 0 {
+            check.damaged.insert(keyspace.name);
             check.faults.push(format!("`{}`: {undecodable} damaged rows", keyspace.name));
         }
         Ok(rows)
@@ -87,6 +93,7 @@ impl EmbeddedStore {
             }
         }
         if check.faults.is_empty() && claims != listed {
+            check.damaged.insert(inner.sources.name);
             check.faults.push(format!("`{}`: {listed} of {claims} claims", inner.sources.name));
         }
         Ok(check)

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::correction::correct_byte;
 use crate::store::error::StoreError;
 
 /// The key of the sequence number in the keyspace `meta`. Each batch increases the number by one.
@@ -52,6 +53,31 @@ pub(super) fn recover(dir: &Path, acknowledged: u64) -> Result<(), StoreError> {
     truncate(&path, end).map_err(|error| failed(&path, error))
 }
 
+/// Corrects the batches in which one byte has changed, and returns the places of these bytes.
+pub(super) fn correct(bytes: &mut [u8]) -> Vec<usize> {
+    let (mut at, mut changed) = (0, Vec::new());
+    loop {
+        let rest = bytes.get(at..).unwrap_or_default();
+        match batch(rest) {
+            Some((_, after)) => at += rest.len() - after.len(),
+            None => match correct_batch(bytes, at) {
+                Some(byte) => changed.push(byte),
+                None => return changed,
+            },
+        }
+    }
+}
+
+/// Corrects the batch at a place, and returns the place of the changed byte. The end of a batch is
+/// [`MAGIC`], which may be the changed part, so two ends are tried.
+fn correct_batch(bytes: &mut [u8], at: usize) -> Option<usize> {
+    let rest = bytes.get(at..)?;
+    let is_end = |end: &usize| rest.get(..*end).is_some_and(|part| part.ends_with(&MAGIC));
+    let ends: Vec<usize> = (1..=rest.len()).filter(is_end).take(2).chain([rest.len()]).collect();
+    let is_right = |part: &[u8]| batch(part).is_some_and(|(_, after)| after.is_empty() || batch(after).is_some());
+    ends.into_iter().find_map(|end| correct_byte(bytes.get_mut(at..at + end)?, is_right)).map(|byte| at + byte)
+}
+
 fn lacks(path: &Path, missing: &str, at: usize) -> StoreError {
     StoreError::Damaged(format!("`{}` or the journal before it lacks {missing}, from byte {at}", path.display()))
 }
@@ -78,6 +104,9 @@ struct Batch {
     /// The number that fjall gave the batch, which the batch's checksum does not cover. If the
     /// number were too low, older rows would win over the rows of this batch.
     seqno: u64,
+    /// True if the batch empties a keyspace. No row has its number then, so after a restart fjall may
+    /// give the number to the next batch too.
+    is_clear: bool,
     /// The value of [`SEQUENCE`] in the batch; `None` if the batch has none.
     sequence: Option<u64>,
 }
@@ -98,6 +127,9 @@ impl Last {
             (Some(last), Some(next)) => last.checked_add(1) == Some(next),
             _ => true,
         };
+        if batch.is_clear {
+            return Some(Self { ..*self });
+        }
         (newer && next).then(|| Self { seqno: Some(batch.seqno), sequence: batch.sequence.or(self.sequence) })
     }
 }
@@ -115,10 +147,11 @@ fn batch(bytes: &[u8]) -> Option<(Batch, &[u8])> {
         sequence = item(&mut reader)?.or(sequence);
     }
     let body = body.get(..body.len() - reader.0.len())?;
+    let is_clear = body.first() == Some(&CLEAR);
     reader.tag(END)?;
     let checksum = u64::from_le_bytes(reader.array()?);
     let whole = reader.array() == Some(MAGIC) && checksum == xxh3_64(body);
-    whole.then_some((Batch { seqno, sequence }, reader.0))
+    whole.then_some((Batch { seqno, is_clear, sequence }, reader.0))
 }
 
 /// Skips one item of a batch; `None` if the item is incomplete. If the item is the row

@@ -1,10 +1,10 @@
 //! Makes the salvaged rows of sessions and locks fit together, so that an import accepts them.
 //!
-//! Asks and turns are complete, since the store can't be opened without them. A session or a lock
-//! may be lost. The holder of a lock may still work, so no lock becomes free by the loss of a row:
-//! either its holder is known from the ask, or the lock is withheld (K06).
+//! A row of each kind may be lost. The holder of a lock may still work, so no lock becomes free by
+//! the loss of a row: either its holder is known from the ask, or the lock is withheld (K06). A
+//! waiting ask without its turn ends, and so does a turn without its ask.
 
-use leasehold_core::lock::{Ask, AskId, AskState, Grant, Lock, LockPath, LockState, Withholding};
+use leasehold_core::lock::{Ask, AskId, AskState, Grant, Lock, LockPath, LockState, TurnKey, Withholding};
 use leasehold_core::rows::State;
 use leasehold_core::session::{MAX_DURATION_MICROS, MAX_GRACE_MICROS};
 use leasehold_core::time::Timestamp;
@@ -13,8 +13,9 @@ use rustc_hash::FxHashMap;
 /// The longest silence that a session may have, for a session whose terms are lost.
 const LONGEST_SILENCE: u64 = MAX_DURATION_MICROS + MAX_GRACE_MICROS;
 
-/// Restores lost locks that asks name, and ends the asks of lost sessions.
+/// Restores lost locks that asks name, and ends the asks of lost sessions and turns.
 pub(super) fn repair(state: &mut State) {
+    end_halves(state);
     let lost: Vec<_> =
         state.asks.values().map(|ask| &ask.lock).filter(|path| !state.locks.contains_key(path)).collect();
     let restored: Vec<_> = lost.into_iter().map(|path| (path.clone(), restored_lock(state, path))).collect();
@@ -30,6 +31,27 @@ pub(super) fn repair(state: &mut State) {
     state.asks.values().for_each(|ask| *counts.entry(ask.session).or_insert(0) += 1);
     for (id, session) in &mut state.sessions {
         session.asks = counts.get(id).copied().unwrap_or(0);
+    }
+}
+
+/// Ends waiting asks without a turn and turns without an ask. Withholds locks whose holder's ask is
+/// lost.
+fn end_halves(state: &mut State) {
+    let State { asks, turns, locks, .. } = state;
+    let turn_of = |ask: &Ask, number| TurnKey { lock: ask.lock.clone(), number };
+    asks.retain(|id, ask| match ask.state {
+        AskState::Waiting(number) => turns.get(&turn_of(ask, number)).is_some_and(|turn| turn.ask == *id),
+        AskState::Holding(_) => true,
+    });
+    turns.retain(|_, turn| asks.contains_key(&turn.ask));
+    for (path, lock) in locks {
+        let waiting = turns.keys().filter(|turn| turn.lock == *path).count();
+        lock.waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
+        if let LockState::Held(Grant { ask, fence, .. }) = &lock.state
+            && !asks.contains_key(ask)
+        {
+            lock.state = LockState::Withheld(Withholding { fence: *fence, silence_micros: LONGEST_SILENCE });
+        }
     }
 }
 

@@ -67,15 +67,12 @@ fn ends_after<T: Ord>(to: &Bound<T>, position: &T) -> bool {
 
 impl Locks {
     /// Opens the keyspaces with `keyspace`, whose arguments are a name, the size of the memtable in
-    /// MiB, and true if the keyspace gets a Bloom filter. Then reads the lists of asks and turns.
+    /// MiB, and true if the keyspace gets a Bloom filter. The lists of asks and turns are empty.
     ///
     /// # Errors
-    /// A keyspace can't be opened, or a row of it can't be read.
-    pub(super) fn open(
-        keyspace: impl Fn(&'static str, u64, bool) -> Result<Keyspace>,
-        snapshot: impl Fn() -> Snapshot,
-    ) -> Result<Self> {
-        let locks = Self {
+    /// A keyspace can't be opened.
+    pub(super) fn open(keyspace: impl Fn(&'static str, u64, bool) -> Result<Keyspace>) -> Result<Self> {
+        Ok(Self {
             sessions: keyspace("sessions", 4, true)?,
             session_order: keyspace("session_order", 1, false)?,
             locks: keyspace("locks", 8, true)?,
@@ -83,16 +80,23 @@ impl Locks {
             asks: keyspace("asks", 4, true)?,
             turns: keyspace("turns", 4, false)?,
             queues: RwLock::default(),
-        };
-        let (snapshot, mut queues) = (snapshot(), Queues::default());
-        for row in all::<Ask>(&locks.asks, &snapshot) {
+        })
+    }
+
+    /// Reads the lists of asks and turns into memory.
+    ///
+    /// # Errors
+    /// A row can't be read.
+    pub(super) fn read_queues(&self, snapshot: &Snapshot) -> Result<()> {
+        let mut queues = self.queues.write().unwrap_or_else(PoisonError::into_inner);
+        for row in all::<Ask>(&self.asks, snapshot) {
             let (id, ask) = row?;
             queues.asks.insert((ask.session, id));
         }
-        for row in all::<Turn>(&locks.turns, &snapshot) {
+        for row in all::<Turn>(&self.turns, snapshot) {
             queues.turns.extend([row?]);
         }
-        Ok(Self { queues: RwLock::new(queues), ..locks })
+        Ok(())
     }
 
     fn queues(&self) -> RwLockReadGuard<'_, Queues> {
@@ -246,7 +250,8 @@ pub(super) fn listed<K: LockRow>(
     Ok((key, K::read(rows, &bytes)?))
 }
 
-fn all<K: LockRow>(rows: &Keyspace, snapshot: &Snapshot) -> impl Iterator<Item = Result<(K::Key, K)>> {
+/// Reads the rows of a kind, in the order of keys.
+pub(super) fn all<K: LockRow>(rows: &Keyspace, snapshot: &Snapshot) -> impl Iterator<Item = Result<(K::Key, K)>> {
     rows.range::<&[u8]>(snapshot, ..).map(|row| {
         let (key, value) = row?;
         Ok((K::read_key(&key).ok_or_else(|| rows.damaged())?, K::read(rows, &value)?))

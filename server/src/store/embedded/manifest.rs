@@ -52,7 +52,9 @@ fn check_keyspace(keyspace: &Path, finished: bool) -> Result<(), StoreError> {
     if whole { Ok(()) } else { Err(damaged(&path)) }
 }
 
-fn parse(current: &[u8]) -> Option<(u64, u128)> {
+/// Reads the number and checksum of the newest manifest from the bytes of the file `current`; `None`
+/// if they are not such a file.
+pub(super) fn parse(current: &[u8]) -> Option<(u64, u128)> {
     let (version, rest) = current.split_first_chunk()?;
     let (checksum, rest) = rest.split_first_chunk()?;
     (rest == [XXH3]).then(|| (u64::from_le_bytes(*version), u128::from_le_bytes(*checksum)))

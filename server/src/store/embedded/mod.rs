@@ -26,12 +26,15 @@
 //! only when its lease is settled. Outstanding leases and their claims are also kept in memory, and
 //! are read from disk when the store is opened. So are the lists of asks and turns.
 //!
-//! `open` checks and opens a directory, `rows` encodes rows, and `write` commits groups. `read`
+//! `open` checks and opens a directory, `correction` corrects changed bytes in its files, `repair`
+//! makes damaged indexes anew, `rows` encodes rows, and `write` commits groups. `read`
 //! answers reads, and `scan_threads` limits the number of threads for long reads. `salvage` reads
 //! the intact rows of a damaged store. `locks` has the rows of sessions and locks, and `lock_rows`
 //! their keys and values.
 
 mod ack_watermark;
+mod check_mark;
+mod correction;
 mod damaged_index;
 mod deep_check;
 mod directories;
@@ -46,6 +49,7 @@ mod manifest;
 mod open;
 mod outstanding;
 mod read;
+mod repair;
 mod rows;
 mod salvage;
 mod scan_threads;
@@ -53,6 +57,7 @@ mod settled_position;
 mod write;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use fjall::{Database, OwnedWriteBatch, PersistMode};
@@ -63,9 +68,11 @@ use leasehold_core::lease::Fence;
 use leasehold_core::unicode_version::UnicodeVersion;
 
 use self::ack_watermark::AckWatermark;
+pub use self::correction::CorrectedByte;
 pub use self::deep_check::DeepCheck;
 use self::locks::Locks;
 use self::outstanding::Outstanding;
+pub use self::repair::Repaired;
 use self::rows::Keyspace;
 pub use self::salvage::Salvaged;
 use self::scan_threads::ScanThreads;
@@ -95,6 +102,7 @@ pub struct EmbeddedStore {
 }
 
 struct Inner {
+    dir: PathBuf,
     database: Database,
     claims: Keyspace,
     sources: Keyspace,
@@ -135,7 +143,7 @@ impl Inner {
         let _one_at_a_time = self.committing.lock().unwrap_or_else(PoisonError::into_inner);
         let sequence = self.watermark.sequence() + 1;
         self.meta.insert(&mut batch, journal::SEQUENCE, sequence.to_be_bytes());
-        batch.commit()?;
+        batch.commit().inspect_err(|error| self.mark_if_poisoned(error))?;
         self.watermark.raise(sequence).map_err(|error| StoreError::Failed(error.to_string()))
     }
 

@@ -1,7 +1,7 @@
 //! Opens a data directory. The checks of `journal` and `manifest` come first, because fjall repairs
 //! some damage without an error and loses rows.
 
-use std::fs::{OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::{Arc, Mutex, RwLock};
@@ -15,10 +15,13 @@ use uuid::Uuid;
 use super::ack_watermark::AckWatermark;
 use super::directories::{create_private, sync, sync_entry, sync_tree};
 use super::locks::{self, Locks};
+use super::outstanding::Outstanding;
 use super::rows::Keyspace;
 use super::scan_threads::ScanThreads;
 use super::settled_position::SettledPosition;
-use super::{EmbeddedStore, FORMAT, Inner, Result, UNICODE, ack_watermark, journal, keys, manifest};
+use super::{
+    CorrectedByte, EmbeddedStore, FORMAT, Inner, Result, UNICODE, ack_watermark, correction, journal, keys, manifest,
+};
 use crate::descriptors;
 use crate::store::error::StoreError;
 use crate::store::identity::{Creation, Identity};
@@ -49,6 +52,29 @@ fn options(memtable_bytes: u64, bloom: bool) -> KeyspaceCreateOptions {
         .filter_block_pinning_policy(PinningPolicy::all(true))
         .index_block_pinning_policy(PinningPolicy::all(true))
         .compaction_strategy(Arc::new(Leveled::default().with_table_target_size(8 * MIB)))
+}
+
+/// The purpose for which a data directory is opened.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// Reads and writes. If there is no store, makes one, provided that the creation allows it.
+    Use(Creation),
+    /// Reads of a store that may be damaged. Outstanding leases, asks and turns are not read into
+    /// memory. No worker of fjall runs, because a compaction would end at a damaged block.
+    Inspection,
+}
+
+impl Purpose {
+    fn creation(self) -> Creation {
+        match self {
+            Self::Use(creation) => creation,
+            Self::Inspection => Creation::Refused,
+        }
+    }
+
+    fn workers(self) -> usize {
+        usize::from(self != Self::Inspection)
+    }
 }
 
 /// The keyspaces that a database lacks.
@@ -129,7 +155,18 @@ impl EmbeddedStore {
         if Self::is_incomplete(dir) {
             return Err(StoreError::ImportIncomplete(dir.to_owned()));
         }
-        Self::open_any(dir, creation)
+        Self::open_any(dir, Purpose::Use(creation))
+    }
+
+    /// Opens a store that may be damaged, to read it only.
+    ///
+    /// # Errors
+    /// The errors of [`open`](Self::open), except those of a damaged row.
+    pub(super) fn inspect(dir: &Path) -> Result<Self> {
+        if Self::is_incomplete(dir) {
+            return Err(StoreError::ImportIncomplete(dir.to_owned()));
+        }
+        Self::open_any(dir, Purpose::Inspection)
     }
 
     /// True if an import into the directory has begun and did not finish.
@@ -150,26 +187,55 @@ impl EmbeddedStore {
         create_private(dir).map_err(failed)?;
         let marker = dir.join(IMPORTING);
         std::fs::write(&marker, "").and_then(|()| sync(dir)).map_err(failed)?;
-        let imported = import(Self::open_any(dir, Creation::Allowed)?)?;
+        let imported = import(Self::open_any(dir, Purpose::Use(Creation::Allowed))?)?;
         std::fs::remove_file(&marker).and_then(|()| sync(dir)).map_err(failed)?;
         Ok(imported)
     }
 
-    fn open_any(dir: &Path, creation: Creation) -> Result<Self> {
-        if creation == Creation::Refused && !has_files_of_a_store(dir)? {
+    /// Opens the store. If its files are damaged, corrects them as far as possible, and tries again.
+    fn open_any(dir: &Path, purpose: Purpose) -> Result<Self> {
+        match Self::open_once(dir, purpose) {
+            Err(StoreError::Damaged(error)) => {
+                tracing::warn!(error, "the store is damaged: its files are searched for changed bytes");
+                match Self::correct_bytes(dir) {
+                    Ok(corrected) if !corrected.is_empty() => Self::open_once(dir, purpose),
+                    _ => Err(StoreError::Damaged(error)),
+                }
+            }
+            opened => opened,
+        }
+    }
+
+    /// Corrects changed bytes in the files of the store, and returns their places.
+    ///
+    /// # Errors
+    /// A server uses the directory, or the disk failed.
+    pub fn correct_bytes(dir: &Path) -> Result<Vec<CorrectedByte>> {
+        let Some(_lock) = Self::lock(dir)? else { return Ok(Vec::new()) };
+        let database = dir.join("fjall");
+        let corrected = correction::correct(&database)
+            .map_err(|error| StoreError::Failed(format!("`{}`: {error}", database.display())))?;
+        for CorrectedByte { path, at } in &corrected {
+            tracing::warn!(path = %path.display(), at, "a byte had changed: the checksum shows which, and it is corrected");
+        }
+        Ok(corrected)
+    }
+
+    fn open_once(dir: &Path, purpose: Purpose) -> Result<Self> {
+        if purpose.creation() == Creation::Refused && !has_files_of_a_store(dir)? {
             return Err(StoreError::NoStore(dir.to_owned()));
         }
         let database = dir.join("fjall");
         create_private(&database)
             .map_err(|error| StoreError::from(fjall::Error::from(error)).of(database.display()))?;
-        let open = std::panic::AssertUnwindSafe(|| Self::open_database(dir, creation));
+        let open = std::panic::AssertUnwindSafe(|| Self::open_database(dir, purpose));
         // fjall panics on some damaged files. A damaged directory must be reported as an error, not
         // end the program with a panic.
         std::panic::catch_unwind(open)
             .unwrap_or_else(|_| Err(StoreError::Damaged(format!("`{}` can't be opened", dir.display()))))
     }
 
-    fn open_database(dir: &Path, creation: Creation) -> Result<Self> {
+    fn open_database(dir: &Path, purpose: Purpose) -> Result<Self> {
         let watermark = Self::recover(dir)?;
         // The journal is kept short, so that a restart after a crash is quick. Persistence is
         // manual because the store syncs each batch itself.
@@ -177,16 +243,16 @@ impl EmbeddedStore {
             .cache_size(16 * MIB)
             .max_cached_files(Some(descriptors::cached_files()))
             .max_journaling_size(64 * MIB)
-            .worker_threads(1)
+            .worker_threads_unchecked(purpose.workers())
             .manual_journal_persist(true);
         let database = builder.open().map_err(|error| match error {
             fjall::Error::Locked => StoreError::InUse(dir.to_owned()),
             other => StoreError::from(other).of(dir.display()),
         })?;
-        Self::open_keyspaces(dir, database, watermark, creation).map_err(|error| error.of(dir.display()))
+        Self::open_keyspaces(dir, database, watermark, purpose).map_err(|error| error.of(dir.display()))
     }
 
-    fn open_keyspaces(dir: &Path, database: Database, watermark: AckWatermark, creation: Creation) -> Result<Self> {
+    fn open_keyspaces(dir: &Path, database: Database, watermark: AckWatermark, purpose: Purpose) -> Result<Self> {
         let missing = MissingKeyspaces::of(&database);
         let keyspace = |name, memtable_mib, bloom| {
             let rows = database.keyspace(name, || options(memtable_mib * MIB, bloom));
@@ -198,6 +264,7 @@ impl EmbeddedStore {
             mark_adding(dir)?;
         }
         let inner = Inner {
+            dir: dir.to_owned(),
             claims: keyspace("claims", 8, true)?,
             // A list reads past the rows of claims that were given up, until a flush removes them. So
             // this memtable is small.
@@ -206,7 +273,7 @@ impl EmbeddedStore {
             settled: keyspace("settled", 4, true)?,
             settled_order: keyspace("settled_order", 4, false)?,
             replays: keyspace("replays", 4, true)?,
-            locks: Locks::open(keyspace, || database.snapshot())?,
+            locks: Locks::open(keyspace)?,
             meta,
             watermark,
             committing: Mutex::default(),
@@ -221,14 +288,16 @@ impl EmbeddedStore {
             synced.map_err(|error| StoreError::Failed(error.to_string()))?;
         }
         unmark_adding(dir)?;
-        let identity = inner.identify(dir, creation)?;
-        inner.read_outstanding()?;
+        let identity = inner.identify(dir, purpose.creation())?;
+        if purpose != Purpose::Inspection {
+            inner.read_outstanding()?;
+            inner.locks.read_queues(&inner.database.snapshot())?;
+        }
         Ok(Self { inner: Arc::new(inner), identity })
     }
 
-    /// Checks the journals and manifests before fjall opens them, while it locks fjall's lock file.
-    /// Returns the watermark.
-    fn recover(dir: &Path) -> Result<AckWatermark> {
+    /// Locks fjall's lock file; `None` if there is no database yet.
+    fn lock(dir: &Path) -> Result<Option<File>> {
         let failed = |error: std::io::Error| StoreError::Failed(format!("`{}`: {error}", dir.display()));
         let database = dir.join("fjall");
         let lock = match OpenOptions::new().read(true).write(true).open(database.join("lock")) {
@@ -237,14 +306,26 @@ impl EmbeddedStore {
                 return Err(StoreError::LockFileMissing(database.join("lock")));
             }
             // fjall creates the lock file first, so without it the database does not exist yet.
-            Err(error) if error.kind() == ErrorKind::NotFound => return AckWatermark::open(dir).map_err(failed),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(failed(error)),
         };
         lock.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => StoreError::InUse(dir.to_owned()),
             TryLockError::Error(error) => failed(error),
         })?;
+        Ok(Some(lock))
+    }
+
+    /// Checks the journals and manifests before fjall opens them, while it locks fjall's lock file.
+    /// Returns the watermark.
+    fn recover(dir: &Path) -> Result<AckWatermark> {
+        let failed = |error: std::io::Error| StoreError::Failed(format!("`{}`: {error}", dir.display()));
+        let lock = Self::lock(dir)?;
         let watermark = AckWatermark::open(dir).map_err(failed)?;
+        if lock.is_none() {
+            return Ok(watermark);
+        }
+        let database = dir.join("fjall");
         let finished = watermark.sequence() > 0 && !dir.join(ADDING_KEYSPACES).exists();
         manifest::check(&database, finished)?;
         journal::recover(&database, watermark.sequence())?;
@@ -294,11 +375,20 @@ impl Inner {
         let mut held = self.held_mut();
         for row in self.outstanding.range::<&[u8]>(&self.database.snapshot(), ..) {
             let (key, value) = row?;
-            let id = keys::read_lease(&key).ok_or_else(|| self.outstanding.damaged())?;
-            let row: stored::OutstandingLease<'_> = self.outstanding.decode(&value)?;
-            held.put_lease(id, Some(&row.lease.into()));
-            row.claims.into_iter().for_each(|(key, claim)| held.put_claim(&key.into(), Some(&claim.into())));
+            self.put_outstanding(&mut held, &key, &value)?;
         }
+        Ok(())
+    }
+
+    /// Adds a row of the keyspace `outstanding` to the leases in memory.
+    ///
+    /// # Errors
+    /// The bytes are not such a row.
+    pub(super) fn put_outstanding(&self, held: &mut Outstanding, key: &[u8], value: &[u8]) -> Result<()> {
+        let id = keys::read_lease(key).ok_or_else(|| self.outstanding.damaged())?;
+        let row: stored::OutstandingLease<'_> = self.outstanding.decode(value)?;
+        held.put_lease(id, Some(&row.lease.into()));
+        row.claims.into_iter().for_each(|(key, claim)| held.put_claim(&key.into(), Some(&claim.into())));
         Ok(())
     }
 }

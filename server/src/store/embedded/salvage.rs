@@ -5,20 +5,23 @@
 //! block. The keys of the rows in the gap between come from another keyspace, and each of these rows
 //! is read by its key. The keys of claims are in `sources`, those of settled leases in
 //! `settled_order`, and idempotency keys in the leases. Sessions and locks are in `session_order` and
-//! `lock_order`. Asks and turns are the exception: the store can't be opened if one of them can't be
-//! read.
+//! `lock_order`. No other keyspace has the keys of outstanding leases, asks and turns, so their rows
+//! in a gap are lost.
+
+use std::path::Path;
 
 use fjall::{Slice, Snapshot};
 use leasehold_core::bucket::BucketKey;
 use leasehold_core::claim::Claim;
 use leasehold_core::lease::{Fence, Lease, LeaseId};
+use leasehold_core::lock::{Ask, Turn};
 use leasehold_core::rows::{AnyRow, State};
 
 use super::lock_rows::LockRow;
 use super::locks::{self, Locks};
 use super::outstanding::Outstanding;
 use super::rows::Keyspace;
-use super::{EmbeddedStore, Inner, Result, keys, lock_salvage};
+use super::{CorrectedByte, EmbeddedStore, Inner, Result, keys, lock_salvage};
 use crate::store::error::StoreError;
 
 /// The result of a salvage.
@@ -97,17 +100,36 @@ impl Salvage<'_> {
         Ok(Some(gap))
     }
 
-    /// Passes the keys of a keyspace to `visit`. The keys of a gap can't be counted.
+    /// Passes the rows of a keyspace to `visit`. The rows of a gap can't be counted.
+    fn visit_rows<E: From<StoreError>>(
+        &mut self,
+        keyspace: &Keyspace,
+        visit: impl FnMut(&mut Self, &Slice, &Slice) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        if self.scan(keyspace, visit)?.is_some() {
+            self.intact::<()>(Err(keyspace.damaged()))?;
+            self.is_exact = false;
+        }
+        Ok(())
+    }
+
+    /// Passes the keys of a keyspace to `visit`, as [`visit_rows`](Self::visit_rows) does.
     fn visit_keys<E: From<StoreError>>(
         &mut self,
         keyspace: &Keyspace,
         mut visit: impl FnMut(&mut Self, &Slice) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
-        if self.scan(keyspace, |salvage, key, _| visit(salvage, key))?.is_some() {
-            self.intact::<()>(Err(keyspace.damaged()))?;
-            self.is_exact = false;
-        }
-        Ok(())
+        self.visit_rows(keyspace, |salvage, key, _| visit(salvage, key))
+    }
+
+    /// Reads the outstanding leases with their claims.
+    fn outstanding(&mut self) -> Result<Outstanding> {
+        let (inner, mut held) = (self.inner, Outstanding::default());
+        self.visit_rows(&inner.outstanding, |salvage, key, value| {
+            let row = inner.put_outstanding(&mut held, key, value);
+            salvage.intact(row).map(|_| ())
+        })?;
+        Ok(held)
     }
 
     fn visit_claims<E: From<StoreError>>(
@@ -192,11 +214,23 @@ impl Salvage<'_> {
         })
     }
 
+    /// Passes the rows of a kind that no other keyspace lists to `visit`.
+    fn visit_kind<K: LockRow, E: From<StoreError>>(
+        &mut self,
+        rows: &Keyspace,
+        visit: &mut impl FnMut(K::Key, K) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        self.visit_rows(rows, |salvage, key, value| {
+            let row = K::read_key(key).ok_or_else(|| rows.damaged()).and_then(|key| Ok((key, K::read(rows, value)?)));
+            salvage.intact(row)?.map_or(Ok(()), |(key, row)| visit(key, row))
+        })
+    }
+
     fn visit_locks<E: From<StoreError>>(
         &mut self,
         visit: &mut impl FnMut(AnyRow) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
-        let Locks { sessions, session_order, locks, lock_order, .. } = &self.inner.locks;
+        let Locks { sessions, session_order, locks, lock_order, asks, turns, .. } = &self.inner.locks;
         let (mut state, damaged) = (State { fence: self.inner.fence()?, ..State::default() }, self.damaged);
         let mut add = |row| {
             state.insert(row);
@@ -204,7 +238,8 @@ impl Salvage<'_> {
         };
         self.visit_listed((sessions, session_order), &mut |id, row| add(AnyRow::Session(id, row)))?;
         self.visit_listed((locks, lock_order), &mut |path, row| add(AnyRow::Lock(path, row)))?;
-        self.inner.locks.visit_asks(&self.snapshot, &mut add)?;
+        self.visit_kind::<Ask, E>(asks, &mut |id, row| add(AnyRow::Ask(id, row)))?;
+        self.visit_kind::<Turn, E>(turns, &mut |key, row| add(AnyRow::Turn(key, row)))?;
         if self.damaged > damaged {
             lock_salvage::repair(&mut state);
         }
@@ -244,6 +279,21 @@ fn undamaged<T>(row: Result<T>) -> Result<Option<T>> {
 }
 
 impl EmbeddedStore {
+    /// Opens a store that may be damaged, for [`salvage`](Self::salvage). Before, corrects changed
+    /// bytes in its files.
+    ///
+    /// # Errors
+    /// A server uses the directory, a file that names the other files is damaged, or the disk failed.
+    pub fn open_damaged(dir: &Path) -> Result<Self> {
+        for CorrectedByte { path, at } in Self::correct_bytes(dir)? {
+            eprintln!("corrected: byte {at} of `{}`", path.display());
+        }
+        Self::inspect(dir).map_err(|error| match error {
+            StoreError::Damaged(error) => StoreError::Unsalvageable(error),
+            other => other,
+        })
+    }
+
     /// Passes every row that can be read to `visit`: claims, then leases, each followed by the row
     /// of its idempotency key, then sessions, locks, asks and turns.
     ///
@@ -254,8 +304,9 @@ impl EmbeddedStore {
         mut visit: impl FnMut(AnyRow) -> std::result::Result<(), E>,
     ) -> std::result::Result<Salvaged, E> {
         let inner = &*self.inner;
-        let (held, snapshot) = (inner.held(), inner.database.snapshot());
+        let snapshot = inner.database.snapshot();
         let mut salvage = Salvage { inner, snapshot, damaged: 0, is_exact: true };
+        let held = salvage.outstanding()?;
         salvage.visit_claims(&held, &mut visit)?;
         salvage.visit_leases(&held, &mut visit)?;
         salvage.visit_locks(&mut visit)?;

@@ -1,0 +1,208 @@
+//! Corrects a changed byte in a file of the store.
+//!
+//! fjall keeps a checksum of 128 bits with each block of a table and with each manifest, and one of
+//! 64 bits with each batch of a journal. If one byte has changed, a search over all places and
+//! values finds the byte with which the checksum is right again. A wrong correction would need a
+//! collision of the checksum. So the corrected data is the data that was written.
+//!
+//! | file | parts with a checksum |
+//! |---|---|
+//! | `keyspaces/N/tables/N` | blocks, each with a header; a table of contents with a trailer |
+//! | `keyspaces/N/vN` | the manifest, whose checksum is in `current` |
+//! | `N.jnl` | batches |
+
+use std::fs::OpenOptions;
+use std::io::Result;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::{journal, manifest};
+
+/// The longest part in which the search tries all values of a byte. In a longer one it tries each
+/// bit.
+const ALL_VALUES_BYTES: usize = 8 * 1024;
+/// The longest part that is searched. The time grows with the square of the length.
+const SEARCHED_BYTES: usize = 256 * 1024;
+
+/// The header of a block: a magic number, a type, the checksum and length of the data, the length
+/// before compression, and a checksum of the header (lsm-tree 3.1, `src/table/block/header.rs`).
+const HEADER_BYTES: usize = 33;
+const BLOCK_MAGIC: [u8; 4] = *b"LSM\x03";
+/// The trailer of a table: a magic number and two bytes, the checksum, position and length of the
+/// table of contents (sfa 1.0, `src/trailer/writer.rs`).
+const TRAILER_BYTES: usize = 38;
+const TRAILER_START: [u8; 6] = *b"SFA!\x01\x00";
+const CONTENTS_MAGIC: [u8; 4] = *b"TOC!";
+
+/// A byte that had changed and was written again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CorrectedByte {
+    /// The file.
+    pub path: PathBuf,
+    /// The place of the byte in the file.
+    pub at: usize,
+}
+
+/// Searches all files of the database folder for changed bytes, and writes the right ones. The
+/// caller must have locked the database.
+///
+/// # Errors
+/// A file can't be read or written.
+pub(super) fn correct(database: &Path) -> Result<Vec<CorrectedByte>> {
+    let mut corrected = Vec::new();
+    let keyspaces = database.join("keyspaces");
+    for keyspace in entries(&keyspaces)? {
+        corrected.extend(correct_manifest(&keyspace)?);
+        for table in entries(&keyspace.join("tables"))? {
+            corrected.extend(correct_file(&table, correct_table)?);
+        }
+    }
+    for file in entries(database)?.into_iter().filter(|path| path.extension().is_some_and(|end| end == "jnl")) {
+        corrected.extend(correct_file(&file, journal::correct)?);
+    }
+    Ok(corrected)
+}
+
+/// Returns the paths in a directory; none if it does not exist.
+fn entries(dir: &Path) -> Result<Vec<PathBuf>> {
+    if !dir.is_dir() {
+        return Ok(Vec::new());
+    }
+    std::fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect()
+}
+
+/// Corrects the bytes of a file, and writes those that `correct` has changed. `correct` returns
+/// their places.
+fn correct_file(path: &Path, correct: impl FnOnce(&mut [u8]) -> Vec<usize>) -> Result<Vec<CorrectedByte>> {
+    let mut bytes = std::fs::read(path)?;
+    let places = correct(&mut bytes);
+    if places.is_empty() {
+        return Ok(Vec::new());
+    }
+    let file = OpenOptions::new().write(true).open(path)?;
+    for at in &places {
+        if let Some(byte) = bytes.get(*at) {
+            file.write_all_at(&[*byte], *at as u64)?;
+        }
+    }
+    file.sync_all()?;
+    Ok(places.into_iter().map(|at| CorrectedByte { path: path.to_owned(), at }).collect())
+}
+
+/// Changes the one byte with which `is_right` accepts the part, and returns its place. `None` if
+/// there is no such byte, or if the part is too long to be searched.
+pub(super) fn correct_byte(part: &mut [u8], is_right: impl Fn(&[u8]) -> bool) -> Option<usize> {
+    if part.len() > SEARCHED_BYTES {
+        return None;
+    }
+    let bits = (0..8).map(|bit| 1 << bit);
+    let masks: Vec<u8> = if part.len() > ALL_VALUES_BYTES { bits.collect() } else { (1..=u8::MAX).collect() };
+    for at in 0..part.len() {
+        let byte = *part.get(at)?;
+        for mask in &masks {
+            *part.get_mut(at)? = byte ^ mask;
+            if is_right(part) {
+                return Some(at);
+            }
+        }
+        *part.get_mut(at)? = byte;
+    }
+    None
+}
+
+/// Corrects a keyspace's newest manifest, or the file `current`, which has its number and checksum.
+fn correct_manifest(keyspace: &Path) -> Result<Vec<CorrectedByte>> {
+    let path = keyspace.join("current");
+    let Ok(current) = std::fs::read(&path) else { return Ok(Vec::new()) };
+    let file_of = |version| keyspace.join(format!("v{version}"));
+    let is_right = |current: &[u8]| {
+        manifest::parse(current)
+            .is_some_and(|(version, sum)| std::fs::read(file_of(version)).is_ok_and(|bytes| xxh3_128(&bytes) == sum))
+    };
+    if is_right(&current) {
+        return Ok(Vec::new());
+    }
+    let corrected = correct_file(&path, |bytes| Vec::from_iter(correct_byte(bytes, is_right)))?;
+    match manifest::parse(&current) {
+        Some((version, sum)) if corrected.is_empty() && file_of(version).is_file() => {
+            correct_file(&file_of(version), |bytes| Vec::from_iter(correct_byte(bytes, |bytes| xxh3_128(bytes) == sum)))
+        }
+        _ => Ok(corrected),
+    }
+}
+
+/// Returns the checksum and length of a block's data; `None` if the bytes begin with no header.
+fn read_header(bytes: &[u8]) -> Option<(u128, usize)> {
+    let (header, checksum) = bytes.get(..HEADER_BYTES)?.split_last_chunk::<4>()?;
+    let is_right = header.starts_with(&BLOCK_MAGIC) && (xxh3_128(header) as u32).to_le_bytes() == *checksum;
+    let (sum, lengths) = header.get(5..)?.split_first_chunk()?;
+    let (length, _) = lengths.split_first_chunk()?;
+    is_right.then_some((u128::from_le_bytes(*sum), usize::try_from(u32::from_le_bytes(*length)).ok()?))
+}
+
+/// Corrects the blocks of a table, and then its table of contents. Stops at the first header that
+/// can't be corrected. Returns the places of the changed bytes.
+fn correct_table(bytes: &mut [u8]) -> Vec<usize> {
+    let (mut at, mut changed) = (0, Vec::new());
+    while let Some(block) = next_block(bytes, at, &mut changed) {
+        at = block;
+    }
+    changed.extend(correct_contents(bytes, at));
+    changed
+}
+
+/// Corrects the block at a place, and returns the place after it; `None` if there is no block.
+fn next_block(bytes: &mut [u8], at: usize, changed: &mut Vec<usize>) -> Option<usize> {
+    // A section of one byte, the version, is between two blocks.
+    let found = [at, at + 1].into_iter().find(|at| bytes.get(*at..).and_then(read_header).is_some());
+    let at = match found {
+        Some(at) => at,
+        None => {
+            let (start, byte) = [at, at + 1].into_iter().find_map(|at| Some((at, correct_header(bytes, at)?)))?;
+            changed.push(start + byte);
+            start
+        }
+    };
+    let (sum, length) = read_header(bytes.get(at..)?)?;
+    let start = at + HEADER_BYTES;
+    let data = bytes.get_mut(start..start.checked_add(length)?)?;
+    if xxh3_128(data) != sum {
+        changed.extend(correct_byte(data, |data| xxh3_128(data) == sum).map(|byte| start + byte));
+    }
+    Some(start + length)
+}
+
+/// Corrects the header at a place, if the data after it is intact. Returns the byte's place in the
+/// header.
+fn correct_header(bytes: &mut [u8], at: usize) -> Option<usize> {
+    let (header, data) = bytes.get_mut(at..)?.split_at_mut_checked(HEADER_BYTES)?;
+    if header.starts_with(&CONTENTS_MAGIC) {
+        return None;
+    }
+    correct_byte(header, |header| {
+        read_header(header).is_some_and(|(sum, length)| data.get(..length).is_some_and(|data| xxh3_128(data) == sum))
+    })
+}
+
+/// Corrects the table of contents at a place, or the trailer after it.
+fn correct_contents(bytes: &mut [u8], at: usize) -> Option<usize> {
+    let end = bytes.len().checked_sub(TRAILER_BYTES)?;
+    let (contents, trailer) = bytes.get_mut(at..)?.split_at_mut_checked(end.checked_sub(at)?)?;
+    let trailer_of = |contents: &[u8]| {
+        let [position, length] = [at, contents.len()].map(|number| (number as u64).to_le_bytes());
+        [&TRAILER_START[..], &xxh3_128(contents).to_le_bytes(), &position, &length].concat()
+    };
+    let expected = trailer_of(contents);
+    let differing = || trailer.iter().zip(&expected).enumerate().filter(|(_, (found, right))| found != right);
+    match differing().count() {
+        0 => None,
+        1 => {
+            let place = differing().next().map(|(place, _)| place)?;
+            trailer.copy_from_slice(&expected);
+            Some(end + place)
+        }
+        _ => correct_byte(contents, |contents| trailer_of(contents) == *trailer).map(|byte| at + byte),
+    }
+}

@@ -18,13 +18,13 @@ const SESSION_LOST: &str = "LH002";
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// A user's database with the guard and a table of writes, each with the fence of its transaction.
-struct Database(Cluster);
+pub(super) struct Database(Cluster);
 
 /// A connection of one holder. A failed statement is its SQLSTATE.
-struct Holder(tokio_postgres::Client);
+pub(super) struct Holder(pub(super) tokio_postgres::Client);
 
 impl Database {
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         let start = || Cluster::start(&["fsync=off", "max_prepared_transactions=4"]).unwrap();
         let database = Self(tokio::task::spawn_blocking(start).await.unwrap());
         let printed = leasehold(["guard"]).await.unwrap();
@@ -34,7 +34,7 @@ impl Database {
         database
     }
 
-    async fn connect(&self) -> Holder {
+    pub(super) async fn connect(&self) -> Holder {
         let (client, connection) = tokio_postgres::connect(&self.0.url("postgres"), NoTls).await.unwrap();
         tokio::spawn(connection);
         Holder(client)
@@ -56,12 +56,12 @@ impl Database {
 }
 
 impl Holder {
-    async fn run(&self, sql: &str) -> Result<(), String> {
+    pub(super) async fn run(&self, sql: &str) -> Result<(), String> {
         let done = self.0.batch_execute(sql).await;
         done.map_err(|error| error.code().map_or_else(|| error.to_string(), |code| code.code().to_owned()))
     }
 
-    async fn guard(&self, fence: u64, remaining: Duration) -> Result<(), String> {
+    pub(super) async fn guard(&self, fence: u64, remaining: Duration) -> Result<(), String> {
         let millis = remaining.as_millis();
         self.run(&format!("SELECT leasehold_guard('user/7', {fence}, interval '{millis} milliseconds')")).await
     }

@@ -8,6 +8,7 @@ mod guard;
 mod input;
 mod rights;
 mod time;
+mod use_cases;
 
 use std::time::Duration;
 

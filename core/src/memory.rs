@@ -38,6 +38,7 @@
 //! assert_eq!((claim.owner, &*claim.record().spelling), (CellId(1), "Alice"));
 //! ```
 
+use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use crate::bucket::BucketKey;
@@ -58,6 +59,13 @@ use crate::transaction::{BrokenState, Transaction};
 #[derive(Clone, Debug, Default)]
 pub struct MemoryStore {
     tables: Tables,
+}
+
+impl MemoryStore {
+    /// Returns all rows of a kind, by key.
+    pub fn rows<K: Kind>(&self) -> BTreeMap<K::Key, K> {
+        self.tables.rows()
+    }
 }
 
 impl Transaction for MemoryStore {

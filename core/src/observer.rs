@@ -66,8 +66,10 @@ struct WatchedLock {
 /// A grant that an operator took from its session.
 #[derive(Clone, Copy, Debug)]
 struct ForcedGrant {
+    session: SessionId,
     fence: Fence,
     since: u64,
+    silence_micros: u64,
 }
 
 /// The sessions and withheld locks that one host observes.
@@ -77,15 +79,16 @@ pub struct Observer {
     ticks: u64,
     sessions: FxHashMap<SessionId, Watched>,
     locks: FxHashMap<LockPath, WatchedLock>,
-    forced: FxHashMap<SessionId, Vec<ForcedGrant>>,
+    // Few at a time: an operator's doing, kept for a session's duration and grace.
+    forced: Vec<ForcedGrant>,
 }
 
 impl Observer {
     /// Returns an observer whose host calls [`tick`](Self::tick) at most once in `tick_micros`
     /// microseconds.
     pub fn new(tick_micros: u64) -> Self {
-        let (sessions, locks, forced) = Default::default();
-        Self { tick_micros, ticks: 0, sessions, locks, forced }
+        let (sessions, locks) = Default::default();
+        Self { tick_micros, ticks: 0, sessions, locks, forced: Vec::new() }
     }
 
     /// Begins to watch a session. Its whole duration starts now. `renewals` is the number in the
@@ -98,27 +101,30 @@ impl Observer {
     /// Stops to watch a session that has ended or renews elsewhere.
     pub fn unwatch(&mut self, id: SessionId) {
         self.sessions.remove(&id);
-        self.forced.remove(&id);
+        self.forced.retain(|forced| forced.session != id);
     }
 
     /// Notes that an operator took a grant from its session. Nothing is noted for a session that is
     /// not watched.
     pub fn force(&mut self, grant: &Grant) {
-        if self.sessions.contains_key(&grant.session) {
-            let told = self.forced(grant.session);
-            let forced = self.forced.entry(grant.session).or_default();
-            forced.retain(|forced| told.contains(&forced.fence));
-            forced.push(ForcedGrant { fence: grant.fence, since: self.ticks });
-        }
+        let Some(watched) = self.sessions.get(&grant.session) else { return };
+        let silence_micros = watched.terms.silence_micros();
+        let mut forced = std::mem::take(&mut self.forced);
+        forced.retain(|forced| self.is_believed(forced));
+        forced.push(ForcedGrant { session: grant.session, fence: grant.fence, since: self.ticks, silence_micros });
+        self.forced = forced;
     }
 
     /// Returns the fences of the grants that an operator took from a session within its duration and
     /// grace, the oldest first. A client that heard no answer for longer has lost its session.
-    pub fn forced(&self, id: SessionId) -> Vec<Fence> {
-        let Some(forced) = self.forced.get(&id) else { return Vec::new() };
-        let silence = self.sessions.get(&id).map_or(0, |watched| watched.terms.silence_micros());
-        let is_recent = |forced: &&ForcedGrant| self.quiet_micros(forced.since) < silence;
-        forced.iter().filter(is_recent).map(|forced| forced.fence).collect()
+    pub fn forced(&self, id: SessionId) -> impl DoubleEndedIterator<Item = Fence> + '_ {
+        let of_session = self.forced.iter().filter(move |forced| forced.session == id && self.is_believed(forced));
+        of_session.map(|forced| forced.fence)
+    }
+
+    /// True if the client may still work under a grant, by an answer that is older than the force.
+    fn is_believed(&self, forced: &ForcedGrant) -> bool {
+        self.quiet_micros(forced.since) < forced.silence_micros
     }
 
     /// Begins to watch a withheld lock. If the lock is watched under this fence already, the time

@@ -270,6 +270,11 @@ impl Tables {
         K::table(self).row(key)
     }
 
+    /// Returns all rows of a kind, by key.
+    pub fn rows<K: Kind>(&self) -> BTreeMap<K::Key, K> {
+        K::table(self).sorted()
+    }
+
     /// Returns the first rows of a range with their keys, in order.
     pub fn first<K: Kind>(&self, read: &OrderedRead<K>) -> Vec<(K::Key, K)> {
         K::table(self).first(read)

@@ -42,8 +42,8 @@ pub(crate) enum EventJson {
     Tick,
     Decide,
     Evict(AtCell),
-    Force(OfLock),
-    JumpClock(Jump),
+    Force(u8),
+    JumpClock(i32),
 }
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
@@ -102,22 +102,6 @@ pub(crate) struct AtLock {
 
 from_integer_fields!(AtLock { cell, lock }, None);
 
-#[derive(Clone, Copy, Serialize, Deserialize)]
-#[serde(try_from = "IntegerFields")]
-pub(crate) struct OfLock {
-    lock: u8,
-}
-
-from_integer_fields!(OfLock { lock }, None);
-
-#[derive(Clone, Copy, Serialize, Deserialize)]
-#[serde(try_from = "IntegerFields")]
-pub(crate) struct Jump {
-    seconds: i32,
-}
-
-from_integer_fields!(Jump { seconds }, None);
-
 impl Serialize for Event {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         EventJson::from(*self).serialize(to)
@@ -163,8 +147,8 @@ impl From<EventJson> for Event {
             EventJson::Tick => Self::Tick,
             EventJson::Decide => Self::Decide,
             EventJson::Evict(AtCell { cell }) => Self::Evict { cell },
-            EventJson::Force(OfLock { lock }) => Self::Force { lock },
-            EventJson::JumpClock(Jump { seconds }) => Self::JumpClock { seconds },
+            EventJson::Force(lock) => Self::Force { lock },
+            EventJson::JumpClock(seconds) => Self::JumpClock { seconds },
         }
     }
 }
@@ -202,8 +186,8 @@ impl From<Event> for EventJson {
             Event::Tick => Self::Tick,
             Event::Decide => Self::Decide,
             Event::Evict { cell } => Self::Evict(AtCell { cell }),
-            Event::Force { lock } => Self::Force(OfLock { lock }),
-            Event::JumpClock { seconds } => Self::JumpClock(Jump { seconds }),
+            Event::Force { lock } => Self::Force(lock),
+            Event::JumpClock { seconds } => Self::JumpClock(seconds),
         }
     }
 }

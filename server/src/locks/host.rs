@@ -148,7 +148,7 @@ impl LockHost {
             return RenewOutcome::Unknown;
         }
         match state.observer.renew(id) {
-            Renewal::Renewed => RenewOutcome::Renewed(state.observer.forced(id)),
+            Renewal::Renewed => RenewOutcome::Renewed(state.observer.forced(id).collect()),
             // The receiver is made before the state is unlocked, so no decision is missed.
             Renewal::EndProposed => RenewOutcome::Deciding(self.decided.subscribe()),
             Renewal::Unknown => RenewOutcome::Unknown,

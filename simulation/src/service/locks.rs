@@ -5,9 +5,6 @@
 //! proposes the ends of silent sessions and of elapsed withholdings, and lets an ask leave that no
 //! call has attended to for ten seconds (K09). The engine decides each proposal.
 
-use std::collections::BTreeMap;
-use std::ops::Bound;
-
 use leasehold_core::lease::Fence;
 use leasehold_core::lock::{Ask, AskId, AskState, Grant, Lock, LockPath, LockState, LockValue};
 use leasehold_core::locking::acquire::{Acquire, Acquired};
@@ -333,7 +330,7 @@ impl Service {
     ) -> Option<LockAnswer> {
         let host = self.locks.as_mut()?;
         match host.renew(session, context) {
-            Renewal::Renewed => Some(LockAnswer::Renewed(host.observer.forced(session).last().copied())),
+            Renewal::Renewed => Some(LockAnswer::Renewed(host.observer.forced(session).next_back())),
             Renewal::EndProposed => {
                 host.deferred.push((session, id));
                 None
@@ -464,10 +461,10 @@ impl Service {
     /// half the code of [`state`](Self::state).
     pub fn lock_state(&self) -> State {
         State {
-            sessions: rows(&self.store),
-            locks: rows(&self.store),
-            asks: rows(&self.store),
-            turns: rows(&self.store),
+            sessions: self.store.rows(),
+            locks: self.store.rows(),
+            asks: self.store.rows(),
+            turns: self.store.rows(),
             fence: self.store.last_fence().unwrap_or_default(),
             ..State::default()
         }
@@ -500,16 +497,6 @@ impl Service {
         }
         decided.unwrap_or_else(|_| Err(Rejection::whole(Reason::SessionNotFound, Detail::None)))
     }
-}
-
-fn rows<K: Kind + Clone>(store: &MemoryStore) -> BTreeMap<K::Key, K> {
-    let all = OrderedRead { from: Bound::Unbounded, to: Bound::Unbounded, limit: usize::MAX };
-    let mut rows = BTreeMap::new();
-    for key in store.first::<K>(&all).unwrap_or_default() {
-        let row = store.row::<K>(&key).ok().flatten().cloned();
-        row.into_iter().for_each(|row| _ = rows.insert(key.clone(), row));
-    }
-    rows
 }
 
 fn answer_of(decided: Result<LockReply, Rejection>) -> LockAnswer {

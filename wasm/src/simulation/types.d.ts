@@ -65,8 +65,8 @@ export type Event =
     | "tick"
     | "decide"
     | { evict: { cell: number } }
-    | { force: { lock: number } }
-    | { jump_clock: { seconds: number } };
+    | { force: number }
+    | { jump_clock: number };
 
 /** A rule of the protocol that a simulation can switch off, to show which promise it protects. */
 export type Rule =

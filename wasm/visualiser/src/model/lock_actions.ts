@@ -22,7 +22,7 @@ function serviceCandidates(locks: LocksView): Candidate[] {
         { label: "Let it run again", event: "resume_service", otherwise: "the service is not paused" },
         { label: "Stop it", event: "stop_service", otherwise: "the service is down already", isFault: true },
         { label: "Start it", event: "start_service", otherwise: "the service is up" },
-        ...locks.locks.map(({ lock }, number): Candidate => ({ label: `Take the lock ${lock} from its holder`, event: { force: { lock: number } }, otherwise: "nobody holds the lock" })),
+        ...locks.locks.map(({ lock }, number): Candidate => ({ label: `Take the lock ${lock} from its holder`, event: { force: number }, otherwise: "nobody holds the lock" })),
         { label: "Forget what ended long ago", event: "forget", otherwise: down },
     ];
 }

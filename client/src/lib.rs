@@ -85,7 +85,7 @@ pub use decommission::{CellData, DropError};
 pub use endpoint::{Endpoint, EndpointError, PemFile, Tls, TlsIdentity};
 pub use error::{ClassifyError, Error, OtherStore, Unanswered, UpdateError};
 pub use handshake::{CertificateFault, Obstacle, ServerCertificateFault};
-pub use keepalive::{SessionTerms, Standing};
+pub use keepalive::{Keepalive, KeptSession, News, SessionNews, SessionTerms, Standing};
 pub use leasehold_core::query::MAX_LEASES_PER_PAGE;
 pub use leasehold_core::rejection::{List, Reason};
 pub use lock::{HeldLock, LockSession, WorkOutcome};

@@ -11,7 +11,7 @@ use uuid::{Builder, Uuid};
 
 use crate::client::{CallIdentity, Client};
 use crate::error::Error;
-use crate::keepalive::{Awake, Keepalive, Kept, SessionTerms, Standing, micros};
+use crate::keepalive::{Keepalive, KeptSession, SessionTerms, Standing, micros};
 use crate::refusal::Refusal;
 use crate::stub::Stub;
 
@@ -86,7 +86,9 @@ impl Client {
     /// # Errors
     /// The server refused the session, or no answer came; or the thread could not be started.
     pub async fn lock_session(&self, terms: SessionTerms) -> Result<LockSession, Error> {
-        let (id, opened_at) = (random_id(), Awake::now());
+        let id = random_id();
+        let (endpoint, store_id) = self.endpoint_and_store();
+        let kept = KeptSession::opening_now(endpoint, store_id, id, terms);
         let (duration_micros, grace_micros) = (micros(terms.duration), micros(terms.grace));
         let message = OpenSessionRequest { session_id: id_bytes(id), duration_micros, grace_micros };
         self.call(CallIdentity::default(), |mut stub: Stub<_>| {
@@ -94,8 +96,6 @@ impl Client {
             async move { stub.open_session(message).await }
         })
         .await?;
-        let (endpoint, store_id) = self.endpoint_and_store();
-        let kept = Kept { endpoint, store_id, session: id, terms, opened_at };
         let keepalive = Keepalive::start(kept).map_err(|error| Error::Thread(error.to_string()))?;
         Ok(LockSession { client: self.clone(), id, keepalive })
     }

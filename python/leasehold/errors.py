@@ -30,6 +30,7 @@ __all__ = [
     "InternalError",
     "InvalidError",
     "LeaseholdError",
+    "LockLostError",
     "MisconfiguredError",
     "NotFoundError",
     "NotOwnerError",
@@ -220,6 +221,10 @@ class DeniedError(LeaseholdError):
     """The identity in the client certificate is not allowed to make this call."""
 
 
+class LockLostError(LeaseholdError):
+    """The session of a lock was lost while the lock was needed. Another process may hold the lock now."""
+
+
 class OverloadedError(LeaseholdError):
     """The server rejects new requests because too many are in progress."""
 
@@ -314,6 +319,8 @@ BY_CODE: Final[Mapping[str, type[LeaseholdError]]] = {
     "INVALID_ROWS": RowsError,
     "INVALID_TRACE": TraceError,
     "NO_IDENTITY": UnauthenticatedError,
+    "LOCK_LOST": LockLostError,
+    "MISCONFIGURED": MisconfiguredError,
     "OTHER_STORE": OtherStoreError,
     "OUT_OF_TURN": OutOfTurnError,
     "OVERLOADED": OverloadedError,

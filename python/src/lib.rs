@@ -8,6 +8,7 @@ mod arrow;
 mod calls;
 mod columns;
 mod errors;
+mod keepalive;
 mod reconciliation;
 mod service;
 mod session;
@@ -23,6 +24,8 @@ mod native {
     use crate::calls::{canonical_form, check_batch, encode_source_id};
     #[pymodule_export]
     use crate::errors::reasons;
+    #[pymodule_export]
+    use crate::keepalive::{Keepalive, SessionNews};
     #[pymodule_export]
     use crate::reconciliation::Reconciliation;
     #[pymodule_export]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
 from types import TracebackType
 
@@ -13,13 +13,18 @@ from typing_extensions import Self
 from leasehold.cells import Cell, Classification, FoundRecord
 from leasehold.claims import Bucket, Claim, Lease, LeasePage, OutstandingLease, Record
 from leasehold.client import _calls as calls
+from leasehold.client import _lock_calls as lock_calls
+from leasehold.client._async_lock_session import AsyncLockSession
 from leasehold.client._base import ClientBase, call_error, decode_response, new_idempotency_key
 from leasehold.client._calls import Call, T
 from leasehold.client._endpoint import CHANNEL_OPTIONS
 from leasehold.client._lease_scope import LeaseEnd, LeaseScope, may_have_begun, report_unsettled, settlement_abandoned
+from leasehold.client._lock_base import DURATION_SECONDS, GRACE_SECONDS
+from leasehold.client._lock_calls import LockPath
 from leasehold.client._messages import ReceivedPage
 from leasehold.client._retry import ONCE, Attempts, Retry
 from leasehold.errors import LeaseholdError
+from leasehold.locks import Lock, LockPage
 
 
 class AsyncClient(ClientBase):
@@ -200,6 +205,58 @@ class AsyncClient(ClientBase):
     async def classify_first_cell(self, *, timeout_seconds: float | None = None) -> Classification:
         """Return the configured cell with the lowest id. Use it for requests that belong to no other cell."""
         return await self._run(calls.classify_first_cell(), timeout_seconds)
+
+    def lock_session(
+        self,
+        *,
+        duration_seconds: float = DURATION_SECONDS,
+        grace_seconds: float = GRACE_SECONDS,
+        on_jeopardy: Callable[[], object] | None = None,
+        on_safe: Callable[[], object] | None = None,
+        on_lost: Callable[[], object] | None = None,
+        on_forced: Callable[[int], object] | None = None,
+    ) -> AsyncLockSession:
+        """Return a session for locks, which an `async with` block opens and closes. See `Client.lock_session`.
+
+        The functions are called in the event loop.
+        """
+        return AsyncLockSession(self, duration_seconds, grace_seconds, on_jeopardy, on_safe, on_lost, on_forced)
+
+    async def get_lock(self, namespace: str, key: str, *, timeout_seconds: float | None = None) -> Lock:
+        """Return a lock: its holder, the number of asks that wait, and the grant that ended last."""
+        return await self._run(lock_calls.get(LockPath(namespace, key)), timeout_seconds)
+
+    async def list_locks(
+        self,
+        namespace: str = "",
+        *,
+        limit: int | None = None,
+        after: Lock | None = None,
+        timeout_seconds: float | None = None,
+    ) -> LockPage:
+        """Return a page of the locks of a namespace that are held or withheld. See `Client.list_locks`."""
+        return await self._run(lock_calls.list_locks(namespace, limit, after), timeout_seconds)
+
+    async def locks(self, namespace: str = "") -> AsyncIterator[Lock]:
+        """Iterate over all locks of a namespace that are held or withheld. See `Client.list_locks`."""
+        after = None
+        while True:
+            page = await self.list_locks(namespace, limit=1000, after=after)
+            for lock in page.locks:
+                yield lock
+            if not page.truncated:
+                return
+            after = page.locks[-1]
+
+    async def force_lock(
+        self, namespace: str, key: str, fence: int, *, at_once: bool = False, timeout_seconds: float | None = None
+    ) -> None:
+        """Take a lock from its holder. Only administrators may call it. See `Client.force_lock`."""
+        await self._run(lock_calls.force(LockPath(namespace, key), fence, at_once=at_once), timeout_seconds)
+
+    async def evict_lock_session(self, session_id: str, *, timeout_seconds: float | None = None) -> None:
+        """End a session of any service. Only administrators may call it. See `Client.evict_lock_session`."""
+        await self._run(lock_calls.evict_session(session_id), timeout_seconds)
 
     async def _begin(
         self,

@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 from typing_extensions import Self
 
+from leasehold import _native
 from leasehold.client._calls import Call, Headers, T
 from leasehold.client._endpoint import DEFAULT_SERVER, Tls, endpoint
 from leasehold.client._errors import Metadata, error_for_status
@@ -37,6 +38,7 @@ class ClientBase:
         store_id: str | uuid.UUID | None = None,
     ) -> None:
         self._endpoint = endpoint(server, tls, allow_plaintext=allow_plaintext)
+        self._tls = tls
         self._cell_id = None if cell_id is None else _check_cell(cell_id)
         self._timeout_seconds = check_seconds("timeout_seconds", timeout_seconds)
         self._retry = retry or Retry()
@@ -47,6 +49,12 @@ class ClientBase:
     def _check_open(self) -> None:
         if self._is_closed:
             raise MisconfiguredError("the client is closed: create a new one", code="CLOSED")
+
+    def _new_keepalive(self, session: bytes, duration_micros: int, grace_micros: int) -> _native.Keepalive:
+        """Return the keepalive of a session that is opened next. It has a connection of its own to the same server."""
+        tls = self._tls
+        paths = None if tls is None else (os.fspath(tls.ca), os.fspath(tls.certificate), os.fspath(tls.key))
+        return _native.Keepalive(self._endpoint.url, paths, self._store.store_id, session, duration_micros, grace_micros)
 
     def _open(self) -> None:
         """Open the gRPC channel. The asyncio client does this with its first call instead."""

@@ -65,6 +65,11 @@ class Endpoint:
     target: str
     credentials: grpc.ChannelCredentials | None
 
+    @property
+    def url(self) -> str:
+        """The address as a URL."""
+        return f"{'https' if self.credentials else 'http'}://{self.target}"
+
 
 def endpoint(server: str, tls: Tls | None, *, allow_plaintext: bool) -> Endpoint:
     """Return the endpoint for a server address and optional TLS files.

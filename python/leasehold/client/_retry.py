@@ -79,7 +79,7 @@ class Attempts:
         # without an answer may have had one, so the outcome of the whole call stays unknown.
         if isinstance(error, OverloadedError):
             error.outcome_is_unknown = self._earlier_attempt_may_have_succeeded
-        if not _is_retryable(error) or self._count >= self._retry.attempts:
+        if not is_retryable(error) or self._count >= self._retry.attempts:
             return None
         wait = max(self._backoff_seconds(), error.retry_after_seconds or 0.0)
         return wait if wait < self._remaining_seconds() else None
@@ -92,7 +92,8 @@ class Attempts:
         return self._deadline - time.monotonic()
 
 
-def _is_retryable(error: LeaseholdError) -> bool:
+def is_retryable(error: LeaseholdError) -> bool:
+    """Return True if the same call may succeed a moment later."""
     if isinstance(error, OverloadedError):
         # RESOURCE_EXHAUSTED without the reason OVERLOADED can also mean a response above `grpc.max_receive_message_length`. A
         # retry would get the same response.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from types import TracebackType
 
@@ -13,13 +13,18 @@ from typing_extensions import Self
 from leasehold.cells import Cell, Classification, FoundRecord
 from leasehold.claims import Bucket, Claim, Lease, LeasePage, OutstandingLease, Record
 from leasehold.client import _calls as calls
+from leasehold.client import _lock_calls as lock_calls
 from leasehold.client._base import ClientBase, call_error, decode_response, new_idempotency_key
 from leasehold.client._calls import Call, T
 from leasehold.client._endpoint import CHANNEL_OPTIONS
 from leasehold.client._lease_scope import LeaseEnd, LeaseScope, may_have_begun, report_unsettled
+from leasehold.client._lock_base import DURATION_SECONDS, GRACE_SECONDS
+from leasehold.client._lock_calls import LockPath
+from leasehold.client._lock_session import LockSession
 from leasehold.client._messages import ReceivedPage
 from leasehold.client._retry import ONCE, Attempts, Retry
 from leasehold.errors import LeaseholdError
+from leasehold.locks import Lock, LockPage
 
 
 class Client(ClientBase):
@@ -302,6 +307,110 @@ class Client(ClientBase):
     def classify_first_cell(self, *, timeout_seconds: float | None = None) -> Classification:
         """Return the configured cell with the lowest id. Use it for requests that belong to no other cell."""
         return self._run(calls.classify_first_cell(), timeout_seconds)
+
+    def lock_session(
+        self,
+        *,
+        duration_seconds: float = DURATION_SECONDS,
+        grace_seconds: float = GRACE_SECONDS,
+        on_jeopardy: Callable[[], object] | None = None,
+        on_safe: Callable[[], object] | None = None,
+        on_lost: Callable[[], object] | None = None,
+        on_forced: Callable[[int], object] | None = None,
+    ) -> LockSession:
+        """Return a session for locks, which a `with` block opens and closes. See `LockSession`.
+
+        Parameters
+        ----------
+        duration_seconds
+            The time after a renewal for which the process may work: 1 second to a day.
+        grace_seconds
+            The time from the end of the duration until the server ends the session: a tenth of a second to an hour.
+        on_jeopardy, on_safe, on_lost
+            Functions that are called when the standing of the session changes. They run in a thread of the session.
+        on_forced
+            A function that is called with the fence of a lock that an operator took. Only that lock is lost.
+
+        Examples
+        --------
+        >>> with client.lock_session() as session, session.lock("cron", "backup") as held:
+        ...     held.value = b"42 files"
+        >>> client.get_lock("cron", "backup").last.value
+        b'42 files'
+        """
+        return LockSession(self, duration_seconds, grace_seconds, on_jeopardy, on_safe, on_lost, on_forced)
+
+    def get_lock(self, namespace: str, key: str, *, timeout_seconds: float | None = None) -> Lock:
+        """Return a lock: its holder, the number of asks that wait, and the grant that ended last."""
+        return self._run(lock_calls.get(LockPath(namespace, key)), timeout_seconds)
+
+    def list_locks(
+        self,
+        namespace: str = "",
+        *,
+        limit: int | None = None,
+        after: Lock | None = None,
+        timeout_seconds: float | None = None,
+    ) -> LockPage:
+        """Return a page of the locks of a namespace, and of the namespaces in it, that are held or withheld.
+
+        Parameters
+        ----------
+        namespace
+            The namespace: `user` lists `user.update` too. An empty namespace lists every lock, for administrators.
+        limit
+            The maximum number of locks: 100 by default, 1,000 at most.
+        after
+            The last lock of the previous page.
+        timeout_seconds
+            The timeout of the call. The default is the client's.
+        """
+        return self._run(lock_calls.list_locks(namespace, limit, after), timeout_seconds)
+
+    def locks(self, namespace: str = "") -> Iterator[Lock]:
+        """Iterate over all locks of a namespace that are held or withheld. See `list_locks`.
+
+        Examples
+        --------
+        >>> [lock.key for lock in client.locks("cron")]
+        []
+        """
+        after = None
+        while True:
+            page = self.list_locks(namespace, limit=1000, after=after)
+            yield from page.locks
+            if not page.truncated:
+                return
+            after = page.locks[-1]
+
+    def force_lock(
+        self, namespace: str, key: str, fence: int, *, at_once: bool = False, timeout_seconds: float | None = None
+    ) -> None:
+        """Take a lock from its holder, which is told. Only administrators may call it.
+
+        The lock is withheld until its former holder can no longer believe that it holds the lock.
+
+        Parameters
+        ----------
+        namespace, key
+            The name of the lock.
+        fence
+            The fence of the grant that is taken away.
+        at_once
+            Let the lock pass on at once, though its holder may still work. Only fences then refuse the holder's writes.
+        timeout_seconds
+            The timeout of the call. The default is the client's.
+
+        Raises
+        ------
+        ChangedError
+            The lock is not held under this fence.
+        """
+        self._run(lock_calls.force(LockPath(namespace, key), fence, at_once=at_once), timeout_seconds)
+
+    def evict_lock_session(self, session_id: str, *, timeout_seconds: float | None = None) -> None:
+        """End a session of any service. Its locks are withheld as by `force_lock`. Only administrators may call it."""
+        self._run(lock_calls.evict_session(session_id), timeout_seconds)
 
     def _begin(
         self,

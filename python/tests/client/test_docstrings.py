@@ -12,7 +12,13 @@ from support.claims_server import ClaimsServer
 import leasehold.client
 from leasehold.client import Client
 
-MODULES = ["leasehold.client._synchronous", "leasehold.client._asynchronous", "leasehold.tables._verify"]
+MODULES = [
+    "leasehold.client._synchronous",
+    "leasehold.client._asynchronous",
+    "leasehold.client._async_lock_session",
+    "leasehold.client._lock_session",
+    "leasehold.tables._verify",
+]
 
 
 def examples(module: ModuleType) -> list[doctest.DocTest]:

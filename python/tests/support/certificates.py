@@ -56,6 +56,10 @@ class Authority:
         """Issue a client certificate with the role of an administrator."""
         return self._caller("admin", "admin")
 
+    def service(self, name: str) -> Files:
+        """Issue a client certificate with the role of a service, which may hold locks."""
+        return self._caller(name, f"service/{name}")
+
     def _caller(self, name: str, role: str) -> Files:
         return self._issue(name, [x509.UniformResourceIdentifier(f"spiffe://leasehold/{role}")])
 

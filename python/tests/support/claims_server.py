@@ -38,13 +38,13 @@ def binary() -> Path:
 class ClaimsServer:
     """A running server with a temporary store or a given one. A test can kill it and start it again at the same address."""
 
-    def __init__(self, *, store: str | None = None, tls: Files | None = None) -> None:
+    def __init__(self, *, store: str | None = None, tls: Files | None = None, settings: str = "") -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="leasehold-server"))
         self._listen = "127.0.0.1:0"
         self._scheme = "https" if tls else "http"
         self._arguments = ["--store", store] if store else ["--data", str(self._directory / "data")]
         if tls:
-            self._arguments += ["--config", str(self._configuration(tls))]
+            self._arguments += ["--config", str(self._configuration(tls, settings))]
         self._process: subprocess.Popen[str] | None = None
         self.store_id = ""
 
@@ -84,6 +84,10 @@ class ClaimsServer:
         """Kill the server with SIGKILL. Every change that the server has acknowledged is on disk."""
         self._end(signal.SIGKILL)
 
+    def stop(self) -> None:
+        """Stop the server with SIGTERM: it tells its streams, and ends."""
+        self._end(signal.SIGTERM)
+
     def _end(self, number: signal.Signals) -> None:
         if self._process is None:
             return
@@ -93,8 +97,8 @@ class ClaimsServer:
         self._process.stdout.close()
         self._process = None
 
-    def _configuration(self, tls: Files) -> Path:
+    def _configuration(self, tls: Files, settings: str) -> Path:
         path = self._directory / "leasehold.toml"
         files = f'[tls]\ncertificate = "{tls.certificate}"\nkey = "{tls.key}"\nclient_ca = "{tls.ca}"\n'
-        path.write_text(files + "".join(_CELL.format(id=number) for number in (1, 2)))
+        path.write_text(files + "".join(_CELL.format(id=number) for number in (1, 2)) + settings)
         return path

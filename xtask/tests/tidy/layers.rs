@@ -13,7 +13,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("core", &[]),
     ("fuzz", &["server"]),
     ("proto", &[]),
-    ("python", &["bindings", "simulation"]),
+    ("python", &["bindings", "client", "simulation"]),
     ("ruby/ext/leasehold", &["bindings"]),
     ("server", &["cli", "core", "proto"]),
     ("simulation", &["core"]),

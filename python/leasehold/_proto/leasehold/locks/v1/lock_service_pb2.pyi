@@ -1,0 +1,194 @@
+import datetime
+
+from leasehold._proto.gitlab.cells.topology_service import access_control_pb2 as _access_control_pb2
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class LockPath(_message.Message):
+    __slots__ = ("namespace", "key")
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    namespace: str
+    key: str
+    def __init__(self, namespace: _Optional[str] = ..., key: _Optional[str] = ...) -> None: ...
+
+class TryAcquireLockRequest(_message.Message):
+    __slots__ = ("session_id", "ask_id", "lock")
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    ASK_ID_FIELD_NUMBER: _ClassVar[int]
+    LOCK_FIELD_NUMBER: _ClassVar[int]
+    session_id: bytes
+    ask_id: bytes
+    lock: LockPath
+    def __init__(self, session_id: _Optional[bytes] = ..., ask_id: _Optional[bytes] = ..., lock: _Optional[_Union[LockPath, _Mapping]] = ...) -> None: ...
+
+class TryAcquireLockResponse(_message.Message):
+    __slots__ = ("fence",)
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    fence: int
+    def __init__(self, fence: _Optional[int] = ...) -> None: ...
+
+class AcquireLockRequest(_message.Message):
+    __slots__ = ("session_id", "ask_id", "lock", "wait_micros")
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    ASK_ID_FIELD_NUMBER: _ClassVar[int]
+    LOCK_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MICROS_FIELD_NUMBER: _ClassVar[int]
+    session_id: bytes
+    ask_id: bytes
+    lock: LockPath
+    wait_micros: int
+    def __init__(self, session_id: _Optional[bytes] = ..., ask_id: _Optional[bytes] = ..., lock: _Optional[_Union[LockPath, _Mapping]] = ..., wait_micros: _Optional[int] = ...) -> None: ...
+
+class AcquireLockResponse(_message.Message):
+    __slots__ = ("waiting", "fence", "moving")
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    MOVING_FIELD_NUMBER: _ClassVar[int]
+    waiting: int
+    fence: int
+    moving: Moving
+    def __init__(self, waiting: _Optional[int] = ..., fence: _Optional[int] = ..., moving: _Optional[_Union[Moving, _Mapping]] = ...) -> None: ...
+
+class Moving(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class LeaveLockRequest(_message.Message):
+    __slots__ = ("session_id", "ask_id")
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    ASK_ID_FIELD_NUMBER: _ClassVar[int]
+    session_id: bytes
+    ask_id: bytes
+    def __init__(self, session_id: _Optional[bytes] = ..., ask_id: _Optional[bytes] = ...) -> None: ...
+
+class LeaveLockResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ReleaseLockRequest(_message.Message):
+    __slots__ = ("session_id", "lock", "fence", "failed", "value")
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    LOCK_FIELD_NUMBER: _ClassVar[int]
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    session_id: bytes
+    lock: LockPath
+    fence: int
+    failed: bool
+    value: bytes
+    def __init__(self, session_id: _Optional[bytes] = ..., lock: _Optional[_Union[LockPath, _Mapping]] = ..., fence: _Optional[int] = ..., failed: _Optional[bool] = ..., value: _Optional[bytes] = ...) -> None: ...
+
+class ReleaseLockResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetLockRequest(_message.Message):
+    __slots__ = ("lock",)
+    LOCK_FIELD_NUMBER: _ClassVar[int]
+    lock: LockPath
+    def __init__(self, lock: _Optional[_Union[LockPath, _Mapping]] = ...) -> None: ...
+
+class GetLockResponse(_message.Message):
+    __slots__ = ("lock",)
+    LOCK_FIELD_NUMBER: _ClassVar[int]
+    lock: Lock
+    def __init__(self, lock: _Optional[_Union[Lock, _Mapping]] = ...) -> None: ...
+
+class Lock(_message.Message):
+    __slots__ = ("path", "state", "fence", "session_id", "updated_at", "waiting", "last")
+    class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        STATE_UNSPECIFIED: _ClassVar[Lock.State]
+        FREE: _ClassVar[Lock.State]
+        HELD: _ClassVar[Lock.State]
+        WITHHELD: _ClassVar[Lock.State]
+    STATE_UNSPECIFIED: Lock.State
+    FREE: Lock.State
+    HELD: Lock.State
+    WITHHELD: Lock.State
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    UPDATED_AT_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    path: LockPath
+    state: Lock.State
+    fence: int
+    session_id: bytes
+    updated_at: _timestamp_pb2.Timestamp
+    waiting: int
+    last: EndedGrant
+    def __init__(self, path: _Optional[_Union[LockPath, _Mapping]] = ..., state: _Optional[_Union[Lock.State, str]] = ..., fence: _Optional[int] = ..., session_id: _Optional[bytes] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., waiting: _Optional[int] = ..., last: _Optional[_Union[EndedGrant, _Mapping]] = ...) -> None: ...
+
+class EndedGrant(_message.Message):
+    __slots__ = ("fence", "end", "value", "ended_at")
+    class End(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        END_UNSPECIFIED: _ClassVar[EndedGrant.End]
+        SUCCEEDED: _ClassVar[EndedGrant.End]
+        FAILED: _ClassVar[EndedGrant.End]
+        LEFT: _ClassVar[EndedGrant.End]
+        CLOSED: _ClassVar[EndedGrant.End]
+        EXPIRED: _ClassVar[EndedGrant.End]
+        EVICTED: _ClassVar[EndedGrant.End]
+        FORCED: _ClassVar[EndedGrant.End]
+    END_UNSPECIFIED: EndedGrant.End
+    SUCCEEDED: EndedGrant.End
+    FAILED: EndedGrant.End
+    LEFT: EndedGrant.End
+    CLOSED: EndedGrant.End
+    EXPIRED: EndedGrant.End
+    EVICTED: EndedGrant.End
+    FORCED: EndedGrant.End
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    ENDED_AT_FIELD_NUMBER: _ClassVar[int]
+    fence: int
+    end: EndedGrant.End
+    value: bytes
+    ended_at: _timestamp_pb2.Timestamp
+    def __init__(self, fence: _Optional[int] = ..., end: _Optional[_Union[EndedGrant.End, str]] = ..., value: _Optional[bytes] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class ListLocksRequest(_message.Message):
+    __slots__ = ("namespace", "limit", "after")
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    namespace: str
+    limit: int
+    after: LockPath
+    def __init__(self, namespace: _Optional[str] = ..., limit: _Optional[int] = ..., after: _Optional[_Union[LockPath, _Mapping]] = ...) -> None: ...
+
+class ListLocksResponse(_message.Message):
+    __slots__ = ("locks", "truncated")
+    LOCKS_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATED_FIELD_NUMBER: _ClassVar[int]
+    locks: _containers.RepeatedCompositeFieldContainer[Lock]
+    truncated: bool
+    def __init__(self, locks: _Optional[_Iterable[_Union[Lock, _Mapping]]] = ..., truncated: _Optional[bool] = ...) -> None: ...
+
+class ForceLockRequest(_message.Message):
+    __slots__ = ("lock", "fence", "at_once")
+    LOCK_FIELD_NUMBER: _ClassVar[int]
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    AT_ONCE_FIELD_NUMBER: _ClassVar[int]
+    lock: LockPath
+    fence: int
+    at_once: bool
+    def __init__(self, lock: _Optional[_Union[LockPath, _Mapping]] = ..., fence: _Optional[int] = ..., at_once: _Optional[bool] = ...) -> None: ...
+
+class ForceLockResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -1,0 +1,289 @@
+"""The session for locks under asyncio, and the locks that it holds."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import grpc
+from typing_extensions import Self
+
+from leasehold.client import _lock_calls as calls
+from leasehold.client._base import call_error, decode_response
+from leasehold.client._lease_scope import may_have_begun
+from leasehold.client._lock_base import (
+    LEAVE_SECONDS,
+    LOCK_LOST,
+    HeldLockBase,
+    LockSessionBase,
+    LockWait,
+    SessionFunctions,
+    has_ended,
+    lost,
+    report_unclosed,
+    report_unreleased,
+)
+from leasehold.client._lock_calls import LockPath
+from leasehold.client._retry import ONCE, Retry
+from leasehold.errors import LeaseholdError, LockLostError
+from leasehold.locks import Standing
+
+if TYPE_CHECKING:
+    from leasehold.client._asynchronous import AsyncClient
+
+
+class AsyncLockSession(LockSessionBase):
+    """A session for locks under asyncio, created by `AsyncClient.lock_session`. `LockSession` is the blocking equivalent.
+
+    When the session is lost, the task of each block that holds a lock is cancelled. When an operator takes a lock, the task
+    of its block is. `is_lost` of the lock then tells this cancellation from others. Its `CancelledError` has the argument
+    `LOCK_LOST`, unless a library that the block awaits raises another one. The end of the block raises `LockLostError`
+    instead.
+    """
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        duration_seconds: float,
+        grace_seconds: float,
+        on_jeopardy: Callable[[], object] | None,
+        on_safe: Callable[[], object] | None,
+        on_lost: Callable[[], object] | None,
+        on_forced: Callable[[int], object] | None,
+    ) -> None:
+        super().__init__(client, duration_seconds, grace_seconds)
+        self._client = client
+        self._functions = SessionFunctions(on_jeopardy, on_safe, on_lost, on_forced)
+        self._holders: set[AsyncLockScope] = set()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        try:
+            await self.close()
+        except LeaseholdError as failure:
+            report_unclosed(failure)
+
+    async def open(self) -> None:
+        """Open the session, and start the thread that renews it. See `LockSession.open`."""
+        keepalive, call = self._opening()
+        await self._client._run(call, None)  # noqa: SLF001 - same package
+        self._start(keepalive)
+        loop, tell = asyncio.get_running_loop(), weakref.WeakMethod(self._tell)
+
+        def publish(name: str, fences: list[int]) -> None:
+            # The loop is closed if `asyncio.run` ended before the session was closed.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(lambda: (method := tell()) and method(name, fences))
+
+        self._watch(keepalive, publish)
+
+    def _tell(self, name: str, fences: list[int]) -> None:
+        for holder in self._holders:
+            if name == Standing.LOST.value or holder.fence in fences:
+                holder.cancel()
+        self._functions.tell(name, fences)
+
+    async def close(self) -> None:
+        """Close the session. Its locks go to the next processes that wait for them. See `LockSession.close`."""
+        if self._keepalive is None or not self._is_own():
+            return
+        self._stop()
+        try:
+            await self._client._run(calls.close_session(self._id.bytes), None)  # noqa: SLF001
+        except LeaseholdError as failure:
+            if not has_ended(failure):
+                raise
+
+    def lock(
+        self,
+        namespace: str,
+        key: str,
+        *,
+        wait_seconds: float = 0,
+        on_place: Callable[[int], object] | None = None,
+    ) -> AsyncLockScope:
+        """Return a lock that an `async with` block holds.
+
+        The end of the block releases the lock: as failed if an exception leaves the block. If the lock is lost, the task
+        of the block is cancelled, and the end of the block raises `LockLostError`. See `LockSession.acquire` for the
+        parameters.
+
+        Examples
+        --------
+        >>> async def work() -> bool:
+        ...     async with AsyncClient(server) as client, client.lock_session() as session:
+        ...         async with session.lock("user.update", "7", wait_seconds=2) as held:
+        ...             return held.is_held
+        >>> asyncio.run(work())
+        True
+        """
+        return AsyncLockScope(self, namespace, key, wait_seconds, on_place)
+
+    async def try_acquire(self, namespace: str, key: str) -> AsyncHeldLock:
+        """Acquire a lock if it is free. See `LockSession.acquire`."""
+        return await self.acquire(namespace, key)
+
+    async def acquire(
+        self,
+        namespace: str,
+        key: str,
+        *,
+        wait_seconds: float = 0,
+        on_place: Callable[[int], object] | None = None,
+    ) -> AsyncHeldLock:
+        """Acquire a lock. The caller releases it, and no loss cancels a task. See `LockSession.acquire`."""
+        self._check_usable()
+        path = LockPath(namespace, key)
+        wait = LockWait(self._id.bytes, path, wait_seconds, on_place)
+        try:
+            fence = await (self._client._run(wait.attempt(), None) if wait.is_immediate else self._wait(wait))  # noqa: SLF001
+        except BaseException as error:
+            if may_have_begun(error):
+                await self._leave(wait.ask)
+            raise
+        return AsyncHeldLock(self, path, fence)
+
+    async def _wait(self, wait: LockWait) -> int:
+        while True:
+            error: LeaseholdError | None = None
+            try:
+                fence = await self._listen(wait)
+                if fence is not None:
+                    return fence
+            except LeaseholdError as failure:
+                error = failure
+            await asyncio.sleep(wait.pause_seconds(error, self.standing))
+
+    async def _listen(self, wait: LockWait) -> int | None:
+        """Read one stream of an acquire. Return the fence; None if the stream ended without a grant or a refusal."""
+        client, call = self._client, wait.stream()
+        client._check_open()  # noqa: SLF001
+        method: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = client._channel.unary_stream(call.path)  # noqa: SLF001
+        stream = method(call.request, timeout=wait.timeout_seconds, metadata=client._store.metadata)  # noqa: SLF001
+        try:
+            async for response in stream:
+                news = decode_response(call, response, await stream.initial_metadata(), client._store)  # noqa: SLF001
+                if (fence := wait.hear(news)) is not None:
+                    return fence
+        except grpc.RpcError as rpc_error:
+            raise call_error(call, rpc_error, client._store) from None  # noqa: SLF001
+        finally:
+            stream.cancel()
+        return None
+
+    async def _leave(self, ask: bytes) -> None:
+        # The server may have granted the lock to an ask that nobody waits for any more. Without this call, the grant would
+        # pass on after ten seconds (K09).
+        with suppress(LeaseholdError):
+            await self._client._run(calls.leave(self._id.bytes, ask), LEAVE_SECONDS, Retry())  # noqa: SLF001
+
+
+class AsyncHeldLock(HeldLockBase):
+    """A lock that this process holds, until its release or the loss of its session."""
+
+    def __init__(self, session: AsyncLockSession, path: LockPath, fence: int) -> None:
+        super().__init__(session, path, fence)
+        self._session = session
+
+    async def release(self, *, failed: bool = False, value: bytes | None = None) -> None:
+        """Release the lock. A repeated release is safe. See `HeldLock.release`."""
+        await self._release(failed, value)
+
+    async def _release(self, failed: bool, value: bytes | None = None, retry: Retry | None = None) -> None:  # noqa: FBT001
+        try:
+            await self._session._client._run(self._ending(failed, value), None, retry)  # noqa: SLF001 - same module
+        except LeaseholdError as failure:
+            raise self._failure(failure) from failure
+        self._is_released = True
+
+
+class AsyncLockScope:
+    """The lock of an `async with` block, created by `AsyncLockSession.lock`."""
+
+    def __init__(
+        self,
+        session: AsyncLockSession,
+        namespace: str,
+        key: str,
+        wait_seconds: float,
+        on_place: Callable[[int], object] | None,
+    ) -> None:
+        self._session = session
+        self._arguments = (namespace, key)
+        self._options = (wait_seconds, on_place)
+        self._held: AsyncHeldLock | None = None
+        self._task: asyncio.Task[object] | None = None
+        self._is_cancelled = False
+
+    @property
+    def fence(self) -> int | None:
+        """The fence of the grant; None outside of the block."""
+        return None if self._held is None else self._held.fence
+
+    def cancel(self) -> None:
+        """Cancel the task of the block, because the lock is lost."""
+        if self._task is not None and not self._is_cancelled:
+            self._is_cancelled = True
+            self._task.cancel(LOCK_LOST)
+
+    async def __aenter__(self) -> AsyncHeldLock:
+        wait_seconds, on_place = self._options
+        self._held = await self._session.acquire(*self._arguments, wait_seconds=wait_seconds, on_place=on_place)
+        self._task = asyncio.current_task()
+        self._cancelling = self._cancel_requests()
+        self._session._holders.add(self)  # noqa: SLF001 - same module
+        if self._held.is_forced or not self._held.is_held:
+            # The lock was lost before the block could be told.
+            self.cancel()
+        return self._held
+
+    async def __aexit__(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
+        held, session = self._held, self._session
+        session._holders.discard(self)  # noqa: SLF001
+        is_own_cancellation = self._is_cancelled and self._take_back_cancellation(error)
+        if held is None or held._is_released or not session._is_own():  # noqa: SLF001
+            return
+        if is_own_cancellation:
+            await self._give_up(held)
+            raise lost("an operator took the lock" if held.is_forced else "the session of the lock is lost") from error
+        await self._release(held, error)
+
+    async def _release(self, held: AsyncHeldLock, error: BaseException | None) -> None:
+        release = asyncio.ensure_future(held.release(failed=error is not None))
+        try:
+            # `shield` lets the release finish if this task is cancelled. Without it, the lock would be held until the
+            # session is closed.
+            await asyncio.shield(release)
+        except LeaseholdError as failure:
+            if error is None:
+                raise
+            report_unreleased(error, failure)
+        except asyncio.CancelledError:
+            await asyncio.wait([release], timeout=LEAVE_SECONDS)
+            raise
+
+    async def _give_up(self, held: AsyncHeldLock) -> None:
+        # The server may not know of the loss yet. The release then lets the next process begin at once.
+        with suppress(LeaseholdError):
+            await held._release(True, retry=ONCE)  # noqa: FBT003, SLF001
+
+    def _cancel_requests(self) -> int:
+        # `Task.cancelling` and `Task.uncancel` exist since Python 3.11; the package supports 3.10.
+        cancelling: Callable[[], int] = getattr(self._task, "cancelling", lambda: 0)
+        return cancelling()
+
+    def _take_back_cancellation(self, error: BaseException | None) -> bool:
+        """Take back the request to cancel the task. Return True if nobody else asked for its cancellation.
+
+        The standard library decides in the same way for `asyncio.timeout` (Lib/asyncio/timeouts.py, `__aexit__`).
+        """
+        uncancel: Callable[[], int] = getattr(self._task, "uncancel", lambda: 0)
+        is_only = uncancel() <= self._cancelling
+        return is_only and (error is None or isinstance(error, asyncio.CancelledError | LockLostError))

@@ -1,0 +1,320 @@
+"""State that the blocking and the asyncio session for locks share."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import time
+import uuid
+import weakref
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+from leasehold import _native
+from leasehold._proto.leasehold.locks.v1 import lock_service_pb2 as wire
+from leasehold.client import _lock_calls as calls
+from leasehold.client._base import ClientBase
+from leasehold.client._calls import Call
+from leasehold.client._lock_calls import LockPath
+from leasehold.client._retry import is_retryable
+from leasehold.errors import LeaseholdError, LockLostError, MisconfiguredError, UnavailableError
+from leasehold.locks import Standing
+
+LOCK_LOST = "LOCK_LOST"
+"""The argument with which the task of an asyncio block is cancelled if its lock is lost."""
+
+DURATION_SECONDS = 15.0
+GRACE_SECONDS = 5.0
+
+# The time for which an acquire that was interrupted, or got no answer, tries to leave the queue.
+LEAVE_SECONDS = 3.0
+
+# The pause before an acquire is repeated, after its stream has ended without a grant.
+_RESUME_PAUSE_SECONDS = 0.1
+# The time for which an acquire without an answer is repeated, before it fails.
+_RESUME_SECONDS = 30.0
+# The time after the end of its wait within which the server must end the stream of an acquire.
+_ANSWER_SECONDS = 10.0
+# The codes with which the server refuses the release of a lock that has passed on.
+_PASSED = ("FENCE_PASSED", "SESSION_ENDED", "SESSION_NOT_FOUND")
+
+_LOG = logging.getLogger("leasehold")
+
+
+def lost(cause: str = "the session of the lock is lost") -> LockLostError:
+    """Return the error of a process whose lock another process may hold now."""
+    return LockLostError(f"{cause}: stop the work, another process may hold the lock", code=LOCK_LOST)
+
+
+class SessionFunctions:
+    """The caller's functions that a session calls with its news."""
+
+    def __init__(
+        self,
+        on_jeopardy: Callable[[], object] | None,
+        on_safe: Callable[[], object] | None,
+        on_lost: Callable[[], object] | None,
+        on_forced: Callable[[int], object] | None,
+    ) -> None:
+        functions = {Standing.JEOPARDY: on_jeopardy, Standing.SAFE: on_safe, Standing.LOST: on_lost}
+        self._standing = {standing.value: function for standing, function in functions.items() if function is not None}
+        self._forced = on_forced
+
+    @property
+    def are_given(self) -> bool:
+        """True if the caller gave at least one function."""
+        return bool(self._standing) or self._forced is not None
+
+    def tell(self, name: str, fences: list[int]) -> None:
+        """Call the function for one piece of news: the name of a standing, or the fences of locks that were taken."""
+        if name in self._standing:
+            self._standing[name]()
+        if (on_forced := self._forced) is not None:
+            for fence in fences:
+                on_forced(fence)
+
+
+class LockSessionBase:
+    """The identity, the terms and the keepalive of a session."""
+
+    def __init__(self, client: ClientBase, duration_seconds: float, grace_seconds: float) -> None:
+        self._terms = (calls.micros("duration_seconds", duration_seconds), calls.micros("grace_seconds", grace_seconds))
+        self._id = uuid.uuid4()
+        self._process = os.getpid()
+        self._settings = client
+        self._keepalive: _native.Keepalive | None = None
+        self._watcher: threading.Thread | None = None
+
+    @property
+    def id(self) -> str:
+        """The id of the session, a UUID. `Lock.session_id` shows it."""
+        return str(self._id)
+
+    @property
+    def standing(self) -> Standing:
+        """The standing of the session, which changes by itself. It needs no answer of the server."""
+        return Standing(self._keepalive.standing()) if self._keepalive else Standing.LOST
+
+    def remaining(self) -> timedelta:
+        """Return the time until the session is lost if no renewal succeeds from now on; zero once it is lost."""
+        return self._remaining(None)
+
+    def _remaining(self, fence: int | None) -> timedelta:
+        return timedelta(microseconds=self._keepalive.remaining_micros(fence) if self._keepalive else 0)
+
+    def _is_forced(self, fence: int) -> bool:
+        return self._keepalive is not None and self._keepalive.is_forced(fence)
+
+    def _opening(self) -> tuple[_native.Keepalive, Call[None]]:
+        """Return the keepalive, whose deadline counts from now, and the call that opens the session."""
+        if self._keepalive is not None or self._process != os.getpid():
+            raise MisconfiguredError("the session was opened before: use a new one", code="CLOSED")
+        keepalive = self._settings._new_keepalive(self._id.bytes, *self._terms)  # noqa: SLF001 - same package
+        return keepalive, calls.open_session(self._id.bytes, *self._terms)
+
+    def _start(self, keepalive: _native.Keepalive) -> None:
+        keepalive.start()
+        self._keepalive = keepalive
+
+    def _watch(self, keepalive: _native.Keepalive, publish: Callable[[str, list[int]], object]) -> None:
+        """Start the thread that tells the news of the session. The thread does not keep the session alive."""
+        arguments = (keepalive.news(), publish)
+        self._watcher = threading.Thread(target=_publish, args=arguments, name="leasehold-news", daemon=True)
+        self._watcher.start()
+        _WATCHED.add(self)
+
+    def _stop(self) -> None:
+        """End the renewals and the thread that tells news. The session then ends by its silence."""
+        if self._keepalive:
+            self._keepalive.stop()
+        if self._watcher and self._watcher is not threading.current_thread():
+            self._watcher.join()
+
+    def _is_own(self) -> bool:
+        return self._process == os.getpid()
+
+    def _check_usable(self) -> None:
+        if not self._is_own():
+            raise MisconfiguredError("the session belongs to the parent process: open one in this process", code="FORKED")
+        if self._keepalive is None:
+            raise MisconfiguredError("the session is not open: enter it by `with`, or call `open`", code="CLOSED")
+        if self.standing is Standing.LOST:
+            raise lost()
+
+
+def _publish(news: Iterator[tuple[str, list[int]]], publish: Callable[[str, list[int]], object]) -> None:
+    for name, fences in news:
+        try:
+            publish(name, fences)
+        except Exception:  # noqa: BLE001, PERF203 - the thread goes on, because it may have to tell the loss
+            _LOG.exception("a function that was called for the news `%s` of a session has failed", name)
+
+
+# Python stops daemon threads at the end of the interpreter wherever they are. A thread that waits in Rust would be unwound
+# through Rust's frames and abort the process (CPython, `PyThread_exit_thread`), so these threads end before that.
+_WATCHED: weakref.WeakSet[LockSessionBase] = weakref.WeakSet()
+
+
+def _stop_watched() -> None:
+    for session in list(_WATCHED):
+        session._stop()  # noqa: SLF001 - same module
+
+
+atexit.register(_stop_watched)
+
+
+class HeldLockBase:
+    """A lock that this process holds: its name, its fence, and the time for which the process may believe so."""
+
+    def __init__(self, session: LockSessionBase, path: LockPath, fence: int) -> None:
+        self._base = session
+        self._path = path
+        self._fence = fence
+        self._is_released = False
+        self.value: bytes = b""
+        """The value for the lock's readers that the end of the block gives with the release."""
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the lock."""
+        return self._path.namespace
+
+    @property
+    def key(self) -> str:
+        """The key of the lock."""
+        return self._path.key
+
+    @property
+    def name(self) -> str:
+        """The namespace and the key with a slash between them, as the guard of a database takes it."""
+        return f"{self._path.namespace}/{self._path.key}"
+
+    @property
+    def fence(self) -> int:
+        """The fence of the grant, larger than the fence of every grant before it."""
+        return self._fence
+
+    @property
+    def is_held(self) -> bool:
+        """True if no other process can hold the lock now. The answer needs no server."""
+        return bool(self.remaining())
+
+    @property
+    def is_forced(self) -> bool:
+        """True if an operator took the lock. It passes on after the time that `remaining` returns."""
+        return self._base._is_forced(self._fence)  # noqa: SLF001 - same module
+
+    @property
+    def is_lost(self) -> bool:
+        """True if the process must stop its work: its session is lost, or an operator took the lock."""
+        return not self._is_released and (self.is_forced or not self.is_held)
+
+    def remaining(self) -> timedelta:
+        """Return the time until the lock is lost if no renewal succeeds from now on; zero once it is lost or released."""
+        return timedelta() if self._is_released else self._base._remaining(self._fence)  # noqa: SLF001 - same module
+
+    def check(self) -> None:
+        """Raise if the process must stop its work under the lock.
+
+        Raises
+        ------
+        LockLostError
+            The session is lost, an operator took the lock, or the lock was released.
+        """
+        if self.is_forced:
+            raise lost("an operator took the lock")
+        if not self.is_held:
+            raise lost("the lock was released" if self._is_released else "the session of the lock is lost")
+
+    def _ending(self, failed: bool, value: bytes | None) -> Call[None]:  # noqa: FBT001 - private
+        if not self._base._is_own():  # noqa: SLF001 - same module
+            raise MisconfiguredError("the lock belongs to the parent process: leave its release to it", code="FORKED")
+        session = self._base._id.bytes  # noqa: SLF001
+        return calls.release(session, self._path, self._fence, self.value if value is None else value, failed=failed)
+
+    def _failure(self, failure: LeaseholdError) -> LeaseholdError:
+        """Return the error to raise for a release that has failed."""
+        has_passed = failure.code in _PASSED
+        if has_passed or (failure.outcome_is_unknown and self._base.standing is Standing.LOST):
+            self._is_released |= has_passed
+            return lost()
+        return failure
+
+
+def report_unreleased(error: BaseException, failure: LeaseholdError) -> None:
+    """Log a lock that could not be released, and add a note about it to the exception that is being raised."""
+    message = f"a lock may be held until its session ends: {failure}"
+    _LOG.warning(message)
+    # `BaseException.add_note` exists since Python 3.11 (PEP 678); the package supports 3.10.
+    if hasattr(error, "add_note"):
+        error.add_note(message)
+
+
+def report_unclosed(failure: LeaseholdError) -> None:
+    """Log a session that could not be closed."""
+    _LOG.warning("a session for locks ends by its silence, because it could not be closed: %s", failure)
+
+
+def has_ended(failure: LeaseholdError) -> bool:
+    """Return True if the server refuses a close because the session has ended."""
+    return failure.code in ("SESSION_ENDED", "SESSION_NOT_FOUND")
+
+
+class LockWait:
+    """One acquire that waits: its ask, its time, and the decision to repeat a call that broke."""
+
+    def __init__(self, session: bytes, path: LockPath, wait_seconds: float, on_place: Callable[[int], object] | None) -> None:
+        self._session = session
+        self._path = path
+        self._on_place = on_place
+        self._until = time.monotonic() + calls.micros("wait_seconds", wait_seconds) / 1e6
+        self._heard_at = time.monotonic()
+        self.is_immediate = wait_seconds == 0
+        self.ask = uuid.uuid4().bytes
+
+    def _left_seconds(self) -> float:
+        return max(0.0, self._until - time.monotonic())
+
+    @property
+    def timeout_seconds(self) -> float:
+        """The time within which the server must end the stream."""
+        return self._left_seconds() + _ANSWER_SECONDS
+
+    def attempt(self) -> Call[int]:
+        """Return the call of an acquire that does not wait."""
+        return calls.try_acquire(self._session, self.ask, self._path)
+
+    def stream(self) -> Call[wire.AcquireLockResponse]:
+        """Return the call of an acquire that waits. Each call has the same ask, which keeps its place."""
+        # The server refuses a wait of zero if the lock is held, but this ask may have its grant already.
+        wait_micros = max(1, calls.micros("wait_seconds", self._left_seconds()))
+        return calls.acquire(self._session, self.ask, self._path, wait_micros)
+
+    def hear(self, news: wire.AcquireLockResponse) -> int | None:
+        """Take one message of the stream. Return the fence if the message is the grant."""
+        self._heard_at = time.monotonic()
+        if news.WhichOneof("news") == "waiting" and self._on_place is not None:
+            self._on_place(news.waiting)
+        return news.fence if news.WhichOneof("news") == "fence" else None
+
+    def pause_seconds(self, error: LeaseholdError | None, standing: Standing) -> float:
+        """Return the pause before the stream is opened again, after it ended with an error or without one.
+
+        Raises
+        ------
+        LockLostError
+            The session is lost.
+        LeaseholdError
+            The server refused the acquire, or has given no answer for half a minute.
+        """
+        if error is not None and not is_retryable(error):
+            raise error
+        if standing is Standing.LOST:
+            raise lost() from error
+        if time.monotonic() - self._heard_at > _RESUME_SECONDS:
+            silence = UnavailableError("the server does not answer: try again later", code="STORE_UNAVAILABLE")
+            silence.outcome_is_unknown = True
+            raise error or silence
+        return max(_RESUME_PAUSE_SECONDS, (error.retry_after_seconds if error else None) or 0.0)

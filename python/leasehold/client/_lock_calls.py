@@ -1,0 +1,170 @@
+"""One function per rpc of sessions and locks: it encodes the request and decodes the response."""
+
+from __future__ import annotations
+
+import enum
+import math
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from google.protobuf.message import Message
+
+from leasehold._proto.leasehold.locks.v1 import lock_service_pb2 as wire
+from leasehold._proto.leasehold.sessions.v1 import session_service_pb2 as sessions
+from leasehold.client import _messages as messages
+from leasehold.client._calls import Call, Headers, T
+from leasehold.errors import InternalError, MisconfiguredError, error_for_code
+from leasehold.locks import EndedGrant, GrantEnd, Lock, LockPage, LockState
+
+E = TypeVar("E", bound=enum.Enum)
+
+LOCKS = "leasehold.locks.v1.LockService"
+SESSIONS = "leasehold.sessions.v1.SessionService"
+ACQUIRE = f"/{LOCKS}/AcquireLock"
+
+# The largest number of an unsigned field. The server refuses smaller numbers by its own limits.
+_MAX = 2**64 - 1
+
+
+@dataclass(frozen=True)
+class LockPath:
+    """The namespace and the key of a lock, of checked types."""
+
+    namespace: str
+    key: str
+
+    def __post_init__(self) -> None:
+        for name in ("namespace", "key"):
+            check_text(name, getattr(self, name))
+
+    @property
+    def message(self) -> wire.LockPath:
+        """The Protobuf message for this path."""
+        return wire.LockPath(namespace=self.namespace, key=self.key)
+
+
+def check_text(name: str, value: object) -> None:
+    """Raise if a value is not text that Protobuf can carry. No error contains the value (K24)."""
+    if not isinstance(value, str):
+        raise TypeError(f"`{name}` is a `{type(value).__name__}`, not a string: pass a string")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise error_for_code("INVALID_UPDATE", f"`{name}` has half of a surrogate pair: pass valid Unicode") from None
+
+
+def micros(name: str, seconds: float) -> int:
+    """Return a duration in microseconds. The server checks its bounds.
+
+    Raises
+    ------
+    MisconfiguredError
+        The duration is negative or not finite.
+    """
+    if not (math.isfinite(seconds) and seconds >= 0):
+        raise MisconfiguredError(f"`{name}` is {seconds}: pass a finite number of seconds that is not negative")
+    return min(round(seconds * 1e6), _MAX)
+
+
+def _number(name: str, value: object, largest: int) -> int:
+    if not (isinstance(value, int) and 0 <= value <= largest):
+        raise MisconfiguredError(f"`{name}` is {value!r}: pass an integer from 0 to {largest}")
+    return value
+
+
+def open_session(session: bytes, duration_micros: int, grace_micros: int) -> Call[None]:
+    request = sessions.OpenSessionRequest(session_id=session, duration_micros=duration_micros, grace_micros=grace_micros)
+    return _call(SESSIONS, "OpenSession", request, _ignore)
+
+
+def close_session(session: bytes) -> Call[None]:
+    return _call(SESSIONS, "CloseSession", sessions.CloseSessionRequest(session_id=session), _ignore)
+
+
+def evict_session(session_id: str) -> Call[None]:
+    try:
+        session = uuid.UUID(session_id).bytes
+    except (AttributeError, TypeError, ValueError):
+        raise error_for_code("INVALID_UPDATE", "`session_id` is not a UUID: pass the `session_id` of a lock") from None
+    return _call(SESSIONS, "EvictSession", sessions.EvictSessionRequest(session_id=session), _ignore)
+
+
+def try_acquire(session: bytes, ask: bytes, path: LockPath) -> Call[int]:
+    request = wire.TryAcquireLockRequest(session_id=session, ask_id=ask, lock=path.message)
+    return _call(
+        LOCKS, "TryAcquireLock", request, lambda response, _headers: wire.TryAcquireLockResponse.FromString(response).fence
+    )
+
+
+def acquire(session: bytes, ask: bytes, path: LockPath, wait_micros: int) -> Call[wire.AcquireLockResponse]:
+    """Return the call of a stream, each of whose messages `decode` returns."""
+    request = wire.AcquireLockRequest(session_id=session, ask_id=ask, lock=path.message, wait_micros=wait_micros)
+    return _call(LOCKS, "AcquireLock", request, lambda response, _headers: wire.AcquireLockResponse.FromString(response))
+
+
+def leave(session: bytes, ask: bytes) -> Call[None]:
+    return _call(LOCKS, "LeaveLock", wire.LeaveLockRequest(session_id=session, ask_id=ask), _ignore)
+
+
+def release(session: bytes, path: LockPath, fence: int, value: bytes, *, failed: bool) -> Call[None]:
+    if not isinstance(value, bytes):
+        raise TypeError(f"`value` is a `{type(value).__name__}`, not bytes: pass bytes")
+    request = wire.ReleaseLockRequest(session_id=session, lock=path.message, fence=fence, failed=failed, value=value)
+    return _call(LOCKS, "ReleaseLock", request, _ignore)
+
+
+def get(path: LockPath) -> Call[Lock]:
+    request = wire.GetLockRequest(lock=path.message)
+    return _call(LOCKS, "GetLock", request, lambda response, _headers: _lock(wire.GetLockResponse.FromString(response).lock))
+
+
+def list_locks(namespace: str, limit: int | None, after: Lock | None) -> Call[LockPage]:
+    check_text("namespace", namespace)
+    last = None if after is None else LockPath(after.namespace, after.key).message
+    request = wire.ListLocksRequest(namespace=namespace, limit=_number("limit", limit or 0, 2**32 - 1), after=last)
+
+    def decode(response: bytes, _headers: Headers) -> LockPage:
+        page = wire.ListLocksResponse.FromString(response)
+        return LockPage(tuple(_lock(lock) for lock in page.locks), page.truncated)
+
+    return _call(LOCKS, "ListLocks", request, decode)
+
+
+def force(path: LockPath, fence: int, *, at_once: bool) -> Call[None]:
+    request = wire.ForceLockRequest(lock=path.message, fence=_number("fence", fence, _MAX), at_once=bool(at_once))
+    return _call(LOCKS, "ForceLock", request, _ignore)
+
+
+def _call(service: str, rpc: str, request: Message, decode: Callable[[bytes, Mapping[str, str | bytes]], T]) -> Call[T]:
+    return Call(f"/{service}/{rpc}", request.SerializeToString(), decode)
+
+
+def _ignore(_response: bytes, _headers: Headers) -> None:
+    return None
+
+
+def _lock(message: wire.Lock) -> Lock:
+    return Lock(
+        namespace=message.path.namespace,
+        key=message.path.key,
+        state=_member(LockState, message.state),
+        fence=message.fence or None,
+        session_id=str(uuid.UUID(bytes=message.session_id)) if message.session_id else None,
+        updated_at=messages.time(message.updated_at),
+        waiting=message.waiting,
+        last=_ended(message.last) if message.HasField("last") else None,
+    )
+
+
+def _member(enumeration: type[E], number: int) -> E:
+    try:
+        return enumeration(number)
+    except ValueError:
+        name = enumeration.__name__
+        raise InternalError(f"the server sent the unknown `{name}` {number}: install a newer client", code="INTERNAL") from None
+
+
+def _ended(message: wire.EndedGrant) -> EndedGrant:
+    return EndedGrant(message.fence, _member(GrantEnd, message.end), message.value, messages.time(message.ended_at))

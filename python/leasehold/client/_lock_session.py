@@ -1,0 +1,259 @@
+"""The blocking session for locks, and the locks that it holds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import grpc
+from typing_extensions import Self
+
+from leasehold.client import _lock_calls as calls
+from leasehold.client._base import call_error, decode_response
+from leasehold.client._lease_scope import may_have_begun
+from leasehold.client._lock_base import (
+    LEAVE_SECONDS,
+    HeldLockBase,
+    LockSessionBase,
+    LockWait,
+    SessionFunctions,
+    has_ended,
+    report_unclosed,
+    report_unreleased,
+)
+from leasehold.client._lock_calls import LockPath
+from leasehold.client._retry import Retry
+from leasehold.errors import LeaseholdError
+
+if TYPE_CHECKING:
+    from leasehold.client._synchronous import Client
+
+
+class LockSession(LockSessionBase):
+    """The keepalive of this process for all locks that it holds or waits for, created by `Client.lock_session`.
+
+    The session renews itself in a thread that runs without Python's global interpreter lock. The end of a `with` block
+    ends that thread and closes the session. A session that is dropped, or is open at the end of the process, ends by its
+    silence. Threads may share a session. A forked process must open its own: a copy of a session counts as lost.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        duration_seconds: float,
+        grace_seconds: float,
+        on_jeopardy: Callable[[], object] | None,
+        on_safe: Callable[[], object] | None,
+        on_lost: Callable[[], object] | None,
+        on_forced: Callable[[int], object] | None,
+    ) -> None:
+        super().__init__(client, duration_seconds, grace_seconds)
+        self._client = client
+        self._functions = SessionFunctions(on_jeopardy, on_safe, on_lost, on_forced)
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.close()
+        except LeaseholdError as failure:
+            report_unclosed(failure)
+
+    def open(self) -> None:
+        """Open the session, and start the thread that renews it.
+
+        Raises
+        ------
+        InvalidError
+            The server refuses the duration or the grace.
+        """
+        keepalive, call = self._opening()
+        self._client._run(call, None)  # noqa: SLF001 - same package
+        self._start(keepalive)
+        if self._functions.are_given:
+            self._watch(keepalive, self._functions.tell)
+
+    def close(self) -> None:
+        """Close the session. Its locks go to the next processes that wait for them.
+
+        Nothing is sent if the session has ended, or if it belongs to the parent of this process.
+        """
+        if self._keepalive is None or not self._is_own():
+            return
+        self._stop()
+        try:
+            self._client._run(calls.close_session(self._id.bytes), None)  # noqa: SLF001
+        except LeaseholdError as failure:
+            if not has_ended(failure):
+                raise
+
+    def lock(
+        self,
+        namespace: str,
+        key: str,
+        *,
+        wait_seconds: float = 0,
+        on_place: Callable[[int], object] | None = None,
+    ) -> LockScope:
+        """Return a lock that a `with` block holds.
+
+        The block begins with `acquire`, whose parameters and exceptions these are. Its end releases the lock: as failed
+        if an exception leaves the block. If the lock has passed on by then, the end of the block raises `LockLostError`.
+
+        Examples
+        --------
+        >>> with Client(server) as client, client.lock_session() as session:
+        ...     with session.lock("user.update", "7", wait_seconds=2) as held:
+        ...         held.fence > 0, held.is_held
+        (True, True)
+        """
+        return LockScope(self, namespace, key, wait_seconds, on_place)
+
+    def try_acquire(self, namespace: str, key: str) -> HeldLock:
+        """Acquire a lock if it is free. See `acquire`."""
+        return self.acquire(namespace, key)
+
+    def acquire(
+        self,
+        namespace: str,
+        key: str,
+        *,
+        wait_seconds: float = 0,
+        on_place: Callable[[int], object] | None = None,
+    ) -> HeldLock:
+        """Acquire a lock. The caller releases it by `HeldLock.release`.
+
+        Parameters
+        ----------
+        namespace
+            One or more parts, joined by a full stop: `user.update`.
+        key
+            The key within the namespace.
+        wait_seconds
+            The longest wait, at most a day. Zero means now or never.
+        on_place
+            A function that is called with the most asks that are served before this one. It runs in this thread.
+
+        Raises
+        ------
+        BusyError
+            Another ask held the lock all the time.
+        InvalidError
+            The server refuses the name or the wait.
+        DeniedError
+            The caller has no right to the namespace.
+        LockLostError
+            The session is lost.
+        """
+        self._check_usable()
+        path = LockPath(namespace, key)
+        wait = LockWait(self._id.bytes, path, wait_seconds, on_place)
+        try:
+            fence = self._client._run(wait.attempt(), None) if wait.is_immediate else self._wait(wait)  # noqa: SLF001
+        except BaseException as error:
+            if may_have_begun(error):
+                self._leave(wait.ask)
+            raise
+        return HeldLock(self, path, fence)
+
+    def _wait(self, wait: LockWait) -> int:
+        while True:
+            error: LeaseholdError | None = None
+            try:
+                fence = self._listen(wait)
+                if fence is not None:
+                    return fence
+            except LeaseholdError as failure:
+                error = failure
+            time.sleep(wait.pause_seconds(error, self.standing))
+
+    def _listen(self, wait: LockWait) -> int | None:
+        """Read one stream of an acquire. Return the fence; None if the stream ended without a grant or a refusal."""
+        client, call = self._client, wait.stream()
+        client._check_open()  # noqa: SLF001
+        method: grpc.UnaryStreamMultiCallable[bytes, bytes] = client._channel.unary_stream(call.path)  # noqa: SLF001
+        stream = method(call.request, timeout=wait.timeout_seconds, metadata=client._store.metadata)  # noqa: SLF001
+        try:
+            for response in stream:
+                news = decode_response(call, response, stream.initial_metadata(), client._store)  # noqa: SLF001
+                if (fence := wait.hear(news)) is not None:
+                    return fence
+        except grpc.RpcError as rpc_error:
+            raise call_error(call, rpc_error, client._store) from None  # noqa: SLF001
+        finally:
+            stream.cancel()
+        return None
+
+    def _leave(self, ask: bytes) -> None:
+        # The server may have granted the lock to an ask that nobody waits for any more. Without this call, the grant would
+        # pass on after ten seconds (K09).
+        with suppress(LeaseholdError):
+            self._client._run(calls.leave(self._id.bytes, ask), LEAVE_SECONDS, Retry())  # noqa: SLF001
+
+
+class HeldLock(HeldLockBase):
+    """A lock that this process holds, until its release or the loss of its session."""
+
+    def __init__(self, session: LockSession, path: LockPath, fence: int) -> None:
+        super().__init__(session, path, fence)
+        self._session = session
+
+    def release(self, *, failed: bool = False, value: bytes | None = None) -> None:
+        """Release the lock. A repeated release is safe.
+
+        Parameters
+        ----------
+        failed
+            True if the work under the lock failed.
+        value
+            A value for the readers of the lock, at most 2 KiB. The default is the attribute `value`.
+
+        Raises
+        ------
+        LockLostError
+            The lock has passed on, or may have.
+        """
+        try:
+            self._session._client._run(self._ending(failed, value), None)  # noqa: SLF001 - same module
+        except LeaseholdError as failure:
+            raise self._failure(failure) from failure
+        self._is_released = True
+
+
+class LockScope:
+    """The lock of a `with` block, created by `LockSession.lock`."""
+
+    def __init__(
+        self,
+        session: LockSession,
+        namespace: str,
+        key: str,
+        wait_seconds: float,
+        on_place: Callable[[int], object] | None,
+    ) -> None:
+        self._session = session
+        self._arguments = (namespace, key)
+        self._options = (wait_seconds, on_place)
+        self._held: HeldLock | None = None
+
+    def __enter__(self) -> HeldLock:
+        wait_seconds, on_place = self._options
+        self._held = self._session.acquire(*self._arguments, wait_seconds=wait_seconds, on_place=on_place)
+        return self._held
+
+    def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
+        held = self._held
+        # A forked process leaves the block too, and must not release the lock of its parent.
+        if held is None or held._is_released or not self._session._is_own():  # noqa: SLF001 - same module
+            return
+        try:
+            held.release(failed=error is not None)
+        except LeaseholdError as failure:
+            if error is None:
+                raise
+            report_unreleased(error, failure)

@@ -1,0 +1,120 @@
+"""Locks as the server stores them, and the standing of the session under which a process holds locks."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from datetime import datetime
+
+__all__ = ["EndedGrant", "GrantEnd", "Lock", "LockPage", "LockState", "Standing"]
+
+
+class Standing(enum.Enum):
+    """The state of a session as its process knows it, without the server."""
+
+    SAFE = "safe"
+    """The last renewal is younger than the duration: the process may work."""
+    JEOPARDY = "jeopardy"
+    """The duration has passed without an answer: the process must pause. An answer makes the session safe again."""
+    LOST = "lost"
+    """The session has ended, or its grace has nearly passed: the process must stop. The session never comes back."""
+
+
+class LockState(enum.Enum):
+    """The state of a lock."""
+
+    FREE = 1
+    """No session holds the lock."""
+    HELD = 2
+    """One session holds the lock."""
+    WITHHELD = 3
+    """The lock was taken from its holder. It is granted again when the time of that holder is over."""
+
+
+class GrantEnd(enum.Enum):
+    """The way in which a grant of a lock ended."""
+
+    SUCCEEDED = 1
+    """The holder released the lock: the work succeeded."""
+    FAILED = 2
+    """The holder released the lock: the work failed."""
+    LEFT = 3
+    """The ask left before its caller learnt of the grant."""
+    CLOSED = 4
+    """The holder's session was closed."""
+    EXPIRED = 5
+    """The holder's session expired."""
+    EVICTED = 6
+    """An operator evicted the holder's session."""
+    FORCED = 7
+    """An operator took the lock."""
+
+
+@dataclass(frozen=True)
+class EndedGrant:
+    """A grant that has ended.
+
+    Attributes
+    ----------
+    fence : int
+        The fence of the grant.
+    end : GrantEnd
+        The way in which the grant ended.
+    value : bytes
+        The value that the holder gave with the release.
+    ended_at : datetime
+        The server's time of the end.
+    """
+
+    fence: int
+    end: GrantEnd
+    value: bytes
+    ended_at: datetime
+
+
+@dataclass(frozen=True)
+class Lock:
+    """A lock as the server stores it.
+
+    Attributes
+    ----------
+    namespace, key : str
+        The name of the lock.
+    state : LockState
+        The state of the lock.
+    fence : int or None
+        The fence of the grant, or of the grant that was taken away; None if the lock is free.
+    session_id : str or None
+        The session that holds the lock; None if none does.
+    updated_at : datetime
+        The server's time of the last change.
+    waiting : int
+        The number of asks that wait for the lock.
+    last : EndedGrant or None
+        The grant that ended last; None before the first end.
+    """
+
+    namespace: str
+    key: str
+    state: LockState
+    fence: int | None
+    session_id: str | None
+    updated_at: datetime
+    waiting: int
+    last: EndedGrant | None
+
+
+@dataclass(frozen=True)
+class LockPage:
+    """A page of the locks that are held or withheld, in the order of namespace and key.
+
+    Attributes
+    ----------
+    locks : tuple of Lock
+        The locks of the page.
+    truncated : bool
+        True if more locks follow the last one of the page.
+    """
+
+    locks: tuple[Lock, ...]
+    truncated: bool

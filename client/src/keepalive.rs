@@ -371,8 +371,9 @@ async fn watch_end(kept: &KeptSession, stub: Stub<Channel>, renew_now: &Notify) 
                 while let Ok(Some(message)) = stream.message().await {
                     match message.news() {
                         WatchNews::Ended => return,
-                        WatchNews::Forced => renew_now.notify_one(),
-                        WatchNews::Watched | WatchNews::Moving | WatchNews::Unspecified => {}
+                        // A stream tells nothing of the time before its begin, so a renewal asks for it.
+                        WatchNews::Forced | WatchNews::Watched => renew_now.notify_one(),
+                        WatchNews::Moving | WatchNews::Unspecified => {}
                     }
                 }
             }

@@ -3,7 +3,8 @@
 This package is for operators and analysts. Its rules are the server's own Rust functions, called from Python.
 
 - `leasehold.calls`: pure functions, such as `canonical_form` and `check_batch`.
-- `leasehold.client`: the gRPC client, blocking and asyncio.
+- `leasehold.client`: the gRPC client, blocking and asyncio, with locks.
+- `leasehold.locks`: locks as the server stores them.
 - `leasehold.service`: the claims service in memory, for tests and studies.
 - `leasehold.verification`, `leasehold.reconciliation`: state machines that the caller drives.
 - `leasehold.tables`: verification of PostgreSQL tables, files and Arrow data against a server.

@@ -152,8 +152,8 @@ def _publish(news: Iterator[tuple[str, list[int]]], publish: Callable[[str, list
             _LOG.exception("a function that was called for the news `%s` of a session has failed", name)
 
 
-# Python stops daemon threads at the end of the interpreter wherever they are. A thread that waits in Rust would be unwound
-# through Rust's frames and abort the process (CPython, `PyThread_exit_thread`), so these threads end before that.
+# At its end, the interpreter stops daemon threads wherever they are. Before Python 3.14 it unwinds a thread that comes back
+# from Rust (CPython, `PyThread_exit_thread`), which Rust's frames do not allow. So these threads end before that.
 _WATCHED: weakref.WeakSet[LockSessionBase] = weakref.WeakSet()
 
 

@@ -233,14 +233,16 @@ EXIT = """
 import asyncio
 
 async def main():
-    client = AsyncClient(sys.argv[1])
-    session = client.lock_session(on_lost=lambda: say("told the loss"))
-    await session.open()
-    say((await session.acquire("work", "q")).fence)
-    await client.close()
+    async with AsyncClient(sys.argv[1]) as other:
+        session = other.lock_session(on_lost=lambda: say("told the loss"))
+        await session.open()
+        say((await session.acquire("work", "q")).fence)
     return session
 
 session = asyncio.run(main())
+client.evict_lock_session(session.id)
+# The loss is told to a loop that is closed. The thread then ends.
+session._watcher.join()
 """
 
 

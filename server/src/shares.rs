@@ -24,6 +24,7 @@ impl Sharer {
     const ROUTERS: Self = Self(CellId(-3));
     pub(crate) const ANONYMOUS: Self = Self(CellId(-4));
     const PLAINTEXT: Self = Self(CellId(-5));
+    const BALANCERS: Self = Self(CellId(-6));
     #[cfg(test)]
     pub(crate) const CELL_ONE: Self = Self(CellId(1));
 
@@ -37,6 +38,25 @@ impl Sharer {
             Caller::Trusted | Caller::Server => Self::PLAINTEXT,
             Caller::Balancer | Caller::Unrecognised | Caller::Anonymous => Self::ANONYMOUS,
         }
+    }
+
+    /// The sharer of a connection of this caller.
+    pub(crate) fn of_connection(caller: &Caller) -> Self {
+        match caller {
+            Caller::Balancer => Self::BALANCERS,
+            caller => Self::of(caller),
+        }
+    }
+
+    /// All sharers of the connections of a server with TLS. Callers without an identity have no
+    /// share, because their connections give way.
+    pub(crate) fn of_connections(config: &Config) -> BTreeSet<CellId> {
+        let mut sharers = Self::all(config);
+        sharers.remove(&Self::ANONYMOUS.0);
+        if !sharers.is_empty() && !config.subjects.balancers.is_empty() {
+            sharers.insert(Self::BALANCERS.0);
+        }
+        sharers
     }
 
     /// All sharers of a limit. A server that can't tell its callers apart has none, so that any

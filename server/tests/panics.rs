@@ -49,7 +49,7 @@ async fn start(stopping: watch::Receiver<bool>) -> Channel {
         service: MiddlewareLayer { shared: Arc::new(middleware) }.layer(service),
         certificates: None,
         current,
-        max_connections: Some(1),
+        probe_limits: None,
         budgets,
         metrics: Arc::<Metrics>::default(),
         stopping,

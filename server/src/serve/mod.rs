@@ -21,6 +21,7 @@ mod unicode;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -41,15 +42,15 @@ use crate::grpc::{MiddlewareLayer, MiddlewareState};
 use crate::line_queue::FLUSH_TIMEOUT;
 use crate::metrics::Metrics;
 use crate::traces::Traces;
-use crate::transport::{Certificates, HttpServer};
+use crate::transport::{Certificates, HttpServer, ProbeLimits};
 
 pub use self::error::ServeError;
 pub use self::reload::ReadConfig;
 pub use self::storage::StoreStart;
 
-/// The most connections to the address of the metrics. This limit is separate, so that the metrics
-/// can be read even if clients use all connections of the main address.
-const METRICS_CONNECTIONS: usize = 64;
+/// The bounds on connections to the address of the metrics. They are separate, so that the metrics can
+/// be read even if clients use all connections of the main address.
+const PROBE_LIMITS: ProbeLimits = ProbeLimits { connections: 64, head: Duration::from_secs(5) };
 
 /// Runs a server until a signal asks it to stop, or its store fails. A reload calls `read` for the
 /// new configuration. The operational log must have been started.
@@ -140,7 +141,7 @@ async fn run(parts: Reloader, listeners: Listeners, signal: StopSignal) -> Resul
     if let Some(listener) = listeners.metrics {
         let service = routing.metrics_address(listener.local_addr()?.ip());
         let server = http_server(&parts, service, None, ended);
-        tokio::spawn(HttpServer { max_connections: Some(METRICS_CONNECTIONS), ..server }.serve(listener));
+        tokio::spawn(HttpServer { probe_limits: Some(PROBE_LIMITS), ..server }.serve(listener));
     }
     let routes = routing.main_address(address, certificates.is_some(), health_service)?;
     let stopping = routing.stopping;
@@ -194,7 +195,7 @@ fn http_server<S>(
         service,
         certificates,
         current: parts.current.clone(),
-        max_connections: None,
+        probe_limits: None,
         budgets: parts.services.budgets.clone(),
         metrics: parts.services.metrics.clone(),
         stopping,

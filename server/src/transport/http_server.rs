@@ -8,8 +8,8 @@
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,7 @@ use tonic::body::Body;
 use tower::{Service, ServiceExt};
 
 use super::idle_timeout::IdleTimeout;
+use super::places::{Place, Places};
 use super::strangers::{Stranger, Strangers};
 use super::tls::{self, Accepted, Certificates, ClientStream};
 use crate::active_config::CurrentConfig;
@@ -36,6 +37,7 @@ use crate::descriptors;
 use crate::identity::Caller;
 use crate::metrics::Metrics;
 use crate::peer::Peer;
+use crate::shares::{LimitReached, Sharer};
 
 /// The most streams, and the window in bytes, of a connection whose client has no identity. Such a
 /// client may call only health and reflection, so small limits suffice and save memory.
@@ -51,6 +53,13 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// come.
 const CLOSE_TICK: Duration = Duration::from_secs(3);
 
+/// The connections beyond the limit that may be open while their clients show their identity: nobody
+/// knows before the handshake who has a place.
+const HANDSHAKES: usize = 16;
+
+/// The longest time for which the listener waits for the end of a connection that has given way.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// The shortest time between two log lines about refused connections.
 const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -63,15 +72,50 @@ pub struct HttpServer<S> {
     pub certificates: Option<Arc<Certificates>>,
     /// The configuration in force: the bounds on streams, idle time and age of a connection.
     pub current: Arc<CurrentConfig>,
-    /// The most connections at a time, if the listener does not follow `limits.connections`.
-    /// For one more, the oldest connection without an identity is closed, or the new one.
-    pub max_connections: Option<usize>,
+    /// The bounds of a listener for probes and metrics; `None` if it follows `[limits]`.
+    pub probe_limits: Option<ProbeLimits>,
     /// The budgets for the requests and answers of all connections.
     pub budgets: ServerBudgets,
     /// The counters of connections.
     pub metrics: Arc<Metrics>,
     /// A flag that becomes true when the server must stop.
     pub stopping: watch::Receiver<bool>,
+}
+
+/// The bounds on the connections of probes and metrics. They are few and short, so anybody who can
+/// reach the listener finds a place.
+#[derive(Clone, Copy, Debug)]
+pub struct ProbeLimits {
+    /// The most connections at a time. The one that is unused the longest gives way to a new one.
+    pub connections: usize,
+    /// The longest time from the begin of a connection to its first complete request head.
+    pub head: Duration,
+}
+
+/// The connections of one listener.
+#[derive(Clone)]
+struct Admission {
+    strangers: Arc<Strangers>,
+    places: Arc<Places>,
+    warned_at: Arc<Mutex<Option<Instant>>>,
+}
+
+impl Admission {
+    fn new() -> Self {
+        Self { strangers: Arc::default(), places: Places::new(), warned_at: Arc::default() }
+    }
+
+    /// Counts a connection that is closed or gives way, and returns true if a line in the log is due.
+    fn refuse(&self, metrics: &Metrics) -> bool {
+        metrics.connection_refused();
+        // INVARIANT: the value is replaced as a whole, so a panic leaves none half changed.
+        let mut warned_at = self.warned_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = warned_at.is_none_or(|at| at.elapsed() >= WARNING_INTERVAL);
+        if is_due {
+            *warned_at = Some(Instant::now());
+        }
+        is_due
+    }
 }
 
 type Infallible = std::convert::Infallible;
@@ -85,8 +129,7 @@ where
     /// request is answered.
     pub async fn serve(mut self, listener: TcpListener) {
         let mut connections = JoinSet::new();
-        let strangers = Arc::new(Strangers::default());
-        let mut warned_at = None;
+        let admission = Admission::new();
         loop {
             tokio::select! {
                 // Ended connections are handled first, so that they make room for new ones.
@@ -95,9 +138,9 @@ where
                 () = stopped(&mut self.stopping) => break,
                 accepted = listener.accept() => match accepted {
                     Ok((stream, address)) => {
-                        if self.make_room(&mut connections, &strangers, &mut warned_at).await {
+                        if self.make_room(&mut connections, &admission).await {
                             self.metrics.connection_opened();
-                            self.clone().spawn(&mut connections, &strangers, stream, address);
+                            self.clone().spawn(&mut connections, &admission, stream, address);
                         }
                     }
                     Err(error) => {
@@ -117,46 +160,94 @@ where
 
     /// Starts the task of a connection. A client in plain text has no identity to show, so its
     /// connection gives way to none.
-    fn spawn(self, connections: &mut JoinSet<()>, strangers: &Arc<Strangers>, stream: TcpStream, address: SocketAddr) {
+    fn spawn(self, connections: &mut JoinSet<()>, admission: &Admission, stream: TcpStream, address: SocketAddr) {
+        let of_task = admission.clone();
         if self.certificates.is_some() {
-            strangers.spawn(connections, |stranger| self.connection(stream, address, Some(stranger)));
+            let strangers = &admission.strangers;
+            strangers.spawn(connections, |stranger| self.connection(stream, address, Some(stranger), of_task));
         } else {
-            connections.spawn(self.connection(stream, address, None));
+            connections.spawn(self.connection(stream, address, None, of_task));
         }
     }
 
     fn max_connections(&self) -> usize {
-        self.max_connections.unwrap_or_else(|| descriptors::max_connections(&self.current.load().config).0)
+        match self.probe_limits {
+            Some(limits) => limits.connections,
+            None => descriptors::max_connections(&self.current.load().config).0,
+        }
+    }
+
+    /// True if the connections of this listener have places, which give way by [`Places`].
+    fn has_places(&self) -> bool {
+        self.certificates.is_some() || self.probe_limits.is_some()
     }
 
     /// Returns true if one more connection may open. At the limit, the oldest connection whose client
-    /// has not shown an identity gives way, so that such clients can't take all places. No part of the
-    /// limit is kept for the others instead: before its handshake, nobody knows who a client is.
-    async fn make_room(
-        &self,
-        connections: &mut JoinSet<()>,
-        strangers: &Strangers,
-        warned_at: &mut Option<Instant>,
-    ) -> bool {
-        if connections.len() < self.max_connections() {
+    /// has not shown an identity gives way, so that such clients can't take all places. If all clients
+    /// have places, a few more connections may open: [`place`](Self::place) decides once the server
+    /// knows who the client is.
+    async fn make_room(&self, connections: &mut JoinSet<()>, admission: &Admission) -> bool {
+        let max = self.max_connections();
+        if connections.len() < max {
             return true;
         }
-        self.metrics.connection_refused();
-        if warned_at.is_none_or(|at| at.elapsed() >= WARNING_INTERVAL) {
-            *warned_at = Some(Instant::now());
-            tracing::warn!(
-                open = self.max_connections(),
-                "new connections are closed at once, or the oldest of clients without an identity: as many are open as `limits.connections` and the limit of open files allow"
-            );
-        }
-        let has_room = strangers.end_one();
+        let spare = if self.has_places() { HANDSHAKES } else { 0 };
+        let has_room = admission.strangers.end_one(spare);
         if has_room && connections.join_next().await.is_some() {
             self.metrics.connection_closed();
         }
-        has_room
+        let may_open = has_room || connections.len() < max + spare || (spare > 0 && self.one_ends(connections).await);
+        if (has_room || !may_open) && admission.refuse(&self.metrics) {
+            tracing::warn!(
+                open = max,
+                "new connections are closed at once, or the oldest of clients without an identity: as many are open as `limits.connections` and the limit of open files allow"
+            );
+        }
+        may_open
     }
 
-    async fn connection(mut self, stream: TcpStream, address: SocketAddr, stranger: Option<Stranger>) {
+    /// Waits briefly until a connection has ended, because one that has given way may not have run since.
+    async fn one_ends(&self, connections: &mut JoinSet<()>) -> bool {
+        let has_ended = tokio::time::timeout(END_TIMEOUT, connections.join_next()).await.is_ok();
+        if has_ended {
+            self.metrics.connection_closed();
+        }
+        has_ended
+    }
+
+    /// Returns the place of a connection of this caller; `None` if it needs none.
+    ///
+    /// # Errors
+    /// The connection must close, because the caller's share is used up, or all places are taken.
+    fn place(&self, caller: &Caller, admission: &Admission) -> Result<Option<Place>, LimitReached> {
+        let Admission { places, .. } = admission;
+        let max = self.max_connections();
+        places.resize(max, Sharer::of_connections(&self.current.load().config));
+        if self.probe_limits.is_none() && is_anonymous(caller) {
+            return match places.are_taken() {
+                true => Err(LimitReached::OfServer { setting: "limits.connections", max }),
+                false => Ok(None),
+            };
+        }
+        let found = places.take(Sharer::of_connection(caller));
+        let gave_way = found.as_ref().is_ok_and(|found| found.another_gave_way);
+        if (gave_way || found.is_err()) && admission.refuse(&self.metrics) && self.probe_limits.is_none() {
+            tracing::warn!(
+                %caller,
+                "a caller has as many connections as its share of `limits.connections` allows: the one that is unused the longest is closed, or the new one if each runs a call"
+            );
+        }
+        found.map(|found| Some(found.place))
+    }
+
+    async fn connection(
+        mut self,
+        stream: TcpStream,
+        address: SocketAddr,
+        stranger: Option<Stranger>,
+        admission: Admission,
+    ) {
+        let has_places = self.has_places();
         let certificates = self.certificates.take();
         // The subscription begins before the handshake, so that a reload during the handshake is
         // not missed.
@@ -175,7 +266,10 @@ where
         let config = self.current.load();
         let limits = config.config.limits;
         let peer = accepted.peer(config, self.budgets.of_connection());
-        let is_anonymous = is_anonymous(&peer.caller(&self.current.load(), Instant::now()));
+        let caller = peer.caller(&self.current.load(), Instant::now());
+        let place = if has_places { self.place(&caller, &admission) } else { Ok(None) };
+        let Ok(place) = place else { return };
+        let is_anonymous = is_anonymous(&caller);
         let stranger = stranger.filter(|_| is_anonymous);
         stranger.iter().for_each(Stranger::opened);
         let Accepted { stream, chain, .. } = accepted;
@@ -186,25 +280,26 @@ where
             }
         };
         let end = end_of_life(self.stopping.clone(), max_age(&limits), &peer, rejected);
-        self.requests(stream, peer.clone(), limits, is_anonymous, end).await;
+        self.requests(stream, peer.clone(), limits, is_anonymous, (place, end)).await;
     }
 
     /// Serves the requests of a connection. After `end` has completed, the connection takes no new
-    /// requests.
+    /// requests. If its place is given to another connection, it ends.
     async fn requests(
         self,
         stream: ClientStream,
         peer: Peer,
         limits: Limits,
         is_anonymous: bool,
-        end: impl Future<Output = ()>,
+        (mut place, end): (Option<Place>, impl Future<Output = ()>),
     ) {
         let (executor, mut requests) = request_tasks();
         let answers = peer.budgets().answers.clone();
         let builder = builder(executor, limits, is_anonymous);
         let (open, calls) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicU64::new(0)));
         let idle = Duration::from_secs(limits.idle_seconds.into());
-        let mut unused = is_anonymous.then(|| Unused::new(calls.clone(), idle));
+        let first = self.probe_limits.map_or(idle, |limits| limits.head.min(idle));
+        let mut unused = (is_anonymous || self.probe_limits.is_some()).then(|| Unused::new(calls.clone(), first, idle));
         let count = open.clone();
         let service = self.service.map_future(move |answer| {
             calls.fetch_add(1, Ordering::Relaxed);
@@ -229,6 +324,11 @@ where
             // count `open`.
             let is_busy = !requests.running.is_empty() || open.load(Ordering::Relaxed) > 0;
             let is_unused = unused.as_mut().is_some_and(|unused| unused.poll_over(cx).is_ready());
+            let gives_way = place.as_mut().is_some_and(|place| place.poll_gives_way(cx).is_ready());
+            // A client of probes that has sent no request has nothing to lose.
+            if gives_way || (is_unused && self.probe_limits.is_some()) {
+                return Poll::Ready(Ok(()));
+            }
             if closing.is_none() && (is_unused || end.as_mut().poll(cx).is_ready()) {
                 closing = Some(Closing::new());
                 connection.as_mut().graceful_shutdown();
@@ -242,6 +342,8 @@ where
             requests.run(cx);
             let served = connection.as_mut().poll(cx);
             requests.start(cx);
+            let is_busy = !requests.running.is_empty() || open.load(Ordering::Relaxed) > 0;
+            place.iter().for_each(|place| place.note(is_busy));
             served
         });
         if let Err(error) = served.await {
@@ -271,8 +373,9 @@ impl Drop for OpenRequest {
     }
 }
 
-/// The timer of a connection whose client has no identity. If such a client begins no call, neither
-/// pings nor an open stream keep its connection, since it takes the place of another client.
+/// The timer of a connection whose client has no identity, or of a connection for probes. If such a
+/// client begins no call, neither pings nor an open stream keep its connection, since it takes the
+/// place of another client.
 struct Unused {
     // The number of calls so far.
     calls: Arc<AtomicU64>,
@@ -282,8 +385,9 @@ struct Unused {
 }
 
 impl Unused {
-    fn new(calls: Arc<AtomicU64>, timeout: Duration) -> Self {
-        Self { calls, calls_before: 0, timeout, tick: Box::pin(tokio::time::sleep(timeout)) }
+    /// Allows the time `first` for the first call, and `timeout` for each further one.
+    fn new(calls: Arc<AtomicU64>, first: Duration, timeout: Duration) -> Self {
+        Self { calls, calls_before: 0, timeout, tick: Box::pin(tokio::time::sleep(first)) }
     }
 
     /// Ready when no call has begun for the timeout.

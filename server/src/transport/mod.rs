@@ -2,8 +2,9 @@
 
 mod http_server;
 mod idle_timeout;
+mod places;
 mod strangers;
 mod tls;
 
-pub use http_server::HttpServer;
+pub use http_server::{HttpServer, ProbeLimits};
 pub use tls::{Certificates, TlsError, check_files, overdue_lists, read_certificates};

@@ -50,9 +50,14 @@ impl Strangers {
         }
     }
 
-    /// Ends the first of the connections; returns false if there is none.
-    pub(super) fn end_one(&self) -> bool {
-        let first = self.lock().connections.pop_first();
+    /// Ends the first of the connections, but none in its handshake if fewer than `handshakes` are.
+    /// Returns false if it ends none.
+    pub(super) fn end_one(&self, handshakes: usize) -> bool {
+        let mut state = self.lock();
+        let is_open = |(phase, _): &(Phase, u64)| *phase == Phase::Open;
+        let may_end = state.connections.len() >= handshakes || state.connections.keys().next().is_some_and(is_open);
+        let first = if may_end { state.connections.pop_first() } else { None };
+        drop(state);
         first.and_then(|(_, task)| task).is_some_and(|task| {
             task.abort();
             true

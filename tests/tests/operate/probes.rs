@@ -1,12 +1,15 @@
 //! Tests of the probes `/livez` and `/readyz`, and of the metrics of the process.
 
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use leasehold_tests::server::Server;
 use leasehold_tests::wire::{SlowCall, creates, eventually, get};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::signal::Signal;
 use prost::Message;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use super::{Scrape, await_banner, begin_slowly};
 
@@ -55,6 +58,29 @@ async fn a_server_that_stops_lives_and_is_not_ready() {
     answer.await.unwrap().unwrap();
     drop(channel);
     assert!(server.wait().unwrap().success());
+}
+
+/// A liveness probe restarts a server that does not answer, so silent connections must not keep it
+/// from answering.
+#[tokio::test(flavor = "multi_thread")]
+async fn probes_are_answered_while_others_hold_connections() {
+    let (_server, metrics) = with_metrics_address().await;
+    let mut held = Vec::new();
+    for sent in ["", "GET /metrics HTTP/1.1\r\nhost"].into_iter().cycle().take(130) {
+        let mut stream = TcpStream::connect(metrics).await.unwrap();
+        // The result is ignored: the connection may have given way already.
+        let _ = stream.write_all(sent.as_bytes()).await;
+        held.push(stream);
+    }
+    for path in ["/livez", "/readyz", "/metrics"] {
+        assert_eq!(get(metrics, path).await.unwrap().0, 200, "{path}");
+    }
+    let since = Instant::now();
+    for mut stream in held {
+        let _ = stream.read_to_end(&mut Vec::new()).await;
+    }
+    // Far below the default of `limits.idle_seconds`.
+    assert!(since.elapsed() < Duration::from_secs(30), "{:?}", since.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread")]

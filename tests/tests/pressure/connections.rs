@@ -6,15 +6,16 @@ use std::time::Duration;
 use leasehold_core::lease::Outcome;
 use leasehold_tests::certificates::{Authority, Pair};
 use leasehold_tests::client::{Client, Update, user};
-use leasehold_tests::http2::{PREFACE, frame, grpc_head, last_data, prefix, read_frame, send};
+use leasehold_tests::http2::{PREFACE, frame, grpc_head, last_data, prefix, read_frame, read_until, send};
 use leasehold_tests::server::Server;
 use leasehold_tests::wire::{call_raw, creates, eventually, get};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
 
-use super::{GET_CELLS, HEALTH_WATCH, metric, tls_server};
+use super::{GET_CELLS, HEALTH_WATCH, metric, metrics_address, tls_server};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_beyond_the_limit_are_closed_and_saves_go_on() {
@@ -143,10 +144,65 @@ async fn at_the_limit_connections_of_clients_without_a_role_give_way() {
         call_raw(&channel, GET_CELLS, vec![]).await.unwrap();
         channels.push(channel);
     }
-    // Four connections of a cell are open, so nobody gives way.
-    assert!(authority.connect(server.address(), None, "h2").await.is_err());
+    // Four connections of a cell are open, so nobody gives way to a client without a role.
+    let closed = async {
+        let Ok(mut stream) = authority.connect(server.address(), None, "h2").await else { return true };
+        let _ = send(&mut stream, PREFACE).await;
+        !matches!(read_frame(&mut stream).await, Ok(Some(_)))
+    };
+    assert!(closed.await);
     for channel in channels.iter().chain([&kept]) {
         call_raw(channel, GET_CELLS, vec![]).await.unwrap();
+    }
+}
+
+/// Opens a connection of this client until the server has answered with its settings; `None` if the
+/// server closes it.
+async fn open(server: &Server, authority: &Authority, pair: &Pair) -> Option<TlsStream<TcpStream>> {
+    let mut stream = authority.connect(server.address(), Some(pair), "h2").await.ok()?;
+    send(&mut stream, PREFACE).await.ok()?;
+    read_frame(&mut stream).await.ok().flatten().map(|_| stream)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_cell_leaves_connections_to_other_cells_and_to_administrators() {
+    let (directory, authority) = (TempDir::new().unwrap(), Authority::new("first").unwrap());
+    // Each of two cells and three other roles has two places of its own.
+    let settings = "metrics_listen = \"127.0.0.1:0\"\n[limits]\nconnections = 20\n";
+    let server = tls_server(directory.path(), &authority, settings).start().unwrap();
+    let role = |role: &str| authority.client(&[&format!("spiffe://leasehold/{role}")]).unwrap();
+    let [one, two, admin] = ["cell/1", "cell/2", "admin"].map(role);
+    let mut kept = Vec::new();
+    for _ in 0..40 {
+        kept.extend(open(&server, &authority, &one).await);
+    }
+    let metrics = metrics_address(&server).await;
+    eventually("the cell has its share of connections", async || {
+        // The connection that reads the metrics counts too.
+        (metric(metrics, "leasehold_connections").await <= 13.0).then_some(())
+    })
+    .await
+    .unwrap();
+    assert!(metric(metrics, "leasehold_connections_refused_total").await >= 28.0);
+    assert!(server.stderr().contains("caller=cell/1"), "{}", server.stderr());
+    for pair in [&two, &admin] {
+        let channel = server.connect(Some(authority.client_config(Some(pair)))).await.unwrap();
+        call_raw(&channel, GET_CELLS, vec![]).await.unwrap();
+    }
+    // Connections that run a call give way to administrators only.
+    drop(kept);
+    let mut streams = Vec::new();
+    for pair in [&one; 12].into_iter().chain([&two; 2]) {
+        let mut stream = open(&server, &authority, pair).await.unwrap();
+        send(&mut stream, &watch(1)).await.unwrap();
+        read_until(&mut stream, |frame| frame.stream == 1).await.unwrap();
+        streams.push(stream);
+    }
+    let mut admins = Vec::new();
+    for _ in 0..10 {
+        let channel = server.connect(Some(authority.client_config(Some(&admin)))).await.unwrap();
+        call_raw(&channel, GET_CELLS, vec![]).await.unwrap();
+        admins.push(channel);
     }
 }
 

@@ -9,7 +9,7 @@ mod json;
 pub use access::{AccessError, AccessRules};
 pub use claim::ClaimValue;
 pub use json::{JsonError, from_json, show_json, to_json};
-pub use prost_reflect::{DescriptorError, DescriptorPool};
+pub use prost_reflect::{DescriptorError, DescriptorPool, Kind, MessageDescriptor};
 
 /// The encoded descriptors of all `.proto` files of this package and of their imports, with method
 /// options and comments.

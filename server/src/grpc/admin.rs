@@ -22,7 +22,7 @@ use tonic::{Request, Response, Status, async_trait};
 
 use super::failed_reads::Read;
 use super::list_permits::list_sharer;
-use super::lists::{ListCall, ListFailure, SMALL_PAGE_BYTES};
+use super::lists::{ListCall, ListFailure, MAX_DROPPED_BYTES};
 use super::{Services, admitted, convert, errors};
 use crate::active_config::ActiveConfig;
 use crate::committer::{CommitterRefusal, Decision};
@@ -30,8 +30,6 @@ use crate::identity::Caller;
 
 /// The most claims that one call of `DropClaims` looks at.
 const MAX_DROPPED: usize = 1_000;
-/// The bytes of records at which one call of `DropClaims` stops. The rest is left to the next call.
-const MAX_DROPPED_BYTES: usize = 2 * 1024 * 1024;
 
 /// The reasons for which a drop leaves its claims to a later call: the cell has just changed one.
 const CHANGED: [Reason; 4] = [Reason::NotOwner, Reason::ClaimNotFound, Reason::ClaimChanged, Reason::ClaimBusy];
@@ -117,7 +115,7 @@ impl AdminService for AdminHandler {
     async fn list_tables(&self, request: Request<ListTablesRequest>) -> Result<Response<ListTablesResponse>, Status> {
         let (permit, config) = admitted(&request)?;
         let cell = CellId(request.get_ref().cell_id);
-        let call = ListCall::of("ListTables", SMALL_PAGE_BYTES, list_sharer(&permit.caller(), cell), &request);
+        let call = ListCall::of("ListTables", list_sharer(&permit.caller(), cell), &request);
         config.rules.check_cell(cell).map_err(|rejection| self.0.reject(&config, &rejection))?;
         let tables = self
             .0
@@ -131,7 +129,7 @@ impl AdminService for AdminHandler {
     async fn drop_claims(&self, request: Request<DropClaimsRequest>) -> Result<Response<DropClaimsResponse>, Status> {
         let (permit, config) = admitted(&request)?;
         let (caller, cell) = (permit.caller(), CellId(request.get_ref().cell_id));
-        let call = ListCall::of("DropClaims", MAX_DROPPED_BYTES, list_sharer(&caller, cell), &request);
+        let call = ListCall::of("DropClaims", list_sharer(&caller, cell), &request);
         let request = request.into_inner();
         let is_dry_run = request.dry_run;
         config.rules.check_cell(cell).map_err(|rejection| self.0.reject(&config, &rejection))?;

@@ -8,7 +8,7 @@ use leasehold_core::bucket::BucketType;
 use leasehold_core::claim::{SourceId, SourceType};
 use leasehold_core::command::{Command, Reply};
 use leasehold_core::lease::{LeaseId, Outcome};
-use leasehold_core::query::{RECORD_BYTES_PER_PAGE, RecordQuery};
+use leasehold_core::query::RecordQuery;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_server::ClaimService;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::{
     BeginUpdateRequest, BeginUpdateResponse, CommitUpdateRequest, CommitUpdateResponse, GetRecordRequest,
@@ -159,7 +159,7 @@ impl ClaimService for ClaimsHandler {
         let (permit, config) = admitted(&request)?;
         let cell = allowed_cell(&permit, request.get_ref().cell_id)?;
         let sharer = list_sharer(&permit.caller(), cell);
-        let call = ListCall::of("ListRecords", RECORD_BYTES_PER_PAGE, sharer, &request);
+        let call = ListCall::of("ListRecords", sharer, &request);
         let request = request.into_inner();
         config.rules.check_cell(cell).map_err(|rejection| self.0.reject(&config, &rejection))?;
         let source_type = request.source_type;

@@ -10,7 +10,7 @@ use tonic::{Request, Response, Status};
 
 use super::failed_reads::Read;
 use super::list_permits::list_sharer;
-use super::lists::{ListCall, ListFailure, SMALL_PAGE_BYTES, list_response};
+use super::lists::{ListCall, ListFailure, list_response};
 use super::{Services, admitted, allowed_cell, convert, errors};
 use crate::store::StoreReader;
 
@@ -31,7 +31,7 @@ impl Services {
     ) -> Result<Response<OutstandingLeases>, Status> {
         let (permit, config) = admitted(&request)?;
         let cell = allowed_cell(&permit, request.get_ref().cell_id)?;
-        let call = ListCall::of(method, SMALL_PAGE_BYTES, list_sharer(&permit.caller(), cell), &request);
+        let call = ListCall::of(method, list_sharer(&permit.caller(), cell), &request);
         let request = request.into_inner();
         config.rules.check_cell(cell).map_err(|rejection| self.reject(&config, &rejection))?;
         let created_after =

@@ -26,8 +26,24 @@ const SERVER_TIME: &str = "leasehold-server-time-micros";
 /// The response metadata that carries the server's version; lists have it.
 const SERVER_VERSION: &str = "leasehold-server-version";
 
-/// The estimate of the bytes of a page that has numbers and ids alone: leases, or tables.
-pub(super) const SMALL_PAGE_BYTES: usize = 64 * 1024;
+/// The calls whose answers may be large, and the estimate of the bytes of each: a list reserves so
+/// much before it reads a page.
+///
+/// A page of leases or tables has numbers and ids alone. A page of locks has a thousand names and
+/// last values of two KiB each.
+pub(super) const PAGES: [(&str, usize); 6] = [
+    ("ListLeases", SMALL_PAGE_BYTES),
+    ("ListOutstandingLeases", SMALL_PAGE_BYTES),
+    ("ListTables", SMALL_PAGE_BYTES),
+    ("ListRecords", RECORD_BYTES_PER_PAGE),
+    ("ListLocks", 4 * MIB),
+    ("DropClaims", MAX_DROPPED_BYTES),
+];
+
+const SMALL_PAGE_BYTES: usize = 64 * 1024;
+const MIB: usize = 1024 * 1024;
+/// The bytes of records at which one call of `DropClaims` stops. The rest is left to the next call.
+pub(super) const MAX_DROPPED_BYTES: usize = 2 * MIB;
 
 /// A list call: its method's label in the metrics, its caller, and the charge for the bytes of its
 /// answer, which the middleware has made.
@@ -41,8 +57,10 @@ pub(super) struct ListCall {
 }
 
 impl ListCall {
-    /// The call that a request makes, whose answer has some `bytes`.
-    pub(super) fn of<T>(method: &'static str, bytes: usize, sharer: Sharer, request: &Request<T>) -> Self {
+    /// The call of a method of [`PAGES`] that a request makes.
+    pub(super) fn of<T>(method: &'static str, sharer: Sharer, request: &Request<T>) -> Self {
+        let page = PAGES.iter().find(|(listed, _)| *listed == method);
+        let bytes = page.map_or(RECORD_BYTES_PER_PAGE, |(_, bytes)| *bytes);
         Self { method, sharer, bytes, charge: request.extensions().get().cloned() }
     }
 

@@ -40,9 +40,6 @@ pub struct LockHandler {
     pub stopping: watch::Receiver<bool>,
 }
 
-/// The estimate of the bytes of a page of locks: a thousand names and last values of two KiB each.
-const LOCK_PAGE_BYTES: usize = 4 * 1024 * 1024;
-
 /// An acquire that is allowed, with the attendance of its call.
 struct AllowedAcquire {
     caller: LockCaller,
@@ -201,7 +198,7 @@ impl LockService for LockHandler {
         request: Request<wire::ListLocksRequest>,
     ) -> Result<Response<wire::ListLocksResponse>, Status> {
         let (permit, config) = admitted(&request)?;
-        let call = ListCall::of("ListLocks", LOCK_PAGE_BYTES, lock_list_sharer(&permit.caller()), &request);
+        let call = ListCall::of("ListLocks", lock_list_sharer(&permit.caller()), &request);
         let wire::ListLocksRequest { namespace, limit, after } = request.into_inner();
         let reject = |rejection| self.services.reject(&config, &rejection);
         let after = after.map(|after| LockPath::parse_joined(&after.namespace, &after.key)).transpose();

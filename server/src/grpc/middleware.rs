@@ -474,6 +474,9 @@ fn with_code(response: http::Response<Body>) -> (Code, http::Response<Body>) {
 mod tests {
     use super::*;
 
+    use leasehold_proto::{Kind, MessageDescriptor};
+
+    use super::super::lists::PAGES;
     #[test]
     fn an_internal_status_without_details_is_replaced_and_one_with_details_is_kept() {
         for (status, code) in [
@@ -504,6 +507,32 @@ mod tests {
 
     #[test]
     fn timeouts_have_the_form_that_grpc_specifies() {
+    /// True if a message may have more bytes than a few fields of fixed size: it repeats a field, or
+    /// has a record of a cell's own data.
+    fn may_be_large(message: &MessageDescriptor) -> bool {
+        let is_large = |kind: Kind| match kind {
+            Kind::Message(message) => message.full_name() == "google.protobuf.Any" || may_be_large(&message),
+            _ => false,
+        };
+        message.fields().any(|field| field.is_list() || field.is_map() || is_large(field.kind()))
+    }
+
+    #[test]
+    fn every_rpc_with_a_large_answer_is_charged_before_it_is_read() {
+        let pool = leasehold_proto::descriptor_pool().unwrap();
+        let methods = pool.services().flat_map(|service| service.methods().collect::<Vec<_>>());
+        let mut large: Vec<_> =
+            methods.filter(|method| may_be_large(&method.output())).map(|method| method.name().to_owned()).collect();
+        // A reload names each setting once at most, and few calls may wait for one. A renewal names the
+        // locks that an operator took from the session, and is never refused for load.
+        large.retain(|method| !["ReloadConfiguration", "RenewSession"].contains(&&**method));
+        assert!(large.len() >= 8, "{large:?}");
+        for method in large {
+            let is_charged = READS.contains(&&*method) || PAGES.iter().any(|(listed, _)| *listed == method);
+            assert!(is_charged, "{method}");
+        }
+    }
+
         for (text, expected) in [
             ("300m", Some(Duration::from_millis(300))),
             ("2S", Some(Duration::from_secs(2))),

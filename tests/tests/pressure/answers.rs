@@ -3,12 +3,14 @@
 
 use std::time::Duration;
 
+use leasehold_client::{SessionTerms, WorkOutcome};
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::{GetRecordRequest, ListRecordsRequest};
+use leasehold_proto::leasehold::locks::v1::ListLocksRequest;
 use leasehold_tests::certificates::Authority;
 use leasehold_tests::client::Client;
 use leasehold_tests::http2::{PREFACE, frame, grpc_head, last_data, prefix, read_frame, send};
 use leasehold_tests::server::Server;
-use leasehold_tests::wire::{eventually, username};
+use leasehold_tests::wire::{eventually, get, username};
 use prost::Message;
 use tempfile::TempDir;
 use tokio::io::AsyncWrite;
@@ -19,6 +21,7 @@ use super::lists::{claim_users, claim_users_over, full_list, pages};
 use super::{LIST_RECORDS, answered, growth, memory, metric, metrics_address, tls_server};
 
 const GET_RECORD: &str = "/gitlab.cells.topology_service.claims.v1.ClaimService/GetRecord";
+const LIST_LOCKS: &str = "/leasehold.locks.v1.LockService/ListLocks";
 const MIB: u64 = 1024 * 1024;
 
 /// The setting `SETTINGS_INITIAL_WINDOW_SIZE` = 0.
@@ -109,6 +112,35 @@ async fn answers_to_reads_that_nobody_takes_are_bounded() {
     .await
     .unwrap();
     drop(claims);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_of_locks_that_nobody_takes_are_bounded() {
+    let server = Server::builder().config("[limits]\nanswer_mib = 16\n").start().unwrap();
+    let client = leasehold_client::Client::builder(format!("http://{}", server.address())).build().unwrap();
+    let long = SessionTerms { duration: Duration::from_secs(3_600), grace: Duration::from_secs(60) };
+    let session = client.lock_session(long).await.unwrap();
+    let mut locks = Vec::new();
+    for n in 0..300 {
+        let key = format!("key-{n}");
+        let lock = async || session.lock("stock", &key, Duration::ZERO).await.unwrap().unwrap();
+        session.release(&lock().await, WorkOutcome::Succeeded, &[7; 2_000]).await.unwrap();
+        locks.push(lock().await);
+    }
+    let request = ListLocksRequest { limit: 1_000, ..ListLocksRequest::default() };
+    let mut open = Vec::new();
+    for _ in 0..10 {
+        let stream = TcpStream::connect(server.address()).await.unwrap();
+        open.push(call_without_reading(stream, LIST_LOCKS, &request, 10, NO_WINDOW).await);
+    }
+    eventually("a list is refused", async || {
+        let (_, text) = get(server.address(), "/metrics").await.ok()?;
+        text.contains("leasehold_shed_total{method=\"ListLocks\"}").then_some(())
+    })
+    .await
+    .unwrap();
+    let held = metric(server.address(), "leasehold_answer_bytes").await;
+    assert!(held <= 16e6 * 1.05, "{held} bytes of answers, of which 16 MiB may wait");
 }
 
 #[tokio::test(flavor = "multi_thread")]

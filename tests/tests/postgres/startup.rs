@@ -4,7 +4,7 @@
 use leasehold_tests::client::{Client, Update, user};
 use leasehold_tests::postgres::{Bouncer, Cluster};
 use leasehold_tests::server::{Server, binary};
-use leasehold_tests::wire::leasehold;
+use leasehold_tests::wire::{eventually, leasehold};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -489,7 +489,7 @@ fn a_changed_password_file_needs_no_restart() {
     let path = files.path().join("password");
     std::fs::write(&path, "first\n").unwrap();
     let url = format!("postgres://me@127.0.0.1:{}/mine", cluster.port());
-    let (runtime, settings) = (Runtime::new().unwrap(), format!("password_file = {path:?}"));
+    let (runtime, settings) = (Runtime::new().unwrap(), format!("patience_seconds = 60\npassword_file = {path:?}"));
     let server = serve(&url, &settings);
     let mut client = client_of(&runtime, &server);
     runtime.block_on(client.begin(create("before"))).unwrap();
@@ -501,18 +501,31 @@ fn a_changed_password_file_needs_no_restart() {
     lose_connections();
     await_condition("the server has connected with the second password", || begins("after"));
 
+    execute("ALTER ROLE me PASSWORD 'third'");
+    lose_connections();
+    let begun = runtime.block_on(async {
+        let changed = async {
+            let said = "password authentication failed";
+            eventually(said, async || server.stderr().contains(said).then_some(())).await.unwrap();
+            std::fs::write(&path, "third\n").unwrap();
+        };
+        tokio::join!(client.begin(create("waits")), changed).0
+    });
+    assert!(begun.is_ok(), "{begun:?}");
+    let mut begins = |name: &str| runtime.block_on(client.begin(create(name))).is_ok();
+
     std::fs::remove_file(&path).unwrap();
     lose_connections();
     await_condition("the server has connected with the last password", || begins("without"));
     assert!(server.has_logged("the former password is tried"), "{}", server.stderr());
-    assert!(!server.stderr().contains("second"), "{}", server.stderr());
+    assert!(!server.stderr().contains("second") && !server.stderr().contains("third"), "{}", server.stderr());
     drop(server);
 
     std::fs::write(&path, "wrong\n").unwrap();
     let config = format!("[postgres]\nurl = \"{url}\"\n{settings}\n{}", cells(3));
     let refused = |config: String| Server::builder().config(config).start().unwrap_err().to_string();
     assert!(refused(config.clone()).contains("password authentication failed"));
-    assert!(refused(config.replace("me@", "me:second@")).contains("leave one of them out"));
+    assert!(refused(config.replace("me@", "me:third@")).contains("leave one of them out"));
     std::fs::write(&path, "").unwrap();
     assert!(refused(config).contains("it is empty"));
 }

@@ -19,8 +19,8 @@ use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres::{CancelToken, Client, Config, Error};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::failure::{failed, text};
-use crate::config::{PostgresConfig, foreign_scheme};
+use super::failure::{failed_to_connect, text};
+use crate::config::{PostgresConfig, foreign_scheme, open_file, read_file};
 use crate::store::error::StoreError;
 use crate::store::preflight::Problem;
 
@@ -77,7 +77,7 @@ impl Connector {
     /// The database can't be reached, or refuses the connection.
     pub(super) async fn connect(&self) -> Result<DatabaseConnection, StoreError> {
         let late = || StoreError::Unreachable(self.no_answer());
-        self.open(&self.config).await.map_or_else(|| Err(late()), |connection| connection.map_err(failed))
+        self.open(&self.config).await.map_or_else(|| Err(late()), |connection| connection.map_err(failed_to_connect))
     }
 
     /// Opens the first connection, on which the preflight checks the database.

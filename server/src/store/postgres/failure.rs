@@ -31,6 +31,8 @@ const UNREACHABLE: [SqlState; 6] = [
 
 /// The first two characters of all SQLSTATEs for connection failures.
 const CONNECTION_CLASS: &str = "08";
+/// The first two characters of the SQLSTATEs for a refused user or password.
+const AUTHORIZATION_CLASS: &str = "28";
 /// The first two characters of the SQLSTATEs for insufficient resources, such as a full disk, and
 /// for errors of the system outside of PostgreSQL, such as a failing disk.
 const RESOURCE_CLASSES: [&str; 2] = ["53", "58"];
@@ -41,6 +43,17 @@ pub(super) fn failed(error: Error) -> StoreError {
         Some(database) => of_database(database),
         None if is_of_the_network(&error) => StoreError::Unreachable(text(&error)),
         None => StoreError::Failed(text(&error)),
+    }
+}
+
+/// Converts the failure to open a further connection. A password may change in the database before it
+/// changes in `postgres.password_file`, so that its refusal may be over soon.
+pub(super) fn failed_to_connect(error: Error) -> StoreError {
+    match error.as_db_error() {
+        Some(database) if database.code().code().starts_with(AUTHORIZATION_CLASS) => {
+            StoreError::Unreachable(message(database))
+        }
+        _ => failed(error),
     }
 }
 

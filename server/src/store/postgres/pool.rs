@@ -9,7 +9,7 @@ use deadpool_postgres::{Manager, ManagerConfig, Object, PoolError, RecyclingMeth
 use tokio_postgres::Client;
 
 use super::connect::Connector;
-use super::failure::failed;
+use super::failure::failed_to_connect;
 use crate::config::PostgresConfig;
 use crate::store::error::StoreError;
 use crate::store::port::PoolState;
@@ -92,7 +92,7 @@ impl Pool {
     fn not_connected(&self, error: PoolError) -> StoreError {
         let seconds = self.connect_timeout.as_secs();
         match error {
-            PoolError::Backend(error) => failed(error),
+            PoolError::Backend(error) => failed_to_connect(error),
             PoolError::Timeout(TimeoutType::Wait) => StoreError::Unreachable(format!(
                 "all {} connections for reads, `postgres.read_connections`, were in use for {seconds} s",
                 self.size

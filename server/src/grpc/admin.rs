@@ -166,7 +166,7 @@ impl AdminService for AdminHandler {
     ) -> Result<Response<ReloadConfigurationResponse>, Status> {
         let (permit, _) = admitted(&request)?;
         tracing::info!(caller = %permit.caller(), "a call asks for a reload of the configuration");
-        let outcome = self.0.reloads.request().await.ok_or_else(errors::reload_busy)?;
+        let outcome = self.0.reloads.request().await.map_err(errors::no_reload)?;
         let change = outcome.map_err(|refused| errors::config_refused(&refused))?;
         let (changed, kept_until_restart) = (change.changed.into(), change.kept_until_restart.into());
         Ok(Response::new(ReloadConfigurationResponse { changed, kept_until_restart }))

@@ -25,7 +25,7 @@ use crate::budget::BudgetExceeded;
 use crate::committer::{CommitterRefusal, RETRY_AFTER};
 use crate::config::BusyCreateCode;
 use crate::identity::Denied;
-use crate::reloads::RefusedConfig;
+use crate::reloads::{NoReload, RefusedConfig};
 use crate::store::{Problem, StoreError};
 
 /// The namespace of Leasehold's error reasons (`google.rpc.ErrorInfo.domain`).
@@ -202,9 +202,15 @@ pub(super) fn config_refused(refused: &RefusedConfig) -> Status {
 }
 
 /// The gRPC status of a reload that did not begin.
-pub(super) fn reload_busy() -> Status {
-    let message = "other calls wait for a reload, or the server stops: try again".to_owned();
-    status(Code::ResourceExhausted, message, vec![error_info("OVERLOADED", HashMap::new()), retry_info(RETRY_AFTER)])
+pub(super) fn no_reload(reason: NoReload) -> Status {
+    match reason {
+        NoReload::Stopping => refused(&CommitterRefusal::Stopping),
+        NoReload::Busy => {
+            let message = "other calls wait for a reload: try again".to_owned();
+            let details = vec![error_info("OVERLOADED", HashMap::new()), retry_info(RETRY_AFTER)];
+            status(Code::ResourceExhausted, message, details)
+        }
+    }
 }
 
 /// The gRPC status of a fault in the server itself.

@@ -163,7 +163,13 @@ async fn run(parts: Reloader, listeners: Listeners, signal: StopSignal) -> Resul
     tokio::spawn(supervisor.clone().watch(move || watched.committer().longest_attempt()));
     // This task runs on during the stop, so that a renewal that waits for a decision gets one.
     tokio::spawn(lock_ticks::run(services.clone()));
-    spawn_until(stopping, parts.run(signal.reload.clone()));
+    let reloads = services.clone();
+    let reload = parts.run(signal.reload.clone());
+    tokio::spawn(async move {
+        run_until(stopping, reload).await;
+        // A call that waits for a reload would otherwise keep its connection until the end of the drain.
+        reloads.reloads.close();
+    });
     supervisor.ready();
     let end = run_until_stopped(server.serve(listeners.main), signal, stop, health, supervisor, failed).await;
     if let Some(traces) = traces {
@@ -173,10 +179,12 @@ async fn run(parts: Reloader, listeners: Listeners, signal: StopSignal) -> Resul
 }
 
 /// Runs a task until the server stops.
-fn spawn_until(mut stopping: watch::Receiver<bool>, task: impl Future<Output = ()> + Send + 'static) {
-    tokio::spawn(async move {
-        tokio::select! { () = task => {}, _ = stopping.wait_for(|stop| *stop) => {} }
-    });
+fn spawn_until(stopping: watch::Receiver<bool>, task: impl Future<Output = ()> + Send + 'static) {
+    tokio::spawn(run_until(stopping, task));
+}
+
+async fn run_until(mut stopping: watch::Receiver<bool>, task: impl Future<Output = ()>) {
+    tokio::select! { () = task => {}, _ = stopping.wait_for(|stop| *stop) => {} }
 }
 
 async fn watch_certificates(certificates: Option<Arc<Certificates>>, metrics: Arc<Metrics>) {

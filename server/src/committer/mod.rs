@@ -176,7 +176,7 @@ impl Committer {
     /// A [`CommitterRefusal`] if the command was not decided, or if its decision could not be
     /// committed.
     pub async fn submit(&self, caller: Caller, command: Command) -> Decision {
-        self.ask(caller, command).await.0
+        self.ask(caller, command, false).await.0
     }
 
     /// Queues a begin, and returns its reply or rejection when its effect is durable.
@@ -184,16 +184,23 @@ impl Committer {
     /// The second value is present if the caller can learn its lease from the response only. The
     /// value must travel with the response: dropping it rolls the lease back.
     pub async fn begin(&self, caller: Caller, begin: Begin) -> Delivery {
-        self.ask(caller, Command::Begin(begin)).await
+        self.ask(caller, Command::Begin(begin), false).await
     }
 
-    async fn ask(&self, caller: Caller, command: Command) -> Delivery {
+    /// Queues a step of a drop of claims, as [`begin`](Self::begin) queues a begin. It does not count
+    /// against the rate of its cell.
+    pub async fn begin_drop(&self, caller: Caller, begin: Begin) -> Delivery {
+        self.ask(caller, Command::Begin(begin), true).await
+    }
+
+    async fn ask(&self, caller: Caller, command: Command, is_drop: bool) -> Delivery {
         let (answer, decision) = oneshot::channel();
         // A writer drops the channel `answer` without a message if the server is stopping, or if
         // the writer has panicked.
         let gone = || self.shared.failure().unwrap_or(CommitterRefusal::Stopping);
         let timed = Timed::of_current_task();
-        match self.shared.queue.push(Job { caller, command, tried: false, away_since: None, timed, answer }) {
+        let job = Job { caller, command, tried: false, away_since: None, is_drop, timed, answer };
+        match self.shared.queue.push(job) {
             Ok(()) => decision.await.unwrap_or_else(|_| (Err(gone()), None)),
             Err(CommitterRefusal::Stopping) => (Err(gone()), None),
             Err(refusal) => (Err(refusal), None),

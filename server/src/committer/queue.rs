@@ -51,6 +51,9 @@ pub(super) struct Job {
     pub(super) tried: bool,
     // The time at which an attempt first found the store away; `None` before.
     pub(super) away_since: Option<Instant>,
+    // True for a step of a drop of claims, which does not count against the rate of its cell. An
+    // administrator drops the claims, and a cell that is gone needs no rate.
+    pub(super) is_drop: bool,
     // `None` if the call is not traced, so that its times are not recorded.
     pub(super) timed: Option<Timed>,
     pub(super) answer: oneshot::Sender<Delivery>,
@@ -144,7 +147,7 @@ impl QueueState {
     /// [`CommitterRefusal::TooLarge`] if the begin alone exceeds its cell's share.
     /// [`CommitterRefusal::Overloaded`] if the begin exceeds a limit only together with earlier
     /// begins.
-    fn admit(&mut self, begin: &Begin) -> Result<(), CommitterRefusal> {
+    fn admit(&mut self, begin: &Begin, is_drop: bool) -> Result<(), CommitterRefusal> {
         let (cell, claims) = (begin.cell, begin.batch.entries().len());
         let of_cell = self.cells.held_claims(cell).unwrap_or(usize::MAX);
         let max = self.claims.largest_share(cell).min(of_cell);
@@ -157,7 +160,11 @@ impl QueueState {
         }
         self.claims.check(cell, claims).map_err(CommitterRefusal::overloaded)?;
         // The rate is checked last, so that only admitted begins count against it.
-        self.cells.count(cell).map_err(|(limit, retry_after)| CommitterRefusal::Overloaded { limit, retry_after })?;
+        if !is_drop {
+            self.cells
+                .count(cell)
+                .map_err(|(limit, retry_after)| CommitterRefusal::Overloaded { limit, retry_after })?;
+        }
         self.claims.add(cell, claims);
         *self.reserved.entry(cell).or_default() += claims;
         Ok(())
@@ -267,7 +274,7 @@ impl Queue {
         match &job.command {
             Command::Settle(_) => waiting.settles.push_back(job),
             Command::Begin(begin) => {
-                waiting.admit(begin)?;
+                waiting.admit(begin, job.is_drop)?;
                 waiting.queued.add(begin.cell, 1);
                 waiting.begins.push_back(job);
             }
@@ -542,6 +549,7 @@ mod tests {
             command,
             tried: false,
             away_since: None,
+            is_drop: false,
             timed: None,
             answer: oneshot::channel().0,
         }

@@ -45,7 +45,15 @@ impl Drop for Undelivered {
         let Some(rollback) = self.rollback.take() else { return };
         let (answer, _) = oneshot::channel();
         let command = Command::Settle(rollback);
-        let job = Job { caller: Caller::Server, command, tried: false, away_since: None, timed: None, answer };
+        let job = Job {
+            caller: Caller::Server,
+            command,
+            tried: false,
+            away_since: None,
+            is_drop: false,
+            timed: None,
+            answer,
+        };
         // The push fails only if the server is stopping.
         if self.shared.queue.push(job).is_ok() {
             self.shared.metrics.abandoned(Abandoned::TakenBack);

@@ -58,7 +58,7 @@ impl AdminHandler {
         let claims = keys.len();
         let begin = config.rules.drop_claims(cell, keys, LeaseId(uuid::Uuid::now_v7()));
         let begin = begin.map_err(|rejection| self.0.reject(config, &rejection))?;
-        let (decision, undelivered) = self.0.committer.begin(caller.clone(), begin).await;
+        let (decision, undelivered) = self.0.committer.begin_drop(caller.clone(), begin).await;
         if matches!(&decision, Ok(Err(rejection)) if CHANGED.contains(&rejection.reason())) {
             return Ok(0);
         }

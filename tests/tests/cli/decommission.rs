@@ -55,7 +55,7 @@ async fn b26_claims_of_a_type_that_is_not_configured_any_more_are_dropped() {
 
 /// The cell may hold 300 claims and begin one update a second.
 #[tokio::test(flavor = "multi_thread")]
-async fn b26_the_steps_of_a_drop_keep_to_the_limits_of_the_cell() {
+async fn b26_the_steps_of_a_drop_keep_to_the_claims_of_the_cell_and_not_to_its_rate() {
     let mut server = Server::start().unwrap();
     let mut client = Client::connect(&server, 1).await.unwrap();
     save(&mut client, (0..800).map(|number| user(format!("user-{number}"), number + 1, Vec::new())).collect()).await;
@@ -63,5 +63,10 @@ async fn b26_the_steps_of_a_drop_keep_to_the_limits_of_the_cell() {
     let limits = "id = 1\nheld_claims = 300\nbegins_per_second = 1\n";
     server.write_config(&DEVELOPMENT_CELLS.replacen("id = 1\n", limits, 1)).unwrap();
     server.restart().unwrap();
-    drop_users(&CliFixture::of(server), 800).await;
+    let world = CliFixture::of(server);
+    drop_users(&world, 800).await;
+    // A step that had to wait for the rate would be counted here.
+    let (_, metrics) = get(world.server.address(), "/metrics").await.unwrap();
+    let shed = metrics.lines().filter(|line| line.starts_with("leasehold_shed_total{method=\"DropClaims\"}"));
+    assert!(shed.clone().all(|line| line.ends_with(" 0")), "{:?}", shed.collect::<Vec<_>>());
 }

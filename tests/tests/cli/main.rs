@@ -14,7 +14,7 @@ use std::process::{Output, Stdio};
 
 use leasehold_tests::certificates::{Authority, Pair};
 use leasehold_tests::server::Server;
-use leasehold_tests::wire::{command, leasehold};
+use leasehold_tests::wire::{command, get, leasehold};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;

@@ -76,7 +76,7 @@ impl fmt::Display for Finding {
 }
 
 /// Checks a server of this configuration. `shown` is the configuration file, as text for people. If
-/// `is_deep`, reads every row of an embedded store.
+/// `is_deep`, reads every row of an embedded store, or every claim of a database.
 pub async fn examine(config: Result<Config, ServeError>, shown: &str, is_deep: bool) -> Vec<Finding> {
     let config = match config {
         Ok(config) => config,
@@ -85,7 +85,7 @@ pub async fn examine(config: Result<Config, ServeError>, shown: &str, is_deep: b
     let mut findings = vec![Finding::new("configuration", CheckResult::Ok, format!("{shown}: {}", cells(&config)))];
     findings.extend(certificates::findings(&config));
     findings.extend(match &config.postgres {
-        Some(postgres) => database(postgres).await,
+        Some(postgres) => database(postgres, is_deep).await,
         None => directory(&config, is_deep).await,
     });
     findings.push(open_files(&config));
@@ -134,7 +134,9 @@ async fn embedded(data: &Path, is_deep: bool) -> Vec<Finding> {
         }
         Err(StoreError::InUse(_)) => {
             let text = format!("`{}` is in use by a running server, whose banner has its contents", data.display());
-            vec![Finding::new("store", CheckResult::Ok, text)]
+            let unread = "no row was read, because a running server uses the store: stop it first, or check a copy";
+            let rows = is_deep.then(|| Finding::new("rows", CheckResult::Warn, unread));
+            [Finding::new("store", CheckResult::Ok, text)].into_iter().chain(rows).collect()
         }
         Err(error) => vec![Finding::failed("store", &error.into())],
     }
@@ -199,15 +201,32 @@ fn clock_of_writes(data: &Path) -> Option<Finding> {
 }
 
 /// Checks the database, and this machine's clock against the database's.
-async fn database(settings: &PostgresConfig) -> Vec<Finding> {
-    match PostgresStore::examine(settings).await {
+async fn database(settings: &PostgresConfig, is_deep: bool) -> Vec<Finding> {
+    match PostgresStore::examine(settings, is_deep).await {
         Err(error) => vec![Finding::failed("store", &error.into())],
         Ok(examined) => {
             let mut findings = vec![clock_of_database(&examined), tables(settings, &examined)];
-            findings.extend(examined.store.map(|(identity, _)| unicode(identity.unicode, examined.forms.as_ref())));
+            let forms = |found| examined.forms.as_ref().filter(|_| found < UNICODE_VERSION);
+            findings.extend(examined.store.map(|(identity, _)| unicode(identity.unicode, forms(identity.unicode))));
+            findings.extend(is_deep.then(|| claims(examined.forms.as_ref())));
             findings
         }
     }
+}
+
+/// Reports a read of every claim of a database; `None` if its tables are older than this program.
+fn claims(read: Option<&FormCheck>) -> Finding {
+    let (state, text) = match read {
+        None => {
+            (CheckResult::Warn, "no row was read, because the tables are of another version: migrate them".to_owned())
+        }
+        Some(FormCheck { checked, damaged: 0, .. }) => (CheckResult::Ok, format!("all {checked} claims can be read")),
+        Some(FormCheck { checked, damaged, .. }) => {
+            let text = format!("{damaged} claims can't be read, {checked} can: restore the database from a backup");
+            (CheckResult::Fail, text)
+        }
+    };
+    Finding::new("rows", state, text)
 }
 
 fn clock_of_database(examined: &Examined) -> Finding {
@@ -284,6 +303,19 @@ mod tests {
             let finding = unicode(found, forms.as_ref());
             assert_eq!(finding.state, state, "{finding}");
             assert!(finding.text.contains(words), "{finding}");
+        }
+    }
+
+    #[test]
+    fn a_deep_check_says_what_it_has_read() {
+        let read = |checked, damaged| Some(FormCheck { checked, damaged, ..FormCheck::default() });
+        for (read, state, words) in [
+            (None, CheckResult::Warn, "no row was read, because"),
+            (read(7, 0), CheckResult::Ok, "all 7 claims can be read"),
+            (read(7, 2), CheckResult::Fail, "2 claims can't be read, 7 can"),
+        ] {
+            let finding = claims(read.as_ref());
+            assert!(finding.state == state && finding.text.starts_with(words), "{finding}");
         }
     }
 

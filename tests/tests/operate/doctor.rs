@@ -65,9 +65,10 @@ async fn a_sound_server_has_nothing_to_mend() {
     assert!(text.starts_with("ok    configuration  `"), "{text}");
     let server = Server::start().unwrap();
     let data = server.data().to_str().unwrap();
-    let busy = leasehold(["doctor", "--data", data]).await.unwrap();
+    let busy = leasehold(["doctor", "--deep", "--data", data]).await.unwrap();
     let text = String::from_utf8(busy.stdout).unwrap();
     assert!(busy.status.success() && text.contains("is in use by a running server"), "{text}");
+    assert!(text.contains("no row was read, because a running server uses the store"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

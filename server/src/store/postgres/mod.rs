@@ -92,7 +92,8 @@ pub struct PostgresStore {
 pub struct Examined {
     /// The identity and contents of the store; `None` if its tables have an older version.
     pub store: Option<(Identity, Contents)>,
-    /// The check of canonical forms that older tables of Unicode made; `None` if none did.
+    /// The check of every claim and its canonical form; `None` if it was neither asked for, nor needed
+    /// because older tables of Unicode made the forms.
     pub forms: Option<FormCheck>,
     /// The version of the tables.
     pub version: i32,
@@ -169,7 +170,7 @@ impl PostgresStore {
     ///
     /// # Errors
     /// The errors of [`open`](Self::open), except for those of a migration.
-    pub async fn examine(settings: &PostgresConfig) -> Result<Examined> {
+    pub async fn examine(settings: &PostgresConfig, is_deep: bool) -> Result<Examined> {
         let examined = async {
             let client = Connector::parse(settings)?.connect_first().await?;
             preflight::check(&client).await?;
@@ -182,8 +183,10 @@ impl PostgresStore {
             let time = reads::time(&client).await?;
             let clock_ahead_micros = ahead_micros(time, asked.elapsed());
             let forms = match store {
-                Some((identity, _)) => examine_forms(settings, identity).await?,
-                None => None,
+                Some((identity, _)) if is_deep || identity.unicode < UNICODE_VERSION => {
+                    Some(examine_forms(settings, identity).await?)
+                }
+                _ => None,
             };
             Ok(Examined { store, forms, version, known: migrate::VERSION, clock_ahead_micros })
         };
@@ -398,17 +401,11 @@ async fn examine_store(client: &Client) -> std::result::Result<(Identity, Conten
     Ok((preflight::identity(client, false).await?, contents))
 }
 
-/// Checks the canonical forms of a store if older tables of Unicode made them.
-async fn examine_forms(
-    settings: &PostgresConfig,
-    identity: Identity,
-) -> std::result::Result<Option<FormCheck>, Problem> {
-    if identity.unicode >= UNICODE_VERSION {
-        return Ok(None);
-    }
+/// Reads every claim of a store, and checks its canonical form.
+async fn examine_forms(settings: &PostgresConfig, identity: Identity) -> std::result::Result<FormCheck, Problem> {
     let store = PostgresStore { inner: Arc::new(Inner::new(settings)?), identity };
     let checked = FormScan::check_all(&store).await;
-    checked.map(Some).map_err(|error| Problem::Failed(error.to_string()))
+    checked.map_err(|error| Problem::Failed(error.to_string()))
 }
 
 async fn vacuum(client: &Client) -> Result<()> {

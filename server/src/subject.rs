@@ -68,32 +68,49 @@ impl SubjectConfig {
         named.into_iter().flatten()
     }
 
-    /// Returns the caller that a balancer's header names; [`Caller::Unrecognised`] if the header
-    /// can't be read, or names a balancer.
+    /// Returns the caller that a balancer's header names; [`Caller::Unrecognised`] if the name has no
+    /// role or is a balancer's. A header that can't be read names no client, as if it were absent.
     fn caller_of_header(&self, header: &[u8]) -> Caller {
-        if header.len() > MAX_SUBJECT_BYTES {
-            return Caller::Unrecognised;
-        }
-        let config = GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
-        let Ok(der) = GeneralPurpose::new(&STANDARD, config).decode(header) else { return Caller::Unrecognised };
+        let Some(der) = decoded(header) else { return Caller::Balancer };
         match X509Name::from_der(&der).map(|(rest, subject)| (rest, self.caller(&subject))) {
             Ok(([], caller @ Caller::Authenticated(_))) => caller,
-            _ => Caller::Unrecognised,
+            Ok(([], _)) => Caller::Unrecognised,
+            _ => Caller::Balancer,
         }
     }
 
-    /// Returns the first configured name that is empty or has two meanings. Callers with such a name
-    /// get no role.
+    /// Returns the first configured name that is empty, has spaces around it, or has two meanings.
+    /// Callers with such a name get no role.
     pub fn unusable_name(&self) -> Option<&str> {
-        let meanings = |name: &str| self.roles(name).count() + usize::from(self.is_balancer(name));
-        let names = [&self.router, &self.admin].into_iter().flatten().chain(&self.balancers);
-        names.map(String::as_str).find(|name| name.is_empty() || meanings(name) > 1)
+        let balancers = |name: &str| self.balancers.iter().filter(|balancer| *balancer == name).count();
+        let meanings = |name: &str| self.roles(name).count() + balancers(name) + usize::from(self.is_almost_cell(name));
+        let names = [&self.router, &self.admin].into_iter().flatten().chain(&self.balancers).map(String::as_str);
+        let is_blank = |name: &&str| name.is_empty() || name.trim() != *name;
+        let pattern = self.cell.as_deref().filter(is_blank);
+        pattern.or_else(|| names.into_iter().find(|name| is_blank(name) || meanings(name) > 1))
+    }
+
+    /// True if the name fits the pattern of cells, but with a number that is not in the form of ids,
+    /// such as `CELL-01`. People would take it for a cell's.
+    fn is_almost_cell(&self, name: &str) -> bool {
+        let id = self.cell.as_deref().and_then(|pattern| {
+            let (before, after) = pattern.split_once(ID)?;
+            name.strip_prefix(before)?.strip_suffix(after)
+        });
+        id.is_some_and(|id| !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit()) && cell_of(id).is_none())
     }
 
     /// True if the pattern of cells has exactly one `{id}`, or there is none.
     pub fn has_valid_pattern(&self) -> bool {
         self.cell.as_ref().is_none_or(|pattern| pattern.matches(ID).count() == 1)
     }
+}
+
+/// Decodes the base64 of a header; `None` if it is not base64, empty or too long.
+fn decoded(header: &[u8]) -> Option<Vec<u8>> {
+    let config = GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
+    let bytes = GeneralPurpose::new(&STANDARD, config);
+    (header.len() <= MAX_SUBJECT_BYTES).then(|| bytes.decode(header).ok()).flatten()
 }
 
 /// Returns the one common name of a subject; `None` if it has none or several.
@@ -228,17 +245,21 @@ mod tests {
         assert_eq!(identified(Caller::Balancer, &both), (Caller::Unrecognised, false));
         assert_eq!(identified(Caller::Balancer, &[]), (Caller::Balancer, false));
         let long = "A".repeat(MAX_SUBJECT_BYTES + 4);
-        assert_eq!(identified(Caller::Balancer, &[(HEADERS[0], &long)]).0, Caller::Unrecognised);
+        assert_eq!(identified(Caller::Balancer, &[(HEADERS[0], &long)]).0, Caller::Balancer);
+        for unreadable in ["", "!", "AAAA"] {
+            assert_eq!(identified(Caller::Balancer, &[(HEADERS[0], unreadable)]), (Caller::Balancer, false));
+        }
         let longer = BASE64.encode([BASE64.decode(&admin).unwrap(), vec![0]].concat());
-        assert_eq!(identified(Caller::Balancer, &[(HEADERS[0], &longer)]).0, Caller::Unrecognised, "bytes follow");
+        assert_eq!(identified(Caller::Balancer, &[(HEADERS[0], &longer)]).0, Caller::Balancer, "bytes follow");
     }
 
     proptest! {
         #[test]
         fn any_header_gives_a_caller(header in prop::collection::vec(any::<u8>(), 0..200)) {
             let encoded = BASE64.encode(&header);
-            prop_assert!(!matches!(subjects().caller_of_header(&header), Caller::Trusted | Caller::Balancer));
-            prop_assert!(!matches!(subjects().caller_of_header(encoded.as_bytes()), Caller::Trusted | Caller::Balancer));
+            for header in [&header, encoded.as_bytes()] {
+                prop_assert!(matches!(subjects().caller_of_header(header), Caller::Unrecognised | Caller::Balancer));
+            }
         }
     }
 }

@@ -531,6 +531,11 @@ mod tests {
             ("[subjects]\nadmin = \"\"".to_owned(), "`[subjects]` has the name ``"),
             ("[subjects]\nadmin = \"c5\"\ncell = \"c{id}\"".to_owned(), "`[subjects]` has the name `c5`"),
             ("[subjects]\nadmin = \"x\"\nbalancers = [\"x\"]".to_owned(), "`[subjects]` has the name `x`"),
+            ("[subjects]\nadmin = \" \"".to_owned(), "`[subjects]` has the name ` `"),
+            ("[subjects]\nadmin = \"x\"\nrouter = \"x \"".to_owned(), "`[subjects]` has the name `x `"),
+            ("[subjects]\nadmin = \"c05\"\ncell = \"c{id}\"".to_owned(), "`[subjects]` has the name `c05`"),
+            ("[subjects]\ncell = \" c{id}\"".to_owned(), "`[subjects]` has the name ` c{id}`"),
+            ("[subjects]\nbalancers = [\"x\", \"x\"]".to_owned(), "`[subjects]` has the name `x`"),
             (format!("{}[subjects]\nloopback_balancer = true", with_ca("")), "`subjects.loopback_balancer` needs"),
             (
                 "listen = \"0.0.0.0:1\"\ninsecure_plaintext = true\n[subjects]\nloopback_balancer = true".to_owned(),

@@ -141,9 +141,10 @@ pub enum ConfigError {
     /// The pattern for the common names of cells does not have `{id}` exactly once.
     #[error("`subjects.cell` is `{0}`: write `{{id}}` once in the place of the cell's id, such as `CELL-{{id}}`")]
     SubjectPattern(String),
-    /// A common name of `[subjects]` is empty, or stands for two kinds of callers.
+    /// A common name of `[subjects]` is empty, has spaces around it, is named twice, or stands for two
+    /// kinds of callers.
     #[error(
-        "`[subjects]` has the name `{0}`, which is empty or stands for two kinds of callers: give each a name of its own"
+        "`[subjects]` has the name `{0}`, which is empty, has spaces around it, is there twice, or stands for two kinds of callers: give each a name of its own"
     )]
     SubjectName(String),
     /// `subjects.loopback_balancer` is set, but the server has TLS or callers may reach it from

@@ -152,7 +152,7 @@ pub(super) fn denied(denied: Denied) -> Status {
         Denied::NoSubject => (
             Code::Unauthenticated,
             "NO_IDENTITY",
-            "the balancer's request names no client: have it send the subject of the client's certificate as `x-client-runway-cc-subject-dn`",
+            "the balancer's request names no client: have it send the subject of the client's certificate as `x-client-runway-cc-subject-dn`, in base64 of its DER",
         ),
         Denied::RuleDenied => {
             (Code::PermissionDenied, "RULE_DENIED", "the caller's certificate does not allow this call")

@@ -19,7 +19,7 @@ use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider, Span};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
 
 use crate::committer::TimesSlot;
-use crate::config::TracesConfig;
+use crate::config::{TracesConfig, read_file};
 
 /// The longest time for which a stopping server waits until the last spans are sent.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
@@ -58,6 +58,14 @@ pub struct CallSpan {
 }
 
 impl Traces {
+    /// Checks the collector's settings as a start of the server does.
+    ///
+    /// # Errors
+    /// The address or the authority's certificate is not valid.
+    pub fn check(config: &TracesConfig) -> Result<(), TracesError> {
+        endpoint(config).map(drop)
+    }
+
     /// Starts to send traces to the configured collector. A collector that is away is no error.
     ///
     /// # Errors
@@ -98,7 +106,7 @@ fn endpoint(config: &TracesConfig) -> Result<Endpoint, TracesError> {
     let unusable = |error: tonic::transport::Error| TracesError::Exporter(error.to_string());
     let endpoint = Endpoint::from_shared(config.endpoint.clone()).map_err(unusable)?;
     let Some(path) = &config.ca else { return Ok(endpoint) };
-    let pem = std::fs::read(path).map_err(|error| TracesError::Authority { path: path.clone(), error })?;
+    let pem = read_file(path).map_err(|error| TracesError::Authority { path: path.clone(), error })?;
     endpoint.tls_config(ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem))).map_err(unusable)
 }
 

@@ -59,6 +59,14 @@ impl AuditOutput {
 }
 
 impl AuditSink {
+    /// Checks that the audit file can be opened, as a start of the server does.
+    ///
+    /// # Errors
+    /// The file `audit.file` can't be opened.
+    pub fn check(config: &AuditConfig) -> Result<(), AuditError> {
+        config.file.as_ref().map_or(Ok(()), |path| AuditFile::open(path, config).map(drop))
+    }
+
     /// Opens the audit sink that the configuration asks for: the file `audit.file` if it is set,
     /// otherwise standard error, or nothing if `log.filter` switches the target `audit` off. The
     /// operational log must run already, because the sink asks it for that filter.

@@ -6,6 +6,7 @@
 
 mod check;
 mod error;
+mod files;
 mod locks;
 mod postgres;
 mod reload;
@@ -22,6 +23,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::subject::SubjectConfig;
 pub use error::ConfigError;
+pub(crate) use files::{open_file, read_file};
 pub use locks::{LockAccess, LocksConfig};
 pub use postgres::PostgresConfig;
 pub(crate) use postgres::foreign_scheme;

@@ -86,7 +86,7 @@ pub async fn serve(config: Config, read: ReadConfig, start: StoreStart) -> Resul
     banner.lines().iter().for_each(|line| stdout.print(line));
     drop(active);
     let supervisor = Supervisor::of_environment();
-    let reloader = Reloader { read, current, store, services, certificates, supervisor };
+    let reloader = Reloader { read, current, store, services, certificates, supervisor, start };
     let end = run(reloader, listeners, signal).await;
     stdout.print("stopped");
     stdout.flush(FLUSH_TIMEOUT);

@@ -7,15 +7,18 @@ use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 
 use super::ServeError;
+use super::storage::StoreStart;
 use super::supervisor::Supervisor;
 use super::{checks, storage};
 use crate::active_config::CurrentConfig;
-use crate::config::{Config, ConfigChange};
+use crate::audit::AuditSink;
+use crate::config::{Config, ConfigChange, SettingNames};
 use crate::grpc::Services;
 use crate::logging;
 use crate::metrics::Reload;
 use crate::reloads::{RefusedConfig, ReloadOutcome};
-use crate::store::Backend;
+use crate::store::{Backend, Creation, EmbeddedStore, PostgresStore};
+use crate::traces::Traces;
 use crate::transport::Certificates;
 
 /// Reads the configuration again: the file, the flags and the environment, as at the start.
@@ -29,6 +32,7 @@ pub(super) struct Reloader {
     pub(super) services: Arc<Services>,
     pub(super) certificates: Option<Arc<Certificates>>,
     pub(super) supervisor: Supervisor,
+    pub(super) start: StoreStart,
 }
 
 impl Reloader {
@@ -62,16 +66,14 @@ impl Reloader {
     /// The configuration, a certificate, the log's filter or a bucket type has a problem. The
     /// server then keeps all its settings.
     async fn try_reload(&self) -> Result<ConfigChange, ServeError> {
-        let (read, certificates) = (self.read.clone(), self.certificates.clone());
+        let (read, certificates, start) = (self.read.clone(), self.certificates.clone(), self.start);
         let current = self.current.load();
         // The files are read on a blocking thread, so that a file system that hangs delays no call.
         let checked = spawn_blocking(move || {
             let new = read()?;
-            if let (None, Some(tls)) = (&certificates, &new.tls) {
-                // The server takes up TLS with its next start only. That start must not fail then.
-                Certificates::read(tls)?;
-            }
+            let as_read = new.clone();
             let (config, change) = current.config.reloaded(new)?;
+            check_next_start(&as_read, &change.kept_until_restart, start)?;
             let filter = logging::check_filter(&config.log.filter)?;
             let files = match (&certificates, &config.tls) {
                 (Some(_), Some(tls)) => Some(Certificates::read(tls)?),
@@ -100,6 +102,27 @@ impl Reloader {
     }
 }
 
+/// Checks the settings that take effect with the next start, which must not fail then.
+fn check_next_start(new: &Config, changed: &SettingNames, start: StoreStart) -> Result<(), ServeError> {
+    if let (true, Some(tls)) = (changed.has_any_of("tls"), &new.tls) {
+        Certificates::read(tls)?;
+    }
+    if changed.has_any_of("audit") {
+        AuditSink::check(&new.audit)?;
+    }
+    if let (true, Some(traces)) = (changed.has_any_of("traces"), &new.traces) {
+        Traces::check(traces)?;
+    }
+    match &new.postgres {
+        Some(postgres) if changed.has_any_of("postgres") => PostgresStore::check_settings(postgres)?,
+        None if changed.has_any_of("data") && start.creation == Creation::Refused => {
+            EmbeddedStore::check(&new.data_dir()?)?;
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
 fn report(change: &ConfigChange) {
     let ConfigChange { changed, kept_until_restart } = change;
     if changed.is_empty() {
@@ -111,5 +134,43 @@ fn report(change: &ConfigChange) {
         tracing::warn!(
             "restart the server to change {kept_until_restart}: what was set before stays in force until then"
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    /// Checks a change from a development configuration to one with this text.
+    fn check(text: &str, creation: Creation) -> Result<(), String> {
+        let current = Config::development();
+        let new = Config { cells: current.cells.clone(), ..toml::from_str(text).unwrap() };
+        let (_, change) = current.reloaded(new.clone()).unwrap();
+        let start = StoreStart { creation, is_restored: false };
+        check_next_start(&new, &change.kept_until_restart, start).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn settings_of_the_next_start_are_checked() {
+        let postgres = "[postgres]\nurl = \"postgres://me@127.0.0.1/a\"\n";
+        let traces = "[traces]\nendpoint = \"https://127.0.0.1:1\"\nca = \"/absent/ca\"\n";
+        for (text, said) in [
+            ("data = \"/absent/data\"\n", "there is no store in "),
+            ("[audit]\nfile = \"/absent/audit\"\n", "the audit file "),
+            (traces, "`traces.ca`: "),
+            (&format!("{postgres}password_file = \"/absent/password\"\n"), "`postgres.password_file`"),
+            (
+                "[tls]\ncertificate = \"/absent/a\"\nkey = \"/absent/b\"\nclient_ca = \"/absent/c\"\n",
+                "the certificate ",
+            ),
+        ] {
+            let error = check(text, Creation::Refused).unwrap_err();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+        assert_eq!(check("data = \"/absent/data\"\n", Creation::Allowed), Ok(()));
+        assert_eq!(check(postgres, Creation::Refused), Ok(()));
+        assert_eq!(check("metrics_listen = \"127.0.0.1:1\"\n", Creation::Refused), Ok(()));
     }
 }

@@ -27,7 +27,7 @@ use x509_parser::prelude::{ASN1Time, CertificateRevocationList, FromDer, Validit
 
 use crate::active_config::ActiveConfig;
 use crate::budget::ConnectionBudgets;
-use crate::config::TlsConfig;
+use crate::config::{TlsConfig, read_file};
 use crate::metrics::{Metrics, TlsFile};
 use crate::peer::{Credentials, Peer};
 
@@ -70,8 +70,8 @@ fn read_revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer
 const REVOCATION_LIST: &str = "certificate revocation list";
 
 fn read_pem<T: PemObject>(role: &'static str, path: &Path) -> Result<Vec<T>, TlsError> {
-    let objects = T::pem_file_iter(path).map_err(|error| invalid(role, path, error))?;
-    objects.collect::<Result<_, _>>().map_err(|error| invalid(role, path, error))
+    let bytes = read_file(path).map_err(|error| invalid(role, path, error))?;
+    T::pem_slice_iter(&bytes).collect::<Result<_, _>>().map_err(|error| invalid(role, path, error))
 }
 
 /// The PEM files that `[tls]` names, parsed for rustls.
@@ -133,7 +133,8 @@ fn read_files(tls: &TlsConfig) -> Result<TlsFiles, TlsError> {
     // between.
     let contents = contents(tls);
     let chain = read_certificates("certificate", &tls.certificate)?;
-    let key = PrivateKeyDer::from_pem_file(&tls.key).map_err(|error| invalid("private key", &tls.key, error))?;
+    let key = read_file(&tls.key).map_err(|error| invalid("private key", &tls.key, error))?;
+    let key = PrivateKeyDer::from_pem_slice(&key).map_err(|error| invalid("private key", &tls.key, error))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     // `with_single_cert` below does not report which of the two files has a problem. So the key is
     // loaded alone first, and its problems are reported under its own name.
@@ -327,7 +328,7 @@ impl Certificates {
 /// points to another file.
 fn contents(tls: &TlsConfig) -> Vec<Option<Vec<u8>>> {
     let files = [&tls.certificate, &tls.key, &tls.client_ca].into_iter().chain(&tls.client_crl);
-    files.map(|path| std::fs::read(path).ok()).collect()
+    files.map(|path| read_file(path).ok()).collect()
 }
 
 /// The certificates that a client presented, its own first.

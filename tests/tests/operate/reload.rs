@@ -1,11 +1,13 @@
 //! Tests of a reload of the configuration, by SIGHUP and by a call.
 
 use leasehold_proto::gitlab::cells::topology_service::GetCellsRequest;
+use leasehold_tests::certificates::Authority;
 use leasehold_tests::server::{DEVELOPMENT_CELLS, Server};
 use leasehold_tests::wire::{SlowCall, creates, eventually, leasehold, username};
 use nix::sys::signal::Signal;
 use prost::Message;
 use prost_types::Any;
+use tempfile::TempDir;
 
 use super::{Claims, Scrape, begin, begin_slowly, commit, refused, update};
 
@@ -163,4 +165,40 @@ async fn a_reload_refuses_tls_with_files_that_the_next_start_could_not_read() {
     reload(&server, &format!("{tls}{DEVELOPMENT_CELLS}"), "refused", 1.0).await;
     let line = await_line(&server, "the configuration is not reloaded").await;
     assert!(line.contains("absent"), "{line}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reload_checks_what_takes_effect_with_the_next_start() {
+    let server = Server::builder().config("").start().unwrap();
+    reload(&server, &format!("[audit]\nfile = \"absent/audit\"\n{DEVELOPMENT_CELLS}"), "refused", 1.0).await;
+    await_line(&server, "the audit file ").await;
+    reload(&server, &format!("[audit]\nfile = \"audit\"\n{DEVELOPMENT_CELLS}"), "applied", 1.0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pipe_in_place_of_a_file_is_refused_at_the_start_and_by_a_reload() {
+    let (directory, authority) = (TempDir::new().unwrap(), Authority::new("first").unwrap());
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let pair = authority.server().unwrap();
+    for (name, text) in [("server.pem", pair.certificate), ("server.key", pair.key), ("ca.pem", authority.pem())] {
+        std::fs::write(path(name), text).unwrap();
+    }
+    nix::unistd::mkfifo(path("pipe").as_str(), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let names = ["certificate", "key", "client_ca", "client_crl"];
+    let tls = |pipe: &str| {
+        let files = ["server.pem", "server.key", "ca.pem", "absent"].map(path);
+        let lines = names.iter().zip(files).filter(|(name, _)| **name != "client_crl" || pipe == "client_crl");
+        let line =
+            |(name, file): (&&str, String)| format!("{name} = '{}'\n", if *name == pipe { path("pipe") } else { file });
+        format!("metrics_listen = \"127.0.0.1:0\"\n[tls]\n{}", lines.map(line).collect::<String>())
+    };
+    let said = "it is a pipe, not a file";
+    for name in names {
+        let refused = Server::builder().config(tls(name)).start().unwrap_err().to_string();
+        assert!(refused.contains(said), "{name}: {refused}");
+    }
+    let server = Server::builder().config(tls("")).start().unwrap();
+    server.write_config(&format!("{}{DEVELOPMENT_CELLS}", tls("client_crl"))).unwrap();
+    server.signal(Signal::SIGHUP).unwrap();
+    assert!(await_line(&server, said).await.contains("the configuration is not reloaded"));
 }

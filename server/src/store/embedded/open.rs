@@ -169,6 +169,18 @@ impl EmbeddedStore {
         Self::open_any(dir, Purpose::Inspection)
     }
 
+    /// Checks that there is a store in a data directory, without opening it.
+    ///
+    /// # Errors
+    /// The directory holds no store, is incompletely imported, or can't be read.
+    pub fn check(dir: &Path) -> Result<()> {
+        match (Self::is_incomplete(dir), has_files_of_a_store(dir)?) {
+            (true, _) => Err(StoreError::ImportIncomplete(dir.to_owned())),
+            (false, false) => Err(StoreError::NoStore(dir.to_owned())),
+            (false, true) => Ok(()),
+        }
+    }
+
     /// True if an import into the directory has begun and did not finish.
     pub fn is_incomplete(dir: &Path) -> bool {
         dir.join(IMPORTING).exists()

@@ -172,7 +172,7 @@ impl PasswordFile {
 fn read_password(path: &Path) -> Result<String, String> {
     let refused = |problem: &str| format!("`postgres.password_file`, `{}`, can't be used: {problem}", path.display());
     let mut text = String::new();
-    let file = std::fs::File::open(path).map_err(|error| refused(&error.to_string()))?;
+    let file = open_file(path).map_err(|error| refused(&error.to_string()))?;
     // One byte more than allowed is read, so that a file that is too long is detected.
     file.take(MAX_PASSWORD_BYTES + 1).read_to_string(&mut text).map_err(|error| refused(&error.to_string()))?;
     let line = text.strip_suffix('\n').map_or(&*text, |line| line.strip_suffix('\r').unwrap_or(line));
@@ -296,8 +296,8 @@ fn client_config(settings: &PostgresConfig) -> Result<rustls::ClientConfig, Stri
     let unreadable = |path: &std::path::Path, error: &dyn std::fmt::Display| format!("`{}`: {error}", path.display());
     let mut roots = RootCertStore::empty();
     if let Some(path) = &settings.ca {
-        let authorities = CertificateDer::pem_file_iter(path).map_err(|error| unreadable(path, &error))?;
-        for authority in authorities {
+        let bytes = read_file(path).map_err(|error| unreadable(path, &error))?;
+        for authority in CertificateDer::pem_slice_iter(&bytes) {
             let authority = authority.map_err(|error| unreadable(path, &error))?;
             roots.add(authority).map_err(|error| unreadable(path, &error))?;
         }
@@ -316,9 +316,11 @@ fn client_config(settings: &PostgresConfig) -> Result<rustls::ClientConfig, Stri
         (Some(certificate), Some(key)) => (certificate, key),
         _ => return Err("`postgres.certificate` and `postgres.key` belong together: one of them is missing".into()),
     };
-    let chain = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let bytes = read_file(certificate).map_err(|error| unreadable(certificate, &error))?;
+    let chain = CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
     let chain = chain.map_err(|error| unreadable(certificate, &error))?;
-    let private_key = PrivateKeyDer::from_pem_file(key).map_err(|error| unreadable(key, &error))?;
+    let bytes = read_file(key).map_err(|error| unreadable(key, &error))?;
+    let private_key = PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| unreadable(key, &error))?;
     builder.with_client_auth_cert(chain, private_key).map_err(|error| unreadable(certificate, &error))
 }
 

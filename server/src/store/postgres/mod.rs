@@ -193,6 +193,14 @@ impl PostgresStore {
         examined.await.map_err(|problem| refused(settings, problem))
     }
 
+    /// Checks the settings of a database and the files that they name, without a connection.
+    ///
+    /// # Errors
+    /// A setting or a file can't be used.
+    pub fn check_settings(settings: &PostgresConfig) -> Result<()> {
+        Connector::parse(settings).map(drop).map_err(|problem| refused(settings, problem))
+    }
+
     /// Checks that a connection string names a PostgreSQL database. The other settings are not
     /// checked.
     ///

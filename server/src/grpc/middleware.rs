@@ -472,11 +472,11 @@ fn with_code(response: http::Response<Body>) -> (Code, http::Response<Body>) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     use leasehold_proto::{Kind, MessageDescriptor};
 
     use super::super::lists::PAGES;
+    use super::*;
+
     #[test]
     fn an_internal_status_without_details_is_replaced_and_one_with_details_is_kept() {
         for (status, code) in [
@@ -505,8 +505,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn timeouts_have_the_form_that_grpc_specifies() {
     /// True if a message may have more bytes than a few fields of fixed size: it repeats a field, or
     /// has a record of a cell's own data.
     fn may_be_large(message: &MessageDescriptor) -> bool {
@@ -533,6 +531,8 @@ mod tests {
         }
     }
 
+    #[test]
+    fn timeouts_have_the_form_that_grpc_specifies() {
         for (text, expected) in [
             ("300m", Some(Duration::from_millis(300))),
             ("2S", Some(Duration::from_secs(2))),

@@ -261,6 +261,28 @@ mod tests {
     }
 
     #[test]
+    fn s12_a_changed_byte_of_a_batch_is_corrected() {
+        let (bytes, begins) = journal();
+        assert!(correct(&mut bytes.clone()).is_empty());
+        // Each place takes a search of its batch, so not every place is tried.
+        for at in (0..bytes.len()).step_by(37) {
+            let begin = *begins.iter().rfind(|begin| **begin <= at).unwrap();
+            // The checksum of a batch does not cover its number.
+            if (begin + 5..begin + 13).contains(&at) {
+                continue;
+            }
+            let mut changed = bytes.clone();
+            changed[at] ^= 0x41;
+            assert_eq!(correct(&mut changed), [at]);
+            assert!(changed == bytes, "byte {at}");
+        }
+        let mut changed = bytes.clone();
+        changed[begins[2] + 40] ^= 1;
+        changed[begins[2] + 41] ^= 1;
+        assert!(correct(&mut changed).is_empty());
+    }
+
+    #[test]
     fn a_missing_acknowledged_batch_is_damage() {
         let (bytes, begins) = journal();
         let lost = |journals: &[&[u8]]| matches!(recovered(journals, BATCHES), Err(StoreError::Damaged(_)));

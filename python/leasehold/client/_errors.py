@@ -41,6 +41,8 @@ _BY_STATUS: dict[grpc.StatusCode, type[LeaseholdError]] = {
     _Status.RESOURCE_EXHAUSTED: OverloadedError,
     _Status.OUT_OF_RANGE: InvalidError,
     _Status.UNAVAILABLE: UnavailableError,
+    # The server has no such call: it is older, or serves no locks.
+    _Status.UNIMPLEMENTED: MisconfiguredError,
     _Status.UNAUTHENTICATED: UnauthenticatedError,
 }
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
+import grpc
 import pytest
 from support.certificates import Authority, Files
 from support.claims import raised_by
@@ -20,6 +21,7 @@ from support.waiting import wait_for
 
 from leasehold import LockLostError, errors
 from leasehold.client import Client, HeldLock, LockSession, Retry, Tls
+from leasehold.client._errors import error_for_status
 from leasehold.locks import GrantEnd, LockState, Standing
 
 NAMESPACE = "user.update"
@@ -385,6 +387,11 @@ def test_rights_by_namespace_and_tls_of_the_keepalive(authority: Authority) -> N
             assert isinstance(raised_by(cell.lock_session().open), errors.DeniedError)
         with connect(authority.admin()) as admin:
             assert list(admin.locks()) == []
+
+
+def test_a_server_without_locks_is_a_fault_of_the_configuration() -> None:
+    error = error_for_status(grpc.StatusCode.UNIMPLEMENTED, "this server has no sessions and locks", ())
+    assert (type(error), error.code, error.outcome_is_unknown) == (errors.MisconfiguredError, "UNIMPLEMENTED", False)
 
 
 def test_a_keepalive_refuses_a_tls_file_that_is_gone(authority: Authority) -> None:

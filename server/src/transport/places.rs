@@ -200,7 +200,8 @@ mod tests {
         let refused = places.take(ONE).map(drop);
         assert_eq!(refused, Err(LimitReached::OfCell { setting: "limits.connections", max: 12 }));
         drop((ones, twos, found));
-        assert_eq!((places.lock().shares.total(), places.lock().connections.len()), (0, 0));
+        let state = places.lock();
+        assert_eq!((state.shares.total(), state.connections.len()), (0, 0));
     }
 
     #[test]

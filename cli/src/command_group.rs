@@ -1,15 +1,21 @@
-//! A command that runs in a process group of its own, with all processes that it starts.
+//! A command that runs in a process group of its own, with all processes that it starts. Some of
+//! them leave the group, as those under `timeout` and `setsid` do; on Linux they are found by their
+//! parents.
 
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
+use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitStatus, waitpid};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getpgid};
 use tokio::sync::oneshot;
+
+/// The time after which processes that are not dead yet are killed again.
+const KILL_AGAIN: Duration = Duration::from_millis(50);
 
 /// A running command with the processes that it starts.
 pub(crate) struct CommandGroup {
@@ -42,10 +48,24 @@ impl CommandGroup {
         Ok(Self { group, end })
     }
 
-    /// Sends a signal to every process of the group. A group that has ended gets none.
+    /// Sends a signal to every process of the command. Those that have ended get none.
     pub(crate) fn signal(&self, signal: Signal) {
         // The call fails if the group has ended.
         let _ = killpg(self.group, signal);
+        let has_left = |pid: &Pid| getpgid(Some(*pid)).is_ok_and(|group| group != self.group);
+        descendants().into_iter().filter(has_left).for_each(|pid| _ = kill(pid, signal));
+    }
+
+    /// Kills every process of the command, and waits for their end. Returns the exit status of the
+    /// command.
+    pub(crate) async fn killed(&mut self) -> ExitStatus {
+        loop {
+            self.signal(Signal::SIGKILL);
+            // A process may have started another one while the processes were listed.
+            if let Ok(status) = tokio::time::timeout(KILL_AGAIN, self.ended()).await {
+                return status;
+            }
+        }
     }
 
     /// Waits until the command and all processes that it left behind have ended. Returns the exit
@@ -54,6 +74,25 @@ impl CommandGroup {
         // INVARIANT: the thread sends before it ends.
         (&mut self.end).await.unwrap_or_default()
     }
+}
+
+/// Returns the processes that this process has started, and that these have started. Empty where
+/// there is no `/proc`.
+fn descendants() -> Vec<Pid> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let parent_of = |pid: i32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name, in parentheses, may have any character. The state and the parent follow it.
+        stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse::<i32>().ok()
+    };
+    let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let parents: Vec<(i32, i32)> = ids.filter_map(|pid| Some((pid, parent_of(pid)?))).collect();
+    let (mut found, mut next) = (Vec::new(), vec![Pid::this().as_raw()]);
+    while let Some(parent) = next.pop() {
+        let children = parents.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid);
+        children.for_each(|pid| (found.push(Pid::from_raw(pid)), next.push(pid)).0);
+    }
+    found
 }
 
 /// Waits for all children of this process. Returns the status of the child `main`.

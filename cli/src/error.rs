@@ -47,6 +47,9 @@ pub enum CliError {
     /// Another session holds the lock.
     #[error("the lock is held by another session")]
     LockHeld,
+    /// The session was lost before the command was started.
+    #[error("the lock was lost before the command was started")]
+    NeverHeld,
     /// The lock passed on before the command had ended.
     #[error("the lock was lost before the command had ended")]
     LockLost,
@@ -85,7 +88,7 @@ impl CliError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) => exit::USAGE,
-            Self::LockHeld => exit::TRY_AGAIN,
+            Self::LockHeld | Self::NeverHeld => exit::TRY_AGAIN,
             Self::LockLost => exit::LOCK_LOST,
             Self::Ended(code) => *code,
             Self::Unreachable { .. } => exit::UNAVAILABLE,
@@ -147,6 +150,7 @@ impl CliError {
             Self::NotAccepted { hint, .. } => Some((*hint).to_owned()),
             Self::Refused(call) => call.hint(),
             Self::LockHeld => Some("wait for it with --wait-seconds; `leasehold locks` shows who holds it".to_owned()),
+            Self::NeverHeld => Some("the server did not answer for too long: the command has not run".to_owned()),
             Self::LockLost => Some("another process may hold it by now: check what the command has done".to_owned()),
             _ => None,
         }

@@ -111,11 +111,15 @@ pub(crate) async fn lock(session: &Session<'_>, args: LockArgs) -> Result<(), Cl
             Ok(None) => Err(CliError::LockHeld),
             Err(error) => Err(call_failed(error)),
         },
+        () = locks.lost() => Err(CliError::NeverHeld),
         // The session's end ends its ask, too.
         stop = stops.next() => Err(CliError::Ended(128 + stop as u8)),
     };
     // A session that can't be closed ends by its silence.
-    let _ = locks.close().await;
+    let is_lost = *locks.standing().borrow() == Standing::Lost;
+    if !is_lost {
+        let _ = locks.close().await;
+    }
     result
 }
 
@@ -127,6 +131,13 @@ async fn run_under(
     terms: SessionTerms,
     stops: &mut Stops,
 ) -> Result<(), CliError> {
+    // The session may have been silent while it waited. The command starts under a lock that this
+    // process knows to hold, or not at all.
+    let mut standing = locks.standing();
+    let _ = standing.wait_for(|standing| *standing != Standing::Jeopardy).await;
+    if locks.remaining(held).is_zero() {
+        return Err(CliError::NeverHeld);
+    }
     let name = format!("{}/{}", args.lock.namespace, args.lock.key);
     let environment = [(FENCE, held.fence().to_string()), (NAME, name)];
     let code = match CommandGroup::start(&args.command, environment) {
@@ -169,7 +180,7 @@ async fn follow(
         match now {
             Standing::Safe => {}
             Standing::Jeopardy => eprintln!("warning: the server does not answer: the command is in jeopardy"),
-            Standing::Lost => group.signal(Signal::SIGKILL),
+            Standing::Lost => return exit_code(group.killed().await),
         }
         let half_grace = async {
             match now {
@@ -194,7 +205,7 @@ async fn follow(
                 group.signal(Signal::SIGTERM);
                 return end_in(group, locks.remaining(held)).await;
             }
-            _ = standing.changed(), if now != Standing::Lost => {}
+            _ = standing.changed() => {}
         }
     }
 }
@@ -203,10 +214,7 @@ async fn follow(
 async fn end_in(mut group: CommandGroup, left: Duration) -> u8 {
     let status = match tokio::time::timeout(left, group.ended()).await {
         Ok(status) => status,
-        Err(_) => {
-            group.signal(Signal::SIGKILL);
-            group.ended().await
-        }
+        Err(_) => group.killed().await,
     };
     exit_code(status)
 }

@@ -12,7 +12,8 @@ RSpec.describe "a new Rails application", :rails do
   let(:directory) { Dir.mktmpdir("leasehold-application") }
   let(:application) { File.join(directory, "shop") }
   let(:readme) { File.read(File.join(root, "README.md")) }
-  let(:quick_start) { File.read(File.join(root, "../docs/src/guides/rails.md"))[/^## Quick start\n(.*?)^## /m, 1] }
+  let(:guide) { File.read(File.join(root, "../docs/src/guides/rails.md")) }
+  let(:quick_start) { guide[/^## Quick start\n(.*?)^## /m, 1] }
   let(:model) { quick_start[/^```ruby\n(# app\/models\/user\.rb\n.*?)^```/m, 1] }
   let(:database) { Support::PostgresCluster.instance.create_database }
 
@@ -80,8 +81,8 @@ RSpec.describe "a new Rails application", :rails do
 
   it "finds the code of the README in the guide" do
     %w[ruby sh].each do |language|
-      expect(blocks(readme, language)).to all(satisfy("be in the guide") { |block| blocks(quick_start, language).include?(block) })
+      expect(blocks(readme, language)).to all(satisfy("be in the guide") { |block| blocks(guide, language).include?(block) })
     end
-    expect(blocks(readme, "ruby").size).to eq(3)
+    expect(blocks(readme, "ruby").size).to eq(4)
   end
 end

@@ -7,14 +7,21 @@ use std::path::Path;
 
 use nix::fcntl::OFlag;
 
+/// The most bytes of a file that the configuration names: more than certificates and revocation lists
+/// have.
+const MAX_BYTES: u64 = 16 << 20;
+
 /// Returns the bytes of a file that the configuration names.
 ///
 /// # Errors
-/// The file can't be read. A pipe, socket, device or directory is refused: the server reads its files
+/// The file can't be read, or has more than [`MAX_BYTES`]. A pipe, socket, device or directory is refused: the server reads its files
 /// again and again, and must never wait for another program to write one.
 pub(crate) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    open_file(path)?.read_to_end(&mut bytes)?;
+    open_file(path)?.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it has more than {} MiB", MAX_BYTES >> 20)));
+    }
     Ok(bytes)
 }
 
@@ -69,6 +76,9 @@ mod tests {
         {
             assert_eq!(read_file(path).unwrap_err().to_string(), format!("it is {kind}, not a file"));
         }
+        // A sparse file of 20 GiB is not read to its end.
+        File::options().write(true).open(&file).unwrap().set_len(20 << 30).unwrap();
+        assert_eq!(read_file(&file).unwrap_err().to_string(), "it has more than 16 MiB");
         assert_eq!(read_file(&directory.path().join("absent")).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }

@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{LONG, NOW, PATIENT, get, session, take};
+use super::{LONG, NOW, PATIENT, get, session, take, wait_for_waiters};
 
 fn address(server: &Server) -> String {
     format!("http://{}", server.address())
@@ -133,12 +133,15 @@ async fn a_signal_goes_to_the_command_and_the_lock_is_released() {
 #[tokio::test(flavor = "multi_thread")]
 async fn k20_a_command_whose_lock_an_operator_takes_is_ended_before_the_lock_passes_on() {
     let (server, scratch) = (Server::start().unwrap(), TempDir::new().unwrap());
-    let file = scratch.path().join("ends");
-    // The command leaves SIGTERM alone, and writes for as long as it runs.
-    let script = format!("trap '' TERM; while :; do date +%s%N > {}; done", file.display());
+    let files = ["own", "timeout", "setsid"].map(|name| scratch.path().join(name));
+    // The processes leave SIGTERM alone, and write for as long as they run. Two have left the process group.
+    let [own, under_timeout, under_setsid] = files
+        .each_ref()
+        .map(|file| format!("sh -c \"trap '' TERM; while :; do date +%s%N > {}; done\"", file.display()));
+    let script = format!("setsid {under_setsid} & timeout 60 {under_timeout} & {own}");
     let terms = ["--duration-seconds", "3", "--grace-seconds", "1"];
     let command = command().unwrap().args(run_under(&server, &terms, &script)).stderr(Stdio::piped()).spawn().unwrap();
-    let held = || async { Some(get(&server, "q").await.fence).filter(|fence| *fence > 0 && file.exists()) };
+    let held = || async { Some(get(&server, "q").await.fence).filter(|_| files.iter().all(|file| file.exists())) };
     let fence = eventually("the command runs", held).await.unwrap();
     let other = session(&server, LONG).await;
     let url = address(&server);
@@ -150,6 +153,27 @@ async fn k20_a_command_whose_lock_an_operator_takes_is_ended_before_the_lock_pas
     let output = command.wait_with_output().await.unwrap();
     assert!(String::from_utf8(output.stderr).unwrap().contains("an operator has taken the lock"));
     assert_eq!(output.status.code(), Some(9));
-    let last: u128 = std::fs::read_to_string(&file).unwrap().trim().parse().unwrap_or(0);
-    assert!(last < passed_on.as_nanos(), "the command ran {} ns too long", last.saturating_sub(passed_on.as_nanos()));
+    for file in files {
+        let last: u128 = std::fs::read_to_string(&file).unwrap().trim().parse().unwrap_or(0);
+        let too_long = last.saturating_sub(passed_on.as_nanos());
+        assert_eq!(too_long, 0, "{} ran {too_long} ns too long", file.display());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn k11_a_command_is_not_started_under_a_session_that_was_lost_while_it_waited() {
+    let (server, scratch) = (Server::start().unwrap(), TempDir::new().unwrap());
+    let holder = session(&server, LONG).await;
+    let held = take(&holder, "q", NOW).await.unwrap();
+    let ran = scratch.path().join("ran");
+    let terms = ["--duration-seconds", "1", "--grace-seconds", "1"];
+    let waiting = tokio::spawn(leasehold(run_under(&server, &terms, &format!("echo > {}", ran.display()))));
+    wait_for_waiters(&server, "q", 1).await;
+    server.suspend().unwrap();
+    let output = waiting.await.unwrap().unwrap();
+    assert_eq!(output.status.code(), Some(4), "{output:?}");
+    assert!(String::from_utf8(output.stderr).unwrap().contains("the command has not run"));
+    server.signal(Signal::SIGCONT).unwrap();
+    holder.release(&held, WorkOutcome::Succeeded, b"").await.unwrap();
+    assert!(!ran.exists());
 }

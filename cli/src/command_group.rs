@@ -87,12 +87,15 @@ fn descendants() -> Vec<Pid> {
     };
     let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let parents: Vec<(i32, i32)> = ids.filter_map(|pid| Some((pid, parent_of(pid)?))).collect();
-    let (mut found, mut next) = (Vec::new(), vec![Pid::this().as_raw()]);
-    while let Some(parent) = next.pop() {
-        let children = parents.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid);
-        children.for_each(|pid| (found.push(Pid::from_raw(pid)), next.push(pid)).0);
+    let children_of = |parent: i32| parents.iter().filter(move |(_, of)| *of == parent).map(|(pid, _)| *pid);
+    let mut found: Vec<i32> = children_of(Pid::this().as_raw()).collect();
+    let mut seen = 0;
+    while let Some(parent) = found.get(seen) {
+        let children: Vec<i32> = children_of(*parent).collect();
+        found.extend(children);
+        seen += 1;
     }
-    found
+    found.into_iter().map(Pid::from_raw).collect()
 }
 
 /// Waits for all children of this process. Returns the status of the child `main`.

@@ -26,6 +26,7 @@ use crate::stub::Stub;
 
 /// The pause after a renewal without an answer, before the next one.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
+
 /// The terms of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionTerms {
@@ -183,7 +184,7 @@ impl Deadline {
     }
 }
 
-/// What a keepalive publishes of its session.
+/// The standing, the taken locks and the deadline of a session, which its keepalive publishes.
 struct Published {
     standing: watch::Sender<Standing>,
     forced: watch::Sender<ForcedLocks>,
@@ -399,9 +400,9 @@ impl Awake {
     #[cfg(target_os = "linux")]
     pub(crate) fn now() -> Self {
         // INVARIANT: Linux has this clock since 2.6.39, and the call can't fail for a known clock.
-        // If it failed, the moment 0 would make the session lost at once, which is safe.
+        // If it failed, the moment would be after every deadline: the session is lost, which is safe.
         let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).map(Duration::from);
-        Self(time.unwrap_or_default())
+        Self(time.unwrap_or(Duration::MAX))
     }
 
     #[cfg(not(target_os = "linux"))]

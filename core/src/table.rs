@@ -181,15 +181,17 @@ pub enum LockStatus {
 pub enum LockEvent {
     /// The lock is granted to an ask that found it free.
     Grant,
-    /// The grant ends, and nobody waits: the holder released the lock, left, or its session ended.
+    /// The grant ends, and nobody waits: the holder released the lock, left, or its session ended; or
+    /// an operator took the lock without waiting for the holder's time.
     Release,
     /// The grant ends, and the lock is granted to the first ask that waits.
     HandOver,
     /// An operator takes the lock, or evicts its holder's session.
     Withhold,
-    /// The former holder's time is over, and nobody waits.
+    /// The former holder's time is over, or an operator waits for it no longer; and nobody waits.
     Elapse,
-    /// The former holder's time is over, and the lock is granted to the first ask that waits.
+    /// The former holder's time is over, or an operator waits for it no longer; and the lock is
+    /// granted to the first ask that waits.
     ElapseHandOver,
     /// The lock is forgotten, a while after it became free.
     Forget,

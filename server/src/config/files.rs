@@ -7,15 +7,16 @@ use std::path::Path;
 
 use nix::fcntl::OFlag;
 
-/// The most bytes of a file that the configuration names: more than certificates and revocation lists
-/// have.
+/// The most bytes of a file that the configuration names: more than certificates and revocation
+/// lists have.
 const MAX_BYTES: u64 = 16 << 20;
 
 /// Returns the bytes of a file that the configuration names.
 ///
 /// # Errors
-/// The file can't be read, or has more than [`MAX_BYTES`]. A pipe, socket, device or directory is refused: the server reads its files
-/// again and again, and must never wait for another program to write one.
+/// The file can't be read, or has more than [`MAX_BYTES`]. A pipe, socket, device or directory is
+/// refused: the server reads its files again and again, and must never wait for another program to
+/// write one.
 pub(crate) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open_file(path)?.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;

@@ -137,7 +137,8 @@ impl LockHost {
         self.asks.iter().any(|open| open.call.is_some_and(|id| id.cell() == cell))
     }
 
-    /// Adds to a hash everything that influences the host's future.
+    /// Adds to a hash everything that influences the host's future, but the grants that an operator
+    /// took: the explorer plays no force.
     pub(crate) fn hash(&self, hasher: &mut impl std::hash::Hasher) {
         use std::hash::Hash;
         self.observer.silences().hash(hasher);

@@ -28,7 +28,7 @@ RSpec.describe Leasehold::Locks::Silence do
     after(30)
     silence.renewed(now.first)
     expect([silence.standing, silence.remaining, silence.changes_in]).to eq([:lost, 0.0, nil])
-    # As if another thread had noted a renewal just before the standing was told.
+    # Another thread may note a renewal just before the standing is told.
     expect(after(5)).to eq(:lost)
   end
 

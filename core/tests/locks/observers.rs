@@ -55,11 +55,11 @@ proptest! {
                     }
                 }
                 Event::Stopped => {
-                    phase = 0;
                     observer.tick();
-                    // The late tick counts as one whole tick, so the observer may count one tick
-                    // more than the host was awake.
-                    awake += TICK;
+                    // The late tick counts as one whole tick, of which the host was awake for
+                    // `phase` only, and `awake` has that part already.
+                    awake += TICK - phase;
+                    phase = 0;
                 }
                 Event::Renew => {
                     if observer.renew(session(0)) == Renewal::Renewed {

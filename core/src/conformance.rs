@@ -184,7 +184,7 @@ impl<S: Store> Pair<S> {
         let (mut rows, mut next) = (Vec::new(), scan.clone());
         loop {
             let part = self.store.records(&next).expect("records can be read");
-            assert_eq!(part.damaged, 0, "{next:?}");
+            assert!(part.damaged.is_empty(), "{next:?}");
             let bytes = part.rows.iter().rev().skip(1).map(RecordRow::bytes).sum::<usize>();
             assert!(part.rows.len() <= scan.limit && bytes < scan.max_bytes, "{next:?}: {part:?}");
             rows.extend(part.rows);

@@ -238,10 +238,12 @@ pub struct RecordPart {
     pub rows: Vec<RecordRow>,
     /// The place after which the scan goes on; `None` if the scan is at its end.
     pub next: Option<RecordPlace>,
-    /// The number of claims that are left out because they can't be read.
-    pub damaged: usize,
+    /// The places of claims that are left out because they can't be read.
+    pub damaged: Vec<RecordPlace>,
     /// True if the store's index is damaged, so that the part comes from a scan of all claims.
     pub is_index_damaged: bool,
+    /// The number of damaged claims that the scan of all claims met. Nobody knows their places.
+    pub damaged_anywhere: usize,
 }
 
 /// A checked request for a page of records (B32).
@@ -258,7 +260,8 @@ pub struct RecordPage {
     pub records: Vec<RecordRow>,
     /// True if more records follow after the last source id of the page.
     pub truncated: bool,
-    /// The number of claims that are left out because they can't be read.
+    /// The number of claims that are left out because they can't be read. The sum over all pages
+    /// counts each of them once.
     pub damaged: usize,
     /// True if a part of the page comes from a scan of all claims, because the index is damaged.
     pub is_index_damaged: bool,
@@ -292,6 +295,9 @@ pub struct RecordPage {
 pub struct RecordList {
     scan: RecordScan,
     page: RecordPage,
+    // A set, because the last source id of a part may be read again.
+    damaged: BTreeSet<RecordPlace>,
+    damaged_anywhere: usize,
     // An upper bound of the number of claims that the store has read for this page.
     looked_at: usize,
 }
@@ -323,7 +329,8 @@ impl RecordQuery {
 
     /// Begins the page that the query asks for.
     pub fn list(self) -> RecordList {
-        RecordList { scan: self.scan, page: RecordPage::default(), looked_at: 0 }
+        let (page, damaged) = Default::default();
+        RecordList { scan: self.scan, page, damaged, damaged_anywhere: 0, looked_at: 0 }
     }
 }
 
@@ -341,7 +348,8 @@ impl RecordList {
     pub fn add(&mut self, part: RecordPart) -> Result<Option<RecordPage>, Rejection> {
         let before = self.page.records.len();
         self.looked_at += self.scan.limit;
-        self.page.damaged += part.damaged;
+        self.damaged.extend(part.damaged);
+        self.damaged_anywhere = part.damaged_anywhere;
         self.page.is_index_damaged |= part.is_index_damaged;
         self.page.records.extend(part.rows);
         let Some(next) = part.next else { return self.cut().map(Some) };
@@ -397,7 +405,18 @@ impl RecordList {
             size -= page.records.drain(whole..).map(|row| row.bytes()).sum::<usize>();
             page.truncated = true;
         }
+        page.damaged = self.damaged_in(&page);
         Ok(page)
+    }
+
+    /// Returns how many damaged claims count for a page. The caller goes on after the page's last
+    /// source id, so the next page meets the damaged claims beyond it again. Claims of unknown place
+    /// count for the last page.
+    fn damaged_in(&self, page: &RecordPage) -> usize {
+        match page.records.last().filter(|_| page.truncated) {
+            Some(last) => self.damaged.iter().take_while(|place| place.0 <= *last.source_id()).count(),
+            None => self.damaged.len() + self.damaged_anywhere,
+        }
     }
 }
 

@@ -172,7 +172,8 @@ impl Copy {
                 let are_right = records.iter().all(|(name, record)| self.records.get(name) == Some(record));
                 assert!(
                     are_right && left_out == client.damaged_records,
-                    "the list is another: {left_out} are left out"
+                    "the list is another: {left_out} are left out, and {} by the server's count",
+                    client.damaged_records
                 );
                 whole &= left_out == 0;
             }

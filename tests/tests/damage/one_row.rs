@@ -1,6 +1,7 @@
 //! Tests of one damaged row: reads of the row fail, lists and metrics count it, and all other rows
 //! are served.
 
+use std::ops::Range;
 use std::path::Path;
 
 use leasehold_core::lease::Outcome::Committed;
@@ -19,16 +20,22 @@ const DAMAGED: u64 = 13;
 
 /// Returns a data directory with settled claims, one of which has a row that can't be read.
 async fn damaged_store() -> TempDir {
+    store_with(1..CLAIMS + 1, 1, DAMAGED).await
+}
+
+/// Returns a data directory with settled claims of these numbers, `per_update` of them in each
+/// update. The row of the claim `damaged` can't be read.
+async fn store_with(numbers: Range<u64>, per_update: u64, damaged: u64) -> TempDir {
     let dir = TempDir::new().unwrap();
     let mut server = Server::builder().data(dir.path()).start().unwrap();
     let mut client = Client::connect(&server, 1).await.unwrap();
-    for number in 1..=CLAIMS {
-        let begun = client.begin(creates(number..number + 1, 10)).await.unwrap();
+    for first in numbers.step_by(per_update as usize) {
+        let begun = client.begin(creates(first..first + per_update, 10)).await.unwrap();
         client.settle(&begun.lease, Committed).await.unwrap();
     }
     drop(client);
     assert!(server.terminate().unwrap().success());
-    damage(dir.path(), &name(DAMAGED));
+    damage(dir.path(), &name(damaged));
     dir
 }
 
@@ -65,6 +72,19 @@ async fn b32_a_damaged_claim_is_told_and_the_rest_is_served() {
     assert!(server.has_logged("a list leaves out damaged rows"), "{}", server.stderr());
     client.begin(creates(CLAIMS + 1..CLAIMS + 2, 1)).await.unwrap();
     assert!(client.get(&name(1)).await.is_ok());
+}
+
+/// A page of 1,000 records ends before claims that were read for it. Only the page that reaches a
+/// damaged claim counts it.
+#[tokio::test(flavor = "multi_thread")]
+async fn b32_a_damaged_claim_beyond_the_end_of_a_page_is_counted_once() {
+    let dir = store_with(10_000..11_010, 101, 11_005).await;
+    let server = Server::builder().data(dir.path()).start().unwrap();
+    let mut client = Client::connect(&server, 1).await.unwrap();
+    let first = client.page(Vec::new()).await.unwrap();
+    assert!(first.truncated);
+    assert_eq!((first.records.len(), client.damaged_records), (1_000, 0));
+    assert_eq!((client.records().await.unwrap().len(), client.damaged_records), (1_009, 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -173,7 +173,7 @@ impl Inner {
         let resting = self.indexed_or(indexed, || self.places_of_claims(&snapshot, scan, last))?;
         let RestingPlaces { mut places, next, is_index_damaged, damaged } = resting;
         places.extend(held.claims.keys().cloned());
-        let mut part = RecordPart { is_index_damaged, damaged, ..RecordPart::default() };
+        let mut part = RecordPart { is_index_damaged, damaged_anywhere: damaged, ..RecordPart::default() };
         let mut bytes = 0;
         for place in places {
             if next.as_ref().is_some_and(|next| place > *next) {
@@ -193,7 +193,7 @@ impl Inner {
                     part.rows.push(row);
                 }
                 Ok(None) => {}
-                Err(StoreError::Damaged(_)) => part.damaged += 1,
+                Err(StoreError::Damaged(_)) => part.damaged.push(place.clone()),
                 Err(error) => return Err(error),
             }
             part.next = Some(place);

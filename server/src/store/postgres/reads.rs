@@ -137,12 +137,13 @@ fn record_part(rows: &[Row]) -> Result<RecordPart> {
             continue;
         }
         listed += 1;
-        part.next = Some(columns::record_place(row)?);
+        let place = columns::record_place(row)?;
         match columns::claim(row) {
             Ok((key, claim)) => part.rows.push(RecordRow { key, claim }),
-            Err(StoreError::Damaged(_)) => part.damaged += 1,
+            Err(StoreError::Damaged(_)) => part.damaged.push(place.clone()),
             Err(error) => return Err(error),
         }
+        part.next = Some(place);
     }
     let covered: i64 = rows.first().map_or(Ok(0), |row| row.try_get("covered")).map_err(failed)?;
     // All covered claims were returned, so the limit of bytes did not end the part. The scan goes

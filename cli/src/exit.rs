@@ -37,9 +37,9 @@ pub const STORE_FAILED: u8 = 8;
 /// Exit code of a lock that passed on before its command had ended.
 pub const LOCK_LOST: u8 = 9;
 
-/// Exit code of a server that can't start, because rows of its store are damaged. A restart does not
+/// Exit code of a command that can't open its store, because the data is damaged. A restart does not
 /// help, so a supervisor must not try it.
-pub const ROWS_DAMAGED: u8 = 10;
+pub const DATA_DAMAGED: u8 = 10;
 
 /// Returns the exit code for a gRPC code, of a failure whose reason is missing or unknown.
 #[must_use]

@@ -70,7 +70,9 @@ impl ServeError {
             Self::CommandLine(_) | Self::Config(_) | Self::Log(_) | Self::Audit(_) | Self::Tls(_) => exit::USAGE,
             Self::Store(error) if error.is_of_settings() => exit::USAGE,
             Self::StoreFailed(_) => exit::STORE_FAILED,
-            Self::Store(StoreError::RowsDamaged { .. }) => exit::ROWS_DAMAGED,
+            Self::Store(
+                StoreError::RowsDamaged { .. } | StoreError::SearchCut { .. } | StoreError::Unsalvageable(_),
+            ) => exit::DATA_DAMAGED,
             _ => self.code().map_or(exit::FAILURE, exit::of_code),
         }
     }

@@ -61,12 +61,21 @@ pub async fn serve(config: Config, read: ReadConfig, start: StoreStart) -> Resul
     // Signals are caught from here on, because a supervisor that reads the banner may send one at
     // once.
     let stdout = Stdout::start()?;
-    let signal = StopSignal::listen(stdout.clone())?;
+    let mut signal = StopSignal::listen(stdout.clone())?;
     let certificates = config.tls.as_ref().map(Certificates::load).transpose()?.map(Arc::new);
     let current = CurrentConfig::new(config);
     let active = current.load();
     let config = &active.config;
-    let Opened { store, services, description, warning } = storage::open(&current, start).await?;
+    // A damaged store may take minutes to open. Nothing that its opening writes is lost if it ends
+    // half way.
+    let opened = tokio::select! {
+        opened = storage::open(&current, start) => opened?,
+        () = signal.recv() => {
+            print_end(&stdout);
+            return Ok(());
+        }
+    };
+    let Opened { store, services, description, warning } = opened;
     let services = Arc::new(services);
     let listeners = Listeners::open(config).await?;
     let mut warnings = checks::warnings(config, &*store).await?;
@@ -88,9 +97,14 @@ pub async fn serve(config: Config, read: ReadConfig, start: StoreStart) -> Resul
     let supervisor = Supervisor::of_environment();
     let reloader = Reloader { read, current, store, services, certificates, supervisor, start };
     let end = run(reloader, listeners, signal).await;
+    print_end(&stdout);
+    end
+}
+
+/// Prints the last line of a server that has stopped.
+fn print_end(stdout: &Stdout) {
     stdout.print("stopped");
     stdout.flush(FLUSH_TIMEOUT);
-    end
 }
 
 /// A warning if the limit of open files allows fewer connections than `limits.connections`.

@@ -111,8 +111,9 @@ impl StopSignal {
         Ok(Self { first, reload })
     }
 
-    async fn recv(self) {
-        if self.first.await.is_err() {
+    /// Returns at the first signal to stop. Must not be called again after it has returned.
+    pub(super) async fn recv(&mut self) {
+        if (&mut self.first).await.is_err() {
             // INVARIANT: the thread of the signals drops the sender only after it has sent, so this
             // branch is never reached.
             std::future::pending().await
@@ -128,7 +129,7 @@ impl StopSignal {
 /// The store has failed.
 pub(super) async fn run_until_stopped(
     server: impl Future<Output = ()>,
-    signal: StopSignal,
+    mut signal: StopSignal,
     stop: watch::Sender<bool>,
     health: HealthReporter,
     supervisor: Supervisor,

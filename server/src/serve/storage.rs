@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
 use super::supervisor::Supervisor;
 use super::{ServeError, lock_ticks};
 use crate::active_config::CurrentConfig;
@@ -16,6 +19,9 @@ use crate::grpc::Services;
 use crate::locks::LockHost;
 use crate::metrics::Metrics;
 use crate::store::{Backend, Creation, EmbeddedStore, PostgresStore, Repaired};
+
+/// The time after which a start that still opens its store asks the supervisor for patience.
+const STARTING_EVERY: Duration = Duration::from_secs(10);
 
 /// The settings with which a server opens its store.
 #[derive(Clone, Copy, Debug)]
@@ -104,21 +110,35 @@ async fn raise_fences(store: &dyn Backend, start: StoreStart, audit: &AuditSink)
 
 /// Repairs the store after a server has stopped because a worker of the store had ended.
 fn repair(data: &Path) -> Result<(), ServeError> {
-    let supervisor = Supervisor::of_environment();
-    let repaired = EmbeddedStore::repair(data, |rows| {
-        supervisor.starting();
-        tracing::info!(rows, "the store is being checked");
-    })?;
+    let repaired = EmbeddedStore::repair(data, |rows| tracing::info!(rows, "the store is being checked"))?;
     if let Some(Repaired { rows, corrected, indexes }) = repaired {
         tracing::warn!(rows, corrected, ?indexes, "the store was checked, and what was damaged is repaired");
     }
     Ok(())
 }
 
+/// Opens the embedded store on a thread of its own. A stop does not wait for this thread.
+async fn open_embedded(data: PathBuf, creation: Creation) -> Result<EmbeddedStore, ServeError> {
+    let (sender, mut opened) = oneshot::channel();
+    let open = move || {
+        let store = repair(&data).and_then(|()| Ok(EmbeddedStore::open(&data, creation)?));
+        // The send fails if the server was stopped.
+        let _ = sender.send(store);
+    };
+    std::thread::Builder::new().name("open-store".into()).spawn(open)?;
+    let supervisor = Supervisor::of_environment();
+    loop {
+        match timeout(STARTING_EVERY, &mut opened).await {
+            Ok(Ok(store)) => return store,
+            Ok(Err(_)) => return Err(io::Error::other("the thread that opens the store has ended").into()),
+            Err(_) => supervisor.starting(),
+        }
+    }
+}
+
 async fn embedded(Parts { config, current, metrics, audit, start }: Parts<'_>) -> Result<Prepared, ServeError> {
     let data = config.data_dir()?;
-    repair(&data)?;
-    let store = EmbeddedStore::open(&data, start.creation)?;
+    let store = open_embedded(data.clone(), start.creation).await?;
     let warning = raise_fences(&store, start, audit).await?;
     let host = Arc::new(LockHost::default());
     let settings = CommitterSettings {

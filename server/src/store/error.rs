@@ -36,6 +36,16 @@ pub enum StoreError {
         /// The keyspaces with the damaged rows.
         faults: String,
     },
+    /// The data is damaged, and the search for the changed byte took too long for a start.
+    #[error("the data is damaged: {damage}: the search for a changed byte ended after {seconds} s: `leasehold export --data {} --salvage` searches without a bound, and corrects the store", .dir.display())]
+    SearchCut {
+        /// The data directory.
+        dir: PathBuf,
+        /// What can't be read.
+        damage: String,
+        /// The bound of the search.
+        seconds: u64,
+    },
     /// The files by which rows are found are damaged, so that no row can be salvaged.
     #[error("the data is damaged, and nothing can be salvaged: {0}: restore the data directory from a copy")]
     Unsalvageable(String),

@@ -1,12 +1,17 @@
 //! Tests of repairs: a changed byte is corrected, and a start after a compaction has met a damaged
 //! block makes the index anew, or refuses to lose claims by silence.
 
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use fjall::KeyspaceCreateOptions;
 use leasehold_tests::client::Client;
-use leasehold_tests::server::Server;
+use leasehold_tests::server::{Server, binary};
 use leasehold_tests::transfer::run;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tempfile::TempDir;
 
 use super::blocks::{CLAIMS, change_bytes, flushed_table, listed_name, salvage, settled_claims};
@@ -50,10 +55,14 @@ async fn s12_a_salvage_corrects_a_flipped_bit_anywhere() {
 /// One damage each that keeps fjall from opening the store.
 #[tokio::test(flavor = "multi_thread")]
 async fn s12_a_server_starts_after_a_flipped_bit() {
-    for file in ["journal", "index", "outstanding", "fjall"] {
+    for file in ["journal", "first entry", "last entry", "version", "no version", "index", "outstanding", "fjall"] {
         let dir = settled_claims().await;
         match file {
-            "journal" => flip_in_journal(dir.path()),
+            "journal" => flip_in_journal(dir.path(), |begin, end| usize::midpoint(begin, end)),
+            "first entry" => change_byte(&dir.path().join("fjall/0.jnl"), |_| 60),
+            "last entry" => change_byte(&dir.path().join("fjall/0.jnl"), |end| end - 1),
+            "version" => change_byte(&dir.path().join("fjall/version"), |_| 0),
+            "no version" => std::fs::remove_file(dir.path().join("fjall/version")).unwrap(),
             "index" => change_bytes(&flushed_table(dir.path(), "claims"), 0.985, 1),
             "outstanding" => change_bytes(&flushed_table(dir.path(), "outstanding"), 0.5, 1),
             _ => change_bytes(&largest(&dir.path().join("fjall/keyspaces/0/tables")), 0.5, 1),
@@ -65,13 +74,42 @@ async fn s12_a_server_starts_after_a_flipped_bit() {
     }
 }
 
-/// Flips a bit in the middle of the journal's batch of at least 1,000 bytes that begins first.
-fn flip_in_journal(data: &Path) {
+/// Flips a bit of the byte at a place, which `at` chooses by the number of bytes before the zeros at
+/// the end.
+fn change_byte(path: &Path, at: impl FnOnce(usize) -> usize) {
+    let mut bytes = std::fs::read(path).unwrap();
+    let written = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+    bytes[at(written)] ^= 1;
+    std::fs::write(path, bytes).unwrap();
+}
+
+/// A search for a changed byte may take minutes. Two changed bytes of a batch are searched in vain.
+#[tokio::test(flavor = "multi_thread")]
+async fn s12_a_search_says_what_it_does_and_ends_at_a_signal() {
+    let dir = settled_claims().await;
+    flip_in_journal(dir.path(), |begin, end| usize::midpoint(begin, end));
+    flip_in_journal(dir.path(), |begin, end| usize::midpoint(begin, end) + 1);
+    let before = std::fs::read(dir.path().join("fjall/0.jnl")).unwrap();
+    let mut server = std::process::Command::new(binary().unwrap());
+    server.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(dir.path()).stderr(Stdio::piped());
+    let mut server = server.spawn().unwrap();
+    let mut lines = BufReader::new(server.stderr.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("a changed byte is searched in a damaged part of the file")));
+    let begin = Instant::now();
+    kill(Pid::from_raw(server.id() as i32), Signal::SIGTERM).unwrap();
+    assert!(server.wait().unwrap().success());
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+    assert!(std::fs::read(dir.path().join("fjall/0.jnl")).unwrap() == before);
+}
+
+/// Flips a bit of a byte of the journal's batch of at least 1,000 bytes that begins first. The byte
+/// is at the place that `at` chooses between the batch's beginning and end.
+fn flip_in_journal(data: &Path, at: impl FnOnce(usize, usize) -> usize) {
     let path = data.join("fjall/0.jnl");
     let mut bytes = std::fs::read(&path).unwrap();
     let ends: Vec<_> = (4..bytes.len()).filter(|end| bytes[..*end].ends_with(b"FJL\x03")).collect();
     let batch = ends.windows(2).find(|ends| (1_000..50_000).contains(&(ends[1] - ends[0]))).unwrap();
-    bytes[(batch[0] + batch[1]) / 2] ^= 4;
+    bytes[at(batch[0], batch[1])] ^= 4;
     std::fs::write(path, bytes).unwrap();
 }
 

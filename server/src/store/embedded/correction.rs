@@ -10,14 +10,16 @@
 //! | `keyspaces/N/tables/N` | blocks, each with a header; a table of contents with a trailer |
 //! | `keyspaces/N/vN` | the manifest, whose checksum is in `current` |
 //! | `N.jnl` | batches |
+//! | `version` | the whole file, which always has the same bytes |
 
-use std::fs::OpenOptions;
-use std::io::Result;
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Result, Write as _};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use xxhash_rust::xxh3::xxh3_128;
 
+use super::search::Search;
 use super::{journal, manifest};
 
 /// The longest part in which the search tries all values of a byte. In a longer one it tries each
@@ -35,6 +37,9 @@ const BLOCK_MAGIC: [u8; 4] = *b"LSM\x03";
 const TRAILER_BYTES: usize = 38;
 const TRAILER_START: [u8; 6] = *b"SFA!\x01\x00";
 const CONTENTS_MAGIC: [u8; 4] = *b"TOC!";
+/// The content of fjall's file `version` (fjall 3.1, `src/version.rs`).
+const VERSION: [u8; 4] = *b"FJL\x03";
+const VERSION_FILE: &str = "version";
 
 /// A byte that had changed and was written again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,23 +51,54 @@ pub struct CorrectedByte {
 }
 
 /// Searches all files of the database folder for changed bytes, and writes the right ones. The
-/// caller must have locked the database.
+/// caller must have locked the database. `acknowledged` is the watermark of acknowledged writes.
 ///
 /// # Errors
 /// A file can't be read or written.
-pub(super) fn correct(database: &Path) -> Result<Vec<CorrectedByte>> {
+pub(super) fn correct(database: &Path, acknowledged: u64, search: &mut Search) -> Result<Vec<CorrectedByte>> {
     let mut corrected = Vec::new();
-    let keyspaces = database.join("keyspaces");
-    for keyspace in entries(&keyspaces)? {
-        corrected.extend(correct_manifest(&keyspace)?);
+    for keyspace in entries(&database.join("keyspaces"))? {
+        corrected.extend(correct_manifest(&keyspace, search)?);
         for table in entries(&keyspace.join("tables"))? {
-            corrected.extend(correct_file(&table, correct_table)?);
+            corrected.extend(correct_file(&table, search, correct_table)?);
         }
     }
     for file in entries(database)?.into_iter().filter(|path| path.extension().is_some_and(|end| end == "jnl")) {
-        corrected.extend(correct_file(&file, journal::correct)?);
+        corrected.extend(correct_file(&file, search, |bytes, search| journal::correct(bytes, acknowledged, search))?);
     }
+    corrected.extend(correct_version(database)?);
     Ok(corrected)
+}
+
+/// True if fjall's file `version` is the one that was written.
+pub(super) fn is_version_right(database: &Path) -> Result<bool> {
+    match std::fs::read(database.join(VERSION_FILE)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        version => Ok(version?.starts_with(&VERSION)),
+    }
+}
+
+/// Writes the file `version` again if it is missing or one byte of it has changed. A last byte that
+/// differs in more than one bit is the number of another version, and stays.
+fn correct_version(database: &Path) -> Result<Option<CorrectedByte>> {
+    let path = database.join(VERSION_FILE);
+    let found = if path.exists() { std::fs::read(&path)? } else { Vec::new() };
+    let differing = || VERSION.iter().zip(&found).enumerate().filter(|(_, (right, found))| right != found);
+    let is_damaged = match (found.len(), differing().count(), differing().next()) {
+        (0, ..) => true,
+        (4, 1, Some((3, (right, found)))) => (right ^ found).count_ones() == 1,
+        (4, 1, Some(_)) => true,
+        _ => false,
+    };
+    let at = differing().next().map_or(0, |(at, _)| at);
+    if !is_damaged || !entries(&database.join("keyspaces"))?.iter().any(|keyspace| keyspace.join("current").exists()) {
+        return Ok(None);
+    }
+    let mut file = File::create(&path)?;
+    file.write_all(&VERSION)?;
+    file.sync_all()?;
+    File::open(database)?.sync_all()?;
+    Ok(Some(CorrectedByte { path, at }))
 }
 
 /// Returns the paths in a directory; none if it does not exist.
@@ -75,9 +111,14 @@ fn entries(dir: &Path) -> Result<Vec<PathBuf>> {
 
 /// Corrects the bytes of a file, and writes those that `correct` has changed. `correct` returns
 /// their places.
-fn correct_file(path: &Path, correct: impl FnOnce(&mut [u8]) -> Vec<usize>) -> Result<Vec<CorrectedByte>> {
+fn correct_file(
+    path: &Path,
+    search: &mut Search,
+    correct: impl FnOnce(&mut [u8], &mut Search) -> Vec<usize>,
+) -> Result<Vec<CorrectedByte>> {
     let mut bytes = std::fs::read(path)?;
-    let places = correct(&mut bytes);
+    search.enter(path);
+    let places = correct(&mut bytes, search);
     if places.is_empty() {
         return Ok(Vec::new());
     }
@@ -92,8 +133,8 @@ fn correct_file(path: &Path, correct: impl FnOnce(&mut [u8]) -> Vec<usize>) -> R
 }
 
 /// Changes the one byte with which `is_right` accepts the part, and returns its place. `None` if
-/// there is no such byte, or if the part is too long to be searched.
-pub(super) fn correct_byte(part: &mut [u8], is_right: impl Fn(&[u8]) -> bool) -> Option<usize> {
+/// there is no such byte, if the part is too long to be searched, or if the search is at its bound.
+pub(super) fn correct_byte(part: &mut [u8], search: &mut Search, is_right: impl Fn(&[u8]) -> bool) -> Option<usize> {
     if part.len() > SEARCHED_BYTES {
         return None;
     }
@@ -101,6 +142,9 @@ pub(super) fn correct_byte(part: &mut [u8], is_right: impl Fn(&[u8]) -> bool) ->
     let masks: Vec<u8> = if part.len() > ALL_VALUES_BYTES { bits.collect() } else { (1..=u8::MAX).collect() };
     for at in 0..part.len() {
         let byte = *part.get(at)?;
+        if !search.goes_on(at, part.len()) {
+            return None;
+        }
         for mask in &masks {
             *part.get_mut(at)? = byte ^ mask;
             if is_right(part) {
@@ -113,7 +157,7 @@ pub(super) fn correct_byte(part: &mut [u8], is_right: impl Fn(&[u8]) -> bool) ->
 }
 
 /// Corrects a keyspace's newest manifest, or the file `current`, which has its number and checksum.
-fn correct_manifest(keyspace: &Path) -> Result<Vec<CorrectedByte>> {
+fn correct_manifest(keyspace: &Path, search: &mut Search) -> Result<Vec<CorrectedByte>> {
     let path = keyspace.join("current");
     let Ok(current) = std::fs::read(&path) else { return Ok(Vec::new()) };
     let file_of = |version| keyspace.join(format!("v{version}"));
@@ -124,10 +168,12 @@ fn correct_manifest(keyspace: &Path) -> Result<Vec<CorrectedByte>> {
     if is_right(&current) {
         return Ok(Vec::new());
     }
-    let corrected = correct_file(&path, |bytes| Vec::from_iter(correct_byte(bytes, is_right)))?;
+    let corrected = correct_file(&path, search, |bytes, search| Vec::from_iter(correct_byte(bytes, search, is_right)))?;
     match manifest::parse(&current) {
         Some((version, sum)) if corrected.is_empty() && file_of(version).is_file() => {
-            correct_file(&file_of(version), |bytes| Vec::from_iter(correct_byte(bytes, |bytes| xxh3_128(bytes) == sum)))
+            correct_file(&file_of(version), search, |bytes, search| {
+                Vec::from_iter(correct_byte(bytes, search, |bytes| xxh3_128(bytes) == sum))
+            })
         }
         _ => Ok(corrected),
     }
@@ -144,23 +190,24 @@ fn read_header(bytes: &[u8]) -> Option<(u128, usize)> {
 
 /// Corrects the blocks of a table, and then its table of contents. Stops at the first header that
 /// can't be corrected. Returns the places of the changed bytes.
-fn correct_table(bytes: &mut [u8]) -> Vec<usize> {
+fn correct_table(bytes: &mut [u8], search: &mut Search) -> Vec<usize> {
     let (mut at, mut changed) = (0, Vec::new());
-    while let Some(block) = next_block(bytes, at, &mut changed) {
+    while let Some(block) = next_block(bytes, at, search, &mut changed) {
         at = block;
     }
-    changed.extend(correct_contents(bytes, at));
+    changed.extend(correct_contents(bytes, at, search));
     changed
 }
 
 /// Corrects the block at a place, and returns the place after it; `None` if there is no block.
-fn next_block(bytes: &mut [u8], at: usize, changed: &mut Vec<usize>) -> Option<usize> {
+fn next_block(bytes: &mut [u8], at: usize, search: &mut Search, changed: &mut Vec<usize>) -> Option<usize> {
     // A section of one byte, the version, is between two blocks.
     let found = [at, at + 1].into_iter().find(|at| bytes.get(*at..).and_then(read_header).is_some());
     let at = match found {
         Some(at) => at,
         None => {
-            let (start, byte) = [at, at + 1].into_iter().find_map(|at| Some((at, correct_header(bytes, at)?)))?;
+            let (start, byte) =
+                [at, at + 1].into_iter().find_map(|at| Some((at, correct_header(bytes, at, search)?)))?;
             changed.push(start + byte);
             start
         }
@@ -169,25 +216,25 @@ fn next_block(bytes: &mut [u8], at: usize, changed: &mut Vec<usize>) -> Option<u
     let start = at + HEADER_BYTES;
     let data = bytes.get_mut(start..start.checked_add(length)?)?;
     if xxh3_128(data) != sum {
-        changed.extend(correct_byte(data, |data| xxh3_128(data) == sum).map(|byte| start + byte));
+        changed.extend(correct_byte(data, search, |data| xxh3_128(data) == sum).map(|byte| start + byte));
     }
     Some(start + length)
 }
 
 /// Corrects the header at a place, if the data after it is intact. Returns the byte's place in the
 /// header.
-fn correct_header(bytes: &mut [u8], at: usize) -> Option<usize> {
+fn correct_header(bytes: &mut [u8], at: usize, search: &mut Search) -> Option<usize> {
     let (header, data) = bytes.get_mut(at..)?.split_at_mut_checked(HEADER_BYTES)?;
     if header.starts_with(&CONTENTS_MAGIC) {
         return None;
     }
-    correct_byte(header, |header| {
+    correct_byte(header, search, |header| {
         read_header(header).is_some_and(|(sum, length)| data.get(..length).is_some_and(|data| xxh3_128(data) == sum))
     })
 }
 
 /// Corrects the table of contents at a place, or the trailer after it.
-fn correct_contents(bytes: &mut [u8], at: usize) -> Option<usize> {
+fn correct_contents(bytes: &mut [u8], at: usize, search: &mut Search) -> Option<usize> {
     let end = bytes.len().checked_sub(TRAILER_BYTES)?;
     let (contents, trailer) = bytes.get_mut(at..)?.split_at_mut_checked(end.checked_sub(at)?)?;
     let trailer_of = |contents: &[u8]| {
@@ -203,7 +250,7 @@ fn correct_contents(bytes: &mut [u8], at: usize) -> Option<usize> {
             trailer.copy_from_slice(&expected);
             Some(end + place)
         }
-        _ => correct_byte(contents, |contents| trailer_of(contents) == *trailer).map(|byte| at + byte),
+        _ => correct_byte(contents, search, |contents| trailer_of(contents) == *trailer).map(|byte| at + byte),
     }
 }
 
@@ -238,10 +285,48 @@ mod tests {
         (dir, files.into_iter().map(|path| (path.clone(), std::fs::read(path).unwrap())).collect())
     }
 
+    fn correct_all(database: &Path) -> Vec<CorrectedByte> {
+        correct(database, 0, &mut Search::of_command()).unwrap()
+    }
+
+    #[test]
+    fn s12_the_file_of_the_version_is_written_again() {
+        let (dir, _) = database();
+        let path = dir.path().join(VERSION_FILE);
+        assert!(is_version_right(dir.path()).unwrap());
+        for (at, mask) in (0..3).flat_map(|at| [(at, 1), (at, 0xff)]).chain((0..8).map(|bit| (3, 1 << bit))) {
+            let mut changed = VERSION;
+            changed[at] ^= mask;
+            std::fs::write(&path, changed).unwrap();
+            assert!(!is_version_right(dir.path()).unwrap());
+            assert_eq!(correct_all(dir.path()), [CorrectedByte { path: path.clone(), at }]);
+            assert!(is_version_right(dir.path()).unwrap());
+        }
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(correct_all(dir.path()).len(), 1);
+        assert!(is_version_right(dir.path()).unwrap());
+        for other in [*b"FJL\x04", *b"XXL\x03"] {
+            std::fs::write(&path, other).unwrap();
+            assert!(correct_all(dir.path()).is_empty());
+        }
+    }
+
+    /// A search at its bound changes nothing and says that it was cut.
+    #[test]
+    fn s12_a_search_ends_at_its_bound() {
+        let mut part = [7; 1000];
+        let mut search = Search::of_start();
+        assert_eq!(correct_byte(&mut part, &mut search, |part| part[999] == 8), Some(999));
+        assert!(!search.is_cut());
+        search.end_now();
+        assert_eq!(correct_byte(&mut part, &mut search, |part| part[999] == 7), None);
+        assert!(search.is_cut() && part[999] == 8);
+    }
+
     #[test]
     fn s12_a_changed_byte_of_a_table_or_manifest_is_corrected() {
         let (dir, files) = database();
-        assert!(correct(dir.path()).unwrap().is_empty() && files.len() == 3);
+        assert!(correct_all(dir.path()).is_empty() && files.len() == 3);
         for (path, whole) in files {
             let is_table = path.parent().unwrap().ends_with("tables");
             // The byte of the section `table_version` has no checksum, and lsm-tree does not read it.
@@ -255,7 +340,7 @@ mod tests {
                     continue;
                 }
                 std::fs::write(&path, &changed).unwrap();
-                let corrected = correct(dir.path()).unwrap();
+                let corrected = correct_all(dir.path());
                 assert_eq!(corrected, [CorrectedByte { path: path.clone(), at }]);
                 assert!(std::fs::read(&path).unwrap() == whole, "byte {at} of {}", path.display());
             }
@@ -270,7 +355,7 @@ mod tests {
             changed[whole.len() / 3] ^= 1;
             changed[whole.len() / 3 + 1] ^= 1;
             std::fs::write(&path, &changed).unwrap();
-            assert!(correct(dir.path()).unwrap().is_empty());
+            assert!(correct_all(dir.path()).is_empty());
             assert!(std::fs::read(&path).unwrap() == changed);
             std::fs::write(&path, &whole).unwrap();
         }

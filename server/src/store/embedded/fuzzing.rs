@@ -88,12 +88,13 @@ pub fn journals(bytes: &[u8]) {
     if written.iter().any(std::io::Result::is_err) {
         return;
     }
-    match journal::recover(dir.path(), 0) {
+    let kept = dir.path().join("kept");
+    match journal::recover(dir.path(), &kept, 0, false) {
         Err(StoreError::Damaged(_)) => return,
         recovered => assert!(recovered.is_ok(), "{recovered:?}"),
     }
     let content = || paths.each_ref().map(|path| std::fs::read(path).unwrap_or_default());
     let left = content();
-    assert!(journal::recover(dir.path(), 0).is_ok());
+    assert!(journal::recover(dir.path(), &kept, 0, false).is_ok());
     assert_eq!(content(), left);
 }

@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::correction::correct_byte;
+use super::directories::{create_private, sync};
+use super::search::Search;
 use crate::store::error::StoreError;
 
 /// The key of the sequence number in the keyspace `meta`. Each batch increases the number by one.
@@ -25,13 +27,22 @@ const ITEM: u8 = 2;
 const END: u8 = 3;
 const CLEAR: u8 = 4;
 const MAGIC: [u8; 4] = *b"FJL\x03";
+/// The bytes before the items of a batch: a tag, and the numbers of the items and of the batch.
+const HEAD_BYTES: usize = 13;
+/// The bytes after the items of a batch: a tag, the checksum, and the mark of its end.
+const TAIL_BYTES: usize = 13;
 
 /// Checks all journals of the folder `dir` in order, and truncates the newest one after its last
 /// complete batch. `acknowledged` is the watermark.
 ///
+/// If no batch can be read, the journals do not show whether the newest one begins with a write that
+/// was cut short or with a damaged batch. Until the journals were searched for a changed byte
+/// (`is_searched`), this is an error. Then the journal is truncated, and its bytes are kept in the
+/// folder `kept` until [`forget_kept`] or [`put_back`].
+///
 /// # Errors
 /// A batch is missing, or a file can't be read or written.
-pub(super) fn recover(dir: &Path, acknowledged: u64) -> Result<(), StoreError> {
+pub(super) fn recover(dir: &Path, kept: &Path, acknowledged: u64, is_searched: bool) -> Result<(), StoreError> {
     let failed = |path: &Path, error: std::io::Error| StoreError::Failed(format!("`{}`: {error}", path.display()));
     let mut last = Last::default();
     let mut newest = None;
@@ -42,25 +53,74 @@ pub(super) fn recover(dir: &Path, acknowledged: u64) -> Result<(), StoreError> {
             last = last.advance(&batch).ok_or_else(|| lacks(&path, "a batch", bytes.len() - rest.len()))?;
             rest = after;
         }
-        newest = Some((path, bytes.len() - rest.len()));
+        newest = Some((path, bytes.len() - rest.len(), rest.iter().any(|byte| *byte != 0)));
     }
-    let Some((path, end)) = newest else { return Ok(()) };
-    if last.sequence.is_some_and(|last| last < acknowledged) {
-        return Err(lacks(&path, "the last acknowledged batch", end));
+    let Some((path, end, has_rest)) = newest else { return Ok(()) };
+    match last.sequence {
+        Some(last) if last < acknowledged => return Err(lacks(&path, "the last acknowledged batch", end)),
+        None if has_rest && acknowledged > 0 => {
+            if !is_searched {
+                return Err(lacks(&path, "a batch", end));
+            }
+            keep(&path, kept).map_err(|error| failed(&path, error))?;
+        }
+        _ => {}
     }
     // If a write was cut short, any part of it may have reached the disk. fjall does not accept
     // every such remainder, so it is removed here.
     truncate(&path, end).map_err(|error| failed(&path, error))
 }
 
+/// Keeps the bytes of a journal in a folder, before the journal is truncated.
+fn keep(path: &Path, kept: &Path) -> std::io::Result<()> {
+    create_private(kept)?;
+    if let Some(name) = path.file_name() {
+        let copy = kept.join(name);
+        std::fs::copy(path, &copy)?;
+        OpenOptions::new().write(true).open(copy)?.sync_all()?;
+    }
+    sync(kept)
+}
+
+/// Puts the journals back that an earlier start had kept, because it could not open the store.
+///
+/// # Errors
+/// A file can't be moved.
+pub(super) fn put_back(dir: &Path, kept: &Path) -> std::io::Result<()> {
+    if !kept.is_dir() {
+        return Ok(());
+    }
+    for path in journals(kept)?.into_values() {
+        if let Some(name) = path.file_name() {
+            std::fs::rename(&path, dir.join(name))?;
+        }
+    }
+    sync(dir)?;
+    forget_kept(kept)
+}
+
+/// Removes the journals that were kept, after the store has shown that it misses no write.
+///
+/// # Errors
+/// The folder can't be removed.
+pub(super) fn forget_kept(kept: &Path) -> std::io::Result<()> {
+    if kept.is_dir() { std::fs::remove_dir_all(kept) } else { Ok(()) }
+}
+
 /// Corrects the batches in which one byte has changed, and returns the places of these bytes.
-pub(super) fn correct(bytes: &mut [u8]) -> Vec<usize> {
-    let (mut at, mut changed) = (0, Vec::new());
+/// `acknowledged` is the watermark: after it, a batch that can't be read is a write that was cut
+/// short, and is not searched.
+pub(super) fn correct(bytes: &mut [u8], acknowledged: u64, search: &mut Search) -> Vec<usize> {
+    let (mut at, mut last, mut changed) = (0, None, Vec::new());
     loop {
         let rest = bytes.get(at..).unwrap_or_default();
         match batch(rest) {
-            Some((_, after)) => at += rest.len() - after.len(),
-            None => match correct_batch(bytes, at) {
+            Some((batch, after)) => {
+                last = batch.sequence.or(last);
+                at += rest.len() - after.len();
+            }
+            None if last.is_some_and(|last| acknowledged > 0 && last >= acknowledged) => return changed,
+            None => match correct_batch(bytes, at, search) {
                 Some(byte) => changed.push(byte),
                 None => return changed,
             },
@@ -68,14 +128,48 @@ pub(super) fn correct(bytes: &mut [u8]) -> Vec<usize> {
     }
 }
 
-/// Corrects the batch at a place, and returns the place of the changed byte. The end of a batch is
-/// [`MAGIC`], which may be the changed part, so two ends are tried.
-fn correct_batch(bytes: &mut [u8], at: usize) -> Option<usize> {
+/// Corrects the batch at a place, and returns the place of the changed byte. The lengths in a batch
+/// tell its end, unless one of them has changed; then [`MAGIC`] tells it.
+fn correct_batch(bytes: &mut [u8], at: usize, search: &mut Search) -> Option<usize> {
     let rest = bytes.get(at..)?;
+    if rest.iter().all(|byte| *byte == 0) {
+        return None;
+    }
     let is_end = |end: &usize| rest.get(..*end).is_some_and(|part| part.ends_with(&MAGIC));
-    let ends: Vec<usize> = (1..=rest.len()).filter(is_end).take(2).chain([rest.len()]).collect();
+    let marked = (1..=rest.len()).filter(is_end).take(2);
+    let by_lengths = end_by_lengths(rest);
+    let ends: Vec<usize> = by_lengths.into_iter().chain(marked).chain([rest.len()]).collect();
+    if let Some(byte) = by_lengths.and_then(|end| correct_tail(bytes.get_mut(at..at + end)?)) {
+        return Some(at + byte);
+    }
     let is_right = |part: &[u8]| batch(part).is_some_and(|(_, after)| after.is_empty() || batch(after).is_some());
-    ends.into_iter().find_map(|end| correct_byte(bytes.get_mut(at..at + end)?, is_right)).map(|byte| at + byte)
+    ends.into_iter().find_map(|end| correct_byte(bytes.get_mut(at..at + end)?, search, is_right)).map(|byte| at + byte)
+}
+
+/// Corrects the last part of a batch: a tag, the checksum and the mark. This takes no search, because
+/// the items tell what it must be.
+fn correct_tail(batch: &mut [u8]) -> Option<usize> {
+    let (items, tail) = batch.split_last_chunk_mut::<TAIL_BYTES>()?;
+    let mut expected = vec![END];
+    expected.extend(xxh3_64(items.get(HEAD_BYTES..)?).to_le_bytes());
+    expected.extend(MAGIC);
+    let differing = || tail.iter().zip(&expected).enumerate().filter(|(_, (found, right))| found != right);
+    let (place, 1) = (differing().next()?.0, differing().count()) else { return None };
+    tail.copy_from_slice(&expected);
+    Some(items.len() + place)
+}
+
+/// Returns the length of the first batch, by the number and lengths of its items. The checksum and
+/// the mark at its end may be wrong.
+fn end_by_lengths(bytes: &[u8]) -> Option<usize> {
+    let (head, items) = bytes.split_at_checked(HEAD_BYTES)?;
+    let count = u32::from_le_bytes(head.get(1..)?.first_chunk().copied()?);
+    let mut reader = Reader(items);
+    for _ in 0..count {
+        item(&mut reader)?;
+    }
+    reader.take(TAIL_BYTES)?;
+    Some(bytes.len() - reader.0.len())
 }
 
 fn lacks(path: &Path, missing: &str, at: usize) -> StoreError {
@@ -229,7 +323,7 @@ mod tests {
         let dir = TempDir::new().unwrap();
         let path = |id| dir.path().join(format!("{id}.jnl"));
         journals.iter().zip(9..).for_each(|(bytes, id)| std::fs::write(path(id), bytes).unwrap());
-        recover(dir.path(), acknowledged)?;
+        recover(dir.path(), &dir.path().join("kept"), acknowledged, false)?;
         Ok(journals.iter().zip(9..).flat_map(|(_, id)| std::fs::read(path(id)).unwrap()).collect())
     }
 
@@ -251,9 +345,9 @@ mod tests {
         // fjall's number of a batch must be between those of the batches before and after it. No
         // batch follows the last one, so a change of its number may go unnoticed.
         let unchecked = |at: &usize| (begins[4] + 5..begins[4] + 13).contains(at);
-        // Bytes of the first batch are not changed here. A journal without a valid first batch
-        // looks like a new journal, which another check of the store detects.
-        for at in (begins[1]..bytes.len()).filter(|at| !unchecked(at)) {
+        // fjall's number of the first batch may be any.
+        let is_number_of_first = |at: &usize| (5..13).contains(at);
+        for at in (0..bytes.len()).filter(|at| !unchecked(at) && !is_number_of_first(at)) {
             let mut flipped = bytes.clone();
             flipped[at] ^= 1 << (at % 8);
             assert!(matches!(recovered(&[&flipped], BATCHES), Err(StoreError::Damaged(_))), "byte {at}");
@@ -263,9 +357,11 @@ mod tests {
     #[test]
     fn s12_a_changed_byte_of_a_batch_is_corrected() {
         let (bytes, begins) = journal();
+        let correct = |bytes: &mut [u8]| correct(bytes, BATCHES, &mut Search::of_command());
         assert!(correct(&mut bytes.clone()).is_empty());
-        // Each place takes a search of its batch, so not every place is tried.
-        for at in (0..bytes.len()).step_by(37) {
+        // Each place takes a search of its batch, so not every place is tried. The last four bytes
+        // are the mark at the end of the last batch.
+        for at in (0..bytes.len()).step_by(37).chain(bytes.len() - 4..bytes.len()) {
             let begin = *begins.iter().rfind(|begin| **begin <= at).unwrap();
             // The checksum of a batch does not cover its number.
             if (begin + 5..begin + 13).contains(&at) {
@@ -280,6 +376,39 @@ mod tests {
         changed[begins[2] + 40] ^= 1;
         changed[begins[2] + 41] ^= 1;
         assert!(correct(&mut changed).is_empty());
+    }
+
+    /// A write that was cut short is no changed byte.
+    #[test]
+    fn s12_an_unacknowledged_tail_is_not_searched() {
+        let (bytes, begins) = journal();
+        let mut torn = bytes[..begins[4] + 200].to_vec();
+        let mut search = Search::of_start();
+        search.end_now();
+        assert!(correct(&mut torn, BATCHES - 1, &mut search).is_empty() && !search.is_cut());
+        assert!(correct(&mut torn, BATCHES, &mut search).is_empty() && search.is_cut());
+    }
+
+    /// A journal of which no batch can be read is kept until the store has shown that no write is
+    /// missing, and is put back if one is.
+    #[test]
+    fn s12_an_unreadable_journal_is_kept() {
+        let (bytes, begins) = journal();
+        let mut damaged = bytes.clone();
+        damaged[begins[1] - 30..begins[1] - 20].fill(0xff);
+        let dir = TempDir::new().unwrap();
+        let (path, kept) = (dir.path().join("0.jnl"), dir.path().join("kept"));
+        std::fs::write(&path, &damaged).unwrap();
+        assert!(matches!(recover(dir.path(), &kept, BATCHES, false), Err(StoreError::Damaged(_))));
+        assert!(std::fs::read(&path).unwrap() == damaged);
+        recover(dir.path(), &kept, BATCHES, true).unwrap();
+        assert!(std::fs::read(&path).unwrap().is_empty());
+        put_back(dir.path(), &kept).unwrap();
+        assert!(std::fs::read(&path).unwrap() == damaged && !kept.exists());
+        recover(dir.path(), &kept, BATCHES, true).unwrap();
+        forget_kept(&kept).unwrap();
+        put_back(dir.path(), &kept).unwrap();
+        assert!(std::fs::read(&path).unwrap().is_empty());
     }
 
     #[test]

@@ -53,6 +53,7 @@ mod repair;
 mod rows;
 mod salvage;
 mod scan_threads;
+mod search;
 mod settled_position;
 mod write;
 

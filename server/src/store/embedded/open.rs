@@ -18,6 +18,7 @@ use super::locks::{self, Locks};
 use super::outstanding::Outstanding;
 use super::rows::Keyspace;
 use super::scan_threads::ScanThreads;
+use super::search::{SEARCH_TIME, Search};
 use super::settled_position::SettledPosition;
 use super::{
     CorrectedByte, EmbeddedStore, FORMAT, Inner, Result, UNICODE, ack_watermark, correction, journal, keys, manifest,
@@ -33,6 +34,8 @@ const IMPORTING: &str = "importing";
 /// The name of the file that marks a data directory while the keyspaces of a later version are
 /// added to it.
 const ADDING_KEYSPACES: &str = "adding-keyspaces";
+/// The folder of journals that were truncated, until the store has shown that no write is missing.
+const KEPT_JOURNALS: &str = "kept-journals";
 /// The key of the store's id in the keyspace `meta`.
 const IDENTITY: &str = "identity";
 const KEYSPACES: [&str; 7] = ["claims", "sources", "outstanding", "settled", "settled_order", "replays", "meta"];
@@ -206,14 +209,21 @@ impl EmbeddedStore {
 
     /// Opens the store. If its files are damaged, corrects them as far as possible, and tries again.
     fn open_any(dir: &Path, purpose: Purpose) -> Result<Self> {
-        match Self::open_once(dir, purpose) {
-            Err(StoreError::Damaged(error)) => {
-                tracing::warn!(error, "the store is damaged: its files are searched for changed bytes");
-                match Self::correct_bytes(dir) {
-                    Ok(corrected) if !corrected.is_empty() => Self::open_once(dir, purpose),
-                    _ => Err(StoreError::Damaged(error)),
-                }
+        let error = match Self::open_once(dir, purpose, false) {
+            Err(error @ (StoreError::Damaged(_) | StoreError::RowsDamaged { .. })) => error,
+            opened => return opened,
+        };
+        tracing::warn!(%error, "the store is damaged: its files are searched for changed bytes");
+        let mut search = Search::of_start();
+        if let Err(failed) = Self::correct_bytes(dir, &mut search) {
+            tracing::error!(%failed, "the search for changed bytes failed");
+            return Err(error);
+        }
+        match Self::open_once(dir, purpose, !search.is_cut()) {
+            Err(StoreError::Damaged(damage)) if search.is_cut() => {
+                Err(StoreError::SearchCut { dir: dir.to_owned(), damage, seconds: SEARCH_TIME.as_secs() })
             }
+            Err(StoreError::Damaged(error)) => Err(StoreError::Unsalvageable(error)),
             opened => opened,
         }
     }
@@ -222,33 +232,36 @@ impl EmbeddedStore {
     ///
     /// # Errors
     /// A server uses the directory, or the disk failed.
-    pub fn correct_bytes(dir: &Path) -> Result<Vec<CorrectedByte>> {
+    pub(super) fn correct_bytes(dir: &Path, search: &mut Search) -> Result<Vec<CorrectedByte>> {
         let Some(_lock) = Self::lock(dir)? else { return Ok(Vec::new()) };
         let database = dir.join("fjall");
-        let corrected = correction::correct(&database)
-            .map_err(|error| StoreError::Failed(format!("`{}`: {error}", database.display())))?;
+        let failed = |error: std::io::Error| StoreError::Failed(format!("`{}`: {error}", database.display()));
+        journal::put_back(&database, &dir.join(KEPT_JOURNALS)).map_err(failed)?;
+        let acknowledged = AckWatermark::open(dir).map_err(failed)?.sequence();
+        let corrected = correction::correct(&database, acknowledged, search).map_err(failed)?;
         for CorrectedByte { path, at } in &corrected {
             tracing::warn!(path = %path.display(), at, "a byte had changed: the checksum shows which, and it is corrected");
         }
         Ok(corrected)
     }
 
-    fn open_once(dir: &Path, purpose: Purpose) -> Result<Self> {
+    /// Opens the store. `is_searched` is true if its files were searched for changed bytes.
+    fn open_once(dir: &Path, purpose: Purpose, is_searched: bool) -> Result<Self> {
         if purpose.creation() == Creation::Refused && !has_files_of_a_store(dir)? {
             return Err(StoreError::NoStore(dir.to_owned()));
         }
         let database = dir.join("fjall");
         create_private(&database)
             .map_err(|error| StoreError::from(fjall::Error::from(error)).of(database.display()))?;
-        let open = std::panic::AssertUnwindSafe(|| Self::open_database(dir, purpose));
+        let open = std::panic::AssertUnwindSafe(|| Self::open_database(dir, purpose, is_searched));
         // fjall panics on some damaged files. A damaged directory must be reported as an error, not
         // end the program with a panic.
         std::panic::catch_unwind(open)
             .unwrap_or_else(|_| Err(StoreError::Damaged(format!("`{}` can't be opened", dir.display()))))
     }
 
-    fn open_database(dir: &Path, purpose: Purpose) -> Result<Self> {
-        let watermark = Self::recover(dir)?;
+    fn open_database(dir: &Path, purpose: Purpose, is_searched: bool) -> Result<Self> {
+        let watermark = Self::recover(dir, is_searched)?;
         // The journal is kept short, so that a restart after a crash is quick. Persistence is
         // manual because the store syncs each batch itself.
         let builder = Database::builder(dir.join("fjall"))
@@ -272,6 +285,8 @@ impl EmbeddedStore {
         };
         let meta = keyspace("meta", 1, false)?;
         check_complete(&meta, &watermark, &missing)?;
+        let failed = |error: std::io::Error| StoreError::Failed(format!("`{}`: {error}", dir.display()));
+        journal::forget_kept(&dir.join(KEPT_JOURNALS)).map_err(failed)?;
         if missing.any() && watermark.sequence() > 0 {
             mark_adding(dir)?;
         }
@@ -302,8 +317,11 @@ impl EmbeddedStore {
         unmark_adding(dir)?;
         let identity = inner.identify(dir, purpose.creation())?;
         if purpose != Purpose::Inspection {
-            inner.read_outstanding()?;
-            inner.locks.read_queues(&inner.database.snapshot())?;
+            let read = inner.read_outstanding();
+            read.and_then(|()| inner.locks.read_queues(&inner.database.snapshot())).map_err(|error| match error {
+                StoreError::Damaged(faults) => StoreError::RowsDamaged { dir: dir.to_owned(), faults },
+                other => other,
+            })?;
         }
         Ok(Self { inner: Arc::new(inner), identity })
     }
@@ -330,7 +348,7 @@ impl EmbeddedStore {
 
     /// Checks the journals and manifests before fjall opens them, while it locks fjall's lock file.
     /// Returns the watermark.
-    fn recover(dir: &Path) -> Result<AckWatermark> {
+    fn recover(dir: &Path, is_searched: bool) -> Result<AckWatermark> {
         let failed = |error: std::io::Error| StoreError::Failed(format!("`{}`: {error}", dir.display()));
         let lock = Self::lock(dir)?;
         let watermark = AckWatermark::open(dir).map_err(failed)?;
@@ -339,8 +357,17 @@ impl EmbeddedStore {
         }
         let database = dir.join("fjall");
         let finished = watermark.sequence() > 0 && !dir.join(ADDING_KEYSPACES).exists();
+        if finished && !correction::is_version_right(&database).map_err(failed)? {
+            let path = database.join("version");
+            return Err(StoreError::Damaged(format!(
+                "`{}` is missing, or is not the file that was written",
+                path.display()
+            )));
+        }
         manifest::check(&database, finished)?;
-        journal::recover(&database, watermark.sequence())?;
+        let kept = dir.join(KEPT_JOURNALS);
+        journal::put_back(&database, &kept).map_err(failed)?;
+        journal::recover(&database, &kept, watermark.sequence(), is_searched)?;
         Ok(watermark)
     }
 }

@@ -19,6 +19,7 @@ use leasehold_core::session::Session;
 use super::lock_rows::LockRow;
 use super::locks::all;
 use super::rows::{Keyspace, resting};
+use super::search::Search;
 use super::{EmbeddedStore, Inner, Result, check_mark, keys};
 use crate::store::error::StoreError;
 use crate::store::identity::Creation;
@@ -104,7 +105,8 @@ impl EmbeddedStore {
         let failed = |error: std::io::Error| StoreError::Failed(format!("`{}`: {error}", dir.display()));
         let Some(unfinished) = check_mark::read(dir).map_err(failed)? else { return Ok(None) };
         tracing::warn!("the last server stopped because its store failed: every row is read before this one serves");
-        let mut repaired = Repaired { corrected: Self::correct_bytes(dir)?.len(), ..Repaired::default() };
+        let mut repaired =
+            Repaired { corrected: Self::correct_bytes(dir, &mut Search::of_start())?.len(), ..Repaired::default() };
         let inspected = Self::inspect(dir)?;
         let check = inspected.check_deeply(&mut progress)?;
         let inner = &*inspected.inner;

@@ -1,6 +1,7 @@
 //! Keyspaces and the encoding of their values. The types of the values are in [`stored`].
 
 use std::fmt::Display;
+use std::io::ErrorKind;
 use std::ops::RangeBounds;
 
 use fjall::{OwnedWriteBatch, Readable, Slice, Snapshot, UserKey, UserValue};
@@ -21,17 +22,21 @@ const ROW_BYTES: usize = 256;
 impl From<fjall::Error> for StoreError {
     fn from(error: fjall::Error) -> Self {
         match error {
-            fjall::Error::Storage(
-                inner @ (fjall::LsmError::ChecksumMismatch { .. } | fjall::LsmError::Unrecoverable),
-            ) => Self::Damaged(inner.to_string()),
+            // A file that was cut off is shorter than its other parts say.
+            fjall::Error::Io(error) | fjall::Error::Storage(fjall::LsmError::Io(error))
+                if matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::InvalidInput) =>
+            {
+                Self::Damaged(error.to_string())
+            }
+            fjall::Error::Io(error) | fjall::Error::Storage(fjall::LsmError::Io(error)) => {
+                Self::Failed(error.to_string())
+            }
+            fjall::Error::Storage(inner) => Self::Damaged(inner.to_string()),
             fjall::Error::JournalRecovery(_)
             | fjall::Error::InvalidTrailer
             | fjall::Error::InvalidTag(_)
             | fjall::Error::Decompress(_)
             | fjall::Error::Unrecoverable => Self::Damaged(error.to_string()),
-            fjall::Error::Io(error) | fjall::Error::Storage(fjall::LsmError::Io(error)) => {
-                Self::Failed(error.to_string())
-            }
             fjall::Error::Poisoned => Self::Failed(
                 "an earlier write failed, so no write is accepted: see the first error, then restart".into(),
             ),

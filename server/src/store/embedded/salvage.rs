@@ -21,6 +21,7 @@ use super::lock_rows::LockRow;
 use super::locks::{self, Locks};
 use super::outstanding::Outstanding;
 use super::rows::Keyspace;
+use super::search::Search;
 use super::{CorrectedByte, EmbeddedStore, Inner, Result, keys, lock_salvage};
 use crate::store::error::StoreError;
 
@@ -285,13 +286,10 @@ impl EmbeddedStore {
     /// # Errors
     /// A server uses the directory, a file that names the other files is damaged, or the disk failed.
     pub fn open_damaged(dir: &Path) -> Result<Self> {
-        for CorrectedByte { path, at } in Self::correct_bytes(dir)? {
+        for CorrectedByte { path, at } in Self::correct_bytes(dir, &mut Search::of_command())? {
             eprintln!("corrected: byte {at} of `{}`", path.display());
         }
-        Self::inspect(dir).map_err(|error| match error {
-            StoreError::Damaged(error) => StoreError::Unsalvageable(error),
-            other => other,
-        })
+        Self::inspect(dir)
     }
 
     /// Passes every row that can be read to `visit`: claims, then leases, each followed by the row

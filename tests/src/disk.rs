@@ -1,6 +1,6 @@
 //! A small disk for a test, which can become full.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -70,6 +70,21 @@ impl Disk {
             file.write_all(&[1; MIB as usize])?;
         }
         Ok(())
+    }
+
+    /// Writes a file until the disk has no room for a further byte.
+    ///
+    /// # Errors
+    /// The file can't be written for another reason.
+    pub fn fill_up(&self) -> Result<()> {
+        let mut file = std::fs::File::create(self.filler())?;
+        loop {
+            match file.write_all(&[1; 4096]) {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::StorageFull => return Ok(()),
+                Err(error) => return Err(error).context("the disk can't be filled"),
+            }
+        }
     }
 
     /// Removes the file that [`fill`](Self::fill) has written.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use fjall::KeyspaceCreateOptions;
 use leasehold_tests::client::Client;
+use leasehold_tests::disk::Disk;
 use leasehold_tests::server::{Server, binary};
 use leasehold_tests::transfer::run;
 use nix::sys::signal::{Signal, kill};
@@ -212,23 +213,45 @@ async fn s12_damaged_claims_refuse_the_start_after_a_compaction() {
     assert!(words.is_empty() && missing < CLAIMS / 4 && claims + missing >= CLAIMS, "{missing} and {claims}");
 }
 
+/// Makes the state of a repair that was cut short: the index has lost all keys but the first.
+fn begin_to_fill(data: &Path, index: &str) {
+    let database = fjall::Database::builder(data.join("fjall")).open().unwrap();
+    let rows = database.keyspace(index, KeyspaceCreateOptions::default).unwrap();
+    let first = rows.first_key_value().unwrap().key().unwrap();
+    rows.clear().unwrap();
+    let mut batch = database.batch();
+    batch.insert(&rows, first, "");
+    let meta = database.keyspace("meta", KeyspaceCreateOptions::default).unwrap();
+    batch.insert(&meta, "format", meta.get("format").unwrap().unwrap());
+    batch.commit().unwrap();
+    database.persist(fjall::PersistMode::SyncAll).unwrap();
+    drop((rows, meta, database));
+    std::fs::write(data.join("check-rows"), index).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s12_a_repair_goes_on_after_a_full_disk() {
+    let (dir, disk) = (settled_claims().await, Disk::new(200).unwrap());
+    begin_to_fill(dir.path(), "sources");
+    let data = disk.path().join("data");
+    assert!(std::process::Command::new("cp").arg("-r").arg(dir.path()).arg(&data).status().unwrap().success());
+    for _ in 0..2 {
+        disk.fill_up().unwrap();
+        let refused = run("serve", &data, &["--listen", "127.0.0.1:0"]).unwrap();
+        let stderr = String::from_utf8_lossy(&refused.stderr);
+        assert!(refused.status.code() == Some(1) && stderr.contains("No space left on device"), "{stderr}");
+    }
+    disk.empty().unwrap();
+    let server = Server::builder().data(&data).start().unwrap();
+    lists_all(&server, false).await;
+}
+
 /// A start that was cut short has emptied the index and has written some of its keys.
 #[tokio::test(flavor = "multi_thread")]
 async fn s12_a_repair_that_was_cut_short_begins_again() {
     for index in ["sources", "settled_order"] {
         let dir = settled_claims().await;
-        let database = fjall::Database::builder(dir.path().join("fjall")).open().unwrap();
-        let rows = database.keyspace(index, KeyspaceCreateOptions::default).unwrap();
-        let first = rows.first_key_value().unwrap().key().unwrap();
-        rows.clear().unwrap();
-        let mut batch = database.batch();
-        batch.insert(&rows, first, "");
-        let meta = database.keyspace("meta", KeyspaceCreateOptions::default).unwrap();
-        batch.insert(&meta, "format", meta.get("format").unwrap().unwrap());
-        batch.commit().unwrap();
-        database.persist(fjall::PersistMode::SyncAll).unwrap();
-        drop((rows, meta, database));
-        std::fs::write(dir.path().join("check-rows"), index).unwrap();
+        begin_to_fill(dir.path(), index);
         let mut server = Server::builder().data(dir.path()).start().unwrap();
         lists_all(&server, false).await;
         assert!(server.terminate().unwrap().success());

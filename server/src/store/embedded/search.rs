@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// The longest time for which a start searches.
-pub(super) const SEARCH_TIME: Duration = Duration::from_mins(1);
+pub(super) const SEARCH_TIME: Duration = Duration::from_secs(60);
 const BETWEEN_SIGNS: Duration = Duration::from_secs(5);
 
 /// A search for changed bytes in the files of a store.

@@ -59,7 +59,7 @@ async fn s12_a_server_starts_after_a_flipped_bit() {
     for file in ["journal", "first entry", "last entry", "version", "no version", "index", "outstanding", "fjall"] {
         let dir = settled_claims().await;
         match file {
-            "journal" => flip_in_journal(dir.path(), |begin, end| usize::midpoint(begin, end)),
+            "journal" => flip_in_journal(dir.path(), usize::midpoint),
             "first entry" => change_byte(&dir.path().join("fjall/0.jnl"), |_| 60),
             "last entry" => change_byte(&dir.path().join("fjall/0.jnl"), |end| end - 1),
             "version" => change_byte(&dir.path().join("fjall/version"), |_| 0),
@@ -88,7 +88,7 @@ fn change_byte(path: &Path, at: impl FnOnce(usize) -> usize) {
 #[tokio::test(flavor = "multi_thread")]
 async fn s12_a_search_says_what_it_does_and_ends_at_a_signal() {
     let dir = settled_claims().await;
-    flip_in_journal(dir.path(), |begin, end| usize::midpoint(begin, end));
+    flip_in_journal(dir.path(), usize::midpoint);
     flip_in_journal(dir.path(), |begin, end| usize::midpoint(begin, end) + 1);
     let before = std::fs::read(dir.path().join("fjall/0.jnl")).unwrap();
     let mut server = std::process::Command::new(binary().unwrap());

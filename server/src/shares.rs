@@ -9,11 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use leasehold_core::cell::CellId;
 use rustc_hash::FxHashMap;
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::config::Config;
 use crate::identity::{Caller, Role};
 
-/// The caller whose share of a limit a call uses: a cell, or all callers of another kind together.
+/// The caller whose share of a limit a call uses: a cell, a service, or all callers of another kind
+/// together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Sharer(pub(crate) CellId);
 
@@ -33,11 +35,24 @@ impl Sharer {
         match caller {
             Caller::Authenticated(Role::Cell(cell)) => Self(*cell),
             Caller::Authenticated(Role::Admin) => Self::ADMINS,
-            Caller::Authenticated(Role::Service(_)) => Self::SERVICES,
+            Caller::Authenticated(Role::Service(principal)) => Self::of_service(principal.as_str()),
             Caller::Authenticated(Role::Router) => Self::ROUTERS,
             Caller::Trusted | Caller::Server => Self::PLAINTEXT,
             Caller::Balancer | Caller::Unrecognised | Caller::Anonymous => Self::ANONYMOUS,
         }
+    }
+
+    /// The sharer of a service, by its name `service/NAME`. Its number comes from a hash of the name,
+    /// and is far below those of the kinds. Two services with the same hash would share one part.
+    fn of_service(name: &str) -> Self {
+        Self(CellId(i64::MIN + (xxh3_64(name.as_bytes()) >> 2).cast_signed()))
+    }
+
+    /// The sharers of the services that the configuration names. Another service has no right to
+    /// any lock, and uses the part that all share.
+    pub(crate) fn services(config: &Config) -> impl Iterator<Item = CellId> {
+        let callers = config.locks.access.iter().map(|access| access.caller.as_str());
+        callers.filter(|caller| caller.starts_with("service/")).map(|caller| Self::of_service(caller).0)
     }
 
     /// The sharer of a connection of this caller.
@@ -65,8 +80,8 @@ impl Sharer {
         if config.tls.is_none() && !config.subjects.loopback_balancer {
             return Self::nobody();
         }
-        let kinds = [Self::ADMINS, Self::SERVICES, Self::ROUTERS, Self::ANONYMOUS];
-        config.cells.iter().map(|cell| CellId(cell.id)).chain(kinds.map(|kind| kind.0)).collect()
+        let kinds = [Self::ADMINS, Self::ROUTERS, Self::ANONYMOUS].map(|kind| kind.0);
+        config.cells.iter().map(|cell| CellId(cell.id)).chain(kinds).chain(Self::services(config)).collect()
     }
 
     /// No sharers.
@@ -245,6 +260,10 @@ impl LimitShares {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test stops at what it does not expect")]
+
+    use leasehold_core::session::Principal;
+
     use super::*;
 
     const SETTING: &str = "limits.held_claims";
@@ -268,6 +287,21 @@ mod tests {
         assert_eq!([room(&shares, 1), room(&shares, 2), room(&shares, 3)], [0, 6, 10]);
         shares.subtract(CellId(1), 20);
         assert_eq!([room(&shares, 1), room(&shares, 2), room(&shares, 3)], [20, 26, 30]);
+    }
+
+    /// One service can't use up the part of another one.
+    #[test]
+    fn each_service_of_the_configuration_has_a_part() {
+        let access = |name: &str| format!("[[locks.access]]\ncaller = \"{name}\"\nnamespaces = [\"jobs\"]\n");
+        let text = ["service/billing", "service/mail", "cell/1", "service/mail"].map(access).concat();
+        let config: Config = toml::from_str(&text).unwrap();
+        let service = |name| Sharer::of(&Caller::Authenticated(Role::Service(Principal::parse(name).unwrap())));
+        let (billing, mail) = (service("service/billing"), service("service/mail"));
+        let sharers: BTreeSet<_> = Sharer::services(&config).collect();
+        assert_eq!(sharers, [billing.0, mail.0].into());
+        let mut shares = LimitShares::new(SETTING, 100, sharers);
+        shares.add(billing.0, room(&shares, billing.0.0));
+        assert_eq!([room(&shares, billing.0.0), room(&shares, mail.0.0)], [0, 25]);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use base64::Engine;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use http::HeaderMap;
+use leasehold_core::invisible::is_invisible;
 use serde::{Deserialize, Serialize};
 use x509_parser::prelude::FromDer;
 use x509_parser::x509::X509Name;
@@ -79,15 +80,27 @@ impl SubjectConfig {
         }
     }
 
-    /// Returns the first configured name that is empty, has spaces around it, or has two meanings.
-    /// Callers with such a name get no role.
-    pub fn unusable_name(&self) -> Option<&str> {
-        let balancers = |name: &str| self.balancers.iter().filter(|balancer| *balancer == name).count();
-        let meanings = |name: &str| self.roles(name).count() + balancers(name) + usize::from(self.is_almost_cell(name));
-        let names = [&self.router, &self.admin].into_iter().flatten().chain(&self.balancers).map(String::as_str);
-        let is_blank = |name: &&str| name.is_empty() || name.trim() != *name;
-        let pattern = self.cell.as_deref().filter(is_blank);
-        pattern.or_else(|| names.into_iter().find(|name| is_blank(name) || meanings(name) > 1))
+    /// Returns the first configured name that can't be used, and its fault. Callers with such a name
+    /// get no role.
+    pub fn fault(&self) -> Option<(&str, SubjectFault)> {
+        let names = [&self.cell, &self.router, &self.admin].into_iter().flatten().chain(&self.balancers);
+        names
+            .map(String::as_str)
+            .find_map(|name| Some((name, SubjectFault::of_text(name).or_else(|| self.clash(name))?)))
+    }
+
+    /// Returns the fault of a name that has another meaning too.
+    fn clash(&self, name: &str) -> Option<SubjectFault> {
+        if self.cell.as_deref() == Some(name) {
+            return None;
+        }
+        let balancers = self.balancers.iter().filter(|balancer| *balancer == name).count();
+        match (balancers, self.roles(name).count() + balancers.min(1)) {
+            (_, kinds) if kinds > 1 => Some(SubjectFault::TwoKinds),
+            (2.., _) => Some(SubjectFault::Twice),
+            _ if self.is_almost_cell(name) => Some(SubjectFault::AlmostCell),
+            _ => None,
+        }
     }
 
     /// True if the name fits the pattern of cells, but with a number that is not in the form of ids,
@@ -97,12 +110,47 @@ impl SubjectConfig {
             let (before, after) = pattern.split_once(ID)?;
             name.strip_prefix(before)?.strip_suffix(after)
         });
-        id.is_some_and(|id| !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit()) && cell_of(id).is_none())
+        id.is_some_and(|id| !id.is_empty() && id.chars().all(char::is_numeric) && cell_of(id).is_none())
     }
 
     /// True if the pattern of cells has exactly one `{id}`, or there is none.
     pub fn has_valid_pattern(&self) -> bool {
         self.cell.as_ref().is_none_or(|pattern| pattern.matches(ID).count() == 1)
+    }
+}
+
+/// The fault of a configured common name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SubjectFault {
+    /// The name has no character.
+    #[error("which is empty: leave the setting out, or give a name")]
+    Empty,
+    /// The name begins or ends with a space.
+    #[error("which has spaces around it: remove them")]
+    Spaces,
+    /// The name has a character that people don't see. Two names would look the same.
+    #[error("which has the invisible character U+{:04X}: remove it", u32::from(*.0))]
+    Invisible(char),
+    /// The list of balancers has the name more than once.
+    #[error("which is there twice: name each balancer once")]
+    Twice,
+    /// The name stands for more than one kind of callers.
+    #[error("which stands for two kinds of callers: give each a name of its own")]
+    TwoKinds,
+    /// The name fits the pattern of cells, but its number is no cell's id.
+    #[error("which looks like a cell's name but has no cell's id: choose another name")]
+    AlmostCell,
+}
+
+impl SubjectFault {
+    /// Returns the fault of a name's text alone.
+    fn of_text(name: &str) -> Option<Self> {
+        let invisible = name.chars().find(|c| c.is_control() || is_invisible(*c)).map(Self::Invisible);
+        match name {
+            "" => Some(Self::Empty),
+            _ if name.trim() != name => Some(Self::Spaces),
+            _ => invisible,
+        }
     }
 }
 

@@ -327,8 +327,8 @@ fn subjects(config: &Config) -> Result<(), ConfigError> {
     if !config.subjects.has_valid_pattern() {
         return Err(ConfigError::SubjectPattern(config.subjects.cell.clone().unwrap_or_default()));
     }
-    if let Some(name) = config.subjects.unusable_name() {
-        return Err(ConfigError::SubjectName(name.to_owned()));
+    if let Some((name, fault)) = config.subjects.fault() {
+        return Err(ConfigError::SubjectName { name: name.to_owned(), fault });
     }
     // This setting trusts the header of every caller in plain text. A caller from another machine
     // must not be able to set the header.
@@ -527,15 +527,21 @@ mod tests {
             ),
             ("[subjects]\ncell = \"CELL\"".to_owned(), "`subjects.cell` is `CELL`"),
             ("[subjects]\ncell = \"{id}{id}\"".to_owned(), "`subjects.cell` is `{id}{id}`"),
-            ("[subjects]\nadmin = \"x\"\nrouter = \"x\"".to_owned(), "`[subjects]` has the name `x`"),
-            ("[subjects]\nadmin = \"\"".to_owned(), "`[subjects]` has the name ``"),
-            ("[subjects]\nadmin = \"c5\"\ncell = \"c{id}\"".to_owned(), "`[subjects]` has the name `c5`"),
-            ("[subjects]\nadmin = \"x\"\nbalancers = [\"x\"]".to_owned(), "`[subjects]` has the name `x`"),
-            ("[subjects]\nadmin = \" \"".to_owned(), "`[subjects]` has the name ` `"),
-            ("[subjects]\nadmin = \"x\"\nrouter = \"x \"".to_owned(), "`[subjects]` has the name `x `"),
-            ("[subjects]\nadmin = \"c05\"\ncell = \"c{id}\"".to_owned(), "`[subjects]` has the name `c05`"),
-            ("[subjects]\ncell = \" c{id}\"".to_owned(), "`[subjects]` has the name ` c{id}`"),
-            ("[subjects]\nbalancers = [\"x\", \"x\"]".to_owned(), "`[subjects]` has the name `x`"),
+            ("[subjects]\nadmin = \"x\"\nrouter = \"x\"".to_owned(), "the name `x`, which stands for two kinds"),
+            ("[subjects]\nadmin = \"\"".to_owned(), "the name ``, which is empty"),
+            ("[subjects]\nadmin = \"x\u{200b}\"".to_owned(), "`, which has the invisible character U+200B"),
+            ("[subjects]\nrouter = \"x\\u0000\"".to_owned(), "`, which has the invisible character U+0000"),
+            (
+                "[subjects]\nadmin = \"c\u{663}\"\ncell = \"c{id}\"".to_owned(),
+                "the name `c\u{663}`, which looks like a cell's",
+            ),
+            ("[subjects]\nadmin = \"c5\"\ncell = \"c{id}\"".to_owned(), "the name `c5`, which stands for two kinds"),
+            ("[subjects]\nadmin = \"x\"\nbalancers = [\"x\"]".to_owned(), "the name `x`, which stands for two kinds"),
+            ("[subjects]\nadmin = \" \"".to_owned(), "the name ` `, which has spaces"),
+            ("[subjects]\nadmin = \"x\"\nrouter = \"x \"".to_owned(), "the name `x `, which has spaces"),
+            ("[subjects]\nadmin = \"c05\"\ncell = \"c{id}\"".to_owned(), "the name `c05`, which looks like a cell's"),
+            ("[subjects]\ncell = \" c{id}\"".to_owned(), "the name ` c{id}`, which has spaces"),
+            ("[subjects]\nbalancers = [\"x\", \"x\"]".to_owned(), "the name `x`, which is there twice"),
             (format!("{}[subjects]\nloopback_balancer = true", with_ca("")), "`subjects.loopback_balancer` needs"),
             (
                 "listen = \"0.0.0.0:1\"\ninsecure_plaintext = true\n[subjects]\nloopback_balancer = true".to_owned(),

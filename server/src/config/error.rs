@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use leasehold_core::catalogue::RuleChange;
 
+use crate::subject::SubjectFault;
+
 /// A problem of the server's configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -141,12 +143,14 @@ pub enum ConfigError {
     /// The pattern for the common names of cells does not have `{id}` exactly once.
     #[error("`subjects.cell` is `{0}`: write `{{id}}` once in the place of the cell's id, such as `CELL-{{id}}`")]
     SubjectPattern(String),
-    /// A common name of `[subjects]` is empty, has spaces around it, is named twice, or stands for two
-    /// kinds of callers.
-    #[error(
-        "`[subjects]` has the name `{0}`, which is empty, has spaces around it, is there twice, or stands for two kinds of callers: give each a name of its own"
-    )]
-    SubjectName(String),
+    /// A common name of `[subjects]` can't be used.
+    #[error("`[subjects]` has the name `{name}`, {fault}")]
+    SubjectName {
+        /// The name.
+        name: String,
+        /// Its fault.
+        fault: SubjectFault,
+    },
     /// `subjects.loopback_balancer` is set, but the server has TLS or callers may reach it from
     /// other machines.
     #[error(

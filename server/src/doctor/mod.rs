@@ -12,12 +12,14 @@ use std::time::{Duration, SystemTime};
 
 use leasehold_core::unicode_version::{UNICODE_VERSION, UnicodeVersion};
 
+use crate::audit::AuditSink;
 use crate::config::{Config, PostgresConfig};
 use crate::descriptors;
 use crate::serve::ServeError;
 use crate::store::{
     Backend, Creation, DeepCheck, EmbeddedStore, Examined, FormCheck, FormScan, PostgresStore, StoreError,
 };
+use crate::traces::Traces;
 
 /// The tolerated difference between two clocks.
 const TOLERATED: Duration = Duration::from_secs(5);
@@ -78,7 +80,7 @@ impl fmt::Display for Finding {
 /// Checks a server of this configuration. `shown` is the configuration file, as text for people. If
 /// `is_deep`, reads every row of an embedded store, or every claim of a database.
 pub async fn examine(config: Result<Config, ServeError>, shown: &str, is_deep: bool) -> Vec<Finding> {
-    let config = match config {
+    let config = match config.and_then(readable) {
         Ok(config) => config,
         Err(error) => return vec![Finding::failed("configuration", &error)],
     };
@@ -90,6 +92,14 @@ pub async fn examine(config: Result<Config, ServeError>, shown: &str, is_deep: b
     });
     findings.push(open_files(&config));
     findings
+}
+
+/// Returns the configuration if a start could read the files that it names, except those that the
+/// other checks read.
+fn readable(config: Config) -> Result<Config, ServeError> {
+    config.traces.as_ref().map(Traces::check).transpose()?;
+    AuditSink::check(&config.audit)?;
+    Ok(config)
 }
 
 fn cells(config: &Config) -> String {

@@ -45,6 +45,7 @@ use crate::identity::{Denied, Permit};
 use crate::locks::LockHost;
 use crate::metrics::Metrics;
 use crate::reloads::Reloads;
+use crate::shares::Sharer;
 use crate::store::{Backend, StoreError, StoreReader};
 
 use failed_reads::{FailedReads, Read};
@@ -104,7 +105,7 @@ impl Services {
             store_id: store.identity().id,
             committer,
             locks,
-            lists: ListPermits::new(limits.concurrent_lists, limits.queued_lists, cells(config)),
+            lists: ListPermits::new(limits.concurrent_lists, limits.queued_lists, listers(config)),
             metrics,
             audit,
             budgets: ServerBudgets::new(config),
@@ -117,7 +118,7 @@ impl Services {
     pub fn set_limits(&self, config: &Config) {
         let limits = &config.limits;
         self.budgets.set_bounds(config);
-        self.lists.resize(limits.concurrent_lists, limits.queued_lists, cells(config));
+        self.lists.resize(limits.concurrent_lists, limits.queued_lists, listers(config));
     }
 
     /// The committer, which decides and writes commands.
@@ -174,8 +175,9 @@ impl Services {
 }
 
 /// The cells of a configuration, which share the limits of lists.
-fn cells(config: &Config) -> BTreeSet<CellId> {
-    config.cells.iter().map(|cell| CellId(cell.id)).collect()
+/// Returns the cells and services that share the places for lists.
+fn listers(config: &Config) -> BTreeSet<CellId> {
+    config.cells.iter().map(|cell| CellId(cell.id)).chain(Sharer::services(config)).collect()
 }
 
 /// Returns the bucket type and the value that a request names, or the gRPC status of a request that

@@ -67,7 +67,9 @@ impl ServeError {
     /// The exit code of the process, one of [`EXIT_CODES`](exit::EXIT_CODES).
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::CommandLine(_) | Self::Config(_) | Self::Log(_) | Self::Audit(_) | Self::Tls(_) => exit::USAGE,
+            Self::CommandLine(_) | Self::Config(_) | Self::Log(_) | Self::Audit(_) | Self::Tls(_) | Self::Traces(_) => {
+                exit::USAGE
+            }
             Self::Store(error) if error.is_of_settings() => exit::USAGE,
             Self::StoreFailed(_) => exit::STORE_FAILED,
             Self::Store(

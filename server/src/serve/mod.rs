@@ -63,6 +63,7 @@ pub async fn serve(config: Config, read: ReadConfig, start: StoreStart) -> Resul
     let stdout = Stdout::start()?;
     let mut signal = StopSignal::listen(stdout.clone())?;
     let certificates = config.tls.as_ref().map(Certificates::load).transpose()?.map(Arc::new);
+    config.traces.as_ref().map(Traces::check).transpose()?;
     let current = CurrentConfig::new(config);
     let active = current.load();
     let config = &active.config;

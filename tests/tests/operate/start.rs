@@ -347,3 +347,21 @@ async fn an_audit_pipe_that_nobody_reads_is_refused() {
     let (output, stderr) = serve(&arguments).await;
     assert!(!output.status.success() && stderr.contains("a pipe or device that nobody reads"), "{stderr}");
 }
+
+/// A file that can't be read is a problem of the configuration, told before the banner.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_authority_of_the_collector_that_is_a_pipe_is_refused() {
+    let directory = TempDir::new().unwrap();
+    let [pipe, config, data] =
+        ["pipe", "config", "data"].map(|name| directory.path().join(name).to_str().unwrap().to_owned());
+    nix::unistd::mkfifo(pipe.as_str(), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let traces = format!("[traces]\nendpoint = \"https://collector.test\"\nca = {pipe:?}\n");
+    std::fs::write(&config, format!("{traces}{DEVELOPMENT_CELLS}")).unwrap();
+    let (output, stderr) = serve(&["--config", &config, "--data", &data, "--create"]).await;
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(output.stdout.is_empty() && !std::fs::exists(&data).unwrap());
+    assert!(stderr.contains(&format!("`traces.ca`: `{pipe}` can't be read")), "{stderr}");
+    let doctor = leasehold(["doctor", "--config", &config, "--data", &data]).await.unwrap();
+    let found = String::from_utf8_lossy(&doctor.stdout);
+    assert!(!doctor.status.success() && found.contains("`traces.ca`"), "{found}");
+}

@@ -147,6 +147,10 @@ pub const FOR_WASM: &[Need] = &[
 /// The needs of the rows of `cargo xtask bench` with etcd as their peer.
 pub const FOR_ETCD: &[Need] = &[Need::on_path("etcd", "etcd-server")];
 
+/// The needs of the rows of `cargo xtask bench` with ZooKeeper as their peer.
+pub const FOR_ZOOKEEPER: &[Need] =
+    &[Need::on_path("java", "default-jre-headless"), Need::file_in("/usr/share/java", "zookeeper.jar", "zookeeper")];
+
 /// The needs of the rows of `cargo xtask bench` on PostgreSQL.
 pub const FOR_POSTGRES: &[Need] =
     &[Need::also_in("/usr/lib/postgresql/*/bin", "pgbench", "postgresql"), Need::on_path("setpriv", "util-linux")];

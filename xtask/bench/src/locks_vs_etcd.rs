@@ -43,18 +43,25 @@ const HOUR_SECONDS: u32 = 3_600;
 /// One of the two servers cannot be measured.
 pub(crate) async fn row(context: &Context) -> Result<Row> {
     needs::install(needs::FOR_ETCD)?;
-    let LoadArguments { rounds, .. } = context.load;
-    let (mut ours, mut etcd) = (Vec::new(), Vec::new());
-    for number in 1..=rounds {
-        ours.push(round::<OurLocks>(number, &context.load).await?);
-        etcd.push(round::<EtcdLocks>(number, &context.load).await?);
+    measure::<OurLocks, EtcdLocks>(HEADING, &context.load).await
+}
+
+/// Measures two servers of locks in turn, so that a slow minute of the machine affects both.
+///
+/// # Errors
+/// One of the two servers cannot be measured.
+pub(crate) async fn measure<A: Contender, B: Contender>(heading: Heading, load: &LoadArguments) -> Result<Row> {
+    let (mut ours, mut peer) = (Vec::new(), Vec::new());
+    for number in 1..=load.rounds {
+        ours.push(round::<A>(number, load).await?);
+        peer.push(round::<B>(number, load).await?);
     }
     let median = |rounds: &[Load]| Load::median(rounds).context("no round was run");
-    Ok(HEADING.row(median(&ours)?.saves_per_second, median(&etcd)?.saves_per_second))
+    Ok(heading.row(median(&ours)?.saves_per_second, median(&peer)?.saves_per_second))
 }
 
 /// Leasehold as a server of locks.
-struct OurLocks(Ours);
+pub(crate) struct OurLocks(Ours);
 
 impl Contender for OurLocks {
     const NAME: &'static str = "our locks";
@@ -78,7 +85,7 @@ impl Contender for OurLocks {
 }
 
 /// A client of Leasehold with a session of its own, opened by its first acquire.
-struct OurClient {
+pub(crate) struct OurClient {
     stub: Stub<Channel>,
     session: Vec<u8>,
     is_open: bool,

@@ -9,6 +9,7 @@ mod engine;
 mod etcd;
 mod load;
 mod locks_vs_etcd;
+mod locks_vs_zookeeper;
 mod machine;
 mod million_leases;
 mod ours;
@@ -94,6 +95,9 @@ enum Name {
     SavesVsEtcd,
     /// Locks acquired and released in a second, each write durable before it is answered
     LocksVsEtcd,
+    /// The same, beside the lock recipe of ZooKeeper
+    #[value(name = "locks-vs-zookeeper")]
+    LocksVsZooKeeper,
     /// Saves a second on PostgreSQL, beside hand-written statements run by pgbench on the same cluster
     SavesPostgresVsPgbench,
     /// Saves a second of two servers on one PostgreSQL, compared with one server
@@ -225,6 +229,7 @@ async fn measure(name: Name, context: &Context) -> Result<Row> {
     match name {
         Name::SavesVsEtcd => saves_vs_etcd::row(context).await,
         Name::LocksVsEtcd => locks_vs_etcd::row(context).await,
+        Name::LocksVsZooKeeper => locks_vs_zookeeper::row(context).await,
         Name::SavesPostgresVsPgbench => saves_postgres_vs_pgbench::row(context).await,
         Name::SavesTwoServers => context.postgres().await?.two_servers_row(),
         Name::BeginP99VsEtcd => begin_p99_vs_etcd::row(context).await,

@@ -30,7 +30,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::lease::Fence;
-use crate::lock::{Grant, LockPath, Withholding};
+use crate::lock::{LockPath, Withholding};
 use crate::locking::elapse::Elapse;
 use crate::locking::end::{Cause, End, Silence};
 use crate::order::sorted_by;
@@ -106,12 +106,12 @@ impl Observer {
 
     /// Notes that an operator took a grant from its session. Nothing is noted for a session that is
     /// not watched.
-    pub fn force(&mut self, grant: &Grant) {
-        let Some(watched) = self.sessions.get(&grant.session) else { return };
+    pub fn force(&mut self, session: SessionId, fence: Fence) {
+        let Some(watched) = self.sessions.get(&session) else { return };
         let silence_micros = watched.terms.silence_micros();
         let mut forced = std::mem::take(&mut self.forced);
         forced.retain(|forced| self.is_believed(forced));
-        forced.push(ForcedGrant { session: grant.session, fence: grant.fence, since: self.ticks, silence_micros });
+        forced.push(ForcedGrant { session, fence, since: self.ticks, silence_micros });
         self.forced = forced;
     }
 

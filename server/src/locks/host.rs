@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold_core::command::{Command, Fences};
 use leasehold_core::lease::Fence;
-use leasehold_core::lock::{AskId, Lock, LockPath, LockState};
+use leasehold_core::lock::{AskId, Lock, LockPath, LockState, Withholding};
 use leasehold_core::locking::end::End;
 use leasehold_core::locking::leave::Leave;
 use leasehold_core::locking::{LockCommand, granted};
@@ -118,11 +118,12 @@ impl LockHost {
     ) {
         let mut state = self.state();
         sessions.into_iter().for_each(|(id, session)| state.watch_session(id, &session));
-        locks.into_iter().for_each(|(path, lock)| state.watch_lock(path, None, Some(&lock)));
+        locks.into_iter().for_each(|(path, lock)| state.watch_lock(path, None, Some(&lock), &Fences::default()));
     }
 
-    /// Learns from the saved changes of a group, and from the fences that the store has assigned. The committer calls this after each save, before
-    /// it answers the callers, in the order of the saves. Returns the number of grants.
+    /// Learns from the saved changes of a group, and from the fences that the store has assigned. The
+    /// committer calls this after each save, before it answers the callers. Returns the number of
+    /// grants.
     pub fn saved(&self, changes: &NetChanges, fences: &Fences) -> usize {
         if changes.sessions.is_empty() && changes.locks.is_empty() && changes.asks.is_empty() {
             return 0;
@@ -130,7 +131,7 @@ impl LockHost {
         let mut state = self.state();
         changes.sessions.iter().for_each(|change| state.follow_session(change));
         for RowChange { key, before, after } in &changes.locks {
-            state.watch_lock(key.clone(), before.as_ref(), after.as_ref());
+            state.watch_lock(key.clone(), before.as_ref(), after.as_ref(), fences);
         }
         let mut grants = 0;
         for grant in granted(changes).map(|grant| grant.with_fences(fences)) {
@@ -295,13 +296,16 @@ impl HostState {
         }
     }
 
-    fn watch_lock(&mut self, path: LockPath, before: Option<&Lock>, after: Option<&Lock>) {
+    fn watch_lock(&mut self, path: LockPath, before: Option<&Lock>, after: Option<&Lock>, fences: &Fences) {
         match after.map(|lock| lock.state) {
-            Some(LockState::Withheld(withholding)) => self.observer.watch_lock(path, withholding),
+            Some(LockState::Withheld(withholding)) => {
+                let fence = fences.of_grant(withholding.fence);
+                self.observer.watch_lock(path, Withholding { fence, ..withholding });
+            }
             Some(LockState::Free | LockState::Held(_)) | None => self.observer.unwatch_lock(&path),
         }
         if let Some(grant) = Lock::newly_forced(before, after) {
-            self.observer.force(grant);
+            self.observer.force(grant.session, fences.of_grant(grant.fence));
             let session = self.sessions.get(&grant.session);
             session.iter().for_each(|session| session.news.send_modify(|news| news.forced += 1));
         }
@@ -346,6 +350,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
     use leasehold_core::lock::{Ended, Grant, GrantEnd, LockValue};
+    use leasehold_core::locking::elapse::Elapse;
     use leasehold_core::session::{SessionState, Terms};
     use leasehold_core::time::Timestamp;
     use uuid::Uuid;
@@ -490,6 +495,25 @@ mod tests {
         }
         host.tick();
         assert_eq!(told(), []);
+    }
+
+    #[test]
+    fn k20_the_fences_of_withheld_and_forced_locks_are_those_of_the_store() {
+        let (host, placeholder) = (host(), Fence(Fence::PLACEHOLDER.0 + 1));
+        let fences = Fences { grants: [(placeholder, Fence(7))].into_iter().collect(), ..Fences::default() };
+        let path = |key| LockPath::parse(&["user"], key).unwrap();
+        let grant = Grant { ask: ASK, session: SESSION, fence: placeholder, granted_at: Timestamp::MIN };
+        let ended = Ended { grant, end: GrantEnd::Forced, value: LockValue::default(), ended_at: Timestamp::MIN };
+        let forced = Lock { last: Some(ended), ..Lock::new(Timestamp::MIN) };
+        let withholding = Withholding { fence: placeholder, silence_micros: 0 };
+        let withheld = Lock { state: LockState::Withheld(withholding), ..Lock::new(Timestamp::MIN) };
+        let change = |key, after| RowChange { key: path(key), before: None, after: Some(after) };
+        let locks = vec![change("forced", forced), change("withheld", withheld)];
+        host.saved(&NetChanges { locks, ..NetChanges::default() }, &fences);
+        let RenewOutcome::Renewed(told) = host.renew(SESSION, &principal()) else { unreachable!() };
+        assert_eq!(told, [Fence(7)]);
+        let elapse = Elapse { lock: path("withheld"), fence: Fence(7), quiet_micros: 0 };
+        assert_eq!(host.tick()[0].command, Command::Lock(LockCommand::Elapse(elapse)));
     }
 
     #[tokio::test]

@@ -179,7 +179,7 @@ impl LockHost {
             RowNews::Session { id, live: None, .. } => self.unwatch(id),
             RowNews::Lock(path, LockState::Withheld(withholding)) => self.observer.watch_lock(path, withholding),
             RowNews::Lock(path, _) => self.observer.unwatch_lock(&path),
-            RowNews::Forced(grant) => self.observer.force(&grant),
+            RowNews::Forced(grant) => self.observer.force(grant.session, grant.fence),
             RowNews::Granted { ask, session, fence } => self.tell(ask, session, fence),
             RowNews::Over(ask) => {
                 self.refuse(ask, Reason::SessionEnded);
@@ -445,7 +445,9 @@ impl Service {
             host.watch(id, session.terms, session.renewals, date, is_dated);
         }
         for (path, lock) in locks {
-            Lock::newly_forced(None, Some(&lock)).into_iter().for_each(|grant| host.observer.force(grant));
+            Lock::newly_forced(None, Some(&lock))
+                .into_iter()
+                .for_each(|grant| host.observer.force(grant.session, grant.fence));
             if let LockState::Withheld(withholding) = lock.state {
                 host.observer.watch_lock(path, withholding);
             }

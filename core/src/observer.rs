@@ -188,6 +188,13 @@ impl Observer {
         }
     }
 
+    /// Gives every session its whole duration again, except those whose end was proposed. A host calls
+    /// this after it could not have learnt of renewals (K07).
+    pub fn restart(&mut self) {
+        let undecided = self.sessions.values_mut().filter(|watched| !watched.is_end_proposed);
+        undecided.for_each(|watched| watched.renewed_at = self.ticks);
+    }
+
     /// Proposes the end of the withholding of at most `limit` locks. A lock may be proposed again
     /// until it is unwatched.
     pub fn elapsed(&self, limit: usize) -> Vec<Elapse> {

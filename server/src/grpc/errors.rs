@@ -260,10 +260,9 @@ pub(super) fn session_ended() -> Status {
     rejected(&Rejection::whole(Reason::SessionEnded, Detail::None))
 }
 
-/// The gRPC status of a call about locks to a server whose store serves none.
-pub(super) fn no_locks() -> Status {
-    let message = "this server has no sessions and locks: they are served from an embedded store";
-    status(Code::Unimplemented, message.into(), vec![error_info("NO_LOCKS", HashMap::new())])
+/// The gRPC status of a call that needs a database which failed.
+pub(super) fn away(error: &StoreError) -> Status {
+    refused(&CommitterRefusal::StoreUnavailable(error.to_string().into()))
 }
 
 /// The gRPC status of a read that found no claim.

@@ -74,7 +74,7 @@ impl LockHandler {
         self.allowed_path(config, caller, path)
     }
 
-    fn allowed_acquire(
+    async fn allowed_acquire(
         &self,
         caller: LockCaller,
         (session, ask): (&[u8], &[u8]),
@@ -83,9 +83,29 @@ impl LockHandler {
     ) -> Result<AllowedAcquire, Status> {
         let (session, ask) = (SessionId(read_id("session_id", session)?), AskId(read_id("ask_id", ask)?));
         let lock = self.allowed_path(&caller.config, &caller.caller, lock)?;
-        let attendance = self.services.lock_host()?.attend(ask, session, &caller.principal);
+        let _followed = self.services.follow(session, &caller.principal).await?;
+        let attendance = self.services.locks.attend(ask, session, &caller.principal);
         let acquire = Acquire { session, principal: caller.principal.clone(), ask, lock, wait };
         Ok(AllowedAcquire { caller, acquire, attendance })
+    }
+
+    /// Notes in a shared store that this server attends to an ask which an earlier call may have
+    /// written. Another server then can't make the ask leave, because a call there has ended (K06).
+    async fn take_over(&self, allowed: &mut AllowedAcquire, acquired: Acquired) -> Result<Acquired, Status> {
+        let AllowedAcquire { caller, acquire, attendance } = allowed;
+        if let Some(shared) = self.services.shared_locks.as_ref().filter(|_| !attendance.take_created()) {
+            if !shared.attend(acquire.ask).await.map_err(|error| errors::away(&error))? {
+                attendance.finish();
+                let leave = Leave { session: acquire.session, principal: caller.principal.clone(), ask: acquire.ask };
+                self.services.submit_lock(&caller.config, caller.caller.clone(), LockCommand::Leave(leave)).await?;
+                return Err(errors::lock_held());
+            }
+            attendance.own();
+        }
+        if let Acquired::Waiting(_) = acquired {
+            attendance.wait_for_grant();
+        }
+        Ok(acquired)
     }
 
     /// Submits an acquire. If the engine refuses it, the caller is told that there is no ask.
@@ -95,7 +115,7 @@ impl LockHandler {
         let decision = self.services.committer.submit(caller.caller.clone(), Command::Lock(command));
         let decided = decision.await.map_err(|refusal| errors::refused(&refusal))?;
         match decided {
-            Ok(Reply::Lock(LockReply::Acquired(acquired))) => Ok(acquired),
+            Ok(Reply::Lock(LockReply::Acquired(acquired))) => self.take_over(allowed, acquired).await,
             Ok(_) => Err(errors::internal("an acquire got the reply of another command")),
             Err(rejection) => {
                 attendance.finish();
@@ -117,7 +137,7 @@ impl LockService for LockHandler {
     ) -> Result<Response<wire::TryAcquireLockResponse>, Status> {
         let caller = LockCaller::of(&request)?;
         let wire::TryAcquireLockRequest { session_id, ask_id, lock } = request.into_inner();
-        let mut allowed = self.allowed_acquire(caller, (&session_id, &ask_id), lock, false)?;
+        let mut allowed = self.allowed_acquire(caller, (&session_id, &ask_id), lock, false).await?;
         match self.acquire(&mut allowed).await? {
             Acquired::Holding(Fence(fence)) => {
                 allowed.attendance.take_up();
@@ -140,7 +160,7 @@ impl LockService for LockHandler {
         check_wait(wait_micros).map_err(|rejection| self.services.reject(&caller.config, &rejection))?;
         let wait = Duration::from_micros(wait_micros);
         let now = Instant::now();
-        let mut allowed = self.allowed_acquire(caller, (&session_id, &ask_id), lock, !wait.is_zero())?;
+        let mut allowed = self.allowed_acquire(caller, (&session_id, &ask_id), lock, !wait.is_zero()).await?;
         let first = self.acquire(&mut allowed).await?;
         let waiting = Waiting {
             services: self.services.clone(),
@@ -157,7 +177,6 @@ impl LockService for LockHandler {
         request: Request<wire::LeaveLockRequest>,
     ) -> Result<Response<wire::LeaveLockResponse>, Status> {
         let LockCaller { caller, principal, config } = LockCaller::of(&request)?;
-        self.services.lock_host()?;
         let wire::LeaveLockRequest { session_id, ask_id } = request.into_inner();
         let (session, ask) = (SessionId(read_id("session_id", &session_id)?), AskId(read_id("ask_id", &ask_id)?));
         self.services.submit_lock(&config, caller, LockCommand::Leave(Leave { session, principal, ask })).await?;
@@ -169,7 +188,6 @@ impl LockService for LockHandler {
         request: Request<wire::ReleaseLockRequest>,
     ) -> Result<Response<wire::ReleaseLockResponse>, Status> {
         let LockCaller { caller, principal, config } = LockCaller::of(&request)?;
-        self.services.lock_host()?;
         let wire::ReleaseLockRequest { session_id, lock, fence, failed, value } = request.into_inner();
         let session = SessionId(read_id("session_id", &session_id)?);
         let lock = self.allowed_path(&config, &caller, lock)?;
@@ -186,7 +204,6 @@ impl LockService for LockHandler {
     ) -> Result<Response<wire::GetLockResponse>, Status> {
         let (permit, config) = admitted(&request)?;
         let path = self.readable_path(&config, &permit.caller(), request.into_inner().lock)?;
-        self.services.lock_host()?;
         let lock = self.services.store.lock(&path).await;
         let lock = lock.map_err(|error| self.services.unreadable(&error, Read::Lock(path.clone())))?;
         let lock = lock.map_or_else(|| wire_free(&path), |lock| wire_lock(&path, &lock));
@@ -211,7 +228,6 @@ impl LockService for LockHandler {
         if is_of_service && !config.config.locks.allows(&caller, &namespace) {
             return Err(errors::denied(Denied::NamespaceDenied));
         }
-        self.services.lock_host()?;
         let limit = scan.limit();
         let page = self.services.list(&call, async move |store, caller| read_page(&*store, &scan, &caller).await);
         let page = page.await?;
@@ -224,7 +240,6 @@ impl LockService for LockHandler {
         request: Request<wire::ForceLockRequest>,
     ) -> Result<Response<wire::ForceLockResponse>, Status> {
         let (permit, config) = admitted(&request)?;
-        self.services.lock_host()?;
         let wire::ForceLockRequest { lock, fence, at_once } = request.into_inner();
         let lock = self.readable_path(&config, &permit.caller(), lock)?;
         let force = LockCommand::Force(Force { lock, fence: Fence(fence), at_once });
@@ -292,11 +307,9 @@ impl Waiting {
     fn over(&mut self) -> Status {
         self.allowed.attendance.finish();
         let AllowedAcquire { caller, acquire, .. } = &self.allowed;
-        let host = self.services.lock_host();
-        match host.map(|host| host.watch(acquire.session, &caller.principal)) {
-            Ok(Some(_)) => errors::lock_held(),
-            Ok(None) => errors::session_ended(),
-            Err(status) => status,
+        match self.services.locks.watch(acquire.session, &caller.principal) {
+            Some(_) => errors::lock_held(),
+            None => errors::session_ended(),
         }
     }
 

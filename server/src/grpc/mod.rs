@@ -46,7 +46,7 @@ use crate::locks::LockHost;
 use crate::metrics::Metrics;
 use crate::reloads::Reloads;
 use crate::shares::Sharer;
-use crate::store::{Backend, StoreError, StoreReader};
+use crate::store::{Backend, SharedLocks, StoreError, StoreReader};
 
 use failed_reads::{FailedReads, Read};
 use list_permits::ListPermits;
@@ -73,9 +73,10 @@ pub struct Services {
     /// The id of the store, which each response carries.
     pub store_id: Uuid,
     committer: Committer,
-    /// The server's memory of sessions and locks; `None` if this server serves none, because
-    /// several servers share its store.
-    pub locks: Option<Arc<LockHost>>,
+    /// The server's memory of sessions and locks.
+    pub locks: Arc<LockHost>,
+    /// The part of the store by which servers share sessions; `None` if no other server uses it.
+    pub shared_locks: Option<Arc<dyn SharedLocks>>,
     lists: Arc<ListPermits>,
     /// The metrics of the server.
     pub metrics: Arc<Metrics>,
@@ -95,7 +96,7 @@ impl Services {
         config: &Config,
         store: &dyn Backend,
         committer: Committer,
-        locks: Option<Arc<LockHost>>,
+        locks: Arc<LockHost>,
         metrics: Arc<Metrics>,
         audit: Arc<AuditSink>,
     ) -> Self {
@@ -105,6 +106,7 @@ impl Services {
             store_id: store.identity().id,
             committer,
             locks,
+            shared_locks: store.shared_locks(),
             lists: ListPermits::new(limits.concurrent_lists, limits.queued_lists, listers(config)),
             metrics,
             audit,

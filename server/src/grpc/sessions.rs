@@ -1,5 +1,6 @@
 //! The service `SessionService`: opens, renews, watches and ends the sessions of locks.
 
+use std::ops::Bound;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use leasehold_core::locking::end::{Cause, End};
 use leasehold_core::locking::open::Open;
 use leasehold_core::locking::renew::Renew;
 use leasehold_core::locking::{LockCommand, LockReply};
+use leasehold_core::rows::{OrderedRead, SessionOrder};
 use leasehold_core::session::{Principal, SessionId, Terms};
 use leasehold_proto::leasehold::sessions::v1::session_service_server::SessionService;
 use leasehold_proto::leasehold::sessions::v1::watch_session_response::News;
@@ -25,7 +27,7 @@ use super::{Services, admitted, errors};
 use crate::active_config::ActiveConfig;
 use crate::committer::{CommitterRefusal, LimitReached};
 use crate::identity::{Caller, Denied};
-use crate::locks::{LockHost, RenewOutcome, SessionNews};
+use crate::locks::{RenewOutcome, SessionNews};
 
 /// A stream of responses.
 pub(super) type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -75,15 +77,10 @@ impl Services {
         }
     }
 
-    /// Returns the host of sessions, or the status of a server whose store serves no locks.
-    pub(super) fn lock_host(&self) -> Result<&Arc<LockHost>, Status> {
-        self.locks.as_ref().ok_or_else(errors::no_locks)
-    }
-
     /// Refuses a session beyond the limits of the server or of its service.
     fn check_sessions(&self, caller: &LockCaller) -> Result<(), Status> {
         let limits = &caller.config.config.limits;
-        let (all, own) = self.lock_host()?.sessions(&caller.principal);
+        let (all, own) = self.locks.sessions(&caller.principal);
         let limit = if all >= limits.sessions {
             LimitReached::OfServer { setting: "limits.sessions", max: limits.sessions }
         } else if own >= limits.sessions_per_service {
@@ -99,9 +96,8 @@ impl Services {
     /// which tells a session that has moved here from one that has ended. Returns the fences of the
     /// session's grants that an operator has taken.
     async fn renew(&self, caller: &LockCaller, session: SessionId) -> Result<Vec<Fence>, Status> {
-        let host = self.lock_host()?;
         loop {
-            match host.renew(session, &caller.principal) {
+            match self.locks.renew(session, &caller.principal) {
                 RenewOutcome::Renewed(forced) => return Ok(forced),
                 // The wait ends with an error only if the server stops.
                 RenewOutcome::Deciding(mut decided) => {
@@ -110,13 +106,38 @@ impl Services {
                 RenewOutcome::Unknown => {
                     let renew = Renew { session, principal: caller.principal.clone() };
                     self.submit_lock(&caller.config, caller.caller.clone(), LockCommand::Renew(renew)).await?;
-                    // The host has learnt of the session from the write.
-                    if let RenewOutcome::Renewed(forced) = host.renew(session, &caller.principal) {
-                        return Ok(forced);
-                    }
+                    // The host has learnt of the session from the write, but not of its past.
+                    self.load_forced(session).await?;
+                    return Ok(self.locks.forced(session));
                 }
             }
         }
+    }
+
+    /// Shows the host which grants of a session an operator took while another server watched it.
+    async fn load_forced(&self, session: SessionId) -> Result<(), Status> {
+        if let Some(shared) = &self.shared_locks {
+            let forced = shared.forced(&[session]).await.map_err(|error| errors::away(&error))?;
+            self.locks.learn_forced(forced);
+        }
+        Ok(())
+    }
+
+    /// Shows the host a session that renews at another server, so that a call here can wait for news
+    /// of it. The host forgets the session once no call has its news.
+    pub(super) async fn follow(
+        &self,
+        session: SessionId,
+        principal: &Principal,
+    ) -> Result<Option<watch::Receiver<SessionNews>>, Status> {
+        let known = self.locks.watch(session, principal);
+        if self.shared_locks.is_none() || known.is_some() {
+            return Ok(known);
+        }
+        let only = || Bound::Included(SessionOrder::Live(session));
+        let read = OrderedRead { from: only(), to: only(), limit: 1 };
+        let found = self.store.sessions(read).await.map_err(|error| errors::away(&error))?;
+        Ok(found.first().and_then(|(id, session)| self.locks.follow(*id, session)))
     }
 }
 
@@ -154,8 +175,7 @@ impl SessionService for SessionHandler {
         let session = read_session(&session_id)?;
         let terms = Terms::parse(duration_micros, grace_micros)
             .map_err(|rejection| self.services.reject(&caller.config, &rejection))?;
-        let host = self.services.lock_host()?;
-        if host.watch(session, &caller.principal).is_none() {
+        if self.services.locks.watch(session, &caller.principal).is_none() {
             self.services.check_sessions(&caller)?;
         }
         let open = Open { session, principal: caller.principal.clone(), terms };
@@ -182,7 +202,6 @@ impl SessionService for SessionHandler {
         request: Request<CloseSessionRequest>,
     ) -> Result<Response<CloseSessionResponse>, Status> {
         let caller = LockCaller::of(&request)?;
-        self.services.lock_host()?;
         let session = read_session(&request.into_inner().session_id)?;
         let end = End { session, cause: Cause::Close(caller.principal) };
         self.services.submit_lock(&caller.config, caller.caller, LockCommand::End(end)).await?;
@@ -197,7 +216,8 @@ impl SessionService for SessionHandler {
     ) -> Result<Response<Self::WatchSessionStream>, Status> {
         let caller = LockCaller::of(&request)?;
         let session = read_session(&request.into_inner().session_id)?;
-        let host = self.services.lock_host()?;
+        let host = &self.services.locks;
+        let _followed = self.services.follow(session, &caller.principal).await?;
         if host.watch(session, &caller.principal).is_none() {
             self.services.renew(&caller, session).await?;
         }
@@ -211,7 +231,6 @@ impl SessionService for SessionHandler {
         request: Request<EvictSessionRequest>,
     ) -> Result<Response<EvictSessionResponse>, Status> {
         let (permit, config) = admitted(&request)?;
-        self.services.lock_host()?;
         let session = read_session(&request.into_inner().session_id)?;
         let end = End { session, cause: Cause::Evict };
         self.services.submit_lock(&config, permit.caller(), LockCommand::End(end)).await?;

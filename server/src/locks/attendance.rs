@@ -44,6 +44,21 @@ impl Attendance {
         }
     }
 
+    /// Returns true if the call's acquire wrote the ask, false if the ask may have had another call.
+    pub fn take_created(&self) -> bool {
+        self.news.is_some() && self.host.take_created(self.ask)
+    }
+
+    /// Notes that the store has this server as the one that attends to the ask.
+    pub fn own(&self) {
+        self.host.own(self.ask);
+    }
+
+    /// Notes that the ask waits. If the store is shared, another server may write its grant.
+    pub fn wait_for_grant(&self) {
+        self.host.wait_for_grant(self.ask);
+    }
+
     /// Marks the caller as told that the ask is granted.
     pub fn take_up(&mut self) {
         self.finish();

@@ -5,19 +5,20 @@ use std::time::Duration;
 
 use leasehold_core::command::{Command, Fences};
 use leasehold_core::lease::Fence;
-use leasehold_core::lock::{AskId, Lock, LockPath, LockState, Withholding};
+use leasehold_core::lock::{Ask, AskId, Lock, LockPath, LockState, Withholding};
 use leasehold_core::locking::end::End;
 use leasehold_core::locking::leave::Leave;
 use leasehold_core::locking::{LockCommand, granted};
 use leasehold_core::observer::{Observer, Renewal};
 use leasehold_core::rejection::Reason;
 use leasehold_core::rows::{NetChanges, RowChange};
-use leasehold_core::session::{Principal, Session, SessionId};
-use rustc_hash::{FxHashMap, FxHashSet};
-use tokio::sync::watch;
+use leasehold_core::session::{Principal, Session, SessionId, Terms};
+use rustc_hash::FxHashMap;
+use tokio::sync::{Notify, watch};
 
 use super::attendance::Attendance;
 use super::news::{AskNews, SessionNews};
+use super::sharing::Sharing;
 
 /// The time between two ticks of the host. A session's silence is measured in ticks.
 pub const TICK: Duration = Duration::from_millis(250);
@@ -28,28 +29,50 @@ pub const TAKE_UP: Duration = Duration::from_secs(10);
 const PROPOSALS_PER_TICK: usize = 256;
 
 /// A live session, as the host knows it.
-struct WatchedSession {
-    principal: Principal,
-    news: watch::Sender<SessionNews>,
+pub(super) struct WatchedSession {
+    pub(super) principal: Principal,
+    pub(super) terms: Terms,
+    pub(super) renewals: u64,
+    // True if this server watches the session's silence. Always true if the store is not shared.
+    pub(super) is_home: bool,
+    pub(super) news: watch::Sender<SessionNews>,
+}
+
+/// An ask that a call attends to.
+pub(super) struct AttendedAsk {
+    pub(super) news: watch::Sender<AskNews>,
+    // Keeps the session in the host's memory if the session renews at another server.
+    _session: watch::Receiver<SessionNews>,
+    // True if this server wrote the ask, and no call has learnt so yet.
+    pub(super) is_created: bool,
+    // True if the store has this server as the one that attends to the ask.
+    pub(super) is_own: bool,
+    // True if the ask waits, so that the store is asked for its grant.
+    pub(super) is_waiting: bool,
 }
 
 /// An ask that no call attends to.
-struct Unattended {
+pub(super) struct Unattended {
     session: SessionId,
+    principal: Principal,
     // The number of the tick at which the last call ended, or at which the ask was granted.
     since: u64,
 }
 
-struct HostState {
-    observer: Observer,
-    ticks: u64,
-    sessions: FxHashMap<SessionId, WatchedSession>,
-    // The number of live sessions of each principal.
+pub(super) struct HostState {
+    pub(super) observer: Observer,
+    pub(super) ticks: u64,
+    pub(super) sessions: FxHashMap<SessionId, WatchedSession>,
+    // The number of sessions that this server watches, of each principal and of all.
     opened: FxHashMap<Principal, usize>,
-    attended: FxHashMap<AskId, watch::Sender<AskNews>>,
-    unattended: FxHashMap<AskId, Unattended>,
+    homes: usize,
+    pub(super) attended: FxHashMap<AskId, AttendedAsk>,
+    pub(super) unattended: FxHashMap<AskId, Unattended>,
     // The asks whose grant a call has told its caller. They hold their locks until their rows end.
-    taken_up: FxHashSet<AskId>,
+    // Each has the number of the tick at which it was told.
+    pub(super) taken_up: FxHashMap<AskId, u64>,
+    // `None` if no other server uses the store.
+    pub(super) sharing: Option<Sharing>,
 }
 
 /// The sizes of the host's memory, for the metrics.
@@ -68,7 +91,8 @@ pub enum RenewOutcome {
     Renewed(Vec<Fence>),
     /// The session's end is being decided. Call again when this receiver has changed.
     Deciding(watch::Receiver<u64>),
-    /// The session is not live, or belongs to another service: the store knows more.
+    /// This server can't answer from memory: the renewal must be written, which tells if the session
+    /// is live.
     Unknown,
 }
 
@@ -82,9 +106,11 @@ pub struct Proposal {
 
 /// The server's memory of sessions and locks.
 pub struct LockHost {
-    state: Mutex<HostState>,
+    pub(super) state: Mutex<HostState>,
     // The number of decided rounds of proposals.
     decided: watch::Sender<u64>,
+    // Notified when an ask begins to wait whose grant another server may write.
+    pub(super) waiting: Notify,
 }
 
 impl Default for LockHost {
@@ -95,16 +121,18 @@ impl Default for LockHost {
             ticks: 0,
             sessions: FxHashMap::default(),
             opened: FxHashMap::default(),
+            homes: 0,
             attended: FxHashMap::default(),
             unattended: FxHashMap::default(),
-            taken_up: FxHashSet::default(),
+            taken_up: FxHashMap::default(),
+            sharing: None,
         };
-        Self { state: Mutex::new(state), decided: watch::Sender::default() }
+        Self { state: Mutex::new(state), decided: watch::Sender::default(), waiting: Notify::new() }
     }
 }
 
 impl LockHost {
-    fn state(&self) -> MutexGuard<'_, HostState> {
+    pub(super) fn state(&self) -> MutexGuard<'_, HostState> {
         // INVARIANT: every method leaves the state valid at each step, so a panic leaves no half.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -117,7 +145,7 @@ impl LockHost {
         locks: impl IntoIterator<Item = (LockPath, Lock)>,
     ) {
         let mut state = self.state();
-        sessions.into_iter().for_each(|(id, session)| state.watch_session(id, &session));
+        sessions.into_iter().for_each(|(id, session)| state.become_home(id, &session));
         locks.into_iter().for_each(|(path, lock)| state.watch_lock(path, None, Some(&lock), &Fences::default()));
     }
 
@@ -133,6 +161,7 @@ impl LockHost {
         for RowChange { key, before, after } in &changes.locks {
             state.watch_lock(key.clone(), before.as_ref(), after.as_ref(), fences);
         }
+        changes.asks.iter().filter(|change| change.before.is_none()).for_each(|change| state.follow_ask(change));
         let mut grants = 0;
         for grant in granted(changes).map(|grant| grant.with_fences(fences)) {
             state.follow_grant(grant.ask, grant.session, AskNews::Granted(grant.fence));
@@ -145,7 +174,8 @@ impl LockHost {
     /// Renews a session in memory (K02). No disk is written (K12).
     pub fn renew(&self, id: SessionId, principal: &Principal) -> RenewOutcome {
         let mut state = self.state();
-        if state.sessions.get(&id).is_none_or(|session| session.principal != *principal) {
+        let session = state.sessions.get(&id).filter(|session| session.principal == *principal);
+        if session.is_none_or(|session| !state.may_renew(session)) {
             return RenewOutcome::Unknown;
         }
         match state.observer.renew(id) {
@@ -168,10 +198,10 @@ impl LockHost {
     /// not keep it, nor get its grant.
     pub fn attend(self: &Arc<Self>, ask: AskId, session: SessionId, principal: &Principal) -> Attendance {
         let mut state = self.state();
-        let is_own = state.sessions.get(&session).is_some_and(|session| session.principal == *principal);
-        let news = is_own.then(|| {
+        let own = state.sessions.get(&session).filter(|session| session.principal == *principal);
+        let news = own.map(|session| session.news.subscribe()).map(|session| {
             state.unattended.remove(&ask);
-            state.attended.entry(ask).or_default().subscribe()
+            state.attended.entry(ask).or_insert_with(|| AttendedAsk::new(session)).news.subscribe()
         });
         drop(state);
         Attendance::new(self.clone(), ask, session, news)
@@ -179,24 +209,24 @@ impl LockHost {
 
     pub(super) fn end_attendance(&self, ask: AskId, session: SessionId, is_finished: bool) {
         let mut state = self.state();
-        if state.attended.get(&ask).is_none_or(|news| news.receiver_count() > 0) {
+        if state.attended.get(&ask).is_none_or(|attended| attended.news.receiver_count() > 0) {
             return;
         }
-        state.attended.remove(&ask);
+        let is_own = state.attended.remove(&ask).is_some_and(|attended| attended.is_own);
         // A call that ends late, after another one has told the caller of the grant, must not take
         // the lock from its working holder (K06).
-        if !is_finished && !state.taken_up.contains(&ask) {
-            let since = state.ticks;
-            state.unattended.insert(ask, Unattended { session, since });
+        if !is_finished && !state.taken_up.contains_key(&ask) && (is_own || state.sharing.is_none()) {
+            state.leave_unattended(ask, session);
         }
     }
 
     pub(super) fn take_up(&self, ask: AskId) {
         let mut state = self.state();
         // An ask that has just ended is told by its attendance, and must not be remembered for ever.
-        if state.attended.get(&ask).is_some_and(|news| *news.borrow() != AskNews::Over) {
+        if state.attended.get(&ask).is_some_and(|attended| *attended.news.borrow() != AskNews::Over) {
             state.unattended.remove(&ask);
-            state.taken_up.insert(ask);
+            let ticks = state.ticks;
+            state.taken_up.insert(ask, ticks);
         }
     }
 
@@ -205,6 +235,9 @@ impl LockHost {
         let mut state = self.state();
         state.ticks += 1;
         state.observer.tick();
+        if !state.may_propose() {
+            return Vec::new();
+        }
         let ends = state.observer.silent(PROPOSALS_PER_TICK).into_iter().map(Proposal::of_silence);
         let mut proposals: Vec<_> = ends.collect();
         let elapsed = state.observer.elapsed(PROPOSALS_PER_TICK).into_iter();
@@ -220,7 +253,7 @@ impl LockHost {
         match refused {
             None => {}
             Some(Reason::SessionNotFound | Reason::SessionEnded) => self.state().end_session(session),
-            Some(_) => self.state().observer.resume(session),
+            Some(_) => self.state().resume(session),
         }
     }
 
@@ -229,6 +262,9 @@ impl LockHost {
         if let Some(session) = proposal.ends {
             self.state().observer.resume(session);
         }
+        if let Command::Lock(LockCommand::Leave(Leave { session, ask, .. })) = &proposal.command {
+            self.state().leave_unattended(*ask, *session);
+        }
     }
 
     /// Tells that all proposals of a tick were decided, so that waiting renewals go on.
@@ -236,16 +272,17 @@ impl LockHost {
         self.decided.send_modify(|rounds| *rounds += 1);
     }
 
-    /// Returns the number of live sessions, and of those that this principal opened.
+    /// Returns the number of live sessions that this server watches, and of those that this principal
+    /// opened.
     pub fn sessions(&self, principal: &Principal) -> (usize, usize) {
         let state = self.state();
-        (state.sessions.len(), state.opened.get(principal).copied().unwrap_or_default())
+        (state.homes, state.opened.get(principal).copied().unwrap_or_default())
     }
 
     /// Returns the sizes of the host's memory.
     pub fn size(&self) -> HostSize {
         let state = self.state();
-        HostSize { sessions: state.sessions.len(), attended_asks: state.attended.len() }
+        HostSize { sessions: state.homes, attended_asks: state.attended.len() }
     }
 }
 
@@ -260,24 +297,57 @@ impl Proposal {
     }
 }
 
-impl HostState {
-    fn watch_session(&mut self, id: SessionId, session: &Session) {
+impl WatchedSession {
+    /// Returns a live session that this server does not watch.
+    pub(super) fn elsewhere(session: &Session) -> Self {
         let Session { principal, terms, renewals, .. } = session;
+        let news = watch::Sender::default();
+        Self { principal: principal.clone(), terms: *terms, renewals: *renewals, is_home: false, news }
+    }
+}
+
+impl AttendedAsk {
+    fn new(session: watch::Receiver<SessionNews>) -> Self {
+        let news = watch::Sender::default();
+        Self { news, _session: session, is_created: false, is_own: false, is_waiting: false }
+    }
+}
+
+impl HostState {
+    /// Begins to watch a session, whose whole duration starts now. A row that is older than what the
+    /// host knows changes nothing: the saves of several writers are told in any order.
+    pub(super) fn become_home(&mut self, id: SessionId, session: &Session) {
+        let Session { principal, terms, renewals, .. } = session;
+        let is_old = |known: &WatchedSession| known.renewals > *renewals;
+        if self.sessions.get(&id).is_some_and(is_old) || self.has_departed(id, *renewals) {
+            return;
+        }
         self.observer.watch(id, *terms, *renewals);
-        let watched = WatchedSession { principal: principal.clone(), news: watch::Sender::default() };
-        if self.sessions.insert(id, watched).is_none() {
+        let watched = self.sessions.entry(id).or_insert_with(|| WatchedSession::elsewhere(session));
+        watched.renewals = *renewals;
+        if !std::mem::replace(&mut watched.is_home, true) {
+            self.homes += 1;
             *self.opened.entry(principal.clone()).or_default() += 1;
         }
     }
 
-    fn end_session(&mut self, id: SessionId) {
+    pub(super) fn end_session(&mut self, id: SessionId) {
         self.observer.unwatch(id);
+        self.depart(id, u64::MAX);
         let Some(session) = self.sessions.remove(&id) else { return };
         session.news.send_modify(|news| news.has_ended = true);
-        if let Some(opened) = self.opened.get_mut(&session.principal) {
+        if session.is_home {
+            self.count_leaving(&session.principal);
+        }
+    }
+
+    /// Counts one session less of a principal.
+    pub(super) fn count_leaving(&mut self, principal: &Principal) {
+        self.homes = self.homes.saturating_sub(1);
+        if let Some(opened) = self.opened.get_mut(principal) {
             *opened = opened.saturating_sub(1);
             if *opened == 0 {
-                self.opened.remove(&session.principal);
+                self.opened.remove(principal);
             }
         }
     }
@@ -285,18 +355,17 @@ impl HostState {
     fn follow_session(&mut self, change: &RowChange<Session>) {
         match &change.after {
             Some(session) if session.is_live() => {
-                let seen = change.before.as_ref().map(|before| before.renewals);
-                if !self.sessions.contains_key(&change.key) {
-                    self.watch_session(change.key, session);
-                } else if seen != Some(session.renewals) {
-                    self.observer.watch(change.key, session.terms, session.renewals);
+                let is_counted = change.before.as_ref().map(|before| before.renewals) != Some(session.renewals);
+                // In a shared store, a session whose renewal is not counted stays where it is.
+                if is_counted || self.sharing.is_none() && !self.sessions.contains_key(&change.key) {
+                    self.become_home(change.key, session);
                 }
             }
             Some(_) | None => self.end_session(change.key),
         }
     }
 
-    fn watch_lock(&mut self, path: LockPath, before: Option<&Lock>, after: Option<&Lock>, fences: &Fences) {
+    pub(super) fn watch_lock(&mut self, path: LockPath, before: Option<&Lock>, after: Option<&Lock>, fences: &Fences) {
         match after.map(|lock| lock.state) {
             Some(LockState::Withheld(withholding)) => {
                 let fence = fences.of_grant(withholding.fence);
@@ -305,26 +374,52 @@ impl HostState {
             Some(LockState::Free | LockState::Held(_)) | None => self.observer.unwatch_lock(&path),
         }
         if let Some(grant) = Lock::newly_forced(before, after) {
-            self.observer.force(grant.session, fences.of_grant(grant.fence));
-            let session = self.sessions.get(&grant.session);
-            session.iter().for_each(|session| session.news.send_modify(|news| news.forced += 1));
+            self.force(grant.session, fences.of_grant(grant.fence));
         }
+    }
+
+    /// Notes that an operator took a grant from its session.
+    pub(super) fn force(&mut self, id: SessionId, fence: Fence) {
+        if self.observer.forced(id).any(|known| known == fence) {
+            return;
+        }
+        self.observer.force(id, fence);
+        let session = self.sessions.get(&id);
+        session.iter().for_each(|session| session.news.send_modify(|news| news.forced += 1));
+    }
+
+    /// Notes that this server wrote an ask.
+    fn follow_ask(&mut self, change: &RowChange<Ask>) {
+        let (Some(ask), true) = (&change.after, self.sharing.is_some()) else { return };
+        match self.attended.get_mut(&change.key) {
+            Some(attended) => (attended.is_created, attended.is_own) = (true, true),
+            None => self.leave_unattended(change.key, ask.session),
+        }
+    }
+
+    /// Notes that no call attends to an ask.
+    pub(super) fn leave_unattended(&mut self, ask: AskId, session: SessionId) {
+        // The end of a session ends its asks.
+        let Some(watched) = self.sessions.get(&session) else { return };
+        let unattended = Unattended { session, principal: watched.principal.clone(), since: self.ticks };
+        self.unattended.insert(ask, unattended);
     }
 
     /// Tells a grant to the calls that attend to the ask. If there are none, the ask must be taken
-    /// up soon.
+    /// up soon. In a shared store, a call at another server may attend to it.
     fn follow_grant(&mut self, ask: AskId, session: SessionId, news: AskNews) {
         match self.attended.get(&ask) {
-            Some(calls) => _ = calls.send_replace(news),
-            None => _ = self.unattended.insert(ask, Unattended { session, since: self.ticks }),
+            Some(attended) => _ = attended.news.send_replace(news),
+            None if self.sharing.is_none() => self.leave_unattended(ask, session),
+            None => {}
         }
     }
 
-    fn end_ask(&mut self, ask: AskId) {
+    pub(super) fn end_ask(&mut self, ask: AskId) {
         self.unattended.remove(&ask);
         self.taken_up.remove(&ask);
-        if let Some(calls) = self.attended.get(&ask) {
-            calls.send_replace(AskNews::Over);
+        if let Some(attended) = self.attended.get(&ask) {
+            attended.news.send_replace(AskNews::Over);
         }
     }
 
@@ -334,11 +429,9 @@ impl HostState {
         let ticks = u64::try_from(TAKE_UP.as_millis() / TICK.as_millis()).unwrap_or(u64::MAX);
         let is_due = |unattended: &Unattended| self.ticks.saturating_sub(unattended.since) > ticks;
         let due = self.unattended.iter().filter(|(_, unattended)| is_due(unattended));
-        let due: Vec<_> = due.map(|(ask, unattended)| (*ask, unattended.session)).take(PROPOSALS_PER_TICK).collect();
-        let leave = |(ask, session): (AskId, SessionId)| {
-            self.unattended.remove(&ask);
-            // The end of a session ends its asks.
-            let principal = self.sessions.get(&session)?.principal.clone();
+        let due: Vec<_> = due.map(|(ask, _)| *ask).take(PROPOSALS_PER_TICK).collect();
+        let leave = |ask| {
+            let Unattended { session, principal, .. } = self.unattended.remove(&ask)?;
             Some(Leave { session, principal, ask })
         };
         due.into_iter().filter_map(leave).collect()
@@ -351,7 +444,7 @@ mod tests {
 
     use leasehold_core::lock::{Ended, Grant, GrantEnd, LockValue};
     use leasehold_core::locking::elapse::Elapse;
-    use leasehold_core::session::{SessionState, Terms};
+    use leasehold_core::session::SessionState;
     use leasehold_core::time::Timestamp;
     use uuid::Uuid;
 

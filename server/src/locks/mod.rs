@@ -2,14 +2,18 @@
 //! grants nobody took up.
 //!
 //! All rules are in `leasehold_core::locking`, and all rows are in the store. [`LockHost`] learns
-//! of both only from the saved changes of the committer ([`LockHost::saved`]), before the callers
-//! are answered. It proposes commands ([`LockHost::tick`]), which the engine may refuse. So
+//! of both from the saved changes of the committer ([`LockHost::saved`]), before the callers are
+//! answered. In a shared store it also learns from news of other servers ([`LockHost::learn`]). It proposes commands ([`LockHost::tick`]), which the engine may refuse. So
 //! forgotten news cost time, never a lock.
 
 mod attendance;
+mod awake;
 mod host;
 mod news;
+mod sharing;
 
 pub use self::attendance::Attendance;
+pub use self::awake::Awake;
 pub use self::host::{HostSize, LockHost, Proposal, RenewOutcome, TAKE_UP, TICK};
 pub use self::news::{AskNews, SessionNews};
+pub use self::sharing::Homes;

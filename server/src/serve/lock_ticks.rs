@@ -51,7 +51,7 @@ pub(super) async fn load(store: &dyn StoreReader, host: &LockHost) -> Result<(),
 
 /// Counts ticks and submits what they propose. Never returns.
 pub(super) async fn run(services: Arc<Services>) {
-    let Some(host) = services.locks.clone() else { return std::future::pending().await };
+    let host = services.locks.clone();
     let mut ticks = interval(TICK);
     // A tick that comes late counts once (K06).
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -69,6 +69,13 @@ pub(super) async fn run(services: Arc<Services>) {
 }
 
 async fn decide(services: Arc<Services>, host: Arc<LockHost>, proposal: Proposal) {
+    if let (Some(shared), Command::Lock(LockCommand::Leave(leave))) = (&services.shared_locks, &proposal.command) {
+        match shared.abandon(leave.ask).await {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(_) => return host.proposal_failed(&proposal),
+        }
+    }
     // The server itself submits this command, so no permit is checked.
     match services.committer().submit(Caller::Server, proposal.command.clone()).await {
         Ok(Ok(_)) => host.proposal_decided(&proposal, None),
@@ -83,7 +90,7 @@ async fn decide(services: Arc<Services>, host: Arc<LockHost>, proposal: Proposal
 /// Forgets a batch of sessions that ended, and of locks that became free, before `before`. Returns
 /// true if there may be more.
 pub(super) async fn forget_batch(services: &Arc<Services>, before: Timestamp) -> bool {
-    if services.locks.is_none() {
+    if !services.locks.may_forget() {
         return false;
     }
     let store = services.store();

@@ -285,6 +285,7 @@ impl Maintenance {
                 done => break done.map(drop),
             }
         };
+        while Instant::now() < until && self.forget_locks().await {}
         let abandoned = store.forget_abandoned().await;
         forgotten.and(abandoned).and(vacuumed).and(counted)
     }

@@ -4,6 +4,7 @@ mod banner;
 mod checks;
 mod error;
 mod hosts;
+mod lock_sharing;
 mod lock_ticks;
 mod maintenance;
 #[cfg(feature = "page")]
@@ -178,6 +179,7 @@ async fn run(parts: Reloader, listeners: Listeners, signal: StopSignal) -> Resul
     tokio::spawn(supervisor.clone().watch(move || watched.committer().longest_attempt()));
     // This task runs on during the stop, so that a renewal that waits for a decision gets one.
     tokio::spawn(lock_ticks::run(services.clone()));
+    let sharing = services.shared_locks.clone().map(|shared| lock_sharing::start(services.clone(), shared));
     let reloads = services.clone();
     let reload = parts.run(signal.reload.clone());
     tokio::spawn(async move {
@@ -187,6 +189,9 @@ async fn run(parts: Reloader, listeners: Listeners, signal: StopSignal) -> Resul
     });
     supervisor.ready();
     let end = run_until_stopped(server.serve(listeners.main), signal, stop, health, supervisor, failed).await;
+    if let Some(sharing) = sharing {
+        sharing.stop().await;
+    }
     if let Some(traces) = traces {
         tokio::task::spawn_blocking(move || traces.stop()).await.map_err(io::Error::other)?;
     }

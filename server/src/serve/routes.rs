@@ -161,7 +161,7 @@ fn render_metrics(services: &Services) -> Result<String, http::StatusCode> {
         leases: occupancy.leases,
         held_claims: occupancy.held_claims,
         oldest_lease: Duration::from_micros(oldest),
-        locks: services.locks.as_ref().map(|host| host.size()).unwrap_or_default(),
+        locks: services.locks.size(),
         waiting: services.committer().waiting(),
         groups_at_once: services.committer().write_slots(),
         disk_bytes: occupancy.disk_bytes,

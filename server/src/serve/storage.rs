@@ -76,7 +76,7 @@ struct Parts<'a> {
 struct Prepared {
     store: Arc<dyn Backend>,
     committer: Committer,
-    locks: Option<Arc<LockHost>>,
+    locks: Arc<LockHost>,
     warning: Option<String>,
 }
 
@@ -152,20 +152,21 @@ async fn embedded(Parts { config, current, metrics, audit, start }: Parts<'_>) -
     };
     let committer = Committer::start(store.writers()?, settings, metrics.clone())?;
     lock_ticks::load(&*store.reader(), &host).await?;
-    Ok(Prepared { store: Arc::new(store), committer, locks: Some(host), warning })
+    Ok(Prepared { store: Arc::new(store), committer, locks: host, warning })
 }
 
 async fn shared(parts: Parts<'_>, postgres: &PostgresConfig) -> Result<Prepared, ServeError> {
     let Parts { config, metrics, audit, start, .. } = parts;
     let store = PostgresStore::open(postgres, start.creation).await?;
     let warning = raise_fences(&store, start, audit).await?;
+    let host = Arc::new(LockHost::shared());
     let settings = CommitterSettings {
         capacity: capacity(config),
         held_claims: store.first_occupancy().await?,
         patience: Duration::from_secs(postgres.patience_seconds),
         clock: store.clock(),
         begin_gate: Box::new(|| None),
-        locks: Arc::default(),
+        locks: host.clone(),
         audit: audit.clone(),
     };
     let (database, metrics) = (store.clone(), metrics.clone());
@@ -174,7 +175,7 @@ async fn shared(parts: Parts<'_>, postgres: &PostgresConfig) -> Result<Prepared,
     // start on a blocking thread.
     let start_committer = move || Committer::start(database.writers()?, settings, metrics);
     let committer = tokio::task::spawn_blocking(start_committer).await.map_err(io::Error::other)??;
-    Ok(Prepared { store: Arc::new(store), committer, locks: None, warning })
+    Ok(Prepared { store: Arc::new(store), committer, locks: host, warning })
 }
 
 /// The limits of the committer in this configuration.

@@ -21,8 +21,9 @@ pub use error::StoreError;
 pub use form_scan::{FormCheck, FormScan};
 pub use identity::{Contents, Count, Creation, Identity, RESTORE_JUMP, RaisedFences};
 pub use port::{
-    Backend, Failure, GroupError, GroupStore, LockTimeout, NamePart, NamePlace, Occupancy, PoolState, Probe,
-    SharedMaintenance, StoreFuture, StoreMaintenance, StoreReader,
+    Backend, Failure, GroupError, GroupStore, LockTimeout, NamePart, NamePlace, Occupancy, OtherServer, PoolState,
+    Probe, SessionChange, SharedLocks, SharedMaintenance, StoreFuture, StoreMaintenance, StoreReader, Vouched,
+    WaitingRows,
 };
 pub use postgres::{Examined, PostgresStore};
 pub use preflight::{PreflightError, Problem};

@@ -20,13 +20,14 @@ use leasehold_core::catalogue::BucketRule;
 use leasehold_core::cell::CellId;
 use leasehold_core::claim::{Claim, SourceType};
 use leasehold_core::command::Fences;
-use leasehold_core::lease::LeaseId;
-use leasehold_core::lock::{Lock, LockPath};
+use leasehold_core::lease::{Fence, LeaseId};
+use leasehold_core::lock::{AskId, Lock, LockPath};
 use leasehold_core::query::{LeaseRow, LeaseScan, RecordPart, RecordScan};
 use leasehold_core::rows::{Keys, NetChanges, OrderedRead, State, Workspace};
 use leasehold_core::session::{Session, SessionId};
 use leasehold_core::time::Timestamp;
 use leasehold_core::unicode_version::UnicodeVersion;
+use rustc_hash::FxHashMap;
 
 use super::clock::StoreClock;
 use super::error::StoreError;
@@ -337,6 +338,12 @@ pub trait Backend: Send + Sync {
     /// Returns the maintenance of this store.
     fn maintenance(&self) -> StoreMaintenance;
 
+    /// Returns the part of a shared store by which servers share sessions; `None` if no other server
+    /// uses the store.
+    fn shared_locks(&self) -> Option<Arc<dyn SharedLocks>> {
+        None
+    }
+
     /// Stores the rules of configured bucket types. In a shared store, a rule that another server
     /// has already stored is not replaced.
     ///
@@ -402,6 +409,124 @@ pub trait SharedMaintenance: Send + Sync {
     /// # Errors
     /// The store can't be read.
     fn role_without_vacuum(&self) -> StoreFuture<'_, Option<String>>;
+}
+
+/// A server that watches sessions, as another server sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OtherServer {
+    /// The number that the server chose at its start.
+    pub id: i64,
+    /// The number of the server's vouches.
+    pub beats: i64,
+    /// True if the server has stopped.
+    pub is_stopped: bool,
+}
+
+/// A change of a session that another server has written, for the server that watched it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionChange {
+    /// The changed session.
+    pub session: SessionId,
+    /// The number of the session's written renewals after the change.
+    pub renewals: u64,
+    /// True if the session has ended.
+    pub has_ended: bool,
+    /// The fence of the grant that an operator took; `None` for any other change.
+    pub forced: Option<Fence>,
+}
+
+/// The answer to a vouch.
+#[derive(Clone, Debug, Default)]
+pub struct Vouched {
+    /// The number of this server's vouches that the store has; 1 if the store had none.
+    pub beats: i64,
+    /// The name of the store's history. It changes at a failover, which may lose changes.
+    pub timeline: String,
+    /// True if this server has the smallest number of those that have not stopped.
+    pub is_first: bool,
+    /// The other servers.
+    pub others: Vec<OtherServer>,
+    /// The news since the last vouch, each of which is told once.
+    pub news: Vec<SessionChange>,
+}
+
+/// The rows of asks that wait and of sessions that renew elsewhere.
+#[derive(Clone, Debug, Default)]
+pub struct WaitingRows {
+    /// The fence of each ask; `None` if the ask waits. An ask that has ended is absent.
+    pub asks: FxHashMap<AskId, Option<Fence>>,
+    /// The number of forced grants of each session. A session that has ended is absent.
+    pub sessions: FxHashMap<SessionId, u64>,
+}
+
+/// The part of a shared store by which servers agree on who watches a session.
+///
+/// Each live session has a home: the server that wrote its last counted renewal. Only the home
+/// answers renewals from memory, and only while its last vouch is young enough.
+pub trait SharedLocks: Send + Sync {
+    /// Tells other servers that this server lives, and reads its news. A failed vouch may have lost
+    /// news, so [`own_sessions`](Self::own_sessions) must then be read.
+    ///
+    /// # Errors
+    /// The store does not answer in time.
+    fn vouch(&self) -> StoreFuture<'_, Vouched>;
+
+    /// Reads a page of the live sessions whose home is this server, in the order of their ids.
+    ///
+    /// # Errors
+    /// A row could not be read.
+    fn own_sessions(&self, after: Option<SessionId>, limit: usize) -> StoreFuture<'_, Vec<(SessionId, Session)>>;
+
+    /// Returns the homes of live sessions that are no server's.
+    ///
+    /// # Errors
+    /// The rows could not be read.
+    fn homeless(&self) -> StoreFuture<'_, Vec<i64>>;
+
+    /// Makes this server the home of at most `limit` live sessions of another home, and returns them.
+    /// The number of their written renewals grows, so the former home can't end them.
+    ///
+    /// # Errors
+    /// The store could not be written.
+    fn adopt(&self, former: i64, limit: usize) -> StoreFuture<'_, Vec<(SessionId, Session)>>;
+
+    /// Forgets a server that has not vouched since, and is the home of no live session.
+    ///
+    /// # Errors
+    /// The store could not be written.
+    fn forget_server(&self, other: OtherServer) -> StoreFuture<'_, ()>;
+
+    /// Tells other servers that this server stops.
+    ///
+    /// # Errors
+    /// The store could not be written.
+    fn stop(&self) -> StoreFuture<'_, ()>;
+
+    /// Reads which of these asks and sessions exist, and which asks hold their locks.
+    ///
+    /// # Errors
+    /// A row could not be read.
+    fn waiting<'a>(&'a self, asks: &'a [AskId], sessions: &'a [SessionId]) -> StoreFuture<'a, WaitingRows>;
+
+    /// Reads the fences of the grants that an operator took from sessions.
+    ///
+    /// # Errors
+    /// A row could not be read.
+    fn forced<'a>(&'a self, sessions: &'a [SessionId]) -> StoreFuture<'a, FxHashMap<SessionId, Vec<Fence>>>;
+
+    /// Notes that a call at this server attends to an ask. Returns false if the ask has ended or is
+    /// about to leave.
+    ///
+    /// # Errors
+    /// The store could not be written.
+    fn attend(&self, ask: AskId) -> StoreFuture<'_, bool>;
+
+    /// Notes that an ask is about to leave. Returns false if the ask has ended, or a call at another
+    /// server has attended to it since.
+    ///
+    /// # Errors
+    /// The store could not be written.
+    fn abandon(&self, ask: AskId) -> StoreFuture<'_, bool>;
 }
 
 /// A probe that checks if a shared store answers, independently of all reads and writes.

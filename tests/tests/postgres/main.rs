@@ -23,6 +23,7 @@ mod linearizability;
 mod linearizability_checker;
 mod list_plan;
 mod lists;
+mod lock_servers;
 mod locks;
 mod monitoring;
 mod multiple_hosts;
@@ -58,7 +59,7 @@ use tonic_health::pb::health_client::HealthClient;
 const NO_SYNC: &[&str] = &["fsync=off"];
 
 /// The version of the database schema that this version of the program creates.
-const SCHEMA_VERSION: i32 = 7;
+const SCHEMA_VERSION: i32 = 8;
 
 /// The gRPC code and the reason with which the server refuses calls while it cannot reach the
 /// database.

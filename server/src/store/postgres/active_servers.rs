@@ -16,12 +16,19 @@ const MIN_SHARE: f64 = 1.0 / 3.0;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ServerId {
     class: u32,
+    // The number under which the server is the home of sessions. Servers of all times differ in it.
+    home: i64,
 }
 
 impl ServerId {
     /// Returns a random identity.
     pub(super) fn random() -> Self {
-        Self { class: MARK << 16 | u32::from(rand::random::<u16>()) }
+        Self { class: MARK << 16 | u32::from(rand::random::<u16>()), home: rand::random::<i64>() }
+    }
+
+    /// Returns the number under which this server is the home of sessions.
+    pub(super) fn home(self) -> i64 {
+        self.home
     }
 
     /// Returns a random number for a new group of this server. It is also the number of the group's
@@ -74,7 +81,7 @@ mod tests {
 
     #[test]
     fn the_number_of_a_group_names_its_server() {
-        let server = ServerId { class: MARK << 16 | 0xffff };
+        let server = ServerId { class: MARK << 16 | 0xffff, home: 0 };
         let group = server.group();
         assert_eq!(u32::try_from(group >> 32), Ok(server.class));
         assert_ne!(group, server.group(), "each group has its own number");

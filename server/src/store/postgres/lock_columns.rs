@@ -60,7 +60,7 @@ fn numbered<T: Copy>(list: &[T], number: i16) -> Option<T> {
 
 /// Returns the number with which a fence is sent: a negative number for a placeholder, -1 for the
 /// first of the group.
-fn sent(fence: Fence) -> i64 {
+pub(super) fn sent(fence: Fence) -> i64 {
     match fence.0.checked_sub(Fence::PLACEHOLDER.0) {
         Some(count) => count.cast_signed().saturating_neg(),
         None => fence.0.cast_signed(),

@@ -14,9 +14,11 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 use uuid::Uuid;
 
+use super::active_servers::ServerId;
 use super::columns::Parameters;
 use super::composite::CompositeRows;
 use super::failure::failed;
+use super::lock_columns::sent;
 use crate::store::error::StoreError;
 
 /// The changes of a group to sessions and locks, sorted by kind.
@@ -35,20 +37,27 @@ pub(super) struct LockWrites<'a> {
     ended_asks: Vec<Uuid>,
     queued: CompositeRows,
     left_turns: CompositeRows,
+    // The sessions that the group opens, or whose renewals it counts.
+    moved: Vec<Uuid>,
+    // True if the group counts a renewal or ends a session, which is news for the session's home.
+    tells: bool,
+    // The sessions of grants that an operator takes, and the fences of the grants.
+    forced: (Vec<Uuid>, Vec<i64>),
 }
 
-/// The call of `write_locks` in a transaction with other statements. A lost race is an error, so
+/// The call of `save_locks` in a transaction with other statements. A lost race is an error, so
 /// that the other statements are undone too.
-static WRITE_BESIDE: LazyLock<String> = LazyLock::new(|| call("write_locks"));
+static WRITE_BESIDE: LazyLock<String> = LazyLock::new(|| call("save_locks"));
 
-/// The call of `try_write_locks` as the only statement of a transaction. A lost race is reported in
+/// The call of `try_save_locks` as the only statement of a transaction. A lost race is reported in
 /// a row and not as an error, which the database would log.
-static TRY_WRITE: LazyLock<String> = LazyLock::new(|| call("try_write_locks"));
+static TRY_WRITE: LazyLock<String> = LazyLock::new(|| call("try_save_locks"));
 
 fn call(function: &str) -> String {
     format!(
-        "SELECT {function}($1, $2::new_session[], $3::new_session[], $4, $5::new_lock[], $6::new_lock[], $7, $8, \
-         $9::new_ask[], $10::new_ask[], $11, $12::new_turn[], $13::new_turn[])"
+        "SELECT {function}($1, $2, $3, $4, $5, $6, $7::new_session[], $8::new_session[], $9, $10::new_lock[], \
+         $11::new_lock[], $12, $13, \
+         $14::new_ask[], $15::new_ask[], $16, $17::new_turn[], $18::new_turn[])"
     )
 }
 
@@ -73,6 +82,12 @@ impl<'a> LockWrites<'a> {
     }
 
     fn session(&mut self, change: &RowChange<Session>) -> Result<(), StoreError> {
+        let renewals = change.before.as_ref().map(|before| before.renewals);
+        if let Some(session) = &change.after {
+            let is_moved = renewals != Some(session.renewals);
+            self.moved.extend(is_moved.then_some(change.key.0));
+            self.tells |= renewals.is_some() && (is_moved || !session.is_live());
+        }
         match (&change.before, &change.after) {
             (None, Some(session)) => self.opened.push_session(change.key, session)?,
             (Some(_), Some(session)) => self.changed_sessions.push_session(change.key, session)?,
@@ -83,6 +98,10 @@ impl<'a> LockWrites<'a> {
     }
 
     fn lock(&mut self, change: &'a RowChange<Lock>) -> Result<(), StoreError> {
+        if let Some(grant) = Lock::newly_forced(change.before.as_ref(), change.after.as_ref()) {
+            self.forced.0.push(grant.session.0);
+            self.forced.1.push(sent(grant.fence));
+        }
         match (&change.before, &change.after) {
             (None, Some(lock)) => self.made.push_lock(&change.key, lock)?,
             (Some(_), Some(lock)) => self.changed_locks.push_lock(&change.key, lock)?,
@@ -132,22 +151,32 @@ impl<'a> LockWrites<'a> {
     }
 
     /// Writes the changes, and returns the fences of new grants by placeholder. `is_alone` is true if
-    /// the transaction has no other statement that writes.
+    /// the transaction has no other statement that writes. `server` becomes the home of the sessions
+    /// that are opened or renewed.
     ///
     /// # Errors
     /// Another transaction was first, or the database failed.
-    pub(super) async fn write(&self, client: &Client, is_alone: bool) -> Result<FxHashMap<Fence, Fence>, StoreError> {
+    pub(super) async fn write(
+        &self,
+        client: &Client,
+        server: ServerId,
+        is_alone: bool,
+    ) -> Result<FxHashMap<Fence, Fence>, StoreError> {
         if self.is_empty() {
             return Ok(FxHashMap::default());
         }
         let sql = if is_alone { &TRY_WRITE } else { &WRITE_BESIDE };
-        let rows = client.query_typed(sql, &self.parameters()).await.map_err(failed)?;
+        let home = server.home();
+        let parameters = [vec![(&home as _, Type::INT8)], self.parameters()].concat();
+        let rows = client.query_typed(sql, &parameters).await.map_err(failed)?;
         let number = |row: &Row| row.try_get::<_, i64>(0).map_err(failed);
         (1_u64..).zip(&rows).map(|(place, row)| grant(place, number(row)?)).collect()
     }
 
     fn parameters(&self) -> Parameters<'_> {
         [
+            vec![(&self.moved as _, Type::UUID_ARRAY), (&self.tells as _, Type::BOOL)],
+            vec![(&self.forced.0 as _, Type::UUID_ARRAY), (&self.forced.1 as _, Type::INT8_ARRAY)],
             vec![(&self.drawn as _, Type::INT4)],
             self.opened.parameter(),
             self.changed_sessions.parameter(),
@@ -173,10 +202,10 @@ fn sorted<K: leasehold_core::rows::RowKind>(changes: &[RowChange<K>]) -> Vec<&Ro
     changes
 }
 
-/// Returns the placeholder at this place and its fence, which `write_locks` has returned.
+/// Returns the placeholder at this place and its fence, which `save_locks` has returned.
 ///
 /// # Errors
-/// `try_write_locks` returned a number that stands for a lost race.
+/// `try_save_locks` returned a number that stands for a lost race.
 fn grant(place: u64, fence: i64) -> Result<(Fence, Fence), StoreError> {
     match fence {
         -1 => Err(StoreError::Conflict("another transaction was first".into())),

@@ -22,10 +22,11 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0005_organization.sql"),
     include_str!("migrations/0006_unicode.sql"),
     include_str!("migrations/0007_locks.sql"),
+    include_str!("migrations/0008_lock_homes.sql"),
 ];
 
 /// The version of the tables that this program reads and writes.
-pub(super) const VERSION: i32 = 7;
+pub(super) const VERSION: i32 = 8;
 
 const TABLE: &str = "
     CREATE TABLE leasehold_migrations (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())";

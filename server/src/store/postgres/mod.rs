@@ -18,6 +18,7 @@ mod fences;
 mod lease_cache;
 mod lock_columns;
 mod lock_reads;
+mod lock_sharing;
 mod lock_writes;
 mod migrate;
 mod pool;
@@ -38,13 +39,14 @@ use leasehold_core::bucket::BucketKey;
 use leasehold_core::catalogue::BucketRule;
 use leasehold_core::cell::CellId;
 use leasehold_core::claim::{Claim, SourceType};
-use leasehold_core::lease::LeaseId;
-use leasehold_core::lock::{Lock, LockPath};
+use leasehold_core::lease::{Fence, LeaseId};
+use leasehold_core::lock::{AskId, Lock, LockPath};
 use leasehold_core::query::{LeaseRow, LeaseScan, RecordPart, RecordScan};
 use leasehold_core::rows::{OrderedRead, State};
 use leasehold_core::session::{Session, SessionId};
 use leasehold_core::time::Timestamp;
 use leasehold_core::unicode_version::{UNICODE_VERSION, UnicodeVersion};
+use rustc_hash::FxHashMap;
 use tokio_postgres::Client;
 
 use self::active_servers::ServerId;
@@ -59,8 +61,8 @@ use super::error::StoreError;
 use super::form_scan::{FormCheck, FormScan};
 use super::identity::{Contents, Creation, Identity, RaisedFences};
 use super::port::{
-    Backend, GroupStore, NamePart, NamePlace, Occupancy, PoolState, Probe, SharedMaintenance, StoreFuture,
-    StoreMaintenance, StoreReader,
+    Backend, GroupStore, NamePart, NamePlace, Occupancy, OtherServer, PoolState, Probe, SharedLocks, SharedMaintenance,
+    StoreFuture, StoreMaintenance, StoreReader, Vouched, WaitingRows,
 };
 use super::preflight::{PreflightError, Problem};
 use crate::config::PostgresConfig;
@@ -72,6 +74,13 @@ const FORGET_ROWS: i64 = 5_000;
 
 /// The longest time that a vacuum of the table of outstanding leases may take. The table is small.
 const VACUUM_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The longest time that a vouch may take. Other servers adopt the sessions of a server that does
+/// not vouch for a few seconds.
+const VOUCH_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The longest time that an adoption of sessions may take.
+const ADOPT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A query that returns a row for each session that vacuums the table of outstanding leases, or
 /// waits to do so.
@@ -271,6 +280,10 @@ impl Backend for PostgresStore {
         StoreMaintenance::Shared(Arc::new(self.clone()))
     }
 
+    fn shared_locks(&self) -> Option<Arc<dyn SharedLocks>> {
+        Some(Arc::new(self.clone()))
+    }
+
     fn remember_bucket_types<'a>(&'a self, rules: &'a [BucketRule]) -> StoreFuture<'a, ()> {
         self.run(move |client| async move { reads::remember_bucket_types(&client, rules).await })
     }
@@ -399,6 +412,65 @@ impl SharedMaintenance for PostgresStore {
 
     fn role_without_vacuum(&self) -> StoreFuture<'_, Option<String>> {
         self.run(|client| async move { preflight::role_without_vacuum(&client).await.map_err(failed) })
+    }
+}
+
+impl SharedLocks for PostgresStore {
+    fn vouch(&self) -> StoreFuture<'_, Vouched> {
+        Box::pin(async {
+            let home = self.inner.server.home();
+            let statement =
+                move |client: Arc<PooledConnection>| async move { lock_sharing::vouch(&client, home).await };
+            // A second attempt would miss the news that the first one has deleted.
+            self.inner.pool.run_once(&statement, VOUCH_TIMEOUT).await
+        })
+    }
+
+    fn own_sessions(&self, after: Option<SessionId>, limit: usize) -> StoreFuture<'_, Vec<(SessionId, Session)>> {
+        let (home, limit) = (self.inner.server.home(), i64::try_from(limit).unwrap_or(i64::MAX));
+        self.run(move |client| async move { lock_sharing::own(&client, home, after, limit).await })
+    }
+
+    fn homeless(&self) -> StoreFuture<'_, Vec<i64>> {
+        self.run(|client| async move { lock_sharing::homeless(&client).await })
+    }
+
+    fn adopt(&self, former: i64, limit: usize) -> StoreFuture<'_, Vec<(SessionId, Session)>> {
+        let (home, limit) = (self.inner.server.home(), i32::try_from(limit).unwrap_or(i32::MAX));
+        Box::pin(async move {
+            let statement = move |client: Arc<PooledConnection>| async move {
+                lock_sharing::adopt(&client, home, former, limit).await
+            };
+            // A second attempt would not return the sessions that the first one has adopted.
+            self.inner.pool.run_once(&statement, ADOPT_TIMEOUT).await
+        })
+    }
+
+    fn forget_server(&self, other: OtherServer) -> StoreFuture<'_, ()> {
+        self.run(move |client| async move { lock_sharing::forget_server(&client, other).await })
+    }
+
+    fn stop(&self) -> StoreFuture<'_, ()> {
+        let home = self.inner.server.home();
+        self.run(move |client| async move { lock_sharing::stop(&client, home).await })
+    }
+
+    fn waiting<'a>(&'a self, asks: &'a [AskId], sessions: &'a [SessionId]) -> StoreFuture<'a, WaitingRows> {
+        self.run(move |client| async move { lock_sharing::waiting(&client, asks, sessions).await })
+    }
+
+    fn forced<'a>(&'a self, sessions: &'a [SessionId]) -> StoreFuture<'a, FxHashMap<SessionId, Vec<Fence>>> {
+        self.run(move |client| async move { lock_sharing::forced(&client, sessions).await })
+    }
+
+    fn attend(&self, ask: AskId) -> StoreFuture<'_, bool> {
+        let home = self.inner.server.home();
+        self.run(move |client| async move { lock_sharing::attend(&client, home, ask).await })
+    }
+
+    fn abandon(&self, ask: AskId) -> StoreFuture<'_, bool> {
+        let home = self.inner.server.home();
+        self.run(move |client| async move { lock_sharing::abandon(&client, home, ask).await })
     }
 }
 

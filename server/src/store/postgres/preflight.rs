@@ -28,7 +28,9 @@ const MISSING_GRANTS: &str = "
         ('idempotency_keys', 'SELECT INSERT DELETE'), ('abandoned_groups', 'SELECT INSERT DELETE'),
         ('bucket_types', 'SELECT INSERT'), ('leasehold_store', 'SELECT'),
         ('lock_sessions', 'SELECT INSERT UPDATE DELETE'), ('locks', 'SELECT INSERT UPDATE DELETE'),
-        ('lock_asks', 'SELECT INSERT UPDATE DELETE'), ('lock_turns', 'SELECT INSERT DELETE')
+        ('lock_asks', 'SELECT INSERT UPDATE DELETE'), ('lock_turns', 'SELECT INSERT DELETE'),
+        ('lock_servers', 'SELECT INSERT UPDATE DELETE'), ('lock_news', 'SELECT INSERT DELETE'),
+        ('lock_forced', 'SELECT INSERT')
     ), missing (privileges, object) AS (
         SELECT string_agg(privilege, ', ' ORDER BY at), object
         FROM needs, unnest(string_to_array(privileges, ' ')) WITH ORDINALITY AS p (privilege, at)
@@ -44,7 +46,8 @@ const MISSING_GRANTS: &str = "
         WHERE t.oid = to_regclass('claims') AND NOT has_function_privilege(f.oid, 'EXECUTE') AND f.proname IN (
             'begin_group', 'begin_speculative_group', 'abandon_group', 'expect_rows', 'read_claims', 'lock_leases',
             'lock_claims', 'change_claims', 'write_group', 'try_write_group', 'commit_durably', 'read_sessions',
-            'read_locks', 'read_turns', 'read_asks', 'write_locks', 'try_write_locks')
+            'read_locks', 'read_turns', 'read_asks', 'write_locks', 'try_write_locks', 'save_locks',
+            'try_save_locks', 'adopt_sessions')
     )
     SELECT current_user::text, format('GRANT %s ON %s TO %I', privileges, object, current_user) FROM missing
     ORDER BY object";
@@ -153,7 +156,8 @@ const MISSING_OBJECTS: &str = "
         'leasehold_store', 'lease_fences', 'begin_group', 'begin_speculative_group', 'abandon_group', 'expect_rows', 'read_claims',
         'lock_leases', 'lock_claims', 'change_claims', 'write_group', 'try_write_group', 'commit_durably',
         'lock_sessions', 'locks', 'lock_asks', 'lock_turns', 'read_sessions', 'read_locks', 'read_turns', 'read_asks',
-        'write_locks', 'try_write_locks'
+        'write_locks', 'try_write_locks', 'lock_servers', 'lock_news', 'lock_forced', 'save_locks', 'try_save_locks',
+        'adopt_sessions'
     ]) AS name WHERE to_regclass(name) IS NULL AND to_regproc(name) IS NULL";
 
 /// Checks that all objects of the migrations exist in the role's search path.

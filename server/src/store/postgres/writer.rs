@@ -244,7 +244,7 @@ impl PostgresWriter {
                 return Err(error);
             }
         };
-        let committed = self.wait(write_and_commit(&connection, &writes));
+        let committed = self.wait(write_and_commit(&connection, self.server, &writes));
         self.session = Session::after_commit(connection, End::of(&committed));
         committed
     }
@@ -346,9 +346,9 @@ async fn load_rows(client: &Client, begin: Option<String>, keys: &Keys, cache: &
     Ok(LoadedRows { leases, claims, replays, locks: locks? })
 }
 
-async fn write_and_commit(client: &Client, writes: &Writes<'_>) -> Result<Fences> {
+async fn write_and_commit(client: &Client, server: ServerId, writes: &Writes<'_>) -> Result<Fences> {
     let statements = writes.statements(client);
-    let locks = writes.locks().write(client, statements.is_empty());
+    let locks = writes.locks().write(client, server, statements.is_empty());
     let commit = client.batch_execute("COMMIT");
     let (written, locked, committed) = futures_util::join!(join_all(statements), locks, commit);
     let mut all = Fences::default();

@@ -1,0 +1,433 @@
+//! The host's part in sharing sessions with other servers of one store.
+//!
+//! **Why no session is renewed at one server and expires at another (K06).** Only the home of a
+//! session answers renewals from memory, and only while its last vouch was sent less than half of
+//! the session's grace ago. A session that moves away is in the news of the next vouch. So an answer
+//! from memory is less than half a grace later than the move. The new home observes duration and
+//! grace from the move on, and the client counts its duration from its last answered renewal. All
+//! other renewals are written, which moves the session here.
+
+use std::time::Duration;
+
+use leasehold_core::lease::{Fence, Fences};
+use leasehold_core::lock::{AskId, Lock, LockPath};
+use leasehold_core::session::{Session, SessionId};
+use rustc_hash::{FxHashMap, FxHashSet};
+use tokio::sync::watch;
+
+use super::awake::Awake;
+use super::host::{HostState, LockHost, WatchedSession};
+use super::news::{AskNews, SessionNews};
+use crate::store::{SessionChange, WaitingRows};
+
+/// The age of a vouch from which on the host's ticks do not count: renewals may have failed.
+const STALE: Duration = Duration::from_secs(3);
+/// The number of ticks for which the host remembers that a session has moved away or ended, and that
+/// a grant was told: longer than a writer needs to tell a save.
+const REMEMBERED: u64 = 240;
+
+/// What the host of a shared store keeps besides.
+#[derive(Default)]
+pub(super) struct Sharing {
+    // The moment at which the last vouch was sent whose answer has arrived.
+    vouched: Option<Awake>,
+    // The sessions that have moved away or ended: the number of renewals from which on a session may
+    // be watched again, and the number of the tick.
+    departed: FxHashMap<SessionId, (u64, u64)>,
+    // True if the host may watch a session that has moved away, or miss one of its own.
+    is_unsure: bool,
+    // True if this server forgets ended sessions and free locks for all.
+    is_first: bool,
+}
+
+/// The sessions that the host watches at one moment, each with its number of written renewals.
+pub struct Homes(Vec<(SessionId, u64)>);
+
+impl LockHost {
+    /// Returns the host of a server whose store other servers use too. It answers no renewal before
+    /// the first [`vouched`](Self::vouched).
+    pub fn shared() -> Self {
+        let host = Self::default();
+        host.state().sharing = Some(Sharing { is_unsure: true, ..Sharing::default() });
+        host
+    }
+
+    /// Tells that the store has answered a vouch which was sent at this moment, and that the host has
+    /// learnt the news.
+    pub fn vouched(&self, sent: Awake, is_first: bool) {
+        if let Some(sharing) = &mut self.state().sharing {
+            (sharing.vouched, sharing.is_first) = (Some(sent), is_first);
+        }
+    }
+
+    /// Tells that news may be lost, so that the homes must be read.
+    pub fn doubt(&self) {
+        if let Some(sharing) = &mut self.state().sharing {
+            sharing.is_unsure = true;
+        }
+    }
+
+    /// True if the homes must be read from the store.
+    pub fn is_unsure(&self) -> bool {
+        self.state().sharing.as_ref().is_some_and(|sharing| sharing.is_unsure)
+    }
+
+    /// True if this server forgets ended sessions and free locks. Of several servers one does so.
+    pub fn may_forget(&self) -> bool {
+        self.state().sharing.as_ref().is_none_or(|sharing| sharing.is_first)
+    }
+
+    /// Learns what other servers have written.
+    pub fn learn(&self, news: &[SessionChange]) {
+        let mut state = self.state();
+        for SessionChange { session, renewals, has_ended, forced } in news {
+            match forced {
+                Some(fence) => state.force(*session, *fence),
+                None if *has_ended => state.end_session(*session),
+                None => state.leave_home(*session, *renewals),
+            }
+        }
+        // Calls may go on to watch a session that has moved away.
+        if !news.is_empty() {
+            self.waiting.notify_one();
+        }
+    }
+
+    /// Learns all withheld locks of the store.
+    pub fn learn_withheld(&self, locks: Vec<(LockPath, Lock)>) {
+        let mut state = self.state();
+        let found: FxHashSet<&LockPath> = locks.iter().map(|(path, _)| path).collect();
+        let gone = state.observer.withheld().into_iter().filter(|(path, _)| !found.contains(path));
+        gone.collect::<Vec<_>>().into_iter().for_each(|(path, _)| state.observer.unwatch_lock(&path));
+        for (path, lock) in locks {
+            state.watch_lock(path, Some(&lock), Some(&lock), &Fences::default());
+        }
+    }
+
+    /// Returns the sessions that the host watches.
+    pub fn homes(&self) -> Homes {
+        let state = self.state();
+        let homes = state.sessions.iter().filter(|(_, session)| session.is_home);
+        Homes(homes.map(|(id, session)| (*id, session.renewals)).collect())
+    }
+
+    /// Learns which sessions are this server's, as the store says. `before` are the sessions that the
+    /// host watched before the store was asked: others may be newer than the store's answer.
+    pub fn keep_homes(&self, before: &Homes, own: Vec<(SessionId, Session)>) {
+        let mut state = self.state();
+        let found: FxHashSet<SessionId> = own.iter().map(|(id, _)| *id).collect();
+        for (id, renewals) in before.0.iter().filter(|(id, _)| !found.contains(id)) {
+            if state.sessions.get(id).is_some_and(|session| session.renewals == *renewals) {
+                state.stop_watching(*id);
+            }
+        }
+        let known: FxHashMap<SessionId, u64> = before.0.iter().copied().collect();
+        for (id, session) in own {
+            state.keep_home(id, known.get(&id).copied(), &session);
+        }
+        if let Some(sharing) = &mut state.sharing {
+            sharing.is_unsure = false;
+        }
+        self.waiting.notify_one();
+    }
+
+    /// Begins to watch sessions that this server has adopted.
+    pub fn adopt(&self, sessions: Vec<(SessionId, Session)>) {
+        let mut state = self.state();
+        sessions.into_iter().for_each(|(id, session)| state.become_home(id, &session));
+    }
+
+    /// Learns which grants of sessions an operator has taken.
+    pub fn learn_forced(&self, forced: FxHashMap<SessionId, Vec<Fence>>) {
+        let mut state = self.state();
+        for (id, fences) in forced {
+            fences.into_iter().for_each(|fence| state.force(id, fence));
+        }
+    }
+
+    /// Returns the fences of the session's grants that an operator has taken.
+    pub fn forced(&self, id: SessionId) -> Vec<Fence> {
+        self.state().observer.forced(id).collect()
+    }
+
+    /// Remembers a live session that renews at another server, for as long as a call waits for its
+    /// news. Returns the news; `None` if the session has ended since.
+    pub fn follow(&self, id: SessionId, session: &Session) -> Option<watch::Receiver<SessionNews>> {
+        let mut state = self.state();
+        if state.has_ended(id) {
+            return None;
+        }
+        self.waiting.notify_one();
+        Some(state.sessions.entry(id).or_insert_with(|| WatchedSession::elsewhere(session)).news.subscribe())
+    }
+
+    /// Returns true if this server wrote the ask, for the first call that asks so.
+    pub(super) fn take_created(&self, ask: AskId) -> bool {
+        let mut state = self.state();
+        state.attended.get_mut(&ask).is_some_and(|attended| std::mem::take(&mut attended.is_created))
+    }
+
+    /// Notes that the store has this server as the one that attends to the ask.
+    pub(super) fn own(&self, ask: AskId) {
+        if let Some(attended) = self.state().attended.get_mut(&ask) {
+            attended.is_own = true;
+        }
+    }
+
+    /// Begins to ask the store for the grant of an ask that waits.
+    pub(super) fn wait_for_grant(&self, ask: AskId) {
+        let mut state = self.state();
+        let is_shared = state.sharing.is_some();
+        if let Some(attended) = state.attended.get_mut(&ask).filter(|_| is_shared) {
+            attended.is_waiting = true;
+            self.waiting.notify_one();
+        }
+    }
+
+    /// Waits until an ask begins to wait.
+    pub async fn waiting_began(&self) {
+        self.waiting.notified().await;
+    }
+
+    /// Returns the asks that wait, and the sessions elsewhere whose news calls wait for.
+    pub fn waiting(&self) -> (Vec<AskId>, Vec<SessionId>) {
+        let mut state = self.state();
+        state.sessions.retain(|_, session| session.is_home || session.news.receiver_count() > 0);
+        let waiting = state.attended.iter().filter(|(_, ask)| ask.is_waiting && *ask.news.borrow() == AskNews::None);
+        let asks = waiting.map(|(id, _)| *id).collect();
+        let elsewhere = state.sessions.iter().filter(|(_, session)| !session.is_home);
+        (asks, elsewhere.map(|(id, _)| *id).collect())
+    }
+
+    /// Learns the rows of asks and sessions, and returns true if there was news.
+    pub fn learn_waiting(&self, asks: &[AskId], sessions: &[SessionId], rows: &WaitingRows) -> bool {
+        let mut state = self.state();
+        let mut has_news = false;
+        for ask in asks {
+            let attended = state.attended.get(ask);
+            match rows.asks.get(ask) {
+                Some(None) => continue,
+                Some(Some(fence)) => _ = attended.map(|ask| ask.news.send_replace(AskNews::Granted(*fence))),
+                None => state.end_ask(*ask),
+            }
+            has_news = true;
+        }
+        for id in sessions {
+            match (rows.sessions.get(id), state.sessions.get(id)) {
+                (None, Some(_)) => state.end_session(*id),
+                (Some(forced), Some(session)) => _ = session.news.send_if_modified(|news| raise(news, *forced)),
+                (_, None) => {}
+            }
+        }
+        has_news
+    }
+}
+
+fn raise(news: &mut SessionNews, forced: u64) -> bool {
+    let is_news = news.forced < forced;
+    news.forced = news.forced.max(forced);
+    is_news
+}
+
+impl HostState {
+    /// True if this server may answer a renewal of the session from memory.
+    pub(super) fn may_renew(&self, session: &WatchedSession) -> bool {
+        let Some(sharing) = &self.sharing else { return true };
+        let age = sharing.vouched.and_then(Awake::elapsed);
+        let half_grace = Duration::from_micros(session.terms.grace_micros() / 2);
+        session.is_home && age.is_some_and(|age| age < half_grace)
+    }
+
+    /// True if the ticks count. While the store does not answer vouches, sessions can't renew, so each
+    /// gets its whole duration again (K07).
+    pub(super) fn may_propose(&mut self) -> bool {
+        let Some(sharing) = &mut self.sharing else { return true };
+        let ticks = self.ticks;
+        sharing.departed.retain(|_, (_, since)| ticks.saturating_sub(*since) < REMEMBERED);
+        // The release of an ask may be written at another server, so this memory must end by itself.
+        self.taken_up.retain(|_, since| ticks.saturating_sub(*since) < REMEMBERED);
+        let is_fresh = sharing.vouched.and_then(Awake::elapsed).is_some_and(|age| age < STALE);
+        if !is_fresh {
+            self.observer.restart();
+        }
+        is_fresh
+    }
+
+    /// Gives a session its whole duration again, after the engine refused its end. In a shared store,
+    /// the session has renewed at another server.
+    pub(super) fn resume(&mut self, id: SessionId) {
+        self.observer.resume(id);
+        if let Some(sharing) = &mut self.sharing {
+            sharing.is_unsure = true;
+        }
+    }
+
+    /// Stops to watch a session that has this number of written renewals, unless the host knows of a
+    /// later one.
+    fn leave_home(&mut self, id: SessionId, renewals: u64) {
+        if self.sessions.get(&id).is_some_and(|session| session.renewals >= renewals) {
+            return;
+        }
+        self.depart(id, renewals);
+        self.stop_watching(id);
+    }
+
+    fn stop_watching(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(&id).filter(|session| session.is_home) else { return };
+        session.is_home = false;
+        let principal = session.principal.clone();
+        self.observer.unwatch(id);
+        self.count_leaving(&principal);
+    }
+
+    /// Watches a session that the store has as this server's. After a failover, its row may have
+    /// fewer renewals than the host knew.
+    fn keep_home(&mut self, id: SessionId, known: Option<u64>, session: &Session) {
+        let present = self.sessions.get_mut(&id).map(|watched| (watched.is_home, &mut watched.renewals));
+        match present {
+            Some((true, renewals)) if *renewals == session.renewals => return,
+            Some((_, renewals)) if Some(*renewals) == known => *renewals = session.renewals,
+            _ => {}
+        }
+        if let Some(sharing) = &mut self.sharing {
+            sharing.departed.remove(&id);
+        }
+        self.become_home(id, session);
+    }
+
+    /// Remembers that a session has moved away or ended.
+    pub(super) fn depart(&mut self, id: SessionId, renewals: u64) {
+        let ticks = self.ticks;
+        if let Some(sharing) = &mut self.sharing {
+            let departed = sharing.departed.entry(id).or_insert((renewals, ticks));
+            *departed = (departed.0.max(renewals), ticks);
+        }
+    }
+
+    /// True if the host has learnt that a session has ended.
+    fn has_ended(&self, id: SessionId) -> bool {
+        self.has_departed(id, u64::MAX - 1)
+    }
+
+    /// True if a session with this number of renewals was watched elsewhere later.
+    pub(super) fn has_departed(&self, id: SessionId, renewals: u64) -> bool {
+        let departed = self.sharing.as_ref().and_then(|sharing| sharing.departed.get(&id));
+        departed.is_some_and(|(from, _)| renewals < *from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use leasehold_core::rows::{NetChanges, RowChange};
+    use leasehold_core::session::{Principal, SessionState, Terms};
+    use leasehold_core::time::Timestamp;
+    use uuid::Uuid;
+
+    use super::super::{RenewOutcome, TICK};
+    use super::*;
+
+    const ID: SessionId = SessionId(Uuid::from_u128(1));
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn principal() -> Principal {
+        Principal::parse("service/a").unwrap()
+    }
+
+    /// A session of 4 s and a grace of 4 s.
+    fn session(renewals: u64) -> Session {
+        Session {
+            principal: principal(),
+            terms: Terms::parse(4_000_000, 4_000_000).unwrap(),
+            opened_at: Timestamp::MIN,
+            updated_at: Timestamp::MIN,
+            renewals,
+            asks: 0,
+            state: SessionState::Live,
+        }
+    }
+
+    fn save(host: &LockHost, before: Option<u64>, after: u64) {
+        let change = RowChange { key: ID, before: before.map(session), after: Some(session(after)) };
+        host.saved(&NetChanges { sessions: vec![change], ..NetChanges::default() }, &Fences::default());
+    }
+
+    fn moved(renewals: u64) -> SessionChange {
+        SessionChange { session: ID, renewals, has_ended: false, forced: None }
+    }
+
+    fn is_renewed(host: &LockHost) -> bool {
+        matches!(host.renew(ID, &principal()), RenewOutcome::Renewed(_))
+    }
+
+    /// Returns the host of a server that has just vouched and opened the session.
+    fn host() -> LockHost {
+        let host = LockHost::shared();
+        save(&host, None, 0);
+        host.vouched(Awake::ago(Duration::ZERO), true);
+        host
+    }
+
+    /// Ticks for longer than the session's duration and grace, and returns the number of proposals.
+    fn silence(host: &LockHost) -> usize {
+        (0..8 * SECOND.as_millis() / TICK.as_millis() + 1).map(|_| host.tick().len()).sum()
+    }
+
+    #[test]
+    fn k06_a_renewal_is_answered_from_memory_only_after_a_young_vouch() {
+        let host = LockHost::shared();
+        save(&host, None, 0);
+        assert!(!is_renewed(&host), "the server has never vouched");
+        host.vouched(Awake::ago(Duration::from_millis(1_900)), true);
+        assert!(is_renewed(&host));
+        host.vouched(Awake::ago(2 * SECOND), true);
+        assert!(!is_renewed(&host), "the vouch is as old as half of the grace");
+    }
+
+    #[test]
+    fn k06_a_session_that_has_moved_away_is_neither_renewed_nor_ended_here() {
+        let host = host();
+        assert!(is_renewed(&host));
+        host.learn(&[moved(1)]);
+        assert!(!is_renewed(&host));
+        // A writer may tell its save only after the news.
+        save(&host, None, 0);
+        assert!(!is_renewed(&host));
+        assert_eq!((silence(&host), host.sessions(&principal())), (0, (0, 0)));
+        // The session comes back by a counted renewal, and news of an earlier move come late.
+        save(&host, Some(1), 2);
+        host.learn(&[moved(1)]);
+        assert!(is_renewed(&host));
+        assert_eq!((silence(&host), host.sessions(&principal())), (1, (1, 1)));
+    }
+
+    #[test]
+    fn k07_ticks_without_a_vouch_do_not_count() {
+        let host = host();
+        assert_eq!(silence(&host), 1);
+        let host = self::host();
+        host.vouched(Awake::ago(STALE), true);
+        assert_eq!(silence(&host), 0);
+        host.vouched(Awake::ago(Duration::ZERO), true);
+        assert_eq!(host.tick().len(), 0, "the whole duration begins again");
+        assert_eq!(silence(&host), 1);
+    }
+
+    #[test]
+    fn k06_the_store_says_which_sessions_are_at_home() {
+        let host = host();
+        let before = host.homes();
+        // The session moves away and comes back while the store is read.
+        save(&host, Some(1), 2);
+        host.keep_homes(&before, vec![]);
+        assert!(is_renewed(&host) && !host.is_unsure());
+        host.keep_homes(&host.homes(), vec![]);
+        assert!(!is_renewed(&host));
+        host.keep_homes(&host.homes(), vec![(ID, session(2))]);
+        assert!(is_renewed(&host));
+        // A failover has lost a counted renewal.
+        host.keep_homes(&host.homes(), vec![(ID, session(1))]);
+        assert!(is_renewed(&host));
+    }
+}

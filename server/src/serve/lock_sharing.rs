@@ -1,0 +1,229 @@
+//! The background work by which servers of one store share sessions: each vouches for its sessions,
+//! adopts those of servers that are gone, and asks for the grants that other servers have written.
+//!
+//! No wall clocks are compared. A server is gone if this server has seen several answers in a row in
+//! which the number of the other's vouches stood still. An adopted session has its whole duration
+//! and grace again (K07).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::locking::scan::{LockList, LockScan};
+use leasehold_core::session::{Session, SessionId};
+use tokio::task::JoinHandle;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use crate::grpc::Services;
+use crate::locks::{Awake, LockHost};
+use crate::store::{OtherServer, SharedLocks, StoreError, Vouched};
+
+/// The time between two vouches of a server.
+const VOUCH_INTERVAL: Duration = Duration::from_secs(1);
+/// The number of answers in a row with the same number of vouches after which a server is gone.
+const GONE_AFTER: u32 = 5;
+/// The number of vouches between two looks for sessions whose home is no server, and for own
+/// sessions that are not watched.
+const LOOK_EVERY: u64 = 60;
+/// The most sessions that one statement reads.
+const PAGE: usize = 10_000;
+/// The most sessions that one statement adopts.
+const BATCH: usize = 1_000;
+/// The pauses between two reads of waiting asks: the first after news, then each twice the last.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+/// The longest pause between two reads of waiting asks.
+const LAST_PAUSE: Duration = Duration::from_millis(250);
+/// The pause between two reads while no ask waits, and calls only watch sessions.
+const WATCH_PAUSE: Duration = Duration::from_secs(1);
+/// The longest time that a stopping server takes to say so.
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The tasks of a server that shares sessions.
+pub(super) struct LockSharing {
+    shared: Arc<dyn SharedLocks>,
+    tasks: [JoinHandle<()>; 2],
+}
+
+/// Starts the tasks.
+pub(super) fn start(services: Arc<Services>, shared: Arc<dyn SharedLocks>) -> LockSharing {
+    let voucher = Voucher::new(&services, &shared);
+    let tasks = [tokio::spawn(voucher.run()), tokio::spawn(poll(services.locks.clone(), shared.clone()))];
+    LockSharing { shared, tasks }
+}
+
+impl LockSharing {
+    /// Ends the tasks, and lets other servers adopt this server's sessions at once (K22).
+    pub(super) async fn stop(self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+        match timeout(STOP_TIMEOUT, self.shared.stop()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "other servers see only later that this one has stopped"),
+            Err(_) => tracing::debug!("other servers see only later that this one has stopped"),
+        }
+    }
+}
+
+/// The vouches of one server, and what it has seen of the others.
+struct Voucher {
+    services: Arc<Services>,
+    shared: Arc<dyn SharedLocks>,
+    vouches: u64,
+    timeline: String,
+    // The vouches of each other server, and the number of answers in a row that had this number.
+    seen: BTreeMap<i64, (i64, u32)>,
+}
+
+impl Voucher {
+    fn new(services: &Arc<Services>, shared: &Arc<dyn SharedLocks>) -> Self {
+        let (services, shared) = (services.clone(), shared.clone());
+        Self { services, shared, vouches: 0, timeline: String::new(), seen: BTreeMap::new() }
+    }
+
+    fn host(&self) -> &LockHost {
+        &self.services.locks
+    }
+
+    async fn run(mut self) {
+        let mut seconds = interval(VOUCH_INTERVAL);
+        seconds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            seconds.tick().await;
+            if let Err(error) = self.vouch().await {
+                // The probe of the database reports an outage.
+                tracing::debug!(%error, "the sessions of this server can't be vouched for");
+                self.host().doubt();
+            }
+        }
+    }
+
+    async fn vouch(&mut self) -> Result<(), StoreError> {
+        let sent = Awake::now();
+        let vouched = self.shared.vouch().await?;
+        self.host().learn(&vouched.news);
+        self.vouches += 1;
+        let is_new = vouched.beats == 1 || self.timeline != vouched.timeline;
+        self.timeline.clone_from(&vouched.timeline);
+        if is_new || self.vouches.is_multiple_of(LOOK_EVERY) {
+            self.host().doubt();
+        }
+        if self.host().is_unsure() {
+            self.read_homes().await?;
+        }
+        if let Some(sent) = sent {
+            self.host().vouched(sent, vouched.is_first);
+        }
+        self.read_withheld().await?;
+        self.adopt(&vouched).await
+    }
+
+    /// Reads which sessions are this server's.
+    async fn read_homes(&self) -> Result<(), StoreError> {
+        let before = self.host().homes();
+        let mut own: Vec<(SessionId, Session)> = Vec::new();
+        loop {
+            let page = self.shared.own_sessions(own.last().map(|(id, _)| *id), PAGE).await?;
+            let is_last = page.len() < PAGE;
+            own.extend(page);
+            if is_last {
+                break;
+            }
+        }
+        for batch in own.chunks(PAGE) {
+            self.read_forced(batch).await?;
+        }
+        self.host().keep_homes(&before, own);
+        Ok(())
+    }
+
+    async fn read_forced(&self, sessions: &[(SessionId, Session)]) -> Result<(), StoreError> {
+        let ids: Vec<_> = sessions.iter().map(|(id, _)| *id).collect();
+        self.host().learn_forced(self.shared.forced(&ids).await?);
+        Ok(())
+    }
+
+    /// Reads the withheld locks. Each server observes all of them: an operator withholds few, and the
+    /// first proposal is accepted.
+    async fn read_withheld(&self) -> Result<(), StoreError> {
+        let (all, mut found) = (LockScan::all(), Vec::new());
+        loop {
+            let after = found.last().map(|(path, _)| path);
+            let locks = self.services.store().locks(all.read(LockList::Withheld, after)).await?;
+            if locks.is_empty() {
+                break;
+            }
+            found.extend(locks);
+        }
+        self.host().learn_withheld(found);
+        Ok(())
+    }
+
+    /// Adopts the sessions of servers that are gone.
+    async fn adopt(&mut self, vouched: &Vouched) -> Result<(), StoreError> {
+        self.seen.retain(|id, _| vouched.others.iter().any(|other| other.id == *id));
+        for other in &vouched.others {
+            if self.is_gone(other) {
+                self.adopt_from(other.id).await?;
+                self.shared.forget_server(*other).await?;
+            }
+        }
+        if self.vouches % LOOK_EVERY == 1 {
+            for home in self.shared.homeless().await? {
+                self.adopt_from(home).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_gone(&mut self, other: &OtherServer) -> bool {
+        let (beats, answers) = self.seen.entry(other.id).or_insert((other.beats, 0));
+        *answers = if *beats == other.beats { answers.saturating_add(1) } else { 1 };
+        *beats = other.beats;
+        other.is_stopped || *answers > GONE_AFTER
+    }
+
+    async fn adopt_from(&self, home: i64) -> Result<(), StoreError> {
+        loop {
+            let adopted = self.shared.adopt(home, BATCH).await?;
+            let count = adopted.len();
+            if count > 0 {
+                tracing::info!(count, "the sessions of a server that is gone are watched here");
+                self.host().adopt(adopted.clone());
+                self.read_forced(&adopted).await?;
+            }
+            if count < BATCH {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Asks the store for the grants of asks that wait here, and for news of sessions that calls here
+/// watch while they renew at another server. Never returns.
+async fn poll(host: Arc<LockHost>, shared: Arc<dyn SharedLocks>) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let (asks, sessions) = host.waiting();
+        if asks.is_empty() && sessions.is_empty() {
+            // An idle server asks nothing (K23).
+            host.waiting_began().await;
+            pause = FIRST_PAUSE;
+            continue;
+        }
+        let has_news = match shared.waiting(&asks, &sessions).await {
+            Ok(rows) => host.learn_waiting(&asks, &sessions, &rows),
+            Err(error) => {
+                tracing::debug!(%error, "the asks that wait can't be read");
+                false
+            }
+        };
+        pause = match has_news {
+            true => FIRST_PAUSE,
+            false if asks.is_empty() => WATCH_PAUSE,
+            false => LAST_PAUSE.min(pause * 2),
+        };
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = host.waiting_began() => pause = FIRST_PAUSE,
+        }
+    }
+}

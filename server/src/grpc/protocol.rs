@@ -16,12 +16,13 @@ use hyper::body::Frame;
 use tonic::Status;
 use tonic::body::Body;
 
-/// True if the request is gRPC: a POST whose content type is `application/grpc`, alone or with a
-/// codec or parameters (gRPC over HTTP/2, "Content-Type").
+/// True if the request is gRPC: a POST whose content type is `application/grpc`, alone or with
+/// parameters or the codec of protobuf, the only one served (gRPC over HTTP/2, "Content-Type").
 pub fn is_grpc<B>(request: &http::Request<B>) -> bool {
     let content_type = request.headers().get(CONTENT_TYPE).map(http::HeaderValue::as_bytes);
     let rest = content_type.and_then(|value| value.strip_prefix(b"application/grpc"));
-    request.method() == Method::POST && rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
+    let rest = rest.map(|rest| rest.strip_prefix(b"+proto").unwrap_or(rest));
+    request.method() == Method::POST && rest.is_some_and(|rest| matches!(rest.first(), None | Some(b';')))
 }
 
 /// The response to a request that must reach no route; `None` if the request may pass.
@@ -89,6 +90,8 @@ mod tests {
             ("application/grpc", true),
             ("application/grpc+proto", true),
             ("application/grpc;charset=utf-8", true),
+            ("application/grpc+proto; charset=utf-8", true),
+            ("application/grpc+json", false),
             ("application/grpc-web", false),
             ("application/grpcx", false),
             ("text/plain", false),

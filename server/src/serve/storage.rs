@@ -128,10 +128,11 @@ async fn open_embedded(data: PathBuf, creation: Creation) -> Result<EmbeddedStor
     std::thread::Builder::new().name("open-store".into()).spawn(open)?;
     let supervisor = Supervisor::of_environment();
     loop {
+        supervisor.starting();
         match timeout(STARTING_EVERY, &mut opened).await {
             Ok(Ok(store)) => return store,
             Ok(Err(_)) => return Err(io::Error::other("the thread that opens the store has ended").into()),
-            Err(_) => supervisor.starting(),
+            Err(_) => {}
         }
     }
 }

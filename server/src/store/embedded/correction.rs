@@ -40,6 +40,8 @@ const CONTENTS_MAGIC: [u8; 4] = *b"TOC!";
 /// The content of fjall's file `version` (fjall 3.1, `src/version.rs`).
 const VERSION: [u8; 4] = *b"FJL\x03";
 const VERSION_FILE: &str = "version";
+/// A number that no version of fjall will have soon.
+const NEWEST_VERSION: u8 = 16;
 
 /// A byte that had changed and was written again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,14 +81,14 @@ pub(super) fn is_version_right(database: &Path) -> Result<bool> {
 }
 
 /// Writes the file `version` again if it is missing or one byte of it has changed. A last byte that
-/// differs in more than one bit is the number of another version, and stays.
+/// may be the number of another version stays, unless one bit differs.
 fn correct_version(database: &Path) -> Result<Option<CorrectedByte>> {
     let path = database.join(VERSION_FILE);
     let found = if path.exists() { std::fs::read(&path)? } else { Vec::new() };
     let differing = || VERSION.iter().zip(&found).enumerate().filter(|(_, (right, found))| right != found);
     let is_damaged = match (found.len(), differing().count(), differing().next()) {
         (0, ..) => true,
-        (4, 1, Some((3, (right, found)))) => (right ^ found).count_ones() == 1,
+        (4, 1, Some((3, (right, found)))) => (right ^ found).count_ones() == 1 || *found > NEWEST_VERSION,
         (4, 1, Some(_)) => true,
         _ => false,
     };
@@ -294,7 +296,9 @@ mod tests {
         let (dir, _) = database();
         let path = dir.path().join(VERSION_FILE);
         assert!(is_version_right(dir.path()).unwrap());
-        for (at, mask) in (0..3).flat_map(|at| [(at, 1), (at, 0xff)]).chain((0..8).map(|bit| (3, 1 << bit))) {
+        for (at, mask) in
+            (0..3).flat_map(|at| [(at, 1), (at, 0xff)]).chain((0..8).map(|bit| (3, 1 << bit))).chain([(3, 0xff)])
+        {
             let mut changed = VERSION;
             changed[at] ^= mask;
             std::fs::write(&path, changed).unwrap();

@@ -27,8 +27,15 @@ const ITEM: u8 = 2;
 const END: u8 = 3;
 const CLEAR: u8 = 4;
 const MAGIC: [u8; 4] = *b"FJL\x03";
+/// The largest step from fjall's number of a batch to that of the next one. fjall counts its own
+/// flushes and compactions too, which are few between two batches.
+const LARGEST_STEP: u64 = 4096;
+/// More than fjall can have counted: a million a second for eight years.
+const NUMBERS: u64 = 1 << 48;
 /// The bytes before the items of a batch: a tag, and the numbers of the items and of the batch.
 const HEAD_BYTES: usize = 13;
+/// The place of fjall's number in a batch.
+const NUMBER_AT: usize = 5;
 /// The bytes after the items of a batch: a tag, the checksum, and the mark of its end.
 const TAIL_BYTES: usize = 13;
 
@@ -119,13 +126,71 @@ pub(super) fn correct(bytes: &mut [u8], acknowledged: u64, search: &mut Search) 
                 last = batch.sequence.or(last);
                 at += rest.len() - after.len();
             }
-            None if last.is_some_and(|last| acknowledged > 0 && last >= acknowledged) => return changed,
+            None if last.is_some_and(|last| acknowledged > 0 && last >= acknowledged) => break,
             None => match correct_batch(bytes, at, search) {
                 Some(byte) => changed.push(byte),
-                None => return changed,
+                None => break,
             },
         }
     }
+    changed.extend(correct_numbers(bytes));
+    changed
+}
+
+/// True if fjall's number of a batch may come after that of the batch before.
+fn follows(seqno: u64, before: u64) -> bool {
+    seqno.checked_sub(before).is_some_and(|step| (1..=LARGEST_STEP).contains(&step))
+}
+
+/// Corrects fjall's numbers of batches, which no checksum covers. A wrong number does not lie between
+/// those of the batches before and after it, or is too far from one of them. Any number between them
+/// has the same meaning, since only the order of the batches counts. Returns the places of the
+/// changed bytes.
+fn correct_numbers(bytes: &mut [u8]) -> Vec<usize> {
+    let (mut numbers, mut rest) = (Vec::new(), &*bytes);
+    while let Some((batch, after)) = batch(rest) {
+        if !batch.is_clear {
+            numbers.push((bytes.len() - rest.len() + NUMBER_AT, batch.seqno));
+        }
+        rest = after;
+    }
+    let (mut changed, mut before) = (Vec::new(), None::<u64>);
+    for (index, (at, seqno)) in numbers.iter().enumerate() {
+        let right = right_number(*seqno, before, next_number(&numbers, index));
+        let written = bytes.get_mut(*at..).and_then(|number| number.first_chunk_mut::<8>());
+        for (place, (byte, right)) in (*at..).zip(written.into_iter().flatten().zip(right.to_le_bytes())) {
+            if *byte != right {
+                *byte = right;
+                changed.push(place);
+            }
+        }
+        before = Some(right);
+    }
+    changed
+}
+
+/// Returns the number of the next batch, if it fits to that of the batch after it.
+fn next_number(numbers: &[(usize, u64)], index: usize) -> Option<u64> {
+    let number = |at: usize| numbers.get(at).map(|(_, seqno)| *seqno);
+    let fits = |next: &u64| *next < NUMBERS && number(index + 2).is_none_or(|after| follows(after, *next));
+    number(index + 1).filter(fits)
+}
+
+/// Returns the number of a batch, or one that may stand for it, by those of the batches before and
+/// after it.
+fn right_number(seqno: u64, before: Option<u64>, next: Option<u64>) -> u64 {
+    match (before, next) {
+        // The number after it is wrong, so the one before it decides.
+        (Some(before), Some(next)) if next <= before => if_follows(seqno, before),
+        (Some(before), Some(next)) if seqno >= next => before.saturating_add(1),
+        (Some(before), _) => if_follows(seqno, before),
+        (None, Some(next)) if !follows(next, seqno) => next.saturating_sub(1),
+        (None, _) => seqno,
+    }
+}
+
+fn if_follows(seqno: u64, before: u64) -> u64 {
+    if follows(seqno, before) { seqno } else { before.saturating_add(1) }
 }
 
 /// Corrects the batch at a place, and returns the place of the changed byte. The lengths in a batch
@@ -216,7 +281,7 @@ impl Last {
     /// Returns the numbers after `batch`, which must be the next one in the journal; `None` if a
     /// batch before it is missing.
     fn advance(&self, batch: &Batch) -> Option<Self> {
-        let newer = self.seqno.is_none_or(|seqno| batch.seqno > seqno);
+        let newer = batch.seqno < NUMBERS && self.seqno.is_none_or(|seqno| follows(batch.seqno, seqno));
         let next = match (self.sequence, batch.sequence) {
             (Some(last), Some(next)) => last.checked_add(1) == Some(next),
             _ => true,
@@ -342,12 +407,10 @@ mod tests {
     #[test]
     fn a_changed_acknowledged_byte_is_damage() {
         let (bytes, begins) = journal();
-        // fjall's number of a batch must be between those of the batches before and after it. No
-        // batch follows the last one, so a change of its number may go unnoticed.
-        let unchecked = |at: &usize| (begins[4] + 5..begins[4] + 13).contains(at);
-        // fjall's number of the first batch may be any.
-        let is_number_of_first = |at: &usize| (5..13).contains(at);
-        for at in (0..bytes.len()).filter(|at| !unchecked(at) && !is_number_of_first(at)) {
+        // fjall's number of a batch must be between those of the batches before and after it. Small
+        // changes of the first and last number may go unnoticed: the order is the same.
+        let unchecked = |at: &usize| [begins[0], begins[4]].iter().any(|begin| (begin + 5..begin + 7).contains(at));
+        for at in (0..bytes.len()).filter(|at| !unchecked(at)) {
             let mut flipped = bytes.clone();
             flipped[at] ^= 1 << (at % 8);
             assert!(matches!(recovered(&[&flipped], BATCHES), Err(StoreError::Damaged(_))), "byte {at}");
@@ -409,6 +472,26 @@ mod tests {
         forget_kept(&kept).unwrap();
         put_back(dir.path(), &kept).unwrap();
         assert!(std::fs::read(&path).unwrap().is_empty());
+    }
+
+    /// Each change of a number is corrected so that the order of the batches is as before. Changes by
+    /// which the order stays may be left.
+    #[test]
+    fn s12_a_changed_number_of_a_batch_is_corrected() {
+        let (bytes, begins) = journal();
+        let mut corrected_numbers = 0;
+        for begin in &begins[..5] {
+            for (byte, bit) in (5..13).flat_map(|byte| (0..8).map(move |bit| (byte, bit))) {
+                let mut changed = bytes.clone();
+                changed[begin + byte] ^= 1 << bit;
+                let is_damage = matches!(recovered(&[&changed], BATCHES), Err(StoreError::Damaged(_)));
+                let places = correct(&mut changed, BATCHES, &mut Search::of_start());
+                assert_eq!(places.is_empty(), !is_damage, "bit {bit} of byte {byte} of the batch at {begin}");
+                assert!(recovered(&[&changed], BATCHES).is_ok_and(|whole| whole == changed));
+                corrected_numbers += usize::from(is_damage);
+            }
+        }
+        assert!(corrected_numbers >= 5 * 64 - 2 * 12 - 10, "{corrected_numbers}");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use leasehold_core::session::Session;
 use super::lock_rows::LockRow;
 use super::locks::all;
 use super::rows::{Keyspace, resting};
-use super::search::Search;
+use super::search::{SEARCH_TIME, Search};
 use super::{EmbeddedStore, Inner, Result, check_mark, keys};
 use crate::store::error::StoreError;
 use crate::store::identity::Creation;
@@ -105,8 +105,8 @@ impl EmbeddedStore {
         let failed = |error: std::io::Error| StoreError::Failed(format!("`{}`: {error}", dir.display()));
         let Some(unfinished) = check_mark::read(dir).map_err(failed)? else { return Ok(None) };
         tracing::warn!("the last server stopped because its store failed: every row is read before this one serves");
-        let mut repaired =
-            Repaired { corrected: Self::correct_bytes(dir, &mut Search::of_start())?.len(), ..Repaired::default() };
+        let mut search = Search::of_start();
+        let mut repaired = Repaired { corrected: Self::correct_bytes(dir, &mut search)?.len(), ..Repaired::default() };
         let inspected = Self::inspect(dir)?;
         let check = inspected.check_deeply(&mut progress)?;
         let inner = &*inspected.inner;
@@ -114,7 +114,11 @@ impl EmbeddedStore {
         let indexes: Vec<_> = inner.indexes().into_iter().filter(|index| is_bad(index.name)).collect();
         let names: Vec<_> = indexes.iter().map(|index| index.name).collect();
         if check.damaged.iter().any(|name| !names.contains(name)) {
-            return Err(StoreError::RowsDamaged { dir: dir.to_owned(), faults: check.faults.join(", ") });
+            let (dir, faults) = (dir.to_owned(), check.faults.join(", "));
+            return Err(match search.is_cut() {
+                true => StoreError::SearchCut { dir, damage: faults, seconds: SEARCH_TIME.as_secs() },
+                false => StoreError::RowsDamaged { dir, faults },
+            });
         }
         repaired.rows = check.rows;
         if !names.is_empty() {

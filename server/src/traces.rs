@@ -4,6 +4,7 @@
 //! command in the committer. Like the log, it has no value of a claim. The spans wait in a bounded
 //! queue and are sent by a thread of their own; if the collector is away, they are dropped.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +17,8 @@ use opentelemetry_otlp::{SpanExporter, WithTonicConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider, Span};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
 
 use crate::committer::TimesSlot;
@@ -37,7 +40,7 @@ pub enum TracesError {
         /// The file.
         path: PathBuf,
         /// The reason that the operating system gave.
-        error: std::io::Error,
+        error: io::Error,
     },
     /// The collector's address or authority can't be used.
     #[error("no traces can be sent to `traces.endpoint`: {0}")]
@@ -106,7 +109,11 @@ fn endpoint(config: &TracesConfig) -> Result<Endpoint, TracesError> {
     let unusable = |error: tonic::transport::Error| TracesError::Exporter(error.to_string());
     let endpoint = Endpoint::from_shared(config.endpoint.clone()).map_err(unusable)?;
     let Some(path) = &config.ca else { return Ok(endpoint) };
-    let pem = read_file(path).map_err(|error| TracesError::Authority { path: path.clone(), error })?;
+    let unreadable = |error| TracesError::Authority { path: path.clone(), error };
+    let pem = read_file(path).map_err(unreadable)?;
+    if CertificateDer::pem_slice_iter(&pem).next().is_none() {
+        return Err(unreadable(io::Error::new(io::ErrorKind::InvalidData, "it has no certificate")));
+    }
     endpoint.tls_config(ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem))).map_err(unusable)
 }
 

@@ -97,6 +97,23 @@ impl Files {
     }
 }
 
+/// A handshake has no room for the names of all these authorities. A running server that reads them
+/// keeps those that it has.
+#[tokio::test(flavor = "multi_thread")]
+async fn authorities_with_too_many_names_are_refused() {
+    let files = Files::new();
+    let many = (0..120).map(|number| Authority::new(&format!("{number:0600}")).unwrap().pem()).collect::<String>();
+    let server = files.start();
+    std::fs::write(files.path("clients.pem"), &many).unwrap();
+    eventually("the files are read", async || server.has_logged("a handshake has room for 65,535").then_some(()))
+        .await
+        .unwrap();
+    let client = files.authority.client(&["spiffe://leasehold/cell/1"]).unwrap();
+    server.connect(Some(files.authority.client_config(Some(&client)))).await.unwrap();
+    let error = format!("{:#}", Server::builder().config(files.config()).start().unwrap_err());
+    assert!(error.contains("exit status: 2") && error.contains("a handshake has room for 65,535"), "{error}");
+}
+
 /// Returns the refusal that the rules of an rpc require for a caller; `None` if the call is
 /// allowed. Computed without the server's code.
 fn verdict(rules: &[Rule], role: Role, cell: Option<i64>) -> Option<(Code, &'static str)> {

@@ -12,6 +12,7 @@ mod postgres;
 mod reload;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
@@ -368,8 +369,8 @@ impl Config {
     /// # Errors
     /// The file can't be read, is not TOML, or has a field that is unknown or of another type.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text =
-            std::fs::read_to_string(path).map_err(|error| ConfigError::Unreadable { path: path.into(), error })?;
+        let text = read_file(path).and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other));
+        let text = text.map_err(|error| ConfigError::Unreadable { path: path.into(), error })?;
         let invalid = |error| ConfigError::Invalid { path: path.into(), error: Box::new(error) };
         let config: Self = toml::from_str(&text)
             .map_err(|error| check::number_out_of_range(&text).unwrap_or_else(|| invalid(error)))?;

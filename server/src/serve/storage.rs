@@ -20,7 +20,9 @@ use crate::locks::LockHost;
 use crate::metrics::Metrics;
 use crate::store::{Backend, Creation, EmbeddedStore, PostgresStore, Repaired};
 
-/// The time after which a start that still opens its store asks the supervisor for patience.
+/// The time after which a start that still opens its store first asks the supervisor for patience.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// The time between two such messages.
 const STARTING_EVERY: Duration = Duration::from_secs(10);
 
 /// The settings with which a server opens its store.
@@ -126,14 +128,14 @@ async fn open_embedded(data: PathBuf, creation: Creation) -> Result<EmbeddedStor
         let _ = sender.send(store);
     };
     std::thread::Builder::new().name("open-store".into()).spawn(open)?;
-    let supervisor = Supervisor::of_environment();
+    let (supervisor, mut pause) = (Supervisor::of_environment(), FIRST_PAUSE);
     loop {
-        supervisor.starting();
-        match timeout(STARTING_EVERY, &mut opened).await {
+        match timeout(pause, &mut opened).await {
             Ok(Ok(store)) => return store,
             Ok(Err(_)) => return Err(io::Error::other("the thread that opens the store has ended").into()),
-            Err(_) => {}
+            Err(_) => supervisor.starting(),
         }
+        pause = STARTING_EVERY;
     }
 }
 

@@ -35,6 +35,10 @@ use crate::peer::{Credentials, Peer};
 /// its connection for ever.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The bytes of the authorities' names that a server sends, with their lengths (RFC 8446, section
+/// 4.2.4).
+const MAX_AUTHORITY_NAMES: usize = 0xffff;
+
 /// The error that a certificate, key or authority file can't be used.
 #[derive(Debug, thiserror::Error)]
 #[error("the {role} `{path}` can't be used: {error}")]
@@ -174,10 +178,17 @@ fn client_verifier(
     // calls of such a client are refused later with `NO_IDENTITY`, which is clearer than a TLS
     // alert.
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).allow_unauthenticated();
-    verifier.with_crls(lists).build().map_err(|error| match (error, &tls.client_crl) {
+    let verifier = verifier.with_crls(lists).build().map_err(|error| match (error, &tls.client_crl) {
         (error @ VerifierBuilderError::InvalidCrl(_), Some(path)) => invalid(REVOCATION_LIST, path, error),
         (error, _) => invalid("client authority", &tls.client_ca, error),
-    })
+    })?;
+    // rustls does not check the length of this list, and panics in each handshake.
+    let names: usize = verifier.root_hint_subjects().iter().map(|name| name.as_ref().len() + 2).sum();
+    if names > MAX_AUTHORITY_NAMES {
+        let error = format!("its authorities' names have {names} bytes, and a handshake has room for 65,535");
+        return Err(invalid("client authority", &tls.client_ca, error));
+    }
+    Ok(verifier)
 }
 
 /// Returns a warning for each certificate revocation list of a file that should have been replaced

@@ -84,6 +84,33 @@ fn change_byte(path: &Path, at: impl FnOnce(usize) -> usize) {
     std::fs::write(path, bytes).unwrap();
 }
 
+/// Without its watermark, a store does not know whether its journal ends with damage or with a write
+/// that was cut short. A journal that can't be read is never taken for an empty store.
+#[tokio::test(flavor = "multi_thread")]
+async fn s12_a_lost_watermark_loses_no_journal() {
+    for at in [60, 200_000] {
+        for lost in ["", "not a number, and long"] {
+            let dir = settled_claims().await;
+            std::fs::write(dir.path().join("acknowledged"), lost).unwrap();
+            change_byte(&dir.path().join("fjall/0.jnl"), |_| at);
+            let server = Server::builder().data(dir.path()).start().unwrap();
+            lists_all(&server, false).await;
+        }
+    }
+    let dir = settled_claims().await;
+    let whole = std::fs::read(dir.path().join("fjall/0.jnl")).unwrap();
+    std::fs::remove_file(dir.path().join("acknowledged")).unwrap();
+    [60, 61].into_iter().for_each(|at| change_byte(&dir.path().join("fjall/0.jnl"), |_| at));
+    for _ in 0..2 {
+        let refused = run("serve", dir.path(), &["--create", "--listen", "127.0.0.1:0"]).unwrap();
+        let stderr = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(10), "{stderr}");
+        assert!(stderr.contains("no entry of the journal can be read"), "{stderr}");
+    }
+    let kept = std::fs::read(dir.path().join("kept-journals/0.jnl")).unwrap();
+    assert_eq!(kept.iter().zip(&whole).filter(|(kept, whole)| kept != whole).count(), 2);
+}
+
 /// A search for a changed byte may take minutes. Two changed bytes of a batch are searched in vain.
 #[tokio::test(flavor = "multi_thread")]
 async fn s12_a_search_says_what_it_does_and_ends_at_a_signal() {

@@ -21,13 +21,14 @@ pub(super) const FILE: &str = "acknowledged";
 pub(super) struct AckWatermark {
     file: File,
     sequence: AtomicU64,
+    is_known: bool,
 }
 
 impl AckWatermark {
-    /// Opens the watermark file of a data directory, and creates it if it is missing.
+    /// Opens the watermark file of a data directory, and creates an empty one if it is missing.
     ///
     /// # Errors
-    /// The file can't be opened, read or written.
+    /// The file can't be opened or read.
     pub(super) fn open(dir: &Path) -> std::io::Result<Self> {
         let path = dir.join(FILE);
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
@@ -37,15 +38,27 @@ impl AckWatermark {
         if sequence.is_none() && !bytes.is_empty() {
             // The watermark only detects a loss of data, so an invalid watermark file does not stop
             // the server.
-            tracing::warn!(path = %path.display(), "the file is not valid and is written again");
+            tracing::warn!(path = %path.display(), "the file is not valid: it is written again when the store is open");
         }
-        let watermark = Self { file, sequence: AtomicU64::new(sequence.unwrap_or(0)) };
-        if sequence.is_none() {
-            watermark.file.set_len(0)?;
-            watermark.raise(0)?;
-            watermark.file.sync_all()?;
+        Ok(Self { file, sequence: AtomicU64::new(sequence.unwrap_or(0)), is_known: sequence.is_some() })
+    }
+
+    /// Writes the file of a store that was found to be complete up to this number.
+    ///
+    /// # Errors
+    /// The file can't be written.
+    pub(super) fn begin(&self, sequence: u64) -> std::io::Result<()> {
+        if self.is_known {
+            return self.raise(sequence);
         }
-        Ok(watermark)
+        self.file.set_len(0)?;
+        self.raise(sequence)?;
+        self.file.sync_all()
+    }
+
+    /// Returns the number that the file had when it was opened; `None` if it had no valid one.
+    pub(super) fn known(&self) -> Option<u64> {
+        self.is_known.then(|| self.sequence())
     }
 
     /// Returns the sequence number of the last acknowledged batch.

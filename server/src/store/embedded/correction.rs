@@ -53,11 +53,12 @@ pub struct CorrectedByte {
 }
 
 /// Searches all files of the database folder for changed bytes, and writes the right ones. The
-/// caller must have locked the database. `acknowledged` is the watermark of acknowledged writes.
+/// caller must have locked the database. `acknowledged` is the watermark of acknowledged writes, if
+/// it is known.
 ///
 /// # Errors
 /// A file can't be read or written.
-pub(super) fn correct(database: &Path, acknowledged: u64, search: &mut Search) -> Result<Vec<CorrectedByte>> {
+pub(super) fn correct(database: &Path, acknowledged: Option<u64>, search: &mut Search) -> Result<Vec<CorrectedByte>> {
     let mut corrected = Vec::new();
     for keyspace in entries(&database.join("keyspaces"))? {
         corrected.extend(correct_manifest(&keyspace, search)?);
@@ -288,7 +289,7 @@ mod tests {
     }
 
     fn correct_all(database: &Path) -> Vec<CorrectedByte> {
-        correct(database, 0, &mut Search::of_command()).unwrap()
+        correct(database, Some(0), &mut Search::of_command()).unwrap()
     }
 
     #[test]

@@ -89,12 +89,12 @@ pub fn journals(bytes: &[u8]) {
         return;
     }
     let kept = dir.path().join("kept");
-    match journal::recover(dir.path(), &kept, 0, false) {
+    match journal::recover(dir.path(), &kept, Some(0), false) {
         Err(StoreError::Damaged(_)) => return,
         recovered => assert!(recovered.is_ok(), "{recovered:?}"),
     }
     let content = || paths.each_ref().map(|path| std::fs::read(path).unwrap_or_default());
     let left = content();
-    assert!(journal::recover(dir.path(), &kept, 0, false).is_ok());
+    assert!(journal::recover(dir.path(), &kept, Some(0), false).is_ok());
     assert_eq!(content(), left);
 }

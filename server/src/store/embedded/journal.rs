@@ -40,16 +40,16 @@ const NUMBER_AT: usize = 5;
 const TAIL_BYTES: usize = 13;
 
 /// Checks all journals of the folder `dir` in order, and truncates the newest one after its last
-/// complete batch. `acknowledged` is the watermark.
+/// complete batch. `acknowledged` is the watermark; `None` if its file was lost.
 ///
-/// If no batch can be read, the journals do not show whether the newest one begins with a write that
-/// was cut short or with a damaged batch. Until the journals were searched for a changed byte
-/// (`is_searched`), this is an error. Then the journal is truncated, and its bytes are kept in the
-/// folder `kept` until [`forget_kept`] or [`put_back`].
+/// If no batch can be read, or the watermark is lost, nothing shows whether the newest journal ends
+/// with a write that was cut short or with a damaged batch. Until the journals were searched for a
+/// changed byte (`is_searched`), this is an error. Then the journal is truncated, and its bytes are
+/// kept in the folder `kept` until [`forget_kept`] or [`put_back`].
 ///
 /// # Errors
 /// A batch is missing, or a file can't be read or written.
-pub(super) fn recover(dir: &Path, kept: &Path, acknowledged: u64, is_searched: bool) -> Result<(), StoreError> {
+pub(super) fn recover(dir: &Path, kept: &Path, acknowledged: Option<u64>, is_searched: bool) -> Result<(), StoreError> {
     let failed = |path: &Path, error: std::io::Error| StoreError::Failed(format!("`{}`: {error}", path.display()));
     let mut last = Last::default();
     let mut newest = None;
@@ -63,15 +63,19 @@ pub(super) fn recover(dir: &Path, kept: &Path, acknowledged: u64, is_searched: b
         newest = Some((path, bytes.len() - rest.len(), rest.iter().any(|byte| *byte != 0)));
     }
     let Some((path, end, has_rest)) = newest else { return Ok(()) };
-    match last.sequence {
-        Some(last) if last < acknowledged => return Err(lacks(&path, "the last acknowledged batch", end)),
-        None if has_rest && acknowledged > 0 => {
-            if !is_searched {
-                return Err(lacks(&path, "a batch", end));
-            }
-            keep(&path, kept).map_err(|error| failed(&path, error))?;
+    let is_unclear = match (last.sequence, acknowledged) {
+        (Some(last), Some(acknowledged)) if last < acknowledged => {
+            return Err(lacks(&path, "the last acknowledged batch", end));
         }
-        _ => {}
+        // A store without an acknowledged write may be left out.
+        (Some(_), Some(_)) | (None, Some(0)) => false,
+        (None, Some(_)) | (_, None) => has_rest,
+    };
+    if is_unclear && !is_searched {
+        return Err(lacks(&path, "a batch", end));
+    }
+    if is_unclear {
+        keep(&path, kept).map_err(|error| failed(&path, error))?;
     }
     // If a write was cut short, any part of it may have reached the disk. fjall does not accept
     // every such remainder, so it is removed here.
@@ -117,7 +121,8 @@ pub(super) fn forget_kept(kept: &Path) -> std::io::Result<()> {
 /// Corrects the batches in which one byte has changed, and returns the places of these bytes.
 /// `acknowledged` is the watermark: after it, a batch that can't be read is a write that was cut
 /// short, and is not searched.
-pub(super) fn correct(bytes: &mut [u8], acknowledged: u64, search: &mut Search) -> Vec<usize> {
+pub(super) fn correct(bytes: &mut [u8], acknowledged: Option<u64>, search: &mut Search) -> Vec<usize> {
+    let is_acknowledged = |last: u64| acknowledged.is_none_or(|acknowledged| acknowledged == 0 || last < acknowledged);
     let (mut at, mut last, mut changed) = (0, None, Vec::new());
     loop {
         let rest = bytes.get(at..).unwrap_or_default();
@@ -126,7 +131,7 @@ pub(super) fn correct(bytes: &mut [u8], acknowledged: u64, search: &mut Search) 
                 last = batch.sequence.or(last);
                 at += rest.len() - after.len();
             }
-            None if last.is_some_and(|last| acknowledged > 0 && last >= acknowledged) => break,
+            None if last.is_some_and(|last| !is_acknowledged(last)) => break,
             None => match correct_batch(bytes, at, search) {
                 Some(byte) => changed.push(byte),
                 None => break,
@@ -388,7 +393,7 @@ mod tests {
         let dir = TempDir::new().unwrap();
         let path = |id| dir.path().join(format!("{id}.jnl"));
         journals.iter().zip(9..).for_each(|(bytes, id)| std::fs::write(path(id), bytes).unwrap());
-        recover(dir.path(), &dir.path().join("kept"), acknowledged, false)?;
+        recover(dir.path(), &dir.path().join("kept"), Some(acknowledged), false)?;
         Ok(journals.iter().zip(9..).flat_map(|(_, id)| std::fs::read(path(id)).unwrap()).collect())
     }
 
@@ -420,7 +425,7 @@ mod tests {
     #[test]
     fn s12_a_changed_byte_of_a_batch_is_corrected() {
         let (bytes, begins) = journal();
-        let correct = |bytes: &mut [u8]| correct(bytes, BATCHES, &mut Search::of_command());
+        let correct = |bytes: &mut [u8]| correct(bytes, Some(BATCHES), &mut Search::of_command());
         assert!(correct(&mut bytes.clone()).is_empty());
         // Each place takes a search of its batch, so not every place is tried. The last four bytes
         // are the mark at the end of the last batch.
@@ -448,8 +453,8 @@ mod tests {
         let mut torn = bytes[..begins[4] + 200].to_vec();
         let mut search = Search::of_start();
         search.end_now();
-        assert!(correct(&mut torn, BATCHES - 1, &mut search).is_empty() && !search.is_cut());
-        assert!(correct(&mut torn, BATCHES, &mut search).is_empty() && search.is_cut());
+        assert!(correct(&mut torn, Some(BATCHES - 1), &mut search).is_empty() && !search.is_cut());
+        assert!(correct(&mut torn, Some(BATCHES), &mut search).is_empty() && search.is_cut());
     }
 
     /// A journal of which no batch can be read is kept until the store has shown that no write is
@@ -462,16 +467,24 @@ mod tests {
         let dir = TempDir::new().unwrap();
         let (path, kept) = (dir.path().join("0.jnl"), dir.path().join("kept"));
         std::fs::write(&path, &damaged).unwrap();
-        assert!(matches!(recover(dir.path(), &kept, BATCHES, false), Err(StoreError::Damaged(_))));
-        assert!(std::fs::read(&path).unwrap() == damaged);
-        recover(dir.path(), &kept, BATCHES, true).unwrap();
-        assert!(std::fs::read(&path).unwrap().is_empty());
-        put_back(dir.path(), &kept).unwrap();
-        assert!(std::fs::read(&path).unwrap() == damaged && !kept.exists());
-        recover(dir.path(), &kept, BATCHES, true).unwrap();
-        forget_kept(&kept).unwrap();
-        put_back(dir.path(), &kept).unwrap();
-        assert!(std::fs::read(&path).unwrap().is_empty());
+        for acknowledged in [Some(BATCHES), None] {
+            check_kept(&path, &kept, acknowledged);
+        }
+    }
+
+    fn check_kept(path: &Path, kept: &Path, acknowledged: Option<u64>) {
+        let (dir, damaged) = (path.parent().unwrap(), std::fs::read(path).unwrap());
+        assert!(matches!(recover(dir, kept, acknowledged, false), Err(StoreError::Damaged(_))));
+        assert!(std::fs::read(path).unwrap() == damaged);
+        recover(dir, kept, acknowledged, true).unwrap();
+        assert!(std::fs::read(path).unwrap().is_empty());
+        put_back(dir, kept).unwrap();
+        assert!(std::fs::read(path).unwrap() == damaged && !kept.exists());
+        recover(dir, kept, acknowledged, true).unwrap();
+        forget_kept(kept).unwrap();
+        put_back(dir, kept).unwrap();
+        assert!(std::fs::read(path).unwrap().is_empty());
+        std::fs::write(path, &damaged).unwrap();
     }
 
     /// Each change of a number is corrected so that the order of the batches is as before. Changes by
@@ -485,7 +498,7 @@ mod tests {
                 let mut changed = bytes.clone();
                 changed[begin + byte] ^= 1 << bit;
                 let is_damage = matches!(recovered(&[&changed], BATCHES), Err(StoreError::Damaged(_)));
-                let places = correct(&mut changed, BATCHES, &mut Search::of_start());
+                let places = correct(&mut changed, Some(BATCHES), &mut Search::of_start());
                 assert_eq!(places.is_empty(), !is_damage, "bit {bit} of byte {byte} of the batch at {begin}");
                 assert!(recovered(&[&changed], BATCHES).is_ok_and(|whole| whole == changed));
                 corrected_numbers += usize::from(is_damage);

@@ -100,8 +100,11 @@ impl MissingKeyspaces {
 
 /// Checks that the last acknowledged write is in the database, and that no keyspace is missing;
 /// then raises the watermark to the last write. This must run before missing keyspaces are created.
-fn check_complete(meta: &Keyspace, watermark: &AckWatermark, missing: &MissingKeyspaces) -> Result<()> {
+fn check_complete(dir: &Path, meta: &Keyspace, watermark: &AckWatermark, missing: &MissingKeyspaces) -> Result<()> {
     let sequence = meta.number(journal::SEQUENCE)?.unwrap_or(0);
+    if sequence == 0 && dir.join(KEPT_JOURNALS).is_dir() {
+        return Err(StoreError::Damaged("no entry of the journal can be read, and no table has a row".into()));
+    }
     if sequence < watermark.sequence() {
         return Err(StoreError::Damaged("the last acknowledged write is missing".into()));
     }
@@ -120,7 +123,7 @@ fn check_complete(meta: &Keyspace, watermark: &AckWatermark, missing: &MissingKe
     if let Some(name) = missing.first.or(missing.of_locks.filter(|_| has_locks)).filter(|_| sequence > 0) {
         return Err(StoreError::Damaged(format!("`{name}` is missing")));
     }
-    watermark.raise(sequence).map_err(|error| StoreError::Failed(error.to_string()))
+    watermark.begin(sequence).map_err(|error| StoreError::Failed(error.to_string()))
 }
 
 /// Marks a data directory before keyspaces are added to it. If the creation of a keyspace is cut
@@ -237,7 +240,7 @@ impl EmbeddedStore {
         let database = dir.join("fjall");
         let failed = |error: std::io::Error| StoreError::Failed(format!("`{}`: {error}", database.display()));
         journal::put_back(&database, &dir.join(KEPT_JOURNALS)).map_err(failed)?;
-        let acknowledged = AckWatermark::open(dir).map_err(failed)?.sequence();
+        let acknowledged = AckWatermark::open(dir).map_err(failed)?.known();
         let corrected = correction::correct(&database, acknowledged, search).map_err(failed)?;
         for CorrectedByte { path, at } in &corrected {
             tracing::warn!(path = %path.display(), at, "a byte had changed: the checksum shows which, and it is corrected");
@@ -284,7 +287,7 @@ impl EmbeddedStore {
             rows.map(|rows| Keyspace { name, rows }).map_err(|error| StoreError::from(error).of(name))
         };
         let meta = keyspace("meta", 1, false)?;
-        check_complete(&meta, &watermark, &missing)?;
+        check_complete(dir, &meta, &watermark, &missing)?;
         let failed = |error: std::io::Error| StoreError::Failed(format!("`{}`: {error}", dir.display()));
         journal::forget_kept(&dir.join(KEPT_JOURNALS)).map_err(failed)?;
         if missing.any() && watermark.sequence() > 0 {
@@ -367,7 +370,7 @@ impl EmbeddedStore {
         manifest::check(&database, finished)?;
         let kept = dir.join(KEPT_JOURNALS);
         journal::put_back(&database, &kept).map_err(failed)?;
-        journal::recover(&database, &kept, watermark.sequence(), is_searched)?;
+        journal::recover(&database, &kept, watermark.known(), is_searched)?;
         Ok(watermark)
     }
 }

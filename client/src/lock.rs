@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use leasehold_proto::leasehold::locks::v1 as wire;
 use leasehold_proto::leasehold::locks::v1::acquire_lock_response::News;
-use leasehold_proto::leasehold::sessions::v1::{CloseSessionRequest, OpenSessionRequest};
+use leasehold_proto::leasehold::sessions::v1::{CloseSessionRequest, OpenSessionRequest, RenewSessionRequest};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use uuid::{Builder, Uuid};
 
 use crate::client::{CallIdentity, Client};
-use crate::error::Error;
+use crate::error::{Error, Unanswered};
 use crate::keepalive::{Keepalive, KeptSession, SessionTerms, Standing, micros};
-use crate::refusal::Refusal;
+use crate::refusal::{FENCE_PASSED, Refusal};
 use crate::stub::Stub;
 
 /// The pause before an acquire is repeated, after its stream has ended without a grant.
@@ -252,7 +252,29 @@ impl LockSession {
             let message = message.clone();
             async move { stub.release_lock(message).await }
         };
-        self.client.call(CallIdentity::default(), send).await.map(drop)
+        match self.client.call(CallIdentity::default(), send).await.map(drop) {
+            Err(Error::Unanswered(unanswered)) if unanswered.refusal.reason == FENCE_PASSED => {
+                self.recheck_release(lock, unanswered).await
+            }
+            answered => answered,
+        }
+    }
+
+    /// Decides a release that was repeated after an attempt without an answer, and refused because
+    /// the fence has passed. The session is live, so the grant was ended by that attempt or by an
+    /// operator. A renewal tells the locks that operators took (K20).
+    async fn recheck_release(&self, lock: &HeldLock, unanswered: Box<Unanswered>) -> Result<(), Error> {
+        let message = RenewSessionRequest { session_id: id_bytes(self.id) };
+        let send = |mut stub: Stub<_>| {
+            let message = message.clone();
+            async move { stub.renew_session(message).await }
+        };
+        let Ok(renewed) = self.client.call(CallIdentity::default(), send).await else {
+            return Err(Error::Unanswered(unanswered));
+        };
+        // The server tells a taken lock for the session's duration and grace. Older news are known.
+        let is_taken = renewed.into_inner().forced_fences.contains(&lock.fence) || self.keepalive.is_forced(lock.fence);
+        if is_taken { Err(Error::Refused(Box::new(unanswered.refusal))) } else { Ok(()) }
     }
 
     /// Closes the session. Its locks go to the next processes that wait for them.

@@ -16,6 +16,9 @@ use tonic_types::StatusExt;
 /// another domain.
 const DOMAIN: &str = "leasehold";
 
+/// The reason of a call that names a grant which its lock does not have any more.
+pub(crate) const FENCE_PASSED: &str = "FENCE_PASSED";
+
 /// Kind of a refusal, for a caller to match on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

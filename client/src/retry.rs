@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tonic::Code;
 
-use crate::refusal::{Refusal, RefusalKind};
+use crate::refusal::{FENCE_PASSED, Refusal, RefusalKind};
 
 /// Number and timing of the attempts of each call.
 ///
@@ -91,10 +91,7 @@ impl Attempts {
 
     /// Returns the decision that ends the call after this failure.
     pub(crate) fn give_up(&self, refusal: &Refusal) -> NextAttempt {
-        // An overloaded server did not decide the call, so its refusal tells nothing about earlier
-        // attempts. Any other refusal does: if an earlier attempt had taken effect, this one would
-        // have succeeded (B09, B22).
-        let is_silent = refusal.kind() == RefusalKind::Overloaded && self.may_have_taken_effect;
+        let is_silent = self.may_have_taken_effect && tells_nothing_of_earlier_attempts(refusal);
         if refusal.outcome_is_unknown() || is_silent {
             NextAttempt::OutcomeUnknown
         } else {
@@ -125,6 +122,14 @@ fn is_retried(refusal: &Refusal) -> bool {
         Code::ResourceExhausted => refusal.reason == "OVERLOADED",
         _ => false,
     }
+}
+
+/// Returns true if a call gets this refusal although an earlier attempt of it may have taken effect.
+/// After any other refusal none has: the repeated call would have succeeded (B09, B22).
+fn tells_nothing_of_earlier_attempts(refusal: &Refusal) -> bool {
+    // An overloaded server did not decide the call. A lock remembers only its last ended grant, so a
+    // release that is repeated after the next grant has ended is refused (K19).
+    refusal.kind() == RefusalKind::Overloaded || refusal.reason == FENCE_PASSED
 }
 
 #[cfg(test)]
@@ -219,5 +224,19 @@ mod tests {
         retried.start(now);
         assert_eq!(retried.next(&overloaded(Duration::ZERO), now, NO_JITTER), NextAttempt::OutcomeUnknown);
         assert_eq!(retried.next(&refusal(Code::AlreadyExists), now, NO_JITTER), NextAttempt::RefusedForGood);
+    }
+
+    #[test]
+    fn k19_a_passed_fence_says_nothing_about_the_attempts_before() {
+        let now = Instant::now();
+        let mut details = ErrorDetails::new();
+        details.set_error_info(FENCE_PASSED, "leasehold", std::collections::HashMap::new());
+        let passed = Refusal::of(&Status::with_error_details(Code::FailedPrecondition, "no", details));
+        let mut fresh = attempts(RetryPolicy::default(), now);
+        assert_eq!(fresh.next(&passed, now, NO_JITTER), NextAttempt::RefusedForGood);
+        let mut retried = attempts(RetryPolicy::default(), now);
+        retried.next(&refusal(Code::Unavailable), now, NO_JITTER);
+        retried.start(now);
+        assert_eq!(retried.next(&passed, now, NO_JITTER), NextAttempt::OutcomeUnknown);
     }
 }

@@ -6,6 +6,8 @@
 mod commands;
 mod guard;
 mod input;
+mod relay;
+mod release;
 mod rights;
 mod time;
 mod use_cases;

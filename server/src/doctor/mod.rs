@@ -224,17 +224,28 @@ async fn database(settings: &PostgresConfig, is_deep: bool) -> Vec<Finding> {
     }
 }
 
-/// Reports a read of every claim of a database; `None` if its tables are older than this program.
+/// Reports a check of every claim of a database; `None` if its tables are older than this program.
 fn claims(read: Option<&FormCheck>) -> Finding {
     let (state, text) = match read {
         None => {
             (CheckResult::Warn, "no row was read, because the tables are of another version: migrate them".to_owned())
         }
-        Some(FormCheck { checked, damaged: 0, .. }) => (CheckResult::Ok, format!("all {checked} claims can be read")),
-        Some(FormCheck { checked, damaged, .. }) => {
+        Some(FormCheck { checked, damaged, .. }) if *damaged > 0 => {
             let text = format!("{damaged} claims can't be read, {checked} can: restore the database from a backup");
             (CheckResult::Fail, text)
         }
+        Some(check) if !check.passes() => {
+            let text = format!(
+                "all {} claims can be read, but not all have a configured bucket type and its canonical form: {check}; \
+                 configure the bucket types, or have the cells give these names up",
+                check.checked
+            );
+            (CheckResult::Warn, text)
+        }
+        Some(FormCheck { checked, .. }) => (
+            CheckResult::Ok,
+            format!("all {checked} claims can be read and have the canonical form of their bucket type"),
+        ),
     };
     Finding::new("rows", state, text)
 }
@@ -318,11 +329,19 @@ mod tests {
 
     #[test]
     fn a_deep_check_says_what_it_has_read() {
-        let read = |checked, damaged| Some(FormCheck { checked, damaged, ..FormCheck::default() });
+        let read = |damaged, differing: &[(BucketType, u64)]| {
+            Some(FormCheck { checked: 7, damaged, differing: differing.iter().copied().collect() })
+        };
+        let unknown = [(BucketType(77), 1)];
         for (read, state, words) in [
             (None, CheckResult::Warn, "no row was read, because"),
-            (read(7, 0), CheckResult::Ok, "all 7 claims can be read"),
-            (read(7, 2), CheckResult::Fail, "2 claims can't be read, 7 can"),
+            (read(0, &[]), CheckResult::Ok, "all 7 claims can be read and have the canonical form"),
+            (
+                read(0, &unknown),
+                CheckResult::Warn,
+                "all 7 claims can be read, but not all have a configured bucket type",
+            ),
+            (read(2, &unknown), CheckResult::Fail, "2 claims can't be read, 7 can"),
         ] {
             let finding = claims(read.as_ref());
             assert!(finding.state == state && finding.text.starts_with(words), "{finding}");

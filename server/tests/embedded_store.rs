@@ -191,7 +191,7 @@ fn keyspaces_are_added_after_a_creation_that_was_cut_short() {
     let half = directory.path().join("fjall/keyspaces/8");
     std::fs::create_dir_all(half.join("tables")).unwrap();
     let refused = EmbeddedStore::open(directory.path(), Creation::Refused);
-    assert!(matches!(refused, Err(StoreError::Damaged(_))), "without the mark, the rest of a keyspace is damage");
+    assert!(matches!(refused, Err(StoreError::Unsalvageable(_))), "without the mark, the rest of a keyspace is damage");
     let mark = directory.path().join("adding-keyspaces");
     std::fs::write(&mark, "").unwrap();
     run_commands(&mut opened(directory.path()), lock_commands());
@@ -208,5 +208,5 @@ fn a_missing_keyspace_of_locks_is_damage_in_version_3() {
     let last = directory.path().join("fjall/keyspaces/13");
     std::fs::remove_file(last.join("current")).unwrap();
     let refused = EmbeddedStore::open(directory.path(), Creation::Refused).map(drop);
-    assert!(matches!(refused, Err(StoreError::Damaged(_))), "{refused:?}");
+    assert!(matches!(refused, Err(StoreError::Unsalvageable(_))), "{refused:?}");
 }

@@ -167,8 +167,10 @@ async fn open(server: &Server, authority: &Authority, pair: &Pair) -> Option<Tls
 #[tokio::test(flavor = "multi_thread")]
 async fn one_cell_leaves_connections_to_other_cells_and_to_administrators() {
     let (directory, authority) = (TempDir::new().unwrap(), Authority::new("first").unwrap());
-    // Each of two cells and three other roles has two places of its own.
-    let settings = "metrics_listen = \"127.0.0.1:0\"\n[limits]\nconnections = 20\n";
+    // Each of two cells, a service and two other roles has two places of its own.
+    let access = "[[locks.access]]\ncaller = \"service/billing\"\nnamespaces = [\"user\"]\n";
+    let settings = format!("metrics_listen = \"127.0.0.1:0\"\n[limits]\nconnections = 20\n{access}");
+    let settings = settings.as_str();
     let server = tls_server(directory.path(), &authority, settings).start().unwrap();
     let role = |role: &str| authority.client(&[&format!("spiffe://leasehold/{role}")]).unwrap();
     let [one, two, admin] = ["cell/1", "cell/2", "admin"].map(role);

@@ -26,7 +26,7 @@ const STALE: Duration = Duration::from_secs(3);
 /// a grant was told: longer than a writer needs to tell a save.
 const REMEMBERED: u64 = 240;
 
-/// What the host of a shared store keeps besides.
+/// The additional state of a host whose store other servers use too.
 #[derive(Default)]
 pub(super) struct Sharing {
     // The moment at which the last vouch was sent whose answer has arrived.

@@ -41,7 +41,7 @@ pub enum StoreError {
     SearchCut {
         /// The data directory.
         dir: PathBuf,
-        /// What can't be read.
+        /// The part of the data that can't be read.
         damage: String,
         /// The bound of the search.
         seconds: u64,

@@ -310,7 +310,7 @@ fn k06_k09_a_call_that_ends_late_at_one_server_takes_no_lock_from_its_holder() {
     });
 }
 
-/// What the workers of a fight have seen.
+/// The observations of the workers of a fight.
 #[derive(Default)]
 struct Fight {
     inside: AtomicU64,

@@ -4,6 +4,7 @@ require_relative "leasehold/version"
 require_relative "leasehold/values"
 require_relative "leasehold/errors"
 require_relative "leasehold/configuration"
+require_relative "leasehold/process_end"
 
 # Keeps attributes of models unique across the databases of all cells.
 module Leasehold

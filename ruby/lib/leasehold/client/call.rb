@@ -24,6 +24,7 @@ module Leasehold
       # @raise [Error]
       # @return [Array(Object, Hash)] the response and its metadata
       def run(stub, request)
+        ProcessEnd.check!
         @attempts += 1
         operation = stub.public_send(@method, request, metadata: @metadata, deadline: deadline, return_op: true)
         response = operation.execute

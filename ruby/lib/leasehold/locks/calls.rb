@@ -48,6 +48,7 @@ module Leasehold
       # @raise [Error]
       # @return [Object, nil] the block's true value
       def stream(method, request, seconds)
+        ProcessEnd.check!
         deadline = GRPC::Core::TimeConsts.from_relative_time(seconds)
         operation = stub(method).public_send(method, request, metadata: @store.metadata, deadline: deadline, return_op: true)
         Client::Instrumentation.measure(method) do |payload|

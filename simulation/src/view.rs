@@ -299,9 +299,14 @@ impl Default for Tables {
     }
 }
 
+/// Returns the name of a state or an event. It takes any type, so that the wasm file has this code once.
+fn variant_name(value: &dyn Debug) -> String {
+    format!("{value:?}")
+}
+
 impl EdgeView {
     fn of<S: Debug, E: Debug>(edge: &Edge<S, E>) -> Self {
-        Self { from: format!("{:?}", edge.from), event: format!("{:?}", edge.event), to: format!("{:?}", edge.to) }
+        Self { from: variant_name(&edge.from), event: variant_name(&edge.event), to: variant_name(&edge.to) }
     }
 }
 
@@ -355,7 +360,7 @@ fn claims(world: &World) -> Vec<ClaimView> {
         ClaimView {
             name: world.names().spelling(name).to_owned(),
             cell: claim.owner.0,
-            status: format!("{:?}", ClaimStatus::of(Some(claim))),
+            status: variant_name(&ClaimStatus::of(Some(claim))),
             row: row(claim.record()),
             row_before: claim.records().nth(1).and_then(row),
             lease: claim.hold().map(|hold| hold.lease),
@@ -373,7 +378,7 @@ fn lease(world: &World, number: u32) -> Option<LeaseView> {
         lease: id,
         number,
         cell: lease.cell.0,
-        status: format!("{:?}", LeaseStatus::of(Some(lease))),
+        status: variant_name(&LeaseStatus::of(Some(lease))),
         fence: lease.fence.0,
         age_micros: world.service_now().micros_since(lease.created_at),
         names: lease.claims().iter().filter_map(name).collect(),
@@ -474,33 +479,33 @@ pub(crate) fn transition(world: &World, transition: &Transition) -> TransitionVi
             machine: "claim",
             of: world.names().spelling(name).to_owned(),
             edge: CLAIM.iter().position(|edge| (edge.from, edge.event, edge.to) == (from, event, to)),
-            from: format!("{from:?}"),
-            event: format!("{event:?}"),
-            to: format!("{to:?}"),
+            from: variant_name(&from),
+            event: variant_name(&event),
+            to: variant_name(&to),
         },
         Transition::Lease { lease, from, event, to } => TransitionView {
             machine: "lease",
             of: lease.to_string(),
             edge: LEASE.iter().position(|edge| (edge.from, edge.event, edge.to) == (from, event, to)),
-            from: format!("{from:?}"),
-            event: format!("{event:?}"),
-            to: format!("{to:?}"),
+            from: variant_name(&from),
+            event: variant_name(&event),
+            to: variant_name(&to),
         },
         Transition::Session { session, from, event, to } => TransitionView {
             machine: "session",
             of: session.to_string(),
             edge: SESSION.iter().position(|edge| (edge.from, edge.event, edge.to) == (from, event, to)),
-            from: format!("{from:?}"),
-            event: format!("{event:?}"),
-            to: format!("{to:?}"),
+            from: variant_name(&from),
+            event: variant_name(&event),
+            to: variant_name(&to),
         },
         Transition::Lock { lock, from, event, to } => TransitionView {
             machine: "lock",
             of: lock_key(lock).to_owned(),
             edge: LOCK.iter().position(|edge| (edge.from, edge.event, edge.to) == (from, event, to)),
-            from: format!("{from:?}"),
-            event: format!("{event:?}"),
-            to: format!("{to:?}"),
+            from: variant_name(&from),
+            event: variant_name(&event),
+            to: variant_name(&to),
         },
     }
 }

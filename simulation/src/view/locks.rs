@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::lock_client::{LockClient, TaskKind, WorkPhase, WorkResult};
 use crate::lock_names::{cell_of, lock_key, session_number};
 use crate::settings::LockSettings;
+use crate::view::variant_name;
 use crate::world::{LockWorld, World};
 
 /// The sessions and locks of a world, for a page.
@@ -127,7 +128,7 @@ fn session(world: &World, id: SessionId, row: &Session) -> SessionView {
         session: id,
         cell: cell_of(id),
         number: session_number(id),
-        status: format!("{:?}", SessionStatus::of(Some(row))),
+        status: variant_name(&SessionStatus::of(Some(row))),
         silent_ticks: silences.into_iter().find(|(watched, ..)| *watched == id).map(|(_, ticks, _)| ticks),
         // The first tick after a renewal does not count.
         expires_at_ticks: row.terms.silence_micros().div_ceil(tick_micros) + 1,
@@ -143,7 +144,7 @@ fn lock(world: &World, locks: &LockWorld, number: u8) -> LockView {
     let turns = state.turns.iter().filter(|(turn, _)| Some(&turn.lock) == path);
     LockView {
         lock: lock_key(number).to_owned(),
-        status: format!("{:?}", LockStatus::of(row)),
+        status: variant_name(&LockStatus::of(row)),
         holder: grant.map(|grant| cell_of(grant.session)),
         fence: grant.map(|grant| grant.fence.0),
         waiting: turns.filter_map(|(_, turn)| state.asks.get(&turn.ask)).map(|ask| cell_of(ask.session)).collect(),

@@ -2,7 +2,7 @@
 
 module Leasehold
   class Locks
-    # Ends the sessions of this process when it ends. Locks under which no thread works pass on at once.
+    # Closes the sessions of this process when it ends, so that its locks pass on at once.
     module ExitHook
       @lock = Mutex.new
       @sessions = []
@@ -24,7 +24,7 @@ module Leasehold
 
         # A forked process inherits the hook. Its sessions are those that it opened itself.
         def close_all
-          @lock.synchronize { @sessions.dup }.each { |session| session.end_process if session.own? }
+          @lock.synchronize { @sessions.dup }.each { |session| session.close if session.own? && session.idle? }
         rescue StandardError
           nil
         end

@@ -101,6 +101,11 @@ module Leasehold
         @listeners.remove(lock)
       end
 
+      # Returns true if no other thread can be at work under a lock of this session.
+      def idle?
+        @lock.synchronize { @holders.each_value.none? { |thread| thread.alive? && thread != Thread.current } }
+      end
+
       # Sends a release or a leave. If no answer comes, or the thread is interrupted, the session's thread repeats it:
       # otherwise a lock that nobody uses would be held for as long as this process lives.
       #
@@ -132,16 +137,12 @@ module Leasehold
         ExitHook.remove(self)
         return unless own?
 
-        stop
+        @listeners.clear
+        lose
+        @thread.join unless @thread == Thread.current
         @calls.run(:close_session, Messages.close(@id), tries: 1)
       rescue Error
         nil
-      end
-
-      # Ends the session's part of a process that ends. If a thread may still work under a lock, the session is left to
-      # its silence: Ruby kills that thread after gRPC has ended, where a call from its block would crash the process.
-      def end_process
-        idle? ? close : stop
       end
 
       # @return [String]
@@ -150,18 +151,6 @@ module Leasehold
       end
 
       private
-
-      # Returns true if no other thread can be at work under a lock of this session.
-      def idle?
-        @lock.synchronize { @holders.each_value.none? { |thread| thread.alive? && thread != Thread.current } }
-      end
-
-      # Ends the threads. No call is sent for a lock any more.
-      def stop
-        @listeners.clear
-        lose
-        @thread.join unless @thread == Thread.current
-      end
 
       def repeat_later(method, request)
         @lock.synchronize do

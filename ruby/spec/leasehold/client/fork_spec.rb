@@ -1,11 +1,10 @@
 # frozen_string_literal: true
 
-require "open3"
-require "rbconfig"
-
 # Runs scripts in new processes: gRPC's core cannot be used on both sides of a fork, and this
 # process has used it.
 RSpec.describe Leasehold::Client, "across a fork" do
+  include Support::Scripts
+
   around { |example| Support::ClaimsServer.run { |server| @server = server and example.run } }
 
   PRELUDE = <<~'RUBY'
@@ -34,11 +33,7 @@ RSpec.describe Leasehold::Client, "across a fork" do
   RUBY
 
   def run(script)
-    # `-W0` turns warnings off: Ruby 3.2 and later warn of gRPC 1.51.
-    command = [RbConfig.ruby, "-W0", "-I", File.expand_path("../../../lib", __dir__), "-e", PRELUDE + script, @server.address]
-    output, status = Open3.capture2e("timeout", "60", *command)
-    expect(status).to be_success, output
-    output.lines.map(&:chomp)
+    run_script(PRELUDE + script, @server.address)
   end
 
   it "connects anew in each child, as Puma and Sidekiq fork them" do

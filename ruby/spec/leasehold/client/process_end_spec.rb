@@ -1,10 +1,9 @@
 # frozen_string_literal: true
 
-require "open3"
-require "rbconfig"
-
 # Runs scripts in new processes, which end while a thread still works.
 RSpec.describe Leasehold::Client, "at the end of a process" do
+  include Support::Scripts
+
   around { |example| Support::ClaimsServer.run { |server| @server = server and example.run } }
 
   # Runs a script whose thread makes a call, and stays in its block until the process ends.
@@ -29,10 +28,7 @@ RSpec.describe Leasehold::Client, "at the end of a process" do
         ready.pop
       end
     RUBY
-    command = [RbConfig.ruby, "-W0", "-I", File.expand_path("../../../lib", __dir__), "-e", prelude + script, @server.address]
-    output, status = Open3.capture2e("timeout", "60", *command)
-    expect(status).to be_success, output
-    output.lines.map(&:chomp)
+    run_script(prelude + script, @server.address)
   end
 
   it "refuses the calls of a thread that Ruby kills, because gRPC has ended" do

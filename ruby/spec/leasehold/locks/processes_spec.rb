@@ -132,7 +132,7 @@ RSpec.describe Leasehold::Locks, "of several processes" do
       Thread.new { Leasehold.lock("user.update", "7") { held << 1; loop { nil } } }
       held.pop
     RUBY
-    # Ruby kills the thread after gRPC has ended: a call from its block would crash the process.
+    # Ruby kills the thread when gRPC has ended: a release from its block would crash the process.
     expect(process.finish).to be(true)
     take_over
     expect(locks.get("user.update", "7").last.reason).to eq(:expired)

@@ -252,7 +252,9 @@ fn is_present(program: &str) -> bool {
 }
 
 fn apt_get(arguments: &[&str]) -> Result<()> {
-    let mut words = vec!["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"];
+    // A system that has just started often installs its own updates: their lock is waited for.
+    let mut words =
+        vec!["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-o", "DPkg::Lock::Timeout=300"];
     if !nix::unistd::geteuid().is_root() {
         ensure!(is_present("sudo"), "`sudo` is absent: run this as root");
         words.insert(0, "sudo");

@@ -2,6 +2,7 @@
 //! and a table of their times.
 
 use std::fs::File;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -16,6 +17,10 @@ const LANES: usize = 2;
 
 /// The time between two lines of output that name the running steps.
 const HEARTBEAT: Duration = Duration::from_secs(60);
+
+/// The time after which a step counts as hung, and is killed. The longest takes half of it on two
+/// cores.
+const STEP_LIMIT: Duration = Duration::from_secs(30 * 60);
 
 /// The phase of a step, which is the column of the table for the step's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,7 +163,7 @@ impl Pipeline {
             let step = self.waiting.remove(index);
             println!("-- {}: {}", step.row, step.command());
             self.started.push((step, Instant::now()));
-            self.running.spawn(execute(step, command(&step, variables)?, log_file(&step)?));
+            self.running.spawn(execute(step, command(&step, variables)?, log_file(&step)?, STEP_LIMIT));
         }
         Ok(())
     }
@@ -235,12 +240,22 @@ fn log_file(step: &Step) -> Result<File> {
     File::create(&path).with_context(|| format!("cannot write `{}`", path.display()))
 }
 
-async fn execute(step: Step, mut command: tokio::process::Command, log: File) -> Result<Outcome> {
+async fn execute(step: Step, mut command: tokio::process::Command, log: File, limit: Duration) -> Result<Outcome> {
     let start = Instant::now();
-    command.stdout(log.try_clone()?).stderr(log);
-    let passed = Group::start(&mut command)?.wait().await?.success();
+    command.stdout(log.try_clone()?).stderr(log.try_clone()?);
+    let passed = ends_well(Group::start(&mut command)?, log, limit).await?;
     let verdict = if passed { Verdict::Passed } else { Verdict::Failed };
     Ok(Outcome { step, verdict, elapsed: start.elapsed() })
+}
+
+/// Returns true if the process succeeds. After `limit` it is killed, and the log says so.
+async fn ends_well(mut process: Group, mut log: File, limit: Duration) -> Result<bool> {
+    if let Ok(status) = tokio::time::timeout(limit, process.wait()).await {
+        return Ok(status?.success());
+    }
+    process.kill().await?;
+    writeln!(log, "error: no end after {} s, so the step was killed", limit.as_secs())?;
+    Ok(false)
 }
 
 fn print_outcome(outcome: &Outcome) -> Result<()> {
@@ -304,6 +319,15 @@ mod tests {
         let text = error.to_string();
         assert!(text.contains("fails") && text.contains("depends") && !text.contains("passes"), "{text}");
         run(&[PASSES], &[]).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_hung_step_is_killed_and_fails() {
+        let hung = Step::program("hung", Phase::Run, ".", "sleep", &["1000"]);
+        let limit = Duration::from_millis(10);
+        let outcome = execute(hung, command(&hung, &[]).unwrap(), log_file(&hung).unwrap(), limit).await.unwrap();
+        assert_eq!(outcome.verdict, Verdict::Failed);
+        assert!(std::fs::read_to_string(log_path(&hung)).unwrap().ends_with("so the step was killed\n"));
     }
 
     #[test]

@@ -168,7 +168,7 @@ module Leasehold
     # @return [void]
     def close
       connection = @lock.synchronize { @connection.tap { @connection = nil } }
-      connection.close if connection&.current?
+      connection&.close
     end
 
     # Returns a text without the private key.

@@ -15,7 +15,8 @@ module Support
     PRELUDE = <<~'RUBY'
       require "leasehold"
       $stdout.sync = true
-      # gRPC's core crashes at the end of a forked child. This hook runs last, after those of the gem.
+      # A forked child crashes or hangs when Ruby frees the parent's objects of gRPC. This hook runs last, after those of the
+      # gem.
       parent = Process.pid
       at_exit { exit!(0) unless Process.pid == parent }
       Leasehold.configure do |config|
@@ -33,19 +34,23 @@ module Support
       def report(held) = puts("#{held.held?} #{held.remaining} #{attempt { held.check! && "holds" }} #{attempt { held.release }}")
     RUBY
 
-    # A process that runs a script with the gem.
+    # A process that runs a script with the gem, and the processes that it forks.
     class Script
+      # The time for a line or the end of a script. It is longer than the time for which scripts wait for a lock.
+      DEADLINE_SECONDS = 120
+      private_constant :DEADLINE_SECONDS
+
       attr_reader :pid
 
       def initialize(address, terms, script)
         command = [RbConfig.ruby, "-W0", "-I", File.expand_path("../../lib", __dir__), "-e", PRELUDE + script, address]
-        @input, @output, @thread = Open3.popen2(*command, *terms.values.map(&:to_s))
+        @input, @output, @thread = Open3.popen2(*command, *terms.values.map(&:to_s), pgroup: true)
         @pid = @thread.pid
       end
 
       # Returns the next line of the script's output.
       def line
-        @output.gets&.chomp || raise("the script has ended: #{@thread.value}")
+        Timeout.timeout(DEADLINE_SECONDS) { @output.gets&.chomp || raise("the script has ended: #{@thread.value}") }
       end
 
       def write(text)
@@ -62,12 +67,14 @@ module Support
       # @return [Boolean] true if it succeeded
       def finish
         @input.close
-        @output.read
-        @thread.value.success?
+        Timeout.timeout(DEADLINE_SECONDS) do
+          @output.read
+          @thread.value.success?
+        end
       end
 
       def clear
-        signal("KILL")
+        Process.kill("KILL", -@pid)
       rescue Errno::ESRCH
         nil
       ensure

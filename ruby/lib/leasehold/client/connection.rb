@@ -38,6 +38,9 @@ module Leasehold
         "grpc.enable_http_proxy" => 0
       }.freeze
 
+      INHERITED = []
+      private_constant :INHERITED
+
       attr_reader :breaker, :channel, :stub
 
       def initialize(configuration, credentials)
@@ -55,8 +58,12 @@ module Leasehold
         @pid == Process.pid
       end
 
+      # Closes the connection. In a process that was forked from its own, it is kept instead: gRPC crashes or hangs there
+      # if Ruby frees it.
+      #
+      # @return [void]
       def close
-        @channel.close
+        current? ? @channel.close : INHERITED << self
       end
 
       private

@@ -59,11 +59,11 @@ module Leasehold
         operation&.cancel
       end
 
-      # Closes the connection, if this process opened it.
+      # Closes the connection.
       #
       # @return [void]
       def close
-        @connection.close if current?
+        @connection.close
       end
 
       private

@@ -18,9 +18,15 @@ RSpec.describe Leasehold::Client, "across a fork" do
     def claim(name)
       { bucket_type: 4, bucket_value: name, subject_type: 4, subject_id: 7, source_type: 1, source_id: [7].pack("Q>") }
     end
-    def in_child
+    # `leave` is how the child ends: with `exit!`, Ruby does not free the parent's objects of gRPC.
+    def in_child(leave = :exit)
       reader, writer = IO.pipe
-      Process.wait(fork { writer.write(yield) })
+      pid = fork do
+        writer.write(yield)
+        writer.close
+        Process.public_send(leave, true)
+      end
+      Process.wait(pid)
       writer.close
       raise "the child failed: #{$?}" unless $?.success?
       reader.read
@@ -48,7 +54,7 @@ RSpec.describe Leasehold::Client, "across a fork" do
   it "raises Forked in the child if the parent has made a call, and keeps the parent's connection" do
     output = run(<<~'RUBY')
       Leasehold.client.list_leases
-      puts in_child { attempt { Leasehold.client.list_leases } }
+      puts in_child(:exit!) { attempt { Leasehold.client.list_leases } }
       puts Leasehold.client.begin_update(creates: [claim("parent")]).fence
     RUBY
     expect(output).to eq(["Leasehold::Error::Forked", "1"])

@@ -253,8 +253,7 @@ fn is_present(program: &str) -> bool {
 
 fn apt_get(arguments: &[&str]) -> Result<()> {
     // A system that has just started often installs its own updates: their lock is waited for.
-    let mut words =
-        vec!["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-o", "DPkg::Lock::Timeout=300"];
+    let mut words = vec!["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-o", "DPkg::Lock::Timeout=300"];
     if !nix::unistd::geteuid().is_root() {
         ensure!(is_present("sudo"), "`sudo` is absent: run this as root");
         words.insert(0, "sudo");

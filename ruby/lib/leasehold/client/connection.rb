@@ -38,6 +38,7 @@ module Leasehold
         "grpc.enable_http_proxy" => 0
       }.freeze
 
+      # The connections of the parent that this process would otherwise free.
       INHERITED = []
       private_constant :INHERITED
 

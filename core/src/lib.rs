@@ -85,3 +85,4 @@ pub mod transaction;
 pub mod unicode_version;
 pub mod update;
 pub mod verify;
+pub mod vouch;

@@ -238,7 +238,8 @@ pub struct Withholding {
     /// The fence of the grant that was taken away.
     pub fence: Fence,
     /// The microseconds for which a host must observe the lock as withheld before it is granted
-    /// again: duration plus grace of the former holder's session.
+    /// again: [`Terms::withholding_micros`](crate::session::Terms::withholding_micros) of the former
+    /// holder's session.
     pub silence_micros: u64,
 }
 

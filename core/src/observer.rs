@@ -52,9 +52,16 @@ pub enum Renewal {
 struct Watched {
     terms: Terms,
     renewals_seen: u64,
-    // The number of the tick after which the session renewed last.
+    // The number of the tick after which the session renewed last, or after which the window of its
+    // former host ends.
     renewed_at: u64,
     is_end_proposed: bool,
+}
+
+impl Watched {
+    fn renew(&mut self, ticks: u64) {
+        self.renewed_at = self.renewed_at.max(ticks);
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -98,6 +105,15 @@ impl Observer {
         self.sessions.insert(id, watched);
     }
 
+    /// Begins to watch a session that has moved here from another host. The session's silence starts
+    /// a window later, since the former host may renew the session for so long (K06, see
+    /// [`vouch`](crate::vouch)).
+    pub fn watch_moved(&mut self, id: SessionId, terms: Terms, renewals: u64) {
+        self.watch(id, terms, renewals);
+        let window = terms.window_micros().div_ceil(self.tick_micros.max(1));
+        self.sessions.entry(id).and_modify(|watched| watched.renewed_at = watched.renewed_at.saturating_add(window));
+    }
+
     /// Stops to watch a session that has ended or renews elsewhere.
     pub fn unwatch(&mut self, id: SessionId) {
         self.sessions.remove(&id);
@@ -108,15 +124,15 @@ impl Observer {
     /// not watched.
     pub fn force(&mut self, session: SessionId, fence: Fence) {
         let Some(watched) = self.sessions.get(&session) else { return };
-        let silence_micros = watched.terms.silence_micros();
+        let silence_micros = watched.terms.withholding_micros();
         let mut forced = std::mem::take(&mut self.forced);
         forced.retain(|forced| self.is_believed(forced));
         forced.push(ForcedGrant { session, fence, since: self.ticks, silence_micros });
         self.forced = forced;
     }
 
-    /// Returns the fences of the grants that an operator took from a session within its duration and
-    /// grace, the oldest first. A client that heard no answer for longer has lost its session.
+    /// Returns the fences of the grants that an operator took from a session, the oldest first, for as
+    /// long as its client may believe in them (see [`Terms::withholding_micros`]).
     pub fn forced(&self, id: SessionId) -> impl DoubleEndedIterator<Item = Fence> + '_ {
         let of_session = self.forced.iter().filter(move |forced| forced.session == id && self.is_believed(forced));
         of_session.map(|forced| forced.fence)
@@ -149,7 +165,7 @@ impl Observer {
         if watched.is_end_proposed {
             return Renewal::EndProposed;
         }
-        watched.renewed_at = self.ticks;
+        watched.renew(self.ticks);
         Renewal::Renewed
     }
 
@@ -184,7 +200,8 @@ impl Observer {
     /// session's end or the store failed.
     pub fn resume(&mut self, id: SessionId) {
         if let Some(watched) = self.sessions.get_mut(&id) {
-            (watched.renewed_at, watched.is_end_proposed) = (self.ticks, false);
+            watched.renew(self.ticks);
+            watched.is_end_proposed = false;
         }
     }
 
@@ -192,7 +209,7 @@ impl Observer {
     /// this after it could not have learnt of renewals (K07).
     pub fn restart(&mut self) {
         let undecided = self.sessions.values_mut().filter(|watched| !watched.is_end_proposed);
-        undecided.for_each(|watched| watched.renewed_at = self.ticks);
+        undecided.for_each(|watched| watched.renew(self.ticks));
     }
 
     /// Proposes the end of the withholding of at most `limit` locks. A lock may be proposed again

@@ -100,6 +100,19 @@ impl Terms {
     pub const fn silence_micros(self) -> u64 {
         self.duration_micros.saturating_add(self.grace_micros)
     }
+
+    /// Returns the microseconds for which a former home of the session may still renew it from memory:
+    /// half of the grace (K06, see [`vouch`](crate::vouch)).
+    pub const fn window_micros(self) -> u64 {
+        self.grace_micros / 2
+    }
+
+    /// Returns the microseconds for which the holder of a lock may still believe in it after an
+    /// operator took it: the window, in which a former home may renew the session without word of the
+    /// force, then duration and grace (K20).
+    pub const fn withholding_micros(self) -> u64 {
+        self.silence_micros().saturating_add(self.window_micros())
+    }
 }
 
 /// The way in which a session ended.

@@ -183,7 +183,7 @@ fn random_lock_command<S: Store>(pair: &Pair<S>, asks: &mut u64, dice: &mut Dice
         7..10 => LockCommand::Elapse(Elapse {
             lock,
             fence: random_fence(row, dice),
-            quiet_micros: SECOND * (2 + dice.roll(2)),
+            quiet_micros: SECOND * (2 + dice.roll(3)),
         }),
         10 => LockCommand::ForgetLock(ForgetLock { lock, free_before: before }),
         11 => LockCommand::ForgetSession(ForgetSession { session: some_session(*asks, dice), ended_before: before }),
@@ -328,7 +328,7 @@ pub(super) fn all_that_is_held_is_held_after_a_restart(harness: &mut impl Harnes
     let again = pair.lock_commands(vec![acquire(0, 1, &held, false), acquire(2, 6, &held, false), open(1)]);
     assert_eq!(again.first(), Some(&Ok(Reply::Lock(LockReply::Acquired(Acquired::Holding(a))))));
     assert!(again.iter().skip(1).all(Result::is_err), "{again:?}");
-    let elapsed = LockCommand::Elapse(Elapse { lock: forced.clone(), fence: b, quiet_micros: 2 * SECOND });
+    let elapsed = LockCommand::Elapse(Elapse { lock: forced.clone(), fence: b, quiet_micros: 3 * SECOND });
     pair.lock_command(elapsed);
     let (holder, held_by, fence) = pair.holder(&forced);
     assert!((holder, held_by) == (session(2), ask(5)) && fence > b);

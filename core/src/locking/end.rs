@@ -156,5 +156,5 @@ fn end_hold(
 /// Returns the state of a lock that was taken from a session while the session may still work under
 /// it.
 pub(super) fn withheld(fence: crate::lease::Fence, session: &Session) -> LockState {
-    LockState::Withheld(Withholding { fence, silence_micros: session.terms.silence_micros() })
+    LockState::Withheld(Withholding { fence, silence_micros: session.terms.withholding_micros() })
 }

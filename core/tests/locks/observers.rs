@@ -88,6 +88,22 @@ proptest! {
     }
 }
 
+/// K06: the silence of a session that has moved here starts after the window of its former host,
+/// although the session renews before, and its new host begins anew.
+#[test]
+fn k06_a_moved_session_is_silent_only_after_the_window() {
+    let mut observer = Observer::new(TICK);
+    observer.watch_moved(session(0), terms(), 7);
+    assert_eq!(observer.renew(session(0)), Renewal::Renewed);
+    observer.restart();
+    observer.resume(session(0));
+    let ticks = (GRACE / 2).div_ceil(TICK) + (DURATION + GRACE) / TICK;
+    (0..ticks).for_each(|_| observer.tick());
+    assert_eq!(observer.silent(1), []);
+    observer.tick();
+    assert_eq!(observer.silent(1).len(), 1);
+}
+
 /// A host shows for how many ticks each session was silent, and each lock withheld.
 #[test]
 fn an_observer_tells_the_ticks_of_silence() {

@@ -128,7 +128,8 @@ impl World {
                 LockCommand::Force(Force { lock: lock(at), fence, at_once })
             }
             Step::Elapse(at, enough) => {
-                let quiet_micros = DURATION + GRACE - u64::from(!enough);
+                // The former home may renew the holder for half of the grace, then its own time begins (K20).
+                let quiet_micros = DURATION + GRACE + GRACE / 2 - u64::from(!enough);
                 let fence = Fence(self.model.fence_to_take(at));
                 LockCommand::Elapse(Elapse { lock: lock(at), fence, quiet_micros })
             }

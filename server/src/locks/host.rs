@@ -38,6 +38,15 @@ pub(super) struct WatchedSession {
     pub(super) news: watch::Sender<SessionNews>,
 }
 
+/// The servers that may have renewed a session before this one watches it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// No other server.
+    Own,
+    /// Another server, which may not have learnt yet that the session has moved.
+    Elsewhere,
+}
+
 /// An ask that a call attends to.
 pub(super) struct AttendedAsk {
     pub(super) news: watch::Sender<AskNews>,
@@ -145,7 +154,7 @@ impl LockHost {
         locks: impl IntoIterator<Item = (LockPath, Lock)>,
     ) {
         let mut state = self.state();
-        sessions.into_iter().for_each(|(id, session)| state.become_home(id, &session));
+        sessions.into_iter().for_each(|(id, session)| state.become_home(id, &session, Origin::Own));
         locks.into_iter().for_each(|(path, lock)| state.watch_lock(path, None, Some(&lock), &Fences::default()));
     }
 
@@ -316,13 +325,16 @@ impl AttendedAsk {
 impl HostState {
     /// Begins to watch a session, whose whole duration starts now. A row that is older than what the
     /// host knows changes nothing: the saves of several writers are told in any order.
-    pub(super) fn become_home(&mut self, id: SessionId, session: &Session) {
+    pub(super) fn become_home(&mut self, id: SessionId, session: &Session, origin: Origin) {
         let Session { principal, terms, renewals, .. } = session;
         let is_old = |known: &WatchedSession| known.renewals > *renewals;
         if self.sessions.get(&id).is_some_and(is_old) || self.has_departed(id, *renewals) {
             return;
         }
-        self.observer.watch(id, *terms, *renewals);
+        match origin {
+            Origin::Own => self.observer.watch(id, *terms, *renewals),
+            Origin::Elsewhere => self.observer.watch_moved(id, *terms, *renewals),
+        }
         let watched = self.sessions.entry(id).or_insert_with(|| WatchedSession::elsewhere(session));
         watched.renewals = *renewals;
         if !std::mem::replace(&mut watched.is_home, true) {
@@ -358,7 +370,8 @@ impl HostState {
                 let is_counted = change.before.as_ref().map(|before| before.renewals) != Some(session.renewals);
                 // In a shared store, a session whose renewal is not counted stays where it is.
                 if is_counted || self.sharing.is_none() && !self.sessions.contains_key(&change.key) {
-                    self.become_home(change.key, session);
+                    let is_own = change.before.is_none() || self.sharing.is_none();
+                    self.become_home(change.key, session, if is_own { Origin::Own } else { Origin::Elsewhere });
                 }
             }
             Some(_) | None => self.end_session(change.key),
@@ -581,8 +594,8 @@ mod tests {
         // it may work by an older answer.
         change(&free, &Lock { waiting: 1, ..free.clone() });
         assert_eq!((told(), news.has_changed().unwrap()), (vec![Fence(7)], false));
-        let silence = 1_250_000 / 250_000;
-        for _ in 0..silence {
+        // Duration, grace and half of the grace.
+        for _ in 0..1_375_000_u64.div_ceil(250_000) {
             host.tick();
             assert_eq!(told(), [Fence(7)]);
         }

@@ -11,6 +11,8 @@ mod awake;
 mod host;
 mod news;
 mod sharing;
+#[cfg(test)]
+mod world;
 
 pub use self::attendance::Attendance;
 pub use self::awake::Awake;

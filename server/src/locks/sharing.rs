@@ -1,27 +1,18 @@
-//! The host's part in sharing sessions with other servers of one store.
-//!
-//! **Why no session is renewed at one server and expires at another (K06).** Only the home of a
-//! session answers renewals from memory, and only while its last vouch was sent less than half of
-//! the session's grace ago. A session that moves away is in the news of the next vouch. So an answer
-//! from memory is less than half a grace later than the move. The new home observes duration and
-//! grace from the move on, and the client counts its duration from its last answered renewal. All
-//! other renewals are written, which moves the session here.
-
-use std::time::Duration;
+//! The host's part in sharing sessions with other servers of one store. The rules, and the reason why
+//! they hold, are in [`leasehold_core::vouch`].
 
 use leasehold_core::lease::{Fence, Fences};
 use leasehold_core::lock::{AskId, Lock, LockPath};
 use leasehold_core::session::{Session, SessionId};
+use leasehold_core::vouch;
 use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::sync::watch;
 
 use super::awake::Awake;
-use super::host::{HostState, LockHost, WatchedSession};
+use super::host::{HostState, LockHost, Origin, WatchedSession};
 use super::news::{AskNews, SessionNews};
 use crate::store::{SessionChange, WaitingRows};
 
-/// The age of a vouch from which on the host's ticks do not count: renewals may have failed.
-const STALE: Duration = Duration::from_secs(3);
 /// The number of ticks for which the host remembers that a session has moved away or ended, and that
 /// a grant was told: longer than a writer needs to tell a save.
 const REMEMBERED: u64 = 240;
@@ -38,6 +29,14 @@ pub(super) struct Sharing {
     is_unsure: bool,
     // True if this server forgets ended sessions and free locks for all.
     is_first: bool,
+}
+
+impl Sharing {
+    /// Returns the age of the last vouch in microseconds; `None` if there is none, or no clock.
+    fn age_micros(&self) -> Option<u64> {
+        let age = self.vouched.and_then(Awake::elapsed)?;
+        Some(u64::try_from(age.as_micros()).unwrap_or(u64::MAX))
+    }
 }
 
 /// The sessions that the host watches at one moment, each with its number of written renewals.
@@ -134,7 +133,7 @@ impl LockHost {
     /// Begins to watch sessions that this server has adopted.
     pub fn adopt(&self, sessions: Vec<(SessionId, Session)>) {
         let mut state = self.state();
-        sessions.into_iter().for_each(|(id, session)| state.become_home(id, &session));
+        sessions.into_iter().for_each(|(id, session)| state.become_home(id, &session, Origin::Elsewhere));
     }
 
     /// Learns which grants of sessions an operator has taken.
@@ -233,20 +232,17 @@ impl HostState {
     /// True if this server may answer a renewal of the session from memory.
     pub(super) fn may_renew(&self, session: &WatchedSession) -> bool {
         let Some(sharing) = &self.sharing else { return true };
-        let age = sharing.vouched.and_then(Awake::elapsed);
-        let half_grace = Duration::from_micros(session.terms.grace_micros() / 2);
-        session.is_home && age.is_some_and(|age| age < half_grace)
+        session.is_home && sharing.age_micros().is_some_and(|age| vouch::may_renew(age, session.terms))
     }
 
-    /// True if the ticks count. While the store does not answer vouches, sessions can't renew, so each
-    /// gets its whole duration again (K07).
+    /// True if the ticks count, see [`vouch::counts_ticks`].
     pub(super) fn may_propose(&mut self) -> bool {
         let Some(sharing) = &mut self.sharing else { return true };
         let ticks = self.ticks;
         sharing.departed.retain(|_, (_, since)| ticks.saturating_sub(*since) < REMEMBERED);
         // The release of an ask may be written at another server, so this memory must end by itself.
         self.taken_up.retain(|_, since| ticks.saturating_sub(*since) < REMEMBERED);
-        let is_fresh = sharing.vouched.and_then(Awake::elapsed).is_some_and(|age| age < STALE);
+        let is_fresh = sharing.age_micros().is_some_and(vouch::counts_ticks);
         if !is_fresh {
             self.observer.restart();
         }
@@ -292,7 +288,7 @@ impl HostState {
         if let Some(sharing) = &mut self.sharing {
             sharing.departed.remove(&id);
         }
-        self.become_home(id, session);
+        self.become_home(id, session, Origin::Elsewhere);
     }
 
     /// Remembers that a session has moved away or ended.
@@ -319,6 +315,8 @@ impl HostState {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use std::time::Duration;
 
     use leasehold_core::rows::{NetChanges, RowChange};
     use leasehold_core::session::{Principal, SessionState, Terms};
@@ -369,9 +367,10 @@ mod tests {
         host
     }
 
-    /// Ticks for longer than the session's duration and grace, and returns the number of proposals.
+    /// Ticks for longer than the session's window, duration and grace, and returns the number of
+    /// proposals.
     fn silence(host: &LockHost) -> usize {
-        (0..8 * SECOND.as_millis() / TICK.as_millis() + 1).map(|_| host.tick().len()).sum()
+        (0..10 * SECOND.as_millis() / TICK.as_millis() + 1).map(|_| host.tick().len()).sum()
     }
 
     #[test]
@@ -407,7 +406,7 @@ mod tests {
         let host = host();
         assert_eq!(silence(&host), 1);
         let host = self::host();
-        host.vouched(Awake::ago(STALE), true);
+        host.vouched(Awake::ago(Duration::from_micros(vouch::STALE_MICROS)), true);
         assert_eq!(silence(&host), 0);
         host.vouched(Awake::ago(Duration::ZERO), true);
         assert_eq!(host.tick().len(), 0, "the whole duration begins again");

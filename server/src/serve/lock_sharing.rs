@@ -1,27 +1,22 @@
 //! The background work by which servers of one store share sessions: each vouches for its sessions,
 //! adopts those of servers that are gone, and asks for the grants that other servers have written.
-//!
-//! No wall clocks are compared. A server is gone if this server has seen several answers in a row in
-//! which the number of the other's vouches stood still. An adopted session has its whole duration
-//! and grace again (K07).
+//! The rules are in [`leasehold_core::vouch`].
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::locking::scan::{LockList, LockScan};
 use leasehold_core::session::{Session, SessionId};
+use leasehold_core::vouch::{INTERVAL_MICROS, Peers};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::grpc::Services;
 use crate::locks::{Awake, LockHost};
-use crate::store::{OtherServer, SharedLocks, StoreError, Vouched};
+use crate::store::{SharedLocks, StoreError, Vouched};
 
 /// The time between two vouches of a server.
-const VOUCH_INTERVAL: Duration = Duration::from_secs(1);
-/// The number of answers in a row with the same number of vouches after which a server is gone.
-const GONE_AFTER: u32 = 5;
+const VOUCH_INTERVAL: Duration = Duration::from_micros(INTERVAL_MICROS);
 /// The number of vouches between two looks for sessions whose home is no server, and for own
 /// sessions that are not watched.
 const LOOK_EVERY: u64 = 60;
@@ -69,14 +64,13 @@ struct Voucher {
     shared: Arc<dyn SharedLocks>,
     vouches: u64,
     timeline: String,
-    // The vouches of each other server, and the number of answers in a row that had this number.
-    seen: BTreeMap<i64, (i64, u32)>,
+    peers: Peers<i64>,
 }
 
 impl Voucher {
     fn new(services: &Arc<Services>, shared: &Arc<dyn SharedLocks>) -> Self {
         let (services, shared) = (services.clone(), shared.clone());
-        Self { services, shared, vouches: 0, timeline: String::new(), seen: BTreeMap::new() }
+        Self { services, shared, vouches: 0, timeline: String::new(), peers: Peers::default() }
     }
 
     fn host(&self) -> &LockHost {
@@ -159,12 +153,10 @@ impl Voucher {
 
     /// Adopts the sessions of servers that are gone.
     async fn adopt(&mut self, vouched: &Vouched) -> Result<(), StoreError> {
-        self.seen.retain(|id, _| vouched.others.iter().any(|other| other.id == *id));
-        for other in &vouched.others {
-            if self.is_gone(other) {
-                self.adopt_from(other.id).await?;
-                self.shared.forget_server(*other).await?;
-            }
+        let gone = self.peers.gone(vouched.others.iter().map(|other| (other.id, other.beats, other.is_stopped)));
+        for other in vouched.others.iter().filter(|other| gone.contains(&other.id)) {
+            self.adopt_from(other.id).await?;
+            self.shared.forget_server(*other).await?;
         }
         if self.vouches % LOOK_EVERY == 1 {
             for home in self.shared.homeless().await? {
@@ -172,13 +164,6 @@ impl Voucher {
             }
         }
         Ok(())
-    }
-
-    fn is_gone(&mut self, other: &OtherServer) -> bool {
-        let (beats, answers) = self.seen.entry(other.id).or_insert((other.beats, 0));
-        *answers = if *beats == other.beats { answers.saturating_add(1) } else { 1 };
-        *beats = other.beats;
-        other.is_stopped || *answers > GONE_AFTER
     }
 
     async fn adopt_from(&self, home: i64) -> Result<(), StoreError> {

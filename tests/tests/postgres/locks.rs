@@ -146,7 +146,7 @@ fn k20_an_ask_and_an_elapse_conflict() {
     run(&mut stores[0], vec![open(1), open(2), acquire(1, 1)]);
     let fence = fence(&stores[0]);
     run(&mut stores[0], vec![LockCommand::Force(Force { lock: lock(), fence, at_once: false })]);
-    let elapse = LockCommand::Elapse(Elapse { lock: lock(), fence, quiet_micros: 2 * SECOND });
+    let elapse = LockCommand::Elapse(Elapse { lock: lock(), fence, quiet_micros: 3 * SECOND });
     let (waits, _) = decided(&stores[0], acquire(2, 2));
     let (elapsed, _) = decided(&stores[1], elapse.clone());
     stores[0].save(&waits).unwrap();

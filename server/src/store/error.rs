@@ -102,6 +102,14 @@ impl StoreError {
         }
     }
 
+    /// Returns what is damaged, without the remedy; `None` if the data is not damaged.
+    pub(super) fn damage(&self) -> Option<&str> {
+        match self {
+            Self::Damaged(damage) | Self::RowsDamaged { faults: damage, .. } => Some(damage),
+            _ => None,
+        }
+    }
+
     /// The next step for the operator; `None` if the error's message names it, or if there is none.
     pub fn hint(&self) -> Option<String> {
         match self {

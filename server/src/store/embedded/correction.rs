@@ -105,7 +105,7 @@ fn correct_version(database: &Path) -> Result<Option<CorrectedByte>> {
 }
 
 /// Returns the paths in a directory; none if it does not exist.
-fn entries(dir: &Path) -> Result<Vec<PathBuf>> {
+pub(super) fn entries(dir: &Path) -> Result<Vec<PathBuf>> {
     if !dir.is_dir() {
         return Ok(Vec::new());
     }

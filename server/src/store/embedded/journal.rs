@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::correction::correct_byte;
+use super::correction::{self, correct_byte};
 use super::directories::{create_private, sync};
 use super::search::Search;
 use crate::store::error::StoreError;
@@ -45,10 +45,11 @@ const TAIL_BYTES: usize = 13;
 /// If no batch can be read, or the watermark is lost, nothing shows whether the newest journal ends
 /// with a write that was cut short or with a damaged batch. Until the journals were searched for a
 /// changed byte (`is_searched`), this is an error. Then the journal is truncated, and its bytes are
-/// kept in the folder `kept` until [`forget_kept`] or [`put_back`].
+/// kept in the folder `kept` until [`forget_kept`], [`set_aside`] or [`put_back`]. A whole batch
+/// after the place shows that the batches before it are damaged, which is always an error.
 ///
 /// # Errors
-/// A batch is missing, or a file can't be read or written.
+/// A batch is missing, there are tables and no journal, or a file can't be read or written.
 pub(super) fn recover(dir: &Path, kept: &Path, acknowledged: Option<u64>, is_searched: bool) -> Result<(), StoreError> {
     let failed = |path: &Path, error: std::io::Error| StoreError::Failed(format!("`{}`: {error}", path.display()));
     let mut last = Last::default();
@@ -60,9 +61,10 @@ pub(super) fn recover(dir: &Path, kept: &Path, acknowledged: Option<u64>, is_sea
             last = last.advance(&batch).ok_or_else(|| lacks(&path, "a batch", bytes.len() - rest.len()))?;
             rest = after;
         }
-        newest = Some((path, bytes.len() - rest.len(), rest.iter().any(|byte| *byte != 0)));
+        newest = Some((path, bytes.len() - rest.len(), rest.to_vec()));
     }
-    let Some((path, end, has_rest)) = newest else { return Ok(()) };
+    let Some((path, end, rest)) = newest else { return check_new(dir).map_err(|error| failed(dir, error))? };
+    let has_rest = rest.iter().any(|byte| *byte != 0);
     let is_unclear = match (last.sequence, acknowledged) {
         (Some(last), Some(acknowledged)) if last < acknowledged => {
             return Err(lacks(&path, "the last acknowledged batch", end));
@@ -71,7 +73,7 @@ pub(super) fn recover(dir: &Path, kept: &Path, acknowledged: Option<u64>, is_sea
         (Some(_), Some(_)) | (None, Some(0)) => false,
         (None, Some(_)) | (_, None) => has_rest,
     };
-    if is_unclear && !is_searched {
+    if is_unclear && (!is_searched || has_whole_batch(&rest)) {
         return Err(lacks(&path, "a batch", end));
     }
     if is_unclear {
@@ -80,6 +82,24 @@ pub(super) fn recover(dir: &Path, kept: &Path, acknowledged: Option<u64>, is_sea
     // If a write was cut short, any part of it may have reached the disk. fjall does not accept
     // every such remainder, so it is removed here.
     truncate(&path, end).map_err(|error| failed(&path, error))
+}
+
+/// Checks that a database without a journal has no tables either. fjall makes the journal first.
+fn check_new(dir: &Path) -> std::io::Result<Result<(), StoreError>> {
+    for keyspace in correction::entries(&dir.join("keyspaces"))? {
+        if !correction::entries(&keyspace.join("tables"))?.is_empty() {
+            let text = format!("`{}` has tables and no journal", dir.display());
+            return Ok(Err(StoreError::Damaged(text)));
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// True if the bytes after an unreadable batch have a whole batch of this store.
+fn has_whole_batch(rest: &[u8]) -> bool {
+    let starts = rest.iter().enumerate().filter(|(_, byte)| **byte == START);
+    let mut batches = starts.filter_map(|(at, _)| batch(rest.get(at..)?));
+    batches.any(|(batch, _)| batch.sequence.is_some())
 }
 
 /// Keeps the bytes of a journal in a folder, before the journal is truncated.
@@ -116,6 +136,20 @@ pub(super) fn put_back(dir: &Path, kept: &Path) -> std::io::Result<()> {
 /// The folder can't be removed.
 pub(super) fn forget_kept(kept: &Path) -> std::io::Result<()> {
     if kept.is_dir() { std::fs::remove_dir_all(kept) } else { Ok(()) }
+}
+
+/// Moves the journals that were kept to another folder, for a person: without the watermark the store
+/// can't show that it misses no write. Returns true if there were any.
+///
+/// # Errors
+/// The folder can't be moved.
+pub(super) fn set_aside(kept: &Path, to: &Path) -> std::io::Result<bool> {
+    if !kept.is_dir() {
+        return Ok(false);
+    }
+    std::fs::rename(kept, to)?;
+    to.parent().map_or(Ok(()), sync)?;
+    Ok(true)
 }
 
 /// Corrects the batches in which one byte has changed, and returns the places of these bytes.
@@ -462,7 +496,7 @@ mod tests {
     #[test]
     fn s12_an_unreadable_journal_is_kept() {
         let (bytes, begins) = journal();
-        let mut damaged = bytes.clone();
+        let mut damaged = bytes[..begins[1]].to_vec();
         damaged[begins[1] - 30..begins[1] - 20].fill(0xff);
         let dir = TempDir::new().unwrap();
         let (path, kept) = (dir.path().join("0.jnl"), dir.path().join("kept"));
@@ -470,6 +504,38 @@ mod tests {
         for acknowledged in [Some(BATCHES), None] {
             check_kept(&path, &kept, acknowledged);
         }
+    }
+
+    /// Without the watermark too, a damaged batch before a whole one is no write that was cut short.
+    #[test]
+    fn s12_a_whole_batch_after_a_damaged_one_is_never_cut_off() {
+        let (bytes, begins) = journal();
+        let dir = TempDir::new().unwrap();
+        let (path, kept) = (dir.path().join("0.jnl"), dir.path().join("kept"));
+        for (begin, end) in begins.iter().zip(&begins[1..4]) {
+            let mut damaged = bytes.clone();
+            damaged[begin + 40..end + 20].fill(0);
+            std::fs::write(&path, &damaged).unwrap();
+            for acknowledged in [Some(BATCHES), None] {
+                assert!(matches!(recover(dir.path(), &kept, acknowledged, true), Err(StoreError::Damaged(_))));
+                assert!(std::fs::read(&path).unwrap() == damaged && !kept.exists());
+            }
+        }
+        std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
+        recover(dir.path(), &kept, None, true).unwrap();
+        let aside = dir.path().join("aside");
+        assert!(set_aside(&kept, &aside).unwrap() && !set_aside(&kept, &aside).unwrap());
+        assert!(std::fs::read(aside.join("0.jnl")).unwrap() == bytes[..bytes.len() - 1]);
+    }
+
+    #[test]
+    fn s12_tables_without_a_journal_are_damage() {
+        let dir = TempDir::new().unwrap();
+        let check = || recover(dir.path(), &dir.path().join("kept"), None, true);
+        std::fs::create_dir_all(dir.path().join("keyspaces/1/tables")).unwrap();
+        check().unwrap();
+        std::fs::write(dir.path().join("keyspaces/1/tables/1"), "rows").unwrap();
+        assert!(matches!(check(), Err(StoreError::Damaged(_))));
     }
 
     fn check_kept(path: &Path, kept: &Path, acknowledged: Option<u64>) {

@@ -126,6 +126,23 @@ fn check_complete(dir: &Path, meta: &Keyspace, watermark: &AckWatermark, missing
     watermark.begin(sequence).map_err(|error| StoreError::Failed(error.to_string()))
 }
 
+/// Removes the journals that were kept, after the watermark has shown that no write is missing.
+/// Without a watermark, they stay for a person.
+fn forget_kept(dir: &Path, watermark: &AckWatermark) -> std::io::Result<()> {
+    let kept = dir.join(KEPT_JOURNALS);
+    if watermark.known().is_some() {
+        return journal::forget_kept(&kept);
+    }
+    let aside = dir.join(format!("cut-journals-{}", watermark.sequence()));
+    if journal::set_aside(&kept, &aside)? {
+        tracing::warn!(
+            path = %aside.display(),
+            "the end of a journal could not be read, and is kept there: remove it when `verify` has compared the cells"
+        );
+    }
+    Ok(())
+}
+
 /// Marks a data directory before keyspaces are added to it. If the creation of a keyspace is cut
 /// short, the next start finds the mark and does not take the rest of the keyspace for damage.
 fn mark_adding(dir: &Path) -> Result<()> {
@@ -213,10 +230,10 @@ impl EmbeddedStore {
     /// Opens the store. If its files are damaged, corrects them as far as possible, and tries again.
     fn open_any(dir: &Path, purpose: Purpose) -> Result<Self> {
         let error = match Self::open_once(dir, purpose, false) {
-            Err(error @ (StoreError::Damaged(_) | StoreError::RowsDamaged { .. })) => error,
+            Err(error) if error.damage().is_some() => error,
             opened => return opened,
         };
-        tracing::warn!(%error, "the store is damaged: its files are searched for changed bytes");
+        tracing::warn!(damage = error.damage(), "the store is damaged: its files are searched for changed bytes");
         let mut search = Search::of_start();
         if let Err(failed) = Self::correct_bytes(dir, &mut search) {
             tracing::error!(%failed, "the search for changed bytes failed");
@@ -289,7 +306,7 @@ impl EmbeddedStore {
         let meta = keyspace("meta", 1, false)?;
         check_complete(dir, &meta, &watermark, &missing)?;
         let failed = |error: std::io::Error| StoreError::Failed(format!("`{}`: {error}", dir.display()));
-        journal::forget_kept(&dir.join(KEPT_JOURNALS)).map_err(failed)?;
+        forget_kept(dir, &watermark).map_err(failed)?;
         if missing.any() && watermark.sequence() > 0 {
             mark_adding(dir)?;
         }

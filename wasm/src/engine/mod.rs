@@ -1,12 +1,13 @@
-//! The claims engine for JavaScript: functions without state, and two session classes that a host
-//! drives step by step.
+//! The claims engine for JavaScript: functions without state, two session classes that a host
+//! drives step by step, and the deadlines of a session for locks.
 //!
-//! Each session class has a file of its own. Integers of 64 bits are `bigint` and bytes are
+//! Each class has a file of its own. Integers of 64 bits are `bigint` and bytes are
 //! `Uint8Array`. The shapes of objects are declared in `types.d.ts`.
 
 pub mod calls;
 mod claims;
 pub mod columns;
+pub mod deadlines;
 pub mod reconciliation;
 mod value;
 pub mod verification;

@@ -128,7 +128,8 @@ pub const FOR_PYTHON: &[Need] = &[Need::on_path("cc", "build-essential"), Need::
 pub const FOR_VENV: &[Need] = &[Need::module("ensurepip", "python3-venv")];
 
 /// The needs of the npm package and its tests.
-pub const FOR_NPM: &[Need] = &[Need::on_path("node", "nodejs"), Need::on_path("npm", "npm")];
+pub const FOR_NPM: &[Need] =
+    &[Need::on_path("node", "nodejs"), Need::on_path("npm", "npm"), Need::on_path("openssl", "openssl")];
 
 /// The needs of the page's tests, which start the browser at the path of Debian's package.
 pub const FOR_PAGE: &[Need] = &[Need::file_in("/usr/bin", "chromium", "chromium")];

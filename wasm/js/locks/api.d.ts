@@ -1,0 +1,160 @@
+import { LeaseholdError } from "../error.js";
+
+/** The paths of the PEM files for mutual TLS. */
+export interface TlsFiles {
+    /** The certificate of the authority that signed the server's certificate. */
+    readonly ca: string | URL;
+    /** The client's certificate, which identifies the caller. */
+    readonly certificate: string | URL;
+    /** The private key of the client's certificate, without a password. */
+    readonly key: string | URL;
+}
+
+/**
+ * The standing of a session or of a lock, as this process knows it without the server:
+ * - `safe`: the last renewal is younger than the session's duration. Work.
+ * - `jeopardy`: the duration has passed without an answer. Pause; an answer makes it safe again.
+ * - `lost`: stop. Another process may hold the lock.
+ */
+export type Standing = "safe" | "jeopardy" | "lost";
+
+/** The settings of `connect`. */
+export interface LocksSettings {
+    /** The server: `http://HOST:PORT` or `https://HOST:PORT`; `http://127.0.0.1:7171` by default. */
+    readonly address?: string;
+    /** The files for an address with `https`. */
+    readonly tls?: TlsFiles;
+    /** True for plaintext to another machine, on a trusted network. */
+    readonly allowPlaintext?: boolean;
+    /** The id of the store that the server must have. */
+    readonly storeId?: string;
+    /** The time for which the process works without an answer of the server; 15 by default. */
+    readonly sessionDurationSeconds?: number;
+    /** The time that the process then has for its end; 5 by default. */
+    readonly sessionGraceSeconds?: number;
+    /** The longest time of a call, with its repeats; 10 by default. The wait for a lock is not part of it. */
+    readonly timeoutSeconds?: number;
+    /** Called after each change of the session's standing. */
+    readonly onStanding?: (standing: Standing) => void;
+}
+
+/** The options of an acquire. */
+export interface AcquireOptions {
+    /** The most seconds to wait for the lock; 0, the default, means now or never. */
+    readonly wait?: number;
+    /** Ends the wait. The acquire then leaves the queue, and throws the signal's reason. */
+    readonly signal?: AbortSignal;
+    /** Called with the most asks that are served before this one, while it waits. */
+    readonly onPlace?: (place: number) => void;
+}
+
+/** The end of the work under a lock, for the lock's readers. */
+export interface ReleaseOptions {
+    /** `succeeded` by default. */
+    readonly outcome?: "succeeded" | "failed";
+    /** At most 2,048 bytes. */
+    readonly value?: string | Uint8Array;
+}
+
+/** A lock that this process holds, until its release or its loss. */
+export interface HeldLock {
+    readonly namespace: string;
+    readonly key: string;
+    /** The namespace and the key with a slash between them, for the guard of a database. */
+    readonly name: string;
+    /** The fence of the grant, larger than the fence of every grant before it. */
+    readonly fence: bigint;
+    /** The standing of the lock; `lost` too if the lock was released. */
+    readonly standing: Standing;
+    /** False once the lock is lost or released. */
+    readonly isHeld: boolean;
+    /** The seconds until the lock is lost if no renewal succeeds from now on; 0 once it is not held. */
+    readonly remainingSeconds: number;
+    /**
+     * Aborted when the lock is lost: its session is lost, or an operator took it. The reason is the
+     * error that `check` throws.
+     */
+    readonly signal: AbortSignal;
+    /** Throws `LOCK_LOST` if the work under the lock must stop. */
+    check(): void;
+    /**
+     * Releases the lock. A repeated release returns the result of the first.
+     *
+     * Returns true if the server has answered. Otherwise the release is repeated in the background.
+     * Throws `LOCK_LOST` if the lock has passed on. If the server refuses the value, the lock is
+     * still held.
+     */
+    release(options?: ReleaseOptions): Promise<boolean>;
+}
+
+/** A grant that has ended. */
+export interface EndedGrant {
+    readonly fence: bigint;
+    /**
+     * How the grant ended: its holder released it after work that `succeeded` or `failed`; its ask
+     * `left`; its session was `closed`, has `expired` or was `evicted`; an operator `forced` it.
+     */
+    readonly end: "succeeded" | "failed" | "left" | "closed" | "expired" | "evicted" | "forced";
+    /** The value of the release. */
+    readonly value: Uint8Array;
+    readonly endedAt: Date;
+}
+
+/** A lock as the server stores it. */
+export interface LockStatus {
+    readonly namespace: string;
+    readonly key: string;
+    /** `withheld`: an operator took the lock, and the time of its holder is not over. */
+    readonly state: "free" | "held" | "withheld";
+    /** The fence of the grant, or of the grant that was taken away; undefined if the lock is free. */
+    readonly fence: bigint | undefined;
+    /** The session that holds the lock. */
+    readonly sessionId: string | undefined;
+    readonly updatedAt: Date | undefined;
+    /** The number of asks that wait. */
+    readonly waiting: number;
+    /** The grant that ended last. */
+    readonly last: EndedGrant | undefined;
+}
+
+/**
+ * The locks of a server. All that a process acquires here are held under one session, which the
+ * first acquire opens, and which a worker thread renews. Every failure is a `LeaseholdError`.
+ */
+export interface Locks {
+    /**
+     * Calls a function while this process holds a lock, and returns its result. Releases the lock
+     * when the function's promise is settled: as failed if the function throws.
+     *
+     * Throws `LOCK_HELD` if the lock did not become free in time; the function is not called then.
+     * Throws `LOCK_LOST` if the lock was lost before the function had ended.
+     */
+    lock<T>(
+        namespace: string,
+        key: string,
+        options: AcquireOptions,
+        run: (lock: HeldLock) => T | PromiseLike<T>,
+    ): Promise<T>;
+    /** Acquires a lock, which the caller releases. Throws as `lock` does. */
+    acquire(namespace: string, key: string, options?: AcquireOptions): Promise<HeldLock>;
+    /** Reads a lock. A lock that nobody has held is free. */
+    get(namespace: string, key: string): Promise<LockStatus>;
+    /**
+     * Lists the locks of a namespace and of those in it that are held or withheld, in the order of
+     * namespace and key. Without a namespace it lists all locks, which is for administrators.
+     */
+    list(namespace?: string): AsyncIterableIterator<LockStatus>;
+    /**
+     * Takes a lock from its holder, and tells it so; for administrators. The lock passes on when the
+     * time of the holder is over. With `atOnce` it passes on now: only fences refuse the former
+     * holder's writes. Throws `FENCE_PASSED` if the lock is not held under this fence.
+     */
+    force(namespace: string, key: string, fence: bigint, options?: { readonly atOnce?: boolean }): Promise<void>;
+    /** Closes the session. Its locks pass on at once, so nothing may work under them any more. */
+    close(): Promise<void>;
+}
+
+/** Returns the locks of a server. Throws `MISCONFIGURED` if a setting is invalid. Sends no call. */
+declare function connect(settings?: LocksSettings): Locks;
+
+export { connect, LeaseholdError };

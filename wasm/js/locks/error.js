@@ -1,0 +1,80 @@
+// The errors of calls, with the same codes in every language.
+import { status as GRPC } from "@grpc/grpc-js";
+
+import { LeaseholdError } from "../error.js";
+import { decodeStatus } from "./contract.js";
+
+const DETAILS = "grpc-status-details-bin";
+const TYPES = { info: "google.rpc.ErrorInfo", retry: "google.rpc.RetryInfo" };
+
+/** The statuses of a call that may have taken effect. */
+const UNKNOWN = [
+    GRPC.CANCELLED,
+    GRPC.UNKNOWN,
+    GRPC.DEADLINE_EXCEEDED,
+    GRPC.ABORTED,
+    GRPC.INTERNAL,
+    GRPC.UNAVAILABLE,
+    GRPC.DATA_LOSS,
+];
+/** The statuses of a call that may succeed if it is repeated. */
+const REPEATED = [GRPC.CANCELLED, GRPC.DEADLINE_EXCEEDED, GRPC.UNAVAILABLE];
+/** The codes of calls for a session that has ended. */
+const ENDED = ["SESSION_ENDED", "SESSION_NOT_FOUND"];
+
+/** gRPC has no status for a TLS handshake that failed: only the message of OpenSSL or Node tells. */
+const TLS_FAILURE = /certificate|SSL routines|altnames/iu;
+
+/** The error of a call that was refused or got no answer. */
+export class CallError extends LeaseholdError {
+    /** True if the call may have taken effect. */
+    isUnanswered;
+    /** True if the same call may succeed a moment later. */
+    isRepeatable;
+    /** True if no call of this session can succeed any more. */
+    isFinal;
+    /** The time after which the server asks for the next attempt. */
+    retryAfterMillis;
+    /** True if an earlier attempt of the call may have taken effect. */
+    followsUnanswered = false;
+
+    constructor({ code: status, details: message, metadata }) {
+        const { reason, retryAfterMillis } = richDetails(metadata);
+        const code = reason || (isTlsFailure(status, message) ? "TLS_REFUSED" : GRPC[status]);
+        super(code, code === "TLS_REFUSED" ? `the TLS handshake with the server failed: check \`tls\` (${message})` : message || code);
+        this.isRepeatable = code === "OVERLOADED" || (REPEATED.includes(status) && code !== "TLS_REFUSED");
+        this.isUnanswered = UNKNOWN.includes(status) && code !== "TLS_REFUSED";
+        this.isFinal = hasEnded(this) || status === GRPC.PERMISSION_DENIED || status === GRPC.UNAUTHENTICATED;
+        this.retryAfterMillis = retryAfterMillis;
+    }
+}
+
+function isTlsFailure(status, message) {
+    return status === GRPC.UNAVAILABLE && TLS_FAILURE.test(message);
+}
+
+function richDetails(metadata) {
+    const [encoded] = metadata?.get(DETAILS) ?? [];
+    const details = (encoded && decodeStatus("Status", encoded)?.details) ?? [];
+    const find = (type) => details.find(({ typeUrl }) => typeUrl.endsWith(`/${type}`))?.value;
+    const [info, retry] = [find(TYPES.info), find(TYPES.retry)];
+    const { reason, domain } = (info && decodeStatus("ErrorInfo", info)) ?? {};
+    const { seconds = 0, nanos = 0 } = (retry && decodeStatus("RetryInfo", retry)?.retryDelay) ?? {};
+    return { reason: domain === "leasehold" ? reason : "", retryAfterMillis: Number(seconds) * 1e3 + nanos / 1e6 };
+}
+
+/** Returns true for an error that says that the session has ended. */
+export function hasEnded(error) {
+    return error instanceof LeaseholdError && ENDED.includes(error.code);
+}
+
+/** Returns the error of a process whose lock another process may hold now. */
+export function lost(what, cause) {
+    const error = new LeaseholdError("LOCK_LOST", `${what}: stop the work, another process may hold the lock`);
+    return cause ? Object.assign(error, { cause }) : error;
+}
+
+/** Returns the error for settings or arguments that cannot work. */
+export function misconfigured(message, code = "MISCONFIGURED") {
+    return new LeaseholdError(code, message);
+}

@@ -1,0 +1,109 @@
+import { Acquisition } from "./acquisition.js";
+import { Calls } from "./calls.js";
+import { endpointOf } from "./endpoint.js";
+import { hasEnded, misconfigured } from "./error.js";
+import { HeldLock, work } from "./held_lock.js";
+import { fenceNumber, lockPath, lockStatus, micros, text } from "./messages.js";
+import { Session } from "./session.js";
+
+const PAGE = 1_000;
+
+/** Returns the locks of a server. `api.d.ts` declares the settings. */
+export function connect(settings = {}) {
+    return new Locks(settings);
+}
+
+class Locks {
+    #settings;
+    #calls;
+    #opening;
+    #session;
+    #closing;
+
+    constructor({ sessionDurationSeconds = 15, sessionGraceSeconds = 5, timeoutSeconds = 10, onStanding, ...address }) {
+        const endpoint = endpointOf(address);
+        const terms = {
+            durationMicros: micros("sessionDurationSeconds", sessionDurationSeconds),
+            graceMicros: micros("sessionGraceSeconds", sessionGraceSeconds),
+        };
+        this.#settings = { endpoint, terms, millis: Number(micros("timeoutSeconds", timeoutSeconds)) / 1e3, onStanding };
+        this.#calls = new Calls(endpoint);
+    }
+
+    async lock(namespace, key, options, run) {
+        return await work(await this.acquire(namespace, key, options), run);
+    }
+
+    async acquire(namespace, key, options = {}) {
+        options.signal?.throwIfAborted();
+        const path = lockPath(namespace, key);
+        const session = await this.#liveSession();
+        try {
+            return await acquireUnder(session, path, options);
+        } catch (error) {
+            if (!hasEnded(error)) throw error;
+            // The session ended without the knowledge of this process: an operator evicted it, for example.
+            session.lose(error);
+            return await acquireUnder(await this.#liveSession(), path, options);
+        }
+    }
+
+    async get(namespace, key) {
+        return lockStatus((await this.#run("GetLock", { lock: lockPath(namespace, key) })).lock);
+    }
+
+    async *list(prefix = "") {
+        const namespace = text("prefix", prefix);
+        for (let page = { truncated: true }, after; page.truncated; after = page.locks.at(-1)?.path) {
+            page = await this.#run("ListLocks", { namespace, limit: PAGE, after });
+            yield* page.locks.map(lockStatus);
+        }
+    }
+
+    async force(namespace, key, fence, { atOnce = false } = {}) {
+        await this.#run("ForceLock", { lock: lockPath(namespace, key), fence: fenceNumber(fence), atOnce });
+    }
+
+    async close() {
+        this.#closing ??= this.#end();
+        await this.#closing;
+    }
+
+    async #end() {
+        // A session that could not be opened needs no close.
+        await this.#opening?.catch(() => {});
+        await this.#session?.close();
+        this.#calls.close();
+    }
+
+    async #run(name, request) {
+        this.#checkOpen();
+        return await this.#calls.run(name, request, { millis: this.#settings.millis });
+    }
+
+    #checkOpen() {
+        if (this.#closing) throw misconfigured("the locks are closed: call `connect` again", "CLOSED");
+    }
+
+    /** Returns the session, and opens one if there is none. Acquires that come meanwhile share it. */
+    async #liveSession() {
+        this.#checkOpen();
+        if (this.#session?.judge() === "lost") this.#opening = this.#session = undefined;
+        this.#opening ??= this.#openSession();
+        return await this.#opening;
+    }
+
+    async #openSession() {
+        try {
+            return (this.#session = await Session.open(this.#calls, this.#settings));
+        } catch (error) {
+            this.#opening = undefined;
+            throw error;
+        }
+    }
+}
+
+async function acquireUnder(session, path, options) {
+    const fence = await new Acquisition(session, path, options).run();
+    return new HeldLock(session, path, fence);
+}

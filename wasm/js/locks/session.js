@@ -1,0 +1,189 @@
+import { setMaxListeners } from "node:events";
+import { MessageChannel, receiveMessageOnPort, Worker } from "node:worker_threads";
+
+import { now } from "./clock.js";
+import { lost } from "./error.js";
+import { randomId } from "./messages.js";
+import { Silence } from "./silence.js";
+
+/** The longest time until the standing is judged again. Timers stand still while the machine sleeps. */
+const MAX_PAUSE_MILLIS = 5_000;
+
+/** The session of one `connect`: the keepalive of all locks that it holds or waits for. */
+export class Session {
+    id = randomId();
+    calls;
+    #settings;
+    #silence;
+    #standing = "safe";
+    #holders = new Set();
+    #lost = new AbortController();
+    #port;
+    #worker;
+    #timer;
+
+    /** Opens a session, and starts the thread that renews it. Throws a `CallError`. */
+    static async open(calls, settings) {
+        const session = new Session(calls, settings);
+        await session.#open();
+        return session;
+    }
+
+    constructor(calls, settings) {
+        this.calls = calls;
+        this.#settings = settings;
+        // One listener for each acquire that waits.
+        setMaxListeners(0, this.#lost.signal);
+    }
+
+    /** Aborted when the session is lost. */
+    get signal() {
+        return this.#lost.signal;
+    }
+
+    /** The longest time of a call, with its repeats. */
+    get millis() {
+        return this.#settings.millis;
+    }
+
+    /** The time until the session is lost if no renewal succeeds from now on. */
+    get remainingMillis() {
+        return this.judge() === "lost" ? 0 : this.#silence.remainingMillis;
+    }
+
+    /**
+     * Returns the standing, by the news that the worker has sent and by the clock. So it is true
+     * even if no event of this thread was handled for a while. A loss is told before the return.
+     */
+    judge() {
+        // All news first: the clock must not judge an old renewal while a newer one waits.
+        for (let news; this.#standing !== "lost" && (news = receiveMessageOnPort(this.#port)); ) this.#hear(news.message);
+        this.#change(this.#silence.standing);
+        return this.#standing;
+    }
+
+    /** Adds a lock, which is told of its loss. */
+    hold(lock) {
+        this.#holders.add(lock);
+        // The session may have ended after the grant.
+        if (this.signal.aborted) lock.lose(this.signal.reason);
+    }
+
+    /** Forgets a lock that is not held any more. */
+    drop(lock) {
+        this.#holders.delete(lock);
+    }
+
+    /** Ends the session for this process, because it has ended at the server or nothing renews it. */
+    lose(cause) {
+        this.#silence.end();
+        this.#change("lost", cause);
+    }
+
+    /**
+     * Sends a release or a leave. Repeats it without the caller if no answer has come in time:
+     * otherwise a lock that nobody uses would be held for as long as this process lives.
+     *
+     * Returns true if the server has answered. Throws a `CallError` if it refuses.
+     */
+    async finish(name, request, millis = this.millis) {
+        try {
+            await this.calls.run(name, request, { millis });
+            return true;
+        } catch (error) {
+            if (!error.isRepeatable) throw error;
+            void this.#repeat(name, request);
+            return false;
+        }
+    }
+
+    /** Returns true if an operator has taken the lock of this fence. The server is asked (K20). */
+    async isTaken(fence) {
+        const { forcedFences } = await this.calls.run("RenewSession", { sessionId: this.id }, { millis: this.millis });
+        return forcedFences.includes(String(fence));
+    }
+
+    /** Ends the renewals, then the session. Without an answer it ends by its silence. */
+    async close() {
+        const isLive = this.judge() !== "lost";
+        this.lose();
+        // No renewal may follow the close.
+        await this.#worker.terminate();
+        if (isLive) await this.calls.attempt("CloseSession", { sessionId: this.id }).catch(() => {});
+    }
+
+    async #open() {
+        const { terms, millis } = this.#settings;
+        // The server counts from the arrival of the call, so this process counts from before it.
+        const openedAt = now();
+        this.#silence = new Silence(terms, openedAt);
+        const { durationMicros, graceMicros } = terms;
+        const request = { sessionId: this.id, durationMicros: String(durationMicros), graceMicros: String(graceMicros) };
+        await this.calls.run("OpenSession", request, { millis });
+        this.#startKeepalive(openedAt);
+        this.#watchClock();
+    }
+
+    #startKeepalive(openedAt) {
+        const { endpoint, terms } = this.#settings;
+        const { port1, port2 } = new MessageChannel();
+        this.#port = port1.on("message", (news) => {
+            this.#hear(news);
+            this.judge();
+        });
+        this.#worker = new Worker(new URL("./keepalive.js", import.meta.url), {
+            name: "leasehold-keepalive",
+            workerData: { port: port2, endpoint, sessionId: this.id, terms, openedAt },
+            transferList: [port2],
+            // The program's own flags, such as `--input-type`, may not fit a worker with a file.
+            execArgv: [],
+        });
+        // A defect of the worker, such as a package that it can't load.
+        this.#worker.on("error", (cause) => this.lose(cause));
+        // Neither keeps the process alive.
+        this.#port.unref();
+        this.#worker.unref();
+    }
+
+    #watchClock() {
+        if (this.judge() === "lost") return;
+        const millis = Math.min(Math.ceil(this.#silence.changeInMillis), MAX_PAUSE_MILLIS);
+        this.#timer = setTimeout(() => this.#watchClock(), millis).unref();
+    }
+
+    #hear({ sentAt, forced, isLost = false }) {
+        if (isLost) return this.lose();
+        // The renewal comes first: the listener of a lock may look at another one, which takes newer news.
+        this.#silence.renewed(sentAt);
+        const taken = [...this.#holders].filter((lock) => forced.includes(lock.fence));
+        for (const lock of taken) lock.lose(lost("an operator took the lock"));
+    }
+
+    #change(standing, cause) {
+        if (standing === this.#standing) return;
+        this.#standing = standing;
+        if (standing === "lost") this.#end(lost("the session of the lock is lost", cause));
+        // An exception of the caller's function must not reach the reader of a standing.
+        queueMicrotask(() => this.#settings.onStanding?.(standing));
+    }
+
+    #end(reason) {
+        clearTimeout(this.#timer);
+        this.#port.close();
+        void this.#worker.terminate();
+        this.#lost.abort(reason);
+        for (const lock of this.#holders) lock.lose(reason);
+    }
+
+    async #repeat(name, request) {
+        while (this.judge() !== "lost") {
+            try {
+                return await this.calls.run(name, request, { millis: this.millis });
+            } catch (error) {
+                // A refusal says that the lock has passed on.
+                if (!error.isRepeatable) return undefined;
+            }
+        }
+        return undefined;
+    }
+}

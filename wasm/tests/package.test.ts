@@ -4,6 +4,7 @@ import { describe, it } from "node:test";
 import { brotliCompressSync, gzipSync } from "node:zlib";
 
 import * as leasehold from "leasehold";
+import * as locks from "leasehold/locks";
 import * as simulation from "leasehold/simulation";
 
 const read = (path: string): Uint8Array<ArrayBuffer> => Uint8Array.from(readFileSync(new URL(`../../${path}`, import.meta.url)));
@@ -70,11 +71,22 @@ for (const { name, maxBytes, maxBrotliBytes, imports } of FILES) {
 }
 
 describe("the package", () => {
-    for (const [types, exported] of [["js/api.d.ts", leasehold], ["js/simulation/api.d.ts", simulation]] as const) {
+    const apis = [
+        ["js/api.d.ts", leasehold],
+        ["js/simulation/api.d.ts", simulation],
+        ["js/locks/api.d.ts", locks],
+    ] as const;
+    for (const [types, exported] of apis) {
         it(`exports exactly the values that ${types} declares`, () => {
             const values = new TextDecoder().decode(read(types)).replaceAll(/export type \{.*?\}/gsu, "");
             const declared = [...values.matchAll(/export \{(.*?)\}/gsu)].flatMap(([, names = ""]) => names.split(","));
             assert.deepEqual(Object.keys(exported).sort(), declared.map((name) => name.trim()).sort());
         });
     }
+
+    it("has the wire contract of the server", () => {
+        for (const file of ["leasehold/locks/v1/lock_service.proto", "leasehold/sessions/v1/session_service.proto"]) {
+            assert.deepEqual(read(`pkg/proto/${file}`), read(`../proto/proto/${file}`), `${file}: run \`cargo xtask web\``);
+        }
+    });
 });

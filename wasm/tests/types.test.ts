@@ -13,6 +13,7 @@ import {
     Verification,
     type VerificationStep,
 } from "leasehold";
+import { connect, type HeldLock } from "leasehold/locks";
 
 /**
  * Returns the participant that takes a step. The function compiles only if `step` tells the members
@@ -44,7 +45,7 @@ function participant(step: ReconciliationStep | VerificationStep): "server" | "d
 }
 
 /** Contains calls that the compiler must refuse. The function is compiled but never called. */
-export function refusedByCompiler(run: Verification, error: LeaseholdError): unknown[] {
+export function refusedByCompiler(run: Verification, error: LeaseholdError, lock: HeldLock): unknown[] {
     return [
         // @ts-expect-error A key is not a `number`, which is exact up to 2^53 only.
         encodeSourceId(7),
@@ -68,6 +69,16 @@ export function refusedByCompiler(run: Verification, error: LeaseholdError): unk
         new LeaseholdError("CODE", "message", []),
         // @ts-expect-error The code is read-only.
         (error.code = "OTHER"),
+        // @ts-expect-error The duration of a session has its unit in its name.
+        connect({ sessionDuration: 15 }),
+        // @ts-expect-error The function is missing.
+        connect().lock("user", "7", { wait: 2 }),
+        // @ts-expect-error A fence is a bigint.
+        connect().force("user", "7", 42),
+        // @ts-expect-error A fence is read-only.
+        (lock.fence = 42n),
+        // @ts-expect-error An outcome is `succeeded` or `failed`.
+        lock.release({ outcome: "done" }),
     ];
 }
 

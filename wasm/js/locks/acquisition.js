@@ -34,10 +34,7 @@ export class Acquisition {
     /** Returns the fence of the grant. Throws if there is none; nothing is then left of the ask. */
     async run() {
         try {
-            const fence = await (this.#wait === 0 ? this.#tryAcquire() : this.#waitFor());
-            // A signal that was aborted meanwhile wins over the grant.
-            for (const signal of this.#signals) signal.throwIfAborted();
-            return BigInt(fence);
+            return BigInt(await (this.#wait === 0 ? this.#tryAcquire() : this.#waitFor()));
         } catch (error) {
             if (!isRefusal(error) && this.#session.judge() !== "lost") await this.#leave();
             throw error;

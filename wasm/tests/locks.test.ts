@@ -9,6 +9,7 @@ import { connect, type HeldLock, LeaseholdError, type Locks, type LocksSettings,
 
 import { Authority } from "./support/certificates.js";
 import { ClaimsServer } from "./support/claims_server.js";
+import { evict } from "./support/eviction.js";
 import { TcpProxy } from "./support/tcp_proxy.js";
 
 const NAMESPACE = "user.update";
@@ -302,6 +303,16 @@ describe("a session", BOUND, () => {
         assert.equal((await lastEnd(locks, "q"))[0], "expired");
     });
 
+    it("K11: tells its loss at the first look, although no event was handled since", async (test) => {
+        const { server, locks } = await start(test, SHORT);
+        const lock = await locks.acquire(NAMESPACE, "q");
+        const { signal } = lock;
+        await server.kill();
+        const end = performance.now() + 2500;
+        while (performance.now() < end);
+        assert.deepEqual([lock.signal.aborted, signal.aborted], [true, true]);
+    });
+
     it("K11: ends the waits under it with its loss", async (test) => {
         const { server, locks } = await start(test, SHORT);
         await locks.acquire(NAMESPACE, "q");
@@ -355,6 +366,21 @@ describe("an operator", BOUND, () => {
         await locks.force(NAMESPACE, "kept", kept.fence, { atOnce: true });
         assert.equal((await locks.get(NAMESPACE, "kept")).state, "free");
         assert.equal(await code(kept.release()), "LOCK_LOST");
+    });
+});
+
+describe("an eviction", BOUND, () => {
+    it("K11 K20: is told to the holder, and the next acquire opens another session", async (test) => {
+        const locks = shared.connect(test, LONG);
+        for (let round = 0; round < 10; round += 1) {
+            const held = await locks.acquire(NAMESPACE, `evicted ${round}`);
+            const { sessionId } = await locks.get(NAMESPACE, held.key);
+            await evict(shared.url, sessionId!);
+            // The news of the end may come later than this acquire.
+            assert.ok((await locks.acquire(NAMESPACE, `next ${round}`)).isHeld);
+            assert.equal((await loss(held)).code, "LOCK_LOST");
+            assert.equal(await code(held.release()), "LOCK_LOST");
+        }
     });
 });
 

@@ -40,8 +40,7 @@ export class Calls {
 
     /** `endpoint` is the result of `endpointOf`. */
     constructor({ target, pems, storeId }) {
-        // A channel of its own for each object, so that two threads or two settings share nothing.
-        this.#client = new Client(target, channelCredentials(pems), { ...CHANNEL, "grpc.use_local_subchannel_pool": 1 });
+        this.#client = new Client(target, channelCredentials(pems), CHANNEL);
         if (storeId !== undefined) this.#metadata.set("leasehold-store-id", storeId.toLowerCase());
     }
 

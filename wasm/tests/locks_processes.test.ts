@@ -9,7 +9,7 @@ import { setImmediate as turn } from "node:timers/promises";
 import { ClaimsServer } from "./support/claims_server.js";
 import { Program } from "./support/programs.js";
 
-const BOUND = { timeout: 60_000 };
+const BOUND = { timeout: 120_000 };
 
 /** Each round reads the file, gives the others time to read it too, and writes it. */
 const FIGHT = `

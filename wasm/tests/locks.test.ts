@@ -324,7 +324,8 @@ describe("a session", BOUND, () => {
 
     it("is closed with its locks, once", async (test) => {
         const locks = shared.connect(test, LONG);
-        const closing = shared.connect(test, LONG);
+        const standings = new Standings();
+        const closing = shared.connect(test, { ...LONG, onStanding: standings.onStanding });
         const [held] = await Promise.all([closing.acquire(NAMESPACE, "q"), closing.acquire(NAMESPACE, "r")]);
         await Promise.all([closing.close(), closing.close()]);
         assert.deepEqual(await lastEnd(locks, "q"), ["closed", ""]);
@@ -332,6 +333,7 @@ describe("a session", BOUND, () => {
         assert.equal(await code(held.release()), "LOCK_LOST");
         assert.equal(await code(closing.acquire(NAMESPACE, "q")), "CLOSED");
         assert.equal(await code(closing.get(NAMESPACE, "q")), "CLOSED");
+        assert.deepEqual(standings.told, []);
     });
 
     it("K21: is refused terms beyond their bounds", async (test) => {

@@ -34,7 +34,7 @@ export interface LocksSettings {
     readonly sessionGraceSeconds?: number;
     /** The longest time of a call, with its repeats; 10 by default. The wait for a lock is not part of it. */
     readonly timeoutSeconds?: number;
-    /** Called after each change of the session's standing. */
+    /** Called after each change of the session's standing, except by `close`. */
     readonly onStanding?: (standing: Standing) => void;
 }
 

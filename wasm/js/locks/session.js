@@ -14,6 +14,7 @@ export class Session {
     id = randomId();
     calls;
     #settings;
+    #onStanding;
     #silence;
     #standing = "safe";
     #holders = new Set();
@@ -32,6 +33,7 @@ export class Session {
     constructor(calls, settings) {
         this.calls = calls;
         this.#settings = settings;
+        this.#onStanding = settings.onStanding;
         // One listener for each acquire that waits.
         setMaxListeners(0, this.#lost.signal);
     }
@@ -106,6 +108,8 @@ export class Session {
     /** Ends the renewals, then the session. Without an answer it ends by its silence. */
     async close() {
         const isLive = this.judge() !== "lost";
+        // The end is the caller's own wish.
+        this.#onStanding = undefined;
         this.lose();
         // No renewal may follow the close.
         await this.#worker.terminate();
@@ -164,7 +168,7 @@ export class Session {
         this.#standing = standing;
         if (standing === "lost") this.#end(lost("the session of the lock is lost", cause));
         // An exception of the caller's function must not reach the reader of a standing.
-        queueMicrotask(() => this.#settings.onStanding?.(standing));
+        queueMicrotask(() => this.#onStanding?.(standing));
     }
 
     #end(reason) {

@@ -210,6 +210,15 @@ describe("a wait", BOUND, () => {
         assert.equal((await locks.get(NAMESPACE, "q")).waiting, 0);
     });
 
+    it("fails when it is over, although the server does not answer", async (test) => {
+        const { server, locks } = await start(test);
+        await locks.acquire(NAMESPACE, "q");
+        const later = locks.acquire(NAMESPACE, "q", { wait: 1 });
+        await waiting(locks, "q", 1);
+        await server.kill();
+        assert.equal(await code(later), "UNAVAILABLE");
+    });
+
     it("K22: goes on after a restart of the server", async (test) => {
         const { server, locks } = await start(test);
         const held = await locks.acquire(NAMESPACE, "q");

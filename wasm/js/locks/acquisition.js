@@ -16,6 +16,7 @@ const LEAVE_MILLIS = 3_000;
 /** A day, the longest wait that a server allows. Node's timers end after 25 days. */
 const MAX_WAIT_MILLIS = 86_400_000;
 
+/** An acquire, which is run once. */
 export class Acquisition {
     #session;
     #ask;
@@ -52,29 +53,30 @@ export class Acquisition {
     /** Waits for the lock. A stream that breaks or moves is opened again, and the ask keeps its place. */
     async #waitFor() {
         const endsAt = performance.now() + this.#wait;
-        const heard = { at: performance.now() };
-        for (;;) {
-            const fence = await this.#resume(Math.max(endsAt - performance.now(), 0), heard);
-            if (fence !== undefined) return fence;
-            await sleep(RESUME_PAUSE_MILLIS);
+        let heardAt = performance.now();
+        const hear = (message) => {
+            heardAt = performance.now();
+            if (message.news === "waiting") this.#onPlace?.(message.waiting);
+            return message.fence;
+        };
+        for (let pause = RESUME_PAUSE_MILLIS; ; await sleep(pause)) {
+            try {
+                const fence = await this.#read(Math.max(endsAt - performance.now(), 0), hear);
+                if (fence !== undefined) return fence;
+            } catch (error) {
+                const isLate = performance.now() > Math.min(endsAt, heardAt + RESUME_MILLIS);
+                if (!(error instanceof CallError) || !error.isRepeatable || isLate) throw error;
+                pause = Math.max(RESUME_PAUSE_MILLIS, error.retryAfterMillis);
+            }
         }
     }
 
     /** Reads one stream. Returns undefined if it ended without a grant or a refusal. */
-    async #resume(left, heard) {
+    async #read(left, hear) {
         // The server refuses a wait of zero, but this ask may have its grant already.
         const request = { ...this.#ask, waitMicros: String(Math.max(Math.round(left * 1e3), 1)) };
-        const options = { millis: Math.min(left, MAX_WAIT_MILLIS) + ANSWER_MILLIS, signals: this.#signals };
-        try {
-            return await this.#session.calls.stream("AcquireLock", request, options, (news) => {
-                heard.at = performance.now();
-                if (news.news === "waiting") this.#onPlace?.(news.waiting);
-                return news.fence;
-            });
-        } catch (error) {
-            if (error.isRepeatable && performance.now() < heard.at + RESUME_MILLIS) return undefined;
-            throw error;
-        }
+        const millis = Math.min(left, MAX_WAIT_MILLIS) + ANSWER_MILLIS;
+        return await this.#session.calls.stream("AcquireLock", request, { millis, signals: this.#signals }, hear);
     }
 
     /** Leaves the queue. A grant that nobody learnt of passes on (K10). */

@@ -119,7 +119,10 @@ export interface LockStatus {
 
 /**
  * The locks of a server. All that a process acquires here are held under one session, which the
- * first acquire opens, and which a worker thread renews. Every failure is a `LeaseholdError`.
+ * first acquire opens, and which a worker thread renews.
+ *
+ * A call that fails throws a `LeaseholdError`, except that an argument of a wrong type throws a
+ * `TypeError`. No error contains a key or a value.
  */
 export interface Locks {
     /**

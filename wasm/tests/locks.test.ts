@@ -213,10 +213,13 @@ describe("a wait", BOUND, () => {
     it("fails when it is over, although the server does not answer", async (test) => {
         const { server, locks } = await start(test);
         await locks.acquire(NAMESPACE, "q");
+        const begin = performance.now();
         const later = locks.acquire(NAMESPACE, "q", { wait: 1 });
         await waiting(locks, "q", 1);
         await server.kill();
         assert.equal(await code(later), "UNAVAILABLE");
+        // A longer wait would go on for half a minute.
+        assert.ok(performance.now() - begin < 20_000);
     });
 
     it("K22: goes on after a restart of the server", async (test) => {

@@ -91,8 +91,9 @@ export interface HeldLock {
 export interface EndedGrant {
     readonly fence: bigint;
     /**
-     * How the grant ended: its holder released it after work that `succeeded` or `failed`; its ask
-     * `left`; its session was `closed`, has `expired` or was `evicted`; an operator `forced` it.
+     * The way in which the grant ended: its holder released it after work that `succeeded` or
+     * `failed`; its ask `left`; its session was `closed`, has `expired` or was `evicted`; an
+     * operator `forced` it.
      */
     readonly end: "succeeded" | "failed" | "left" | "closed" | "expired" | "evicted" | "forced";
     /** The value of the release. */

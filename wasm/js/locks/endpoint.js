@@ -48,7 +48,10 @@ function isLoopback(host) {
 }
 
 function readPems(address, tls) {
-    if (!tls) throw misconfigured(`\`${address}\` needs certificates: set the files \`ca\`, \`certificate\` and \`key\` in \`tls\``);
+    if (!tls) {
+        const need = "set the files `ca`, `certificate` and `key` in `tls`";
+        throw misconfigured(`\`${address}\` needs certificates: ${need}`);
+    }
     const [ca, certificate, key] = ["ca", "certificate", "key"].map((name) => readPem(name, tls[name]));
     // gRPC takes any text, and each call would then fail as if the server were down.
     check("ca", () => new X509Certificate(ca));

@@ -41,7 +41,7 @@ export class CallError extends LeaseholdError {
     constructor({ code: status, details: message, metadata }) {
         const { reason, retryAfterMillis } = richDetails(metadata);
         const code = reason || (isTlsFailure(status, message) ? "TLS_REFUSED" : GRPC[status]);
-        super(code, code === "TLS_REFUSED" ? `the TLS handshake with the server failed: check \`tls\` (${message})` : message || code);
+        super(code, code === "TLS_REFUSED" ? `the TLS handshake failed: check \`tls\` (${message})` : message || code);
         this.isRepeatable = code === "OVERLOADED" || (REPEATED.includes(status) && code !== "TLS_REFUSED");
         this.isUnanswered = UNKNOWN.includes(status) && code !== "TLS_REFUSED";
         this.isFinal = hasEnded(this) || status === GRPC.PERMISSION_DENIED || status === GRPC.UNAUTHENTICATED;

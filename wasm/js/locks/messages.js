@@ -42,7 +42,9 @@ export function fenceNumber(fence) {
 
 /** Returns the part of a release that says how the work ended (K03). */
 export function ending({ outcome = "succeeded", value = "" }) {
-    if (outcome !== "succeeded" && outcome !== "failed") throw misconfigured("`outcome` is unknown: pass `succeeded` or `failed`");
+    if (outcome !== "succeeded" && outcome !== "failed") {
+        throw misconfigured("`outcome` is unknown: pass `succeeded` or `failed`");
+    }
     if (typeof value !== "string" && !(value instanceof Uint8Array)) {
         throw new TypeError(`\`value\` is a \`${typeof value}\`, not a string or a Uint8Array: pass one of these`);
     }

@@ -16,15 +16,16 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::correction::{self, correct_byte};
 use super::directories::{create_private, sync};
+use super::pieces;
 use super::search::Search;
 use crate::store::error::StoreError;
 
 /// The key of the sequence number in the keyspace `meta`. Each batch increases the number by one.
 pub(super) const SEQUENCE: &str = "sequence";
 
-const START: u8 = 1;
-const ITEM: u8 = 2;
-const END: u8 = 3;
+pub(super) const START: u8 = 1;
+pub(super) const ITEM: u8 = 2;
+pub(super) const END: u8 = 3;
 const CLEAR: u8 = 4;
 const MAGIC: [u8; 4] = *b"FJL\x03";
 /// The largest step from fjall's number of a batch to that of the next one. fjall counts its own
@@ -33,11 +34,11 @@ const LARGEST_STEP: u64 = 4096;
 /// More than fjall can have counted: a million a second for eight years.
 const NUMBERS: u64 = 1 << 48;
 /// The bytes before the items of a batch: a tag, and the numbers of the items and of the batch.
-const HEAD_BYTES: usize = 13;
+pub(super) const HEAD_BYTES: usize = 13;
 /// The place of fjall's number in a batch.
 const NUMBER_AT: usize = 5;
 /// The bytes after the items of a batch: a tag, the checksum, and the mark of its end.
-const TAIL_BYTES: usize = 13;
+pub(super) const TAIL_BYTES: usize = 13;
 
 /// Checks all journals of the folder `dir` in order, and truncates the newest one after its last
 /// complete batch. `acknowledged` is the watermark; `None` if its file was lost.
@@ -246,6 +247,9 @@ fn correct_batch(bytes: &mut [u8], at: usize, search: &mut Search) -> Option<usi
     if let Some(byte) = by_lengths.and_then(|end| correct_tail(bytes.get_mut(at..at + end)?)) {
         return Some(at + byte);
     }
+    if let Some(byte) = pieces::correct(bytes.get_mut(at..)?, search) {
+        return Some(at + byte);
+    }
     let is_right = |part: &[u8]| batch(part).is_some_and(|(_, after)| after.is_empty() || batch(after).is_some());
     ends.into_iter().find_map(|end| correct_byte(bytes.get_mut(at..at + end)?, search, is_right)).map(|byte| at + byte)
 }
@@ -330,6 +334,11 @@ impl Last {
         }
         (newer && next).then(|| Self { seqno: Some(batch.seqno), sequence: batch.sequence.or(self.sequence) })
     }
+}
+
+/// True if the bytes are a complete batch, and nothing else.
+pub(super) fn is_whole(bytes: &[u8]) -> bool {
+    batch(bytes).is_some_and(|(_, rest)| rest.is_empty())
 }
 
 /// Reads the first batch of a journal's bytes. Returns the batch and the bytes after it; `None` if

@@ -9,14 +9,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
-use fjall::{OwnedWriteBatch, Snapshot};
+use fjall::Snapshot;
 use leasehold_core::lock::{Ask, AskId, Lock, Turn, TurnKey};
 use leasehold_core::rows::{AnyRow, Keys, NetChanges, OrderedRead, RowChange, Workspace};
 use leasehold_core::session::{Session, SessionId};
 
 use super::Result;
 use super::lock_rows::LockRow;
-use super::rows::Keyspace;
+use super::rows::{Keyspace, WriteBatch};
 use crate::store::error::StoreError;
 
 /// The names of the keyspaces. A store of a version below `stored::LOCK_VERSION` may lack them.
@@ -145,7 +145,7 @@ impl Locks {
     ///
     /// # Errors
     /// A row can't be encoded.
-    pub(super) fn put(&self, batch: &mut OwnedWriteBatch, changes: &NetChanges) -> Result<bool> {
+    pub(super) fn put(&self, batch: &mut WriteBatch, changes: &NetChanges) -> Result<bool> {
         let NetChanges { sessions, locks, asks, turns, claims: _, leases: _, replays: _, fence: _ } = changes;
         sessions.iter().try_for_each(|change| put(batch, &self.sessions, Some(&self.session_order), change))?;
         locks.iter().try_for_each(|change| put(batch, &self.locks, Some(&self.lock_order), change))?;
@@ -259,7 +259,7 @@ pub(super) fn all<K: LockRow>(rows: &Keyspace, snapshot: &Snapshot) -> impl Iter
 }
 
 fn put<K: LockRow>(
-    batch: &mut OwnedWriteBatch,
+    batch: &mut WriteBatch,
     rows: &Keyspace,
     order: Option<&Keyspace>,
     change: &RowChange<K>,

@@ -48,6 +48,7 @@ mod locks;
 mod manifest;
 mod open;
 mod outstanding;
+mod pieces;
 mod read;
 mod repair;
 mod rows;
@@ -61,7 +62,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use fjall::{Database, OwnedWriteBatch, PersistMode};
+use fjall::{Database, PersistMode};
 use leasehold_core::bucket::BucketKey;
 use leasehold_core::catalogue::BucketRule;
 use leasehold_core::cell::CellId;
@@ -74,7 +75,7 @@ pub use self::deep_check::DeepCheck;
 use self::locks::Locks;
 use self::outstanding::Outstanding;
 pub use self::repair::Repaired;
-use self::rows::Keyspace;
+use self::rows::{Keyspace, WriteBatch};
 pub use self::salvage::Salvaged;
 use self::scan_threads::ScanThreads;
 use self::settled_position::SettledPosition;
@@ -132,19 +133,18 @@ impl Inner {
         self.held.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn batch(&self) -> OwnedWriteBatch {
-        self.database.batch().durability(Some(PersistMode::SyncData))
+    fn batch(&self) -> WriteBatch {
+        WriteBatch::new(self.database.batch().durability(Some(PersistMode::SyncData)))
     }
 
     /// Commits a batch with the next sequence number, then raises the watermark to this number. The
     /// order matters: a watermark above the journal's last number would look like a loss of data.
     /// For the same reason, one commit at a time takes a number.
-    fn commit(&self, mut batch: OwnedWriteBatch) -> Result<()> {
+    fn commit(&self, batch: WriteBatch) -> Result<()> {
         // INVARIANT: the lock guards no value, so a panic leaves none half changed.
         let _one_at_a_time = self.committing.lock().unwrap_or_else(PoisonError::into_inner);
         let sequence = self.watermark.sequence() + 1;
-        self.meta.insert(&mut batch, journal::SEQUENCE, sequence.to_be_bytes());
-        batch.commit().inspect_err(|error| self.mark_if_poisoned(error))?;
+        batch.end(&self.meta, sequence).commit().inspect_err(|error| self.mark_if_poisoned(error))?;
         self.watermark.raise(sequence).map_err(|error| StoreError::Failed(error.to_string()))
     }
 

@@ -289,6 +289,8 @@ impl EmbeddedStore {
             .max_cached_files(Some(descriptors::cached_files()))
             .max_journaling_size(64 * MIB)
             .worker_threads_unchecked(purpose.workers())
+            // The journal has the bytes of which the sums of a batch's pieces were made.
+            .journal_compression(CompressionType::None)
             .manual_journal_persist(true);
         let database = builder.open().map_err(|error| match error {
             fjall::Error::Locked => StoreError::InUse(dir.to_owned()),

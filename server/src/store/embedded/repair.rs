@@ -12,13 +12,13 @@
 
 use std::path::Path;
 
-use fjall::{OwnedWriteBatch, Snapshot};
+use fjall::Snapshot;
 use leasehold_core::lock::Lock;
 use leasehold_core::session::Session;
 
 use super::lock_rows::LockRow;
 use super::locks::all;
-use super::rows::{Keyspace, resting};
+use super::rows::{Keyspace, WriteBatch, resting};
 use super::search::{SEARCH_TIME, Search};
 use super::{EmbeddedStore, Inner, Result, check_mark, keys};
 use crate::store::error::StoreError;
@@ -81,7 +81,7 @@ impl Inner {
         Ok(rows)
     }
 
-    fn commit_rest(&self, batch: OwnedWriteBatch) -> Result<()> {
+    fn commit_rest(&self, batch: WriteBatch) -> Result<()> {
         if batch.is_empty() { Ok(()) } else { self.commit(batch) }
     }
 }

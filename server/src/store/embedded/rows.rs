@@ -13,6 +13,8 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
 use super::Result;
+use super::journal::SEQUENCE;
+use super::pieces::{PIECE_SUMS, PieceSums};
 use crate::store::error::StoreError;
 use crate::store::stored;
 
@@ -57,6 +59,33 @@ impl StoreError {
     }
 }
 
+/// A batch of fjall, and the sums of its pieces.
+pub(super) struct WriteBatch {
+    writes: OwnedWriteBatch,
+    sums: PieceSums,
+}
+
+impl WriteBatch {
+    pub(super) fn new(writes: OwnedWriteBatch) -> Self {
+        Self { writes, sums: PieceSums::default() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.writes.is_empty()
+    }
+
+    /// Adds the sums, as a row of the keyspace `meta`, and the batch's number. The rows before them
+    /// are complete.
+    pub(super) fn end(self, meta: &Keyspace, sequence: u64) -> OwnedWriteBatch {
+        let Self { mut writes, sums } = self;
+        if let Some(sums) = sums.finish() {
+            writes.insert(&meta.rows, PIECE_SUMS, sums);
+        }
+        writes.insert(&meta.rows, SEQUENCE, sequence.to_be_bytes());
+        writes
+    }
+}
+
 /// A keyspace of fjall, and the name that its errors contain.
 pub(super) struct Keyspace {
     pub(super) name: &'static str,
@@ -92,12 +121,16 @@ impl Keyspace {
         snapshot.range(&self.rows, range).rev().map(move |item| item.into_inner().map_err(named))
     }
 
-    pub(super) fn insert(&self, batch: &mut OwnedWriteBatch, key: impl Into<UserKey>, value: impl Into<UserValue>) {
-        batch.insert(&self.rows, key, value);
+    pub(super) fn insert(&self, batch: &mut WriteBatch, key: impl Into<UserKey>, value: impl Into<UserValue>) {
+        let (key, value) = (key.into(), value.into());
+        batch.sums.add(&key, &value);
+        batch.writes.insert(&self.rows, key, value);
     }
 
-    pub(super) fn remove(&self, batch: &mut OwnedWriteBatch, key: impl Into<UserKey>) {
-        batch.remove(&self.rows, key);
+    pub(super) fn remove(&self, batch: &mut WriteBatch, key: impl Into<UserKey>) {
+        let key = key.into();
+        batch.sums.add(&key, &[]);
+        batch.writes.remove(&self.rows, key);
     }
 
     pub(super) fn decode<'a, T: Deserialize<'a>>(&self, bytes: &'a [u8]) -> Result<T> {

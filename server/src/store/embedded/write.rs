@@ -1,7 +1,6 @@
 //! Commits groups of commands. The changes of a group are one batch, and therefore one append to
 //! the journal.
 
-use fjall::OwnedWriteBatch;
 use leasehold_core::bucket::BucketKey;
 use leasehold_core::cell::CellId;
 use leasehold_core::claim::{Claim, Record};
@@ -10,13 +9,15 @@ use leasehold_core::lease::{Lease, LeaseState};
 use leasehold_core::rows::{Keys, NetChanges, RowChange, Workspace};
 use rustc_hash::FxHashMap;
 
-use super::rows::{encode_idempotency_key, encode_outstanding, encode_replay, encode_resting, encode_settled, resting};
+use super::rows::{
+    WriteBatch, encode_idempotency_key, encode_outstanding, encode_replay, encode_resting, encode_settled, resting,
+};
 use super::{EmbeddedStore, FENCE, FORMAT, Inner, Result, keys};
 use crate::store::port::{Failure, GroupError, GroupStore};
 use crate::store::stored;
 
 impl Inner {
-    fn put_claim(&self, batch: &mut OwnedWriteBatch, change: &RowChange<Claim>) -> Result<()> {
+    fn put_claim(&self, batch: &mut WriteBatch, change: &RowChange<Claim>) -> Result<()> {
         let (before, after) = (change.before.as_ref().and_then(resting), change.after.as_ref().and_then(resting));
         if before == after {
             return Ok(());
@@ -39,7 +40,7 @@ impl Inner {
 
     fn put_lease(
         &self,
-        batch: &mut OwnedWriteBatch,
+        batch: &mut WriteBatch,
         change: &RowChange<Lease>,
         claims: &FxHashMap<&BucketKey, &Claim>,
     ) -> Result<()> {
@@ -67,7 +68,7 @@ impl Inner {
     /// Raises the version of the stored rows if a row of the batch needs it. `has_locks` is true if
     /// the batch writes a row of sessions and locks. The batch that writes the row also writes the
     /// version, so no program finds a row of a version that it does not know.
-    fn put_format(&self, batch: &mut OwnedWriteBatch, leases: &[RowChange<Lease>], has_locks: bool) -> Result<()> {
+    fn put_format(&self, batch: &mut WriteBatch, leases: &[RowChange<Lease>], has_locks: bool) -> Result<()> {
         let versions = leases.iter().filter_map(|change| change.after.as_ref()).map(stored::version_of);
         let versions = versions.chain(has_locks.then_some(stored::LOCK_VERSION));
         // A store without rows of later versions must not pay for a read of its version.
@@ -80,7 +81,7 @@ impl Inner {
     }
 
     /// Returns the batch that writes a group's changes.
-    fn batch_of(&self, changes: &NetChanges) -> Result<OwnedWriteBatch> {
+    fn batch_of(&self, changes: &NetChanges) -> Result<WriteBatch> {
         // The pattern names each kind of row, so that the compiler finds a kind that is not written.
         // `Locks::put` writes the last four kinds.
         let NetChanges { claims: changed_claims, leases, replays, fence, sessions: _, locks: _, asks: _, turns: _ } =

@@ -6,6 +6,8 @@
 //! piece, and only its bytes are searched. The other bytes of a batch are known but for few values.
 //! The checksum of the whole batch decides, as in every correction.
 
+use std::collections::BTreeSet;
+
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::journal::{END, HEAD_BYTES, ITEM, START, TAIL_BYTES, is_whole};
@@ -184,26 +186,30 @@ fn correct_sum(batch: &mut [u8], at: usize, right: [u8; SUM_BYTES]) -> Option<us
 }
 
 /// Corrects a byte of which few values are possible: of a header that is no length, or of the short
-/// rows that no sum covers.
+/// rows that no sum covers. A value that no batch of the store has is tried first, because each try
+/// takes the checksum of the whole batch.
 fn correct_known(batch: &mut [u8], layout: &BatchLayout, search: &mut Search) -> Option<usize> {
-    let mut candidates: Vec<(usize, u8)> = Vec::new();
+    let keyspaces: BTreeSet<u8> =
+        layout.items.iter().filter_map(|item| batch.get(item.header + KEYSPACE_AT).copied()).collect();
+    let (mut wrong, mut possible) = (Vec::new(), Vec::new());
     for item in &layout.items {
-        let id = item.header + KEYSPACE_AT;
-        candidates.extend(TYPES.map(|value_type| (item.header + 1, value_type)));
-        candidates.push((item.header + 2, 0));
-        candidates.extend((0..KEYSPACES).map(|keyspace| (id, keyspace)));
         let stored = batch.get(item.header + STORED_LENGTH_AT..item.key)?;
-        candidates.extend((item.header + VALUE_LENGTH_AT..).zip(stored.iter().copied()));
+        wrong.extend((item.header + VALUE_LENGTH_AT..).zip(stored.iter().copied()));
+        wrong.push((item.header + 2, 0));
+        let types = if item.value < item.end { &mut wrong } else { &mut possible };
+        types.extend(TYPES.map(|value_type| (item.header + 1, value_type)));
+        possible.extend(keyspaces.iter().map(|keyspace| (item.header + KEYSPACE_AT, *keyspace)));
     }
     // The sums and the number of the batch are its last rows. The bytes of the sums are corrected
     // with the pieces.
     for item in layout.items.iter().rev().take(2) {
         let short = item.key..item.end.min(item.value + SUM_BYTES * 2);
-        candidates.extend(short.flat_map(|at| (0..=u8::MAX).map(move |value| (at, value))));
+        wrong.extend(short.flat_map(|at| (0..=u8::MAX).map(move |value| (at, value))));
     }
+    wrong.extend(possible);
+    wrong.retain(|(at, value)| batch.get(*at).is_some_and(|byte| byte != value));
     let length = batch.len();
-    candidates.retain(|(at, value)| batch.get(*at).is_some_and(|byte| byte != value));
-    for (number, (at, value)) in candidates.into_iter().enumerate() {
+    for (number, (at, value)) in wrong.into_iter().enumerate() {
         if !search.goes_on(number, length) {
             return None;
         }

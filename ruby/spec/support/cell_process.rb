@@ -2,6 +2,7 @@
 
 require "English"
 require "rbconfig"
+require "timeout"
 
 module Support
   # A process that runs a script as a cell. The script can stop at a call, where the spec kills the
@@ -24,6 +25,10 @@ module Support
       def stop_before(call) = ActiveSupport::Notifications.subscribe("#{call}.leasehold", Stop.new(:before))
       def stop_after(call) = ActiveSupport::Notifications.subscribe("#{call}.leasehold", Stop.new(:after))
     RUBY
+
+    # The time within which a script ends. The longest takes a minute on a busy machine.
+    DEADLINE_SECONDS = 600
+    private_constant :DEADLINE_SECONDS
 
     # Runs the script until it stops, and kills the process.
     def self.killed(cell, server_address, script)
@@ -67,11 +72,14 @@ module Support
     end
 
     def finish
-      text = @output.read
+      text = Timeout.timeout(DEADLINE_SECONDS) { @output.read }
       Process.wait(@pid)
       raise "the process failed: #{text}" unless $CHILD_STATUS.success?
 
       text
+    rescue Timeout::Error
+      Process.kill("KILL", @pid)
+      raise
     ensure
       @output.close
     end

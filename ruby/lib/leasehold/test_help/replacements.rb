@@ -23,8 +23,9 @@ module Leasehold
         def begin_test(test)
           return if running.equal?(test)
 
-          around = server
+          # First, because a thread without a test sees the servers of all tests that run in other threads.
           self.running = test
+          around = server
           add(server: StubServer.new(around)) if around
         end
 

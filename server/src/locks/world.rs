@@ -77,7 +77,7 @@ enum Event {
     },
 }
 
-/// What the store has answered to a vouch.
+/// The answer of the store to a vouch.
 struct Answer {
     news: Vec<SessionChange>,
     beats: i64,

@@ -369,7 +369,7 @@ fn this_program_writes_rows_of_each_version() {
         write_files(version, &folder);
         let [written, expected] =
             [&folder, &stored(version, "")].map(|path| std::fs::read_to_string(path.join("export.jsonl")));
-        // As in `expected`: a lock is withheld for longer now.
+        // A lock is withheld for longer now, see `expected`.
         let [now, then] = [terms().withholding_micros(), terms().silence_micros()].map(|micros| micros.to_string());
         assert_eq!(written.unwrap().replace(&now, &then), expected.unwrap());
         assert!(std::fs::read_to_string(folder.join("postgres.dump")).unwrap().contains("INSERT INTO public.claims "));

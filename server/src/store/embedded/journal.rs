@@ -36,7 +36,7 @@ const NUMBERS: u64 = 1 << 48;
 /// The bytes before the items of a batch: a tag, and the numbers of the items and of the batch.
 pub(super) const HEAD_BYTES: usize = 13;
 /// The place of fjall's number in a batch.
-const NUMBER_AT: usize = 5;
+pub(super) const NUMBER_AT: usize = 5;
 /// The bytes after the items of a batch: a tag, the checksum, and the mark of its end.
 pub(super) const TAIL_BYTES: usize = 13;
 
@@ -64,7 +64,13 @@ pub(super) fn recover(dir: &Path, kept: &Path, acknowledged: Option<u64>, is_sea
         }
         newest = Some((path, bytes.len() - rest.len(), rest.to_vec()));
     }
-    let Some((path, end, rest)) = newest else { return check_new(dir).map_err(|error| failed(dir, error))? };
+    let Some((path, end, rest)) = newest else {
+        // fjall makes the journal first, so tables without one are not those of a new database.
+        return match has_tables(dir).map_err(|error| failed(dir, error))? {
+            true => Err(StoreError::Damaged(format!("`{}` has tables and no journal", dir.display()))),
+            false => Ok(()),
+        };
+    };
     let has_rest = rest.iter().any(|byte| *byte != 0);
     let is_unclear = match (last.sequence, acknowledged) {
         (Some(last), Some(acknowledged)) if last < acknowledged => {
@@ -85,15 +91,14 @@ pub(super) fn recover(dir: &Path, kept: &Path, acknowledged: Option<u64>, is_sea
     truncate(&path, end).map_err(|error| failed(&path, error))
 }
 
-/// Checks that a database without a journal has no tables either. fjall makes the journal first.
-fn check_new(dir: &Path) -> std::io::Result<Result<(), StoreError>> {
+/// True if a keyspace of the database has a table.
+fn has_tables(dir: &Path) -> std::io::Result<bool> {
     for keyspace in correction::entries(&dir.join("keyspaces"))? {
         if !correction::entries(&keyspace.join("tables"))?.is_empty() {
-            let text = format!("`{}` has tables and no journal", dir.display());
-            return Ok(Err(StoreError::Damaged(text)));
+            return Ok(true);
         }
     }
-    Ok(Ok(()))
+    Ok(false)
 }
 
 /// True if the bytes after an unreadable batch have a whole batch of this store.

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::journal::{END, HEAD_BYTES, ITEM, START, TAIL_BYTES, is_whole};
+use super::journal::{END, HEAD_BYTES, ITEM, NUMBER_AT, START, TAIL_BYTES, is_whole};
 use super::search::Search;
 
 /// The key of the sums in the keyspace `meta`.
@@ -23,6 +23,8 @@ const SUM_BYTES: usize = 4;
 /// The header of an item: a tag, the type, the compression, the keyspace in eight bytes, the length
 /// of the key in two, those of the value and of the stored value in four each.
 const ITEM_HEADER_BYTES: usize = 21;
+const TYPE_AT: usize = 1;
+const COMPRESSION_AT: usize = 2;
 const KEYSPACE_AT: usize = 3;
 const KEY_LENGTH_AT: usize = 11;
 const VALUE_LENGTH_AT: usize = 13;
@@ -195,9 +197,9 @@ fn correct_known(batch: &mut [u8], layout: &BatchLayout, search: &mut Search) ->
     for item in &layout.items {
         let stored = batch.get(item.header + STORED_LENGTH_AT..item.key)?;
         wrong.extend((item.header + VALUE_LENGTH_AT..).zip(stored.iter().copied()));
-        wrong.push((item.header + 2, 0));
+        wrong.push((item.header + COMPRESSION_AT, 0));
         let types = if item.value < item.end { &mut wrong } else { &mut possible };
-        types.extend(TYPES.map(|value_type| (item.header + 1, value_type)));
+        types.extend(TYPES.map(|value_type| (item.header + TYPE_AT, value_type)));
         possible.extend(keyspaces.iter().map(|keyspace| (item.header + KEYSPACE_AT, *keyspace)));
     }
     // The sums and the number of the batch are its last rows. The bytes of the sums are corrected
@@ -225,7 +227,7 @@ fn correct_known(batch: &mut [u8], layout: &BatchLayout, search: &mut Search) ->
 fn correct_structure(bytes: &mut [u8], layout: &BatchLayout, search: &mut Search) -> Option<usize> {
     let last = layout.items.iter().rev().take(3).map(|item| item.header);
     let headers = last.chain([layout.end]).flat_map(|header| header..header + ITEM_HEADER_BYTES);
-    let places: Vec<usize> = (0..5).chain(headers).filter(|at| *at < bytes.len()).collect();
+    let places: Vec<usize> = (0..NUMBER_AT).chain(headers).filter(|at| *at < bytes.len()).collect();
     for (number, at) in places.into_iter().enumerate() {
         if !search.goes_on(number, layout.end) {
             return None;

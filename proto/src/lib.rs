@@ -1,6 +1,7 @@
 //! The wire contract of Leasehold: messages and services generated from the `.proto` files, and the
 //! files' descriptors. The access rules of each rpc and the JSON form of messages are derived from
-//! the descriptors.
+//! the descriptors. `tests/generated.rs` compares the generated code with the files, and makes it
+//! anew.
 
 mod access;
 mod claim;
@@ -13,7 +14,7 @@ pub use prost_reflect::{DescriptorError, DescriptorPool, Kind, MessageDescriptor
 
 /// The encoded descriptors of all `.proto` files of this package and of their imports, with method
 /// options and comments.
-pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptor.bin"));
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("generated/descriptor.bin");
 
 /// Decodes [`FILE_DESCRIPTOR_SET`] into a pool. A caller should keep the pool, which is cheap to
 /// clone but expensive to build.
@@ -27,7 +28,7 @@ pub fn descriptor_pool() -> Result<DescriptorPool, DescriptorError> {
 /// Includes the generated code of a protobuf package.
 macro_rules! generated {
     ($package:literal) => {
-        include!(concat!(env!("OUT_DIR"), "/", $package, ".rs"));
+        include!(concat!("generated/", $package, ".rs"));
     };
 }
 

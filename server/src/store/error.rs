@@ -28,6 +28,9 @@ pub enum StoreError {
         "the data is damaged: {0}: `leasehold export --salvage` reads the rest, or restore the data directory from a copy"
     )]
     Damaged(String),
+    /// Entries of the journal are damaged or missing, so that the store can't be opened as it was.
+    #[error("the data is damaged: {0}: `leasehold export --salvage` reads the rest")]
+    JournalDamaged(String),
     /// Rows of which there is no copy are damaged, and the store can't go on without a loss.
     #[error("rows in `{}` are damaged, and the store has no copy of them: {faults}: `leasehold export --salvage` reads the others; `leasehold import` them into a new data directory, and have each cell verify its tables", .dir.display())]
     RowsDamaged {
@@ -105,7 +108,9 @@ impl StoreError {
     /// Returns what is damaged, without the remedy; `None` if the data is not damaged.
     pub(super) fn damage(&self) -> Option<&str> {
         match self {
-            Self::Damaged(damage) | Self::RowsDamaged { faults: damage, .. } => Some(damage),
+            Self::Damaged(damage) | Self::JournalDamaged(damage) | Self::RowsDamaged { faults: damage, .. } => {
+                Some(damage)
+            }
             _ => None,
         }
     }

@@ -16,7 +16,7 @@ pub use blocking::BlockingStore;
 pub use clock::{StoreClock, system_time};
 #[cfg(feature = "fuzzing")]
 pub(crate) use embedded::fuzzing;
-pub use embedded::{CorrectedByte, DeepCheck, EmbeddedStore, Repaired, Salvaged};
+pub use embedded::{CorrectedByte, DamagedStore, DeepCheck, EmbeddedStore, Repaired, Salvaged};
 pub use error::StoreError;
 pub use form_scan::{FormCheck, FormScan};
 pub use identity::{Contents, Count, Creation, Identity, RESTORE_JUMP, RaisedFences};

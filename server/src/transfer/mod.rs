@@ -16,7 +16,7 @@ use uuid::Uuid;
 use crate::store::stored::{
     Ask, Claim, IdempotencyKey, Key, Lease, Lock, Path as LockPath, Replay, Session, Turn, TurnKey,
 };
-use crate::store::{Creation, EmbeddedStore, Salvaged, StoreError};
+use crate::store::{Creation, DamagedStore, EmbeddedStore, Salvaged, StoreError};
 
 pub use import::{LineError, RowError, import};
 pub use output::write_to;
@@ -156,35 +156,45 @@ pub fn export(data: &Path, salvage: bool, mut to: impl Write) -> Result<Exported
     if !data.is_dir() {
         return Err(TransferError::NoData(data.to_owned()));
     }
-    let store = match salvage {
-        true => EmbeddedStore::open_damaged(data)?,
-        false => EmbeddedStore::open(data, Creation::Refused)?,
-    };
+    if salvage {
+        let store = DamagedStore::open(data)?;
+        return write_rows(store.format()?, &mut to, |visit| store.salvage(visit));
+    }
+    let store = EmbeddedStore::open(data, Creation::Refused)?;
+    let read = |visit: Visit<'_>| Ok(Salvaged { fence: store.for_each(visit)?, damaged: 0, is_exact: true });
+    write_rows(store.format()?, &mut to, read)
+}
+
+type Visit<'a> = &'a mut dyn FnMut(AnyRow) -> Result<(), TransferError>;
+
+/// Writes the rows that `read` passes on, between the first line and the last one.
+fn write_rows(
+    format: u64,
+    to: &mut impl Write,
+    read: impl FnOnce(Visit<'_>) -> Result<Salvaged, TransferError>,
+) -> Result<Exported, TransferError> {
     let mut rows = 0;
-    write_line(&mut to, &Line::Header { format: store.format()? })?;
-    let write = |row| {
+    write_line(to, &Line::Header { format })?;
+    let Salvaged { fence, damaged, is_exact } = read(&mut |row| {
         rows += 1;
         report("exported", rows);
-        write_line(
-            &mut to,
-            &match &row {
-                AnyRow::Claim(key, claim) => Line::Claim { key: key.into(), claim: claim.into() },
-                AnyRow::Lease(id, lease) => Line::Lease { id: id.0, lease: lease.into() },
-                AnyRow::Replay(key, replay) => Line::Replay { key: key.into(), replay: replay.into() },
-                AnyRow::Session(id, session) => Line::Session { id: id.0, session: session.into() },
-                AnyRow::Lock(path, lock) => Line::Lock { path: path.into(), lock: lock.into() },
-                AnyRow::Ask(id, ask) => Line::Ask { id: id.0, ask: ask.into() },
-                AnyRow::Turn(key, turn) => Line::Turn { key: key.into(), turn: turn.into() },
-            },
-        )
-    };
-    let Salvaged { fence, damaged, is_exact } = match salvage {
-        true => store.salvage(write)?,
-        false => Salvaged { fence: store.for_each(write)?, damaged: 0, is_exact: true },
-    };
-    write_line(&mut to, &Line::End { fence: fence.0, rows })?;
+        write_line(to, &line(&row))
+    })?;
+    write_line(to, &Line::End { fence: fence.0, rows })?;
     to.flush()?;
     Ok(Exported { rows, damaged, is_exact })
+}
+
+fn line(row: &AnyRow) -> Line<'_> {
+    match row {
+        AnyRow::Claim(key, claim) => Line::Claim { key: key.into(), claim: claim.into() },
+        AnyRow::Lease(id, lease) => Line::Lease { id: id.0, lease: lease.into() },
+        AnyRow::Replay(key, replay) => Line::Replay { key: key.into(), replay: replay.into() },
+        AnyRow::Session(id, session) => Line::Session { id: id.0, session: session.into() },
+        AnyRow::Lock(path, lock) => Line::Lock { path: path.into(), lock: lock.into() },
+        AnyRow::Ask(id, ask) => Line::Ask { id: id.0, ask: ask.into() },
+        AnyRow::Turn(key, turn) => Line::Turn { key: key.into(), turn: turn.into() },
+    }
 }
 
 fn write_line(to: &mut impl Write, line: &Line<'_>) -> Result<(), TransferError> {

@@ -67,7 +67,7 @@ pub(super) fn recover(dir: &Path, kept: &Path, acknowledged: Option<u64>, is_sea
     let Some((path, end, rest)) = newest else {
         // fjall makes the journal first, so tables without one are not those of a new database.
         return match has_tables(dir).map_err(|error| failed(dir, error))? {
-            true => Err(StoreError::Damaged(format!("`{}` has tables and no journal", dir.display()))),
+            true => Err(StoreError::JournalDamaged(format!("`{}` has tables and no journal", dir.display()))),
             false => Ok(()),
         };
     };
@@ -286,7 +286,7 @@ fn end_by_lengths(bytes: &[u8]) -> Option<usize> {
 }
 
 fn lacks(path: &Path, missing: &str, at: usize) -> StoreError {
-    StoreError::Damaged(format!("`{}` or the journal before it lacks {missing}, from byte {at}", path.display()))
+    StoreError::JournalDamaged(format!("`{}` or the journal before it lacks {missing}, from byte {at}", path.display()))
 }
 
 fn truncate(path: &Path, end: usize) -> std::io::Result<()> {
@@ -295,7 +295,8 @@ fn truncate(path: &Path, end: usize) -> std::io::Result<()> {
     file.sync_all()
 }
 
-fn journals(dir: &Path) -> std::io::Result<BTreeMap<u64, PathBuf>> {
+/// Returns the journals of a folder, by their numbers.
+pub(super) fn journals(dir: &Path) -> std::io::Result<BTreeMap<u64, PathBuf>> {
     let mut journals = BTreeMap::new();
     for entry in std::fs::read_dir(dir)? {
         let path = entry?.path();
@@ -307,7 +308,8 @@ fn journals(dir: &Path) -> std::io::Result<BTreeMap<u64, PathBuf>> {
     Ok(journals)
 }
 
-struct Batch {
+/// A batch of a journal: one entry, which is written as a whole.
+pub(super) struct Batch {
     /// The number that fjall gave the batch, which the batch's checksum does not cover. If the
     /// number were too low, older rows would win over the rows of this batch.
     seqno: u64,
@@ -320,7 +322,7 @@ struct Batch {
 
 /// Both numbers of the newest batch read so far.
 #[derive(Default)]
-struct Last {
+pub(super) struct Last {
     seqno: Option<u64>,
     sequence: Option<u64>,
 }
@@ -339,6 +341,38 @@ impl Last {
         }
         (newer && next).then(|| Self { seqno: Some(batch.seqno), sequence: batch.sequence.or(self.sequence) })
     }
+
+    pub(super) fn sequence(&self) -> Option<u64> {
+        self.sequence
+    }
+
+    /// Goes on to a batch before which others may be missing, and returns their number; `None` if
+    /// the batch can't come after this one.
+    pub(super) fn pass(&mut self, batch: &Batch) -> Option<u64> {
+        if batch.is_clear {
+            return Some(0);
+        }
+        let is_newer = batch.seqno < NUMBERS && self.seqno.is_none_or(|seqno| batch.seqno > seqno);
+        let steps = match (self.sequence, batch.sequence) {
+            (Some(last), Some(next)) => next.checked_sub(last)?,
+            _ => 1,
+        };
+        let missing = steps.checked_sub(1).filter(|_| is_newer)?;
+        *self = Self { seqno: Some(batch.seqno), sequence: batch.sequence.or(self.sequence) };
+        Some(missing)
+    }
+
+    fn is_before(&self, batch: &Batch) -> bool {
+        batch.sequence.is_some() && Self { ..*self }.pass(batch).is_some()
+    }
+}
+
+/// Returns the place of the next whole batch after a damaged one. The lengths in the damaged batch
+/// tell it, unless one of them has changed.
+pub(super) fn next_batch(rest: &[u8], last: &Last) -> Option<usize> {
+    let starts = rest.iter().enumerate().skip(1).filter(|(_, byte)| **byte == START).map(|(at, _)| at);
+    let is_next = |at: &usize| batch(rest.get(*at..)?).is_some_and(|(batch, _)| last.is_before(&batch)).then_some(());
+    end_by_lengths(rest).into_iter().chain(starts).find(|at| is_next(at).is_some())
 }
 
 /// True if the bytes are a complete batch, and nothing else.
@@ -348,7 +382,7 @@ pub(super) fn is_whole(bytes: &[u8]) -> bool {
 
 /// Reads the first batch of a journal's bytes. Returns the batch and the bytes after it; `None` if
 /// the bytes do not begin with a complete batch.
-fn batch(bytes: &[u8]) -> Option<(Batch, &[u8])> {
+pub(super) fn batch(bytes: &[u8]) -> Option<(Batch, &[u8])> {
     let mut reader = Reader(bytes);
     reader.tag(START)?;
     let items = u32::from_le_bytes(reader.array()?);
@@ -466,7 +500,7 @@ mod tests {
         for at in (0..bytes.len()).filter(|at| !unchecked(at)) {
             let mut flipped = bytes.clone();
             flipped[at] ^= 1 << (at % 8);
-            assert!(matches!(recovered(&[&flipped], BATCHES), Err(StoreError::Damaged(_))), "byte {at}");
+            assert!(matches!(recovered(&[&flipped], BATCHES), Err(StoreError::JournalDamaged(_))), "byte {at}");
         }
     }
 
@@ -531,7 +565,7 @@ mod tests {
             damaged[begin + 40..end + 20].fill(0);
             std::fs::write(&path, &damaged).unwrap();
             for acknowledged in [Some(BATCHES), None] {
-                assert!(matches!(recover(dir.path(), &kept, acknowledged, true), Err(StoreError::Damaged(_))));
+                assert!(matches!(recover(dir.path(), &kept, acknowledged, true), Err(StoreError::JournalDamaged(_))));
                 assert!(std::fs::read(&path).unwrap() == damaged && !kept.exists());
             }
         }
@@ -549,12 +583,12 @@ mod tests {
         std::fs::create_dir_all(dir.path().join("keyspaces/1/tables")).unwrap();
         check().unwrap();
         std::fs::write(dir.path().join("keyspaces/1/tables/1"), "rows").unwrap();
-        assert!(matches!(check(), Err(StoreError::Damaged(_))));
+        assert!(matches!(check(), Err(StoreError::JournalDamaged(_))));
     }
 
     fn check_kept(path: &Path, kept: &Path, acknowledged: Option<u64>) {
         let (dir, damaged) = (path.parent().unwrap(), std::fs::read(path).unwrap());
-        assert!(matches!(recover(dir, kept, acknowledged, false), Err(StoreError::Damaged(_))));
+        assert!(matches!(recover(dir, kept, acknowledged, false), Err(StoreError::JournalDamaged(_))));
         assert!(std::fs::read(path).unwrap() == damaged);
         recover(dir, kept, acknowledged, true).unwrap();
         assert!(std::fs::read(path).unwrap().is_empty());
@@ -577,7 +611,7 @@ mod tests {
             for (byte, bit) in (5..13).flat_map(|byte| (0..8).map(move |bit| (byte, bit))) {
                 let mut changed = bytes.clone();
                 changed[begin + byte] ^= 1 << bit;
-                let is_damage = matches!(recovered(&[&changed], BATCHES), Err(StoreError::Damaged(_)));
+                let is_damage = matches!(recovered(&[&changed], BATCHES), Err(StoreError::JournalDamaged(_)));
                 let places = correct(&mut changed, Some(BATCHES), &mut Search::of_start());
                 assert_eq!(places.is_empty(), !is_damage, "bit {bit} of byte {byte} of the batch at {begin}");
                 assert!(recovered(&[&changed], BATCHES).is_ok_and(|whole| whole == changed));
@@ -590,7 +624,7 @@ mod tests {
     #[test]
     fn a_missing_acknowledged_batch_is_damage() {
         let (bytes, begins) = journal();
-        let lost = |journals: &[&[u8]]| matches!(recovered(journals, BATCHES), Err(StoreError::Damaged(_)));
+        let lost = |journals: &[&[u8]]| matches!(recovered(journals, BATCHES), Err(StoreError::JournalDamaged(_)));
         assert!((begins[1]..bytes.len()).step_by(7).all(|end| lost(&[&bytes[..end]])));
         let (one, two) = bytes.split_at(begins[3]);
         assert!(lost(&[&one[..one.len() - 1], two]));

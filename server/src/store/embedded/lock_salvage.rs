@@ -1,10 +1,14 @@
 //! Makes the salvaged rows of sessions and locks fit together, so that an import accepts them.
 //!
-//! A row of each kind may be lost. The holder of a lock may still work, so no lock becomes free by
-//! the loss of a row: either its holder is known from the ask, or the lock is withheld (K06). A
-//! waiting ask without its turn ends, and so does a turn without its ask.
+//! A row of each kind may be lost, or rows of different times may stand side by side. The holder of a
+//! lock may still work, so no lock becomes free by the loss of a row: either its holder is known from
+//! the ask, or the lock is withheld (K06). The larger fence shows the later grant (K05). A waiting ask
+//! without its turn ends, and so does a turn without its ask.
 
-use leasehold_core::lock::{Ask, AskId, AskState, Grant, Lock, LockPath, LockState, TurnKey, Withholding};
+use std::collections::BTreeMap;
+
+use leasehold_core::lease::Fence;
+use leasehold_core::lock::{Ask, AskId, AskState, Grant, Lock, LockPath, LockState, Turn, TurnKey, Withholding};
 use leasehold_core::rows::State;
 use leasehold_core::session::{MAX_DURATION_MICROS, MAX_GRACE_MICROS};
 use leasehold_core::time::Timestamp;
@@ -13,78 +17,122 @@ use rustc_hash::FxHashMap;
 /// The longest silence that a session may have, for a session whose terms are lost.
 const LONGEST_SILENCE: u64 = MAX_DURATION_MICROS + MAX_GRACE_MICROS;
 
-/// Restores lost locks that asks name, and ends the asks of lost sessions and turns.
+/// Restores lost locks that asks name, and ends what has lost its other half.
 pub(super) fn repair(state: &mut State) {
-    end_halves(state);
-    let lost: Vec<_> =
-        state.asks.values().map(|ask| &ask.lock).filter(|path| !state.locks.contains_key(path)).collect();
-    let restored: Vec<_> = lost.into_iter().map(|path| (path.clone(), restored_lock(state, path))).collect();
-    state.locks.extend(restored);
-    let is_lost = |ask: &Ask| !state.sessions.get(&ask.session).is_some_and(|session| session.is_live());
-    let lost: Vec<AskId> = state.asks.iter().filter(|(_, ask)| is_lost(ask)).map(|(id, _)| *id).collect();
-    for id in lost {
-        if let Some(ask) = state.asks.remove(&id) {
-            end_ask(state, id, &ask);
-        }
+    restore_locks(state);
+    let State { sessions, asks, turns, locks, fence, .. } = state;
+    let grants = last_grants(asks);
+    for (path, lock) in &mut *locks {
+        put_grant(lock, grants.get(path));
+        put_ask(path, lock, asks);
+    }
+    let is_live = |ask: &Ask| sessions.get(&ask.session).is_some_and(|session| session.is_live());
+    asks.retain(|id, ask| is_live(ask) && is_in_place(*id, ask, locks, turns));
+    turns.retain(|key, turn| asks.get(&turn.ask).is_some_and(|ask| waits_at(ask, key)));
+    for (path, lock) in locks {
+        withhold_if_lost(path, lock, asks);
+        count_turns(lock, turns.keys().filter(|turn| turn.lock == *path), *fence);
     }
     let mut counts = FxHashMap::default();
-    state.asks.values().for_each(|ask| *counts.entry(ask.session).or_insert(0) += 1);
-    for (id, session) in &mut state.sessions {
+    asks.values().for_each(|ask| *counts.entry(ask.session).or_insert(0) += 1);
+    for (id, session) in sessions {
         session.asks = counts.get(id).copied().unwrap_or(0);
     }
 }
 
-/// Ends waiting asks without a turn and turns without an ask. Withholds locks whose holder's ask is
-/// lost.
-fn end_halves(state: &mut State) {
-    let State { asks, turns, locks, .. } = state;
-    let turn_of = |ask: &Ask, number| TurnKey { lock: ask.lock.clone(), number };
-    asks.retain(|id, ask| match ask.state {
-        AskState::Waiting(number) => turns.get(&turn_of(ask, number)).is_some_and(|turn| turn.ask == *id),
-        AskState::Holding(_) => true,
-    });
-    turns.retain(|_, turn| asks.contains_key(&turn.ask));
-    for (path, lock) in locks {
-        let waiting = turns.keys().filter(|turn| turn.lock == *path).count();
-        lock.waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
-        if let LockState::Held(Grant { ask, fence, .. }) = &lock.state
-            && !asks.contains_key(ask)
+/// Makes a row for each lock that an ask names and that has none. It is withheld, until a grant is
+/// found.
+fn restore_locks(state: &mut State) {
+    let withheld = withheld(state.fence);
+    for ask in state.asks.values() {
+        state.locks.entry(ask.lock.clone()).or_insert_with(|| Lock {
+            state: withheld,
+            waiting: 0,
+            served_turn: 0,
+            last_turn: 0,
+            last: None,
+            updated_at: Timestamp::MIN,
+        });
+    }
+}
+
+fn withheld(fence: Fence) -> LockState {
+    LockState::Withheld(Withholding { fence, silence_micros: LONGEST_SILENCE })
+}
+
+/// Returns the last grant of each lock, as the asks that hold one tell.
+fn last_grants(asks: &BTreeMap<AskId, Ask>) -> FxHashMap<LockPath, Grant> {
+    let mut grants = FxHashMap::<_, Grant>::default();
+    for (id, ask) in asks {
+        if let AskState::Holding(fence) = ask.state
+            && grants.get(&ask.lock).is_none_or(|grant| grant.fence < fence)
         {
-            lock.state = LockState::Withheld(Withholding { fence: *fence, silence_micros: LONGEST_SILENCE });
+            let grant = Grant { ask: *id, session: ask.session, fence, granted_at: ask.asked_at };
+            grants.insert(ask.lock.clone(), grant);
         }
+    }
+    grants
+}
+
+/// Gives a lock to its last grant, if the lock's row is older or was lost.
+fn put_grant(lock: &mut Lock, grant: Option<&Grant>) {
+    let ended = lock.last.as_ref().map_or(Fence(0), |last| last.grant.fence);
+    let newest = match lock.state {
+        LockState::Held(grant) => grant.fence,
+        // A row that was restored.
+        LockState::Withheld(_) if lock.updated_at == Timestamp::MIN => Fence(0),
+        LockState::Withheld(withholding) => withholding.fence,
+        LockState::Free => ended,
+    };
+    if let Some(grant) = grant.filter(|grant| grant.fence > newest.max(ended)) {
+        (lock.state, lock.updated_at) = (LockState::Held(*grant), grant.granted_at);
     }
 }
 
-/// Returns the row of a lost lock, as far as its asks and turns tell.
-fn restored_lock(state: &State, path: &LockPath) -> Lock {
-    let holder = state.asks.iter().find_map(|(id, ask)| match ask.state {
-        AskState::Holding(fence) if ask.lock == *path => {
-            Some(Grant { ask: *id, session: ask.session, fence, granted_at: ask.asked_at })
-        }
-        AskState::Holding(_) | AskState::Waiting(_) => None,
-    });
-    let turns: Vec<u64> = state.turns.keys().filter(|turn| turn.lock == *path).map(|turn| turn.number).collect();
-    let withheld = LockState::Withheld(Withholding { fence: state.fence, silence_micros: LONGEST_SILENCE });
-    Lock {
-        state: holder.map_or(withheld, LockState::Held),
-        waiting: u32::try_from(turns.len()).unwrap_or(u32::MAX),
-        served_turn: turns.first().map_or(0, |first| first.saturating_sub(1)),
-        last_turn: turns.last().copied().unwrap_or(0),
-        last: None,
-        updated_at: holder.map_or(Timestamp::MIN, |holder| holder.granted_at),
+/// Has the ask of a lock's grant hold the lock, if the ask's row is older: it waited then.
+fn put_ask(path: &LockPath, lock: &Lock, asks: &mut BTreeMap<AskId, Ask>) {
+    if let Some(grant) = lock.grant()
+        && let Some(ask) = asks.get_mut(&grant.ask)
+        && (&ask.lock, ask.session) == (path, grant.session)
+    {
+        ask.state = AskState::Holding(grant.fence);
     }
 }
 
-/// Ends an ask whose session is lost. A lock that the ask held is withheld.
-fn end_ask(state: &mut State, id: AskId, ask: &Ask) {
-    let Some(lock) = state.locks.get_mut(&ask.lock) else { return };
+/// True if the ask holds its lock or has its turn.
+fn is_in_place(id: AskId, ask: &Ask, locks: &BTreeMap<LockPath, Lock>, turns: &BTreeMap<TurnKey, Turn>) -> bool {
+    let lock = locks.get(&ask.lock);
     match ask.state {
-        AskState::Holding(fence) => {
-            lock.state = LockState::Withheld(Withholding { fence, silence_micros: LONGEST_SILENCE });
+        AskState::Holding(fence) => lock
+            .and_then(Lock::grant)
+            .is_some_and(|grant| (grant.ask, grant.session, grant.fence) == (id, ask.session, fence)),
+        AskState::Waiting(number) => {
+            let turn = turns.get(&TurnKey { lock: ask.lock.clone(), number });
+            turn.is_some_and(|turn| turn.ask == id) && lock.is_some_and(|lock| lock.served_turn < number)
         }
-        AskState::Waiting(_) => {
-            lock.waiting = lock.waiting.saturating_sub(1);
-            state.turns.retain(|_, turn| turn.ask != id);
-        }
+    }
+}
+
+fn waits_at(ask: &Ask, turn: &TurnKey) -> bool {
+    ask.lock == turn.lock && ask.state == AskState::Waiting(turn.number)
+}
+
+/// Withholds a lock whose holder's ask is lost.
+fn withhold_if_lost(path: &LockPath, lock: &mut Lock, asks: &BTreeMap<AskId, Ask>) {
+    let holds = |ask: &Ask, grant: &Grant| ask.lock == *path && ask.state == AskState::Holding(grant.fence);
+    if let LockState::Held(grant) = &lock.state
+        && !asks.get(&grant.ask).is_some_and(|ask| holds(ask, grant))
+    {
+        lock.state = withheld(grant.fence);
+    }
+}
+
+/// Counts the turns of a lock. A free lock for which asks wait has lost its last grant.
+fn count_turns<'a>(lock: &mut Lock, turns: impl DoubleEndedIterator<Item = &'a TurnKey>, newest: Fence) {
+    let numbers: Vec<u64> = turns.map(|turn| turn.number).collect();
+    lock.waiting = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
+    lock.last_turn = numbers.last().copied().unwrap_or(0).max(lock.last_turn);
+    if lock.state == LockState::Free && lock.waiting > 0 {
+        lock.state = withheld(newest);
     }
 }

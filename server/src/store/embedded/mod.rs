@@ -29,7 +29,8 @@
 //! `open` checks and opens a directory, `correction` corrects changed bytes in its files, `repair`
 //! makes damaged indexes anew, `rows` encodes rows, and `write` commits groups. `read`
 //! answers reads, and `scan_threads` limits the number of threads for long reads. `salvage` reads
-//! the intact rows of a damaged store. `locks` has the rows of sessions and locks, and `lock_rows`
+//! the intact rows of a damaged store, `salvage_copy` makes a copy of one whose journals lack entries,
+//! and `lease_salvage` and `lock_salvage` make the rows fit together. `locks` has the rows of sessions and locks, and `lock_rows`
 //! their keys and values.
 
 mod ack_watermark;
@@ -42,6 +43,7 @@ mod directories;
 pub(crate) mod fuzzing;
 mod journal;
 mod keys;
+mod lease_salvage;
 mod lock_rows;
 mod lock_salvage;
 mod locks;
@@ -53,6 +55,7 @@ mod read;
 mod repair;
 mod rows;
 mod salvage;
+mod salvage_copy;
 mod scan_threads;
 mod search;
 mod settled_position;
@@ -76,7 +79,7 @@ use self::locks::Locks;
 use self::outstanding::Outstanding;
 pub use self::repair::Repaired;
 use self::rows::{Keyspace, WriteBatch};
-pub use self::salvage::Salvaged;
+pub use self::salvage::{DamagedStore, Salvaged};
 use self::scan_threads::ScanThreads;
 use self::settled_position::SettledPosition;
 use super::error::StoreError;

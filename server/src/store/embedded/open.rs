@@ -14,9 +14,12 @@ use uuid::Uuid;
 
 use super::ack_watermark::AckWatermark;
 use super::directories::{create_private, sync, sync_entry, sync_tree};
+use super::lease_salvage::HeldRow;
 use super::locks::{self, Locks};
 use super::outstanding::Outstanding;
 use super::rows::Keyspace;
+use super::salvage::DamagedStore;
+use super::salvage_copy::{Remains, SalvageCopy};
 use super::scan_threads::ScanThreads;
 use super::search::{SEARCH_TIME, Search};
 use super::settled_position::SettledPosition;
@@ -59,24 +62,30 @@ fn options(memtable_bytes: u64, bloom: bool) -> KeyspaceCreateOptions {
 
 /// The purpose for which a data directory is opened.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Purpose {
+pub(super) enum Purpose {
     /// Reads and writes. If there is no store, makes one, provided that the creation allows it.
     Use(Creation),
     /// Reads of a store that may be damaged. Outstanding leases, asks and turns are not read into
     /// memory. No worker of fjall runs, because a compaction would end at a damaged block.
     Inspection,
+    /// Reads of a copy whose journals lack entries.
+    Salvage,
 }
 
 impl Purpose {
     fn creation(self) -> Creation {
         match self {
             Self::Use(creation) => creation,
-            Self::Inspection => Creation::Refused,
+            Self::Inspection | Self::Salvage => Creation::Refused,
         }
     }
 
+    fn is_use(self) -> bool {
+        matches!(self, Self::Use(_))
+    }
+
     fn workers(self) -> usize {
-        usize::from(self != Self::Inspection)
+        usize::from(self.is_use())
     }
 }
 
@@ -103,10 +112,10 @@ impl MissingKeyspaces {
 fn check_complete(dir: &Path, meta: &Keyspace, watermark: &AckWatermark, missing: &MissingKeyspaces) -> Result<()> {
     let sequence = meta.number(journal::SEQUENCE)?.unwrap_or(0);
     if sequence == 0 && dir.join(KEPT_JOURNALS).is_dir() {
-        return Err(StoreError::Damaged("no entry of the journal can be read, and no table has a row".into()));
+        return Err(StoreError::JournalDamaged("no entry of the journal can be read, and no table has a row".into()));
     }
     if sequence < watermark.sequence() {
-        return Err(StoreError::Damaged("the last acknowledged write is missing".into()));
+        return Err(StoreError::JournalDamaged("the last acknowledged write is missing".into()));
     }
     if sequence > 0 && watermark.sequence() == 0 {
         // Only the watermark shows that a journal has lost its end.
@@ -240,10 +249,11 @@ impl EmbeddedStore {
             return Err(error);
         }
         match Self::open_once(dir, purpose, !search.is_cut()) {
-            Err(StoreError::Damaged(damage)) if search.is_cut() => {
+            Err(StoreError::Damaged(damage) | StoreError::JournalDamaged(damage)) if search.is_cut() => {
                 Err(StoreError::SearchCut { dir: dir.to_owned(), damage, seconds: SEARCH_TIME.as_secs() })
             }
             Err(StoreError::Damaged(error)) => Err(StoreError::Unsalvageable(error)),
+            Err(StoreError::JournalDamaged(faults)) => Err(StoreError::RowsDamaged { dir: dir.to_owned(), faults }),
             opened => opened,
         }
     }
@@ -266,7 +276,7 @@ impl EmbeddedStore {
     }
 
     /// Opens the store. `is_searched` is true if its files were searched for changed bytes.
-    fn open_once(dir: &Path, purpose: Purpose, is_searched: bool) -> Result<Self> {
+    pub(super) fn open_once(dir: &Path, purpose: Purpose, is_searched: bool) -> Result<Self> {
         if purpose.creation() == Creation::Refused && !has_files_of_a_store(dir)? {
             return Err(StoreError::NoStore(dir.to_owned()));
         }
@@ -281,7 +291,10 @@ impl EmbeddedStore {
     }
 
     fn open_database(dir: &Path, purpose: Purpose, is_searched: bool) -> Result<Self> {
-        let watermark = Self::recover(dir, is_searched)?;
+        let watermark = match purpose {
+            Purpose::Salvage => Self::watermark(dir)?,
+            Purpose::Use(_) | Purpose::Inspection => Self::recover(dir, is_searched)?,
+        };
         // The journal is kept short, so that a restart after a crash is quick. Persistence is
         // manual because the store syncs each batch itself.
         let builder = Database::builder(dir.join("fjall"))
@@ -306,7 +319,9 @@ impl EmbeddedStore {
             rows.map(|rows| Keyspace { name, rows }).map_err(|error| StoreError::from(error).of(name))
         };
         let meta = keyspace("meta", 1, false)?;
-        check_complete(dir, &meta, &watermark, &missing)?;
+        if purpose != Purpose::Salvage {
+            check_complete(dir, &meta, &watermark, &missing)?;
+        }
         let failed = |error: std::io::Error| StoreError::Failed(format!("`{}`: {error}", dir.display()));
         forget_kept(dir, &watermark).map_err(failed)?;
         if missing.any() && watermark.sequence() > 0 {
@@ -337,8 +352,12 @@ impl EmbeddedStore {
             synced.map_err(|error| StoreError::Failed(error.to_string()))?;
         }
         unmark_adding(dir)?;
-        let identity = inner.identify(dir, purpose.creation())?;
-        if purpose != Purpose::Inspection {
+        let identity = match purpose {
+            // The entry that made the store may be missing.
+            Purpose::Salvage => Identity::random(),
+            Purpose::Use(_) | Purpose::Inspection => inner.identify(dir, purpose.creation())?,
+        };
+        if purpose.is_use() {
             let read = inner.read_outstanding();
             read.and_then(|()| inner.locks.read_queues(&inner.database.snapshot())).map_err(|error| match error {
                 StoreError::Damaged(faults) => StoreError::RowsDamaged { dir: dir.to_owned(), faults },
@@ -346,6 +365,26 @@ impl EmbeddedStore {
             })?;
         }
         Ok(Self { inner: Arc::new(inner), identity })
+    }
+
+    fn watermark(dir: &Path) -> Result<AckWatermark> {
+        AckWatermark::open(dir).map_err(|error| StoreError::Failed(format!("`{}`: {error}", dir.display())))
+    }
+
+    /// Opens a store whose journals lack entries, by a copy with the rest.
+    ///
+    /// # Errors
+    /// The journals lack no entry, the rest can't be opened either, or the disk failed.
+    pub(super) fn open_rest(dir: &Path) -> Result<DamagedStore> {
+        let failed = |error: std::io::Error| StoreError::Failed(format!("`{}`: {error}", dir.display()));
+        let Some(lock) = Self::lock(dir)? else { return Err(StoreError::NoStore(dir.to_owned())) };
+        let (database, acknowledged) = (dir.join("fjall"), Self::watermark(dir)?.known());
+        journal::put_back(&database, &dir.join(KEPT_JOURNALS)).map_err(failed)?;
+        let remains = Remains::read(&database).map_err(failed)?;
+        let copy = SalvageCopy::make(dir, &remains, lock).map_err(failed)?;
+        let store = Self::open_once(copy.dir(), Purpose::Salvage, true)?;
+        let in_tables = store.inner.meta.number(journal::SEQUENCE)?.unwrap_or(0);
+        Ok(DamagedStore { store, lost_entries: remains.lost(acknowledged, in_tables), _copy: Some(copy) })
     }
 
     /// Locks fjall's lock file; `None` if there is no database yet.
@@ -373,7 +412,7 @@ impl EmbeddedStore {
     fn recover(dir: &Path, is_searched: bool) -> Result<AckWatermark> {
         let failed = |error: std::io::Error| StoreError::Failed(format!("`{}`: {error}", dir.display()));
         let lock = Self::lock(dir)?;
-        let watermark = AckWatermark::open(dir).map_err(failed)?;
+        let watermark = Self::watermark(dir)?;
         if lock.is_none() {
             return Ok(watermark);
         }
@@ -405,6 +444,9 @@ impl Inner {
                 None => self.write_identity(Identity { is_new: false, ..Identity::random() }),
             },
             Some(found) => Err(StoreError::Format { dir: dir.to_owned(), found, known: stored::NEWEST_VERSION }),
+            None if self.meta.number(journal::SEQUENCE)?.is_some() => {
+                Err(StoreError::JournalDamaged("the entry that made the store is missing".into()))
+            }
             None if creation == Creation::Refused => Err(StoreError::NoStore(dir.to_owned())),
             None => self.write_identity(Identity::random()),
         }
@@ -445,11 +487,21 @@ impl Inner {
     ///
     /// # Errors
     /// The bytes are not such a row.
-    pub(super) fn put_outstanding(&self, held: &mut Outstanding, key: &[u8], value: &[u8]) -> Result<()> {
+    fn put_outstanding(&self, held: &mut Outstanding, key: &[u8], value: &[u8]) -> Result<()> {
+        let row = self.held_row(key, value)?;
+        held.put_lease(row.id, Some(&row.lease));
+        row.claims.iter().for_each(|(key, claim)| held.put_claim(key, Some(claim)));
+        Ok(())
+    }
+
+    /// Decodes a row of the keyspace `outstanding`.
+    ///
+    /// # Errors
+    /// The bytes are not such a row.
+    pub(super) fn held_row(&self, key: &[u8], value: &[u8]) -> Result<HeldRow> {
         let id = keys::read_lease(key).ok_or_else(|| self.outstanding.damaged())?;
         let row: stored::OutstandingLease<'_> = self.outstanding.decode(value)?;
-        held.put_lease(id, Some(&row.lease.into()));
-        row.claims.into_iter().for_each(|(key, claim)| held.put_claim(&key.into(), Some(&claim.into())));
-        Ok(())
+        let claims = row.claims.into_iter().map(|(key, claim)| (key.into(), claim.into()));
+        Ok(HeldRow { id, lease: row.lease.into(), claims: claims.collect() })
     }
 }

@@ -41,7 +41,7 @@ impl Inner {
         self.settled.decode::<stored::Lease<'_>>(bytes).map(Into::into)
     }
 
-    fn resting_claim_in(&self, snapshot: &Snapshot, key: &BucketKey) -> Result<Option<Claim>> {
+    pub(super) fn resting_claim_in(&self, snapshot: &Snapshot, key: &BucketKey) -> Result<Option<Claim>> {
         let bytes = self.claims.get_in(snapshot, keys::claim(key))?;
         bytes.map(|bytes| self.decode_claim(&bytes)).transpose()
     }

@@ -7,23 +7,30 @@
 //! `settled_order`, and idempotency keys in the leases. Sessions and locks are in `session_order` and
 //! `lock_order`. No other keyspace has the keys of outstanding leases, asks and turns, so their rows
 //! in a gap are lost.
+//!
+//! If entries of the journal are lost, rows of different times stand side by side: `lease_salvage`
+//! and `lock_salvage` make them fit together.
 
 use std::path::Path;
 
 use fjall::{Slice, Snapshot};
 use leasehold_core::bucket::BucketKey;
-use leasehold_core::claim::Claim;
+use leasehold_core::cell::CellId;
+use leasehold_core::claim::{Claim, Record};
 use leasehold_core::lease::{Fence, Lease, LeaseId};
 use leasehold_core::lock::{Ask, Turn};
 use leasehold_core::rows::{AnyRow, State};
 
+use super::lease_salvage::{self, Agreed};
 use super::lock_rows::LockRow;
 use super::locks::{self, Locks};
 use super::outstanding::Outstanding;
-use super::rows::Keyspace;
+use super::rows::{Keyspace, resting};
+use super::salvage_copy::SalvageCopy;
 use super::search::Search;
 use super::{CorrectedByte, EmbeddedStore, Inner, Result, keys, lock_salvage};
 use crate::store::error::StoreError;
+use crate::store::identity::RESTORE_JUMP;
 
 /// The result of a salvage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,14 +58,28 @@ impl Gap {
     }
 }
 
-struct Salvage<'a> {
+/// A salvage that is under way.
+pub(super) struct Salvage<'a> {
     inner: &'a Inner,
     snapshot: Snapshot,
     damaged: u64,
     is_exact: bool,
+    // True if entries of the journal are lost.
+    lacks_entries: bool,
 }
 
 impl Salvage<'_> {
+    /// Returns the claim as it is at rest, if its row is there and can be read.
+    pub(super) fn at_rest(&self, key: &BucketKey) -> Result<Option<(CellId, Record)>> {
+        let claim = if_intact(self.inner.resting_claim_in(&self.snapshot, key))?.flatten();
+        Ok(claim.and_then(|claim| resting(&claim).map(|(owner, record)| (owner, record.clone()))))
+    }
+
+    /// True if the lease has a row among the settled ones.
+    pub(super) fn is_settled(&self, id: LeaseId) -> Result<bool> {
+        Ok(if_intact(self.inner.settled_lease(id))?.flatten().is_some())
+    }
+
     /// Returns the value that was read. If the value is damaged, counts it and returns `None`.
     fn intact<T>(&mut self, read: Result<T>) -> Result<Option<T>> {
         match read {
@@ -124,18 +145,20 @@ impl Salvage<'_> {
     }
 
     /// Reads the outstanding leases with their claims.
-    fn outstanding(&mut self) -> Result<Outstanding> {
-        let (inner, mut held) = (self.inner, Outstanding::default());
+    fn outstanding(&mut self) -> Result<Agreed> {
+        let (inner, mut rows) = (self.inner, Vec::new());
         self.visit_rows(&inner.outstanding, |salvage, key, value| {
-            let row = inner.put_outstanding(&mut held, key, value);
-            salvage.intact(row).map(|_| ())
+            rows.extend(salvage.intact(inner.held_row(key, value))?);
+            Ok::<_, StoreError>(())
         })?;
-        Ok(held)
+        let agreed = lease_salvage::agree(rows, self)?;
+        agreed.ended.iter().for_each(|id| eprintln!("left out: lease {id}, which later rows show to have ended"));
+        Ok(agreed)
     }
 
     fn visit_claims<E: From<StoreError>>(
         &mut self,
-        held: &Outstanding,
+        Agreed { held, kept, .. }: &Agreed,
         visit: &mut impl FnMut(AnyRow) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
         let inner = self.inner;
@@ -156,7 +179,7 @@ impl Salvage<'_> {
                 salvage.visit_claim(held, bucket.clone(), read, visit)
             })?;
         }
-        held.claims().try_for_each(|(key, claim)| visit(AnyRow::Claim(key.clone(), claim.clone())))
+        held.claims().chain(kept).try_for_each(|(key, claim)| visit(AnyRow::Claim(key.clone(), claim.clone())))
     }
 
     /// Passes a claim at rest to `visit`. Leaves out a claim that an outstanding lease holds.
@@ -200,12 +223,16 @@ impl Salvage<'_> {
         })
     }
 
-    /// Passes the rows of a kind to `visit`. Their keys come from the keyspace that has their order.
+    /// Passes the rows of a kind to `visit`. Their keys come from the keyspace that has their order,
+    /// unless keys may be lost there.
     fn visit_listed<K: LockRow, E: From<StoreError>>(
         &mut self,
         (rows, order): (&Keyspace, &Keyspace),
         visit: &mut impl FnMut(K::Key, K) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
+        if self.lacks_entries {
+            return self.visit_kind(rows, visit);
+        }
         self.visit_keys(order, |salvage, key| {
             let key = K::read_position(key).ok_or_else(|| order.damaged());
             let Some(key) = salvage.intact(key)? else { return Ok(()) };
@@ -241,7 +268,7 @@ impl Salvage<'_> {
         self.visit_listed((locks, lock_order), &mut |path, row| add(AnyRow::Lock(path, row)))?;
         self.visit_kind::<Ask, E>(asks, &mut |id, row| add(AnyRow::Ask(id, row)))?;
         self.visit_kind::<Turn, E>(turns, &mut |key, row| add(AnyRow::Turn(key, row)))?;
-        if self.damaged > damaged {
+        if self.damaged > damaged || self.lacks_entries {
             lock_salvage::repair(&mut state);
         }
         let State { sessions, locks, asks, turns, .. } = state;
@@ -262,8 +289,18 @@ impl Salvage<'_> {
         visit(AnyRow::Lease(id, lease))?;
         let Some(key) = key else { return Ok(()) };
         let replay = self.inner.replay(&key);
-        let replay = self.intact(replay)?.flatten();
+        // An entry that is lost may have forgotten the lease, and a later begin may have the key.
+        let replay = self.intact(replay)?.flatten().filter(|replay| replay.lease == id);
         replay.map_or(Ok(()), |replay| visit(AnyRow::Replay(key, replay)))
+    }
+}
+
+/// Returns the value that was read; `None` if it is damaged. The scan of its keyspace counts it.
+fn if_intact<T>(read: Result<T>) -> Result<Option<T>> {
+    match read {
+        Ok(value) => Ok(Some(value)),
+        Err(StoreError::Damaged(_)) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -279,17 +316,41 @@ fn undamaged<T>(row: Result<T>) -> Result<Option<T>> {
     }
 }
 
-impl EmbeddedStore {
-    /// Opens a store that may be damaged, for [`salvage`](Self::salvage). Before, corrects changed
-    /// bytes in its files.
+/// A store that may be damaged, for [`salvage`](Self::salvage).
+pub struct DamagedStore {
+    // The first field, because it is dropped before the copy whose files it reads.
+    pub(super) store: EmbeddedStore,
+    /// The number of entries that the journal lacks.
+    pub(super) lost_entries: u64,
+    pub(super) _copy: Option<SalvageCopy>,
+}
+
+impl DamagedStore {
+    /// Opens a store that may be damaged. Before, corrects changed bytes in its files. If entries of
+    /// the journal are damaged or missing, opens a copy of the store without them.
     ///
     /// # Errors
     /// A server uses the directory, a file that names the other files is damaged, or the disk failed.
-    pub fn open_damaged(dir: &Path) -> Result<Self> {
-        for CorrectedByte { path, at } in Self::correct_bytes(dir, &mut Search::of_command())? {
+    pub fn open(dir: &Path) -> Result<Self> {
+        for CorrectedByte { path, at } in EmbeddedStore::correct_bytes(dir, &mut Search::of_command())? {
             eprintln!("corrected: byte {at} of `{}`", path.display());
         }
-        Self::inspect(dir)
+        match EmbeddedStore::inspect(dir) {
+            Err(StoreError::RowsDamaged { faults, .. }) => {
+                let opened = EmbeddedStore::open_rest(dir)?;
+                eprintln!("left out: {} entries of the journal: {faults}", opened.lost_entries);
+                Ok(opened)
+            }
+            opened => Ok(Self { store: opened?, lost_entries: 0, _copy: None }),
+        }
+    }
+
+    /// Returns the version of the stored rows.
+    ///
+    /// # Errors
+    /// The version could not be read.
+    pub fn format(&self) -> Result<u64> {
+        self.store.format()
     }
 
     /// Passes every row that can be read to `visit`: claims, then leases, each followed by the row
@@ -301,13 +362,16 @@ impl EmbeddedStore {
         &self,
         mut visit: impl FnMut(AnyRow) -> std::result::Result<(), E>,
     ) -> std::result::Result<Salvaged, E> {
-        let inner = &*self.inner;
-        let snapshot = inner.database.snapshot();
-        let mut salvage = Salvage { inner, snapshot, damaged: 0, is_exact: true };
-        let held = salvage.outstanding()?;
-        salvage.visit_claims(&held, &mut visit)?;
-        salvage.visit_leases(&held, &mut visit)?;
+        let inner = &*self.store.inner;
+        let (snapshot, damaged, lacks_entries) = (inner.database.snapshot(), self.lost_entries, self.lost_entries > 0);
+        let mut salvage = Salvage { inner, snapshot, damaged, is_exact: !lacks_entries, lacks_entries };
+        let agreed = salvage.outstanding()?;
+        salvage.visit_claims(&agreed, &mut visit)?;
+        salvage.visit_leases(&agreed.held, &mut visit)?;
         salvage.visit_locks(&mut visit)?;
-        Ok(Salvaged { fence: inner.fence()?, damaged: salvage.damaged, is_exact: salvage.is_exact })
+        // Fences that the lost entries gave out must not be given out again (B13).
+        let jump = if lacks_entries { RESTORE_JUMP } else { 0 };
+        let fence = Fence(inner.fence()?.0.saturating_add(jump));
+        Ok(Salvaged { fence, damaged: salvage.damaged, is_exact: salvage.is_exact })
     }
 }

@@ -53,6 +53,24 @@ async fn s12_a_salvage_corrects_a_flipped_bit_anywhere() {
     }
 }
 
+/// The row of the update has more than 256 KiB, and so has its block.
+#[tokio::test(flavor = "multi_thread")]
+async fn s12_a_salvage_corrects_a_changed_byte_of_a_large_update() {
+    const LARGE: u64 = 1_500;
+    for share in [0.3, 0.6] {
+        let dir = TempDir::new().unwrap();
+        let mut server = Server::builder().data(dir.path()).start().unwrap();
+        let mut client = Client::connect(&server, 1).await.unwrap();
+        client.begin(creates(1..LARGE + 1, 200)).await.unwrap();
+        drop(client);
+        assert!(server.terminate().unwrap().success());
+        let table = flushed_table(dir.path(), "outstanding");
+        assert!(table.metadata().unwrap().len() > 300_000, "{:?}", table.metadata().unwrap().len());
+        change_byte(&table, |end| (end as f64 * share) as usize);
+        assert_eq!(salvage(dir.path()), (None, LARGE), "at {share}");
+    }
+}
+
 /// One damage each that keeps fjall from opening the store.
 #[tokio::test(flavor = "multi_thread")]
 async fn s12_a_server_starts_after_a_flipped_bit() {

@@ -20,11 +20,11 @@ use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::search::Search;
-use super::{journal, manifest};
+use super::{journal, manifest, row_sums};
 
 /// The longest part in which the search tries all values of a byte. In a longer one it tries each
 /// bit.
-const ALL_VALUES_BYTES: usize = 8 * 1024;
+pub(super) const ALL_VALUES_BYTES: usize = 8 * 1024;
 /// The longest part that is searched. The time grows with the square of the length.
 const SEARCHED_BYTES: usize = 256 * 1024;
 
@@ -219,7 +219,9 @@ fn next_block(bytes: &mut [u8], at: usize, search: &mut Search, changed: &mut Ve
     let start = at + HEADER_BYTES;
     let data = bytes.get_mut(start..start.checked_add(length)?)?;
     if xxh3_128(data) != sum {
-        changed.extend(correct_byte(data, search, |data| xxh3_128(data) == sum).map(|byte| start + byte));
+        let is_right = |data: &[u8]| xxh3_128(data) == sum;
+        let corrected = row_sums::correct(data, search, is_right);
+        changed.extend(corrected.unwrap_or_else(|| correct_byte(data, search, is_right)).map(|byte| start + byte));
     }
     Some(start + length)
 }

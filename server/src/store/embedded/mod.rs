@@ -53,6 +53,7 @@ mod outstanding;
 mod pieces;
 mod read;
 mod repair;
+mod row_sums;
 mod rows;
 mod salvage;
 mod salvage_copy;

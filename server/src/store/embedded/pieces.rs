@@ -65,12 +65,22 @@ impl PieceSums {
     }
 
     /// Returns the value of the row [`PIECE_SUMS`]; `None` if the batch needs none.
-    pub(super) fn finish(mut self) -> Option<Vec<u8>> {
+    pub(super) fn finish(self) -> Option<Vec<u8>> {
+        (self.bytes > LARGE_BYTES).then(|| self.finish_all())
+    }
+
+    /// Returns the sums of all pieces, however few they are.
+    pub(super) fn finish_all(mut self) -> Vec<u8> {
         if !self.piece.is_empty() {
             self.end_piece();
         }
-        (self.bytes > LARGE_BYTES).then_some(self.sums)
+        self.sums
     }
+}
+
+/// Returns the length of the sums of so many bytes.
+pub(super) fn sums_bytes(bytes: usize) -> usize {
+    bytes.div_ceil(PIECE_BYTES).saturating_mul(SUM_BYTES)
 }
 
 fn sum(piece: &[u8]) -> [u8; SUM_BYTES] {
@@ -148,29 +158,46 @@ fn correct_content(batch: &mut [u8], layout: &BatchLayout) -> Option<usize> {
     let sums = layout.items.iter().position(is_sums)?;
     let (before, sums) = (layout.items.get(..sums)?, layout.items.get(sums)?);
     let places: Vec<usize> = before.iter().flat_map(|item| item.key..item.end).collect();
-    let pieces: Vec<&[usize]> = places.chunks(PIECE_BYTES).collect();
-    if sums.end - sums.value != pieces.len() * SUM_BYTES {
+    if sums.end - sums.value != sums_bytes(places.len()) {
         return None;
     }
-    let sum_at = |index: usize| sums.value + index * SUM_BYTES;
-    let bytes_of = |piece: &[usize]| -> Vec<u8> { piece.iter().filter_map(|at| batch.get(*at).copied()).collect() };
-    let is_wrong = |(index, piece): &(usize, &&[usize])| {
-        batch.get(sum_at(*index)..).and_then(|sum| sum.first_chunk()) != Some(&sum(&bytes_of(piece)))
+    correct_summed(batch, &places, sums.value, &is_whole)
+}
+
+/// Corrects a byte at one of the places, or of their sums, which begin at `sums`. The sum that differs
+/// tells the piece, and `is_right` decides.
+pub(super) fn correct_summed(
+    bytes: &mut [u8],
+    places: &[usize],
+    sums: usize,
+    is_right: &impl Fn(&[u8]) -> bool,
+) -> Option<usize> {
+    let sum_at = |index: usize| sums + index * SUM_BYTES;
+    let bytes_of = |piece: &[usize]| -> Vec<u8> { piece.iter().filter_map(|at| bytes.get(*at).copied()).collect() };
+    let is_wrong = |(index, piece): &(usize, &[usize])| {
+        bytes.get(sum_at(*index)..).and_then(|sum| sum.first_chunk()) != Some(&sum(&bytes_of(piece)))
     };
-    let mut wrong = pieces.iter().enumerate().filter(is_wrong);
+    let mut wrong = places.chunks(PIECE_BYTES).enumerate().filter(is_wrong);
     let (Some((index, piece)), None) = (wrong.next(), wrong.next()) else { return None };
-    let right = *batch.get(sum_at(index)..)?.first_chunk()?;
+    let right = *bytes.get(sum_at(index)..)?.first_chunk()?;
     let found = bytes_of(piece);
-    correct_piece(batch, piece, found.clone(), right).or_else(|| correct_sum(batch, sum_at(index), sum(&found)))
+    correct_piece(bytes, piece, found.clone(), right, is_right)
+        .or_else(|| correct_sum(bytes, sum_at(index), sum(&found), is_right))
 }
 
 /// Corrects the byte of a piece with which its sum is right.
-fn correct_piece(batch: &mut [u8], places: &[usize], mut piece: Vec<u8>, right: [u8; SUM_BYTES]) -> Option<usize> {
+fn correct_piece(
+    bytes: &mut [u8],
+    places: &[usize],
+    mut piece: Vec<u8>,
+    right: [u8; SUM_BYTES],
+    is_right: &impl Fn(&[u8]) -> bool,
+) -> Option<usize> {
     for (index, at) in places.iter().enumerate() {
         let byte = *piece.get(index)?;
         for mask in 1..=u8::MAX {
             *piece.get_mut(index)? = byte ^ mask;
-            if sum(&piece) == right && try_byte(batch, *at, byte ^ mask) {
+            if sum(&piece) == right && try_byte(bytes, *at, byte ^ mask, is_right) {
                 return Some(*at);
             }
         }
@@ -180,11 +207,16 @@ fn correct_piece(batch: &mut [u8], places: &[usize], mut piece: Vec<u8>, right: 
 }
 
 /// Corrects a sum of which one byte has changed.
-fn correct_sum(batch: &mut [u8], at: usize, right: [u8; SUM_BYTES]) -> Option<usize> {
-    let found: [u8; SUM_BYTES] = *batch.get(at..)?.first_chunk()?;
+fn correct_sum(
+    bytes: &mut [u8],
+    at: usize,
+    right: [u8; SUM_BYTES],
+    is_right: &impl Fn(&[u8]) -> bool,
+) -> Option<usize> {
+    let found: [u8; SUM_BYTES] = *bytes.get(at..)?.first_chunk()?;
     let mut differing = found.iter().zip(right).enumerate().filter(|(_, (found, right))| *found != right);
     let (place, (_, byte)) = differing.next()?;
-    try_byte(batch, at + place, byte).then_some(at + place)
+    try_byte(bytes, at + place, byte, is_right).then_some(at + place)
 }
 
 /// Corrects a byte of which few values are possible: of a header that is no length, or of the short
@@ -215,7 +247,7 @@ fn correct_known(batch: &mut [u8], layout: &BatchLayout, search: &mut Search) ->
         if !search.goes_on(number, length) {
             return None;
         }
-        if try_byte(batch, at, value) {
+        if try_byte(batch, at, value, &is_whole) {
             return Some(at);
         }
     }
@@ -245,12 +277,12 @@ fn correct_structure(bytes: &mut [u8], layout: &BatchLayout, search: &mut Search
     None
 }
 
-/// Writes a byte if the batch is right with it.
-fn try_byte(batch: &mut [u8], at: usize, value: u8) -> bool {
-    let Some(byte) = batch.get_mut(at) else { return false };
+/// Writes a byte if the bytes are right with it.
+fn try_byte(bytes: &mut [u8], at: usize, value: u8, is_right: &impl Fn(&[u8]) -> bool) -> bool {
+    let Some(byte) = bytes.get_mut(at) else { return false };
     let former = std::mem::replace(byte, value);
-    let is_right = is_whole(batch);
-    if !is_right && let Some(byte) = batch.get_mut(at) {
+    let is_right = is_right(bytes);
+    if !is_right && let Some(byte) = bytes.get_mut(at) {
         *byte = former;
     }
     is_right

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::Result;
 use super::journal::SEQUENCE;
 use super::pieces::{PIECE_SUMS, PieceSums};
+use super::row_sums;
 use crate::store::error::StoreError;
 use crate::store::stored;
 
@@ -181,7 +182,8 @@ pub(super) fn encode_outstanding(lease: &Lease, claims: &FxHashMap<&BucketKey, &
         Some(claim) => Ok((key.into(), (*claim).into())),
         None => Err(StoreError::Failed("a lease was written without the claims that it holds".into())),
     });
-    encode(&stored::OutstandingLease { lease: lease.into(), claims: held.collect::<Result<_>>()? })
+    let row = stored::OutstandingLease { lease: lease.into(), claims: held.collect::<Result<_>>()? };
+    encode(&row).map(row_sums::with_sums)
 }
 
 pub(super) fn encode_replay(replay: &Replay) -> Result<Vec<u8>> {

@@ -382,13 +382,10 @@ fn init(args: StoreArgs, json: bool) -> Result<(), ServeError> {
 fn export(args: ExportArgs, json: bool) -> Result<(), ServeError> {
     let data = embedded_config(args.config, args.data)?.data_dir()?;
     let Exported { rows, damaged, is_exact } = match &args.output {
-        Some(path) => {
-            let written = transfer::write_to(path, |file| transfer::export(&data, args.salvage, BufWriter::new(file)));
-            written.map_err(|error| match error {
-                TransferError::Io(error) => with_path(path, &error).into(),
-                error => error,
-            })?
-        }
+        Some(path) => transfer::export_to(&data, args.salvage, path).map_err(|error| match error {
+            TransferError::Io(error) => with_path(path, &error).into(),
+            error => error,
+        })?,
         None => transfer::export(&data, args.salvage, BufWriter::new(io::stdout().lock()))?,
     };
     match &args.output {

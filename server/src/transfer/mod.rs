@@ -6,7 +6,7 @@ mod locks;
 mod output;
 
 use std::fmt::Display;
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use leasehold_core::rows::AnyRow;
@@ -19,7 +19,7 @@ use crate::store::stored::{
 use crate::store::{Creation, DamagedStore, EmbeddedStore, Salvaged, StoreError};
 
 pub use import::{LineError, RowError, import};
-pub use output::write_to;
+use output::write_to;
 
 /// The number of rows after which an export or import reports its progress again.
 const REPORT_ROWS: u64 = 100_000;
@@ -117,6 +117,9 @@ pub enum TransferError {
         /// False if more rows may be missing.
         is_exact: bool,
     },
+    /// The output of an export lies in the data directory.
+    #[error("the output `{}` lies in the data directory, where it could replace a file of the store: choose another place", .0.display())]
+    OutputInData(PathBuf),
     /// The data directory to import into is not empty.
     #[error("the data directory `{}` is not empty: import into a new one", .0.display())]
     NotEmpty(PathBuf),
@@ -144,6 +147,15 @@ pub struct Exported {
     pub damaged: u64,
     /// False if more rows than `damaged` may be missing.
     pub is_exact: bool,
+}
+
+/// Writes every row of the data directory to the file at `output`, as [`export`] does.
+///
+/// # Errors
+/// The output lies in the data directory, or [`export`] failed.
+pub fn export_to(data: &Path, salvage: bool, output: &Path) -> Result<Exported, TransferError> {
+    output::check_place(data, output)?;
+    write_to(output, |file| export(data, salvage, BufWriter::new(file)))
 }
 
 /// Writes every row of the data directory as JSON lines. If `salvage` is true, rows that can't be

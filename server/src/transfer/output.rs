@@ -6,6 +6,8 @@ use std::io;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
+use super::TransferError;
+
 /// Opens the file at `path`, calls `write` with it, and returns the result of `write`.
 ///
 /// A regular file is replaced only when the new one is complete, so that a failed export never
@@ -13,12 +15,26 @@ use std::path::Path;
 ///
 /// # Errors
 /// The path can't be written to, or `write` failed.
-pub fn write_to<T, E: From<io::Error>>(path: &Path, write: impl FnOnce(&File) -> Result<T, E>) -> Result<T, E> {
+pub(super) fn write_to<T, E: From<io::Error>>(path: &Path, write: impl FnOnce(&File) -> Result<T, E>) -> Result<T, E> {
     match std::fs::metadata(path) {
         Ok(found) if found.is_file() => replace(&path.canonicalize()?, write),
         Ok(_) => write(&OpenOptions::new().write(true).open(path)?),
         Err(error) if error.kind() == io::ErrorKind::NotFound && !path.is_symlink() => replace(path, write),
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Checks that an output does not lie in the data directory that is exported: it could replace a file
+/// of the store.
+///
+/// # Errors
+/// The output lies there.
+pub(super) fn check_place(data: &Path, output: &Path) -> Result<(), TransferError> {
+    let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match (data.canonicalize(), output.canonicalize().or_else(|_| folder.canonicalize())) {
+        (Ok(data), Ok(place)) if place.starts_with(&data) => Err(TransferError::OutputInData(output.to_owned())),
+        // A path that can't be read is told when it is opened.
+        _ => Ok(()),
     }
 }
 
@@ -46,6 +62,22 @@ fn create_private(path: &Path) -> io::Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_export_never_replaces_a_file_of_the_store() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data");
+        std::fs::create_dir_all(data.join("fjall")).unwrap();
+        std::os::unix::fs::symlink(data.join("acknowledged"), dir.path().join("link")).unwrap();
+        std::fs::write(data.join("acknowledged"), "").unwrap();
+        for inside in ["data/acknowledged", "data/fjall/new", "data/../data/new", "link"] {
+            let refused = check_place(&data, &dir.path().join(inside));
+            assert!(matches!(refused, Err(TransferError::OutputInData(_))), "{inside}");
+        }
+        for outside in ["new", "data2", "missing/new"] {
+            assert!(check_place(&data, &dir.path().join(outside)).is_ok(), "{outside}");
+        }
+    }
 
     #[test]
     fn an_export_is_readable_for_its_user_alone() {

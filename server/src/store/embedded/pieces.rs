@@ -225,7 +225,7 @@ fn correct_sum(
 fn correct_known(batch: &mut [u8], layout: &BatchLayout, search: &mut Search) -> Option<usize> {
     let keyspaces: BTreeSet<u8> =
         layout.items.iter().filter_map(|item| batch.get(item.header + KEYSPACE_AT).copied()).collect();
-    let (mut wrong, mut possible) = (Vec::new(), Vec::new());
+    let (mut wrong, mut possible, mut rare) = (Vec::new(), Vec::new(), Vec::new());
     for item in &layout.items {
         let stored = batch.get(item.header + STORED_LENGTH_AT..item.key)?;
         wrong.extend((item.header + VALUE_LENGTH_AT..).zip(stored.iter().copied()));
@@ -233,6 +233,9 @@ fn correct_known(batch: &mut [u8], layout: &BatchLayout, search: &mut Search) ->
         let types = if item.value < item.end { &mut wrong } else { &mut possible };
         types.extend(TYPES.map(|value_type| (item.header + TYPE_AT, value_type)));
         possible.extend(keyspaces.iter().map(|keyspace| (item.header + KEYSPACE_AT, *keyspace)));
+        // The item may be the only one of its keyspace.
+        let others = (0..KEYSPACES).filter(|keyspace| !keyspaces.contains(keyspace));
+        rare.extend(others.map(|keyspace| (item.header + KEYSPACE_AT, keyspace)));
     }
     // The sums and the number of the batch are its last rows. The bytes of the sums are corrected
     // with the pieces.
@@ -240,7 +243,7 @@ fn correct_known(batch: &mut [u8], layout: &BatchLayout, search: &mut Search) ->
         let short = item.key..item.end.min(item.value + SUM_BYTES * 2);
         wrong.extend(short.flat_map(|at| (0..=u8::MAX).map(move |value| (at, value))));
     }
-    wrong.extend(possible);
+    wrong.extend(possible.into_iter().chain(rare));
     wrong.retain(|(at, value)| batch.get(*at).is_some_and(|byte| byte != value));
     let length = batch.len();
     for (number, (at, value)) in wrong.into_iter().enumerate() {
@@ -307,13 +310,14 @@ mod tests {
         let dir = TempDir::new().unwrap();
         let database = Database::builder(dir.path()).journal_compression(CompressionType::None).open().unwrap();
         let keyspace = |name| Keyspace { name, rows: database.keyspace(name, KeyspaceCreateOptions::default).unwrap() };
-        let (rows, meta) = (keyspace("rows"), keyspace("meta"));
+        let (rows, rare, meta) = (keyspace("rows"), keyspace("rare"), keyspace("meta"));
         for (sequence, count) in [(1, 1), (2, rows_of_batch), (3, 1)] {
             let mut batch = WriteBatch::new(database.batch().durability(Some(PersistMode::Buffer)));
             for number in 0..count {
                 rows.insert(&mut batch, format!("row {number}"), vec![b'a' + (number % 20) as u8; number * 5]);
                 rows.remove(&mut batch, format!("gone {number}"));
             }
+            rare.insert(&mut batch, "alone", "");
             batch.end(&meta, sequence).commit().unwrap();
         }
         let mut bytes = std::fs::read(dir.path().join("0.jnl")).unwrap();
@@ -334,12 +338,15 @@ mod tests {
         let begin = begin_of_large(&bytes);
         let layout = BatchLayout::of(&bytes[begin..]).unwrap();
         assert!(layout.items.len() > 2 * ROWS && layout.end > 16_000);
-        let (sums, number) = (&layout.items[2 * ROWS], &layout.items[2 * ROWS + 1]);
-        let some_header = [0, 1, 101, 2 * ROWS].map(|index| layout.items[index].header);
+        let (sums, number) = (&layout.items[2 * ROWS + 1], &layout.items[2 * ROWS + 2]);
+        let some_header = [0, 1, 101, 2 * ROWS, 2 * ROWS + 1].map(|index| layout.items[index].header);
         let headers = some_header.into_iter().flat_map(|header| header..header + ITEM_HEADER_BYTES);
         let mut places: Vec<usize> = (0..5).chain(headers).chain(sums.key..sums.value + 9).collect();
         places.extend((number.header..layout.end + TAIL_BYTES).chain((HEAD_BYTES..layout.end).step_by(499)));
-        for (place, mask) in places.into_iter().zip([0x41, 0xff, 1, 0x80].into_iter().cycle()) {
+        let masked = places.into_iter().zip([0x41, 0xff, 1, 0x80].into_iter().cycle());
+        // The number of another keyspace, in the only item of its keyspace.
+        let rare = layout.items[2 * ROWS].header + KEYSPACE_AT;
+        for (place, mask) in masked.chain([(rare, 6)]) {
             let mut changed = bytes.clone();
             changed[begin + place] ^= mask;
             let corrected = journal::correct(&mut changed, Some(3), &mut Search::of_start());

@@ -189,6 +189,7 @@ pub struct Metrics {
     sessions: Gauge,
     attended_asks: Gauge,
     lock_grants: Counter,
+    sessions_adopted: Counter,
     waiting: Gauge,
     groups_at_once: Gauge,
     disk_bytes: Gauge,
@@ -274,6 +275,7 @@ impl Default for Metrics {
             sessions: Gauge::default(),
             attended_asks: Gauge::default(),
             lock_grants: Counter::default(),
+            sessions_adopted: Counter::default(),
             waiting: Gauge::default(),
             groups_at_once: Gauge::default(),
             disk_bytes: Gauge::default(),
@@ -343,6 +345,8 @@ impl Metrics {
         all.register("sessions", "Live sessions of locks", self.sessions.clone());
         all.register("lock_waiters", "Calls that wait for a lock", self.attended_asks.clone());
         all.register("lock_grants", "Grants of locks", self.lock_grants.clone());
+        let help = "Live sessions of servers that are gone, which this server has begun to watch";
+        all.register("sessions_adopted", help, self.sessions_adopted.clone());
         all.register("waiting_commands", "Commands that wait for a writer", self.waiting.clone());
         let groups_at_once =
             "Groups that may be written at the same time: fewer while other servers use the same database";
@@ -385,6 +389,11 @@ impl Metrics {
             Some(end) => _ = self.tls_ends.get_or_create(&file.label()).set(end),
             None => _ = self.tls_ends.remove(&file.label()),
         }
+    }
+
+    /// Counts sessions of a server that is gone, which this server watches from now on.
+    pub fn sessions_adopted(&self, sessions: usize) {
+        self.sessions_adopted.inc_by(sessions as u64);
     }
 
     /// Counts grants of locks that a group of commands has made.

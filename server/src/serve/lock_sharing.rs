@@ -172,6 +172,7 @@ impl Voucher {
             let count = adopted.len();
             if count > 0 {
                 tracing::info!(count, "the sessions of a server that is gone are watched here");
+                self.services.metrics.sessions_adopted(count);
                 self.host().adopt(adopted.clone());
                 self.read_forced(&adopted).await?;
             }

@@ -202,6 +202,8 @@ fn k06_k07_the_sessions_of_a_killed_server_are_adopted_with_their_whole_duration
         assert_eq!(take(&other, "kept", NOW).await, None);
         // The session goes on at the other server.
         renew(&two, &kept).await.unwrap();
+        let (_, metrics) = leasehold_tests::wire::get(two.address(), "/metrics").await.unwrap();
+        assert!(metrics.contains("\nleasehold_sessions_adopted_total 2\n"), "{metrics}");
     });
 }
 

@@ -3,6 +3,7 @@
 use leasehold_core::catalogue::ValueError;
 use leasehold_core::reconcile::OutOfTurn;
 use leasehold_core::rejection::{List, Offence, Place, Reason, Rejection};
+use leasehold_core::update::Answer;
 use serde::Serialize;
 
 /// An error of the engine. Language packages choose the exception class by the code.
@@ -73,6 +74,18 @@ fn detail(place: Place, offence: &Offence) -> ErrorDetail {
         code: offence.reason.code(),
         message: offence.to_string(),
     }
+}
+
+/// Converts the engine's decision: a rejection and a failure of the store both become a
+/// [`DetailedError`].
+pub(crate) fn decision<T, E: std::fmt::Display>(answer: Answer<T, E>) -> Result<T, DetailedError> {
+    Ok(or_internal(answer)??)
+}
+
+/// Converts a failure of the reference store to `INTERNAL`. The store fails only if its state
+/// contradicts itself.
+pub(crate) fn or_internal<T, E: std::fmt::Display>(read: Result<T, E>) -> Result<T, DetailedError> {
+    read.map_err(|error| DetailedError::new("INTERNAL", error))
 }
 
 /// Returns the reason with this code; `None` for a code that this version does not know.

@@ -6,10 +6,12 @@
 //! - *Sessions*: the engine's state machines, whose I/O the language does. The steps and events of
 //!   [`reconcile::Reconciliation`] are serde values. [`Verification`] receives rows and records in
 //!   columns, because there are many of them.
-//! - *A service* in memory: [`Service`], for tests and studies without a server.
+//! - *Services* in memory, for tests and studies without a server: [`Service`] for claims, and
+//!   [`LockService`] for sessions and locks.
 
 mod call;
 mod error;
+mod locks;
 mod service;
 mod verification;
 #[cfg(feature = "wire")]
@@ -23,11 +25,13 @@ pub use leasehold_core::catalogue::Catalogue;
 pub use leasehold_core::claim::{Source, SourceId, SourceType, Subject};
 pub use leasehold_core::guard;
 pub use leasehold_core::lease::{LeaseId, Outcome};
+pub use leasehold_core::lock::LockPath;
 pub use leasehold_core::reconcile;
 pub use leasehold_core::rejection::{List, Reason};
 pub use leasehold_core::standing::{Deadlines, Standing};
 pub use leasehold_core::time::Timestamp;
 pub use leasehold_core::verify;
+pub use locks::{Acquired, LockRecord, LockRecords, LockService, ReleaseRequest};
 pub use service::{
     Begun, ClaimRecord, LeasePage, OutstandingLease, RecordPage, RecordSelection, RecordStatus, Service,
 };

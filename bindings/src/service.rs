@@ -17,12 +17,12 @@ use leasehold_core::rejection::{self, Reason, Rejection};
 use leasehold_core::rules::{Rules, parse_lease_id};
 use leasehold_core::store::Store;
 use leasehold_core::time::Timestamp;
-use leasehold_core::update::{self, Answer, Forget};
+use leasehold_core::update::{self, Forget};
 use uuid::Uuid;
 
 pub use leasehold_core::update::Begun;
 
-use crate::error::DetailedError;
+use crate::error::{DetailedError, decision, or_internal};
 
 /// A claims service in memory, for a fixed set of cells.
 #[derive(Clone, Debug, Default)]
@@ -243,18 +243,6 @@ impl Service {
         let state = or_internal(self.store.state())?;
         invariant::check(&state).map_err(|broken| DetailedError::new("INTERNAL", broken))
     }
-}
-
-/// Converts the engine's decision: a rejection and a failure of the store both become a
-/// [`DetailedError`].
-fn decision<T, E: std::fmt::Display>(answer: Answer<T, E>) -> Result<T, DetailedError> {
-    Ok(or_internal(answer)??)
-}
-
-/// Converts a failure of the reference store to `INTERNAL`. The store fails only if its state
-/// contradicts itself.
-fn or_internal<T, E: std::fmt::Display>(read: Result<T, E>) -> Result<T, DetailedError> {
-    read.map_err(|error| DetailedError::new("INTERNAL", error))
 }
 
 fn position(cursor: &str) -> Result<LeasePosition, DetailedError> {

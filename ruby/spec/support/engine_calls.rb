@@ -19,7 +19,7 @@ module Support
       deadlines = Leasehold::Native::Deadlines.new(15_000_000, 5_000_000)
       standings = [0, 15_000_000, 20_000_000].map { |silent| deadlines.standing(silent) }
       times = [deadlines.renewal_micros, deadlines.safe_micros, deadlines.held_micros]
-      [form, key, standings, times, rejected_claims, verification_result, reconciliation_summary, service_answers]
+      [form, key, standings, times, rejected_claims, verification_result, reconciliation_summary, service_answers, lock_answers]
     end
 
     private
@@ -42,6 +42,18 @@ module Support
       begun = service.begin(1, [username("alice")], [], 42, "key", [7, 7], 5)
       answers = [service.leases(1, nil, nil, nil), service.settle(1, begun.first, true, 6), service.record(4, "ALICE")]
       [begun, answers, service.copy.records(1, 1, [4], "", ""), service.leases(1, 2, 3, nil)]
+    end
+
+    def lock_answers
+      holder, waiter = %w[a b].map { |letter| letter * 16 }
+      path = %w[user.update 7]
+      service = Leasehold::Native::LockService.new("test", 5)
+      [holder, waiter].each { |session| service.open(session, 15_000_000, 5_000_000, 1) }
+      asked = [[holder, 0], [waiter, 1]].map { |session, wait| service.acquire(session, session, path, wait, 2) }
+      forced = [service.force(path, 6, false, 3), service.renew(holder, 3), service.elapse(path, 4)]
+      released = service.release(waiter, path, 7, false, "done", 5)
+      ended = [service.leave(waiter, waiter, 6), service.expire(holder, 6), service.close(waiter, 6)]
+      [asked, forced, released, ended, service.lock(path), service.copy(9).locks("user", 0, nil)]
     end
 
     def reconciliation_summary

@@ -7,6 +7,7 @@ mod deadlines;
 mod errors;
 mod gvl;
 mod json;
+mod locks;
 mod native;
 mod reconciliation;
 mod service;
@@ -20,6 +21,7 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     let leasehold = ruby.define_module("Leasehold")?;
     native::init(ruby, leasehold)?;
     deadlines::init(ruby, leasehold)?;
+    locks::init(ruby, leasehold)?;
     reconciliation::init(ruby, leasehold)?;
     service::init(ruby, leasehold)?;
     verification::init(ruby, leasehold)

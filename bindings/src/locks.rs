@@ -1,0 +1,403 @@
+//! A service of sessions and locks in memory: the engine with its reference store. It contains no
+//! rule of the protocol and reads no clock.
+
+use std::collections::BTreeMap;
+
+use leasehold_core::lease::Fence;
+use leasehold_core::lock::{AskId, GrantEnd, Lock, LockPath, LockState, LockValue, check_wait};
+use leasehold_core::locking::acquire::{Acquire, acquire};
+use leasehold_core::locking::elapse::{Elapse, elapse};
+use leasehold_core::locking::end::{Cause, End, Silence, end};
+use leasehold_core::locking::force::{Force, force};
+use leasehold_core::locking::leave::{Leave, leave};
+use leasehold_core::locking::open::{Open, open};
+use leasehold_core::locking::release::{Release, ReleaseOutcome, release};
+use leasehold_core::locking::renew::{Renew, renew};
+use leasehold_core::locking::scan::{LockList, LockScan};
+use leasehold_core::memory::MemoryStore;
+use leasehold_core::observer::{Observer, Renewal};
+use leasehold_core::rejection::{Detail, Reason, Rejection};
+use leasehold_core::rows::{Changes, OrderedRead};
+use leasehold_core::session::{Principal, Session, SessionId, Terms};
+use leasehold_core::store::Store;
+use leasehold_core::time::Timestamp;
+use leasehold_core::transaction::Transaction;
+use uuid::Uuid;
+
+use crate::error::{DetailedError, decision, or_internal};
+
+pub use leasehold_core::locking::acquire::Acquired;
+
+/// A service of sessions and locks in memory, for the processes of one service.
+///
+/// Time does not pass by itself. The caller says that a session was silent, or that the time of a
+/// lock's former holder is over; the engine then decides as for a server that observed it.
+#[derive(Clone, Debug)]
+pub struct LockService {
+    store: MemoryStore,
+    // Keeps which grants an operator took, for the answers to renewals. Its ticks stand still.
+    observer: Observer,
+    principal: Principal,
+}
+
+/// A lock in the form that reads return.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockRecord {
+    /// The name of the lock.
+    pub path: LockPath,
+    /// The row of the lock.
+    pub lock: Lock,
+}
+
+impl LockRecord {
+    /// Returns the name of the lock's state on the wire.
+    pub const fn state(&self) -> &'static str {
+        match self.lock.state {
+            LockState::Free => "FREE",
+            LockState::Held(_) => "HELD",
+            LockState::Withheld(_) => "WITHHELD",
+        }
+    }
+
+    /// Returns the fence of the grant, or of the grant that was taken away; 0 if the lock is free.
+    pub const fn fence(&self) -> u64 {
+        match self.lock.state {
+            LockState::Free => 0,
+            LockState::Held(grant) => grant.fence.0,
+            LockState::Withheld(withholding) => withholding.fence.0,
+        }
+    }
+
+    /// Returns the session that holds the lock; `None` if none does.
+    pub fn session(&self) -> Option<Uuid> {
+        self.lock.grant().map(|grant| grant.session.0)
+    }
+
+    /// Returns the name on the wire of the way in which the last grant ended; `None` before the
+    /// first end.
+    pub fn last_end(&self) -> Option<&'static str> {
+        Some(match self.lock.last.as_ref()?.end {
+            GrantEnd::Succeeded => "SUCCEEDED",
+            GrantEnd::Failed => "FAILED",
+            GrantEnd::Left => "LEFT",
+            GrantEnd::Closed => "CLOSED",
+            GrantEnd::Expired => "EXPIRED",
+            GrantEnd::Evicted => "EVICTED",
+            GrantEnd::Forced => "FORCED",
+        })
+    }
+}
+
+/// A page of locks that are held or withheld, in the order of their paths.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockRecords {
+    /// The locks of this page.
+    pub locks: Vec<LockRecord>,
+    /// True if there are more locks after this page.
+    pub truncated: bool,
+}
+
+/// A release of a lock by its holder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReleaseRequest<'a> {
+    /// The fence of the grant that ends.
+    pub fence: u64,
+    /// True if the work under the lock failed.
+    pub failed: bool,
+    /// The value for the readers of the lock.
+    pub value: &'a [u8],
+}
+
+impl LockService {
+    /// Returns a service without sessions, for the processes of the service `principal`.
+    ///
+    /// # Errors
+    /// The name of the principal is malformed.
+    pub fn new(principal: &str) -> Result<Self, DetailedError> {
+        let principal = Principal::parse(principal)?;
+        // A tick of 0 lets no time pass, so a taken grant is told for as long as its session lives.
+        Ok(Self { store: MemoryStore::default(), observer: Observer::new(0), principal })
+    }
+
+    /// Makes the fences of later grants larger than this one, so that they are also larger than those
+    /// of another service.
+    ///
+    /// # Errors
+    /// The state contradicts itself, which is a defect.
+    pub fn skip_fences(&mut self, fence: u64) -> Result<(), DetailedError> {
+        let newest = or_internal(self.store.last_fence())?.max(Fence(fence));
+        or_internal(self.store.write(Changes { fence: Some(newest), ..Changes::default() }))
+    }
+
+    /// Opens a session. Returns false if an earlier call opened it.
+    ///
+    /// # Errors
+    /// The terms are outside the published bounds, or the engine refuses the session.
+    pub fn open(
+        &mut self,
+        session: Uuid,
+        duration_micros: u64,
+        grace_micros: u64,
+        now: Timestamp,
+    ) -> Result<bool, DetailedError> {
+        let terms = Terms::parse(duration_micros, grace_micros)?;
+        let session = SessionId(session);
+        let command = Open { session, principal: self.principal.clone(), terms };
+        let is_new = decision(open(&mut self.store, &command, now))?;
+        if is_new {
+            self.observer.watch(session, terms, 0);
+        }
+        Ok(is_new)
+    }
+
+    /// Renews a session (K02). Returns the fences of its grants that an operator has taken (K20).
+    ///
+    /// # Errors
+    /// The session is unknown or has ended.
+    pub fn renew(&mut self, session: Uuid, now: Timestamp) -> Result<Vec<u64>, DetailedError> {
+        let session = SessionId(session);
+        if self.observer.renew(session) != Renewal::Renewed {
+            let command = Renew { session, principal: self.principal.clone() };
+            decision(renew(&mut self.store, &command, now))?;
+        }
+        Ok(self.observer.forced(session).map(|fence| fence.0).collect())
+    }
+
+    /// Closes a session (K09). Returns false if it was closed before.
+    ///
+    /// # Errors
+    /// The session is unknown, or has ended in another way.
+    pub fn close(&mut self, session: Uuid, now: Timestamp) -> Result<bool, DetailedError> {
+        self.end(session, Cause::Close(self.principal.clone()), now)
+    }
+
+    /// Expires a session that was silent for its duration and grace (K06). Returns false if it had
+    /// expired before.
+    ///
+    /// # Errors
+    /// The session is unknown, or has ended in another way.
+    pub fn expire(&mut self, session: Uuid, now: Timestamp) -> Result<bool, DetailedError> {
+        let row = or_internal(self.store.row::<Session>(&SessionId(session)))?;
+        let silence = row.map(|row| Silence { renewals_seen: row.renewals, quiet_micros: row.terms.silence_micros() });
+        let silence = silence.unwrap_or(Silence { renewals_seen: 0, quiet_micros: u64::MAX });
+        self.end(session, Cause::Silence(silence), now)
+    }
+
+    fn end(&mut self, session: Uuid, cause: Cause, now: Timestamp) -> Result<bool, DetailedError> {
+        let session = SessionId(session);
+        let has_ended = decision(end(&mut self.store, &End { session, cause }, now))?;
+        self.observer.unwatch(session);
+        Ok(has_ended)
+    }
+
+    /// Acquires a lock (K01). A wait of 0 is for now or never. An ask that waits learns of its grant
+    /// by the same call again, which gets the same grant or the place in the queue (K05).
+    ///
+    /// # Errors
+    /// The wait is too long, or the engine refuses the acquire.
+    pub fn acquire(
+        &mut self,
+        session: Uuid,
+        ask: Uuid,
+        path: LockPath,
+        wait_micros: u64,
+        now: Timestamp,
+    ) -> Result<Acquired, DetailedError> {
+        check_wait(wait_micros)?;
+        let (session, ask, principal) = (SessionId(session), AskId(ask), self.principal.clone());
+        let command = Acquire { session, principal, ask, lock: path, wait: wait_micros > 0 };
+        let acquired = decision(acquire(&mut self.store, &command, now))?;
+        // An ask that an earlier call left waiting is not served now.
+        match acquired {
+            Acquired::Waiting(_) if !command.wait => Err(Rejection::whole(Reason::LockHeld, Detail::None).into()),
+            acquired => Ok(acquired),
+        }
+    }
+
+    /// Ends an ask (K10). Returns false if it is unknown or has ended.
+    ///
+    /// # Errors
+    /// The session is unknown or has ended, or the ask is another session's.
+    pub fn leave(&mut self, session: Uuid, ask: Uuid, now: Timestamp) -> Result<bool, DetailedError> {
+        let command = Leave { session: SessionId(session), principal: self.principal.clone(), ask: AskId(ask) };
+        decision(leave(&mut self.store, &command, now))
+    }
+
+    /// Releases a lock (K03). Returns false if an earlier call released it.
+    ///
+    /// # Errors
+    /// The value is too long, or the session does not hold the lock under this fence.
+    pub fn release(
+        &mut self,
+        session: Uuid,
+        path: LockPath,
+        request: ReleaseRequest<'_>,
+        now: Timestamp,
+    ) -> Result<bool, DetailedError> {
+        let command = Release {
+            session: SessionId(session),
+            principal: self.principal.clone(),
+            lock: path,
+            fence: Fence(request.fence),
+            outcome: if request.failed { ReleaseOutcome::Failed } else { ReleaseOutcome::Succeeded },
+            value: LockValue::parse(request.value)?,
+        };
+        decision(release(&mut self.store, &command, now))
+    }
+
+    /// Takes a lock from its holder (K20). Returns false if it is withheld under this fence already.
+    ///
+    /// # Errors
+    /// The lock is not held under this fence.
+    pub fn force(&mut self, path: LockPath, fence: u64, at_once: bool, now: Timestamp) -> Result<bool, DetailedError> {
+        let before = or_internal(self.store.lock(&path))?;
+        let command = Force { lock: path, fence: Fence(fence), at_once };
+        let is_taken = decision(force(&mut self.store, &command, now))?;
+        let after = or_internal(self.store.lock(&command.lock))?;
+        if let Some(grant) = Lock::newly_forced(before.as_ref(), after.as_ref()) {
+            self.observer.force(grant.session, grant.fence);
+        }
+        Ok(is_taken)
+    }
+
+    /// Ends the withholding of a lock, because the time of its former holder is over (K20). Returns
+    /// false if the lock is not withheld.
+    ///
+    /// # Errors
+    /// The state contradicts itself, which is a defect.
+    pub fn elapse(&mut self, path: LockPath, now: Timestamp) -> Result<bool, DetailedError> {
+        let lock = or_internal(self.store.lock(&path))?;
+        let Some(LockState::Withheld(withholding)) = lock.map(|lock| lock.state) else { return Ok(false) };
+        let command = Elapse { lock: path, fence: withholding.fence, quiet_micros: withholding.silence_micros };
+        decision(elapse(&mut self.store, &command, now))
+    }
+
+    /// Returns a lock; `None` if nobody has held it.
+    ///
+    /// # Errors
+    /// The state contradicts itself, which is a defect.
+    pub fn lock(&self, path: &LockPath) -> Result<Option<LockRecord>, DetailedError> {
+        let lock = or_internal(self.store.lock(path))?;
+        Ok(lock.map(|lock| LockRecord { path: path.clone(), lock }))
+    }
+
+    /// Returns a page of the locks of a namespace and of the namespaces in it that are held or
+    /// withheld (K16). An empty namespace stands for all, and a limit of 0 for the default.
+    ///
+    /// # Errors
+    /// The namespace is malformed, or the limit is too large.
+    pub fn locks(&self, namespace: &str, limit: u32, after: Option<LockPath>) -> Result<LockRecords, DetailedError> {
+        let scan = LockScan::parse(namespace, limit, after)?;
+        let mut found = BTreeMap::new();
+        for list in [LockList::Held, LockList::Withheld] {
+            // The store is in memory, so the list is read to its end instead of in parts.
+            let read = OrderedRead { limit: usize::MAX, ..scan.read(list, None) };
+            found.extend(
+                or_internal(Store::locks(&self.store, &read))?.into_iter().filter(|(path, _)| scan.contains(path)),
+            );
+        }
+        let truncated = found.len() > scan.limit();
+        let locks = found.into_iter().take(scan.limit()).map(|(path, lock)| LockRecord { path, lock });
+        Ok(LockRecords { locks: locks.collect(), truncated })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_micros(1_000_000);
+    const HOLDER: Uuid = Uuid::from_u128(1);
+    const WAITER: Uuid = Uuid::from_u128(2);
+
+    fn path() -> LockPath {
+        LockPath::parse_joined("user.update", "7").unwrap()
+    }
+
+    fn ask(number: u128) -> Uuid {
+        Uuid::from_u128(number)
+    }
+
+    /// Returns a service in which one session holds the lock under the fence 1 and another waits.
+    fn contended() -> LockService {
+        let mut service = LockService::new("test").unwrap();
+        for session in [HOLDER, WAITER] {
+            assert_eq!(service.open(session, 15_000_000, 5_000_000, NOW), Ok(true));
+        }
+        assert_eq!(service.acquire(HOLDER, ask(10), path(), 0, NOW), Ok(Acquired::Holding(Fence(1))));
+        assert_eq!(service.acquire(WAITER, ask(20), path(), 1, NOW), Ok(Acquired::Waiting(0)));
+        service
+    }
+
+    fn grant_of_waiter(service: &mut LockService) -> Acquired {
+        service.acquire(WAITER, ask(20), path(), 1, NOW).unwrap()
+    }
+
+    fn last_end(service: &LockService) -> Option<&'static str> {
+        service.lock(&path()).unwrap().and_then(|record| record.last_end())
+    }
+
+    #[test]
+    fn k01_k03_k05_a_lock_passes_from_its_holder_to_the_ask_that_waits() {
+        let mut service = contended();
+        assert_eq!(service.acquire(WAITER, ask(21), path(), 0, NOW).unwrap_err().code, "LOCK_HELD");
+        assert_eq!(service.acquire(WAITER, ask(20), path(), 0, NOW).unwrap_err().code, "LOCK_HELD");
+        let request = ReleaseRequest { fence: 1, failed: false, value: b"done" };
+        assert_eq!(service.release(HOLDER, path(), request, NOW), Ok(true));
+        assert_eq!(grant_of_waiter(&mut service), Acquired::Holding(Fence(2)));
+        let page = service.locks("user", 0, None).unwrap();
+        let record = page.locks.first().unwrap();
+        assert_eq!((record.state(), record.fence(), record.session()), ("HELD", 2, Some(WAITER)));
+        assert_eq!((record.last_end(), page.truncated), (Some("SUCCEEDED"), false));
+        assert_eq!(service.leave(WAITER, ask(20), NOW), Ok(true));
+        assert_eq!(service.locks("", 1, None).unwrap().locks, []);
+    }
+
+    #[test]
+    fn k06_a_silent_session_expires_and_renews_no_more() {
+        let mut service = contended();
+        assert_eq!(service.expire(HOLDER, NOW), Ok(true));
+        assert_eq!((grant_of_waiter(&mut service), last_end(&service)), (Acquired::Holding(Fence(2)), Some("EXPIRED")));
+        assert_eq!(service.renew(HOLDER, NOW).unwrap_err().code, "SESSION_ENDED");
+        assert_eq!(service.renew(WAITER, NOW), Ok(vec![]));
+        assert_eq!(service.expire(Uuid::nil(), NOW).unwrap_err().code, "SESSION_NOT_FOUND");
+        assert_eq!((service.close(WAITER, NOW), last_end(&service)), (Ok(true), Some("CLOSED")));
+    }
+
+    #[test]
+    fn k20_a_taken_lock_is_withheld_until_its_time_is_over_and_its_holder_is_told() {
+        let mut service = contended();
+        assert_eq!(service.elapse(path(), NOW), Ok(false));
+        assert_eq!(service.force(path(), 2, false, NOW).unwrap_err().code, "FENCE_PASSED");
+        assert_eq!(service.force(path(), 1, false, NOW), Ok(true));
+        assert_eq!(service.lock(&path()).unwrap().map(|record| record.state()), Some("WITHHELD"));
+        assert_eq!((service.renew(HOLDER, NOW), service.renew(WAITER, NOW)), (Ok(vec![1]), Ok(vec![])));
+        assert_eq!(grant_of_waiter(&mut service), Acquired::Waiting(0));
+        assert_eq!(service.elapse(path(), NOW), Ok(true));
+        assert_eq!(grant_of_waiter(&mut service), Acquired::Holding(Fence(2)));
+        assert_eq!(service.force(path(), 2, true, NOW), Ok(true));
+        assert_eq!((service.lock(&path()).unwrap().unwrap().state(), last_end(&service)), ("FREE", Some("FORCED")));
+    }
+
+    #[test]
+    fn k05_fences_are_larger_than_those_that_were_skipped() {
+        let mut service = contended();
+        service.skip_fences(100).unwrap();
+        service.skip_fences(50).unwrap();
+        let mut copy = service.clone();
+        copy.close(HOLDER, NOW).unwrap();
+        assert_eq!(grant_of_waiter(&mut copy), Acquired::Holding(Fence(101)));
+        assert_eq!(grant_of_waiter(&mut service), Acquired::Waiting(0));
+    }
+
+    #[test]
+    fn k21_limits_are_those_of_a_server() {
+        let mut service = LockService::new("test").unwrap();
+        assert_eq!(service.open(HOLDER, 1, 1, NOW).unwrap_err().code, "INVALID_UPDATE");
+        assert_eq!(service.acquire(HOLDER, ask(1), path(), u64::MAX, NOW).unwrap_err().code, "LIMIT_EXCEEDED");
+        assert_eq!(service.locks("", 1_001, None).unwrap_err().code, "LIMIT_EXCEEDED");
+        assert!(LockService::new("").is_err());
+    }
+}

@@ -9,11 +9,11 @@ require_relative "test_help/replacements"
 
 module Leasehold
   # Included in `ActiveSupport::TestCase`, or in RSpec's examples by `leasehold/rspec`. After each test, the
-  # client and the flags are the same as before.
+  # client, the locks and the flags are the same as before.
   module TestHelp
     class << self
-      # Replaces the claims server for the whole suite, also for code that runs outside of tests. Each test
-      # starts with a copy of the returned server's claims.
+      # Replaces the server for the whole suite, also for code that runs outside of tests. Each test starts with a
+      # copy of the returned server's claims and locks.
       #
       # @return [StubServer]
       def stub_claims_server
@@ -29,11 +29,11 @@ module Leasehold
       end
     end
 
-    # Replaces the claims server by the engine in this process, until the end of the test. If it is called
-    # outside of a test, for example in `before_all`, the replacement lasts until the end of the outermost
+    # Replaces the server of claims and locks by the engine in this process, until the end of the test. If it is
+    # called outside of a test, for example in `before_all`, the replacement lasts until the end of the outermost
     # group.
     #
-    # @return [StubServer] a new server without claims, or the one that this test already has
+    # @return [StubServer] a new server without claims and locks, or the one that this test already has
     def stub_claims_server
       server = Replacements.server_of_test and return server
 

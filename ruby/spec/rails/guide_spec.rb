@@ -141,5 +141,6 @@ RSpec.describe "the guide for Rails", :rails do
     # claim their ids.
     tests = code("RSpec.describe User").sub("RSpec.describe User", 'describe "a user"')
     class_eval(tests.sub("[:username]", "%i[id username]"))
+    class_eval(code("hold_lock").sub("RSpec.describe", "describe"))
   end
 end

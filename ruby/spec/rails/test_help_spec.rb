@@ -129,6 +129,30 @@ RSpec.describe "leasehold/test_help", :rails do
     expect(printed).to include("4 runs, 16 assertions, 0 failures, 0 errors, 0 skips")
   end
 
+  # Every test takes the same lock. Its other thread sees the lock of this test, not of the others.
+  it "gives parallel tests locks of their own, which their threads see" do
+    printed = minitest(<<~'RUBY', suite: "Leasehold::TestHelp.stub_claims_server", class_methods: <<~SETTINGS)
+      4.times do |number|
+        define_method("test_#{number}") do
+          held = stub_claims_server.hold_lock("user.update", 7)
+          MEETING << true
+          Timeout.timeout(60) { sleep 0.001 until MEETING.size >= 4 }
+          waiting = Thread.new { Leasehold.lock("user.update", 7, wait: 60) { |own| own.fence > held.fence } }
+          Timeout.timeout(60) { sleep 0.001 until Leasehold.locks.get("user.update", 7).waiting == 1 }
+          held.release
+          assert waiting.value
+          assert_equal :free, Leasehold.locks.get("user.update", 7).state
+        end
+      end
+    RUBY
+      MEETING = Queue.new
+      parallelize(workers: 4, with: :threads#{always})
+      self.use_transactional_tests = false
+    SETTINGS
+
+    expect(printed).to include("4 runs, 8 assertions, 0 failures, 0 errors, 0 skips")
+  end
+
   it "serves tests that run in parallel processes" do
     printed = minitest(tests, suite: "Leasehold::TestHelp.stub_claims_server\nLeasehold.client.warm_up",
                               class_methods: "parallelize(workers: 2#{always})\ndef meet; end")

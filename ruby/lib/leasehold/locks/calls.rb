@@ -13,11 +13,8 @@ module Leasehold
       def initialize(configuration, credentials)
         @configuration = configuration
         @store = Client::ExpectedStore.new(configuration.store_id)
-        @connection = Client::Connection.new(configuration, credentials)
         @credentials = credentials
-        @stubs = [SESSIONS::Stub, LOCKS::Stub].map do |type|
-          type.new(configuration.address, nil, channel_override: @connection.channel)
-        end
+        @connection, *@stubs = connect
       end
 
       # Returns true if this process opened the connection.
@@ -67,6 +64,15 @@ module Leasehold
       end
 
       private
+
+      # Returns a connection of this process, and the stubs of both services.
+      def connect
+        connection = Client::Connection.new(@configuration, @credentials)
+        stubs = [SESSIONS::Stub, LOCKS::Stub].map do |type|
+          type.new(@configuration.address, nil, channel_override: connection.channel)
+        end
+        [connection, *stubs]
+      end
 
       def each_message(operation)
         operation.execute.each do |message|

@@ -124,6 +124,37 @@ module Leasehold
         repeat_later(method, request) unless answered
       end
 
+      # Renews the session now.
+      #
+      # @return [Boolean] true if the server has answered
+      def renew
+        sent_at = Clock.micros
+        seconds = [[@silence.remaining, @silence.renewal_seconds].min, RETRY_PAUSE_SECONDS].max
+        answer = @calls.run(:renew_session, Messages.renew(@id), tries: 1, seconds: seconds)
+        # Before the deadline moves: it does not move for these locks (K20).
+        take_away(answer.forced_fences)
+        renewed(sent_at)
+        true
+      rescue *FINAL_ERRORS
+        lose
+        true
+      rescue Error
+        false
+      rescue StandardError => error
+        # A defect must not end the thread without a word. The deadline stays true.
+        @logger.error("leasehold: a renewal raised #{error.class}")
+        false
+      end
+
+      # Notes a renewal that the server answered.
+      #
+      # @param sent_at [Integer] the time at which the call was sent, by {Clock}
+      # @return [void]
+      def renewed(sent_at)
+        @silence.renewed(sent_at)
+        @listeners.wake
+      end
+
       # Ends the session, because the server has.
       def lose
         @silence.end
@@ -175,27 +206,6 @@ module Leasehold
           seconds = answered ? (@unfinished.empty? ? @silence.renewal_in : 0) : RETRY_PAUSE_SECONDS
           @wake.wait(@lock, seconds) if seconds.positive? && standing != :lost
         end
-      end
-
-      # @return [Boolean] true if the server has answered
-      def renew
-        sent_at = Clock.micros
-        seconds = [[@silence.remaining, @silence.renewal_seconds].min, RETRY_PAUSE_SECONDS].max
-        answer = @calls.run(:renew_session, Messages.renew(@id), tries: 1, seconds: seconds)
-        # Before the deadline moves: it does not move for these locks (K20).
-        take_away(answer.forced_fences)
-        @silence.renewed(sent_at)
-        @listeners.wake
-        true
-      rescue *FINAL_ERRORS
-        lose
-        true
-      rescue Error
-        false
-      rescue StandardError => error
-        # A defect must not end the thread without a word. The deadline stays true.
-        @logger.error("leasehold: a renewal raised #{error.class}")
-        false
       end
 
       # Notes the locks that an operator has taken. They count as lost at once, although they pass on later.

@@ -10,8 +10,9 @@ module Leasehold
     class Client < Leasehold::Client
       # A connection without a channel.
       class Connection < Leasehold::Client::Connection
-        def initialize(configuration, server)
-          @server = server
+        # @param stub [Object] takes the place of the generated stub
+        def initialize(configuration, stub)
+          @stub_in_process = stub
           super(configuration, nil)
         end
 
@@ -25,19 +26,26 @@ module Leasehold
         private
 
         def connect(*)
-          Stub.new(@server)
+          @stub_in_process
+        end
+      end
+
+      # Returns the application's settings, without those of its server.
+      #
+      # @return [Configuration]
+      def self.settings
+        Leasehold.configuration.dup.tap do |settings|
+          settings.address = "127.0.0.1:1"
+          settings.tls = { insecure: true }
+          settings.store_id = nil
         end
       end
 
       # @param server [StubServer]
       # @param cell_id [Integer]
       def initialize(server, cell_id)
-        settings = Leasehold.configuration.dup
-        settings.address = "127.0.0.1:1"
-        settings.cell_id = cell_id
-        settings.tls = { insecure: true }
         @server = server
-        super(settings)
+        super(self.class.settings.tap { |settings| settings.cell_id = cell_id })
       end
 
       # Keeps the connection, because the stub server exists as long as its client.
@@ -46,7 +54,7 @@ module Leasehold
       private
 
       def connection
-        @lock.synchronize { @connection ||= Connection.new(@configuration, @server) }
+        @lock.synchronize { @connection ||= Connection.new(@configuration, Stub.new(@server)) }
       end
     end
   end

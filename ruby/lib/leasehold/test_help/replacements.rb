@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "running_test"
+
 module Leasehold
   module TestHelp
     # The stub servers and flags that replace those of the application. Each belongs to a test, to a group of
@@ -10,10 +12,6 @@ module Leasehold
       # @!attribute server [StubServer, nil]
       # @!attribute flags [Hash{Symbol => Boolean}]
       Replacement = Struct.new(:owner, :server, :flags)
-      # Name of the thread variable that has the thread's running test.
-      RUNNING = :leasehold_test
-      private_constant :RUNNING
-
       @all = []
       @lock = Mutex.new
 
@@ -24,7 +22,7 @@ module Leasehold
           return if running.equal?(test)
 
           # First, because a thread without a test sees the servers of all tests that run in other threads.
-          self.running = test
+          RunningTest.begin(test)
           around = server
           add(server: StubServer.new(around)) if around
         end
@@ -32,12 +30,16 @@ module Leasehold
         # Removes the test's replacements, and ends the test.
         def end_test(test)
           remove(test)
-          self.running = nil if running.equal?(test)
+          RunningTest.end if running.equal?(test)
         end
 
-        # Removes the owner's replacements.
+        # Removes the owner's replacements, and closes its stub servers.
         def remove(owner)
-          @lock.synchronize { @all = @all.reject { |replacement| replacement.owner.equal?(owner) } }
+          removed = @lock.synchronize do
+            own, @all = @all.partition { |replacement| replacement.owner.equal?(owner) }
+            own
+          end
+          removed.each { |replacement| replacement.server&.close }
         end
 
         # @param owner [Object] this thread's running test, or else a group of tests
@@ -61,9 +63,9 @@ module Leasehold
           nil
         end
 
-        # @return [Object, nil] the test that runs in this thread
+        # @return [Object, nil] the test that runs in this thread, or that has started it
         def running
-          Thread.current.thread_variable_get(RUNNING)
+          RunningTest.current
         end
 
         private
@@ -76,10 +78,6 @@ module Leasehold
 
           @all.select { |replacement| replacement.owner.is_a?(Symbol) || replacement.owner.equal?(test) }
         end
-
-        def running=(test)
-          Thread.current.thread_variable_set(RUNNING, test)
-        end
       end
 
       # Prepended to `Leasehold`'s own methods.
@@ -87,6 +85,11 @@ module Leasehold
         # Returns the client of the stub server, if there is one.
         def client
           Replacements.server&.client || super
+        end
+
+        # Returns the locks of the stub server, if there is one.
+        def locks
+          Replacements.server&.locks || super
         end
       end
 

@@ -1,21 +1,30 @@
 # frozen_string_literal: true
 
+require "forwardable"
+
 require "leasehold/native"
 require_relative "client"
+require_relative "clock"
+require_relative "lock_server"
 require_relative "saved_state"
 
 module Leasehold
   module TestHelp
-    # A claims server in this process: the engine itself, over a store in memory. The stub server follows all
-    # rules of a real server. Its clock is `Time.now`, so `travel_to` moves the clock.
+    # A server in this process: the engine itself, over a store in memory. The stub server follows all rules of a real
+    # server. Its clock is `Time.now`, so `travel_to` moves the clock. {LockServer} has its sessions and locks.
     class StubServer
+      extend Forwardable
+
+      def_delegators :@lock_server, :locks, :other_locks, :longest_wait, :longest_wait=
+      def_delegators :@lock_server, :hold_lock, :force_lock, :end_withholding, :expire_session, :jeopardize_session
+
       # @return [Array<Array(Array<Claim>, Array<Claim>)>] the creates and destroys of each update that the
       #   application's cell has begun
       attr_reader :updates
       # @return [Client] the client of the application's cell
       attr_reader :client
 
-      # @param original [StubServer, nil] a server whose claims and leases are copied into the new one
+      # @param original [StubServer, nil] a server whose claims, leases and locks are copied into the new one
       # @param follows_transactions [Boolean] true to undo changes when the test transaction around them is rolled
       #   back; a server of a single test needs no undoing
       def initialize(original = nil, follows_transactions: false)
@@ -26,6 +35,7 @@ module Leasehold
         @updates = []
         @saved_states = []
         @client = Client.new(self, @cell)
+        @lock_server = LockServer.new(original&.lock_server)
       end
 
       # Gives a value to another cell, so that it is taken.
@@ -48,11 +58,20 @@ module Leasehold
       # Makes every call fail as if the server could not be reached, until {#start}.
       def stop
         @stopped = true
+        @lock_server.stop
       end
 
       # Makes calls succeed again after {#stop}.
       def start
         @stopped = false
+        @lock_server.start
+      end
+
+      # Ends all waits for locks, and the sessions with their threads.
+      #
+      # @return [void]
+      def close
+        @lock_server.close
       end
 
       # Calls the engine.
@@ -63,7 +82,7 @@ module Leasehold
       def call
         raise GRPC::Unavailable, "the stub server is stopped" if @stopped
 
-        @lock.synchronize { yield @service, (Time.now.to_r * 1_000_000).to_i }
+        @lock.synchronize { yield @service, Clock.micros }
       end
 
       # Begins an update. The update is added to {#updates} if the cell is the application's own and no earlier
@@ -104,6 +123,8 @@ module Leasehold
       end
 
       protected
+
+      attr_reader :lock_server
 
       def copy_of_service
         @lock.synchronize { @service.copy }

@@ -1,0 +1,144 @@
+# frozen_string_literal: true
+
+require "leasehold/locks"
+
+module Leasehold
+  module TestHelp
+    # Takes the place of the generated stubs of gRPC for sessions and locks: the same methods and messages. The engine
+    # answers in this process. The engine's refusals are raised as classes of {Error}, without a gRPC status.
+    class LockStub
+      Wire = Contract::Leasehold::Locks::V1
+      Sessions = Contract::Leasehold::Sessions::V1
+      # The result of a call with `return_op: true`. A stream that is cancelled has nothing to free.
+      Operation = Struct.new(:execute, :metadata) do
+        def cancel; end
+      end
+      private_constant :Wire, :Sessions, :Operation
+
+      # @param server [LockServer]
+      def initialize(server)
+        @server = server
+      end
+
+      def open_session(request, **)
+        change { |service, now| service.open(request.session_id, request.duration_micros, request.grace_micros, now) }
+        answer(Sessions::OpenSessionResponse.new)
+      end
+
+      def renew_session(request, **)
+        fences = @server.call { |service, now| service.renew(request.session_id, now) }
+        answer(Sessions::RenewSessionResponse.new(forced_fences: fences))
+      end
+
+      def close_session(request, **)
+        change { |service, now| service.close(request.session_id, now) }
+        answer(Sessions::CloseSessionResponse.new)
+      end
+
+      def try_acquire_lock(request, **)
+        fence, = acquire(request, 0)
+        answer(Wire::TryAcquireLockResponse.new(fence: fence))
+      end
+
+      # @return [Operation] with the messages of a stream
+      def acquire_lock(request, **)
+        answer(enum_for(:each_news, request))
+      end
+
+      def leave_lock(request, **)
+        leave(request)
+        answer(Wire::LeaveLockResponse.new)
+      end
+
+      def release_lock(request, **)
+        change do |service, now|
+          service.release(request.session_id, path(request.lock), request.fence, request.failed, request.value, now)
+        end
+        answer(Wire::ReleaseLockResponse.new)
+      end
+
+      def get_lock(request, **)
+        members = @server.call { |service| service.lock(path(request.lock)) }
+        lock = members ? lock(*members) : Wire::Lock.new(path: request.lock, state: :FREE)
+        answer(Wire::GetLockResponse.new(lock: lock))
+      end
+
+      def list_locks(request, **)
+        locks, truncated = @server.call do |service|
+          service.locks(request.namespace, request.limit, request.after && path(request.after))
+        end
+        answer(Wire::ListLocksResponse.new(locks: locks.map { |members| lock(*members) }, truncated: truncated))
+      end
+
+      def force_lock(request, **)
+        change { |service, now| service.force(path(request.lock), request.fence, request.at_once, now) }
+        @server.tell_processes
+        answer(Wire::ForceLockResponse.new)
+      end
+
+      private
+
+      # Yields the place of an ask that waits, then its grant.
+      #
+      # @raise [Error::LockHeld] if the wait is over; the ask has left the queue
+      def each_news(request)
+        fence, ahead = acquire(request, request.wait_micros)
+        unless fence
+          yield Wire::AcquireLockResponse.new(waiting: ahead)
+          fence = wait_for(request) || give_up(request)
+        end
+        yield Wire::AcquireLockResponse.new(fence: fence)
+      end
+
+      # The engine answers a repeated acquire with the grant that the ask has got meanwhile (K05).
+      def wait_for(request)
+        @server.await(request.wait_micros / 1e6) { acquire(request, request.wait_micros).first }
+      end
+
+      def give_up(request)
+        leave(request)
+        raise Error.from_engine("LOCK_HELD", "the lock is not free", [])
+      end
+
+      # @return [Array(Integer, Integer)] the fence, or else nil and the place in the queue
+      def acquire(request, wait_micros)
+        @server.call do |service, now|
+          service.acquire(request.session_id, request.ask_id, path(request.lock), wait_micros, now)
+        end
+      end
+
+      def leave(request)
+        change { |service, now| service.leave(request.session_id, request.ask_id, now) }
+      end
+
+      def change(&block)
+        @server.change(&block)
+      end
+
+      def answer(response)
+        Operation.new(response, {})
+      end
+
+      def path(lock)
+        [lock&.namespace.to_s, lock&.key.to_s]
+      end
+
+      def lock(path, state, fence, session_id, updated_at, waiting, last)
+        namespace, key = path
+        Wire::Lock.new(
+          path: { namespace: namespace, key: key }, state: state.to_sym, fence: fence, session_id: session_id.to_s,
+          updated_at: time(updated_at), waiting: waiting, last: last && ended(*last)
+        )
+      end
+
+      def ended(fence, reason, value, ended_at)
+        Wire::EndedGrant.new(fence: fence, end: reason.to_sym, value: value, ended_at: time(ended_at))
+      end
+
+      def time(micros)
+        seconds, rest = micros.divmod(1_000_000)
+        Contract::Google::Protobuf::Timestamp.new(seconds: seconds, nanos: rest * 1000)
+      end
+    end
+  end
+end

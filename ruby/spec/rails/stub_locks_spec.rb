@@ -1,0 +1,311 @@
+# frozen_string_literal: true
+
+require "rails_helper"
+require "leasehold/rspec"
+
+RSpec.describe Leasehold::TestHelp::LockServer, :rails do
+  include Support::LockSessions
+
+  before { server.kill }
+  after { clear_locks }
+
+  let!(:stub) { stub_claims_server }
+
+  def status(key = "7")
+    stub.locks.get("user.update", key)
+  end
+
+  # @return [Leasehold::HeldLock] a lock of the application, and a queue that `on_lost` fills
+  def watched(locks, key = "7")
+    told = Queue.new
+    [locks.acquire("user.update", key).on_lost { told << :lost }, told]
+  end
+
+  def waiting_thread(key = "7", **options, &block)
+    before = status(key).waiting
+    Thread.new { Leasehold.lock("user.update", key, wait: 60, **options, &block) }
+          .tap { |thread| thread.report_on_exception = false }
+          .tap { wait_for_waiters(stub.locks, key, before + 1) }
+  end
+
+  it "has a lock held by another process, until that one releases it (K01, K03)" do
+    held = stub.hold_lock("user.update", 7)
+    expect { |block| expect { Leasehold.lock("user.update", 7, &block) }.to raise_error(Leasehold::Error::LockHeld) }.not_to yield_control
+    expect { stub.hold_lock("user.update", 7) }.to raise_error(Leasehold::Error::LockHeld)
+
+    held.release(value: "done")
+    expect(Leasehold.lock("user.update", 7) { |own| own.fence > held.fence }).to be(true)
+    expect(Leasehold.locks.get("user.update", 7).last.reason).to eq(:succeeded)
+  end
+
+  it "serves threads that wait, in the order of their arrival (K01, K08)" do
+    held = stub.hold_lock("user.update", 7)
+    places, order = Queue.new, Queue.new
+    threads = Array.new(3) { |number| waiting_thread(on_wait: places.method(:push)) { order << number } }
+    expect(Array.new(3) { next_of(places) }).to eq([0, 1, 2])
+    held.release
+    threads.each { |thread| thread.join(Support::Waiting::DEADLINE_SECONDS) }
+
+    expect(Array.new(3) { next_of(order) }).to eq([0, 1, 2])
+  end
+
+  it "ends waits after `longest_wait`, and none before its time (K10)" do
+    stub.hold_lock("user.update", 7)
+    stub.longest_wait = 0
+    before = boot_clock
+    expect { Leasehold.lock("user.update", 7, wait: 60) { nil } }.to raise_error(Leasehold::Error::LockHeld)
+    expect(boot_clock - before).to be < 30
+    stub.longest_wait = nil
+    before = boot_clock
+    expect(Leasehold.locks.acquire("user.update", 7, wait: 0.05)).to be_nil
+    expect([boot_clock - before, status.waiting]).to match([be >= 0.05, 0])
+  end
+
+  it "tells the holder at once that its lock was taken, and passes it on by `end_withholding` (K20)" do
+    held, told = watched(Leasehold.locks)
+    waiting = waiting_thread(&:fence)
+    stub.force_lock("user.update", 7)
+
+    expect([held.held?, next_of(told), status.state, status.waiting]).to eq([false, :lost, :withheld, 1])
+    stub.end_withholding("user.update", 7)
+    expect(waiting.value).to be > held.fence
+    expect { stub.end_withholding("user.update", 7) }.to raise_error(ArgumentError, /not withheld/)
+    expect { stub.force_lock("user.update", 7) }.to raise_error(Leasehold::Error::FencePassed)
+  end
+
+  it "expires the session of the application, or of another holder (K06)" do
+    expect { stub.expire_session }.to raise_error(ArgumentError, /no session/)
+    held, told = watched(Leasehold.locks)
+    waiting = Thread.new { stub.other_locks.acquire("user.update", 7, wait: 60).fence }
+    wait_for_waiters(stub.locks, "7", 1)
+    stub.expire_session
+    expect([held.held?, next_of(told), waiting.value > held.fence]).to eq([false, :lost, true])
+
+    stub.expire_session(status.session_id)
+    expect([status.state, status.last.reason]).to eq(%i[free expired])
+    expect(Leasehold.locks.acquire("user.update", 7)).to be_held
+  end
+
+  it "puts the application's session into jeopardy while a block runs (K11)" do
+    expect { stub.jeopardize_session { nil } }.to raise_error(ArgumentError, /no session/)
+    held, told = watched(Leasehold.locks)
+    held.on_jeopardy { told << :jeopardy }
+    seen = stub.jeopardize_session { [next_of(told), held.standing, held.held?, outcome { stub.other_locks.get("a", "b") }.first] }
+
+    expect(seen).to eq([:jeopardy, :jeopardy, true, Leasehold::Error::Unavailable])
+    expect([held.standing, told.size, held.release]).to eq([:safe, 0, true])
+  end
+
+  it "is unreachable while it is stopped, and waits go on after it (K22)" do
+    held = stub.hold_lock("user.update", 7)
+    waiting = waiting_thread(&:held?)
+    stub.stop
+    expect { Leasehold.locks.get("user.update", 7) }.to raise_error(Leasehold::Error::Unavailable)
+    stub.start
+    held.release
+    expect(waiting.value).to be(true)
+  end
+
+  it "needs no settings of a server, and publishes the events of calls" do
+    Leasehold.configuration.address = nil
+    Leasehold.configuration.store_id = SecureRandom.uuid
+    names = []
+    subscriber = ->(name, *) { names << name }
+    ActiveSupport::Notifications.subscribed(subscriber, /_lock\.leasehold\z/) { Leasehold.lock("a", 1) { nil } }
+
+    expect(names).to eq(%w[try_acquire_lock.leasehold release_lock.leasehold])
+  ensure
+    Leasehold.configuration.store_id = nil
+  end
+
+  it "ends its sessions, their threads and all waits with the test" do
+    stub.hold_lock("user.update", 7)
+    held = Leasehold.locks.acquire("user.update", "8")
+    waiting = waiting_thread { nil }
+    stub.close
+
+    expect { waiting.value }.to raise_error(Leasehold::Error::Misconfigured, /test of this stub server has ended/)
+    expect([held.held?, stub.locks.session_id]).to eq([false, nil])
+    Support::Waiting.wait_for("the threads to end") { Thread.list.map(&:name).compact.grep(/leasehold-s/).empty? }
+    expect { stub.locks.acquire("user.update", "8") }.to raise_error(Leasehold::Error::Misconfigured)
+  end
+
+  it "gives a later test larger fences and none of the locks (K05)" do
+    held = Leasehold.locks.acquire("user.update", 7)
+    restore_leasehold
+    Leasehold::TestHelp::Replacements.begin_test(self)
+    later = stub_claims_server.locks.try_acquire("user.update", 7)
+
+    expect(later.fence).to be > held.fence
+    expect(held).not_to be_held
+  end
+
+  it "belongs to the threads that its test has started, until the test ends" do
+    asked, answers = Queue.new, Queue.new
+    thread = Thread.new { answers << Leasehold::TestHelp::Replacements.running while asked.pop }
+    asked << true
+    expect(next_of(answers)).to be(self)
+    restore_leasehold
+    asked << true
+    expect(next_of(answers)).to be_nil
+    expect(Thread.current.group).to be(ThreadGroup::Default)
+  ensure
+    asked << false
+    thread&.join
+  end
+
+  it "keeps the locks of a group of tests over a rollback, and copies them for each test" do
+    restore_leasehold
+    group_server = stub_claims_server
+    connection = ActiveRecord::Base.connection
+    connection.begin_transaction(joinable: false, _lazy: false)
+    User.create!(username: "alice")
+    held = group_server.hold_lock("user.update", 7)
+    connection.rollback_transaction
+    expect(held.check!).to be(held)
+
+    Leasehold::TestHelp::Replacements.begin_test(self)
+    expect(Leasehold.locks.try_acquire("user.update", 7)).to be_nil
+    stub_claims_server.force_lock("user.update", 7, at_once: true)
+    expect(Leasehold.locks.try_acquire("user.update", 7)).to be_held
+    expect(held.release).to be(true)
+  ensure
+    Leasehold::TestHelp::Replacements.remove(:group)
+  end
+
+  # Two processes, and the ways in which the time of a session passes for them.
+  Side = Struct.new(:locks, :other, :short_lived, :expire, keyword_init: true)
+
+  def stub_side
+    Side.new(locks: stub.locks, other: stub.other_locks, short_lived: stub.locks, expire: ->(_) { stub.expire_session })
+  end
+
+  # The holder learns of a force with its next renewal, after a second.
+  def server_side(address)
+    locks = locks_of(address, { session_duration_seconds: 3, session_grace_seconds: 60 })
+    short_lived = locks_of(address, Support::LockSessions::SHORT)
+    # Without its thread, the session is silent.
+    expire = ->(held) { held.instance_variable_get(:@session).instance_variable_get(:@thread).kill }
+    Side.new(locks: locks, other: locks_of(address), short_lived: short_lived, expire: expire)
+  end
+
+  # Plays a script, and returns what the callers see in each step, without ids and times.
+  def play(side)
+    steps = %i[contention waiting interruption refusals lists blocks force force_at_once expiry close]
+    steps.to_h { |step| [step, send("see_#{step}", side)] }
+  end
+
+  def plain(lock)
+    last = lock.last && [lock.last.reason, lock.last.value]
+    [lock.namespace, lock.key, lock.state, lock.fence.nil?, lock.session_id.nil?, lock.waiting, last]
+  end
+
+  def seen(side, key = "7")
+    plain(side.other.get("user.update", key))
+  end
+
+  # A long wait is shortened by the time that the call has taken, so its number differs.
+  def outcome
+    result = yield
+    result.is_a?(Leasehold::HeldLock) ? result.standing : result
+  rescue Leasehold::Error => error
+    [error.class, error.code, error.message.sub(/`wait_micros` is \d+/, "`wait_micros` is …")]
+  end
+
+  def see_contention(side)
+    free, held = seen(side), side.locks.try_acquire("user.update", 7)
+    others = [side.locks, side.other].map { |locks| locks.try_acquire("user.update", "7") }
+    before = seen(side)
+    released = [held.release(value: "done"), held.release, outcome { held.check! }]
+    [free, others, before, released, seen(side), held.standing, held.remaining]
+  end
+
+  def see_waiting(side)
+    held, places = side.locks.acquire("user.update", "7", wait: 1), Queue.new
+    waiting = Thread.new { side.other.acquire("user.update", "7", wait: 60, on_wait: places.method(:push)) }
+    wait_for_waiters(side.other, "7", 1)
+    held.release(failed: true, value: "next")
+    granted = waiting.value
+    [next_of(places), granted.fence > held.fence, seen(side), side.locks.acquire("user.update", "7", wait: 0.05), granted.release]
+  end
+
+  def see_interruption(side)
+    held = side.other.acquire("user.update", "7")
+    waiting = Thread.new { outcome { side.locks.with("user.update", "7", wait: 60) { nil } } }
+    waiting.report_on_exception = false
+    wait_for_waiters(side.other, "7", 1)
+    waiting.kill.join
+    [seen(side), held.release, seen(side)]
+  end
+
+  def see_refusals(side)
+    paths = [["", "k"], ["a..b", "k"], ["a", ""], ["a", "k\n"], ["a", "k" * 600], ["n" * 300, "k"]]
+    held = side.locks.acquire("a", "k")
+    [
+      *paths.map { |path| outcome { side.locks.acquire(*path) } },
+      outcome { side.locks.acquire("a", "k", wait: 1e9) }, outcome { side.other.with("a", "k", wait: 0.05) { nil } },
+      outcome { held.release(value: "x" * 2_049) }, outcome { held }, outcome { held.release },
+      outcome { side.locks.list("a..b") }, outcome { side.locks.list("a", limit: 1_001) }
+    ]
+  end
+
+  def see_lists(side)
+    held = [%w[user b], %w[user a], %w[user.update c], %w[user-2 d]].map { |path| side.locks.acquire(*path) }
+    first = side.other.list("user", limit: 2)
+    pages = [first, side.other.list("user", limit: 2, after: first.locks.last), side.other.list]
+    shown = pages.map { |page| [page.locks.map { |lock| plain(lock) }, page.truncated?] }
+    [shown, held.map(&:release), side.other.list.locks]
+  end
+
+  def see_blocks(side)
+    ends = [-> (lock) { lock.value = "seen" }, ->(_) { raise IndexError }].map do |work|
+      [(side.locks.with("user.update", "7", wait: 1, &work) rescue $!.class), seen(side)]
+    end
+    [ends, outcome { side.locks.with("user.update", "7", wait: 1) { |lock| lock.value = "x" * 2_049 } }, seen(side)]
+  end
+
+  def see_force(side)
+    held, told = watched(side.locks, "forced")
+    wrong = outcome { side.other.force("user.update", "forced", fence: held.fence + 1) }
+    taken = Array.new(2) { outcome { side.other.force("user.update", "forced", fence: held.fence) } }
+    [
+      wrong, taken, seen(side, "forced"), next_of(told), side.other.try_acquire("user.update", "forced"),
+      held.standing, outcome { held.check! }, outcome { held.release }, held.release
+    ]
+  end
+
+  def see_force_at_once(side)
+    held = side.locks.acquire("user.update", "7")
+    side.other.force("user.update", "7", fence: held.fence, at_once: true)
+    later = side.other.try_acquire("user.update", "7")
+    [later.fence > held.fence, seen(side), outcome { held.release }, later.release, seen(side)]
+  end
+
+  def see_expiry(side)
+    held, told = watched(side.short_lived)
+    waiting = Thread.new { side.other.acquire("user.update", "7", wait: 60) }
+    wait_for_waiters(side.other, "7", 1)
+    side.expire.call(held)
+    lost, later = next_of(told), waiting.value
+    [
+      lost, later.fence > held.fence, held.standing, outcome { held.check! }, outcome { held.release }, seen(side),
+      later.release, outcome { side.short_lived.try_acquire("user.update", "7") }
+    ]
+  end
+
+  def see_close(side)
+    held = side.locks.acquire("user.update", "8")
+    side.locks.close
+    [held.standing, outcome { held.release }, seen(side, "8"), outcome { side.locks.acquire("user.update", "8") }]
+  end
+
+  it "shows callers the same as the server (K01, K03, K05, K06, K08, K10, K16, K19, K20, K21)" do
+    real = Support::ClaimsServer.run { |server| play(server_side(server.address)) }
+    stubbed = play(stub_side)
+
+    real.each { |step, seen| expect([step, stubbed[step]]).to eq([step, seen]) }
+    # The steps reach what they are named after.
+    expect(real[:force].values_at(2, 3)).to match([include(:withheld), :lost])
+    expect(real[:expiry].values_at(0, 5)).to match([:lost, include([:expired, ""])])
+  end
+end

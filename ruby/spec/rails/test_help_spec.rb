@@ -98,6 +98,7 @@ RSpec.describe "leasehold/test_help", :rails do
         assert User.create(username: "alice").persisted?
         meet
         assert_equal (number == 3 ? 0 : 1), stub_claims_server.updates.size
+        assert Leasehold.lock("user.update", 7) { |held| held.held? }
         assert_equal Thread.new { Leasehold.client.class }.value, Leasehold::TestHelp::Client
       end
     end
@@ -126,7 +127,7 @@ RSpec.describe "leasehold/test_help", :rails do
       include Meeting
     RUBY
 
-    expect(printed).to include("4 runs, 16 assertions, 0 failures, 0 errors, 0 skips")
+    expect(printed).to include("4 runs, 20 assertions, 0 failures, 0 errors, 0 skips")
   end
 
   # Every test takes the same lock. Its other thread sees the lock of this test, not of the others.
@@ -154,9 +155,12 @@ RSpec.describe "leasehold/test_help", :rails do
   end
 
   it "serves tests that run in parallel processes" do
-    printed = minitest(tests, suite: "Leasehold::TestHelp.stub_claims_server\nLeasehold.client.warm_up",
-                              class_methods: "parallelize(workers: 2#{always})\ndef meet; end")
+    suite = <<~RUBY
+      Leasehold::TestHelp.stub_claims_server.hold_lock("user.update", 8)
+      Leasehold.client.warm_up
+    RUBY
+    printed = minitest(tests, suite: suite, class_methods: "parallelize(workers: 2#{always})\ndef meet; end")
 
-    expect(printed).to include("4 runs, 16 assertions, 0 failures, 0 errors, 0 skips")
+    expect(printed).to include("4 runs, 20 assertions, 0 failures, 0 errors, 0 skips")
   end
 end

@@ -130,14 +130,20 @@ RSpec.describe Leasehold::TestHelp::LockServer, :rails do
     expect { stub.locks.acquire("user.update", "8") }.to raise_error(Leasehold::Error::Misconfigured)
   end
 
-  it "gives a later test larger fences and none of the locks (K05)" do
+  it "gives a later test none of the locks, and larger fences, which a guard in the database accepts (K05, K18)" do
+    connection = ActiveRecord::Base.connection
+    connection.execute(Leasehold::Native::GUARD_SQL)
     held = Leasehold.locks.acquire("user.update", 7)
+    connection.transaction { held.guard! }
     restore_leasehold
     Leasehold::TestHelp::Replacements.begin_test(self)
     later = stub_claims_server.locks.try_acquire("user.update", 7)
+    connection.transaction { later.guard! }
 
     expect(later.fence).to be > held.fence
     expect(held).not_to be_held
+  ensure
+    connection.execute("DROP TABLE leasehold_guards; DROP FUNCTION leasehold_guard, leasehold_guard_check_time")
   end
 
   it "belongs to the threads that its test has started, until the test ends" do

@@ -391,6 +391,25 @@ mod tests {
         Config { cells: Config::development().cells, ..config }.checked().map_err(|error| error.to_string())
     }
 
+    /// The log shows the error of a reload.
+    #[test]
+    fn an_invalid_file_is_told_without_its_text() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("leasehold.toml");
+        for (text, place, reason) in [
+            ("\n[postgres]\nurl = \"postgres://u:secret@h/d\" x\n", "line 3, column ", "newline"),
+            ("[postgres]\nurl = \"postgres://u:secret@h/d\n", "line 2, column ", "string"),
+            ("[postgres]\nurl = postgres://u:secret@h/d\n", "line 2, column ", "string"),
+            ("postgres = \"postgres://u:secret@h/d\"\n", "line 1, column 12", "expected"),
+            ("[postgres]\npassword = 'secret'\n", "line 2, column 1", "unknown field `password`"),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let error = Config::read(&path).unwrap_err().to_string();
+            assert!(!error.contains("secret") && !error.contains('\n'), "{error}");
+            assert!(error.contains(place) && error.contains(reason), "{error}");
+        }
+    }
+
     #[test]
     fn a_configuration_needs_cells_and_development_has_two() {
         assert!(checked("").unwrap_err().starts_with("the configuration has no `[[cells]]`: "));

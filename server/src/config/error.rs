@@ -20,12 +20,16 @@ pub enum ConfigError {
         error: std::io::Error,
     },
     /// The configuration file is not TOML, or has a field that is unknown or of another type.
-    #[error("the configuration file `{}` is not valid: {error}", .path.display())]
+    #[error("the configuration file `{}` is not valid: line {line}, column {column}: {reason}", .path.display())]
     Invalid {
         /// The path of the configuration file that is not valid.
         path: PathBuf,
-        /// The TOML parser's reason, with the line in the file.
-        error: Box<toml::de::Error>,
+        /// The line of the fault, from 1.
+        line: usize,
+        /// The column of the fault, from 1.
+        column: usize,
+        /// The TOML parser's reason, without text of the file.
+        reason: String,
     },
     /// No cell is configured, so no call could succeed.
     #[error(

@@ -361,6 +361,19 @@ impl Default for LogConfig {
     }
 }
 
+/// Tells where a file is not valid. The text of the line is left out, since the log shows the error
+/// and the line may have a password. So is a string that the reason quotes.
+fn invalid(path: &Path, text: &str, error: &toml::de::Error) -> ConfigError {
+    let span = error.span().unwrap_or_default();
+    let before = text.get(..span.start).unwrap_or_default();
+    let line_before = before.rsplit('\n').next().unwrap_or_default();
+    let value = text.get(span).filter(|value| value.starts_with(['"', '\'']));
+    let quoted = value.map(|value| value.trim_matches(['"', '\''])).filter(|value| !value.is_empty());
+    let reason = quoted.map_or_else(|| error.message().to_owned(), |quoted| error.message().replace(quoted, "…"));
+    let (line, column) = (before.matches('\n').count() + 1, line_before.chars().count() + 1);
+    ConfigError::Invalid { path: path.into(), line, column, reason }
+}
+
 impl Config {
     /// Reads a configuration file. Relative paths in it start from the file's directory, so that they
     /// name the same files wherever the program is started. The result is not checked yet: see
@@ -371,9 +384,8 @@ impl Config {
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = read_file(path).and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other));
         let text = text.map_err(|error| ConfigError::Unreadable { path: path.into(), error })?;
-        let invalid = |error| ConfigError::Invalid { path: path.into(), error: Box::new(error) };
         let config: Self = toml::from_str(&text)
-            .map_err(|error| check::number_out_of_range(&text).unwrap_or_else(|| invalid(error)))?;
+            .map_err(|error| check::number_out_of_range(&text).unwrap_or_else(|| invalid(path, &text, &error)))?;
         Ok(config.relative_to(absolute(path).parent().unwrap_or(path)))
     }
 

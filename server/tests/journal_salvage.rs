@@ -146,6 +146,44 @@ fn s12_a_salvage_passes_lost_entries_of_the_journal() {
     assert!(copies.salvages > 100, "{}", copies.salvages);
 }
 
+/// The journal is lost, and only some rows are in a table: they are salvaged, and no start takes the
+/// directory for that of a new store.
+#[test]
+fn s12_rows_without_a_journal_are_salvaged() {
+    for keyspace in ["claims", "settled", "sessions", "locks"] {
+        for (journal, has_watermark) in
+            [(None, true), (None, false), (Some(0), true), (Some(0), false), (Some(9), false)]
+        {
+            let dir = filled_store();
+            flush_to_table(dir.path(), keyspace);
+            let folder = dir.path().join("fjall");
+            let journals = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+            let journals: Vec<_> = journals.filter(|path| path.extension().is_some_and(|end| end == "jnl")).collect();
+            journals.iter().for_each(|path| std::fs::remove_file(path).unwrap());
+            journal.map(|zeros| std::fs::write(journals.last().unwrap(), vec![0; zeros]).unwrap());
+            if !has_watermark {
+                std::fs::remove_file(dir.path().join(EmbeddedStore::WRITTEN)).unwrap();
+            }
+            for creation in [Creation::Refused, Creation::Allowed] {
+                let refused = EmbeddedStore::open(dir.path(), creation).map(drop);
+                let is_refused = matches!(refused, Err(StoreError::RowsDamaged { .. }));
+                assert!(is_refused, "{keyspace} {journal:?} {has_watermark}: {refused:?}");
+            }
+            let (salvaged, rows) = salvage(dir.path()).unwrap();
+            let State { claims, leases, sessions, locks, .. } = rows;
+            assert!(claims.len() + leases.len() + sessions.len() + locks.len() > 0, "{keyspace}: nothing is salvaged");
+            assert!(!salvaged.is_exact);
+        }
+    }
+}
+
+/// Returns a store with claims, leases, sessions and locks.
+fn filled_store() -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    copy_files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/stored/v3/data"), directory.path());
+    directory
+}
+
 /// Returns a store with some entries, and its journal.
 fn small_store() -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();

@@ -46,8 +46,9 @@ pub(super) const TAIL_BYTES: usize = 13;
 /// If no batch can be read, or the watermark is lost, nothing shows whether the newest journal ends
 /// with a write that was cut short or with a damaged batch. Until the journals were searched for a
 /// changed byte (`is_searched`), this is an error. Then the journal is truncated, and its bytes are
-/// kept in the folder `kept` until [`forget_kept`], [`set_aside`] or [`put_back`]. A whole batch
-/// after the place shows that the batches before it are damaged, which is always an error.
+/// kept in the folder `kept` until [`forget_kept`], [`set_aside`] or [`put_back`]. Each batch is
+/// synced before the next one is written. So a whole batch after the place shows that the batches
+/// before it are damaged, which is always an error.
 ///
 /// # Errors
 /// A batch is missing, there are tables and no journal, or a file can't be read or written.
@@ -71,6 +72,10 @@ pub(super) fn recover(dir: &Path, kept: &Path, acknowledged: Option<u64>, is_sea
             false => Ok(()),
         };
     };
+    // The watermark is not synced, so it may be older than the journal.
+    if has_whole_batch(&rest) {
+        return Err(lacks(&path, "a batch", end));
+    }
     let has_rest = rest.iter().any(|byte| *byte != 0);
     let is_unclear = match (last.sequence, acknowledged) {
         (Some(last), Some(acknowledged)) if last < acknowledged => {
@@ -80,7 +85,7 @@ pub(super) fn recover(dir: &Path, kept: &Path, acknowledged: Option<u64>, is_sea
         (Some(_), Some(_)) | (None, Some(0)) => false,
         (None, Some(_)) | (_, None) => has_rest,
     };
-    if is_unclear && (!is_searched || has_whole_batch(&rest)) {
+    if is_unclear && !is_searched {
         return Err(lacks(&path, "a batch", end));
     }
     if is_unclear {
@@ -159,8 +164,8 @@ pub(super) fn set_aside(kept: &Path, to: &Path) -> std::io::Result<bool> {
 }
 
 /// Corrects the batches in which one byte has changed, and returns the places of these bytes.
-/// `acknowledged` is the watermark: after it, a batch that can't be read is a write that was cut
-/// short, and is not searched.
+/// `acknowledged` is the watermark: after it, a batch that can't be read and has no whole one behind
+/// it is a write that was cut short, and is not searched.
 pub(super) fn correct(bytes: &mut [u8], acknowledged: Option<u64>, search: &mut Search) -> Vec<usize> {
     let is_acknowledged = |last: u64| acknowledged.is_none_or(|acknowledged| acknowledged == 0 || last < acknowledged);
     let (mut at, mut last, mut changed) = (0, None, Vec::new());
@@ -171,7 +176,7 @@ pub(super) fn correct(bytes: &mut [u8], acknowledged: Option<u64>, search: &mut 
                 last = batch.sequence.or(last);
                 at += rest.len() - after.len();
             }
-            None if last.is_some_and(|last| !is_acknowledged(last)) => break,
+            None if last.is_some_and(|last| !is_acknowledged(last)) && !has_whole_batch(rest) => break,
             None => match correct_batch(bytes, at, search) {
                 Some(byte) => changed.push(byte),
                 None => break,
@@ -528,6 +533,16 @@ mod tests {
         assert!(correct(&mut changed).is_empty());
     }
 
+    /// After a power cut, the watermark may be older than the journal.
+    #[test]
+    fn s12_a_changed_byte_is_corrected_beyond_an_old_watermark() {
+        let (bytes, begins) = journal();
+        let mut changed = bytes.clone();
+        changed[begins[3] + 50] ^= 1;
+        assert_eq!(correct(&mut changed, Some(1), &mut Search::of_start()), [begins[3] + 50]);
+        assert!(changed == bytes);
+    }
+
     /// A write that was cut short is no changed byte.
     #[test]
     fn s12_an_unacknowledged_tail_is_not_searched() {
@@ -564,7 +579,7 @@ mod tests {
             let mut damaged = bytes.clone();
             damaged[begin + 40..end + 20].fill(0);
             std::fs::write(&path, &damaged).unwrap();
-            for acknowledged in [Some(BATCHES), None] {
+            for acknowledged in [Some(BATCHES), Some(1), Some(0), None] {
                 assert!(matches!(recover(dir.path(), &kept, acknowledged, true), Err(StoreError::JournalDamaged(_))));
                 assert!(std::fs::read(&path).unwrap() == damaged && !kept.exists());
             }

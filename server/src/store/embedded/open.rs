@@ -444,12 +444,25 @@ impl Inner {
                 None => self.write_identity(Identity { is_new: false, ..Identity::random() }),
             },
             Some(found) => Err(StoreError::Format { dir: dir.to_owned(), found, known: stored::NEWEST_VERSION }),
-            None if self.meta.number(journal::SEQUENCE)?.is_some() => {
+            None if self.meta.number(journal::SEQUENCE)?.is_some() || self.has_rows()? => {
                 Err(StoreError::JournalDamaged("the entry that made the store is missing".into()))
             }
             None if creation == Creation::Refused => Err(StoreError::NoStore(dir.to_owned())),
             None => self.write_identity(Identity::random()),
         }
+    }
+
+    /// True if a keyspace has a row. Each is written to its table at a time of its own, so `meta` may
+    /// be empty if the journal is lost.
+    fn has_rows(&self) -> Result<bool> {
+        let Self { claims, outstanding, settled, .. } = self;
+        let Locks { sessions, locks, .. } = &self.locks;
+        for keyspace in [claims, outstanding, settled, sessions, locks] {
+            if keyspace.range::<&[u8]>(&self.database.snapshot(), ..).next().transpose()?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn read_identity(&self, id: &[u8]) -> Result<Identity> {

@@ -93,6 +93,10 @@ impl SalvageCopy {
         copy.remove()?;
         let to = copy.dir.join("fjall");
         copy_files(&dir.join("fjall"), &to)?;
+        if remains.journals.is_empty() {
+            // Without a journal, fjall would make a new database.
+            std::fs::write(to.join("0.jnl"), "")?;
+        }
         for (name, bytes) in &remains.journals {
             std::fs::write(to.join(name), bytes)?;
         }

@@ -398,7 +398,9 @@ mod tests {
         let path = dir.path().join("leasehold.toml");
         for (text, place, reason) in [
             ("\n[postgres]\nurl = \"postgres://u:secret@h/d\" x\n", "line 3, column ", "newline"),
-            ("[postgres]\nurl = \"postgres://u:secret@h/d\n", "line 2, column ", "string"),
+            ("listen = \"localhost\"\n", "line 1, column 10: `listen`: ", "address"),
+            ("[postgres]\npostgres://u:secret@h/d?a=1\n", "line 2, column ", ""),
+            ("[postgres]\nurl = \"postgres://u:secret@h/d\n", "line 2, column ", "`url`: "),
             ("[postgres]\nurl = postgres://u:secret@h/d\n", "line 2, column ", "string"),
             ("postgres = \"postgres://u:secret@h/d\"\n", "line 1, column 12", "expected"),
             ("[postgres]\npassword = 'secret'\n", "line 2, column 1", "unknown field `password`"),

@@ -361,17 +361,30 @@ impl Default for LogConfig {
     }
 }
 
+/// No name that a setting may have as its value is longer.
+const SHOWN_BYTES: usize = 16;
+
 /// Tells where a file is not valid. The text of the line is left out, since the log shows the error
-/// and the line may have a password. So is a string that the reason quotes.
+/// and the line may have a password. So is a long string that the reason quotes, such as a URL in the
+/// place of a table.
 fn invalid(path: &Path, text: &str, error: &toml::de::Error) -> ConfigError {
     let span = error.span().unwrap_or_default();
     let before = text.get(..span.start).unwrap_or_default();
     let line_before = before.rsplit('\n').next().unwrap_or_default();
     let value = text.get(span).filter(|value| value.starts_with(['"', '\'']));
-    let quoted = value.map(|value| value.trim_matches(['"', '\''])).filter(|value| !value.is_empty());
-    let reason = quoted.map_or_else(|| error.message().to_owned(), |quoted| error.message().replace(quoted, "…"));
+    let quoted = value.map(|value| value.trim_matches(['"', '\''])).filter(|value| value.len() > SHOWN_BYTES);
+    let message = quoted.map_or_else(|| error.message().to_owned(), |quoted| error.message().replace(quoted, "…"));
     let (line, column) = (before.matches('\n').count() + 1, line_before.chars().count() + 1);
+    let setting = text.lines().nth(line - 1).and_then(setting_of);
+    let reason = setting.map_or_else(|| message.clone(), |setting| format!("`{setting}`: {message}"));
     ConfigError::Invalid { path: path.into(), line, column, reason }
+}
+
+/// Returns the bare key of a line, the name of a setting.
+fn setting_of(line: &str) -> Option<&str> {
+    let (key, _) = line.split_once('=')?;
+    let is_bare = |key: &&str| key.chars().all(|letter| letter.is_ascii_alphanumeric() || "_-.".contains(letter));
+    Some(key.trim()).filter(is_bare)
 }
 
 impl Config {

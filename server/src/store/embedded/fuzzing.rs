@@ -90,7 +90,7 @@ pub fn journals(bytes: &[u8]) {
     }
     let kept = dir.path().join("kept");
     match journal::recover(dir.path(), &kept, Some(0), false) {
-        Err(StoreError::Damaged(_)) => return,
+        Err(StoreError::JournalDamaged(_)) => return,
         recovered => assert!(recovered.is_ok(), "{recovered:?}"),
     }
     let content = || paths.each_ref().map(|path| std::fs::read(path).unwrap_or_default());

@@ -28,7 +28,7 @@ pub enum ConfigError {
         line: usize,
         /// The column of the fault, from 1.
         column: usize,
-        /// The TOML parser's reason, without text of the file.
+        /// The setting, and the TOML parser's reason without a long value of the file.
         reason: String,
     },
     /// No cell is configured, so no call could succeed.

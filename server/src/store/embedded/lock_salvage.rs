@@ -89,7 +89,7 @@ fn put_grant(lock: &mut Lock, grant: Option<&Grant>) {
     }
 }
 
-/// Has the ask of a lock's grant hold the lock, if the ask's row is older: it waited then.
+/// Gives a lock to the ask of its grant, if the ask's row is older: the ask waited then.
 fn put_ask(path: &LockPath, lock: &Lock, asks: &mut BTreeMap<AskId, Ask>) {
     if let Some(grant) = lock.grant()
         && let Some(ask) = asks.get_mut(&grant.ask)

@@ -62,7 +62,7 @@ fn options(memtable_bytes: u64, bloom: bool) -> KeyspaceCreateOptions {
 
 /// The purpose for which a data directory is opened.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Purpose {
+enum Purpose {
     /// Reads and writes. If there is no store, makes one, provided that the creation allows it.
     Use(Creation),
     /// Reads of a store that may be damaged. Outstanding leases, asks and turns are not read into
@@ -276,7 +276,7 @@ impl EmbeddedStore {
     }
 
     /// Opens the store. `is_searched` is true if its files were searched for changed bytes.
-    pub(super) fn open_once(dir: &Path, purpose: Purpose, is_searched: bool) -> Result<Self> {
+    fn open_once(dir: &Path, purpose: Purpose, is_searched: bool) -> Result<Self> {
         if purpose.creation() == Creation::Refused && !has_files_of_a_store(dir)? {
             return Err(StoreError::NoStore(dir.to_owned()));
         }
@@ -374,7 +374,7 @@ impl EmbeddedStore {
     /// Opens a store whose journals lack entries, by a copy with the rest.
     ///
     /// # Errors
-    /// The journals lack no entry, the rest can't be opened either, or the disk failed.
+    /// The rest can't be opened either, a server uses the directory, or the disk failed.
     pub(super) fn open_rest(dir: &Path) -> Result<DamagedStore> {
         let failed = |error: std::io::Error| StoreError::Failed(format!("`{}`: {error}", dir.display()));
         let Some(lock) = Self::lock(dir)? else { return Err(StoreError::NoStore(dir.to_owned())) };

@@ -15,7 +15,7 @@ use super::journal::{self, Last};
 /// The name of the copy in the data directory.
 const COPY: &str = "salvage-copy";
 
-/// What is left of the journals of a store.
+/// The readable entries of the journals of a store, and a count of the others.
 #[derive(Default)]
 pub(super) struct Remains {
     // The readable entries of each journal, by the name of its file.

@@ -51,18 +51,20 @@ pub struct LockRecord {
 
 impl LockRecord {
     /// Returns the name of the lock's state on the wire.
-    pub const fn state(&self) -> &'static str {
+    pub fn state(&self) -> &'static str {
         match self.lock.state {
             LockState::Free => "FREE",
             LockState::Held(_) => "HELD",
             LockState::Withheld(_) => "WITHHELD",
+            LockState::Orphaned if self.lock.is_exhausted() => "SET_ASIDE",
+            LockState::Orphaned => "ORPHANED",
         }
     }
 
     /// Returns the fence of the grant, or of the grant that was taken away; 0 if the lock is free.
     pub const fn fence(&self) -> u64 {
         match self.lock.state {
-            LockState::Free => 0,
+            LockState::Free | LockState::Orphaned => 0,
             LockState::Held(grant) => grant.fence.0,
             LockState::Withheld(withholding) => withholding.fence.0,
         }
@@ -205,7 +207,7 @@ impl LockService {
     ) -> Result<Acquired, DetailedError> {
         check_wait(wait_micros)?;
         let (session, ask, principal) = (SessionId(session), AskId(ask), self.principal.clone());
-        let command = Acquire { session, principal, ask, lock: path, wait: wait_micros > 0 };
+        let command = Acquire { session, principal, ask, lock: path, wait: wait_micros > 0, reaped: None };
         let acquired = decision(acquire(&mut self.store, &command, now))?;
         // An ask that an earlier call left waiting is not served now.
         match acquired {
@@ -289,7 +291,7 @@ impl LockService {
     pub fn locks(&self, namespace: &str, limit: u32, after: Option<LockPath>) -> Result<LockRecords, DetailedError> {
         let scan = LockScan::parse(namespace, limit, after)?;
         let mut found = BTreeMap::new();
-        for list in [LockList::Held, LockList::Withheld] {
+        for list in LockList::ALL {
             // The store is in memory, so the list is read to its end instead of in parts.
             let read = OrderedRead { limit: usize::MAX, ..scan.read(list, None) };
             found.extend(

@@ -31,7 +31,7 @@ impl CommandGroup {
     ///
     /// # Errors
     /// The command could not be started.
-    pub(crate) fn start(command: &[OsString], environment: [(&str, String); 2]) -> io::Result<Self> {
+    pub(crate) fn start(command: &[OsString], environment: Vec<(&str, String)>) -> io::Result<Self> {
         let [program, arguments @ ..] = command else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "there is no command"));
         };

@@ -24,10 +24,12 @@ mod decommission;
 mod error;
 pub mod exit;
 mod lock;
+mod lock_work;
 mod locks;
 mod obstacle;
 mod output;
 mod read;
+mod reap;
 mod refused;
 mod reload;
 mod scripts;
@@ -46,6 +48,7 @@ pub use error::{CliError, report};
 pub use lock::LockArgs;
 pub use locks::{ForceLockArgs, LocksArgs};
 pub use read::{CellsArgs, ClassifyArgs, GetArgs, LeasesArgs, RecordsArgs};
+pub use reap::{ReapArgs, ResolveOrphanArgs};
 pub use refused::RefusedCall;
 pub use reload::ReloadArgs;
 pub use scripts::{write_completions, write_script};
@@ -86,6 +89,10 @@ pub enum Verb {
     Locks(Call<LocksArgs>),
     /// Take a lock from its holder; it passes on when the holder's time is over
     ForceLock(Call<ForceLockArgs>),
+    /// Clean up after dead holders: run a command for each orphaned lock of a namespace that is reaped
+    Reap(Call<ReapArgs>),
+    /// Begin the cleanup of an orphaned lock again, or let the lock pass on
+    ResolveOrphan(Call<ResolveOrphanArgs>),
     /// Measure saves (one begin, one commit) against a server; leaves its claims behind
     ///
     /// Calls whose outcome is unknown are repeated, for half a minute after the last save was begun. If some calls
@@ -114,6 +121,8 @@ pub async fn run(verb: Verb, json: bool) -> Result<(), CliError> {
         Verb::Lock(call) => call.run(json, lock::lock).await,
         Verb::Locks(call) => call.run(json, locks::locks).await,
         Verb::ForceLock(call) => call.run(json, locks::force).await,
+        Verb::Reap(call) => call.run(json, reap::reap).await,
+        Verb::ResolveOrphan(call) => call.run(json, reap::resolve).await,
         Verb::Bench(call) => call.run(json, bench::bench).await,
     }
 }

@@ -1,27 +1,19 @@
 //! The verb `lock`: runs a command while it holds a lock, as `flock` does on one machine.
 
 use std::ffi::OsString;
-use std::io;
 use std::str::FromStr;
 use std::time::Duration;
 
-use leasehold_client::{Error, HeldLock, LockSession, SessionTerms, Standing, WorkOutcome};
-use nix::sys::signal::Signal;
-use tokio::signal::unix::{SignalKind, signal};
+use leasehold_client::{SessionTerms, Standing};
 
-use crate::command_group::{CommandGroup, exit_code};
 use crate::error::{CliError, call_failed};
+use crate::lock_work::{LockWork, Stops};
 use crate::session::Session;
 
 /// The variable in which the command finds the fence of its lock.
 const FENCE: &str = "LEASEHOLD_FENCE";
 /// The variable in which the command finds the name of its lock.
 const NAME: &str = "LEASEHOLD_LOCK";
-
-/// The exit code of a command that is not found, as shells give it.
-const NOT_FOUND: u8 = 127;
-/// The exit code of a command that can't be started, as shells give it.
-const NOT_STARTED: u8 = 126;
 
 /// Arguments of `lock`.
 #[derive(Clone, Debug, clap::Args)]
@@ -71,30 +63,6 @@ impl FromStr for LockName {
     }
 }
 
-/// The signals that this process hands on to its command.
-struct Stops(Vec<(Signal, tokio::signal::unix::Signal)>);
-
-impl Stops {
-    fn install() -> io::Result<Self> {
-        let kinds = [
-            (Signal::SIGTERM, SignalKind::terminate()),
-            (Signal::SIGINT, SignalKind::interrupt()),
-            (Signal::SIGHUP, SignalKind::hangup()),
-        ];
-        kinds.into_iter().map(|(number, kind)| Ok((number, signal(kind)?))).collect::<io::Result<_>>().map(Self)
-    }
-
-    async fn next(&mut self) -> Signal {
-        let received = self.0.iter_mut().map(|(number, signal)| {
-            Box::pin(async {
-                signal.recv().await;
-                *number
-            })
-        });
-        futures_util::future::select_all(received).await.0
-    }
-}
-
 pub(crate) async fn lock(session: &Session<'_>, args: LockArgs) -> Result<(), CliError> {
     session.open().await?;
     let client = session.connection.client()?;
@@ -107,7 +75,12 @@ pub(crate) async fn lock(session: &Session<'_>, args: LockArgs) -> Result<(), Cl
     let wait = Duration::from_secs(args.wait_seconds);
     let result = tokio::select! {
         held = locks.lock(&args.lock.namespace, &args.lock.key, wait) => match held {
-            Ok(Some(held)) => run_under(&locks, &held, &args, terms, &mut stops).await,
+            Ok(Some(held)) => {
+                let name = format!("{}/{}", args.lock.namespace, args.lock.key);
+                let environment = vec![(FENCE, held.fence().to_string()), (NAME, name)];
+                let work = LockWork { locks: &locks, held: &held, terms, command: &args.command, environment };
+                work.run(&mut stops).await
+            }
             Ok(None) => Err(CliError::LockHeld),
             Err(error) => Err(call_failed(error)),
         },
@@ -121,102 +94,6 @@ pub(crate) async fn lock(session: &Session<'_>, args: LockArgs) -> Result<(), Cl
         let _ = locks.close().await;
     }
     result
-}
-
-/// Runs the command, and releases the lock after all of its processes have ended.
-async fn run_under(
-    locks: &LockSession,
-    held: &HeldLock,
-    args: &LockArgs,
-    terms: SessionTerms,
-    stops: &mut Stops,
-) -> Result<(), CliError> {
-    // The session may have been silent while it waited. The command starts under a lock that this
-    // process knows to hold, or not at all.
-    let mut standing = locks.standing();
-    let _ = standing.wait_for(|standing| *standing != Standing::Jeopardy).await;
-    if locks.remaining(held).is_zero() {
-        return Err(CliError::NeverHeld);
-    }
-    let name = format!("{}/{}", args.lock.namespace, args.lock.key);
-    let environment = [(FENCE, held.fence().to_string()), (NAME, name)];
-    let code = match CommandGroup::start(&args.command, environment) {
-        Ok(group) => follow(group, locks, held, terms, stops).await,
-        Err(error) => {
-            let program = args.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
-            eprintln!("error: `{program}` can't be started: {error}");
-            if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_STARTED }
-        }
-    };
-    let outcome = if code == 0 { WorkOutcome::Succeeded } else { WorkOutcome::Failed };
-    match locks.release(held, outcome, b"").await {
-        Ok(()) if code == 0 => Ok(()),
-        Ok(()) => Err(CliError::Ended(code)),
-        Err(Error::Refused(refusal)) if matches!(refusal.reason.as_str(), "SESSION_ENDED" | "FENCE_PASSED") => {
-            Err(CliError::LockLost)
-        }
-        // The release is not known to have arrived. The end of the session frees the lock.
-        Err(error) => {
-            eprintln!("warning: the lock is not released: {error}; it passes on when the session ends");
-            if code == 0 { Ok(()) } else { Err(CliError::Ended(code)) }
-        }
-    }
-}
-
-/// Follows the command to its end. Ends its process group before the lock can pass on: SIGTERM when
-/// half of the grace has passed or an operator has taken the lock, SIGKILL when the lock is lost.
-/// Returns its exit code.
-async fn follow(
-    mut group: CommandGroup,
-    locks: &LockSession,
-    held: &HeldLock,
-    terms: SessionTerms,
-    stops: &mut Stops,
-) -> u8 {
-    let mut standing = locks.standing();
-    let mut forced = std::pin::pin!(locks.forced(held));
-    loop {
-        let now = *standing.borrow_and_update();
-        match now {
-            Standing::Safe => {}
-            Standing::Jeopardy => eprintln!("warning: the server does not answer: the command is in jeopardy"),
-            Standing::Lost => return exit_code(group.killed().await),
-        }
-        let half_grace = async {
-            match now {
-                Standing::Jeopardy => tokio::time::sleep(terms.grace / 2).await,
-                Standing::Safe | Standing::Lost => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            status = group.ended() => return exit_code(status),
-            stop = stops.next() => group.signal(stop),
-            () = half_grace => {
-                eprintln!("warning: the lock is about to be lost: the command is ended");
-                group.signal(Signal::SIGTERM);
-                // Only the end of the command or the loss of the session is waited for now.
-                tokio::select! {
-                    status = group.ended() => return exit_code(status),
-                    () = locks.lost() => {}
-                }
-            }
-            () = &mut forced => {
-                eprintln!("warning: an operator has taken the lock: the command is ended");
-                group.signal(Signal::SIGTERM);
-                return end_in(group, locks.remaining(held)).await;
-            }
-            _ = standing.changed() => {}
-        }
-    }
-}
-
-/// Waits for the end of the command, and kills its process group after the time `left`.
-async fn end_in(mut group: CommandGroup, left: Duration) -> u8 {
-    let status = match tokio::time::timeout(left, group.ended()).await {
-        Ok(status) => status,
-        Err(_) => group.killed().await,
-    };
-    exit_code(status)
 }
 
 #[cfg(test)]

@@ -78,7 +78,7 @@ fn show(session: &Session<'_>, locks: &[Lock]) -> Result<(), CliError> {
         return locks.iter().try_for_each(json_line);
     }
     if locks.is_empty() {
-        eprintln!("no lock is held");
+        eprintln!("no lock is held, withheld or orphaned");
     }
     Pages::new(&["LOCK", "STATE", "FENCE", "WAITING", "SESSION", "SINCE", "LAST"]).write(locks.iter().map(row))
 }
@@ -86,12 +86,17 @@ fn show(session: &Session<'_>, locks: &[Lock]) -> Result<(), CliError> {
 fn row(lock: &Lock) -> Vec<String> {
     let LockPath { namespace, key } = lock.path.clone().unwrap_or_default();
     let session = Uuid::from_slice(&lock.session_id).map(|id| id.to_string()).unwrap_or_default();
-    let fence = if lock.fence == 0 { String::new() } else { lock.fence.to_string() };
+    // The fence by which an operator names the lock: that of its grant, or of the grant to clean up after.
+    let due = lock.obituary.as_ref().map_or(0, |obituary| obituary.fence);
+    let fence = if lock.fence == 0 { due } else { lock.fence };
+    let fence = if fence == 0 { String::new() } else { fence.to_string() };
     let state = match lock.state() {
         lock::State::Unspecified => "unknown",
         lock::State::Free => "free",
         lock::State::Held => "held",
         lock::State::Withheld => "withheld",
+        lock::State::Orphaned => "orphaned",
+        lock::State::SetAside => "set-aside",
     };
     let last = lock.last.as_ref().map(|last| last.end().as_str_name().to_lowercase()).unwrap_or_default();
     let last = if last == ended_grant::End::Unspecified.as_str_name().to_lowercase() { String::new() } else { last };

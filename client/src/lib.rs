@@ -67,6 +67,7 @@ mod error;
 mod handshake;
 mod keepalive;
 mod lock;
+mod orphan;
 mod page;
 mod refusal;
 mod retry;
@@ -89,6 +90,7 @@ pub use keepalive::{Keepalive, KeptSession, News, SessionNews, SessionTerms, Sta
 pub use leasehold_core::query::MAX_LEASES_PER_PAGE;
 pub use leasehold_core::rejection::{List, Reason};
 pub use lock::{HeldLock, LockSession, WorkOutcome};
+pub use orphan::Orphan;
 pub use page::{Cursor, LeasePage, LeasePages, LeaseQuery, RecordPage, RecordPages, RecordQuery};
 pub use refusal::{Refusal, RefusalKind, RejectedClaim};
 pub use retry::RetryPolicy;

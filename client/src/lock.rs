@@ -7,6 +7,7 @@ use leasehold_proto::leasehold::locks::v1::acquire_lock_response::News;
 use leasehold_proto::leasehold::sessions::v1::{CloseSessionRequest, OpenSessionRequest, RenewSessionRequest};
 use tokio::sync::watch;
 use tokio::time::Instant;
+use tonic::transport::Channel;
 use uuid::{Builder, Uuid};
 
 use crate::client::{CallIdentity, Client};
@@ -15,10 +16,10 @@ use crate::keepalive::{Keepalive, KeptSession, SessionTerms, Standing, micros};
 use crate::refusal::{FENCE_PASSED, Refusal};
 use crate::stub::Stub;
 
-/// The pause before an acquire is repeated, after its stream has ended without a grant.
-const RESUME_PAUSE: Duration = Duration::from_millis(100);
-/// The time for which a waiting acquire that gets no answer is repeated, before it fails.
-const RESUME_FOR: Duration = Duration::from_secs(30);
+/// The pause before a waiting call is repeated, after its stream has ended without a grant.
+pub(crate) const RESUME_PAUSE: Duration = Duration::from_millis(100);
+/// The time for which a waiting call that gets no answer is repeated, before it fails.
+pub(crate) const RESUME_FOR: Duration = Duration::from_secs(30);
 
 /// A live session: the keepalive of this process for all locks that it holds or waits for.
 ///
@@ -55,13 +56,29 @@ impl HeldLock {
     pub fn fence(&self) -> u64 {
         self.fence
     }
+
+    /// Returns the namespace of the lock, its parts joined by dots.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        &self.path.namespace
+    }
+
+    /// Returns the key of the lock within its namespace.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.path.key
+    }
+
+    pub(crate) fn new(session: Uuid, path: wire::LockPath, fence: u64) -> Self {
+        Self { session, path, fence }
+    }
 }
 
-fn random_id() -> Uuid {
+pub(crate) fn random_id() -> Uuid {
     Builder::from_random_bytes(rand::random()).into_uuid()
 }
 
-fn id_bytes(id: Uuid) -> Vec<u8> {
+pub(crate) fn id_bytes(id: Uuid) -> Vec<u8> {
     id.as_bytes().to_vec()
 }
 
@@ -197,13 +214,13 @@ impl LockSession {
         let message = wire::AcquireLockRequest { session_id, ask_id, lock: Some(path.clone()), wait_micros };
         let mut stream = match self.client.stub().acquire_lock(message).await {
             Ok(stream) => stream.into_inner(),
-            Err(status) => return self.refusal_or_break(&status),
+            Err(status) => return Self::refusal_or_break(&status),
         };
         loop {
             let message = match stream.message().await {
                 Ok(Some(message)) => message,
                 Ok(None) => return Ok(None),
-                Err(status) => return self.refusal_or_break(&status),
+                Err(status) => return Self::refusal_or_break(&status),
             };
             *heard_at = Instant::now();
             match message.news {
@@ -214,9 +231,13 @@ impl LockSession {
         }
     }
 
-    /// Returns the refusal of an acquire; `None` if no answer came or the server is overloaded, so
+    pub(crate) fn stub(&self) -> Stub<Channel> {
+        self.client.stub()
+    }
+
+    /// Returns the refusal of a waiting call; `None` if no answer came or the server is overloaded, so
     /// that the call may be repeated.
-    fn refusal_or_break(&self, status: &tonic::Status) -> Result<Option<u64>, Error> {
+    pub(crate) fn refusal_or_break<T>(status: &tonic::Status) -> Result<Option<T>, Error> {
         let refusal = Refusal::of(status);
         let has_no_decision = refusal.reason.is_empty() || refusal.reason == "STORE_UNAVAILABLE";
         if has_no_decision || refusal.reason == "OVERLOADED" {

@@ -150,4 +150,29 @@ impl<T: Transport> Stub<T> {
         let request = self.request(message);
         self.locks.force_lock(request).await
     }
+
+    /// Waits for an orphaned lock, and acquires it for its cleanup. The stream has no deadline of its
+    /// own.
+    ///
+    /// # Errors
+    /// The server's refusal, or a broken connection.
+    pub async fn reap_lock(
+        &mut self,
+        message: locks::ReapLockRequest,
+    ) -> Result<Response<Streaming<locks::ReapLockResponse>>, Status> {
+        let request = self.request(message);
+        self.locks.reap_lock(request).await
+    }
+
+    /// Resolves an orphaned lock.
+    ///
+    /// # Errors
+    /// The server's refusal, or a broken connection.
+    pub async fn resolve_orphan(
+        &mut self,
+        message: locks::ResolveOrphanRequest,
+    ) -> Result<Response<locks::ResolveOrphanResponse>, Status> {
+        let request = self.request(message);
+        self.locks.resolve_orphan(request).await
+    }
 }

@@ -2,6 +2,7 @@
 //! it.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,15 @@ pub const MAX_KEY_BYTES: usize = 512;
 pub const MAX_VALUE_BYTES: usize = 2_048;
 /// The largest number of asks that may wait for one lock (K21).
 pub const MAX_WAITERS_PER_LOCK: u32 = 10_000;
+
+/// The largest number of cleanups that may be begun after a holder has died (K21).
+pub const MAX_CLEANUPS: u32 = 1_000;
+
+/// The pause after the first failed cleanup, in microseconds: 1 second. Each later pause is twice as
+/// long.
+const FIRST_CLEANUP_PAUSE_MICROS: u64 = 1_000_000;
+/// The longest pause after a failed cleanup, in microseconds: 1 minute.
+const LAST_CLEANUP_PAUSE_MICROS: u64 = 60_000_000;
 
 /// The longest wait for a lock, in microseconds: 1 day (K21).
 pub const MAX_WAIT_MICROS: u64 = 86_400_000_000;
@@ -243,6 +253,24 @@ pub struct Withholding {
     pub silence_micros: u64,
 }
 
+/// The note of a grant that ended without a release, in a namespace that is reaped. It stays with the
+/// lock until a cleanup has succeeded (K17).
+///
+/// A cleanup is a grant of its own: the cleaner holds the lock under a new fence, so the guard refuses
+/// what the former holder still writes. A success releases the lock as any release does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Obituary {
+    /// The fence of the grant that ended.
+    pub fence: Fence,
+    /// The reason of the grant's end.
+    pub end: GrantEnd,
+    /// The time of the grant's end.
+    pub ended_at: Timestamp,
+    /// The number of cleanups that were begun. One that its caller never learnt of is not counted.
+    pub attempts: u32,
+}
+
 /// The state of a lock. A lock without a row is free, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LockState {
@@ -253,6 +281,8 @@ pub enum LockState {
     /// The lock was taken from its holder and is not granted again before the holder's time is over
     /// (K20).
     Withheld(Withholding),
+    /// The lock waits for a cleanup, and is not granted to an ask before (K17). Its obituary tells why.
+    Orphaned,
 }
 
 /// The row of a lock. Every acquire and every release changes the row, so concurrent ones conflict
@@ -260,7 +290,7 @@ pub enum LockState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lock {
-    /// The state of the lock: free, held or withheld.
+    /// The state of the lock: free, held, withheld or orphaned.
     pub state: LockState,
     /// The number of asks that wait.
     pub waiting: u32,
@@ -272,19 +302,69 @@ pub struct Lock {
     pub last: Option<Ended>,
     /// The time of the last change of the lock's state.
     pub updated_at: Timestamp,
+    /// The most cleanups of one obituary that are begun; `None` if the lock is not reaped.
+    pub reaped: Option<NonZeroU32>,
+    /// The grant whose cleanup has not succeeded yet; `None` if no cleanup is due.
+    pub obituary: Option<Obituary>,
 }
 
 impl Lock {
     /// Returns a free lock that nobody has held.
     pub fn new(now: Timestamp) -> Self {
-        Self { state: LockState::Free, waiting: 0, served_turn: 0, last_turn: 0, last: None, updated_at: now }
+        Self {
+            state: LockState::Free,
+            waiting: 0,
+            served_turn: 0,
+            last_turn: 0,
+            last: None,
+            updated_at: now,
+            reaped: None,
+            obituary: None,
+        }
     }
 
     /// Returns the grant of the lock, `None` if it is not held.
     pub fn grant(&self) -> Option<&Grant> {
         match &self.state {
             LockState::Held(grant) => Some(grant),
-            LockState::Free | LockState::Withheld(_) => None,
+            LockState::Free | LockState::Withheld(_) | LockState::Orphaned => None,
+        }
+    }
+
+    /// Returns the state of the lock when nobody holds it and nobody may still work under it.
+    pub(crate) fn rest(&self) -> LockState {
+        if self.obituary.is_some() { LockState::Orphaned } else { LockState::Free }
+    }
+
+    /// True if as many cleanups were begun as are allowed. An orphaned lock is then set aside: it waits
+    /// for an operator (K17).
+    pub fn is_exhausted(&self) -> bool {
+        let attempts = self.obituary.map_or(0, |obituary| obituary.attempts);
+        attempts >= self.reaped.map_or(u32::MAX, NonZeroU32::get)
+    }
+
+    /// Returns the microseconds from the lock's last change until a host offers its cleanup: none, or a
+    /// pause after a failure, so that one lock whose cleanup fails does not keep cleaners from the others
+    /// (pg-boss#849). `None` if no cleanup may begin.
+    pub fn cleanup_pause_micros(&self) -> Option<u64> {
+        let obituary = self.obituary.filter(|_| self.state == LockState::Orphaned && !self.is_exhausted())?;
+        let Some(failed) = obituary.attempts.checked_sub(1) else { return Some(0) };
+        Some((FIRST_CLEANUP_PAUSE_MICROS << failed.min(6)).min(LAST_CLEANUP_PAUSE_MICROS))
+    }
+
+    /// Returns the obituary after a grant has ended. A release is a report, and a caller that left never
+    /// learnt of its grant; any other end needs a cleanup where the lock is reaped.
+    pub(crate) fn obituary_after(&self, grant: &Grant, end: GrantEnd, ended_at: Timestamp) -> Option<Obituary> {
+        match (self.obituary, end) {
+            (_, GrantEnd::Succeeded) => None,
+            (None, GrantEnd::Failed | GrantEnd::Left) => None,
+            (Some(obituary), GrantEnd::Left) => {
+                Some(Obituary { attempts: obituary.attempts.saturating_sub(1), ..obituary })
+            }
+            (Some(obituary), _) => Some(obituary),
+            (None, GrantEnd::Closed | GrantEnd::Expired | GrantEnd::Evicted | GrantEnd::Forced) => {
+                self.reaped.map(|_| Obituary { fence: grant.fence, end, ended_at, attempts: 0 })
+            }
         }
     }
 

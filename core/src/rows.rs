@@ -51,7 +51,7 @@ crate::row_family! {
     replays: Replay,
     /// Rows of the kind `Session`: a session, live or ended.
     sessions: Session,
-    /// Rows of the kind `Lock`: a lock that is held, withheld or was held lately.
+    /// Rows of the kind `Lock`: a lock that is held, withheld or orphaned, or was held lately.
     locks: Lock,
     /// Rows of the kind `Ask`: an acquire that waits or holds its lock.
     asks: Ask,
@@ -142,11 +142,13 @@ impl RowKind for Lock {
             LockState::Held(_) => LockOrder::Held(path.clone()),
             LockState::Withheld(_) => LockOrder::Withheld(path.clone()),
             LockState::Free => LockOrder::Free(lock.updated_at, path.clone()),
+            LockState::Orphaned if lock.is_exhausted() => LockOrder::SetAside(path.clone()),
+            LockState::Orphaned => LockOrder::Orphaned(path.clone()),
         })
     }
 }
 
-/// The position of a lock in one of the three lists of locks.
+/// The position of a lock in one of the five lists of locks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LockOrder {
     /// The position of a held lock: by path (K16).
@@ -156,6 +158,11 @@ pub enum LockOrder {
     /// The position of a free lock: by the time at which it became free, so that the oldest are
     /// forgotten first.
     Free(Timestamp, LockPath),
+    /// The position of a lock that waits for a cleanup: by path, so that the cleaner of a namespace
+    /// finds those of its namespace.
+    Orphaned(LockPath),
+    /// The position of an orphaned lock that is set aside: by path.
+    SetAside(LockPath),
 }
 
 impl RowKind for Ask {

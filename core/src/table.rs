@@ -173,6 +173,10 @@ pub enum LockStatus {
     Held,
     /// The lock was taken from its holder, whose time is not over.
     Withheld,
+    /// The lock waits for a cleanup.
+    Orphaned,
+    /// The lock waits for an operator, because its cleanup has failed too often.
+    SetAside,
 }
 
 /// The events that move a lock to another state. If asks wait, the end of a grant hands the lock
@@ -193,15 +197,31 @@ pub enum LockEvent {
     /// The former holder's time is over, or an operator waits for it no longer; and the lock is
     /// granted to the first ask that waits.
     ElapseHandOver,
+    /// The grant ends without a release where the lock is reaped, or a cleanup fails; or the time of
+    /// such a holder is over.
+    Orphan,
+    /// The same, and no further cleanup is allowed.
+    PutAside,
+    /// The cleanup begins: the lock is granted to a cleaner.
+    Reap,
+    /// An operator has the cleanup begun again.
+    Retry,
+    /// An operator has cleaned up, and nobody waits.
+    Clean,
+    /// An operator has cleaned up, and the lock is granted to the first ask that waits.
+    CleanHandOver,
     /// The lock is forgotten, a while after it became free.
     Forget,
 }
 
 /// Every edge of the state machine of a lock. The engine refuses any other event, or leaves the lock
 /// as it is.
-pub const LOCK: [Edge<LockStatus, LockEvent>; 8] = {
-    use LockEvent::{Elapse, ElapseHandOver, Forget, Grant, HandOver, Release, Withhold};
-    use LockStatus::{Absent, Free, Held, Withheld};
+pub const LOCK: [Edge<LockStatus, LockEvent>; 18] = {
+    use LockEvent::{
+        Clean, CleanHandOver, Elapse, ElapseHandOver, Forget, Grant, HandOver, Orphan, PutAside, Reap, Release, Retry,
+        Withhold,
+    };
+    use LockStatus::{Absent, Free, Held, Orphaned, SetAside, Withheld};
     [
         edge(Absent, Grant, Held),
         edge(Free, Grant, Held),
@@ -210,6 +230,16 @@ pub const LOCK: [Edge<LockStatus, LockEvent>; 8] = {
         edge(Held, Withhold, Withheld),
         edge(Withheld, Elapse, Free),
         edge(Withheld, ElapseHandOver, Held),
+        edge(Held, Orphan, Orphaned),
+        edge(Held, PutAside, SetAside),
+        edge(Withheld, Orphan, Orphaned),
+        edge(Withheld, PutAside, SetAside),
+        edge(Orphaned, Reap, Held),
+        edge(Orphaned, Clean, Free),
+        edge(Orphaned, CleanHandOver, Held),
+        edge(SetAside, Retry, Orphaned),
+        edge(SetAside, Clean, Free),
+        edge(SetAside, CleanHandOver, Held),
         edge(Free, Forget, Absent),
     ]
 };
@@ -312,11 +342,13 @@ impl SessionStatus {
 impl LockStatus {
     /// Returns the status of a lock, [`Absent`](Self::Absent) for `None`.
     pub fn of(lock: Option<&Lock>) -> Self {
-        match lock.map(|lock| lock.state) {
-            None => Self::Absent,
-            Some(LockState::Free) => Self::Free,
-            Some(LockState::Held(_)) => Self::Held,
-            Some(LockState::Withheld(_)) => Self::Withheld,
+        let Some(lock) = lock else { return Self::Absent };
+        match lock.state {
+            LockState::Free => Self::Free,
+            LockState::Held(_) => Self::Held,
+            LockState::Withheld(_) => Self::Withheld,
+            LockState::Orphaned if lock.is_exhausted() => Self::SetAside,
+            LockState::Orphaned => Self::Orphaned,
         }
     }
 }

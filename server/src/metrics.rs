@@ -189,6 +189,8 @@ pub struct Metrics {
     sessions: Gauge,
     attended_asks: Gauge,
     lock_grants: Counter,
+    locks_orphaned: Counter,
+    locks_set_aside: Counter,
     sessions_adopted: Counter,
     waiting: Gauge,
     groups_at_once: Gauge,
@@ -275,6 +277,8 @@ impl Default for Metrics {
             sessions: Gauge::default(),
             attended_asks: Gauge::default(),
             lock_grants: Counter::default(),
+            locks_orphaned: Counter::default(),
+            locks_set_aside: Counter::default(),
             sessions_adopted: Counter::default(),
             waiting: Gauge::default(),
             groups_at_once: Gauge::default(),
@@ -345,6 +349,10 @@ impl Metrics {
         all.register("sessions", "Live sessions of locks", self.sessions.clone());
         all.register("lock_waiters", "Calls that wait for a lock", self.attended_asks.clone());
         all.register("lock_grants", "Grants of locks", self.lock_grants.clone());
+        let help = "Locks that began to wait for a cleanup, after a death or a failed cleanup";
+        all.register("locks_orphaned", help, self.locks_orphaned.clone());
+        let help = "Locks that were set aside, because their cleanup failed too often";
+        all.register("locks_set_aside", help, self.locks_set_aside.clone());
         let help = "Live sessions of servers that are gone, which this server has begun to watch";
         all.register("sessions_adopted", help, self.sessions_adopted.clone());
         all.register("waiting_commands", "Commands that wait for a writer", self.waiting.clone());
@@ -396,9 +404,11 @@ impl Metrics {
         self.sessions_adopted.inc_by(sessions as u64);
     }
 
-    /// Counts grants of locks that a group of commands has made.
-    pub fn locks_granted(&self, grants: usize) {
-        self.lock_grants.inc_by(grants as u64);
+    /// Counts the changes of locks that a group of commands has made.
+    pub fn locks_saved(&self, saved: locks::SavedLocks) {
+        self.lock_grants.inc_by(saved.grants as u64);
+        self.locks_orphaned.inc_by(saved.orphaned as u64);
+        self.locks_set_aside.inc_by(saved.set_aside as u64);
     }
 
     /// Counts an answered request under the name of its method and of its gRPC code, and observes

@@ -1,5 +1,6 @@
 //! The checks of sessions and locks.
 
+use std::num::NonZeroU32;
 use std::ops::Bound;
 
 use uuid::Uuid;
@@ -7,7 +8,9 @@ use uuid::Uuid;
 use super::{Dice, Harness, Pair, random_command};
 use crate::command::{Command, Reply};
 use crate::lease::{Fence, LeaseId};
-use crate::lock::{AskId, Lock, LockPath, LockState, LockValue, MAX_KEY_BYTES, MAX_NAMESPACE_BYTES, MAX_VALUE_BYTES};
+use crate::lock::{
+    AskId, Lock, LockPath, LockState, LockValue, MAX_CLEANUPS, MAX_KEY_BYTES, MAX_NAMESPACE_BYTES, MAX_VALUE_BYTES,
+};
 use crate::locking::acquire::{Acquire, Acquired};
 use crate::locking::elapse::Elapse;
 use crate::locking::end::{Cause, End, Silence};
@@ -15,8 +18,10 @@ use crate::locking::force::Force;
 use crate::locking::forget::{ForgetLock, ForgetSession};
 use crate::locking::leave::Leave;
 use crate::locking::open::Open;
+use crate::locking::reap::Reap;
 use crate::locking::release::{Release, ReleaseOutcome};
 use crate::locking::renew::Renew;
+use crate::locking::resolve::{Resolution, Resolve};
 use crate::locking::{LockCommand, LockReply};
 use crate::rejection::Rejection;
 use crate::rows::{LockOrder, OrderedRead, SessionOrder, State};
@@ -57,7 +62,7 @@ fn open(number: u64) -> LockCommand {
 
 fn acquire(session_number: u64, ask_number: u64, lock: &LockPath, wait: bool) -> LockCommand {
     let (session, ask, lock) = (session(session_number), ask(ask_number), lock.clone());
-    LockCommand::Acquire(Acquire { session, principal: principal("svc"), ask, lock, wait })
+    LockCommand::Acquire(Acquire { session, principal: principal("svc"), ask, lock, wait, reaped: None })
 }
 
 fn release(session: SessionId, lock: &LockPath, fence: Fence) -> LockCommand {
@@ -114,7 +119,7 @@ fn some_session(asks: u64, dice: &mut Dice) -> SessionId {
 fn random_fence(lock: Option<&Lock>, dice: &mut Dice) -> Fence {
     let last = lock.and_then(|lock| lock.last.as_ref()).map(|last| last.grant.fence);
     let current = lock.and_then(|lock| match lock.state {
-        LockState::Free => None,
+        LockState::Free | LockState::Orphaned => None,
         LockState::Held(grant) => Some(grant.fence),
         LockState::Withheld(withholding) => Some(withholding.fence),
     });
@@ -159,7 +164,34 @@ fn random_acquire(lock: &LockPath, asks: &mut u64, dice: &mut Dice) -> LockComma
     *asks = (*asks).max(number);
     let (session, principal) = (some_session(*asks, dice), principal("svc"));
     let wait = !dice.one_in(4);
-    LockCommand::Acquire(Acquire { session, principal, ask: ask(number), lock: lock.clone(), wait })
+    let reaped = reaped(lock);
+    LockCommand::Acquire(Acquire { session, principal, ask: ask(number), lock: lock.clone(), wait, reaped })
+}
+
+/// Two of the random locks are reaped, one of them with a single cleanup.
+fn reaped(lock: &LockPath) -> Option<NonZeroU32> {
+    NonZeroU32::new(match (lock.namespace(), lock.key()) {
+        ("a", "k1") => 1,
+        ("é", _) => 3,
+        _ => 0,
+    })
+}
+
+/// Returns a fence that a cleanup may name: that of the obituary, or one that no grant has.
+fn random_obituary(lock: Option<&Lock>, dice: &mut Dice) -> Fence {
+    let obituary = lock.and_then(|lock| lock.obituary).filter(|_| !dice.one_in(10));
+    obituary.map_or(Fence(7), |obituary| obituary.fence)
+}
+
+fn random_cleanup(lock: LockPath, row: Option<&Lock>, asks: &mut u64, dice: &mut Dice) -> LockCommand {
+    let fence = random_obituary(row, dice);
+    if dice.one_in(5) {
+        let resolution = if dice.one_in(2) { Resolution::Cleaned } else { Resolution::Retry };
+        return LockCommand::Resolve(Resolve { lock, fence, resolution });
+    }
+    *asks += u64::from(!dice.one_in(6));
+    let (session, principal) = (some_session(*asks, dice), principal("svc"));
+    LockCommand::Reap(Reap { session, principal, ask: ask(*asks), lock, fence })
 }
 
 fn random_lock_command<S: Store>(pair: &Pair<S>, asks: &mut u64, dice: &mut Dice) -> LockCommand {
@@ -169,7 +201,7 @@ fn random_lock_command<S: Store>(pair: &Pair<S>, asks: &mut u64, dice: &mut Dice
     let lock = path(namespace, key);
     let row = state.locks.get(&lock);
     let before = Timestamp::from_micros(pair.now - dice.roll(3_000));
-    match dice.roll(24) {
+    match dice.roll(28) {
         0..5 => LockCommand::Open(Open {
             session: some_session(*asks, dice),
             principal: principal(if dice.one_in(8) { "other" } else { "svc" }),
@@ -193,6 +225,7 @@ fn random_lock_command<S: Store>(pair: &Pair<S>, asks: &mut u64, dice: &mut Dice
             ask: ask(asks.saturating_sub(dice.roll(6))),
         }),
         14..18 => random_release(&lock, row, *asks, dice),
+        18..22 => random_cleanup(lock, row, asks, dice),
         _ => random_acquire(&lock, asks, dice),
     }
 }
@@ -216,9 +249,11 @@ fn random_session_order(now: u64, dice: &mut Dice) -> SessionOrder {
 fn random_lock_order(now: u64, dice: &mut Dice) -> LockOrder {
     let at = usize::try_from(dice.roll(PATHS.len() as u64)).unwrap_or(0);
     let (namespace, key) = PATHS.get(at).copied().unwrap_or(("a", "k"));
-    match dice.roll(3) {
+    match dice.roll(5) {
         0 => LockOrder::Held(path(namespace, key)),
         1 => LockOrder::Withheld(path(namespace, key)),
+        2 => LockOrder::Orphaned(path(namespace, key)),
+        3 => LockOrder::SetAside(path(namespace, key)),
         _ => LockOrder::Free(Timestamp::from_micros(now - dice.roll(3_000)), path(namespace, key)),
     }
 }
@@ -247,7 +282,7 @@ fn compare_random_lists<S: Store>(pair: &Pair<S>, dice: &mut Dice) {
 pub(super) fn random_groups_agree_with_the_reference(harness: &mut impl Harness) {
     let mut pair = Pair::new(harness.open());
     let (mut dice, mut asks, mut leases) = (Dice(29), 0, Vec::<LeaseId>::new());
-    for round in 0..800 {
+    for round in 0..1_000 {
         pair.now += dice.roll(2_000);
         let size = 1 + dice.roll(5);
         let commands: Vec<_> = if dice.one_in(8) {
@@ -377,6 +412,7 @@ pub(super) fn large_rows_are_kept_whole(harness: &mut impl Harness) {
         ask,
         lock: lock.clone(),
         wait: false,
+        reaped: NonZeroU32::new(MAX_CLEANUPS),
     }));
     let (_, _, fence) = pair.holder(&lock);
     let bytes: Vec<u8> = (0..=u8::MAX).cycle().take(MAX_VALUE_BYTES).collect();

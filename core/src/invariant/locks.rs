@@ -39,6 +39,10 @@ pub enum LockViolation {
         /// The number of turns of the lock.
         waiting: u32,
     },
+    /// An orphaned lock has no obituary, or a free lock has one. Or more cleanups were begun than are
+    /// allowed, or the obituary is not of an earlier grant.
+    #[error("the obituary of fence {} does not fit its lock", .0.0)]
+    ObituaryUnfit(Fence),
     /// Two grants have the same fence, or a fence is 0 or above the newest fence given out. Or the
     /// fence of a lock's grant is not above the fence of the grant before.
     #[error("fence {} of a lock is doubled or out of order", .0.0)]
@@ -99,9 +103,23 @@ fn check_lock(state: &State, lock: &Lock, turns: u32) -> Result<(), LockViolatio
     if lock.waiting != turns || lock.state == LockState::Free && turns > 0 {
         return Err(LockViolation::LockMiscounts { counted: lock.waiting, waiting: turns });
     }
+    check_obituary(lock)?;
     let Some(grant) = lock.grant() else { return Ok(()) };
     let holds = |ask: &Ask| ask.state == AskState::Holding(grant.fence);
     if state.asks.get(&grant.ask).is_some_and(holds) { Ok(()) } else { Err(LockViolation::GrantWithoutItsAsk(*grant)) }
+}
+
+/// Checks that an orphaned lock has an obituary, and a free one has none (K17).
+fn check_obituary(lock: &Lock) -> Result<(), LockViolation> {
+    let Some(obituary) = lock.obituary else {
+        let newest = lock.last.as_ref().map_or(Fence(0), |last| last.grant.fence);
+        return if lock.state == LockState::Orphaned { Err(LockViolation::ObituaryUnfit(newest)) } else { Ok(()) };
+    };
+    let is_bounded = lock.reaped.is_some_and(|most| obituary.attempts <= most.get());
+    let is_counted = lock.grant().is_none() || obituary.attempts > 0;
+    let is_of_earlier = lock.last.as_ref().is_some_and(|last| obituary.fence <= last.grant.fence);
+    let fits = lock.state != LockState::Free && is_bounded && is_counted && is_of_earlier;
+    if fits { Ok(()) } else { Err(LockViolation::ObituaryUnfit(obituary.fence)) }
 }
 
 /// Returns the times in the rows of sessions and locks.
@@ -110,7 +128,8 @@ pub(super) fn times(state: &State) -> impl Iterator<Item = Timestamp> {
     let of_locks = state.locks.values().flat_map(|lock| {
         let last = lock.last.iter().flat_map(|last| [last.grant.granted_at, last.ended_at]);
         let granted = lock.grant().map(|grant| grant.granted_at);
-        last.chain(granted).chain([lock.updated_at])
+        let died = lock.obituary.map(|obituary| obituary.ended_at);
+        last.chain(granted).chain(died).chain([lock.updated_at])
     });
     of_sessions.chain(of_locks).chain(state.asks.values().map(|ask| ask.asked_at))
 }

@@ -1,5 +1,7 @@
 //! Asks for a lock.
 
+use std::num::NonZeroU32;
+
 use super::hand_over::Draft;
 use super::{live_session, refused};
 use crate::lease::Fence;
@@ -24,6 +26,10 @@ pub struct Acquire {
     /// True if the ask waits for its turn while the lock is not free, false if it is then refused
     /// (K01).
     pub wait: bool,
+    /// The most cleanups that are begun after the lock's holder has died; `None` if the namespace is not
+    /// reaped (K17). An acquire sets it for the lock, unless a cleanup is due. `None` changes a free lock
+    /// alone.
+    pub reaped: Option<NonZeroU32>,
 }
 
 /// The reply to an acquire that was not refused.
@@ -55,9 +61,13 @@ pub fn acquire<T: Transaction>(tx: &mut T, command: &Acquire, now: Timestamp) ->
         let lock = lock.ok_or(BrokenState::AskWithoutLock(command.ask))?;
         return Ok(Ok(repeated(ask, &lock)));
     }
-    let lock = lock.unwrap_or_else(|| Lock::new(now));
+    let mut lock = lock.unwrap_or_else(|| Lock::new(now));
     if let Err(refusal) = check(command, &session, &lock) {
         return Ok(Err(refusal));
+    }
+    // What the holder was promised stays, though an ask comes from a server that reaps nothing.
+    if lock.obituary.is_none() && (lock.state == LockState::Free || command.reaped.is_some()) {
+        lock.reaped = command.reaped;
     }
     let mut draft = Draft::new(tx, now)?;
     let acquired = place(&mut draft, command, lock, now);
@@ -76,11 +86,7 @@ fn repeated(ask: &Ask, lock: &Lock) -> Acquired {
 }
 
 fn check(command: &Acquire, session: &Session, lock: &Lock) -> Result<(), Rejection> {
-    // An acquire that arrives after the release of its own ask must not hold the lock again.
-    if lock.last.as_ref().is_some_and(|last| last.grant.ask == command.ask) {
-        return Err(refused(Reason::AskReused));
-    }
-    check_limit("asks_per_session", MAX_ASKS_PER_SESSION.into(), u64::from(session.asks) + 1)?;
+    check_new(command.ask, session, lock)?;
     if lock.state == LockState::Free {
         return Ok(());
     }
@@ -88,6 +94,15 @@ fn check(command: &Acquire, session: &Session, lock: &Lock) -> Result<(), Reject
         return Err(Rejection::whole(Reason::LockHeld, Detail::None));
     }
     check_limit("waiters_per_lock", MAX_WAITERS_PER_LOCK.into(), u64::from(lock.waiting) + 1)
+}
+
+/// Checks if a session may have one more ask, for this lock.
+pub(super) fn check_new(ask: AskId, session: &Session, lock: &Lock) -> Result<(), Rejection> {
+    // An acquire that arrives after the release of its own ask must not hold the lock again.
+    if lock.last.as_ref().is_some_and(|last| last.grant.ask == ask) {
+        return Err(refused(Reason::AskReused));
+    }
+    check_limit("asks_per_session", MAX_ASKS_PER_SESSION.into(), u64::from(session.asks) + 1)
 }
 
 /// Grants the lock if it is free, else adds the ask to the end of the lock's queue (K08).

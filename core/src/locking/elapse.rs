@@ -20,7 +20,8 @@ pub struct Elapse {
     pub quiet_micros: u64,
 }
 
-/// Grants a withheld lock to the next ask, or frees the lock if no ask waits. Returns true.
+/// Grants a withheld lock to the next ask, or frees the lock if no ask waits. If a cleanup is due, the
+/// lock is orphaned instead (K17). Returns true.
 ///
 /// # Errors
 /// The store failed. The inner error is a refusal: the lock is not withheld under this fence, or was
@@ -29,7 +30,7 @@ pub fn elapse<T: Transaction>(tx: &mut T, command: &Elapse, now: Timestamp) -> A
     let lock = tx.row::<Lock>(&command.lock)?;
     let withheld = lock.and_then(|lock| match lock.state {
         LockState::Withheld(withholding) if withholding.fence == command.fence => Some((lock, withholding)),
-        LockState::Free | LockState::Held(_) | LockState::Withheld(_) => None,
+        LockState::Free | LockState::Held(_) | LockState::Withheld(_) | LockState::Orphaned => None,
     });
     let Some((lock, withholding)) = withheld else { return Ok(Err(refused(Reason::FencePassed))) };
     if command.quiet_micros < withholding.silence_micros {
@@ -38,7 +39,8 @@ pub fn elapse<T: Transaction>(tx: &mut T, command: &Elapse, now: Timestamp) -> A
     pass_on(tx, &command.lock, lock.clone(), now)
 }
 
-/// Grants a withheld lock to the next ask, or frees the lock if no ask waits. Returns true.
+/// Ends the state of a lock that nobody holds: the lock is orphaned if a cleanup is due, else it goes to
+/// the next ask, or is free if no ask waits. Returns true.
 pub(super) fn pass_on<T: Transaction>(
     tx: &mut T,
     path: &LockPath,
@@ -46,7 +48,7 @@ pub(super) fn pass_on<T: Transaction>(
     now: Timestamp,
 ) -> Answer<bool, T::Error> {
     let mut draft = Draft::new(tx, now)?;
-    let lock = Lock { state: LockState::Free, updated_at: now, ..lock };
+    let lock = Lock { state: lock.rest(), updated_at: now, ..lock };
     draft.finish(tx, path, lock, &[])?;
     tx.write(draft.into_changes())?;
     Ok(Ok(true))

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use super::hand_over::Draft;
 use super::reads::asks_of;
 use super::refused;
-use crate::lock::{Ask, AskId, AskState, GrantEnd, Lock, LockPath, LockState, LockValue, Withholding};
+use crate::lease::Fence;
+use crate::lock::{Ask, AskId, AskState, GrantEnd, Lock, LockPath, LockValue, Withholding};
 use crate::rejection::{Reason, Rejection};
 use crate::session::{Principal, Session, SessionEnd, SessionId, SessionState};
 use crate::time::Timestamp;
@@ -59,8 +60,8 @@ struct AsksOfLock {
 }
 
 /// Ends a live session with all its asks, in one write. Locks that the session held go to the next
-/// ask. If the session is evicted, they are withheld first (K20). Returns false if the session had
-/// ended in the same way before.
+/// ask, or are orphaned where they are reaped (K17). If the session is evicted, they are withheld first
+/// (K20). Returns false if the session had ended in the same way before.
 ///
 /// # Errors
 /// The store failed. The inner error is a refusal: the session is unknown, belongs to another
@@ -144,17 +145,17 @@ fn end_hold(
     end: SessionEnd,
 ) -> Result<(), BrokenState> {
     let grant = *lock.grant().filter(|grant| grant.session == id).ok_or(BrokenState::SessionAsksDiffer(id))?;
-    let (end, next) = match end {
-        SessionEnd::Closed => (GrantEnd::Closed, LockState::Free),
-        SessionEnd::Expired => (GrantEnd::Expired, LockState::Free),
-        SessionEnd::Evicted => (GrantEnd::Evicted, withheld(grant.fence, session)),
+    let (end, withheld) = match end {
+        SessionEnd::Closed => (GrantEnd::Closed, None),
+        SessionEnd::Expired => (GrantEnd::Expired, None),
+        SessionEnd::Evicted => (GrantEnd::Evicted, Some(withholding(grant.fence, session))),
     };
-    draft.end(lock, grant, end, LockValue::default(), next);
+    draft.end(lock, grant, end, LockValue::default(), withheld);
     Ok(())
 }
 
-/// Returns the state of a lock that was taken from a session while the session may still work under
-/// it.
-pub(super) fn withheld(fence: crate::lease::Fence, session: &Session) -> LockState {
-    LockState::Withheld(Withholding { fence, silence_micros: session.terms.withholding_micros() })
+/// Returns the withholding of a lock that was taken from a session while the session may still work
+/// under it.
+pub(super) fn withholding(fence: Fence, session: &Session) -> Withholding {
+    Withholding { fence, silence_micros: session.terms.withholding_micros() }
 }

@@ -1,7 +1,7 @@
 //! Takes a lock from its holder.
 
 use super::elapse::pass_on;
-use super::end::withheld;
+use super::end::withholding;
 use super::hand_over::Draft;
 use super::refused;
 use crate::lease::Fence;
@@ -36,15 +36,15 @@ pub fn force<T: Transaction>(tx: &mut T, command: &Force, now: Timestamp) -> Ans
         LockState::Withheld(withholding) if withholding.fence == command.fence => {
             return if command.at_once { pass_on(tx, &command.lock, lock.clone(), now) } else { Ok(Ok(false)) };
         }
-        LockState::Free | LockState::Held(_) | LockState::Withheld(_) => {
+        LockState::Free | LockState::Held(_) | LockState::Withheld(_) | LockState::Orphaned => {
             return Ok(Err(refused(Reason::FencePassed)));
         }
     };
     let broken = BrokenState::SessionAsksDiffer(grant.session);
     let session = tx.row::<Session>(&grant.session)?.ok_or(broken)?;
     let (mut draft, mut lock) = (Draft::new(tx, now)?, lock.clone());
-    let next = if command.at_once { LockState::Free } else { withheld(grant.fence, session) };
-    draft.end(&mut lock, grant, GrantEnd::Forced, LockValue::default(), next);
+    let withheld = (!command.at_once).then(|| withholding(grant.fence, session));
+    draft.end(&mut lock, grant, GrantEnd::Forced, LockValue::default(), withheld);
     draft.finish(tx, &command.lock, lock, &[])?;
     let session = Session { asks: session.asks.saturating_sub(1), ..session.clone() };
     draft.changes().sessions.push((grant.session, Some(session)));

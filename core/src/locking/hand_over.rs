@@ -4,7 +4,9 @@
 use super::draw;
 use super::reads::queue_of;
 use crate::lease::{Fence, Fences};
-use crate::lock::{Ask, AskId, AskState, Ended, Grant, GrantEnd, Lock, LockPath, LockState, LockValue, Turn, TurnKey};
+use crate::lock::{
+    Ask, AskId, AskState, Ended, Grant, GrantEnd, Lock, LockPath, LockState, LockValue, Turn, TurnKey, Withholding,
+};
 use crate::rows::{Changes, NetChanges};
 use crate::session::SessionId;
 use crate::time::Timestamp;
@@ -41,10 +43,19 @@ impl Draft {
         fence
     }
 
-    /// Ends a grant: sets the lock's state to `next`, and keeps the end in `lock.last`.
-    pub(super) fn end(&mut self, lock: &mut Lock, grant: Grant, end: GrantEnd, value: LockValue, next: LockState) {
+    /// Ends a grant, and keeps the end in `lock.last`. The lock is withheld if its holder may still work
+    /// under it; else it is orphaned if a cleanup is due, and free if none is.
+    pub(super) fn end(
+        &mut self,
+        lock: &mut Lock,
+        grant: Grant,
+        end: GrantEnd,
+        value: LockValue,
+        withheld: Option<Withholding>,
+    ) {
+        lock.obituary = lock.obituary_after(&grant, end, self.now);
         lock.last = Some(Ended { grant, end, value, ended_at: self.now });
-        lock.state = next;
+        lock.state = withheld.map_or(lock.rest(), LockState::Withheld);
         lock.updated_at = self.now;
         self.changes.asks.push((grant.ask, None));
     }

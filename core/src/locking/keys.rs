@@ -51,6 +51,12 @@ impl LockReads {
                 keys.sessions.push(leave.session);
                 self.end_ask(leave.ask, workspace, keys);
             }
+            LockCommand::Reap(reap) => {
+                keys.sessions.push(reap.session);
+                keys.asks.push(reap.ask);
+                keys.locks.push(reap.lock.clone());
+            }
+            LockCommand::Resolve(resolve) => self.touch(&resolve.lock, workspace, keys).ends += 1,
             LockCommand::Elapse(elapse) => self.touch(&elapse.lock, workspace, keys).ends += 1,
             LockCommand::Force(force) => {
                 let touches = self.touch(&force.lock, workspace, keys);

@@ -2,7 +2,7 @@
 
 use super::hand_over::Draft;
 use super::{live_session, refused};
-use crate::lock::{Ask, AskId, AskState, GrantEnd, Lock, LockState, LockValue};
+use crate::lock::{Ask, AskId, AskState, GrantEnd, Lock, LockValue};
 use crate::rejection::Reason;
 use crate::session::{Principal, Session, SessionId};
 use crate::time::Timestamp;
@@ -43,7 +43,7 @@ pub fn leave<T: Transaction>(tx: &mut T, command: &Leave, now: Timestamp) -> Ans
         AskState::Waiting(turn) => draft.finish(tx, &ask.lock, lock, &[(command.ask, turn)])?,
         AskState::Holding(_) => {
             let grant = *lock.grant().filter(|grant| grant.ask == command.ask).ok_or(broken)?;
-            draft.end(&mut lock, grant, GrantEnd::Left, LockValue::default(), LockState::Free);
+            draft.end(&mut lock, grant, GrantEnd::Left, LockValue::default(), None);
             draft.finish(tx, &ask.lock, lock, &[])?;
         }
     }

@@ -23,7 +23,7 @@
 //!
 //! let lock = LockPath::parse(&["user", "update"], "7").unwrap();
 //! let ask = AskId(Uuid::from_u128(2));
-//! let command = Acquire { session, principal: principal.clone(), ask, lock: lock.clone(), wait: false };
+//! let command = Acquire { session, principal: principal.clone(), ask, lock: lock.clone(), wait: false, reaped: None };
 //! let Acquired::Holding(fence) = acquire(&mut store, &command, now).unwrap().unwrap() else { unreachable!() };
 //!
 //! let (outcome, value) = (ReleaseOutcome::Succeeded, LockValue::default());
@@ -43,8 +43,10 @@ mod keys;
 pub mod leave;
 pub mod open;
 pub mod reads;
+pub mod reap;
 pub mod release;
 pub mod renew;
+pub mod resolve;
 pub mod scan;
 
 use crate::lease::Fence;
@@ -76,6 +78,10 @@ pub enum LockCommand {
     Force(force::Force),
     /// Ends the withholding of a lock: run by [`elapse`](elapse::elapse).
     Elapse(elapse::Elapse),
+    /// Begins the cleanup of an orphaned lock: run by [`reap`](reap::reap).
+    Reap(reap::Reap),
+    /// Resolves an orphaned lock: run by [`resolve`](resolve::resolve).
+    Resolve(resolve::Resolve),
     /// Forgets an ended session: run by [`forget_session`](forget::forget_session).
     ForgetSession(forget::ForgetSession),
     /// Forgets a free lock: run by [`forget_lock`](forget::forget_lock).
@@ -85,7 +91,7 @@ pub enum LockCommand {
 /// The reply to a command of sessions and locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockReply {
-    /// The reply to an acquire: the lock is held, or the ask waits.
+    /// The reply to an acquire or a reap: the lock is held, or the ask waits.
     Acquired(acquire::Acquired),
     /// The reply to a written renewal: the number of written renewals.
     Renewed(u64),
@@ -109,6 +115,8 @@ impl LockCommand {
             Self::Leave(command) => leave::leave(tx, command, now)?.map(LockReply::Done),
             Self::Force(command) => force::force(tx, command, now)?.map(LockReply::Done),
             Self::Elapse(command) => elapse::elapse(tx, command, now)?.map(LockReply::Done),
+            Self::Reap(command) => reap::reap(tx, command, now)?.map(LockReply::Acquired),
+            Self::Resolve(command) => resolve::resolve(tx, command, now)?.map(LockReply::Done),
             Self::ForgetSession(command) => Ok(LockReply::Done(forget::forget_session(tx, command)?)),
             Self::ForgetLock(command) => Ok(LockReply::Done(forget::forget_lock(tx, command)?)),
         })

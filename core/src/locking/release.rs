@@ -3,7 +3,7 @@
 use super::hand_over::Draft;
 use super::{own_session, refused};
 use crate::lease::Fence;
-use crate::lock::{Grant, GrantEnd, Lock, LockPath, LockState, LockValue};
+use crate::lock::{Grant, GrantEnd, Lock, LockPath, LockValue};
 use crate::rejection::Reason;
 use crate::session::{Principal, Session, SessionId};
 use crate::time::Timestamp;
@@ -36,8 +36,8 @@ pub struct Release {
     pub value: LockValue,
 }
 
-/// Releases a lock, as succeeded or failed (K03), and grants it to the next ask. Returns true if the
-/// grant ended, false if an earlier run of the command ended it (K19).
+/// Releases a lock, as succeeded or failed (K03), and grants it to the next ask. A cleanup that failed
+/// leaves the lock orphaned (K17). Returns true if the grant ended, false if an earlier run of the command ended it (K19).
 ///
 /// # Errors
 /// The store failed. The inner error is a refusal: the session is unknown, another service's or
@@ -60,7 +60,7 @@ pub fn release<T: Transaction>(tx: &mut T, command: &Release, now: Timestamp) ->
         return Ok(if is_repeated { Ok(false) } else { Err(refused(reason)) });
     };
     let (mut draft, mut lock) = (Draft::new(tx, now)?, lock.clone());
-    draft.end(&mut lock, grant, end, command.value.clone(), LockState::Free);
+    draft.end(&mut lock, grant, end, command.value.clone(), None);
     draft.finish(tx, &command.lock, lock, &[])?;
     let session = Session { asks: session.asks.saturating_sub(1), ..session };
     draft.changes().sessions.push((command.session, Some(session)));

@@ -35,20 +35,29 @@ pub struct LockScan {
     limit: usize,
 }
 
-/// One of the two lists that a store keeps in the order of paths.
+/// One of the lists that a store keeps in the order of paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockList {
     /// The locks that are held.
     Held,
     /// The locks that are withheld.
     Withheld,
+    /// The locks that wait for a cleanup.
+    Orphaned,
+    /// The orphaned locks that wait for an operator.
+    SetAside,
 }
 
 impl LockList {
+    /// All lists: every lock that is not free is in one of them.
+    pub const ALL: [Self; 4] = [Self::Held, Self::Withheld, Self::Orphaned, Self::SetAside];
+
     fn at(self, path: LockPath) -> LockOrder {
         match self {
             Self::Held => LockOrder::Held(path),
             Self::Withheld => LockOrder::Withheld(path),
+            Self::Orphaned => LockOrder::Orphaned(path),
+            Self::SetAside => LockOrder::SetAside(path),
         }
     }
 }

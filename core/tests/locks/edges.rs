@@ -24,7 +24,7 @@ impl Dice {
     fn step(&mut self) -> Step {
         let (session, ask) = (u128::from(self.roll(4)), u128::from(self.roll(12)));
         let lock = self.roll(3) as usize;
-        match self.roll(24) {
+        match self.roll(29) {
             0..=3 => Step::Open(session),
             4 => Step::Renew(session),
             5 => Step::Close(session),
@@ -36,6 +36,8 @@ impl Dice {
             19 => Step::Force(lock, false),
             20 | 21 => Step::Elapse(lock, true),
             22 => Step::ForgetLock(lock),
+            23 => Step::Resolve(lock, self.roll(2) == 0),
+            24..=27 => Step::Reap(session, ask, lock),
             _ => Step::ForgetSession(session),
         }
     }
@@ -65,7 +67,7 @@ fn fence_of(lock: &Lock) -> Option<u64> {
 #[test]
 fn every_edge_of_the_tables_is_reached_and_no_other() {
     let (mut dice, mut sessions, mut locks, mut handed_over) = (Dice(11), HashMap::new(), HashMap::new(), 0);
-    for _ in 0..60 {
+    for _ in 0..200 {
         let mut world = World::default();
         let mut before = world.store.state().unwrap();
         for _ in 0..200 {

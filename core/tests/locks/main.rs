@@ -31,7 +31,9 @@ fn step() -> impl Strategy<Value = Step> {
         9 => (session.clone(), ask.clone(), lock.clone(), 0..4_u8)
             .prop_map(|(session, ask, lock, wait)| Step::Acquire { session, ask, lock, wait: wait > 0 }),
         6 => (lock.clone(), any::<bool>(), 0..8_u8).prop_map(|(lock, ok, age)| Step::Release { lock, ok, age }),
-        3 => (session, ask).prop_map(|(session, ask)| Step::Leave(session, ask)),
+        3 => (session.clone(), ask.clone()).prop_map(|(session, ask)| Step::Leave(session, ask)),
+        3 => (session, ask, lock.clone()).prop_map(|(session, ask, lock)| Step::Reap(session, ask, lock)),
+        1 => (lock.clone(), any::<bool>()).prop_map(|(lock, cleaned)| Step::Resolve(lock, cleaned)),
         1 => (lock.clone(), any::<bool>()).prop_map(|(lock, at_once)| Step::Force(lock, at_once)),
         2 => (lock.clone(), any::<bool>()).prop_map(|(lock, enough)| Step::Elapse(lock, enough)),
         1 => lock.prop_map(Step::ForgetLock),
@@ -42,7 +44,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(config())]
 
-    /// K01, K02, K05, K08, K09, K10, K19, K20: replies and states are those of the model, and no
+    /// K01, K02, K05, K08, K09, K10, K17, K19, K20: replies and states are those of the model, and no
     /// invariant breaks, whatever the steps are.
     #[test]
     fn the_engine_agrees_with_the_model(steps in proptest::collection::vec(step(), 1..120)) {
@@ -80,6 +82,32 @@ fn every_short_sequence_agrees_with_the_model() {
     let mut reached = 0;
     explore(&world, &steps, 4, &mut reached);
     assert_eq!(reached, 8 + 8_u64.pow(2) + 8_u64.pow(3) + 8_u64.pow(4));
+}
+
+/// K17: every sequence of four steps after the holder of a reaped lock has died, while an ask waits.
+#[test]
+fn k17_every_short_sequence_after_a_death_agrees_with_the_model() {
+    let acquire = |session, ask| Step::Acquire { session, ask, lock: 2, wait: true };
+    let steps = [
+        Step::Reap(1, 2, 2),
+        Step::Reap(2, 3, 2),
+        Step::Release { lock: 2, ok: true, age: 0 },
+        Step::Release { lock: 2, ok: false, age: 0 },
+        Step::Leave(1, 2),
+        Step::Evict(1),
+        Step::Force(2, false),
+        Step::Elapse(2, true),
+        Step::Resolve(2, true),
+        Step::Resolve(2, false),
+        acquire(2, 4),
+    ];
+    let mut world = World::default();
+    let death = [Step::Silence(0, 0, true), acquire(1, 1)];
+    world.run(&[Step::Open(0), Step::Open(1), Step::Open(2), acquire(0, 0)]);
+    world.run(&death);
+    let mut reached = 0;
+    explore(&world, &steps, 4, &mut reached);
+    assert_eq!(reached, 11 + 11_u64.pow(2) + 11_u64.pow(3) + 11_u64.pow(4));
 }
 
 fn explore(world: &World, steps: &[Step], depth: u32, reached: &mut u64) {

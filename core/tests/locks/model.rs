@@ -29,6 +29,10 @@ pub(crate) enum Step {
     /// The lock, and true if it passes on at once.
     Force(usize, bool),
     Elapse(usize, bool),
+    /// The session, the ask and the orphaned lock.
+    Reap(u128, u128, usize),
+    /// The orphaned lock, and true if the operator has cleaned up.
+    Resolve(usize, bool),
     ForgetLock(usize),
     ForgetSession(u128),
 }
@@ -43,6 +47,9 @@ pub(crate) enum Answer {
     Waiting(u32),
     Refused(&'static str),
 }
+
+/// The most cleanups of each lock; `None` if the lock is not reaped.
+pub(crate) const MOST_CLEANUPS: [Option<u32>; 3] = [None, Some(1), Some(2)];
 
 /// A grant: the ask, its session and its fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +71,15 @@ pub(crate) struct Lock {
     pub queue: Vec<(u128, u128)>,
     pub last: Option<Last>,
     pub grants: Vec<Granted>,
+    /// The fence of the grant whose cleanup is due, and the number of cleanups begun.
+    pub due: Option<(u64, u32)>,
     is_known: bool,
+}
+
+impl Lock {
+    pub(crate) fn is_orphaned(&self) -> bool {
+        self.due.is_some() && self.holder.is_none() && self.withheld.is_none()
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -114,6 +129,8 @@ impl Model {
             Step::Leave(session, ask) => self.leave(session, ask),
             Step::Force(lock, at_once) => self.force(lock, at_once),
             Step::Elapse(lock, enough) => self.elapse(lock, enough),
+            Step::Reap(session, ask, lock) => self.reap(session, ask, lock),
+            Step::Resolve(lock, cleaned) => self.resolve(lock, cleaned),
             Step::ForgetLock(lock) => self.forget_lock(lock),
             Step::ForgetSession(session) => {
                 let is_over = self.sessions.get(&session).is_some_and(|session| session.ended.is_some());
@@ -166,6 +183,7 @@ impl Model {
             if let Some(holder) = self.locks[lock].holder.filter(|holder| holder.session == id) {
                 self.locks[lock].last = Some((holder, None));
                 self.locks[lock].holder = None;
+                self.died(lock, holder);
                 if how == "evicted" {
                     self.locks[lock].withheld = Some(holder.fence);
                 } else {
@@ -173,6 +191,52 @@ impl Model {
                 }
             }
         }
+        Answer::Done(true)
+    }
+
+    /// Notes that a holder ended without a report.
+    fn died(&mut self, at: usize, holder: Granted) {
+        let due = &mut self.locks[at].due;
+        *due = due.or(MOST_CLEANUPS[at].map(|_| (holder.fence, 0)));
+    }
+
+    fn reap(&mut self, session: u128, ask: u128, at: usize) -> Answer {
+        if let Some(refusal) = self.refusal(session) {
+            return refusal;
+        }
+        for (number, lock) in self.locks.iter().enumerate() {
+            if let Some(holder) = lock.holder.filter(|holder| holder.ask == ask) {
+                let is_same = (number, holder.session) == (at, session);
+                return if is_same { Answer::Holding(holder.fence) } else { Answer::Refused("ASK_REUSED") };
+            }
+            if lock.queue.iter().any(|(id, _)| *id == ask) {
+                return Answer::Refused("ASK_REUSED");
+            }
+        }
+        let lock = &mut self.locks[at];
+        let (true, Some((_, attempts))) = (lock.is_orphaned(), &mut lock.due) else {
+            return Answer::Refused("FENCE_PASSED");
+        };
+        if *attempts == MOST_CLEANUPS[at].unwrap() {
+            return Answer::Refused("FENCE_PASSED");
+        }
+        if lock.last.is_some_and(|(last, _)| last.ask == ask) {
+            return Answer::Refused("ASK_REUSED");
+        }
+        *attempts += 1;
+        Answer::Holding(self.grant(at, ask, session))
+    }
+
+    fn resolve(&mut self, at: usize, cleaned: bool) -> Answer {
+        let lock = &mut self.locks[at];
+        let (true, Some((_, attempts))) = (lock.is_orphaned(), &mut lock.due) else {
+            return Answer::Refused("FENCE_PASSED");
+        };
+        if !cleaned {
+            return Answer::Done(std::mem::take(attempts) > 0);
+        }
+        lock.due = None;
+        self.serve(at);
         Answer::Done(true)
     }
 
@@ -197,7 +261,7 @@ impl Model {
         if lock.last.is_some_and(|(last, _)| last.ask == ask) {
             return Answer::Refused("ASK_REUSED");
         }
-        let is_free = lock.holder.is_none() && lock.withheld.is_none();
+        let is_free = lock.holder.is_none() && lock.withheld.is_none() && lock.due.is_none();
         if !is_free && !wait {
             return Answer::Refused("LOCK_HELD");
         }
@@ -211,15 +275,19 @@ impl Model {
 
     fn serve(&mut self, at: usize) -> Option<u64> {
         self.locks[at].is_known = true;
-        if self.locks[at].queue.is_empty() {
+        if self.locks[at].queue.is_empty() || self.locks[at].due.is_some() {
             return None;
         }
         let (ask, session) = self.locks[at].queue.remove(0);
+        Some(self.grant(at, ask, session))
+    }
+
+    fn grant(&mut self, at: usize, ask: u128, session: u128) -> u64 {
         self.fence += 1;
         let granted = Granted { ask, session, fence: self.fence };
         self.locks[at].holder = Some(granted);
         self.locks[at].grants.push(granted);
-        Some(self.fence)
+        self.fence
     }
 
     fn release(&mut self, at: usize, grant: Granted, ok: bool) -> Answer {
@@ -228,6 +296,7 @@ impl Model {
         let lock = &mut self.locks[at];
         if lock.holder == Some(grant) {
             (lock.holder, lock.last) = (None, Some((grant, Some(ok))));
+            lock.due = lock.due.filter(|_| !ok);
             self.serve(at);
             return Answer::Done(true);
         }
@@ -249,6 +318,8 @@ impl Model {
                     return Answer::Refused("ASK_REUSED");
                 }
                 (lock.holder, lock.last) = (None, Some((holder, None)));
+                // The cleaner never learnt of its cleanup, so it does not count.
+                lock.due = lock.due.map(|(fence, attempts)| (fence, attempts - 1));
                 self.serve(at);
                 return Answer::Done(true);
             }
@@ -269,6 +340,7 @@ impl Model {
             (Some(holder), _) => {
                 lock.last = Some((holder, None));
                 (lock.holder, lock.withheld) = (None, Some(holder.fence));
+                self.died(at, holder);
                 if at_once { self.elapse(at, true) } else { Answer::Done(true) }
             }
             (None, Some(_)) if at_once => self.elapse(at, true),
@@ -291,7 +363,7 @@ impl Model {
 
     fn forget_lock(&mut self, at: usize) -> Answer {
         let lock = &mut self.locks[at];
-        let is_forgotten = lock.is_known && lock.holder.is_none() && lock.withheld.is_none();
+        let is_forgotten = lock.is_known && lock.holder.is_none() && lock.withheld.is_none() && lock.due.is_none();
         if is_forgotten {
             (lock.last, lock.is_known) = (None, false);
         }

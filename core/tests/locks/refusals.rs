@@ -1,7 +1,9 @@
 //! Bad commands: each has its own reason, and changes nothing.
 
+use std::num::NonZeroU32;
+
 use leasehold_core::lease::Fence;
-use leasehold_core::lock::{LockValue, MAX_WAITERS_PER_LOCK};
+use leasehold_core::lock::{LockState, LockValue, MAX_WAITERS_PER_LOCK};
 use leasehold_core::locking::LockCommand;
 use leasehold_core::locking::acquire::{Acquire, Acquired, acquire};
 use leasehold_core::locking::end::{Cause, End};
@@ -32,7 +34,7 @@ fn opened(sessions: u128) -> MemoryStore {
 }
 
 fn acquire_command(of: u128, number: u128, at: usize) -> Acquire {
-    Acquire { session: session(of), principal: principal(), ask: ask(number), lock: lock(at), wait: true }
+    Acquire { session: session(of), principal: principal(), ask: ask(number), lock: lock(at), wait: true, reaped: None }
 }
 
 /// Runs a command that must be refused, and returns the text of the refusal.
@@ -75,6 +77,20 @@ fn a_session_is_not_opened_again_with_other_terms() {
     let terms = Terms::parse(9_000_000, 500_000).unwrap();
     let command = LockCommand::Open(Open { session: session(0), principal: principal(), terms });
     assert!(refusal(&mut store, &command).starts_with("SESSION_REUSED "));
+}
+
+/// K17: a holder whose lock is reaped is cleaned up after, though a later ask comes from a server that
+/// does not reap the namespace.
+#[test]
+fn k17_a_held_lock_stays_reaped() {
+    let mut store = opened(2);
+    let reaped = NonZeroU32::new(3);
+    acquire(&mut store, &Acquire { reaped, ..acquire_command(0, 0, 0) }, NOW).unwrap().unwrap();
+    acquire(&mut store, &acquire_command(1, 1, 0), NOW).unwrap().unwrap();
+    let end = LockCommand::End(End { session: session(0), cause: Cause::Close(principal()) });
+    end.apply(&mut store, NOW).unwrap().unwrap();
+    let row = store.state().unwrap().locks[&lock(0)].clone();
+    assert_eq!((row.state, row.reaped, row.waiting), (LockState::Orphaned, reaped, 1));
 }
 
 /// K21: an ask above the limit is refused, and the refusal names the limit and the number.

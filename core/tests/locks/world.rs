@@ -1,6 +1,8 @@
 //! A world that runs the same steps on the model and on the engine with the reference store: once
 //! command by command, and once in groups.
 
+use std::num::NonZeroU32;
+
 use leasehold_core::command::{Command, Reply};
 use leasehold_core::invariant;
 use leasehold_core::lease::Fence;
@@ -12,8 +14,10 @@ use leasehold_core::locking::force::Force;
 use leasehold_core::locking::forget::{ForgetLock, ForgetSession};
 use leasehold_core::locking::leave::Leave;
 use leasehold_core::locking::open::Open;
+use leasehold_core::locking::reap::Reap;
 use leasehold_core::locking::release::{Release, ReleaseOutcome};
 use leasehold_core::locking::renew::Renew;
+use leasehold_core::locking::resolve::{Resolution, Resolve};
 use leasehold_core::locking::{LockCommand, LockReply, granted};
 use leasehold_core::memory::MemoryStore;
 use leasehold_core::rejection::Rejection;
@@ -23,7 +27,7 @@ use leasehold_core::store::Store;
 use leasehold_core::time::Timestamp;
 use uuid::Uuid;
 
-use super::model::{Answer, Granted, Model, Step};
+use super::model::{Answer, Granted, MOST_CLEANUPS, Model, Step};
 
 pub(crate) const DURATION: u64 = 2_000_000;
 pub(crate) const GRACE: u64 = 500_000;
@@ -113,7 +117,8 @@ impl World {
             Step::Evict(id) => LockCommand::End(End { session: session(id), cause: Cause::Evict }),
             Step::Acquire { session: id, ask: number, lock: at, wait } => {
                 let (session, ask, lock) = (session(id), ask(number), lock(at));
-                LockCommand::Acquire(Acquire { session, principal, ask, lock, wait })
+                let reaped = MOST_CLEANUPS[at].and_then(NonZeroU32::new);
+                LockCommand::Acquire(Acquire { session, principal, ask, lock, wait, reaped })
             }
             Step::Release { lock: at, ok, age } => {
                 let unknown = Granted { ask: 0, session: 999, fence: 0 };
@@ -133,11 +138,24 @@ impl World {
                 let fence = Fence(self.model.fence_to_take(at));
                 LockCommand::Elapse(Elapse { lock: lock(at), fence, quiet_micros })
             }
+            Step::Reap(id, number, at) => {
+                let (session, ask, lock, fence) = (session(id), ask(number), lock(at), self.due(at));
+                LockCommand::Reap(Reap { session, principal, ask, lock, fence })
+            }
+            Step::Resolve(at, cleaned) => {
+                let resolution = if cleaned { Resolution::Cleaned } else { Resolution::Retry };
+                LockCommand::Resolve(Resolve { lock: lock(at), fence: self.due(at), resolution })
+            }
             Step::ForgetLock(at) => LockCommand::ForgetLock(ForgetLock { lock: lock(at), free_before: Timestamp::MAX }),
             Step::ForgetSession(id) => {
                 LockCommand::ForgetSession(ForgetSession { session: session(id), ended_before: Timestamp::MAX })
             }
         }
+    }
+
+    /// Returns the fence of the grant whose cleanup is due, or one that no grant has.
+    fn due(&self, at: usize) -> Fence {
+        Fence(self.model.locks[at].due.map_or(0, |(fence, _)| fence))
     }
 
     /// Compares holders and queues with those of the model.
@@ -150,9 +168,13 @@ impl World {
             assert_eq!(grant, holder);
             let withheld = row.and_then(|row| match row.state {
                 LockState::Withheld(withholding) => Some(withholding.fence),
-                LockState::Free | LockState::Held(_) => None,
+                LockState::Free | LockState::Held(_) | LockState::Orphaned => None,
             });
             assert_eq!(withheld, expected.withheld.map(Fence));
+            let obituary = row.and_then(|row| row.obituary).map(|obituary| (obituary.fence.0, obituary.attempts));
+            assert_eq!(obituary, expected.due, "K17: the cleanup that is due");
+            let is_orphaned = row.is_some_and(|row| row.state == LockState::Orphaned);
+            assert_eq!(is_orphaned, expected.is_orphaned(), "K17: nobody holds the lock before its cleanup");
             let turns = state.turns.iter().filter(|(key, _)| key.lock == path);
             let wait: Vec<_> = turns.map(|(_, turn)| (turn.ask, state.asks[&turn.ask].session)).collect();
             let queue: Vec<_> = expected.queue.iter().map(|(id, owner)| (ask(*id), session(*owner))).collect();

@@ -7,6 +7,7 @@ use leasehold_core::cell::CellId;
 use leasehold_core::command::{Command, Reply};
 use leasehold_core::lease::{LeaseId, Outcome};
 use leasehold_core::locking::end::Cause;
+use leasehold_core::locking::resolve::Resolution;
 use leasehold_core::locking::{LockCommand, LockReply};
 use leasehold_core::organization::OrganizationId;
 use leasehold_core::session::SessionId;
@@ -38,6 +39,7 @@ enum Action {
     // The key of the lock is left out: it may be personal (K24).
     Forced { namespace: String, fence: u64, at_once: bool },
     Evicted { session: SessionId },
+    Resolved { namespace: String, fence: u64, resolution: Resolution },
 }
 
 /// The lease of an event, and its cell.
@@ -99,6 +101,7 @@ impl AuditEvent {
             Action::Restored { .. } => "store restored",
             Action::Forced { .. } => "lock forced",
             Action::Evicted { .. } => "session evicted",
+            Action::Resolved { .. } => "orphan resolved",
         }
     }
 }
@@ -112,8 +115,20 @@ impl Action {
                 Some(Self::Forced { namespace, fence: force.fence.0, at_once: force.at_once })
             }
             LockCommand::End(end) if end.cause == Cause::Evict => Some(Self::Evicted { session: end.session }),
+            LockCommand::Resolve(resolve) => {
+                let namespace = resolve.lock.namespace().to_owned();
+                Some(Self::Resolved { namespace, fence: resolve.fence.0, resolution: resolve.resolution })
+            }
             _ => None,
         }
+    }
+}
+
+/// The text of a resolution in the field `resolution` of an audit event.
+fn resolution_name(resolution: Resolution) -> &'static str {
+    match resolution {
+        Resolution::Retry => "retry",
+        Resolution::Cleaned => "cleaned",
     }
 }
 
@@ -159,6 +174,11 @@ impl Serialize for AuditEvent {
                 line.serialize_entry("at_once", at_once)?;
             }
             Action::Evicted { session } => line.serialize_entry("session", &session.to_string())?,
+            Action::Resolved { namespace, fence, resolution } => {
+                line.serialize_entry("namespace", namespace)?;
+                line.serialize_entry("fence", fence)?;
+                line.serialize_entry("resolution", resolution_name(*resolution))?;
+            }
         }
         line.serialize_entry("target", TARGET)?;
         line.end()
@@ -183,6 +203,9 @@ impl fmt::Display for AuditEvent {
                 write!(f, " namespace={namespace:?} fence={fence} at_once={at_once}")
             }
             Action::Evicted { session } => write!(f, " session={session}"),
+            Action::Resolved { namespace, fence, resolution } => {
+                write!(f, " namespace={namespace:?} fence={fence} resolution={:?}", resolution_name(*resolution))
+            }
         }
     }
 }
@@ -213,6 +236,10 @@ pub(super) fn examples() -> Vec<AuditEvent> {
             Action::Forced { namespace: "user.update".into(), fence: 7, at_once: true },
         ),
         event(Caller::Trusted, Action::Evicted { session: SessionId(Uuid::from_bytes([6; 16])) }),
+        event(
+            Caller::Authenticated(Role::Admin),
+            Action::Resolved { namespace: "user.update".into(), fence: 7, resolution: Resolution::Cleaned },
+        ),
         event(Caller::Authenticated(Role::Admin), settled(Outcome::RolledBack)),
     ]
 }
@@ -263,6 +290,10 @@ mod tests {
                 tracing::info!(target: "audit", %caller, namespace, fence, at_once, "lock forced");
             }
             Action::Evicted { session } => tracing::info!(target: "audit", %caller, %session, "session evicted"),
+            Action::Resolved { namespace, fence, resolution } => {
+                let resolution = resolution_name(resolution);
+                tracing::info!(target: "audit", %caller, namespace, fence, resolution, "orphan resolved");
+            }
         }
     }
 

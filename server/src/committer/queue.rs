@@ -519,10 +519,13 @@ fn frees_locks(command: &LockCommand) -> bool {
         | LockCommand::Release(_)
         | LockCommand::Leave(_)
         | LockCommand::Force(_)
-        | LockCommand::Elapse(_) => true,
-        LockCommand::Open(_) | LockCommand::Acquire(_) | LockCommand::ForgetSession(_) | LockCommand::ForgetLock(_) => {
-            false
-        }
+        | LockCommand::Elapse(_)
+        | LockCommand::Resolve(_) => true,
+        LockCommand::Open(_)
+        | LockCommand::Acquire(_)
+        | LockCommand::Reap(_)
+        | LockCommand::ForgetSession(_)
+        | LockCommand::ForgetLock(_) => false,
     }
 }
 
@@ -559,7 +562,8 @@ mod tests {
     fn b25_an_untried_acquire_is_dropped_with_its_caller_and_a_release_is_not() {
         let (session, principal) = (SessionId(Uuid::nil()), Principal::parse("service/a").unwrap());
         let (ask, lock) = (AskId(Uuid::nil()), LockPath::parse(&["a"], "k").unwrap());
-        let acquire = LockCommand::Acquire(Acquire { session, principal: principal.clone(), ask, lock, wait: true });
+        let acquire = Acquire { session, principal: principal.clone(), ask, lock, wait: true, reaped: None };
+        let acquire = LockCommand::Acquire(acquire);
         let leave = LockCommand::Leave(Leave { session, principal, ask });
         // The receiver of each answer is dropped at once.
         let with = |command, tried| Job { command: Command::Lock(command), tried, ..job() };

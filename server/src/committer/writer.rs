@@ -446,7 +446,7 @@ impl Writer {
         let took = saving.elapsed();
         self.policy = self.shared.queue.policy_after(group.len(), took);
         self.shared.metrics.saved(took);
-        self.shared.metrics.locks_granted(self.shared.locks.saved(&changes, &fences));
+        self.shared.metrics.locks_saved(self.shared.locks.saved(&changes, &fences));
         let decisions = decisions.into_iter().map(|decision| decision.map(|decision| numbered(decision, &fences)));
         Ok(CommittedGroup { decisions: decisions.collect(), claims: changes.claims, has_written })
     }

@@ -41,9 +41,17 @@ pub enum ConfigError {
     LockCaller(String),
     /// A namespace of locks is malformed.
     #[error(
-        "the namespace `{0}` in `[[locks.access]]` is not one: write parts that are joined by dots, such as `user.update`"
+        "the namespace `{namespace}` in `{table}` is not one: write parts that are joined by dots, such as `user.update`"
     )]
-    LockNamespace(String),
+    LockNamespace {
+        /// The table of the configuration.
+        table: &'static str,
+        /// The namespace.
+        namespace: String,
+    },
+    /// A number of cleanups is out of range.
+    #[error("the `attempts` of `[[locks.reaped]]`, {0}, are out of range: allow 1 to 1,000 cleanups")]
+    CleanupAttempts(u32),
     /// The id of a cell is less than 1.
     #[error("cell id {0} is not 1 or more: give the cell another `id`")]
     CellId(i64),

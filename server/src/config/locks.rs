@@ -1,6 +1,8 @@
-//! The settings of locks: which callers may use which namespaces.
+//! The settings of locks: which callers may use which namespaces, and which namespaces are reaped.
 
-use leasehold_core::lock::LockPath;
+use std::num::NonZeroU32;
+
+use leasehold_core::lock::{LockPath, MAX_CLEANUPS};
 use leasehold_core::locking::scan::is_within;
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +15,25 @@ use crate::identity::Caller;
 pub struct LocksConfig {
     /// The rights of callers with a certificate. Without TLS every caller may use every namespace.
     pub access: Vec<LockAccess>,
+    /// The namespaces whose locks need a cleanup after their holder has died, before they are granted
+    /// again.
+    pub reaped: Vec<ReapedNamespaces>,
+}
+
+/// Namespaces that are reaped.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReapedNamespaces {
+    /// The namespaces, each with the namespaces in it: `user` stands for `user.update` too.
+    pub namespaces: Vec<String>,
+    /// The most cleanups that are begun after a holder has died: 1 to 1,000. After the last one has
+    /// failed, the lock is set aside for an operator.
+    #[serde(default = "default_attempts")]
+    pub attempts: u32,
+}
+
+fn default_attempts() -> u32 {
+    10
 }
 
 /// The namespaces of locks that one caller may use.
@@ -44,10 +65,18 @@ impl LocksConfig {
         self.access.iter().filter(is_named).flat_map(|access| &access.namespaces)
     }
 
-    /// Checks the callers and namespaces.
+    /// Returns the most cleanups after the death of a lock's holder, `None` if the namespace is not
+    /// reaped. The first entry that names the namespace counts.
+    pub fn reaped(&self, namespace: &str) -> Option<NonZeroU32> {
+        let is_named = |reaped: &&ReapedNamespaces| reaped.namespaces.iter().any(|outer| is_within(namespace, outer));
+        NonZeroU32::new(self.reaped.iter().find(is_named)?.attempts)
+    }
+
+    /// Checks the callers and namespaces, and the numbers of attempts.
     ///
     /// # Errors
-    /// The first entry that no caller can match, or whose namespace is malformed (K16).
+    /// The first entry that no caller can match, whose namespace is malformed (K16), or whose attempts
+    /// are out of range (K21).
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         for access in &self.access {
             let is_caller =
@@ -55,11 +84,22 @@ impl LocksConfig {
             if !is_caller {
                 return Err(ConfigError::LockCaller(access.caller.clone()));
             }
-            let is_bad = |namespace: &&String| LockPath::parse_joined(namespace, "k").is_err();
-            if let Some(namespace) = access.namespaces.iter().find(is_bad) {
-                return Err(ConfigError::LockNamespace(namespace.clone()));
+            check_namespaces("[[locks.access]]", &access.namespaces)?;
+        }
+        for reaped in &self.reaped {
+            check_namespaces("[[locks.reaped]]", &reaped.namespaces)?;
+            if !(1..=MAX_CLEANUPS).contains(&reaped.attempts) {
+                return Err(ConfigError::CleanupAttempts(reaped.attempts));
             }
         }
         Ok(())
+    }
+}
+
+fn check_namespaces(table: &'static str, namespaces: &[String]) -> Result<(), ConfigError> {
+    let is_bad = |namespace: &&String| LockPath::parse_joined(namespace, "k").is_err();
+    match namespaces.iter().find(is_bad) {
+        Some(namespace) => Err(ConfigError::LockNamespace { table, namespace: namespace.clone() }),
+        None => Ok(()),
     }
 }

@@ -1,16 +1,18 @@
 //! The service `LockService`: acquires, releases and shows locks.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{Stream, stream};
 use leasehold_core::command::{Command, Reply};
 use leasehold_core::lease::Fence;
-use leasehold_core::lock::{AskId, GrantEnd, Lock, LockPath, LockState, LockValue, check_wait};
+use leasehold_core::lock::{AskId, GrantEnd, Lock, LockPath, LockState, LockValue, Obituary, check_wait};
 use leasehold_core::locking::acquire::{Acquire, Acquired};
 use leasehold_core::locking::force::Force;
 use leasehold_core::locking::leave::Leave;
 use leasehold_core::locking::release::{Release, ReleaseOutcome};
+use leasehold_core::locking::resolve::{Resolution, Resolve};
 use leasehold_core::locking::scan::{LockList, LockScan};
 use leasehold_core::locking::{LockCommand, LockReply};
 use leasehold_core::session::SessionId;
@@ -24,12 +26,16 @@ use tonic::{Request, Response, Status, async_trait};
 use super::failed_reads::Read;
 use super::list_permits::lock_list_sharer;
 use super::lists::{ListCall, ListCaller, ListFailure};
+use super::reap::Reaping;
 use super::sessions::{LockCaller, ResponseStream, read_id, stopped, stream_age};
 use super::{Services, admitted, convert, errors};
 use crate::active_config::ActiveConfig;
 use crate::identity::{Caller, Denied, Role};
 use crate::locks::{AskNews, Attendance};
 use crate::store::StoreReader;
+
+/// The number of orphaned locks that a cleaner's call reads at once.
+const REAP_PAGE: u32 = 100;
 
 /// The handlers of `LockService`.
 #[derive(Clone)]
@@ -85,27 +91,9 @@ impl LockHandler {
         let lock = self.allowed_path(&caller.config, &caller.caller, lock)?;
         let _followed = self.services.follow(session, &caller.principal).await?;
         let attendance = self.services.locks.attend(ask, session, &caller.principal);
-        let acquire = Acquire { session, principal: caller.principal.clone(), ask, lock, wait };
+        let (principal, reaped) = (caller.principal.clone(), caller.config.config.locks.reaped(lock.namespace()));
+        let acquire = Acquire { session, principal, ask, lock, wait, reaped };
         Ok(AllowedAcquire { caller, acquire, attendance })
-    }
-
-    /// Notes in a shared store that this server attends to an ask which an earlier call may have
-    /// written. Another server then can't make the ask leave, because a call there has ended (K06).
-    async fn take_over(&self, allowed: &mut AllowedAcquire, acquired: Acquired) -> Result<Acquired, Status> {
-        let AllowedAcquire { caller, acquire, attendance } = allowed;
-        if let Some(shared) = self.services.shared_locks.as_ref().filter(|_| !attendance.take_created()) {
-            if !shared.attend(acquire.ask).await.map_err(|error| errors::away(&error))? {
-                attendance.finish();
-                let leave = Leave { session: acquire.session, principal: caller.principal.clone(), ask: acquire.ask };
-                self.services.submit_lock(&caller.config, caller.caller.clone(), LockCommand::Leave(leave)).await?;
-                return Err(errors::lock_held());
-            }
-            attendance.own();
-        }
-        if let Acquired::Waiting(_) = acquired {
-            attendance.wait_for_grant();
-        }
-        Ok(acquired)
     }
 
     /// Submits an acquire. If the engine refuses it, the caller is told that there is no ask.
@@ -115,13 +103,40 @@ impl LockHandler {
         let decision = self.services.committer.submit(caller.caller.clone(), Command::Lock(command));
         let decided = decision.await.map_err(|refusal| errors::refused(&refusal))?;
         match decided {
-            Ok(Reply::Lock(LockReply::Acquired(acquired))) => self.take_over(allowed, acquired).await,
+            Ok(Reply::Lock(LockReply::Acquired(acquired))) => {
+                self.services.take_over(caller, (acquire.session, acquire.ask), attendance).await?;
+                if let Acquired::Waiting(_) = acquired {
+                    attendance.wait_for_grant();
+                }
+                Ok(acquired)
+            }
             Ok(_) => Err(errors::internal("an acquire got the reply of another command")),
             Err(rejection) => {
                 attendance.finish();
                 Err(self.services.reject(&caller.config, &rejection))
             }
         }
+    }
+}
+
+impl Services {
+    /// Notes in a shared store that this server attends to an ask which an earlier call may have
+    /// written. Another server then can't make the ask leave, because a call there has ended (K06).
+    pub(super) async fn take_over(
+        &self,
+        caller: &LockCaller,
+        (session, ask): (SessionId, AskId),
+        attendance: &mut Attendance,
+    ) -> Result<(), Status> {
+        let Some(shared) = self.shared_locks.as_ref().filter(|_| !attendance.take_created()) else { return Ok(()) };
+        if shared.attend(ask).await.map_err(|error| errors::away(&error))? {
+            attendance.own();
+            return Ok(());
+        }
+        attendance.finish();
+        let leave = Leave { session, principal: caller.principal.clone(), ask };
+        self.submit_lock(&caller.config, caller.caller.clone(), LockCommand::Leave(leave)).await?;
+        Err(errors::lock_held())
     }
 }
 
@@ -246,6 +261,51 @@ impl LockService for LockHandler {
         self.services.submit_lock(&config, permit.caller(), force).await?;
         Ok(Response::new(wire::ForceLockResponse {}))
     }
+
+    type ReapLockStream = ResponseStream<wire::ReapLockResponse>;
+
+    async fn reap_lock(
+        &self,
+        request: Request<wire::ReapLockRequest>,
+    ) -> Result<Response<Self::ReapLockStream>, Status> {
+        let caller = LockCaller::of(&request)?;
+        let moves_at = Instant::now() + stream_age(&caller.config);
+        let wire::ReapLockRequest { session_id, ask_id, namespace } = request.into_inner();
+        let (session, ask) = (SessionId(read_id("session_id", &session_id)?), AskId(read_id("ask_id", &ask_id)?));
+        if namespace.is_empty() {
+            return Err(errors::invalid("`namespace` is empty: name the namespace whose locks are cleaned up"));
+        }
+        let scan = LockScan::parse(&namespace, REAP_PAGE, None)
+            .map_err(|rejection| self.services.reject(&caller.config, &rejection))?;
+        if !caller.config.config.locks.allows(&caller.caller, &namespace) {
+            return Err(errors::denied(Denied::NamespaceDenied));
+        }
+        let followed = self.services.follow(session, &caller.principal).await?;
+        let session_news = followed.ok_or_else(errors::session_ended)?;
+        let reaper = self.services.locks.reapers.wait(namespace.into());
+        let (services, stopping) = (self.services.clone(), self.stopping.clone());
+        let reaping =
+            Reaping { services, stopping, caller, session, session_news, ask, namespace: scan, reaper, moves_at };
+        Ok(Response::new(Box::pin(reaping.into_stream())))
+    }
+
+    async fn resolve_orphan(
+        &self,
+        request: Request<wire::ResolveOrphanRequest>,
+    ) -> Result<Response<wire::ResolveOrphanResponse>, Status> {
+        use wire::resolve_orphan_request::Resolution as Wire;
+        let (permit, config) = admitted(&request)?;
+        let resolution = match request.get_ref().resolution() {
+            Wire::Retry => Resolution::Retry,
+            Wire::Cleaned => Resolution::Cleaned,
+            Wire::Unspecified => return Err(errors::invalid("`resolution` is neither RETRY nor CLEANED")),
+        };
+        let wire::ResolveOrphanRequest { lock, fence, resolution: _ } = request.into_inner();
+        let lock = self.readable_path(&config, &permit.caller(), lock)?;
+        let resolve = LockCommand::Resolve(Resolve { lock, fence: Fence(fence), resolution });
+        self.services.submit_lock(&config, permit.caller(), resolve).await?;
+        Ok(Response::new(wire::ResolveOrphanResponse {}))
+    }
 }
 
 /// An acquire that waits for its turn.
@@ -328,7 +388,7 @@ impl Waiting {
     }
 }
 
-/// Reads a page of locks that are held or withheld, in the order of their paths, and one more lock
+/// Reads a page of locks that are not free, in the order of their paths, and one more lock
 /// if there is one.
 async fn read_page(
     store: &dyn StoreReader,
@@ -336,7 +396,7 @@ async fn read_page(
     caller: &ListCaller,
 ) -> Result<Vec<(LockPath, Lock)>, ListFailure> {
     let mut found = Vec::new();
-    for list in [LockList::Held, LockList::Withheld] {
+    for list in LockList::ALL {
         let (mut after, mut count) = (None, 0);
         while count <= scan.limit() {
             if caller.is_gone() {
@@ -355,7 +415,7 @@ async fn read_page(
     Ok(found)
 }
 
-fn wire_path(path: &LockPath) -> Option<wire::LockPath> {
+pub(super) fn wire_path(path: &LockPath) -> Option<wire::LockPath> {
     Some(wire::LockPath { namespace: path.namespace().to_owned(), key: path.key().to_owned() })
 }
 
@@ -369,6 +429,8 @@ fn wire_lock(path: &LockPath, lock: &Lock) -> wire::Lock {
         LockState::Free => (wire::lock::State::Free, 0, Vec::new()),
         LockState::Held(grant) => (wire::lock::State::Held, grant.fence.0, grant.session.0.as_bytes().to_vec()),
         LockState::Withheld(withholding) => (wire::lock::State::Withheld, withholding.fence.0, Vec::new()),
+        LockState::Orphaned if lock.is_exhausted() => (wire::lock::State::SetAside, 0, Vec::new()),
+        LockState::Orphaned => (wire::lock::State::Orphaned, 0, Vec::new()),
     };
     let last = lock.last.as_ref().map(|ended| wire::EndedGrant {
         fence: ended.grant.fence.0,
@@ -377,7 +439,19 @@ fn wire_lock(path: &LockPath, lock: &Lock) -> wire::Lock {
         ended_at: convert::timestamp(ended.ended_at),
     });
     let (waiting, updated_at) = (lock.waiting, convert::timestamp(lock.updated_at));
-    wire::Lock { path: wire_path(path), state: state.into(), fence, session_id, updated_at, waiting, last }
+    let obituary = lock.obituary.as_ref().map(|obituary| wire_obituary(lock, obituary));
+    wire::Lock { path: wire_path(path), state: state.into(), fence, session_id, updated_at, waiting, last, obituary }
+}
+
+/// Returns an obituary of a lock with this row.
+pub(super) fn wire_obituary(lock: &Lock, obituary: &Obituary) -> wire::Obituary {
+    wire::Obituary {
+        fence: obituary.fence.0,
+        end: wire_end(obituary.end).into(),
+        ended_at: convert::timestamp(obituary.ended_at),
+        attempts: obituary.attempts,
+        most_attempts: lock.reaped.map_or(0, NonZeroU32::get),
+    }
 }
 
 fn wire_end(end: GrantEnd) -> wire::ended_grant::End {

@@ -372,7 +372,7 @@ fn refusal(framing: Framing, status: &Status) -> http::Response<Body> {
 }
 
 /// The rpcs of sessions and locks, whose requests are small.
-const LOCK_METHODS: [&str; 12] = [
+const LOCK_METHODS: [&str; 14] = [
     "OpenSession",
     "RenewSession",
     "CloseSession",
@@ -385,6 +385,8 @@ const LOCK_METHODS: [&str; 12] = [
     "GetLock",
     "ListLocks",
     "ForceLock",
+    "ReapLock",
+    "ResolveOrphan",
 ];
 
 /// The label of a request's method in the metrics. Unknown paths share one label, so that callers

@@ -21,6 +21,7 @@ mod locks;
 mod message;
 mod middleware;
 mod protocol;
+mod reap;
 mod sessions;
 
 use std::collections::BTreeSet;

@@ -13,11 +13,13 @@ use leasehold_core::observer::{Observer, Renewal};
 use leasehold_core::rejection::Reason;
 use leasehold_core::rows::{NetChanges, RowChange};
 use leasehold_core::session::{Principal, Session, SessionId, Terms};
+use leasehold_core::table::LockStatus;
 use rustc_hash::FxHashMap;
 use tokio::sync::{Notify, watch};
 
 use super::attendance::Attendance;
 use super::news::{AskNews, SessionNews};
+use super::reapers::Reapers;
 use super::sharing::Sharing;
 
 /// The time between two ticks of the host. A session's silence is measured in ticks.
@@ -93,6 +95,17 @@ pub struct HostSize {
     pub attended_asks: usize,
 }
 
+/// The numbers of changes of locks in a save, for the metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SavedLocks {
+    /// The number of grants.
+    pub grants: usize,
+    /// The number of locks that began to wait for a cleanup.
+    pub orphaned: usize,
+    /// The number of locks that were set aside.
+    pub set_aside: usize,
+}
+
 /// The outcome of a renewal in memory.
 pub enum RenewOutcome {
     /// The session has its whole duration again. An operator has taken its grants of these fences
@@ -120,6 +133,8 @@ pub struct LockHost {
     decided: watch::Sender<u64>,
     // Notified when an ask begins to wait whose grant another server may write.
     pub(super) waiting: Notify,
+    /// The calls that wait for an orphaned lock.
+    pub reapers: Arc<Reapers>,
 }
 
 impl Default for LockHost {
@@ -136,7 +151,12 @@ impl Default for LockHost {
             taken_up: FxHashMap::default(),
             sharing: None,
         };
-        Self { state: Mutex::new(state), decided: watch::Sender::default(), waiting: Notify::new() }
+        Self {
+            state: Mutex::new(state),
+            decided: watch::Sender::default(),
+            waiting: Notify::new(),
+            reapers: Arc::default(),
+        }
     }
 }
 
@@ -159,11 +179,11 @@ impl LockHost {
     }
 
     /// Learns from the saved changes of a group, and from the fences that the store has assigned. The
-    /// committer calls this after each save, before it answers the callers. Returns the number of
-    /// grants.
-    pub fn saved(&self, changes: &NetChanges, fences: &Fences) -> usize {
+    /// committer calls this after each save, before it answers the callers.
+    pub fn saved(&self, changes: &NetChanges, fences: &Fences) -> SavedLocks {
+        let mut saved = SavedLocks::default();
         if changes.sessions.is_empty() && changes.locks.is_empty() && changes.asks.is_empty() {
-            return 0;
+            return saved;
         }
         let mut state = self.state();
         changes.sessions.iter().for_each(|change| state.follow_session(change));
@@ -171,13 +191,28 @@ impl LockHost {
             state.watch_lock(key.clone(), before.as_ref(), after.as_ref(), fences);
         }
         changes.asks.iter().filter(|change| change.before.is_none()).for_each(|change| state.follow_ask(change));
-        let mut grants = 0;
         for grant in granted(changes).map(|grant| grant.with_fences(fences)) {
             state.follow_grant(grant.ask, grant.session, AskNews::Granted(grant.fence));
-            grants += 1;
+            saved.grants += 1;
         }
         changes.asks.iter().filter(|change| change.after.is_none()).for_each(|change| state.end_ask(change.key));
-        grants
+        drop(state);
+        changes.locks.iter().for_each(|change| self.follow_orphan(change, &mut saved));
+        saved
+    }
+
+    /// Wakes a call that waits for a lock which a save has orphaned.
+    fn follow_orphan(&self, RowChange { key, before, after }: &RowChange<Lock>, saved: &mut SavedLocks) {
+        let statuses = (LockStatus::of(before.as_ref()), LockStatus::of(after.as_ref()));
+        match statuses {
+            (before, after) if before == after => {}
+            (_, LockStatus::Orphaned) => {
+                saved.orphaned += 1;
+                self.reapers.wake_for(key);
+            }
+            (_, LockStatus::SetAside) => saved.set_aside += 1,
+            _ => {}
+        }
     }
 
     /// Renews a session in memory (K02). No disk is written (K12).
@@ -384,7 +419,9 @@ impl HostState {
                 let fence = fences.of_grant(withholding.fence);
                 self.observer.watch_lock(path, Withholding { fence, ..withholding });
             }
-            Some(LockState::Free | LockState::Held(_)) | None => self.observer.unwatch_lock(&path),
+            Some(LockState::Free | LockState::Held(_) | LockState::Orphaned) | None => {
+                self.observer.unwatch_lock(&path)
+            }
         }
         if let Some(grant) = Lock::newly_forced(before, after) {
             self.force(grant.session, fences.of_grant(grant.fence));
@@ -529,7 +566,7 @@ mod tests {
     fn k09_a_grant_leaves_if_no_call_attends_to_it_in_time() {
         let ticks_of_take_up = TAKE_UP.as_millis() / TICK.as_millis();
         let host = host();
-        assert_eq!(host.saved(&grant(), &Fences::default()), 1);
+        assert_eq!(host.saved(&grant(), &Fences::default()).grants, 1);
         assert!(ticks(&host, ticks_of_take_up).is_empty());
         assert_eq!(ticks(&host, 1).len(), 1);
         // A call that attends in time, and tells its caller, keeps the grant.

@@ -10,12 +10,14 @@ mod attendance;
 mod awake;
 mod host;
 mod news;
+mod reapers;
 mod sharing;
 #[cfg(test)]
 mod world;
 
 pub use self::attendance::Attendance;
 pub use self::awake::Awake;
-pub use self::host::{HostSize, LockHost, Proposal, RenewOutcome, TAKE_UP, TICK};
+pub use self::host::{HostSize, LockHost, Proposal, RenewOutcome, SavedLocks, TAKE_UP, TICK};
 pub use self::news::{AskNews, SessionNews};
+pub use self::reapers::{Reaper, Reapers};
 pub use self::sharing::Homes;

@@ -107,7 +107,19 @@ impl Voucher {
             self.host().vouched(sent, vouched.is_first);
         }
         self.read_withheld().await?;
+        self.read_orphans().await?;
         self.adopt(&vouched).await
+    }
+
+    /// Wakes the calls that wait for an orphaned lock, if another server has orphaned one. Without such
+    /// calls nothing is read (K23).
+    async fn read_orphans(&self) -> Result<(), StoreError> {
+        let reapers = &self.host().reapers;
+        if !reapers.is_empty() {
+            let orphans = self.services.store().locks(LockScan::all().read(LockList::Orphaned, None)).await?;
+            orphans.iter().for_each(|(path, _)| reapers.wake_for(path));
+        }
+        Ok(())
     }
 
     /// Reads which sessions are this server's.

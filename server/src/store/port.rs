@@ -21,7 +21,7 @@ use leasehold_core::cell::CellId;
 use leasehold_core::claim::{Claim, SourceType};
 use leasehold_core::command::Fences;
 use leasehold_core::lease::{Fence, LeaseId};
-use leasehold_core::lock::{AskId, Lock, LockPath};
+use leasehold_core::lock::{Ask, AskId, Lock, LockPath};
 use leasehold_core::query::{LeaseRow, LeaseScan, RecordPart, RecordScan};
 use leasehold_core::rows::{Keys, NetChanges, OrderedRead, State, Workspace};
 use leasehold_core::session::{Session, SessionId};
@@ -250,8 +250,8 @@ pub trait StoreReader: Send + Sync {
     /// A row could not be read.
     fn sessions(&self, read: OrderedRead<Session>) -> StoreFuture<'_, Vec<(SessionId, Session)>>;
 
-    /// Reads the first locks of a range: held or withheld locks by path (K16), or free locks by the
-    /// time of their last change.
+    /// Reads the first locks of a range: those of each list by path (K16), or free locks by the time of
+    /// their last change.
     ///
     /// # Errors
     /// A row could not be read.
@@ -262,6 +262,12 @@ pub trait StoreReader: Send + Sync {
     /// # Errors
     /// The row could not be read.
     fn lock<'a>(&'a self, path: &'a LockPath) -> StoreFuture<'a, Option<Lock>>;
+
+    /// Reads an ask; `None` if it has no row, because it has ended or never was.
+    ///
+    /// # Errors
+    /// The row could not be read.
+    fn ask(&self, id: AskId) -> StoreFuture<'_, Option<Ask>>;
 
     /// Reads all rows of the store, so that tests can check the state's invariants.
     ///

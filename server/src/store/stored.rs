@@ -10,12 +10,13 @@
 //! | 1 | all rows but those of version 2 |
 //! | 2 | leases for an organization: two more variants of [`LeaseState`] |
 //! | 3 | sessions, locks, asks and turns |
+//! | 4 | reaped locks: one more variant of [`LockState`] |
 //!
 //! A row of version 1 has the same bytes in a store of version 2. The write of a store's first row
 //! of version 2 also sets the store's version to 2. A program that knows only version 1 can open
 //! the store before this write, and refuses it afterwards. Without the version number, such a
 //! program would take the row for damaged, and a salvage would leave the row out. The same holds
-//! for version 3.
+//! for the later versions.
 //!
 //! The types borrow their text. So a write copies no text, and a read copies each text only once,
 //! into the engine's type.
@@ -39,8 +40,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
 pub use self::locks::{
-    Ask, AskState, Ended, Grant, GrantEnd, Lock, LockState, Path, Principal, Session, SessionState, Terms, Turn,
-    TurnKey, Value,
+    Ask, AskState, Ended, Grant, GrantEnd, Lock, LockRest, LockState, Obituary, Path, Principal, ReapedState, Session,
+    SessionState, Terms, Turn, TurnKey, Value, version_of_lock,
 };
 
 /// The version of a new store. It lasts until the first row of a later version.
@@ -49,8 +50,10 @@ pub const FIRST_VERSION: u64 = 1;
 pub const ORGANIZATION_VERSION: u64 = 2;
 /// The version of a store that has, or has had, a session. Locks, asks and turns follow sessions.
 pub const LOCK_VERSION: u64 = 3;
+/// The version of a store that has, or has had, a lock of a reaped namespace.
+pub const REAPED_VERSION: u64 = 4;
 /// The newest version that this program reads and writes.
-pub const NEWEST_VERSION: u64 = LOCK_VERSION;
+pub const NEWEST_VERSION: u64 = REAPED_VERSION;
 
 /// True if this program reads rows of a version.
 pub fn is_known(version: u64) -> bool {

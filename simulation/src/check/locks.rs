@@ -47,6 +47,6 @@ fn is_kept(lock: &Lock, fence: Fence) -> bool {
     match lock.state {
         LockState::Held(grant) => grant.fence == fence,
         LockState::Withheld(withholding) => withholding.fence == fence,
-        LockState::Free => false,
+        LockState::Free | LockState::Orphaned => false,
     }
 }

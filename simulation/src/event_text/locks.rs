@@ -104,13 +104,16 @@ fn transition_text(transition: Transition) -> String {
             _ => String::new(),
         },
         Transition::Lock { lock, event, .. } => match event {
-            LockEvent::HandOver | LockEvent::ElapseHandOver => {
+            LockEvent::HandOver | LockEvent::ElapseHandOver | LockEvent::CleanHandOver => {
                 format!("; the lock {} passes on to the next ask", lock_key(lock))
             }
             LockEvent::Withhold => format!("; the lock {} is withheld", lock_key(lock)),
-            LockEvent::Release | LockEvent::Elapse => format!("; the lock {} is free", lock_key(lock)),
+            LockEvent::Release | LockEvent::Elapse | LockEvent::Clean => {
+                format!("; the lock {} is free", lock_key(lock))
+            }
             LockEvent::Forget => format!(", the free lock {}", lock_key(lock)),
-            LockEvent::Grant => String::new(),
+            LockEvent::Orphan | LockEvent::PutAside => format!("; the lock {} waits for a cleanup", lock_key(lock)),
+            LockEvent::Grant | LockEvent::Reap | LockEvent::Retry => String::new(),
         },
         Transition::Claim { .. } | Transition::Lease { .. } => String::new(),
     }

@@ -354,7 +354,8 @@ impl Service {
         let Some(lock) = context.names.path(lock).cloned() else { return };
         // The call attends before its acquire is decided, so it misses no grant.
         self.locks.iter_mut().for_each(|host| host.attend(ask, session, id, is_open));
-        let acquire = Acquire { session, principal: context.names.principal.clone(), ask, lock, wait: true };
+        let principal = context.names.principal.clone();
+        let acquire = Acquire { session, principal, ask, lock, wait: true, reaped: None };
         let decided = self.decide(&LockCommand::Acquire(acquire), context);
         let Some(host) = &mut self.locks else { return };
         match decided {

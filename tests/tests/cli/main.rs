@@ -21,7 +21,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 use tokio::process::Command;
 
-const VERBS: [&str; 14] = [
+const VERBS: [&str; 16] = [
     "cells",
     "begin",
     "commit",
@@ -36,6 +36,8 @@ const VERBS: [&str; 14] = [
     "lock",
     "locks",
     "force-lock",
+    "reap",
+    "resolve-orphan",
 ];
 const UNKNOWN_LEASE: &str = "00000000-0000-7000-8000-000000000000";
 

@@ -47,7 +47,7 @@ impl Database {
     }
 
     /// Waits until a statement waits for a row that another transaction has locked.
-    async fn await_a_waiting_statement(&self) {
+    pub(super) async fn await_a_waiting_statement(&self) {
         let observer = self.connect().await;
         let waiting = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%leasehold_guard%'";
         let is_there = async || (observer.0.query(waiting, &[]).await.unwrap().len() == 1).then_some(());

@@ -6,6 +6,7 @@
 mod commands;
 mod guard;
 mod input;
+mod reap;
 mod relay;
 mod release;
 mod rights;

@@ -36,7 +36,8 @@ struct Pair {
 
 fn server(url: &str) -> Server {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let config = format!("[postgres]\nurl = \"{url}\"\n{}", cells(1));
+    let reaped = "[[locks.reaped]]\nnamespaces = [\"reaped\"]\n";
+    let config = format!("[postgres]\nurl = \"{url}\"\n{}{reaped}", cells(1));
     Server::builder().config(config).listen(format!("127.0.0.1:{port}")).start().unwrap()
 }
 
@@ -390,5 +391,26 @@ fn k06_k08_in_a_fight_with_kills_and_suspensions_a_lock_has_one_holder() {
             worker.await.unwrap();
         }
         println!("{} grants", fight.grants.load(Ordering::SeqCst));
+    });
+}
+
+#[test]
+fn k17_a_cleaner_at_one_server_cleans_up_after_a_holder_of_another() {
+    play(Pair::start(), async |one, two| {
+        let (holder, waiter, cleaner) =
+            (session(&one, LONG).await, session(&one, LONG).await, session(&two, LONG).await);
+        let held = holder.lock("reaped", "q", NOW).await.unwrap().unwrap();
+        let waiting = tokio::spawn(async move { waiter.lock("reaped", "q", PATIENT).await.unwrap().unwrap() });
+        // The cleaner may wait before the holder dies.
+        let reaping = tokio::spawn(async move { cleaner.reap("reaped").await.map(|orphan| (cleaner, orphan)) });
+        holder.close().await.unwrap();
+        let (cleaner, orphan) = reaping.await.unwrap().unwrap();
+        assert_eq!((orphan.former_fence(), orphan.attempt()), (held.fence(), 1));
+        cleaner.release(orphan.lock(), WorkOutcome::Failed, b"").await.unwrap();
+        let again = cleaner.reap("reaped").await.unwrap();
+        assert_eq!((again.former_fence(), again.attempt()), (held.fence(), 2));
+        assert!(!waiting.is_finished());
+        cleaner.release(again.lock(), WorkOutcome::Succeeded, b"").await.unwrap();
+        assert!(waiting.await.unwrap().fence() > again.lock().fence());
     });
 }

@@ -48,7 +48,7 @@ fn open(number: u128) -> LockCommand {
 
 fn acquire(session_number: u128, ask_number: u128) -> LockCommand {
     let (session, ask) = (session(session_number), ask(ask_number));
-    LockCommand::Acquire(Acquire { session, principal: principal(), ask, lock: lock(), wait: true })
+    LockCommand::Acquire(Acquire { session, principal: principal(), ask, lock: lock(), wait: true, reaped: None })
 }
 
 fn release(number: u128, fence: Fence) -> LockCommand {
@@ -99,7 +99,7 @@ fn fence(store: &BlockingStore) -> Fence {
     match store.lock(&lock()).unwrap().unwrap().state {
         LockState::Held(grant) => grant.fence,
         LockState::Withheld(withholding) => withholding.fence,
-        LockState::Free => unreachable!("nobody holds the lock"),
+        LockState::Free | LockState::Orphaned => unreachable!("nobody holds the lock"),
     }
 }
 

@@ -86,6 +86,8 @@ impl LockRow for Lock {
             LockOrder::Held(path) => [&[0][..], &Self::key(path)].concat(),
             LockOrder::Withheld(path) => [&[1][..], &Self::key(path)].concat(),
             LockOrder::Free(at, path) => [&[2], &time(*at)[..], &Self::key(path)].concat(),
+            LockOrder::Orphaned(path) => [&[3][..], &Self::key(path)].concat(),
+            LockOrder::SetAside(path) => [&[4][..], &Self::key(path)].concat(),
         }
     }
 
@@ -96,7 +98,7 @@ impl LockRow for Lock {
 
     fn read_position(bytes: &[u8]) -> Option<LockPath> {
         match bytes.split_first()? {
-            (0 | 1, path) => Self::read_key(path),
+            (0 | 1 | 3 | 4, path) => Self::read_key(path),
             (2, place) => Self::read_key(without_time(place)?),
             _ => None,
         }
@@ -192,9 +194,11 @@ mod tests {
     }
 
     fn lock_order() -> impl Strategy<Value = LockOrder> {
-        (0..3, 0_u64..300, path()).prop_map(|(list, at, path)| match list {
+        (0..5, 0_u64..300, path()).prop_map(|(list, at, path)| match list {
             0 => LockOrder::Held(path),
             1 => LockOrder::Withheld(path),
+            2 => LockOrder::Orphaned(path),
+            3 => LockOrder::SetAside(path),
             _ => LockOrder::Free(Timestamp::from_micros(at), path),
         })
     }
@@ -222,7 +226,8 @@ mod tests {
         #[test]
         fn keys_of_locks_read_back(session in session_order(), lock in lock_order(), turn in turn(), id: u128) {
             let (SessionOrder::Live(session_id) | SessionOrder::Ended(_, session_id)) = &session;
-            let (LockOrder::Held(path) | LockOrder::Withheld(path) | LockOrder::Free(_, path)) = &lock;
+            let (LockOrder::Held(path) | LockOrder::Withheld(path) | LockOrder::Free(_, path)
+                | LockOrder::Orphaned(path) | LockOrder::SetAside(path)) = &lock;
             prop_assert_eq!(Session::read_position(&Session::position_key(&session)), Some(*session_id));
             prop_assert_eq!(Lock::read_position(&Lock::position_key(&lock)), Some(path.clone()));
             prop_assert_eq!(Turn::read_key(&Turn::key(&turn)), Some(turn));

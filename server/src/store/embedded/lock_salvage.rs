@@ -8,7 +8,9 @@
 use std::collections::BTreeMap;
 
 use leasehold_core::lease::Fence;
-use leasehold_core::lock::{Ask, AskId, AskState, Grant, Lock, LockPath, LockState, Turn, TurnKey, Withholding};
+use leasehold_core::lock::{
+    Ask, AskId, AskState, Grant, Lock, LockPath, LockState, Obituary, Turn, TurnKey, Withholding,
+};
 use leasehold_core::rows::State;
 use leasehold_core::session::{MAX_DURATION_MICROS, MAX_GRACE_MICROS};
 use leasehold_core::time::Timestamp;
@@ -45,14 +47,8 @@ pub(super) fn repair(state: &mut State) {
 fn restore_locks(state: &mut State) {
     let withheld = withheld(state.fence);
     for ask in state.asks.values() {
-        state.locks.entry(ask.lock.clone()).or_insert_with(|| Lock {
-            state: withheld,
-            waiting: 0,
-            served_turn: 0,
-            last_turn: 0,
-            last: None,
-            updated_at: Timestamp::MIN,
-        });
+        let lock = || Lock { state: withheld, ..Lock::new(Timestamp::MIN) };
+        state.locks.entry(ask.lock.clone()).or_insert_with(lock);
     }
 }
 
@@ -82,10 +78,12 @@ fn put_grant(lock: &mut Lock, grant: Option<&Grant>) {
         // A row that was restored.
         LockState::Withheld(_) if lock.updated_at == Timestamp::MIN => Fence(0),
         LockState::Withheld(withholding) => withholding.fence,
-        LockState::Free => ended,
+        LockState::Free | LockState::Orphaned => ended,
     };
     if let Some(grant) = grant.filter(|grant| grant.fence > newest.max(ended)) {
         (lock.state, lock.updated_at) = (LockState::Held(*grant), grant.granted_at);
+        // The holder counts as the cleaner, so that the lock is not granted on before a cleanup (K17).
+        lock.obituary = lock.obituary.map(|due| Obituary { attempts: due.attempts.max(1), ..due });
     }
 }
 

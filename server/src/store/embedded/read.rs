@@ -11,7 +11,7 @@ use leasehold_core::catalogue::BucketRule;
 use leasehold_core::cell::CellId;
 use leasehold_core::claim::{Claim, SourceType};
 use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId, Replay};
-use leasehold_core::lock::{Lock, LockPath};
+use leasehold_core::lock::{Ask, AskId, Lock, LockPath};
 use leasehold_core::query::{LeaseRow, LeaseScan, RecordPart, RecordPlace, RecordRow, RecordScan};
 use leasehold_core::rows::{AnyRow, OrderedRead, State};
 use leasehold_core::session::{Session, SessionId};
@@ -428,6 +428,10 @@ impl StoreReader for EmbeddedStore {
 
     fn lock<'a>(&'a self, path: &'a LockPath) -> StoreFuture<'a, Option<Lock>> {
         std::future::ready(locks::get(&self.inner.locks.locks, path)).boxed()
+    }
+
+    fn ask(&self, id: AskId) -> StoreFuture<'_, Option<Ask>> {
+        std::future::ready(locks::get(&self.inner.locks.asks, &id)).boxed()
     }
 
     fn state(&self) -> StoreFuture<'_, State> {

@@ -68,9 +68,10 @@ impl Inner {
     /// Raises the version of the stored rows if a row of the batch needs it. `has_locks` is true if
     /// the batch writes a row of sessions and locks. The batch that writes the row also writes the
     /// version, so no program finds a row of a version that it does not know.
-    fn put_format(&self, batch: &mut WriteBatch, leases: &[RowChange<Lease>], has_locks: bool) -> Result<()> {
-        let versions = leases.iter().filter_map(|change| change.after.as_ref()).map(stored::version_of);
-        let versions = versions.chain(has_locks.then_some(stored::LOCK_VERSION));
+    fn put_format(&self, batch: &mut WriteBatch, changes: &NetChanges, has_locks: bool) -> Result<()> {
+        let leases = changes.leases.iter().filter_map(|change| change.after.as_ref()).map(stored::version_of);
+        let locks = changes.locks.iter().filter_map(|change| change.after.as_ref()).map(stored::version_of_lock);
+        let versions = leases.chain(locks).chain(has_locks.then_some(stored::LOCK_VERSION));
         // A store without rows of later versions must not pay for a read of its version.
         if let Some(needed) = versions.max().filter(|needed| *needed > stored::FIRST_VERSION)
             && self.format()? < needed
@@ -92,7 +93,7 @@ impl Inner {
         changed_claims.iter().try_for_each(|change| self.put_claim(&mut batch, change))?;
         leases.iter().try_for_each(|change| self.put_lease(&mut batch, change, &claims))?;
         let has_locks = self.locks.put(&mut batch, changes)?;
-        self.put_format(&mut batch, leases, has_locks)?;
+        self.put_format(&mut batch, changes, has_locks)?;
         for change in replays {
             let key = encode_idempotency_key(&change.key)?;
             match &change.after {

@@ -1,10 +1,12 @@
 //! Conversions between the tables of sessions and locks and the engine's rows.
 
+use std::num::NonZeroU32;
 use std::ops::Bound;
 
 use leasehold_core::lease::Fence;
 use leasehold_core::lock::{
-    Ask, AskId, AskState, Ended, Grant, GrantEnd, Lock, LockPath, LockState, LockValue, Turn, TurnKey, Withholding,
+    Ask, AskId, AskState, Ended, Grant, GrantEnd, Lock, LockPath, LockState, LockValue, Obituary, Turn, TurnKey,
+    Withholding,
 };
 use leasehold_core::rows::RowKind;
 use leasehold_core::session::{Principal, Session, SessionEnd, SessionId, SessionState, Terms};
@@ -25,7 +27,8 @@ pub(super) const SESSION: &str = "s.uuid, s.principal, s.duration_micros, s.grac
 /// The columns of `locks`, under the alias `l`, that [`lock`] reads.
 pub(super) const LOCK: &str = "l.namespace, l.key, l.state, l.waiting, l.served_turn, l.last_turn, l.fence, l.ask_uuid, \
     l.session_uuid, l.granted_at, l.silence_micros, l.last_fence, l.last_ask_uuid, l.last_session_uuid, \
-    l.last_granted_at, l.last_end, l.last_value, l.last_ended_at, l.updated_at";
+    l.last_granted_at, l.last_end, l.last_value, l.last_ended_at, l.updated_at, l.most_attempts, l.obituary_fence, \
+    l.obituary_end, l.obituary_ended_at, l.obituary_attempts";
 
 /// The columns of `lock_asks`, under the alias `a`, that [`ask`] reads.
 pub(super) const ASK: &str = "a.uuid, a.session_uuid, a.namespace, a.key, a.asked_at, a.turn, a.fence";
@@ -119,18 +122,34 @@ pub(super) fn lock(row: &Row) -> Result<(LockPath, Lock)> {
     let last_turn = columns.take::<i64>()?.cast_unsigned();
     let current = GrantColumns::take(&mut columns)?;
     let silence: Option<i64> = columns.take()?;
-    let state = match (state, current.grant(), current.fence, silence) {
-        (1, None, None, None) => LockState::Free,
-        (2, Some(grant), _, None) => LockState::Held(grant),
-        (3, None, Some(fence), Some(silence)) => LockState::Withheld(Withholding {
-            fence: Fence(fence.cast_unsigned()),
-            silence_micros: silence.cast_unsigned(),
-        }),
-        _ => return Err(columns.damaged()),
-    };
     let last = last(&mut columns)?;
     let updated_at = columns.take::<Micros>()?.0;
-    Ok((path, Lock { state, waiting, served_turn, last_turn, last, updated_at }))
+    let reaped = columns.take::<Option<i32>>()?.and_then(|most| NonZeroU32::new(most.cast_unsigned()));
+    let obituary = obituary(&mut columns)?;
+    let state = match (state, current.grant(), current.fence, silence, obituary.is_some()) {
+        (1, None, None, None, false) => LockState::Free,
+        (2, Some(grant), _, None, false) | (5, Some(grant), _, None, true) => LockState::Held(grant),
+        (3, None, Some(fence), Some(silence), false) | (6, None, Some(fence), Some(silence), true) => {
+            let (fence, silence_micros) = (Fence(fence.cast_unsigned()), silence.cast_unsigned());
+            LockState::Withheld(Withholding { fence, silence_micros })
+        }
+        (4, None, None, None, true) => LockState::Orphaned,
+        _ => return Err(columns.damaged()),
+    };
+    Ok((path, Lock { state, waiting, served_turn, last_turn, last, updated_at, reaped, obituary }))
+}
+
+fn obituary(columns: &mut Columns<'_>) -> Result<Option<Obituary>> {
+    let (fence, end): (Option<i64>, Option<i16>) = (columns.take()?, columns.take()?);
+    let (ended_at, attempts): (Option<Micros>, Option<i32>) = (columns.take()?, columns.take()?);
+    let Some(fence) = fence else { return Ok(None) };
+    match (end.and_then(|end| numbered(&ENDS, end)), ended_at, attempts) {
+        (Some(end), Some(Micros(ended_at)), Some(attempts)) => {
+            let (fence, attempts) = (Fence(fence.cast_unsigned()), attempts.cast_unsigned());
+            Ok(Some(Obituary { fence, end, ended_at, attempts }))
+        }
+        _ => Err(columns.damaged()),
+    }
 }
 
 fn last(columns: &mut Columns<'_>) -> Result<Option<Ended>> {
@@ -196,10 +215,14 @@ impl CompositeRows {
     /// # Errors
     /// A value can't be written as its column's type.
     pub(super) fn push_lock(&mut self, path: &LockPath, lock: &Lock) -> Result<()> {
+        let is_due = lock.obituary.is_some();
         let (number, fence, silence) = match lock.state {
             LockState::Free => (1_i16, None, None),
-            LockState::Held(grant) => (2, Some(grant.fence), None),
-            LockState::Withheld(withholding) => (3, Some(withholding.fence), Some(withholding.silence_micros)),
+            LockState::Held(grant) => (if is_due { 5 } else { 2 }, Some(grant.fence), None),
+            LockState::Withheld(Withholding { fence, silence_micros }) => {
+                (if is_due { 6 } else { 3 }, Some(fence), Some(silence_micros))
+            }
+            LockState::Orphaned => (4, None, None),
         };
         let (grant, last) = (lock.grant(), lock.last.as_ref());
         self.push(&[
@@ -222,6 +245,25 @@ impl CompositeRows {
             (&last.map(|last| last.value.as_bytes()), Type::BYTEA),
             (&last.map(|last| Micros(last.ended_at)), Type::TIMESTAMPTZ),
             (&Micros(lock.updated_at), Type::TIMESTAMPTZ),
+        ])
+    }
+
+    /// Adds a row of the composite type `new_obituary`.
+    ///
+    /// # Errors
+    /// A value can't be written as its column's type.
+    pub(super) fn push_obituary(&mut self, path: &LockPath, lock: &Lock) -> Result<()> {
+        let obituary = lock.obituary.as_ref();
+        // The column holds no larger number, and nobody tries so often.
+        let most = lock.reaped.map(|most| i32::try_from(most.get()).unwrap_or(i32::MAX));
+        self.push(&[
+            (&path.namespace(), Type::TEXT),
+            (&path.key(), Type::TEXT),
+            (&most, Type::INT4),
+            (&obituary.map(|obituary| sent(obituary.fence)), Type::INT8),
+            (&obituary.map(|obituary| number_of(&ENDS, &obituary.end)), Type::INT2),
+            (&obituary.map(|obituary| Micros(obituary.ended_at)), Type::TIMESTAMPTZ),
+            (&obituary.map(|obituary| obituary.attempts.cast_signed()), Type::INT4),
         ])
     }
 

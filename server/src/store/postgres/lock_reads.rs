@@ -189,6 +189,13 @@ pub(super) async fn lock(client: &Client, path: &LockPath) -> Result<Option<Lock
     row.map(|row| columns::lock(&row).map(|(_, lock)| lock)).transpose()
 }
 
+/// Reads an ask; `None` if it has no row.
+pub(super) async fn ask(client: &Client, id: AskId) -> Result<Option<Ask>> {
+    let sql = format!("SELECT {ASK} FROM lock_asks a WHERE a.uuid = $1");
+    let row = client.query_typed_opt(&sql, &[(&id.0, Type::UUID)]).await.map_err(failed)?;
+    row.map(|row| columns::ask(&row).map(|(_, ask)| ask)).transpose()
+}
+
 /// Returns the operator of a lower bound and its place, the place `first` if there is no bound.
 fn lower<T>(bound: Bound<T>, first: T) -> (&'static str, T) {
     match bound {
@@ -275,22 +282,36 @@ fn lock_place(position: &LockOrder) -> (u8, LockPlace) {
         LockOrder::Held(path) => (0, Timestamp::MIN, path),
         LockOrder::Withheld(path) => (1, Timestamp::MIN, path),
         LockOrder::Free(at, path) => (2, *at, path),
+        LockOrder::Orphaned(path) => (3, Timestamp::MIN, path),
+        LockOrder::SetAside(path) => (4, Timestamp::MIN, path),
     };
     let (namespace, key) = texts(path);
     (list, (at, namespace, key))
 }
 
-/// Reads the first locks of a range: held locks by path, then withheld locks by path, then free
-/// locks by the time of their last change.
+/// The lists of locks in the order of their numbers: the condition of a list in the order of paths,
+/// `None` for the free locks.
+const LISTS: [Option<&str>; 5] = [
+    Some("l.state IN (2, 5)"),
+    Some("l.silence_micros IS NOT NULL"),
+    None,
+    Some("l.obituary_fence IS NOT NULL AND l.state = 4 AND l.obituary_attempts < l.most_attempts"),
+    Some("l.obituary_fence IS NOT NULL AND l.state = 4 AND l.obituary_attempts >= l.most_attempts"),
+];
+
+/// Reads the first locks of a range: those of each list by path, and the free locks by the time of
+/// their last change.
 pub(super) async fn locks(client: &Client, read: &OrderedRead<Lock>) -> Result<Vec<(LockPath, Lock)>> {
     let mut found = Vec::new();
-    for (list, filter) in [(0, "l.state = 2"), (1, "l.silence_micros IS NOT NULL")] {
-        if let Some(range) = clip::<Lock, _>((&read.from, &read.to), list, lock_place) {
-            found.extend(locks_by_path(client, filter, range, read.limit.saturating_sub(found.len())).await?);
-        }
-    }
-    if let Some(range) = clip::<Lock, _>((&read.from, &read.to), 2, lock_place) {
-        found.extend(free_locks(client, range, read.limit.saturating_sub(found.len())).await?);
+    for (list, condition) in (0..).zip(LISTS) {
+        let limit = read.limit.saturating_sub(found.len());
+        let Some(range) = clip::<Lock, _>((&read.from, &read.to), list, lock_place).filter(|_| limit > 0) else {
+            continue;
+        };
+        found.extend(match condition {
+            Some(condition) => locks_by_path(client, condition, range, limit).await?,
+            None => free_locks(client, range, limit).await?,
+        });
     }
     Ok(found)
 }

@@ -37,6 +37,8 @@ pub(super) struct LockWrites<'a> {
     ended_asks: Vec<Uuid>,
     queued: CompositeRows,
     left_turns: CompositeRows,
+    // The changed locks whose obituary or whose most attempts change.
+    reaped: CompositeRows,
     // The sessions that the group opens, or whose renewals it counts.
     moved: Vec<Uuid>,
     // True if the group counts a renewal or ends a session, which is news for the session's home.
@@ -47,17 +49,22 @@ pub(super) struct LockWrites<'a> {
 
 /// The call of `save_locks` in a transaction with other statements. A lost race is an error, so
 /// that the other statements are undone too.
-static WRITE_BESIDE: LazyLock<String> = LazyLock::new(|| call("save_locks"));
+static WRITE_BESIDE: LazyLock<String> = LazyLock::new(|| call("save_locks", ""));
+static WRITE_REAPED_BESIDE: LazyLock<String> = LazyLock::new(|| call("save_reaped_locks", REAPED));
 
 /// The call of `try_save_locks` as the only statement of a transaction. A lost race is reported in
 /// a row and not as an error, which the database would log.
-static TRY_WRITE: LazyLock<String> = LazyLock::new(|| call("try_save_locks"));
+static TRY_WRITE: LazyLock<String> = LazyLock::new(|| call("try_save_locks", ""));
+static TRY_WRITE_REAPED: LazyLock<String> = LazyLock::new(|| call("try_save_reaped_locks", REAPED));
 
-fn call(function: &str) -> String {
+/// The last argument of the functions that write obituaries.
+const REAPED: &str = ", $19::new_obituary[]";
+
+fn call(function: &str, last_argument: &str) -> String {
     format!(
         "SELECT {function}($1, $2, $3, $4, $5, $6, $7::new_session[], $8::new_session[], $9, $10::new_lock[], \
          $11::new_lock[], $12, $13, \
-         $14::new_ask[], $15::new_ask[], $16, $17::new_turn[], $18::new_turn[])"
+         $14::new_ask[], $15::new_ask[], $16, $17::new_turn[], $18::new_turn[]{last_argument})"
     )
 }
 
@@ -101,6 +108,12 @@ impl<'a> LockWrites<'a> {
         if let Some(grant) = Lock::newly_forced(change.before.as_ref(), change.after.as_ref()) {
             self.forced.0.push(grant.session.0);
             self.forced.1.push(sent(grant.fence));
+        }
+        let reaped = |lock: Option<&Lock>| lock.map_or((None, None), |lock| (lock.reaped, lock.obituary));
+        if let Some(lock) = &change.after
+            && reaped(Some(lock)) != reaped(change.before.as_ref())
+        {
+            self.reaped.push_obituary(&change.key, lock)?;
         }
         match (&change.before, &change.after) {
             (None, Some(lock)) => self.made.push_lock(&change.key, lock)?,
@@ -165,9 +178,16 @@ impl<'a> LockWrites<'a> {
         if self.is_empty() {
             return Ok(FxHashMap::default());
         }
-        let sql = if is_alone { &TRY_WRITE } else { &WRITE_BESIDE };
+        // Few groups change an obituary, and a second write of their locks' rows is not for the others.
+        let sql = match (is_alone, self.reaped.is_empty()) {
+            (true, true) => &TRY_WRITE,
+            (true, false) => &TRY_WRITE_REAPED,
+            (false, true) => &WRITE_BESIDE,
+            (false, false) => &WRITE_REAPED_BESIDE,
+        };
         let home = server.home();
-        let parameters = [vec![(&home as _, Type::INT8)], self.parameters()].concat();
+        let reaped = if self.reaped.is_empty() { Vec::new() } else { self.reaped.parameter() };
+        let parameters = [vec![(&home as _, Type::INT8)], self.parameters(), reaped].concat();
         let rows = client.query_typed(sql, &parameters).await.map_err(failed)?;
         let number = |row: &Row| row.try_get::<_, i64>(0).map_err(failed);
         (1_u64..).zip(&rows).map(|(place, row)| grant(place, number(row)?)).collect()

@@ -40,7 +40,7 @@ use leasehold_core::catalogue::BucketRule;
 use leasehold_core::cell::CellId;
 use leasehold_core::claim::{Claim, SourceType};
 use leasehold_core::lease::{Fence, LeaseId};
-use leasehold_core::lock::{AskId, Lock, LockPath};
+use leasehold_core::lock::{Ask, AskId, Lock, LockPath};
 use leasehold_core::query::{LeaseRow, LeaseScan, RecordPart, RecordScan};
 use leasehold_core::rows::{OrderedRead, State};
 use leasehold_core::session::{Session, SessionId};
@@ -341,6 +341,10 @@ impl StoreReader for PostgresStore {
 
     fn lock<'a>(&'a self, path: &'a LockPath) -> StoreFuture<'a, Option<Lock>> {
         self.run(move |client| async move { lock_reads::lock(&client, path).await })
+    }
+
+    fn ask(&self, id: AskId) -> StoreFuture<'_, Option<Ask>> {
+        self.run(move |client| async move { lock_reads::ask(&client, id).await })
     }
 
     fn state(&self) -> StoreFuture<'_, State> {

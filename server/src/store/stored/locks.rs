@@ -1,6 +1,7 @@
-//! The stored form of sessions, locks, asks and turns (version 3).
+//! The stored form of sessions, locks, asks and turns (version 3), and of reaped locks (version 4).
 
 use std::borrow::Cow;
+use std::num::NonZeroU32;
 
 use leasehold_core::lease::Fence;
 use leasehold_core::lock::{self, AskId, LockPath, LockValue};
@@ -164,6 +165,53 @@ pub enum LockState {
         /// The microseconds for which a host must observe the lock as withheld.
         silence_micros: u64,
     },
+    /// The lock is reaped: a row of version 4.
+    Reaped(ReapedState),
+}
+
+/// The stored form of the state of a reaped lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReapedState {
+    /// The state of the lock.
+    pub state: LockRest,
+    /// The most cleanups of one obituary that are begun; `None` if the lock is not reaped any more.
+    pub most_attempts: Option<NonZeroU32>,
+    /// The grant whose cleanup is due.
+    pub obituary: Option<Obituary>,
+}
+
+/// The stored form of the state of a reaped lock, without its obituary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub enum LockRest {
+    /// The lock has no holder.
+    Free,
+    /// An ask holds the lock.
+    Held(Grant),
+    /// The lock was taken from its holder.
+    Withheld {
+        /// The fence of the grant that was taken away.
+        fence: u64,
+        /// The microseconds for which a host must observe the lock as withheld.
+        silence_micros: u64,
+    },
+    /// The lock waits for a cleanup.
+    Orphaned,
+}
+
+/// The stored form of a grant whose cleanup is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Obituary {
+    /// The fence of the grant that ended.
+    pub fence: u64,
+    /// The reason of the grant's end.
+    pub end: GrantEnd,
+    /// The time of the grant's end, in microseconds since 1970.
+    pub ended_at: u64,
+    /// The number of cleanups that were begun.
+    pub attempts: u32,
 }
 
 /// The stored form of a lock: a value of the keyspace `locks`.
@@ -391,17 +439,73 @@ impl From<Ended> for lock::Ended {
     }
 }
 
+impl From<lock::Obituary> for Obituary {
+    fn from(obituary: lock::Obituary) -> Self {
+        let lock::Obituary { fence, end, ended_at, attempts } = obituary;
+        Self { fence: fence.0, end: end.into(), ended_at: ended_at.as_micros(), attempts }
+    }
+}
+
+impl From<Obituary> for lock::Obituary {
+    fn from(obituary: Obituary) -> Self {
+        let Obituary { fence, end, ended_at, attempts } = obituary;
+        Self { fence: Fence(fence), end: end.into(), ended_at: micros(ended_at), attempts }
+    }
+}
+
+impl From<lock::LockState> for LockRest {
+    fn from(state: lock::LockState) -> Self {
+        match state {
+            lock::LockState::Free => Self::Free,
+            lock::LockState::Held(grant) => Self::Held(grant.into()),
+            lock::LockState::Withheld(lock::Withholding { fence, silence_micros }) => {
+                Self::Withheld { fence: fence.0, silence_micros }
+            }
+            lock::LockState::Orphaned => Self::Orphaned,
+        }
+    }
+}
+
+impl From<LockRest> for lock::LockState {
+    fn from(state: LockRest) -> Self {
+        match state {
+            LockRest::Free => Self::Free,
+            LockRest::Held(grant) => Self::Held(grant.into()),
+            LockRest::Withheld { fence, silence_micros } => {
+                Self::Withheld(lock::Withholding { fence: Fence(fence), silence_micros })
+            }
+            LockRest::Orphaned => Self::Orphaned,
+        }
+    }
+}
+
+/// Returns the version of a lock's row.
+pub fn version_of_lock(lock: &lock::Lock) -> u64 {
+    match LockState::from(lock) {
+        LockState::Free | LockState::Held(_) | LockState::Withheld { .. } => super::LOCK_VERSION,
+        LockState::Reaped(_) => super::REAPED_VERSION,
+    }
+}
+
+/// A lock that is not reaped has the bytes of version 3.
+impl From<&lock::Lock> for LockState {
+    fn from(lock: &lock::Lock) -> Self {
+        let is_reaped = lock.reaped.is_some() || lock.obituary.is_some();
+        match LockRest::from(lock.state) {
+            LockRest::Free if !is_reaped => Self::Free,
+            LockRest::Held(grant) if !is_reaped => Self::Held(grant),
+            LockRest::Withheld { fence, silence_micros } if !is_reaped => Self::Withheld { fence, silence_micros },
+            state => {
+                Self::Reaped(ReapedState { state, most_attempts: lock.reaped, obituary: lock.obituary.map(Into::into) })
+            }
+        }
+    }
+}
+
 impl From<&lock::Lock> for Lock {
     fn from(lock: &lock::Lock) -> Self {
-        let state = match lock.state {
-            lock::LockState::Free => LockState::Free,
-            lock::LockState::Held(grant) => LockState::Held(grant.into()),
-            lock::LockState::Withheld(lock::Withholding { fence, silence_micros }) => {
-                LockState::Withheld { fence: fence.0, silence_micros }
-            }
-        };
         Self {
-            state,
+            state: lock.into(),
             waiting: lock.waiting,
             served_turn: lock.served_turn,
             last_turn: lock.last_turn,
@@ -411,22 +515,30 @@ impl From<&lock::Lock> for Lock {
     }
 }
 
+impl From<LockState> for ReapedState {
+    fn from(state: LockState) -> Self {
+        let state = match state {
+            LockState::Free => LockRest::Free,
+            LockState::Held(grant) => LockRest::Held(grant),
+            LockState::Withheld { fence, silence_micros } => LockRest::Withheld { fence, silence_micros },
+            LockState::Reaped(reaped) => return reaped,
+        };
+        Self { state, most_attempts: None, obituary: None }
+    }
+}
+
 impl From<Lock> for lock::Lock {
     fn from(lock: Lock) -> Self {
-        let state = match lock.state {
-            LockState::Free => lock::LockState::Free,
-            LockState::Held(grant) => lock::LockState::Held(grant.into()),
-            LockState::Withheld { fence, silence_micros } => {
-                lock::LockState::Withheld(lock::Withholding { fence: Fence(fence), silence_micros })
-            }
-        };
+        let ReapedState { state, most_attempts, obituary } = lock.state.into();
         Self {
-            state,
+            state: state.into(),
             waiting: lock.waiting,
             served_turn: lock.served_turn,
             last_turn: lock.last_turn,
             last: lock.last.map(Into::into),
             updated_at: micros(lock.updated_at),
+            reaped: most_attempts,
+            obituary: obituary.map(Into::into),
         }
     }
 }
@@ -487,7 +599,7 @@ mod tests {
         let value = LockValue::parse(&[0, 0xff]).unwrap();
         let last = end.map(|end| lock::Ended { grant: grant(), end, value, ended_at: Timestamp::from_micros(5) });
         let updated_at = Timestamp::from_micros(1);
-        lock::Lock { state, waiting: 1, served_turn: 2, last_turn: 300, last, updated_at }
+        lock::Lock { state, waiting: 1, served_turn: 2, last_turn: 300, last, ..lock::Lock::new(updated_at) }
     }
 
     fn ask(state: lock::AskState) -> lock::Ask {
@@ -547,6 +659,34 @@ mod tests {
                 r#"last_turn":300,"last":{"grant":{"ask":"00000000-0000-0000-0000-000000000002","session""#,
                 r#":"00000000-0000-0000-0000-000000000001","fence":300,"granted_at":1700000000000000},"en"#,
                 r#"d":"Succeeded","value":"00ff","ended_at":5},"updated_at":1}"#
+            ),
+        );
+    }
+
+    #[test]
+    fn the_bytes_and_the_json_of_reaped_locks_stay() {
+        let (fence, ended_at) = (Fence(300), Timestamp::from_micros(5));
+        let obituary = Some(lock::Obituary { fence, end: lock::GrantEnd::Expired, ended_at, attempts: 2 });
+        let withholding = lock::Withholding { fence, silence_micros: 300 };
+        let reaped = |state, obituary| lock::Lock { reaped: NonZeroU32::new(3), obituary, ..lock(state, None) };
+        assert_eq!(version_of_lock(&lock(lock::LockState::Free, None)), 3);
+        for state in [
+            reaped(lock::LockState::Free, None),
+            reaped(lock::LockState::Orphaned, obituary),
+            reaped(lock::LockState::Held(grant()), obituary),
+            reaped(lock::LockState::Withheld(withholding), obituary),
+        ] {
+            assert_eq!(version_of_lock(&state), 4);
+            let encoded = postcard::to_stdvec(&Lock::from(&state)).unwrap();
+            assert_eq!(lock::Lock::from(postcard::from_bytes::<Lock>(&encoded).unwrap()), state);
+        }
+        golden::<_, Lock>(
+            &reaped(lock::LockState::Orphaned, obituary),
+            "0303010301ac020405020102ac020001",
+            concat!(
+                r#"{"state":{"Reaped":{"state":"Orphaned","most_attempts":3,"obituary":{"fence":300,"end":"Expir"#,
+                r#"ed","ended_at":5,"attempts":2}}},"waiting":1,"served_turn":2,"last_turn":300,"last":null,"upda"#,
+                r#"ted_at":1}"#
             ),
         );
     }

@@ -26,7 +26,7 @@ from leasehold._proto.gitlab.cells.topology_service import access_control_pb2 as
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%leasehold/locks/v1/lock_service.proto\x12\x12leasehold.locks.v1\x1a\x32gitlab/cells/topology_service/access_control.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"*\n\x08LockPath\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\"g\n\x15TryAcquireLockRequest\x12\x12\n\nsession_id\x18\x01 \x01(\x0c\x12\x0e\n\x06\x61sk_id\x18\x02 \x01(\x0c\x12*\n\x04lock\x18\x03 \x01(\x0b\x32\x1c.leasehold.locks.v1.LockPath\"\'\n\x16TryAcquireLockResponse\x12\r\n\x05\x66\x65nce\x18\x01 \x01(\x04\"y\n\x12\x41\x63quireLockRequest\x12\x12\n\nsession_id\x18\x01 \x01(\x0c\x12\x0e\n\x06\x61sk_id\x18\x02 \x01(\x0c\x12*\n\x04lock\x18\x03 \x01(\x0b\x32\x1c.leasehold.locks.v1.LockPath\x12\x13\n\x0bwait_micros\x18\x04 \x01(\x04\"o\n\x13\x41\x63quireLockResponse\x12\x11\n\x07waiting\x18\x01 \x01(\rH\x00\x12\x0f\n\x05\x66\x65nce\x18\x02 \x01(\x04H\x00\x12,\n\x06moving\x18\x03 \x01(\x0b\x32\x1a.leasehold.locks.v1.MovingH\x00\x42\x06\n\x04news\"\x08\n\x06Moving\"6\n\x10LeaveLockRequest\x12\x12\n\nsession_id\x18\x01 \x01(\x0c\x12\x0e\n\x06\x61sk_id\x18\x02 \x01(\x0c\"\x13\n\x11LeaveLockResponse\"\x82\x01\n\x12ReleaseLockRequest\x12\x12\n\nsession_id\x18\x01 \x01(\x0c\x12*\n\x04lock\x18\x02 \x01(\x0b\x32\x1c.leasehold.locks.v1.LockPath\x12\r\n\x05\x66\x65nce\x18\x03 \x01(\x04\x12\x0e\n\x06\x66\x61iled\x18\x04 \x01(\x08\x12\r\n\x05value\x18\x05 \x01(\x0c\"\x15\n\x13ReleaseLockResponse\"<\n\x0eGetLockRequest\x12*\n\x04lock\x18\x01 \x01(\x0b\x32\x1c.leasehold.locks.v1.LockPath\"9\n\x0fGetLockResponse\x12&\n\x04lock\x18\x01 \x01(\x0b\x32\x18.leasehold.locks.v1.Lock\"\xb5\x02\n\x04Lock\x12*\n\x04path\x18\x01 \x01(\x0b\x32\x1c.leasehold.locks.v1.LockPath\x12-\n\x05state\x18\x02 \x01(\x0e\x32\x1e.leasehold.locks.v1.Lock.State\x12\r\n\x05\x66\x65nce\x18\x03 \x01(\x04\x12\x12\n\nsession_id\x18\x04 \x01(\x0c\x12.\n\nupdated_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07waiting\x18\x06 \x01(\r\x12,\n\x04last\x18\x07 \x01(\x0b\x32\x1e.leasehold.locks.v1.EndedGrant\"@\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x08\n\x04\x46REE\x10\x01\x12\x08\n\x04HELD\x10\x02\x12\x0c\n\x08WITHHELD\x10\x03\"\xfc\x01\n\nEndedGrant\x12\r\n\x05\x66\x65nce\x18\x01 \x01(\x04\x12/\n\x03\x65nd\x18\x02 \x01(\x0e\x32\".leasehold.locks.v1.EndedGrant.End\x12\r\n\x05value\x18\x03 \x01(\x0c\x12,\n\x08\x65nded_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"q\n\x03\x45nd\x12\x13\n\x0f\x45ND_UNSPECIFIED\x10\x00\x12\r\n\tSUCCEEDED\x10\x01\x12\n\n\x06\x46\x41ILED\x10\x02\x12\x08\n\x04LEFT\x10\x03\x12\n\n\x06\x43LOSED\x10\x04\x12\x0b\n\x07\x45XPIRED\x10\x05\x12\x0b\n\x07\x45VICTED\x10\x06\x12\n\n\x06\x46ORCED\x10\x07\"a\n\x10ListLocksRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\r\x12+\n\x05\x61\x66ter\x18\x03 \x01(\x0b\x32\x1c.leasehold.locks.v1.LockPath\"O\n\x11ListLocksResponse\x12\'\n\x05locks\x18\x01 \x03(\x0b\x32\x18.leasehold.locks.v1.Lock\x12\x11\n\ttruncated\x18\x02 \x01(\x08\"^\n\x10\x46orceLockRequest\x12*\n\x04lock\x18\x01 \x01(\x0b\x32\x1c.leasehold.locks.v1.LockPath\x12\r\n\x05\x66\x65nce\x18\x02 \x01(\x04\x12\x0f\n\x07\x61t_once\x18\x03 \x01(\x08\"\x13\n\x11\x46orceLockResponse2\xe1\x05\n\x0bLockService\x12q\n\x0eTryAcquireLock\x12).leasehold.locks.v1.TryAcquireLockRequest\x1a*.leasehold.locks.v1.TryAcquireLockResponse\"\x08\x82\xf9+\x04\n\x02\xe8\x07\x12j\n\x0b\x41\x63quireLock\x12&.leasehold.locks.v1.AcquireLockRequest\x1a\'.leasehold.locks.v1.AcquireLockResponse\"\x08\x82\xf9+\x04\n\x02\xe8\x07\x30\x01\x12\x62\n\tLeaveLock\x12$.leasehold.locks.v1.LeaveLockRequest\x1a%.leasehold.locks.v1.LeaveLockResponse\"\x08\x82\xf9+\x04\n\x02\xe8\x07\x12h\n\x0bReleaseLock\x12&.leasehold.locks.v1.ReleaseLockRequest\x1a\'.leasehold.locks.v1.ReleaseLockResponse\"\x08\x82\xf9+\x04\n\x02\xe8\x07\x12]\n\x07GetLock\x12\".leasehold.locks.v1.GetLockRequest\x1a#.leasehold.locks.v1.GetLockResponse\"\t\x82\xf9+\x05\n\x03\xe8\x07\x05\x12\x63\n\tListLocks\x12$.leasehold.locks.v1.ListLocksRequest\x1a%.leasehold.locks.v1.ListLocksResponse\"\t\x82\xf9+\x05\n\x03\xe8\x07\x05\x12\x61\n\tForceLock\x12$.leasehold.locks.v1.ForceLockRequest\x1a%.leasehold.locks.v1.ForceLockResponse\"\x07\x82\xf9+\x03\n\x01\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%leasehold/locks/v1/lock_service.proto\x12\x12leasehold.locks.v1\x1a\x32gitlab/cells/topology_service/access_control.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"*\n\x08LockPath\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\"g\n\x15TryAcquireLockRequest\x12\x12\n\nsession_id\x18\x01 \x01(\x0c\x12\x0e\n\x06\x61sk_id\x18\x02 \x01(\x0c\x12*\n\x04lock\x18\x03 \x01(\x0b\x32\x1c.leasehold.locks.v1.LockPath\"\'\n\x16TryAcquireLockResponse\x12\r\n\x05\x66\x65nce\x18\x01 \x01(\x04\"y\n\x12\x41\x63quireLockRequest\x12\x12\n\nsession_id\x18\x01 \x01(\x0c\x12\x0e\n\x06\x61sk_id\x18\x02 \x01(\x0c\x12*\n\x04lock\x18\x03 \x01(\x0b\x32\x1c.leasehold.locks.v1.LockPath\x12\x13\n\x0bwait_micros\x18\x04 \x01(\x04\"o\n\x13\x41\x63quireLockResponse\x12\x11\n\x07waiting\x18\x01 \x01(\rH\x00\x12\x0f\n\x05\x66\x65nce\x18\x02 \x01(\x04H\x00\x12,\n\x06moving\x18\x03 \x01(\x0b\x32\x1a.leasehold.locks.v1.MovingH\x00\x42\x06\n\x04news\"\x08\n\x06Moving\"6\n\x10LeaveLockRequest\x12\x12\n\nsession_id\x18\x01 \x01(\x0c\x12\x0e\n\x06\x61sk_id\x18\x02 \x01(\x0c\"\x13\n\x11LeaveLockResponse\"\x82\x01\n\x12ReleaseLockRequest\x12\x12\n\nsession_id\x18\x01 \x01(\x0c\x12*\n\x04lock\x18\x02 \x01(\x0b\x32\x1c.leasehold.locks.v1.LockPath\x12\r\n\x05\x66\x65nce\x18\x03 \x01(\x04\x12\x0e\n\x06\x66\x61iled\x18\x04 \x01(\x08\x12\r\n\x05value\x18\x05 \x01(\x0c\"\x15\n\x13ReleaseLockResponse\"<\n\x0eGetLockRequest\x12*\n\x04lock\x18\x01 \x01(\x0b\x32\x1c.leasehold.locks.v1.LockPath\"9\n\x0fGetLockResponse\x12&\n\x04lock\x18\x01 \x01(\x0b\x32\x18.leasehold.locks.v1.Lock\"\x82\x03\n\x04Lock\x12*\n\x04path\x18\x01 \x01(\x0b\x32\x1c.leasehold.locks.v1.LockPath\x12-\n\x05state\x18\x02 \x01(\x0e\x32\x1e.leasehold.locks.v1.Lock.State\x12\r\n\x05\x66\x65nce\x18\x03 \x01(\x04\x12\x12\n\nsession_id\x18\x04 \x01(\x0c\x12.\n\nupdated_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07waiting\x18\x06 \x01(\r\x12,\n\x04last\x18\x07 \x01(\x0b\x32\x1e.leasehold.locks.v1.EndedGrant\x12.\n\x08obituary\x18\x08 \x01(\x0b\x32\x1c.leasehold.locks.v1.Obituary\"]\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x08\n\x04\x46REE\x10\x01\x12\x08\n\x04HELD\x10\x02\x12\x0c\n\x08WITHHELD\x10\x03\x12\x0c\n\x08ORPHANED\x10\x04\x12\r\n\tSET_ASIDE\x10\x05\"\xa1\x01\n\x08Obituary\x12\r\n\x05\x66\x65nce\x18\x01 \x01(\x04\x12/\n\x03\x65nd\x18\x02 \x01(\x0e\x32\".leasehold.locks.v1.EndedGrant.End\x12,\n\x08\x65nded_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x61ttempts\x18\x04 \x01(\r\x12\x15\n\rmost_attempts\x18\x05 \x01(\r\"\xfc\x01\n\nEndedGrant\x12\r\n\x05\x66\x65nce\x18\x01 \x01(\x04\x12/\n\x03\x65nd\x18\x02 \x01(\x0e\x32\".leasehold.locks.v1.EndedGrant.End\x12\r\n\x05value\x18\x03 \x01(\x0c\x12,\n\x08\x65nded_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"q\n\x03\x45nd\x12\x13\n\x0f\x45ND_UNSPECIFIED\x10\x00\x12\r\n\tSUCCEEDED\x10\x01\x12\n\n\x06\x46\x41ILED\x10\x02\x12\x08\n\x04LEFT\x10\x03\x12\n\n\x06\x43LOSED\x10\x04\x12\x0b\n\x07\x45XPIRED\x10\x05\x12\x0b\n\x07\x45VICTED\x10\x06\x12\n\n\x06\x46ORCED\x10\x07\"a\n\x10ListLocksRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\r\x12+\n\x05\x61\x66ter\x18\x03 \x01(\x0b\x32\x1c.leasehold.locks.v1.LockPath\"O\n\x11ListLocksResponse\x12\'\n\x05locks\x18\x01 \x03(\x0b\x32\x18.leasehold.locks.v1.Lock\x12\x11\n\ttruncated\x18\x02 \x01(\x08\"^\n\x10\x46orceLockRequest\x12*\n\x04lock\x18\x01 \x01(\x0b\x32\x1c.leasehold.locks.v1.LockPath\x12\r\n\x05\x66\x65nce\x18\x02 \x01(\x04\x12\x0f\n\x07\x61t_once\x18\x03 \x01(\x08\"\x13\n\x11\x46orceLockResponse\"H\n\x0fReapLockRequest\x12\x12\n\nsession_id\x18\x01 \x01(\x0c\x12\x0e\n\x06\x61sk_id\x18\x02 \x01(\x0c\x12\x11\n\tnamespace\x18\x03 \x01(\t\"v\n\x10ReapLockResponse\x12,\n\x06orphan\x18\x01 \x01(\x0b\x32\x1a.leasehold.locks.v1.OrphanH\x00\x12,\n\x06moving\x18\x02 \x01(\x0b\x32\x1a.leasehold.locks.v1.MovingH\x00\x42\x06\n\x04news\"s\n\x06Orphan\x12*\n\x04lock\x18\x01 \x01(\x0b\x32\x1c.leasehold.locks.v1.LockPath\x12\r\n\x05\x66\x65nce\x18\x02 \x01(\x04\x12.\n\x08obituary\x18\x03 \x01(\x0b\x32\x1c.leasehold.locks.v1.Obituary\"\xdc\x01\n\x14ResolveOrphanRequest\x12*\n\x04lock\x18\x01 \x01(\x0b\x32\x1c.leasehold.locks.v1.LockPath\x12\r\n\x05\x66\x65nce\x18\x02 \x01(\x04\x12G\n\nresolution\x18\x03 \x01(\x0e\x32\x33.leasehold.locks.v1.ResolveOrphanRequest.Resolution\"@\n\nResolution\x12\x1a\n\x16RESOLUTION_UNSPECIFIED\x10\x00\x12\t\n\x05RETRY\x10\x01\x12\x0b\n\x07\x43LEANED\x10\x02\"\x17\n\x15ResolveOrphanResponse2\xb3\x07\n\x0bLockService\x12q\n\x0eTryAcquireLock\x12).leasehold.locks.v1.TryAcquireLockRequest\x1a*.leasehold.locks.v1.TryAcquireLockResponse\"\x08\x82\xf9+\x04\n\x02\xe8\x07\x12j\n\x0b\x41\x63quireLock\x12&.leasehold.locks.v1.AcquireLockRequest\x1a\'.leasehold.locks.v1.AcquireLockResponse\"\x08\x82\xf9+\x04\n\x02\xe8\x07\x30\x01\x12\x62\n\tLeaveLock\x12$.leasehold.locks.v1.LeaveLockRequest\x1a%.leasehold.locks.v1.LeaveLockResponse\"\x08\x82\xf9+\x04\n\x02\xe8\x07\x12h\n\x0bReleaseLock\x12&.leasehold.locks.v1.ReleaseLockRequest\x1a\'.leasehold.locks.v1.ReleaseLockResponse\"\x08\x82\xf9+\x04\n\x02\xe8\x07\x12]\n\x07GetLock\x12\".leasehold.locks.v1.GetLockRequest\x1a#.leasehold.locks.v1.GetLockResponse\"\t\x82\xf9+\x05\n\x03\xe8\x07\x05\x12\x63\n\tListLocks\x12$.leasehold.locks.v1.ListLocksRequest\x1a%.leasehold.locks.v1.ListLocksResponse\"\t\x82\xf9+\x05\n\x03\xe8\x07\x05\x12\x61\n\tForceLock\x12$.leasehold.locks.v1.ForceLockRequest\x1a%.leasehold.locks.v1.ForceLockResponse\"\x07\x82\xf9+\x03\n\x01\x05\x12\x61\n\x08ReapLock\x12#.leasehold.locks.v1.ReapLockRequest\x1a$.leasehold.locks.v1.ReapLockResponse\"\x08\x82\xf9+\x04\n\x02\xe8\x07\x30\x01\x12m\n\rResolveOrphan\x12(.leasehold.locks.v1.ResolveOrphanRequest\x1a).leasehold.locks.v1.ResolveOrphanResponse\"\x07\x82\xf9+\x03\n\x01\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -47,6 +47,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LOCKSERVICE'].methods_by_name['ListLocks']._serialized_options = b'\202\371+\005\n\003\350\007\005'
   _globals['_LOCKSERVICE'].methods_by_name['ForceLock']._loaded_options = None
   _globals['_LOCKSERVICE'].methods_by_name['ForceLock']._serialized_options = b'\202\371+\003\n\001\005'
+  _globals['_LOCKSERVICE'].methods_by_name['ReapLock']._loaded_options = None
+  _globals['_LOCKSERVICE'].methods_by_name['ReapLock']._serialized_options = b'\202\371+\004\n\002\350\007'
+  _globals['_LOCKSERVICE'].methods_by_name['ResolveOrphan']._loaded_options = None
+  _globals['_LOCKSERVICE'].methods_by_name['ResolveOrphan']._serialized_options = b'\202\371+\003\n\001\005'
   _globals['_LOCKPATH']._serialized_start=146
   _globals['_LOCKPATH']._serialized_end=188
   _globals['_TRYACQUIRELOCKREQUEST']._serialized_start=190
@@ -72,21 +76,35 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETLOCKRESPONSE']._serialized_start=877
   _globals['_GETLOCKRESPONSE']._serialized_end=934
   _globals['_LOCK']._serialized_start=937
-  _globals['_LOCK']._serialized_end=1246
-  _globals['_LOCK_STATE']._serialized_start=1182
-  _globals['_LOCK_STATE']._serialized_end=1246
-  _globals['_ENDEDGRANT']._serialized_start=1249
-  _globals['_ENDEDGRANT']._serialized_end=1501
-  _globals['_ENDEDGRANT_END']._serialized_start=1388
-  _globals['_ENDEDGRANT_END']._serialized_end=1501
-  _globals['_LISTLOCKSREQUEST']._serialized_start=1503
-  _globals['_LISTLOCKSREQUEST']._serialized_end=1600
-  _globals['_LISTLOCKSRESPONSE']._serialized_start=1602
-  _globals['_LISTLOCKSRESPONSE']._serialized_end=1681
-  _globals['_FORCELOCKREQUEST']._serialized_start=1683
-  _globals['_FORCELOCKREQUEST']._serialized_end=1777
-  _globals['_FORCELOCKRESPONSE']._serialized_start=1779
-  _globals['_FORCELOCKRESPONSE']._serialized_end=1798
-  _globals['_LOCKSERVICE']._serialized_start=1801
-  _globals['_LOCKSERVICE']._serialized_end=2538
+  _globals['_LOCK']._serialized_end=1323
+  _globals['_LOCK_STATE']._serialized_start=1230
+  _globals['_LOCK_STATE']._serialized_end=1323
+  _globals['_OBITUARY']._serialized_start=1326
+  _globals['_OBITUARY']._serialized_end=1487
+  _globals['_ENDEDGRANT']._serialized_start=1490
+  _globals['_ENDEDGRANT']._serialized_end=1742
+  _globals['_ENDEDGRANT_END']._serialized_start=1629
+  _globals['_ENDEDGRANT_END']._serialized_end=1742
+  _globals['_LISTLOCKSREQUEST']._serialized_start=1744
+  _globals['_LISTLOCKSREQUEST']._serialized_end=1841
+  _globals['_LISTLOCKSRESPONSE']._serialized_start=1843
+  _globals['_LISTLOCKSRESPONSE']._serialized_end=1922
+  _globals['_FORCELOCKREQUEST']._serialized_start=1924
+  _globals['_FORCELOCKREQUEST']._serialized_end=2018
+  _globals['_FORCELOCKRESPONSE']._serialized_start=2020
+  _globals['_FORCELOCKRESPONSE']._serialized_end=2039
+  _globals['_REAPLOCKREQUEST']._serialized_start=2041
+  _globals['_REAPLOCKREQUEST']._serialized_end=2113
+  _globals['_REAPLOCKRESPONSE']._serialized_start=2115
+  _globals['_REAPLOCKRESPONSE']._serialized_end=2233
+  _globals['_ORPHAN']._serialized_start=2235
+  _globals['_ORPHAN']._serialized_end=2350
+  _globals['_RESOLVEORPHANREQUEST']._serialized_start=2353
+  _globals['_RESOLVEORPHANREQUEST']._serialized_end=2573
+  _globals['_RESOLVEORPHANREQUEST_RESOLUTION']._serialized_start=2509
+  _globals['_RESOLVEORPHANREQUEST_RESOLUTION']._serialized_end=2573
+  _globals['_RESOLVEORPHANRESPONSE']._serialized_start=2575
+  _globals['_RESOLVEORPHANRESPONSE']._serialized_end=2598
+  _globals['_LOCKSERVICE']._serialized_start=2601
+  _globals['_LOCKSERVICE']._serialized_end=3548
 # @@protoc_insertion_point(module_scope)

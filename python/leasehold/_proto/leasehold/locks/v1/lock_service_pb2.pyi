@@ -104,17 +104,21 @@ class GetLockResponse(_message.Message):
     def __init__(self, lock: _Optional[_Union[Lock, _Mapping]] = ...) -> None: ...
 
 class Lock(_message.Message):
-    __slots__ = ("path", "state", "fence", "session_id", "updated_at", "waiting", "last")
+    __slots__ = ("path", "state", "fence", "session_id", "updated_at", "waiting", "last", "obituary")
     class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         STATE_UNSPECIFIED: _ClassVar[Lock.State]
         FREE: _ClassVar[Lock.State]
         HELD: _ClassVar[Lock.State]
         WITHHELD: _ClassVar[Lock.State]
+        ORPHANED: _ClassVar[Lock.State]
+        SET_ASIDE: _ClassVar[Lock.State]
     STATE_UNSPECIFIED: Lock.State
     FREE: Lock.State
     HELD: Lock.State
     WITHHELD: Lock.State
+    ORPHANED: Lock.State
+    SET_ASIDE: Lock.State
     PATH_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
@@ -122,6 +126,7 @@ class Lock(_message.Message):
     UPDATED_AT_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
+    OBITUARY_FIELD_NUMBER: _ClassVar[int]
     path: LockPath
     state: Lock.State
     fence: int
@@ -129,7 +134,22 @@ class Lock(_message.Message):
     updated_at: _timestamp_pb2.Timestamp
     waiting: int
     last: EndedGrant
-    def __init__(self, path: _Optional[_Union[LockPath, _Mapping]] = ..., state: _Optional[_Union[Lock.State, str]] = ..., fence: _Optional[int] = ..., session_id: _Optional[bytes] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., waiting: _Optional[int] = ..., last: _Optional[_Union[EndedGrant, _Mapping]] = ...) -> None: ...
+    obituary: Obituary
+    def __init__(self, path: _Optional[_Union[LockPath, _Mapping]] = ..., state: _Optional[_Union[Lock.State, str]] = ..., fence: _Optional[int] = ..., session_id: _Optional[bytes] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., waiting: _Optional[int] = ..., last: _Optional[_Union[EndedGrant, _Mapping]] = ..., obituary: _Optional[_Union[Obituary, _Mapping]] = ...) -> None: ...
+
+class Obituary(_message.Message):
+    __slots__ = ("fence", "end", "ended_at", "attempts", "most_attempts")
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    ENDED_AT_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    MOST_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    fence: int
+    end: EndedGrant.End
+    ended_at: _timestamp_pb2.Timestamp
+    attempts: int
+    most_attempts: int
+    def __init__(self, fence: _Optional[int] = ..., end: _Optional[_Union[EndedGrant.End, str]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., attempts: _Optional[int] = ..., most_attempts: _Optional[int] = ...) -> None: ...
 
 class EndedGrant(_message.Message):
     __slots__ = ("fence", "end", "value", "ended_at")
@@ -190,5 +210,55 @@ class ForceLockRequest(_message.Message):
     def __init__(self, lock: _Optional[_Union[LockPath, _Mapping]] = ..., fence: _Optional[int] = ..., at_once: _Optional[bool] = ...) -> None: ...
 
 class ForceLockResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ReapLockRequest(_message.Message):
+    __slots__ = ("session_id", "ask_id", "namespace")
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    ASK_ID_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    session_id: bytes
+    ask_id: bytes
+    namespace: str
+    def __init__(self, session_id: _Optional[bytes] = ..., ask_id: _Optional[bytes] = ..., namespace: _Optional[str] = ...) -> None: ...
+
+class ReapLockResponse(_message.Message):
+    __slots__ = ("orphan", "moving")
+    ORPHAN_FIELD_NUMBER: _ClassVar[int]
+    MOVING_FIELD_NUMBER: _ClassVar[int]
+    orphan: Orphan
+    moving: Moving
+    def __init__(self, orphan: _Optional[_Union[Orphan, _Mapping]] = ..., moving: _Optional[_Union[Moving, _Mapping]] = ...) -> None: ...
+
+class Orphan(_message.Message):
+    __slots__ = ("lock", "fence", "obituary")
+    LOCK_FIELD_NUMBER: _ClassVar[int]
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    OBITUARY_FIELD_NUMBER: _ClassVar[int]
+    lock: LockPath
+    fence: int
+    obituary: Obituary
+    def __init__(self, lock: _Optional[_Union[LockPath, _Mapping]] = ..., fence: _Optional[int] = ..., obituary: _Optional[_Union[Obituary, _Mapping]] = ...) -> None: ...
+
+class ResolveOrphanRequest(_message.Message):
+    __slots__ = ("lock", "fence", "resolution")
+    class Resolution(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        RESOLUTION_UNSPECIFIED: _ClassVar[ResolveOrphanRequest.Resolution]
+        RETRY: _ClassVar[ResolveOrphanRequest.Resolution]
+        CLEANED: _ClassVar[ResolveOrphanRequest.Resolution]
+    RESOLUTION_UNSPECIFIED: ResolveOrphanRequest.Resolution
+    RETRY: ResolveOrphanRequest.Resolution
+    CLEANED: ResolveOrphanRequest.Resolution
+    LOCK_FIELD_NUMBER: _ClassVar[int]
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    RESOLUTION_FIELD_NUMBER: _ClassVar[int]
+    lock: LockPath
+    fence: int
+    resolution: ResolveOrphanRequest.Resolution
+    def __init__(self, lock: _Optional[_Union[LockPath, _Mapping]] = ..., fence: _Optional[int] = ..., resolution: _Optional[_Union[ResolveOrphanRequest.Resolution, str]] = ...) -> None: ...
+
+class ResolveOrphanResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

@@ -42,6 +42,13 @@ module Leasehold
               # Takes a lock from its holder, and tells it so. The lock is withheld until the holder can no
               # longer believe that it holds the lock.
               rpc :ForceLock, ::Leasehold::Contract::Leasehold::Locks::V1::ForceLockRequest, ::Leasehold::Contract::Leasehold::Locks::V1::ForceLockResponse
+              # Waits for an orphaned lock of a namespace, and acquires it for its cleanup. The stream sends the
+              # lock, and ends. The cleaner then cleans up, and releases the lock: as succeeded if the lock may
+              # pass on, as failed if the cleanup is to be begun again. A call with the same ask gets the same
+              # lock again, within ten seconds after its stream has ended.
+              rpc :ReapLock, ::Leasehold::Contract::Leasehold::Locks::V1::ReapLockRequest, stream(::Leasehold::Contract::Leasehold::Locks::V1::ReapLockResponse)
+              # Ends the wait of an orphaned lock for a cleanup, as an operator decides.
+              rpc :ResolveOrphan, ::Leasehold::Contract::Leasehold::Locks::V1::ResolveOrphanRequest, ::Leasehold::Contract::Leasehold::Locks::V1::ResolveOrphanResponse
             end
 
             Stub = Service.rpc_stub_class

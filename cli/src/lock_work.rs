@@ -1,0 +1,151 @@
+//! A command that is run under a lock, as the verbs `lock` and `reap` do.
+
+use std::ffi::OsString;
+use std::io;
+use std::time::Duration;
+
+use leasehold_client::{Error, HeldLock, LockSession, SessionTerms, Standing, WorkOutcome};
+use nix::sys::signal::Signal;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::command_group::{CommandGroup, exit_code};
+use crate::error::CliError;
+
+/// The exit code of a command that is not found, as shells give it.
+const NOT_FOUND: u8 = 127;
+/// The exit code of a command that can't be started, as shells give it.
+const NOT_STARTED: u8 = 126;
+
+/// The signals that this process hands on to its command.
+pub(crate) struct Stops {
+    signals: Vec<(Signal, tokio::signal::unix::Signal)>,
+    /// The last signal that has arrived.
+    pub(crate) received: Option<Signal>,
+}
+
+impl Stops {
+    pub(crate) fn install() -> io::Result<Self> {
+        let kinds = [
+            (Signal::SIGTERM, SignalKind::terminate()),
+            (Signal::SIGINT, SignalKind::interrupt()),
+            (Signal::SIGHUP, SignalKind::hangup()),
+        ];
+        let signals = kinds.into_iter().map(|(number, kind)| Ok((number, signal(kind)?))).collect::<io::Result<_>>()?;
+        Ok(Self { signals, received: None })
+    }
+
+    pub(crate) async fn next(&mut self) -> Signal {
+        let received = self.signals.iter_mut().map(|(number, signal)| {
+            Box::pin(async {
+                signal.recv().await;
+                *number
+            })
+        });
+        let stop = futures_util::future::select_all(received).await.0;
+        self.received = Some(stop);
+        stop
+    }
+}
+
+/// A command that is run under a lock.
+pub(crate) struct LockWork<'a> {
+    pub(crate) locks: &'a LockSession,
+    pub(crate) held: &'a HeldLock,
+    pub(crate) terms: SessionTerms,
+    pub(crate) command: &'a [OsString],
+    pub(crate) environment: Vec<(&'static str, String)>,
+}
+
+impl LockWork<'_> {
+    /// Runs the command, and releases the lock after all of its processes have ended.
+    ///
+    /// # Errors
+    /// The command failed, or the lock was lost.
+    pub(crate) async fn run(self, stops: &mut Stops) -> Result<(), CliError> {
+        let Self { locks, held, terms, command, environment } = self;
+        // The session may have been silent while it waited. The command starts under a lock that this
+        // process knows to hold, or not at all.
+        let mut standing = locks.standing();
+        let _ = standing.wait_for(|standing| *standing != Standing::Jeopardy).await;
+        if locks.remaining(held).is_zero() {
+            return Err(CliError::NeverHeld);
+        }
+        let code = match CommandGroup::start(command, environment) {
+            Ok(group) => follow(group, locks, held, terms, stops).await,
+            Err(error) => {
+                let program = command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
+                eprintln!("error: `{program}` can't be started: {error}");
+                if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_STARTED }
+            }
+        };
+        let outcome = if code == 0 { WorkOutcome::Succeeded } else { WorkOutcome::Failed };
+        match locks.release(held, outcome, b"").await {
+            Ok(()) if code == 0 => Ok(()),
+            Ok(()) => Err(CliError::Ended(code)),
+            Err(Error::Refused(refusal)) if matches!(refusal.reason.as_str(), "SESSION_ENDED" | "FENCE_PASSED") => {
+                Err(CliError::LockLost)
+            }
+            // The release is not known to have arrived. The end of the session frees the lock.
+            Err(error) => {
+                eprintln!("warning: the lock is not released: {error}; it passes on when the session ends");
+                if code == 0 { Ok(()) } else { Err(CliError::Ended(code)) }
+            }
+        }
+    }
+}
+
+/// Follows the command to its end. Ends its process group before the lock can pass on: SIGTERM when
+/// half of the grace has passed or an operator has taken the lock, SIGKILL when the lock is lost.
+/// Returns its exit code.
+async fn follow(
+    mut group: CommandGroup,
+    locks: &LockSession,
+    held: &HeldLock,
+    terms: SessionTerms,
+    stops: &mut Stops,
+) -> u8 {
+    let mut standing = locks.standing();
+    let mut forced = std::pin::pin!(locks.forced(held));
+    loop {
+        let now = *standing.borrow_and_update();
+        match now {
+            Standing::Safe => {}
+            Standing::Jeopardy => eprintln!("warning: the server does not answer: the command is in jeopardy"),
+            Standing::Lost => return exit_code(group.killed().await),
+        }
+        let half_grace = async {
+            match now {
+                Standing::Jeopardy => tokio::time::sleep(terms.grace / 2).await,
+                Standing::Safe | Standing::Lost => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            status = group.ended() => return exit_code(status),
+            stop = stops.next() => group.signal(stop),
+            () = half_grace => {
+                eprintln!("warning: the lock is about to be lost: the command is ended");
+                group.signal(Signal::SIGTERM);
+                // Only the end of the command or the loss of the session is waited for now.
+                tokio::select! {
+                    status = group.ended() => return exit_code(status),
+                    () = locks.lost() => {}
+                }
+            }
+            () = &mut forced => {
+                eprintln!("warning: an operator has taken the lock: the command is ended");
+                group.signal(Signal::SIGTERM);
+                return end_in(group, locks.remaining(held)).await;
+            }
+            _ = standing.changed() => {}
+        }
+    }
+}
+
+/// Waits for the end of the command, and kills its process group after the time `left`.
+async fn end_in(mut group: CommandGroup, left: Duration) -> u8 {
+    let status = match tokio::time::timeout(left, group.ended()).await {
+        Ok(status) => status,
+        Err(_) => group.killed().await,
+    };
+    exit_code(status)
+}

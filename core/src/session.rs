@@ -167,6 +167,16 @@ impl Session {
     pub fn is_live(&self) -> bool {
         self.state == SessionState::Live
     }
+
+    pub(crate) fn with_one_ask_more(mut self) -> Self {
+        self.asks = self.asks.saturating_add(1);
+        self
+    }
+
+    pub(crate) fn with_one_ask_less(mut self) -> Self {
+        self.asks = self.asks.saturating_sub(1);
+        self
+    }
 }
 
 fn invalid(what: &'static str) -> Rejection {

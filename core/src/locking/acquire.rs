@@ -71,9 +71,7 @@ pub fn acquire<T: Transaction>(tx: &mut T, command: &Acquire, now: Timestamp) ->
     }
     let mut draft = Draft::new(tx, now)?;
     let acquired = place(&mut draft, command, lock, now);
-    let session = Session { asks: session.asks.saturating_add(1), ..session };
-    draft.changes().sessions.push((command.session, Some(session)));
-    tx.write(draft.into_changes())?;
+    draft.write(tx, command.session, session.with_one_ask_more())?;
     Ok(Ok(acquired))
 }
 

@@ -86,8 +86,7 @@ pub fn end<T: Transaction>(tx: &mut T, command: &End, now: Timestamp) -> Answer<
         draft.finish(tx, path, lock, &asks.waiting)?;
     }
     let session = Session { asks: 0, updated_at: now, state: SessionState::Ended(end), ..session.clone() };
-    draft.changes().sessions.push((command.session, Some(session)));
-    tx.write(draft.into_changes())?;
+    draft.write(tx, command.session, session)?;
     Ok(Ok(true))
 }
 

@@ -41,13 +41,11 @@ pub fn force<T: Transaction>(tx: &mut T, command: &Force, now: Timestamp) -> Ans
         }
     };
     let broken = BrokenState::SessionAsksDiffer(grant.session);
-    let session = tx.row::<Session>(&grant.session)?.ok_or(broken)?;
+    let session = tx.row::<Session>(&grant.session)?.ok_or(broken)?.clone();
     let (mut draft, mut lock) = (Draft::new(tx, now)?, lock.clone());
-    let withheld = (!command.at_once).then(|| withholding(grant.fence, session));
+    let withheld = (!command.at_once).then(|| withholding(grant.fence, &session));
     draft.end(&mut lock, grant, GrantEnd::Forced, LockValue::default(), withheld);
     draft.finish(tx, &command.lock, lock, &[])?;
-    let session = Session { asks: session.asks.saturating_sub(1), ..session.clone() };
-    draft.changes().sessions.push((grant.session, Some(session)));
-    tx.write(draft.into_changes())?;
+    draft.write(tx, grant.session, session.with_one_ask_less())?;
     Ok(Ok(true))
 }

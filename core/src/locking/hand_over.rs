@@ -8,7 +8,7 @@ use crate::lock::{
     Ask, AskId, AskState, Ended, Grant, GrantEnd, Lock, LockPath, LockState, LockValue, Turn, TurnKey, Withholding,
 };
 use crate::rows::{Changes, NetChanges};
-use crate::session::SessionId;
+use crate::session::{Session, SessionId};
 use crate::time::Timestamp;
 use crate::transaction::{BrokenState, Transaction};
 
@@ -31,6 +31,17 @@ impl Draft {
 
     pub(super) fn into_changes(self) -> Changes {
         self.changes
+    }
+
+    /// Writes the changes, with the new row of the session whose asks they change.
+    pub(super) fn write<T: Transaction>(
+        mut self,
+        tx: &mut T,
+        id: SessionId,
+        session: Session,
+    ) -> Result<(), T::Error> {
+        self.changes.sessions.push((id, Some(session)));
+        tx.write(self.changes)
     }
 
     /// Grants a free lock to an ask and returns the fence.

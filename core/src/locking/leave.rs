@@ -4,7 +4,7 @@ use super::hand_over::Draft;
 use super::{live_session, refused};
 use crate::lock::{Ask, AskId, AskState, GrantEnd, Lock, LockValue};
 use crate::rejection::Reason;
-use crate::session::{Principal, Session, SessionId};
+use crate::session::{Principal, SessionId};
 use crate::time::Timestamp;
 use crate::transaction::{BrokenState, Transaction};
 use crate::update::Answer;
@@ -47,8 +47,6 @@ pub fn leave<T: Transaction>(tx: &mut T, command: &Leave, now: Timestamp) -> Ans
             draft.finish(tx, &ask.lock, lock, &[])?;
         }
     }
-    let session = Session { asks: session.asks.saturating_sub(1), ..session };
-    draft.changes().sessions.push((command.session, Some(session)));
-    tx.write(draft.into_changes())?;
+    draft.write(tx, command.session, session.with_one_ask_less())?;
     Ok(Ok(true))
 }

@@ -10,7 +10,7 @@ use super::{live_session, refused};
 use crate::lease::Fence;
 use crate::lock::{Ask, AskId, AskState, Lock, LockPath, LockState, Obituary};
 use crate::rejection::Reason;
-use crate::session::{Principal, Session, SessionId};
+use crate::session::{Principal, SessionId};
 use crate::time::Timestamp;
 use crate::transaction::Transaction;
 use crate::update::Answer;
@@ -64,10 +64,8 @@ pub fn reap<T: Transaction>(tx: &mut T, command: &Reap, now: Timestamp) -> Answe
     let state = AskState::Waiting(lock.last_turn);
     let ask = Ask { session: command.session, lock: command.lock.clone(), asked_at: now, state };
     let fence = draft.grant(&mut lock, command.ask, &ask);
-    let session = Session { asks: session.asks.saturating_add(1), ..session };
     draft.changes().locks.push((command.lock.clone(), Some(lock)));
-    draft.changes().sessions.push((command.session, Some(session)));
-    tx.write(draft.into_changes())?;
+    draft.write(tx, command.session, session.with_one_ask_more())?;
     Ok(Ok(Acquired::Holding(fence)))
 }
 

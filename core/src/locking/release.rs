@@ -5,7 +5,7 @@ use super::{own_session, refused};
 use crate::lease::Fence;
 use crate::lock::{Grant, GrantEnd, Lock, LockPath, LockValue};
 use crate::rejection::Reason;
-use crate::session::{Principal, Session, SessionId};
+use crate::session::{Principal, SessionId};
 use crate::time::Timestamp;
 use crate::transaction::Transaction;
 use crate::update::Answer;
@@ -62,8 +62,6 @@ pub fn release<T: Transaction>(tx: &mut T, command: &Release, now: Timestamp) ->
     let (mut draft, mut lock) = (Draft::new(tx, now)?, lock.clone());
     draft.end(&mut lock, grant, end, command.value.clone(), None);
     draft.finish(tx, &command.lock, lock, &[])?;
-    let session = Session { asks: session.asks.saturating_sub(1), ..session };
-    draft.changes().sessions.push((command.session, Some(session)));
-    tx.write(draft.into_changes())?;
+    draft.write(tx, command.session, session.with_one_ask_less())?;
     Ok(Ok(true))
 }

@@ -107,7 +107,7 @@ mod tests {
         let [user, all_users, cron] = ["user.update", "user", "cron"].map(|namespace| reapers.wait(namespace.into()));
         let orphan = LockPath::parse_joined("user.update", "7").unwrap();
         let is_woken = |reaper: &Reaper| reaper.woken().now_or_never().is_some();
-        let woken = || [&user, &all_users, &cron].map(|reaper| is_woken(reaper));
+        let woken = || [&user, &all_users, &cron].map(is_woken);
         assert_eq!(woken(), [false; 3]);
         reapers.wake_for(&orphan);
         assert_eq!(woken().iter().filter(|is_woken| **is_woken).count(), 1);

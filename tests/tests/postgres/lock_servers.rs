@@ -21,9 +21,9 @@ use uuid::Uuid;
 
 use crate::{NO_SYNC, cells};
 
-const LONG: SessionTerms = SessionTerms { duration: Duration::from_secs(3_600), grace: Duration::from_secs(60) };
-const PATIENT: Duration = Duration::from_secs(60);
-const NOW: Duration = Duration::ZERO;
+pub(crate) const LONG: SessionTerms = SessionTerms { duration: Duration::from_secs(3_600), grace: Duration::from_secs(60) };
+pub(crate) const PATIENT: Duration = Duration::from_secs(60);
+pub(crate) const NOW: Duration = Duration::ZERO;
 /// The time between two renewals of a test.
 const OFTEN: Duration = Duration::from_millis(400);
 
@@ -34,7 +34,7 @@ struct Pair {
     _database: (Cluster, Option<Bouncer>),
 }
 
-fn server(url: &str) -> Server {
+pub(crate) fn server(url: &str) -> Server {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let reaped = "[[locks.reaped]]\nnamespaces = [\"reaped\"]\n";
     let config = format!("[postgres]\nurl = \"{url}\"\n{}{reaped}", cells(1));
@@ -62,35 +62,35 @@ fn play(Pair { one, two, _database }: Pair, test: impl AsyncFnOnce(Server, Serve
     Runtime::new().unwrap().block_on(test(one, two));
 }
 
-async fn session(server: &Server, terms: SessionTerms) -> LockSession {
+pub(crate) async fn session(server: &Server, terms: SessionTerms) -> LockSession {
     let client = Client::builder(format!("http://{}", server.address())).build().unwrap();
     client.lock_session(terms).await.unwrap()
 }
 
-async fn take(session: &LockSession, key: &str, wait: Duration) -> Option<HeldLock> {
+pub(crate) async fn take(session: &LockSession, key: &str, wait: Duration) -> Option<HeldLock> {
     session.lock("user.update", key, wait).await.unwrap()
 }
 
-async fn stub(server: &Server) -> Stub<Channel> {
+pub(crate) async fn stub(server: &Server) -> Stub<Channel> {
     Stub::new(server.connect(None).await.unwrap())
 }
 
-fn path(key: &str) -> wire::LockPath {
+pub(crate) fn path(key: &str) -> wire::LockPath {
     wire::LockPath { namespace: "user.update".into(), key: key.into() }
 }
 
-async fn get(server: &Server, key: &str) -> wire::Lock {
+pub(crate) async fn get(server: &Server, key: &str) -> wire::Lock {
     let request = wire::GetLockRequest { lock: Some(path(key)) };
     stub(server).await.get_lock(request).await.unwrap().into_inner().lock.unwrap()
 }
 
-async fn wait_for_waiters(server: &Server, key: &str, count: u32) {
+pub(crate) async fn wait_for_waiters(server: &Server, key: &str, count: u32) {
     let waiting = async || (get(server, key).await.waiting == count).then_some(());
     eventually("the asks wait", waiting).await.unwrap();
 }
 
 /// Opens a session that only the test renews.
-async fn open(server: &Server, duration: u64, grace: u64) -> Vec<u8> {
+pub(crate) async fn open(server: &Server, duration: u64, grace: u64) -> Vec<u8> {
     let session_id = Uuid::from_u128(rand::random()).as_bytes().to_vec();
     let (duration_micros, grace_micros) = (duration * 1_000_000, grace * 1_000_000);
     let request = OpenSessionRequest { session_id: session_id.clone(), duration_micros, grace_micros };
@@ -98,18 +98,18 @@ async fn open(server: &Server, duration: u64, grace: u64) -> Vec<u8> {
     session_id
 }
 
-async fn renew(server: &Server, session: &[u8]) -> Result<Vec<u64>, Status> {
+pub(crate) async fn renew(server: &Server, session: &[u8]) -> Result<Vec<u64>, Status> {
     let request = RenewSessionRequest { session_id: session.to_vec() };
     Ok(stub(server).await.renew_session(request).await?.into_inner().forced_fences)
 }
 
-fn asked(session: &[u8], ask: u8, key: &str, wait: Duration) -> wire::AcquireLockRequest {
+pub(crate) fn asked(session: &[u8], ask: u8, key: &str, wait: Duration) -> wire::AcquireLockRequest {
     let wait_micros = u64::try_from(wait.as_micros()).unwrap();
     wire::AcquireLockRequest { session_id: session.to_vec(), ask_id: vec![ask; 16], lock: Some(path(key)), wait_micros }
 }
 
 /// Takes a free lock.
-async fn hold(server: &Server, session: &[u8], ask: u8, key: &str) -> u64 {
+pub(crate) async fn hold(server: &Server, session: &[u8], ask: u8, key: &str) -> u64 {
     let mut stream = stub(server).await.acquire_lock(asked(session, ask, key, NOW)).await.unwrap().into_inner();
     match stream.message().await.unwrap().unwrap().news {
         Some(News::Fence(fence)) => fence,
@@ -118,7 +118,7 @@ async fn hold(server: &Server, session: &[u8], ask: u8, key: &str) -> u64 {
 }
 
 /// Renews a session at these servers in turn for a time.
-async fn renew_for(time: Duration, servers: &[&Server], session: &[u8]) {
+pub(crate) async fn renew_for(time: Duration, servers: &[&Server], session: &[u8]) {
     let (mut ticks, until) = (interval(OFTEN), Instant::now() + time);
     for server in servers.iter().cycle() {
         ticks.tick().await;

@@ -25,6 +25,7 @@ mod linearizability_checker;
 mod link;
 mod list_plan;
 mod lists;
+mod lock_failover;
 mod lock_servers;
 mod locks;
 mod monitoring;

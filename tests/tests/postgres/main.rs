@@ -26,6 +26,7 @@ mod link;
 mod list_plan;
 mod lists;
 mod lock_failover;
+mod lock_fight;
 mod lock_servers;
 mod locks;
 mod monitoring;

@@ -186,12 +186,14 @@ pub(super) struct Writer {
     // The time at which this writer lost the store; `None` while this writer reaches the store.
     // Other writers may reach the store at the same time.
     away: Option<Instant>,
+    // True if a write got no answer, until this writer reaches the store again.
+    has_unknown_write: bool,
 }
 
 impl Writer {
     pub(super) fn new(index: usize, mut store: Box<dyn GroupStore>, shared: Arc<WriterShared>) -> Self {
         store.enable_speculation();
-        Self { index, store, shared, policy: BatchPolicy::NO_WAIT, away: None }
+        Self { index, store, shared, policy: BatchPolicy::NO_WAIT, away: None, has_unknown_write: false }
     }
 
     pub(super) fn run(mut self) {
@@ -259,9 +261,28 @@ impl Writer {
     }
 
     fn mark_back(&mut self) {
+        self.resolve_unknown_write();
         self.shared.mark_back();
         if self.away.take().is_some() {
             self.shared.connected_writers.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Lets the host of locks read its sessions again if an attempt may be committed. A retry then finds
+    /// the changes made, and tells the host of none: a session whose eviction got no answer would be
+    /// renewed on in memory while its locks pass on (K06).
+    fn note_unknown_write(&mut self, error: &GroupError) {
+        if error.may_be_committed {
+            self.has_unknown_write = true;
+            self.shared.locks.doubt();
+        }
+    }
+
+    /// Lets the host of locks read its sessions once more: an attempt without an answer has ended now,
+    /// and it may have been committed after the host's last look.
+    fn resolve_unknown_write(&mut self) {
+        if std::mem::take(&mut self.has_unknown_write) {
+            self.shared.locks.doubt();
         }
     }
 
@@ -320,6 +341,7 @@ impl Writer {
             self.shared.progress.begin(self.index);
             let error = match self.attempt(&group) {
                 Ok(committed) => {
+                    self.resolve_unknown_write();
                     if committed.has_written {
                         self.mark_back();
                     }
@@ -327,6 +349,7 @@ impl Writer {
                 }
                 Err(error) => error,
             };
+            self.note_unknown_write(&error);
             let attempt = self.describe(&error, group.len(), &mut history);
             let is_outage = attempt.away_for.is_some();
             if is_outage {

@@ -291,12 +291,12 @@ impl LockHost {
     }
 
     /// Tells that a proposal was decided: as `refused` if the engine refused it, as `None` if the
-    /// engine accepted it. [`saved`](Self::saved) has told the changes before.
+    /// engine accepted it. [`saved`](Self::saved) has told the changes before, unless an earlier
+    /// attempt made them and its answer was lost.
     pub fn proposal_decided(&self, proposal: &Proposal, refused: Option<Reason>) {
         let Some(session) = proposal.ends else { return };
         match refused {
-            None => {}
-            Some(Reason::SessionNotFound | Reason::SessionEnded) => self.state().end_session(session),
+            None | Some(Reason::SessionNotFound | Reason::SessionEnded) => self.state().end_session(session),
             Some(_) => self.state().resume(session),
         }
     }

@@ -29,6 +29,7 @@ mod lock_failover;
 mod lock_fight;
 mod lock_servers;
 mod locks;
+mod lost_answers;
 mod monitoring;
 mod multiple_hosts;
 mod outage;

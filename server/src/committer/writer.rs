@@ -275,14 +275,17 @@ impl Writer {
         if error.may_be_committed {
             self.has_unknown_write = true;
             self.shared.locks.doubt();
+        } else if !self.has_unknown_write {
+            self.shared.locks.answered(self.index);
         }
     }
 
-    /// Lets the host of locks read its sessions once more: an attempt without an answer has ended now,
-    /// and it may have been committed after the host's last look.
+    /// Tells the host of locks that this writer has no write of unknown outcome any more. The host reads
+    /// its sessions once more if there was one: it may have been committed after the host's last look.
     fn resolve_unknown_write(&mut self) {
-        if std::mem::take(&mut self.has_unknown_write) {
-            self.shared.locks.doubt();
+        match std::mem::take(&mut self.has_unknown_write) {
+            true => self.shared.locks.ended_unanswered(self.index),
+            false => self.shared.locks.answered(self.index),
         }
     }
 
@@ -465,6 +468,7 @@ impl Writer {
         let (decisions, changes) = self.decide(group)?;
         self.shared.metrics.loaded(started.elapsed());
         let (saving, has_written) = (Instant::now(), !changes.is_empty());
+        self.shared.locks.saving(self.index, &changes);
         let fences = self.store.commit(&changes)?;
         let took = saving.elapsed();
         self.policy = self.shared.queue.policy_after(group.len(), took);

@@ -1,9 +1,12 @@
 //! The host's part in sharing sessions with other servers of one store. The rules, and the reason why
 //! they hold, are in [`leasehold_core::vouch`].
 
+use std::time::Duration;
+
 use leasehold_core::lease::{Fence, Fences};
 use leasehold_core::lock::{AskId, Lock, LockPath};
-use leasehold_core::session::{Session, SessionId};
+use leasehold_core::rows::{NetChanges, RowChange};
+use leasehold_core::session::{Session, SessionId, Terms};
 use leasehold_core::vouch;
 use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::sync::watch;
@@ -25,29 +28,62 @@ pub(super) struct Sharing {
     // The sessions that have moved away or ended: the number of renewals from which on a session may
     // be watched again, and the number of the tick.
     departed: FxHashMap<SessionId, (u64, u64)>,
-    // True if the host may watch a session that has moved away, or miss one of its own.
-    is_unsure: bool,
+    // The number of reasons to read the homes: the host may watch a session that has moved away, or
+    // miss one of its own. The homes are as they were read at `settled` of these reasons.
+    doubts: u64,
+    settled: u64,
+    // The writes of this server that end sessions or take grants, from their sending until the host
+    // knows what became of them.
+    writes: Vec<OwnWrite>,
     // True if this server forgets ended sessions and free locks for all.
     is_first: bool,
 }
 
-impl Sharing {
-    /// Returns the age of the last vouch in microseconds; `None` if there is none, or no clock.
-    fn age_micros(&self) -> Option<u64> {
-        let age = self.vouched.and_then(Awake::elapsed)?;
-        Some(u64::try_from(age.as_micros()).unwrap_or(u64::MAX))
+/// A write of this server that ends a session or takes a grant.
+struct OwnWrite {
+    // The number of the writer, which retries the write before it begins another.
+    writer: usize,
+    sent: Awake,
+    // The number of doubts when the write ended without an answer; `None` before. The homes that are
+    // read at this number tell what became of it.
+    ended_at: Option<u64>,
+}
+
+impl OwnWrite {
+    /// True if this is the write that the writer still waits for.
+    fn is_of(&self, writer: usize) -> bool {
+        self.writer == writer && self.ended_at.is_none()
     }
 }
 
-/// The sessions that the host watches at one moment, each with its number of written renewals.
-pub struct Homes(Vec<(SessionId, u64)>);
+impl Sharing {
+    /// True if no write of this server has waited for its answer for longer than a session's window. A
+    /// session that the write ends, or a lock that it takes, may be passed on a window later (K06).
+    fn knows_own_writes(&self, terms: Terms) -> bool {
+        let is_young = |write: &OwnWrite| write.sent.elapsed().is_some_and(|age| vouch::may_renew(micros(age), terms));
+        self.writes.iter().all(is_young)
+    }
+
+    /// Returns the age of the last vouch in microseconds; `None` if there is none, or no clock.
+    fn age_micros(&self) -> Option<u64> {
+        self.vouched.and_then(Awake::elapsed).map(micros)
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// The sessions that the host watches at one moment, each with its number of written renewals, and the
+/// number of doubts at this moment.
+pub struct Homes(Vec<(SessionId, u64)>, u64);
 
 impl LockHost {
     /// Returns the host of a server whose store other servers use too. It answers no renewal before
     /// the first [`vouched`](Self::vouched).
     pub fn shared() -> Self {
         let host = Self::default();
-        host.state().sharing = Some(Sharing { is_unsure: true, ..Sharing::default() });
+        host.state().sharing = Some(Sharing { doubts: 1, ..Sharing::default() });
         host
     }
 
@@ -62,13 +98,47 @@ impl LockHost {
     /// Tells that news may be lost, so that the homes must be read.
     pub fn doubt(&self) {
         if let Some(sharing) = &mut self.state().sharing {
-            sharing.is_unsure = true;
+            sharing.doubts += 1;
+        }
+    }
+
+    /// Tells that a writer sends these changes to the store now.
+    pub fn saving(&self, writer: usize, changes: &NetChanges) {
+        let ends = |change: &RowChange<Session>| change.after.as_ref().is_some_and(|after| !after.is_live());
+        let forces =
+            |change: &RowChange<Lock>| Lock::newly_forced(change.before.as_ref(), change.after.as_ref()).is_some();
+        if !changes.sessions.iter().any(ends) && !changes.locks.iter().any(forces) {
+            return;
+        }
+        let mut state = self.state();
+        let (Some(sharing), Some(sent)) = (&mut state.sharing, Awake::now()) else { return };
+        // A retry is as old as the first attempt.
+        if !sharing.writes.iter().any(|write| write.is_of(writer)) {
+            sharing.writes.push(OwnWrite { writer, sent, ended_at: None });
+        }
+    }
+
+    /// Tells that the write of a writer was answered, and that the host has learnt its changes.
+    pub fn answered(&self, writer: usize) {
+        if let Some(sharing) = &mut self.state().sharing {
+            sharing.writes.retain(|write| !write.is_of(writer));
+        }
+    }
+
+    /// Tells that a write without an answer has ended: it was committed before, or never will be. The
+    /// homes must be read.
+    pub fn ended_unanswered(&self, writer: usize) {
+        if let Some(sharing) = &mut self.state().sharing {
+            sharing.doubts += 1;
+            let doubts = sharing.doubts;
+            let unanswered = sharing.writes.iter_mut().filter(|write| write.is_of(writer));
+            unanswered.for_each(|write| write.ended_at = Some(doubts));
         }
     }
 
     /// True if the homes must be read from the store.
     pub fn is_unsure(&self) -> bool {
-        self.state().sharing.as_ref().is_some_and(|sharing| sharing.is_unsure)
+        self.state().sharing.as_ref().is_some_and(|sharing| sharing.doubts > sharing.settled)
     }
 
     /// True if this server forgets ended sessions and free locks. Of several servers one does so.
@@ -107,7 +177,8 @@ impl LockHost {
     pub fn homes(&self) -> Homes {
         let state = self.state();
         let homes = state.sessions.iter().filter(|(_, session)| session.is_home);
-        Homes(homes.map(|(id, session)| (*id, session.renewals)).collect())
+        let doubts = state.sharing.as_ref().map_or(0, |sharing| sharing.doubts);
+        Homes(homes.map(|(id, session)| (*id, session.renewals)).collect(), doubts)
     }
 
     /// Learns which sessions are this server's, as the store says. `before` are the sessions that the
@@ -125,7 +196,9 @@ impl LockHost {
             state.keep_home(id, known.get(&id).copied(), &session);
         }
         if let Some(sharing) = &mut state.sharing {
-            sharing.is_unsure = false;
+            // A doubt that arose while the store was read is not settled.
+            sharing.settled = before.1;
+            sharing.writes.retain(|write| write.ended_at.is_none_or(|doubts| doubts > before.1));
         }
         self.waiting.notify_one();
     }
@@ -232,7 +305,8 @@ impl HostState {
     /// True if this server may answer a renewal of the session from memory.
     pub(super) fn may_renew(&self, session: &WatchedSession) -> bool {
         let Some(sharing) = &self.sharing else { return true };
-        session.is_home && sharing.age_micros().is_some_and(|age| vouch::may_renew(age, session.terms))
+        let is_young = sharing.age_micros().is_some_and(|age| vouch::may_renew(age, session.terms));
+        session.is_home && is_young && sharing.knows_own_writes(session.terms)
     }
 
     /// True if the ticks count, see [`vouch::counts_ticks`].
@@ -254,7 +328,7 @@ impl HostState {
     pub(super) fn resume(&mut self, id: SessionId) {
         self.observer.resume(id);
         if let Some(sharing) = &mut self.sharing {
-            sharing.is_unsure = true;
+            sharing.doubts += 1;
         }
     }
 
@@ -316,10 +390,7 @@ impl HostState {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-    use std::time::Duration;
-
-    use leasehold_core::rows::{NetChanges, RowChange};
-    use leasehold_core::session::{Principal, SessionState, Terms};
+    use leasehold_core::session::{Principal, SessionState};
     use leasehold_core::time::Timestamp;
     use uuid::Uuid;
 

@@ -9,6 +9,7 @@ use leasehold_tests::server::Server;
 use leasehold_tests::wire::{Refusal, eventually};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
+use tonic::Status;
 
 use crate::NO_SYNC;
 use crate::cuts::{Heir, IMPATIENT, adopted};
@@ -21,57 +22,91 @@ async fn renew_in_time(server: &Server, session: &[u8]) -> Option<Result<Vec<u64
     Some(answer.map_err(|status| Refusal::of(&status).reason))
 }
 
-/// Plays a test on a server whose commits can lose their answers, and on a server beside it.
-fn play_with_lost_answers(test: impl AsyncFnOnce(&Proxy, &Server, &Server)) {
-    let cluster = Cluster::start(NO_SYNC).unwrap();
-    let (database, proxy) = (cluster.database().unwrap(), Proxy::start(cluster.port()));
-    let (home, other) = (server(&proxy.url(&database)), server(&cluster.url(&database)));
-    Runtime::new().unwrap().block_on(test(&proxy, &home, &other));
+/// A server behind a proxy, which takes the answers to commits from it.
+struct Home {
+    proxy: Proxy,
+    server: Server,
+}
+
+impl Home {
+    fn start(cluster: &Cluster, database: &str) -> Self {
+        let proxy = Proxy::start(cluster.port());
+        let server = server(&proxy.url(database));
+        Self { proxy, server }
+    }
+
+    /// Takes the answer to the next commit, and evicts a session of two seconds.
+    async fn evict(&self, cut: Cut, session_id: Vec<u8>) -> Result<(), Status> {
+        self.proxy.cut_next(cut);
+        stub(&self.server).await.evict_session(EvictSessionRequest { session_id }).await.map(drop)
+    }
+
+    /// Renews an evicted session until its client is told of the end. Asserts that the lock of the session
+    /// passed on only when the client knew of its loss.
+    async fn check_eviction(&self, session: &[u8], heir: Heir, fence: u64) {
+        let mut last = Instant::now();
+        let told = eventually("the home knows that the session was evicted", async || {
+            let sent_at = Instant::now();
+            let answer = renew_in_time(&self.server, session).await?;
+            answer.map(|_| last = sent_at).err()
+        });
+        assert_eq!(told.await.unwrap(), "SESSION_ENDED");
+        let granted_at = heir.granted_after(fence).await;
+        // The client counts two seconds, less one sixteenth for the drift of clocks.
+        assert!(granted_at >= last + Duration::from_millis(1_875), "granted {:?} after a renewal", granted_at - last);
+    }
 }
 
 /// The connection of a writer breaks after a COMMIT, while the connections for vouches stay. The
 /// writer finds the changes made when it tries again, so they are no changes of its own.
+async fn lose_answers(home: &Home, other: &Server) {
+    let Home { proxy, server } = home;
+    let [evicted, forced, silent] = [open(server, 1, 1).await, open(server, 60, 5).await, open(server, 1, 1).await];
+    let fences = [
+        hold(server, &evicted, 1, "evicted").await,
+        hold(server, &forced, 2, "forced").await,
+        hold(server, &silent, 3, "silent").await,
+    ];
+    let evicted_heir = Heir::wait_at(other, "evicted".into()).await;
+    let silent_heir = Heir::wait_at(other, "silent".into()).await;
+    renew(server, &silent).await.unwrap();
+
+    home.evict(Cut::After, evicted.clone()).await.unwrap();
+    proxy.cut_next(Cut::After);
+    let force = ForceLockRequest { lock: Some(path("forced")), fence: fences[1], at_once: true };
+    // The second attempt finds that the fence holds no lock any more.
+    let forced_again = stub(server).await.force_lock(force).await.unwrap_err();
+    assert_eq!(Refusal::of(&forced_again).reason, "FENCE_PASSED");
+    // The next commit is the end of the silent session.
+    proxy.cut_next(Cut::After);
+
+    home.check_eviction(&evicted, evicted_heir, fences[0]).await;
+    let is_told = async || (renew_in_time(server, &forced).await? == Ok(vec![fences[1]])).then_some(());
+    eventually("the home tells the holder that its lock was taken", is_told).await.unwrap();
+    silent_heir.granted_after(fences[2]).await;
+    let told = eventually("the home knows of the silence", async || renew_in_time(server, &silent).await?.err());
+    assert_eq!((told.await.unwrap().as_str(), proxy.cuts()), ("SESSION_ENDED", 3));
+    assert_eq!(adopted(other).await, 0, "a server that vouches keeps its sessions");
+}
+
+/// The answer to a COMMIT never arrives. The writer waits for it, much longer than a window.
+async fn wait_for_an_answer(home: &Home, other: &Server) {
+    let evicted = open(&home.server, 1, 1).await;
+    let fence = hold(&home.server, &evicted, 4, "unanswered").await;
+    let heir = Heir::wait_at(other, "unanswered".into()).await;
+    tokio::select! {
+        answer = home.evict(Cut::SilenceAfter, evicted.clone()) => panic!("the writer got an answer: {answer:?}"),
+        () = home.check_eviction(&evicted, heir, fence) => {},
+    }
+}
+
 #[test]
 fn k06_k20_a_server_that_lost_the_answer_to_its_own_write_learns_what_it_wrote() {
-    play_with_lost_answers(async |proxy, home, other| {
-        let [evicted, forced, silent] = [open(home, 1, 1).await, open(home, 60, 5).await, open(home, 1, 1).await];
-        let fences = [
-            hold(home, &evicted, 1, "evicted").await,
-            hold(home, &forced, 2, "forced").await,
-            hold(home, &silent, 3, "silent").await,
-        ];
-        let evicted_heir = Heir::wait_at(other, "evicted".into()).await;
-        let silent_heir = Heir::wait_at(other, "silent".into()).await;
-        renew(home, &silent).await.unwrap();
-
-        proxy.cut_next(Cut::After);
-        let evict = EvictSessionRequest { session_id: evicted.clone() };
-        stub(home).await.evict_session(evict).await.unwrap();
-        proxy.cut_next(Cut::After);
-        let force = ForceLockRequest { lock: Some(path("forced")), fence: fences[1], at_once: true };
-        // The second attempt finds that the fence holds no lock any more.
-        let forced_again = stub(home).await.force_lock(force).await.unwrap_err();
-        assert_eq!(Refusal::of(&forced_again).reason, "FENCE_PASSED");
-        // The next commit is the end of the silent session.
-        proxy.cut_next(Cut::After);
-
-        let mut last = Instant::now();
-        let told = eventually("the home knows that the session was evicted", async || {
-            let sent_at = Instant::now();
-            let answer = renew_in_time(home, &evicted).await?;
-            answer.map(|_| last = sent_at).err()
-        });
-        assert_eq!(told.await.unwrap(), "SESSION_ENDED");
-        let granted_at = evicted_heir.granted_after(fences[0]).await;
-        // The client counts two seconds, less one sixteenth for the drift of clocks.
-        assert!(granted_at >= last + Duration::from_millis(1_875), "granted {:?} after a renewal", granted_at - last);
-        let is_told = async || (renew_in_time(home, &forced).await? == Ok(vec![fences[1]])).then_some(());
-        eventually("the home tells the holder that its lock was taken", is_told).await.unwrap();
-        silent_heir.granted_after(fences[2]).await;
-        let told = eventually("the home knows of the silence", async || renew_in_time(home, &silent).await?.err());
-        assert_eq!((told.await.unwrap().as_str(), proxy.cuts()), ("SESSION_ENDED", 3));
-        for server in [home, other] {
-            assert_eq!(adopted(server).await, 0, "a server that vouches keeps its sessions");
-        }
+    let cluster = Cluster::start(NO_SYNC).unwrap();
+    let database = cluster.database().unwrap();
+    let [losing, waiting] = [0; 2].map(|_| Home::start(&cluster, &database));
+    let other = server(&cluster.url(&database));
+    Runtime::new().unwrap().block_on(async {
+        tokio::join!(lose_answers(&losing, &other), wait_for_an_answer(&waiting, &other));
     });
 }

@@ -38,6 +38,9 @@ pub(crate) enum Cut {
     /// The connection stays open at both ends, but the proxy passes no further byte. The commit
     /// never reaches the database.
     Silence,
+    /// The connection stays open at both ends. The database has committed, but neither the answer nor
+    /// any further byte passes.
+    SilenceAfter,
 }
 
 #[derive(Default)]
@@ -105,10 +108,14 @@ async fn connection(client: TcpStream, database: TcpStream, plan: Arc<Plan>) {
     match cut {
         Cut::After => await_committed(&mut from_database).await,
         Cut::Silence => plan.silent.lock().unwrap().push((to_database, from_database)),
+        Cut::SilenceAfter => {
+            await_committed(&mut from_database).await;
+            plan.silent.lock().unwrap().push((to_database, from_database));
+        }
         Cut::Before | Cut::During => {}
     }
     plan.cuts_done.fetch_add(1, Ordering::SeqCst);
-    if cut == Cut::Silence {
+    if matches!(cut, Cut::Silence | Cut::SilenceAfter) {
         // Read and discard all further bytes of the client until it closes its end.
         let _ = tokio::io::copy(&mut from_client, &mut tokio::io::sink()).await;
     }

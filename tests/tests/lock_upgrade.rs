@@ -48,7 +48,10 @@ impl Versions {
             let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
             Server::builder().config(config.clone()).listen(format!("127.0.0.1:{port}"))
         };
-        Self { former: server().binary(former).start().unwrap(), present: server().start().unwrap() }
+        let (former, present) = (server().binary(former), server());
+        let reaped = "[[locks.reaped]]\nnamespaces = [\"reaped\"]\n";
+        let present = present.config(format!("{config}{reaped}"));
+        Self { former: former.start().unwrap(), present: present.start().unwrap() }
     }
 
     /// Returns the two servers in both orders.
@@ -197,5 +200,22 @@ fn k06_k22_each_version_adopts_the_sessions_of_the_other_that_stops_or_is_killed
             kept.renew(&servers[stops]).await.unwrap();
             assert!(kept.is_held(&servers[stops]).await);
         }
+    });
+}
+
+/// A lock that waits for its cleanup, or is held by its cleaner, is not granted by a server that knows
+/// no cleanups (K17).
+#[test]
+fn k17_the_former_version_grants_no_lock_before_its_cleanup() {
+    play(async |Versions { former, present }| {
+        let (holder, cleaner, next) = (session(&present).await, session(&present).await, session(&former).await);
+        holder.lock("reaped", "q", NOW).await.unwrap().unwrap();
+        holder.close().await.unwrap();
+        let refused = |taken: Result<Option<_>, leasehold_client::Error>| assert!(!matches!(taken, Ok(Some(_))));
+        refused(next.lock("reaped", "q", NOW).await);
+        let orphan = cleaner.reap("reaped").await.unwrap();
+        refused(next.lock("reaped", "q", NOW).await);
+        cleaner.release(orphan.lock(), WorkOutcome::Succeeded, b"").await.unwrap();
+        assert!(next.lock("reaped", "q", NOW).await.unwrap().is_some());
     });
 }

@@ -9,19 +9,44 @@ use xtask::process::{as_a_person, root, run, target_directory};
 
 use crate::check::{self, SERVER_VARIABLE};
 
-/// The former version: the last commit with the first form of the tables and stored rows.
-const FORMER: &str = "e5d57011c08b";
+/// A former version, which is compiled from the history.
+struct Former {
+    /// The commit of the version.
+    commit: &'static str,
+    /// The name of its directory among those of all targets.
+    directory: &'static str,
+    /// The environment variable with the path of its `leasehold`.
+    variable: &'static str,
+    /// The target and the feature of the tests that need it.
+    test: &'static str,
+    feature: &'static str,
+}
 
-/// The environment variable with the path of the former version's `leasehold`.
-const FORMER_VARIABLE: &str = "LEASEHOLD_FORMER_BINARY";
+const FORMERS: [Former; 2] = [
+    // The last commit with the first form of the tables and stored rows.
+    Former {
+        commit: "e5d57011c08b",
+        directory: "former",
+        variable: "LEASEHOLD_FORMER_BINARY",
+        test: "upgrade",
+        feature: "former-version",
+    },
+    // The first commit whose servers share sessions and locks. Its tables know no reaped locks.
+    Former {
+        commit: "a836488a",
+        directory: "former-locks",
+        variable: "LEASEHOLD_FORMER_LOCKS_BINARY",
+        test: "lock_upgrade",
+        feature: "former-locks",
+    },
+];
 
-/// Compiles the former version and the present one, and runs the tests of both on one store.
+/// Compiles the former versions and the present one, and runs the tests of two versions on one store.
 /// Returns true if all passed.
 ///
 /// # Errors
-/// A version can't be compiled, or the former one is not in the history of the clone.
+/// A version can't be compiled, or a former one is not in the history of the clone.
 pub(crate) async fn test() -> Result<(bool, BTreeMap<String, u64>)> {
-    let former = build_former(&target_directory().join("former")).await?;
     let present = match std::env::var_os(SERVER_VARIABLE) {
         Some(path) => PathBuf::from(path),
         None => {
@@ -29,23 +54,33 @@ pub(crate) async fn test() -> Result<(bool, BTreeMap<String, u64>)> {
             check::server()
         }
     };
-    let mut cargo = as_a_person("cargo");
-    cargo.args(["nextest", "run", "-p", "leasehold-tests", "--features", "former-version", "--test", "upgrade"]);
-    cargo.env(SERVER_VARIABLE, present).env(FORMER_VARIABLE, former);
-    let status = cargo.current_dir(root()).stdin(Stdio::null()).kill_on_drop(true).status().await;
-    Ok((status.context("cannot start `cargo`")?.success(), BTreeMap::new()))
+    let mut has_passed = true;
+    for former in &FORMERS {
+        has_passed &= test_beside(former, &present).await?;
+    }
+    Ok((has_passed, BTreeMap::new()))
 }
 
-/// Compiles the server of the former version in a working tree of its own, and returns its path.
-async fn build_former(directory: &Path) -> Result<PathBuf> {
+async fn test_beside(former: &Former, present: &Path) -> Result<bool> {
+    let Former { commit, directory, variable, test, feature } = former;
+    let binary = build_former(commit, &target_directory().join(directory)).await?;
+    let mut cargo = as_a_person("cargo");
+    cargo.args(["nextest", "run", "-p", "leasehold-tests", "--features", feature, "--test", test]);
+    cargo.env(SERVER_VARIABLE, present).env(variable, binary);
+    let status = cargo.current_dir(root()).stdin(Stdio::null()).kill_on_drop(true).status().await;
+    Ok(status.context("cannot start `cargo`")?.success())
+}
+
+/// Compiles the server of a former version in a working tree of its own, and returns its path.
+async fn build_former(commit: &str, directory: &Path) -> Result<PathBuf> {
     let (tree, target) = (directory.join("tree"), directory.join("target"));
     if !tree.join("Cargo.toml").exists() {
         // git still lists a working tree whose directory was removed by hand.
         run(as_a_person("git").args(["worktree", "prune"]).current_dir(root())).await?;
         let mut git = as_a_person("git");
-        git.args(["worktree", "add", "--detach", "--quiet"]).arg(&tree).arg(FORMER);
+        git.args(["worktree", "add", "--detach", "--quiet"]).arg(&tree).arg(commit);
         let added = run(git.current_dir(root())).await;
-        added.with_context(|| format!("commit {FORMER} is not in this clone: fetch its whole history"))?;
+        added.with_context(|| format!("commit {commit} is not in this clone: fetch its whole history"))?;
     }
     let mut cargo = as_a_person("cargo");
     cargo.args(["build", "-p", "leasehold-server", "--bin", "leasehold", "--target-dir"]).arg(&target);

@@ -34,12 +34,7 @@ impl Draft {
     }
 
     /// Writes the changes, with the new row of the session whose asks they change.
-    pub(super) fn write<T: Transaction>(
-        mut self,
-        tx: &mut T,
-        id: SessionId,
-        session: Session,
-    ) -> Result<(), T::Error> {
+    pub(super) fn write<T: Transaction>(mut self, tx: &mut T, id: SessionId, session: Session) -> Result<(), T::Error> {
         self.changes.sessions.push((id, Some(session)));
         tx.write(self.changes)
     }

@@ -21,7 +21,8 @@ use uuid::Uuid;
 
 use crate::{NO_SYNC, cells};
 
-pub(crate) const LONG: SessionTerms = SessionTerms { duration: Duration::from_secs(3_600), grace: Duration::from_secs(60) };
+pub(crate) const LONG: SessionTerms =
+    SessionTerms { duration: Duration::from_secs(3_600), grace: Duration::from_secs(60) };
 pub(crate) const PATIENT: Duration = Duration::from_secs(60);
 pub(crate) const NOW: Duration = Duration::ZERO;
 /// The time between two renewals of a test.

@@ -79,6 +79,12 @@ pub mod leasehold {
         }
     }
 
+    pub mod peers {
+        pub mod v1 {
+            generated!("leasehold.peers.v1");
+        }
+    }
+
     pub mod sessions {
         pub mod v1 {
             generated!("leasehold.sessions.v1");

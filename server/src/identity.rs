@@ -23,6 +23,8 @@ pub enum Role {
     /// The client is a service, which uses locks: `spiffe://DOMAIN/service/billing`. The principal
     /// is `service/billing`.
     Service(Principal),
+    /// The client is another server of the store, which may only ring: `spiffe://DOMAIN/server`.
+    Server,
 }
 
 /// The caller at the other end of a connection.
@@ -51,7 +53,7 @@ impl std::fmt::Display for Caller {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Trusted => f.write_str("trusted"),
-            Self::Server => f.write_str("server"),
+            Self::Server | Self::Authenticated(Role::Server) => f.write_str("server"),
             Self::Authenticated(Role::Cell(cell)) => write!(f, "cell/{cell}"),
             Self::Authenticated(Role::Router) => f.write_str("router"),
             Self::Authenticated(Role::Admin) => f.write_str("admin"),
@@ -160,7 +162,7 @@ impl Caller {
             Self::Trusted => Principal::parse("trusted").ok(),
             Self::Authenticated(Role::Service(principal)) => Some(principal.clone()),
             Self::Authenticated(Role::Cell(cell)) => Principal::parse(&format!("cell/{cell}")).ok(),
-            Self::Authenticated(Role::Router | Role::Admin)
+            Self::Authenticated(Role::Router | Role::Admin | Role::Server)
             | Self::Server
             | Self::Balancer
             | Self::Unrecognised
@@ -175,6 +177,9 @@ impl Role {
     fn scope(&self, rule: AuthorizationRule) -> Option<CellScope> {
         use AuthorizationRule as Rule;
         match (rule, self) {
+            (Rule::RuleAllowAnyServer, Self::Server) => Some(CellScope::AnyCell),
+            // A server's certificate lies on each machine that serves clients, so it opens one call only.
+            (_, Self::Server) => None,
             (Rule::RuleAllowAnyAuthenticated, _)
             | (Rule::RuleAllowAnyCell, Self::Cell(_))
             | (Rule::RuleAllowAnyRouter, Self::Router)
@@ -187,7 +192,8 @@ impl Role {
                 | Rule::RuleAllowMatchingCellOnly
                 | Rule::RuleAllowAnyRouter
                 | Rule::RuleAllowAnyAdmin
-                | Rule::RuleAllowAnyService,
+                | Rule::RuleAllowAnyService
+                | Rule::RuleAllowAnyServer,
                 _,
             ) => None,
         }
@@ -201,6 +207,7 @@ fn parse_role(uri: &str, trust_domain: &str) -> Option<Role> {
     match path.split_once('/') {
         None if path == "router" => Some(Role::Router),
         None if path == "admin" => Some(Role::Admin),
+        None if path == "server" => Some(Role::Server),
         Some(("cell", id)) => cell_of(id).map(Role::Cell),
         Some(("service", name)) => service_of(name).map(Role::Service),
         _ => None,
@@ -233,6 +240,8 @@ mod tests {
             ("spiffe://leasehold/cell/7", Some(Role::Cell(CellId(7)))),
             ("spiffe://leasehold/router", Some(Role::Router)),
             ("spiffe://leasehold/admin", Some(Role::Admin)),
+            ("spiffe://leasehold/server", Some(Role::Server)),
+            ("spiffe://leasehold/server/1", None),
             ("spiffe://leasehold/service/billing", Principal::parse("service/billing").ok().map(Role::Service)),
             ("spiffe://leasehold/service/", None),
             ("spiffe://leasehold/service/a/b", None),
@@ -260,6 +269,9 @@ mod tests {
         assert_eq!(any.check(CellId(2)), Ok(()));
         assert_eq!(cell.clone().permit(&[RuleAllowAnyAdmin]), Err(Denied::RuleDenied));
         assert_eq!(cell.permit(&[]), Err(Denied::RuleDenied));
+        let server = Caller::Authenticated(Role::Server);
+        assert!(server.clone().permit(&[AuthorizationRule::RuleAllowAnyServer]).is_ok());
+        assert_eq!(server.permit(&[AuthorizationRule::RuleAllowAnyAuthenticated]), Err(Denied::RuleDenied));
         assert_eq!(Caller::Anonymous.permit(&[RuleAllowMatchingCellOnly]), Err(Denied::NoIdentity));
         assert!(Caller::Trusted.permit(&[RuleAllowMatchingCellOnly]).unwrap().check(CellId(9)).is_ok());
     }

@@ -131,6 +131,30 @@ impl Reload {
     }
 }
 
+/// An event of a ring: a call by which one server has another one look for grants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ring {
+    /// Another server has answered this server's ring.
+    Sent,
+    /// Another server has refused this server's ring, or has not answered it.
+    Failed,
+    /// Another server has rung this one.
+    Received,
+}
+
+impl Ring {
+    const ALL: [Self; 3] = [Self::Sent, Self::Failed, Self::Received];
+
+    fn label(self) -> OutcomeLabel {
+        let outcome = match self {
+            Self::Sent => "sent",
+            Self::Failed => "failed",
+            Self::Received => "received",
+        };
+        OutcomeLabel { outcome }
+    }
+}
+
 /// The cause of a retry of a group of commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
@@ -191,6 +215,7 @@ pub struct Metrics {
     lock_grants: Counter,
     locks_orphaned: Counter,
     locks_set_aside: Counter,
+    lock_rings: Family<OutcomeLabel, Counter>,
     sessions_adopted: Counter,
     waiting: Gauge,
     groups_at_once: Gauge,
@@ -279,6 +304,7 @@ impl Default for Metrics {
             lock_grants: Counter::default(),
             locks_orphaned: Counter::default(),
             locks_set_aside: Counter::default(),
+            lock_rings: Family::default(),
             sessions_adopted: Counter::default(),
             waiting: Gauge::default(),
             groups_at_once: Gauge::default(),
@@ -309,6 +335,9 @@ impl Default for Metrics {
         }
         for outcome in Reload::ALL {
             drop(metrics.reloads.get_or_create(&outcome.label()));
+        }
+        for outcome in Ring::ALL {
+            drop(metrics.lock_rings.get_or_create(&outcome.label()));
         }
         metrics
     }
@@ -353,6 +382,8 @@ impl Metrics {
         all.register("locks_orphaned", help, self.locks_orphaned.clone());
         let help = "Locks that were set aside, because their cleanup failed too often";
         all.register("locks_set_aside", help, self.locks_set_aside.clone());
+        let help = "Calls by which one server has another one look for grants, by outcome";
+        all.register("lock_rings", help, self.lock_rings.clone());
         let help = "Live sessions of servers that are gone, which this server has begun to watch";
         all.register("sessions_adopted", help, self.sessions_adopted.clone());
         all.register("waiting_commands", "Commands that wait for a writer", self.waiting.clone());
@@ -409,6 +440,11 @@ impl Metrics {
         self.lock_grants.inc_by(saved.grants as u64);
         self.locks_orphaned.inc_by(saved.orphaned as u64);
         self.locks_set_aside.inc_by(saved.set_aside as u64);
+    }
+
+    /// Counts a ring of this server or of another one.
+    pub fn rung(&self, outcome: Ring) {
+        self.lock_rings.get_or_create(&outcome.label()).inc();
     }
 
     /// Counts an answered request under the name of its method and of its gRPC code, and observes

@@ -27,6 +27,7 @@ impl Sharer {
     pub(crate) const ANONYMOUS: Self = Self(CellId(-4));
     const PLAINTEXT: Self = Self(CellId(-5));
     const BALANCERS: Self = Self(CellId(-6));
+    const SERVERS: Self = Self(CellId(-7));
     #[cfg(test)]
     pub(crate) const CELL_ONE: Self = Self(CellId(1));
 
@@ -37,6 +38,7 @@ impl Sharer {
             Caller::Authenticated(Role::Admin) => Self::ADMINS,
             Caller::Authenticated(Role::Service(principal)) => Self::of_service(principal.as_str()),
             Caller::Authenticated(Role::Router) => Self::ROUTERS,
+            Caller::Authenticated(Role::Server) => Self::SERVERS,
             Caller::Trusted | Caller::Server => Self::PLAINTEXT,
             Caller::Balancer | Caller::Unrecognised | Caller::Anonymous => Self::ANONYMOUS,
         }

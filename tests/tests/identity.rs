@@ -32,19 +32,22 @@ enum Role {
     Router,
     Admin,
     Service,
+    Server,
     Nobody,
 }
 
 /// The names in a client certificate (URIs), and the role that each list of names must give the
 /// client.
-const CLIENTS: [(&[&str], Role); 17] = [
+const CLIENTS: [(&[&str], Role); 19] = [
     (&["spiffe://leasehold/cell/1"], Role::Cell(1)),
     (&["spiffe://leasehold/cell/2"], Role::Cell(2)),
     (&["spiffe://leasehold/router"], Role::Router),
     (&["spiffe://leasehold/admin"], Role::Admin),
     (&["https://example.com", "spiffe://leasehold/admin"], Role::Admin),
     (&["spiffe://leasehold/service/billing"], Role::Service),
+    (&["spiffe://leasehold/server"], Role::Server),
     (&["spiffe://leasehold/service/billing/more"], Role::Nobody),
+    (&["spiffe://leasehold/server", "spiffe://leasehold/admin"], Role::Nobody),
     (&["spiffe://leasehold/service/billing", "spiffe://leasehold/cell/1"], Role::Nobody),
     (&[], Role::Nobody),
     (&["spiffe://elsewhere/admin"], Role::Nobody),
@@ -118,12 +121,13 @@ async fn authorities_with_too_many_names_are_refused() {
 /// allowed. Computed without the server's code.
 fn verdict(rules: &[Rule], role: Role, cell: Option<i64>) -> Option<(Code, &'static str)> {
     let lets_in = |rule: &Rule| match rule {
-        Rule::RuleAllowAnyAuthenticated => true,
+        Rule::RuleAllowAnyAuthenticated => role != Role::Server,
         Rule::RuleAllowAnyCell => matches!(role, Role::Cell(_)),
         Rule::RuleAllowMatchingCellOnly => cell.is_some_and(|cell| role == Role::Cell(cell)),
         Rule::RuleAllowAnyRouter => role == Role::Router,
         Rule::RuleAllowAnyAdmin => role == Role::Admin,
         Rule::RuleAllowAnyService => matches!(role, Role::Cell(_) | Role::Service),
+        Rule::RuleAllowAnyServer => role == Role::Server,
         Rule::RuleUnspecified => false,
     };
     match role {

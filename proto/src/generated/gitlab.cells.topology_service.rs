@@ -21,7 +21,7 @@ impl ::prost::Name for AccessControl {
 pub enum AuthorizationRule {
     /// Admits no caller.
     RuleUnspecified = 0,
-    /// Admits every caller that has proved its identity.
+    /// Admits every caller that has proved its identity, except other servers.
     RuleAllowAnyAuthenticated = 1,
     /// Admits every cell, even if the request names another cell.
     RuleAllowAnyCell = 2,
@@ -34,6 +34,8 @@ pub enum AuthorizationRule {
     /// Admits every service: a caller that may use locks. This rule is Leasehold's own, so its number
     /// is far from those of the contract.
     RuleAllowAnyService = 1000,
+    /// Admits every other server of the store, and no other caller. This rule is Leasehold's own too.
+    RuleAllowAnyServer = 1001,
 }
 impl AuthorizationRule {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -49,6 +51,7 @@ impl AuthorizationRule {
             Self::RuleAllowAnyRouter => "RULE_ALLOW_ANY_ROUTER",
             Self::RuleAllowAnyAdmin => "RULE_ALLOW_ANY_ADMIN",
             Self::RuleAllowAnyService => "RULE_ALLOW_ANY_SERVICE",
+            Self::RuleAllowAnyServer => "RULE_ALLOW_ANY_SERVER",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -61,6 +64,7 @@ impl AuthorizationRule {
             "RULE_ALLOW_ANY_ROUTER" => Some(Self::RuleAllowAnyRouter),
             "RULE_ALLOW_ANY_ADMIN" => Some(Self::RuleAllowAnyAdmin),
             "RULE_ALLOW_ANY_SERVICE" => Some(Self::RuleAllowAnyService),
+            "RULE_ALLOW_ANY_SERVER" => Some(Self::RuleAllowAnyServer),
             _ => None,
         }
     }

@@ -371,8 +371,8 @@ fn refusal(framing: Framing, status: &Status) -> http::Response<Body> {
     }
 }
 
-/// The rpcs of sessions and locks, whose requests are small.
-const LOCK_METHODS: [&str; 14] = [
+/// The rpcs of sessions and locks, and those between servers, whose requests are small.
+const LOCK_METHODS: [&str; 15] = [
     "OpenSession",
     "RenewSession",
     "CloseSession",
@@ -387,6 +387,7 @@ const LOCK_METHODS: [&str; 14] = [
     "ForceLock",
     "ReapLock",
     "ResolveOrphan",
+    "Ring",
 ];
 
 /// The label of a request's method in the metrics. Unknown paths share one label, so that callers

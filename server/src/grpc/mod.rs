@@ -20,6 +20,7 @@ mod lists;
 mod locks;
 mod message;
 mod middleware;
+mod peers;
 mod protocol;
 mod reap;
 mod sessions;
@@ -60,6 +61,7 @@ pub use errors::store_code;
 pub use locks::LockHandler;
 pub use message::MAX_SMALL_REQUEST_BYTES;
 pub use middleware::{MiddlewareLayer, MiddlewareState};
+pub use peers::PeerHandler;
 pub use protocol::is_grpc;
 pub use sessions::SessionHandler;
 

@@ -133,6 +133,8 @@ pub struct LockHost {
     decided: watch::Sender<u64>,
     // Notified when an ask begins to wait whose grant another server may write.
     pub(super) waiting: Notify,
+    // Notified when another server rings, because it has written a grant.
+    pub(super) rung: Notify,
     /// The calls that wait for an orphaned lock.
     pub reapers: Arc<Reapers>,
 }
@@ -151,12 +153,9 @@ impl Default for LockHost {
             taken_up: FxHashMap::default(),
             sharing: None,
         };
-        Self {
-            state: Mutex::new(state),
-            decided: watch::Sender::default(),
-            waiting: Notify::new(),
-            reapers: Arc::default(),
-        }
+        let (waiting, rung) = (Notify::new(), Notify::new());
+        let (decided, reapers) = (watch::Sender::default(), Arc::default());
+        Self { state: Mutex::new(state), decided, waiting, rung, reapers }
     }
 }
 

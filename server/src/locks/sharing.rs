@@ -261,6 +261,17 @@ impl LockHost {
         self.waiting.notified().await;
     }
 
+    /// Has the store asked at once for the grants of asks that wait, because another server says that
+    /// it has written one.
+    pub fn ring(&self) {
+        self.rung.notify_one();
+    }
+
+    /// Waits until another server rings.
+    pub async fn rung(&self) {
+        self.rung.notified().await;
+    }
+
     /// Returns the asks that wait, and the sessions elsewhere whose news calls wait for.
     pub fn waiting(&self) -> (Vec<AskId>, Vec<SessionId>) {
         let mut state = self.state();

@@ -9,7 +9,7 @@ use leasehold_core::locking::scan::{LockList, LockScan};
 use leasehold_core::session::{Session, SessionId};
 use leasehold_core::vouch::{INTERVAL_MICROS, Peers};
 use tokio::task::JoinHandle;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
 use crate::grpc::Services;
 use crate::locks::{Awake, LockHost};
@@ -28,6 +28,8 @@ const BATCH: usize = 1_000;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 /// The longest pause between two reads of waiting asks.
 const LAST_PAUSE: Duration = Duration::from_millis(250);
+/// The least time between two reads, so that rings at short intervals become one read.
+const RING_PAUSE: Duration = Duration::from_millis(5);
 /// The pause between two reads while no ask waits, and calls only watch sessions.
 const WATCH_PAUSE: Duration = Duration::from_secs(1);
 /// The longest time that a stopping server takes to say so.
@@ -207,6 +209,7 @@ async fn poll(host: Arc<LockHost>, shared: Arc<dyn SharedLocks>) {
             pause = FIRST_PAUSE;
             continue;
         }
+        let read_at = Instant::now();
         let has_news = match shared.waiting(&asks, &sessions).await {
             Ok(rows) => host.learn_waiting(&asks, &sessions, &rows),
             Err(error) => {
@@ -222,6 +225,8 @@ async fn poll(host: Arc<LockHost>, shared: Arc<dyn SharedLocks>) {
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             () = host.waiting_began() => pause = FIRST_PAUSE,
+            // A ring that brings no news must cost one read only, so the pause goes on as before.
+            () = host.rung() => sleep_until(read_at + RING_PAUSE).await,
         }
     }
 }

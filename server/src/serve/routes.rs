@@ -17,6 +17,7 @@ use leasehold_proto::gitlab::cells::topology_service::cell_service_server::CellS
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_server::ClaimServiceServer;
 use leasehold_proto::gitlab::cells::topology_service::classify_service_server::ClassifyServiceServer;
 use leasehold_proto::leasehold::locks::v1::lock_service_server::LockServiceServer;
+use leasehold_proto::leasehold::peers::v1::peer_service_server::PeerServiceServer;
 use leasehold_proto::leasehold::sessions::v1::session_service_server::SessionServiceServer;
 use leasehold_proto::leasehold::v1::admin_service_server::AdminServiceServer;
 use tokio::sync::watch;
@@ -27,8 +28,8 @@ use tower::Service;
 
 use super::{ServeError, hosts, probes};
 use crate::grpc::{
-    AdminHandler, CellHandler, ClaimsHandler, ClassifyHandler, LockHandler, MAX_SMALL_REQUEST_BYTES, Services,
-    SessionHandler, http_router, is_grpc,
+    AdminHandler, CellHandler, ClaimsHandler, ClassifyHandler, LockHandler, MAX_SMALL_REQUEST_BYTES, PeerHandler,
+    Services, SessionHandler, http_router, is_grpc,
 };
 use crate::logging;
 use crate::metrics::GaugeValues;
@@ -129,11 +130,13 @@ fn grpc<H: Health>(services: &Arc<Services>, health: HealthServer<H>) -> Result<
     let classify = ClassifyServiceServer::new(ClassifyHandler(services.clone()));
     let cells = CellServiceServer::new(CellHandler(services.clone()));
     let admin = AdminServiceServer::new(AdminHandler(services.clone()));
+    let peers = PeerServiceServer::new(PeerHandler(services.clone()));
     Ok(Routes::default()
         .add_service(claims)
         .add_service(classify.max_decoding_message_size(MAX_REQUEST_BYTES))
         .add_service(admin.max_decoding_message_size(MAX_SMALL_REQUEST_BYTES))
         .add_service(cells.max_decoding_message_size(MAX_SMALL_REQUEST_BYTES))
+        .add_service(peers.max_decoding_message_size(MAX_SMALL_REQUEST_BYTES))
         .add_service(health.max_decoding_message_size(MAX_SMALL_REQUEST_BYTES))
         .add_service(v1.max_decoding_message_size(MAX_SMALL_REQUEST_BYTES))
         .add_service(v1alpha.max_decoding_message_size(MAX_SMALL_REQUEST_BYTES)))

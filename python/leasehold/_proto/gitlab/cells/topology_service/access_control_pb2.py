@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import descriptor_pb2 as google_dot_protobuf_dot_descriptor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n2gitlab/cells/topology_service/access_control.proto\x12\x1dgitlab.cells.topology_service\x1a google/protobuf/descriptor.proto\"^\n\rAccessControl\x12M\n\x13\x61uthorization_rules\x18\x01 \x03(\x0e\x32\x30.gitlab.cells.topology_service.AuthorizationRule*\xd9\x01\n\x11\x41uthorizationRule\x12\x14\n\x10RULE_UNSPECIFIED\x10\x00\x12 \n\x1cRULE_ALLOW_ANY_AUTHENTICATED\x10\x01\x12\x17\n\x13RULE_ALLOW_ANY_CELL\x10\x02\x12!\n\x1dRULE_ALLOW_MATCHING_CELL_ONLY\x10\x03\x12\x19\n\x15RULE_ALLOW_ANY_ROUTER\x10\x04\x12\x18\n\x14RULE_ALLOW_ANY_ADMIN\x10\x05\x12\x1b\n\x16RULE_ALLOW_ANY_SERVICE\x10\xe8\x07:f\n\x0e\x61\x63\x63\x65ss_control\x12\x1e.google.protobuf.MethodOptions\x18\x90\xbf\x05 \x01(\x0b\x32,.gitlab.cells.topology_service.AccessControlb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n2gitlab/cells/topology_service/access_control.proto\x12\x1dgitlab.cells.topology_service\x1a google/protobuf/descriptor.proto\"^\n\rAccessControl\x12M\n\x13\x61uthorization_rules\x18\x01 \x03(\x0e\x32\x30.gitlab.cells.topology_service.AuthorizationRule*\xf5\x01\n\x11\x41uthorizationRule\x12\x14\n\x10RULE_UNSPECIFIED\x10\x00\x12 \n\x1cRULE_ALLOW_ANY_AUTHENTICATED\x10\x01\x12\x17\n\x13RULE_ALLOW_ANY_CELL\x10\x02\x12!\n\x1dRULE_ALLOW_MATCHING_CELL_ONLY\x10\x03\x12\x19\n\x15RULE_ALLOW_ANY_ROUTER\x10\x04\x12\x18\n\x14RULE_ALLOW_ANY_ADMIN\x10\x05\x12\x1b\n\x16RULE_ALLOW_ANY_SERVICE\x10\xe8\x07\x12\x1a\n\x15RULE_ALLOW_ANY_SERVER\x10\xe9\x07:f\n\x0e\x61\x63\x63\x65ss_control\x12\x1e.google.protobuf.MethodOptions\x18\x90\xbf\x05 \x01(\x0b\x32,.gitlab.cells.topology_service.AccessControlb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,7 +33,7 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'leasehold._proto.gitlab.cel
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_AUTHORIZATIONRULE']._serialized_start=216
-  _globals['_AUTHORIZATIONRULE']._serialized_end=433
+  _globals['_AUTHORIZATIONRULE']._serialized_end=461
   _globals['_ACCESSCONTROL']._serialized_start=119
   _globals['_ACCESSCONTROL']._serialized_end=213
 # @@protoc_insertion_point(module_scope)

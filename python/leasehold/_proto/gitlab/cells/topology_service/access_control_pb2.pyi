@@ -17,6 +17,7 @@ class AuthorizationRule(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     RULE_ALLOW_ANY_ROUTER: _ClassVar[AuthorizationRule]
     RULE_ALLOW_ANY_ADMIN: _ClassVar[AuthorizationRule]
     RULE_ALLOW_ANY_SERVICE: _ClassVar[AuthorizationRule]
+    RULE_ALLOW_ANY_SERVER: _ClassVar[AuthorizationRule]
 RULE_UNSPECIFIED: AuthorizationRule
 RULE_ALLOW_ANY_AUTHENTICATED: AuthorizationRule
 RULE_ALLOW_ANY_CELL: AuthorizationRule
@@ -24,6 +25,7 @@ RULE_ALLOW_MATCHING_CELL_ONLY: AuthorizationRule
 RULE_ALLOW_ANY_ROUTER: AuthorizationRule
 RULE_ALLOW_ANY_ADMIN: AuthorizationRule
 RULE_ALLOW_ANY_SERVICE: AuthorizationRule
+RULE_ALLOW_ANY_SERVER: AuthorizationRule
 ACCESS_CONTROL_FIELD_NUMBER: _ClassVar[int]
 access_control: _descriptor.FieldDescriptor
 

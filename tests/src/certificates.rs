@@ -64,6 +64,17 @@ impl Authority {
         self.sign(server_params()?)
     }
 
+    /// Returns a certificate for a server on the loopback address with a further name, by which other
+    /// servers identify it.
+    ///
+    /// # Errors
+    /// The URI is not ASCII, or no key can be generated.
+    pub fn server_named(&self, uri: &str) -> Result<Pair> {
+        let mut params = server_params()?;
+        params.subject_alt_names.push(SanType::URI(Ia5String::try_from(uri)?));
+        self.sign(params)
+    }
+
     /// Returns a server certificate for a host other than the loopback address. Clients must refuse
     /// this certificate.
     ///

@@ -26,6 +26,7 @@ pub(super) fn all(config: &Config) -> Result<(), ConfigError> {
     subjects(config)?;
     audit(config)?;
     config.locks.check()?;
+    config.locks.check_peer_address(config.tls.is_some(), config.postgres.is_some())?;
     config.traces.as_ref().map_or(Ok(()), traces)?;
     if config.cells.is_empty() { Err(ConfigError::NoCells) } else { Ok(()) }
 }
@@ -88,9 +89,9 @@ fn default_cell(config: &Config) -> Result<(), ConfigError> {
     }
 }
 
-/// True if a router can use the address of a cell: a complete `http` or `https` URL, or
+/// True if a client can use the address of a cell or a server: a complete `http` or `https` URL, or
 /// `HOST:PORT`.
-fn is_address(address: &str) -> bool {
+pub(super) fn is_address(address: &str) -> bool {
     let Ok(uri) = address.parse::<Uri>() else { return false };
     let Some(authority) = uri.authority() else { return false };
     let known_scheme = uri.scheme_str().is_none_or(|scheme| matches!(scheme, "http" | "https"));
@@ -584,6 +585,38 @@ mod tests {
             "listen = \"127.0.0.1:0\"\nmetrics_listen = \"127.0.0.1:0\"".to_owned(),
         ] {
             checked_without_cells(&text).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_address_for_other_servers_is_one_that_they_can_call() {
+        let database = "[postgres]\nurl = \"postgres://db\"\n";
+        let tls = "[tls]\ncertificate = \"a\"\nkey = \"b\"\nclient_ca = \"c\"\n";
+        let check = |address: &str, tables: &str| {
+            checked_without_cells(&format!("[locks]\npeer_address = {address:?}\n{tables}")).map(drop)
+        };
+        let with_tls = format!("{database}{tls}");
+        for (address, tables) in [
+            ("http://one:1", database),
+            ("http://[::1]:7171", database),
+            ("https://one.internal", &with_tls),
+            ("https://10.0.0.1:7171/", &with_tls),
+        ] {
+            assert_eq!(check(address, tables), Ok(()), "{address}");
+        }
+        for (address, tables, said) in [
+            ("http://one:1", "", "`locks.peer_address` needs `[postgres]`"),
+            ("https://one:1", database, "`https://one:1`, is not of the form `http://HOST:PORT`"),
+            ("http://one:1", &with_tls, "`http://one:1`, is not of the form `https://HOST:PORT`"),
+            ("http://one:1/x", database, "`http://one:1/x`, is not"),
+            ("http://one:1?x", database, "`http://one:1?x`, is not"),
+            ("http://me@one:1", database, "`http://me@one:1`, is not"),
+            ("http://one:0", database, "`http://one:0`, is not"),
+            ("one:1", database, "`one:1`, is not"),
+            ("", database, "``, is not"),
+        ] {
+            let error = check(address, tables).unwrap_err();
+            assert!(error.contains(said), "{address}: {error}");
         }
     }
 

@@ -52,6 +52,19 @@ pub enum ConfigError {
     /// A number of cleanups is out of range.
     #[error("the `attempts` of `[[locks.reaped]]`, {0}, are out of range: allow 1 to 1,000 cleanups")]
     CleanupAttempts(u32),
+    /// Other servers can't call the address of this one.
+    #[error(
+        "`locks.peer_address`, `{address}`, is not of the form `{scheme}://HOST:PORT`: give the address at which other servers reach this one, with `https` if there is `[tls]`"
+    )]
+    PeerAddress {
+        /// The address.
+        address: String,
+        /// The scheme that it must have.
+        scheme: &'static str,
+    },
+    /// A server that shares its store with no other one has an address for other servers.
+    #[error("`locks.peer_address` needs `[postgres]`: only servers of one database call each other; remove it")]
+    PeerAddressAlone,
     /// The id of a cell is less than 1.
     #[error("cell id {0} is not 1 or more: give the cell another `id`")]
     CellId(i64),

@@ -1,18 +1,24 @@
-//! The settings of locks: which callers may use which namespaces, and which namespaces are reaped.
+//! The settings of locks: which callers may use which namespaces, which namespaces are reaped, and how
+//! servers reach each other.
 
 use std::num::NonZeroU32;
 
+use http::Uri;
 use leasehold_core::lock::{LockPath, MAX_CLEANUPS};
 use leasehold_core::locking::scan::is_within;
 use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
+use super::check::is_address;
 use crate::identity::Caller;
 
 /// The settings of locks.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LocksConfig {
+    /// The address at which the other servers of the database ring this one when they have written a
+    /// grant for which it waits. `None` if they do not ring it.
+    pub peer_address: Option<String>,
     /// The rights of callers with a certificate. Without TLS every caller may use every namespace.
     pub access: Vec<LockAccess>,
     /// The namespaces whose locks need a cleanup after their holder has died, before they are granted
@@ -70,6 +76,24 @@ impl LocksConfig {
     pub fn reaped(&self, namespace: &str) -> Option<NonZeroU32> {
         let is_named = |reaped: &&ReapedNamespaces| reaped.namespaces.iter().any(|outer| is_within(namespace, outer));
         NonZeroU32::new(self.reaped.iter().find(is_named)?.attempts)
+    }
+
+    /// Checks the address at which other servers reach this one.
+    ///
+    /// # Errors
+    /// Other servers can't call the address, or the server shares its store with no other server.
+    pub(super) fn check_peer_address(&self, has_tls: bool, is_shared: bool) -> Result<(), ConfigError> {
+        let Some(address) = &self.peer_address else { return Ok(()) };
+        if !is_shared {
+            return Err(ConfigError::PeerAddressAlone);
+        }
+        let scheme = if has_tls { "https" } else { "http" };
+        let uri = address.parse::<Uri>().ok().filter(|uri| uri.scheme_str() == Some(scheme));
+        let is_whole = uri.is_some_and(|uri| uri.path() == "/" && uri.query().is_none());
+        match is_whole && is_address(address) {
+            true => Ok(()),
+            false => Err(ConfigError::PeerAddress { address: address.clone(), scheme }),
+        }
     }
 
     /// Checks the callers and namespaces, and the numbers of attempts.

@@ -7,11 +7,11 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use super::{Config, ConfigError, LogConfig};
+use super::{Config, ConfigError, LocksConfig, LogConfig};
 
 /// The settings and tables that a running server can't change. The table `[tls]` is not listed: it
 /// needs a restart only if it is added or removed.
-const RESTART: [&str; 10] = [
+const RESTART: [&str; 11] = [
     "listen",
     "metrics_listen",
     "http_hosts",
@@ -19,6 +19,7 @@ const RESTART: [&str; 10] = [
     "postgres",
     "insecure_plaintext",
     "settled_retention_seconds",
+    "locks.peer_address",
     "log.format",
     "audit",
     "traces",
@@ -95,6 +96,7 @@ impl Config {
             postgres: kept.postgres,
             insecure_plaintext: kept.insecure_plaintext,
             settled_retention_seconds: kept.settled_retention_seconds,
+            locks: LocksConfig { peer_address: kept.locks.peer_address, ..read.locks },
             log: LogConfig { format: kept.log.format, ..read.log },
             audit: kept.audit,
             traces: kept.traces,
@@ -193,13 +195,13 @@ mod tests {
         let tls = "[tls]\ncertificate = \"a\"\nkey = \"b\"\nclient_ca = \"c\"\n";
         let old = config("[postgres]\nurl = \"postgres://me:secret@db/claims\"\n");
         let read = config(&format!(
-            "listen = \"127.0.0.1:1\"\nsettled_retention_seconds = 5\nmin_free_disk_mib = 9\n[log]\nformat = \"json\"\nfilter = \"warn\"\n[postgres]\nurl = \"postgres://db/other\"\n{tls}"
+            "listen = \"127.0.0.1:1\"\nsettled_retention_seconds = 5\nmin_free_disk_mib = 9\n[log]\nformat = \"json\"\nfilter = \"warn\"\n[locks]\npeer_address = \"https://one:1\"\n[postgres]\nurl = \"postgres://db/other\"\n{tls}"
         ));
         let (config, change) = old.reloaded(read).unwrap();
         assert_eq!(names(&change.changed), "log.filter, min_free_disk_mib");
         assert_eq!(
             names(&change.kept_until_restart),
-            "listen, log.format, postgres.url, settled_retention_seconds, tls"
+            "listen, locks.peer_address, log.format, postgres.url, settled_retention_seconds, tls"
         );
         assert_eq!((config.min_free_disk_mib, config.log.filter.as_str(), config.tls.is_none()), (9, "warn", true));
         assert_eq!(config.postgres.unwrap().url, "postgres://me:secret@db/claims");

@@ -6,7 +6,8 @@ use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
 
 use super::{CheckResult, Finding};
 use crate::config::{Config, TlsConfig};
-use crate::transport::{check_files, overdue_lists, read_certificates};
+use crate::identity::{Caller, Role};
+use crate::transport::{check_as_client, check_files, overdue_lists, read_certificates};
 
 const CHECK: &str = "certificates";
 /// A certificate is reported if it expires within this many days.
@@ -30,6 +31,7 @@ pub(super) fn findings(config: &Config) -> Vec<Finding> {
     let files = [&tls.certificate, &tls.client_ca].into_iter().chain(database);
     let mut findings: Vec<_> = files.flat_map(|path| dates(path)).collect();
     findings.extend(chain(tls));
+    findings.extend(peers(config, tls));
     let overdue = tls.client_crl.iter().flat_map(|path| overdue_lists(path, ASN1Time::now()));
     findings.extend(overdue.map(|warning| Finding::new(CHECK, CheckResult::Warn, warning)));
     if findings.is_empty() {
@@ -71,4 +73,81 @@ fn chain(tls: &TlsConfig) -> Option<Finding> {
         let text = format!("the chain in `{path}` is out of order: put each certificate before that of its issuer");
         Finding::new(CHECK, CheckResult::Warn, text)
     })
+}
+
+/// Returns a finding if other servers would refuse the rings of this one.
+fn peers(config: &Config, tls: &TlsConfig) -> Option<Finding> {
+    config.locks.peer_address.as_ref()?;
+    let chain = read_certificates("certificate", &tls.certificate).ok()?;
+    let caller = Caller::of_certificate(chain.first()?, &tls.trust_domain, |_| Caller::Unrecognised);
+    let problem = match caller {
+        Caller::Authenticated(Role::Server) => check_as_client(tls).err()?.to_string(),
+        _ => {
+            let (path, domain) = (tls.certificate.display(), &tls.trust_domain);
+            format!("the certificate `{path}` lacks the URI `spiffe://{domain}/server`, or has another one of a caller")
+        }
+    };
+    let advice = "other servers refuse the rings of this one (`locks.peer_address`): issue another certificate";
+    Some(Finding::new(CHECK, CheckResult::Warn, format!("{problem}; {advice}")))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use rcgen::string::Ia5String;
+    use rcgen::{
+        BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair, SanType,
+    };
+    use tempfile::TempDir;
+
+    use super::*;
+
+    fn authority() -> CertifiedIssuer<'static, KeyPair> {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+    }
+
+    /// Returns the finding about a server's certificate with this URI and these uses.
+    fn found(
+        issuer: &CertifiedIssuer<'static, KeyPair>,
+        trusted: &str,
+        uri: &str,
+        uses: &[ExtendedKeyUsagePurpose],
+    ) -> Option<String> {
+        let (dir, key) = (TempDir::new().unwrap(), KeyPair::generate().unwrap());
+        let mut params = CertificateParams::new(["localhost".to_owned()]).unwrap();
+        params.subject_alt_names.push(SanType::URI(Ia5String::try_from(uri).unwrap()));
+        params.extended_key_usages = uses.to_vec();
+        let own = params.signed_by(&key, issuer).unwrap().pem();
+        for (name, text) in [("own.pem", own), ("own.key", key.serialize_pem()), ("ca.pem", trusted.to_owned())] {
+            std::fs::write(dir.path().join(name), text).unwrap();
+        }
+        let path = |name: &str| dir.path().join(name);
+        let text = format!(
+            "[locks]\npeer_address = \"https://one:1\"\n[tls]\ncertificate = {:?}\nkey = {:?}\nclient_ca = {:?}\n",
+            path("own.pem"),
+            path("own.key"),
+            path("ca.pem")
+        );
+        let config: Config = toml::from_str(&text).unwrap();
+        peers(&config, config.tls.as_ref().unwrap()).map(|finding| finding.text)
+    }
+
+    #[test]
+    fn a_certificate_by_which_a_server_can_t_ring_is_named() {
+        use ExtendedKeyUsagePurpose::{ClientAuth, ServerAuth};
+        let (issuer, other, server) = (authority(), authority(), "spiffe://leasehold/server");
+        assert_eq!(found(&issuer, &issuer.pem(), server, &[]), None);
+        assert_eq!(found(&issuer, &issuer.pem(), server, &[ServerAuth, ClientAuth]), None);
+        for (trusted, uri, uses, said) in [
+            (&issuer, "spiffe://other/server", &[][..], "lacks the URI `spiffe://leasehold/server`"),
+            (&issuer, server, &[ServerAuth], "own.pem` can't be used"),
+            (&other, server, &[], "own.pem` can't be used"),
+        ] {
+            let text = found(&issuer, &trusted.pem(), uri, uses).unwrap();
+            assert!(text.contains(said) && text.contains("`locks.peer_address`"), "{text}");
+        }
+    }
 }

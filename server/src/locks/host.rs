@@ -135,6 +135,8 @@ pub struct LockHost {
     pub(super) waiting: Notify,
     // Notified when another server rings, because it has written a grant.
     pub(super) rung: Notify,
+    // Notified when this server has written a grant for which a call at another server may wait.
+    pub(super) granted_elsewhere: Notify,
     /// The calls that wait for an orphaned lock.
     pub reapers: Arc<Reapers>,
 }
@@ -153,9 +155,9 @@ impl Default for LockHost {
             taken_up: FxHashMap::default(),
             sharing: None,
         };
-        let (waiting, rung) = (Notify::new(), Notify::new());
         let (decided, reapers) = (watch::Sender::default(), Arc::default());
-        Self { state: Mutex::new(state), decided, waiting, rung, reapers }
+        let [waiting, rung, granted_elsewhere] = [(); 3].map(|()| Notify::new());
+        Self { state: Mutex::new(state), decided, waiting, rung, granted_elsewhere, reapers }
     }
 }
 
@@ -195,7 +197,12 @@ impl LockHost {
             saved.grants += 1;
         }
         changes.asks.iter().filter(|change| change.after.is_none()).for_each(|change| state.end_ask(change.key));
+        let has_grants_elsewhere = state.has_grants_elsewhere();
         drop(state);
+        // The calls here have their news by now, so a ring delays none of them.
+        if has_grants_elsewhere {
+            self.granted_elsewhere.notify_one();
+        }
         changes.locks.iter().for_each(|change| self.follow_orphan(change, &mut saved));
         saved
     }
@@ -460,7 +467,7 @@ impl HostState {
         match self.attended.get(&ask) {
             Some(attended) => _ = attended.news.send_replace(news),
             None if self.sharing.is_none() => self.leave_unattended(ask, session),
-            None => {}
+            None => self.note_grant_elsewhere(ask),
         }
     }
 

@@ -19,6 +19,8 @@ use crate::store::{SessionChange, WaitingRows};
 /// The number of ticks for which the host remembers that a session has moved away or ended, and that
 /// a grant was told: longer than a writer needs to tell a save.
 const REMEMBERED: u64 = 240;
+/// The most asks that wait for a ring. Calls for further ones read their grants without a ring.
+const MAX_GRANTED_ELSEWHERE: usize = 1_000;
 
 /// The additional state of a host whose store other servers use too.
 #[derive(Default)]
@@ -37,6 +39,11 @@ pub(super) struct Sharing {
     writes: Vec<OwnWrite>,
     // True if this server forgets ended sessions and free locks for all.
     is_first: bool,
+    // True if another server can be rung.
+    can_ring: bool,
+    // The asks that this server has granted and to which no call here attends, until they are taken for
+    // a ring.
+    granted_elsewhere: Vec<AskId>,
 }
 
 /// A write of this server that ends a session or takes a grant.
@@ -92,6 +99,25 @@ impl LockHost {
     pub fn vouched(&self, sent: Awake, is_first: bool) {
         if let Some(sharing) = &mut self.state().sharing {
             (sharing.vouched, sharing.is_first) = (Some(sent), is_first);
+        }
+    }
+
+    /// Tells if another server can be rung.
+    pub fn set_can_ring(&self, can_ring: bool) {
+        if let Some(sharing) = &mut self.state().sharing {
+            sharing.can_ring = can_ring;
+        }
+    }
+
+    /// Waits for grants for which calls at other servers may wait, and returns their asks. Each is
+    /// returned once.
+    pub async fn granted_elsewhere(&self) -> Vec<AskId> {
+        loop {
+            let asks = self.state().sharing.as_mut().map(|sharing| std::mem::take(&mut sharing.granted_elsewhere));
+            match asks {
+                Some(asks) if !asks.is_empty() => return asks,
+                _ => self.granted_elsewhere.notified().await,
+            }
         }
     }
 
@@ -320,6 +346,20 @@ impl HostState {
         session.is_home && is_young && sharing.knows_own_writes(session.terms)
     }
 
+    /// Notes that this server has granted an ask to which no call here attends.
+    pub(super) fn note_grant_elsewhere(&mut self, ask: AskId) {
+        if let Some(sharing) = self.sharing.as_mut().filter(|sharing| sharing.can_ring)
+            && sharing.granted_elsewhere.len() < MAX_GRANTED_ELSEWHERE
+        {
+            sharing.granted_elsewhere.push(ask);
+        }
+    }
+
+    /// True if a granted ask waits for a ring.
+    pub(super) fn has_grants_elsewhere(&self) -> bool {
+        self.sharing.as_ref().is_some_and(|sharing| !sharing.granted_elsewhere.is_empty())
+    }
+
     /// True if the ticks count, see [`vouch::counts_ticks`].
     pub(super) fn may_propose(&mut self) -> bool {
         let Some(sharing) = &mut self.sharing else { return true };
@@ -401,6 +441,9 @@ impl HostState {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+    use std::sync::Arc;
+
+    use leasehold_core::lock::{Ask, AskState};
     use leasehold_core::session::{Principal, SessionState};
     use leasehold_core::time::Timestamp;
     use uuid::Uuid;
@@ -439,6 +482,14 @@ mod tests {
 
     fn is_renewed(host: &LockHost) -> bool {
         matches!(host.renew(ID, &principal()), RenewOutcome::Renewed(_))
+    }
+
+    /// Saves the grant of an ask of the session.
+    fn grant(host: &LockHost, key: AskId) {
+        let lock = LockPath::parse(&["a"], "k").unwrap();
+        let ask = Ask { session: ID, lock, asked_at: Timestamp::MIN, state: AskState::Holding(Fence(7)) };
+        let change = RowChange { key, before: None, after: Some(ask) };
+        host.saved(&NetChanges { asks: vec![change], ..NetChanges::default() }, &Fences::default());
     }
 
     /// Returns the host of a server that has just vouched and opened the session.
@@ -493,6 +544,20 @@ mod tests {
         host.vouched(Awake::ago(Duration::ZERO), true);
         assert_eq!(host.tick().len(), 0, "the whole duration begins again");
         assert_eq!(silence(&host), 1);
+    }
+
+    #[tokio::test]
+    async fn k08_a_grant_asks_for_a_ring_if_a_call_elsewhere_may_wait_for_it() {
+        let host = Arc::new(host());
+        let ask = |number| AskId(Uuid::from_u128(number));
+        grant(&host, ask(1));
+        host.set_can_ring(true);
+        let _attendance = host.attend(ask(2), ID, &principal());
+        grant(&host, ask(2));
+        grant(&host, ask(3));
+        assert_eq!(host.granted_elsewhere().await, [ask(3)], "no server could be rung for 1, and 2 has a call here");
+        (0..2_000).for_each(|number| grant(&host, ask(10 + number)));
+        assert_eq!(host.granted_elsewhere().await.len(), MAX_GRANTED_ELSEWHERE);
     }
 
     #[test]

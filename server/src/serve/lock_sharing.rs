@@ -1,5 +1,6 @@
 //! The background work by which servers of one store share sessions: each vouches for its sessions,
-//! adopts those of servers that are gone, and asks for the grants that other servers have written.
+//! adopts those of servers that are gone, and asks for the grants that other servers have written. The
+//! servers also ring each other, see [`super::lock_rings`].
 //! The rules are in [`leasehold_core::vouch`].
 
 use std::sync::Arc;
@@ -11,6 +12,8 @@ use leasehold_core::vouch::{INTERVAL_MICROS, Peers};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
+use super::lock_rings::Ringer;
+use crate::active_config::CurrentConfig;
 use crate::grpc::Services;
 use crate::locks::{Awake, LockHost};
 use crate::store::{SharedLocks, StoreError, Vouched};
@@ -38,13 +41,20 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 /// The tasks of a server that shares sessions.
 pub(super) struct LockSharing {
     shared: Arc<dyn SharedLocks>,
-    tasks: [JoinHandle<()>; 2],
+    tasks: [JoinHandle<()>; 3],
 }
 
 /// Starts the tasks.
-pub(super) fn start(services: Arc<Services>, shared: Arc<dyn SharedLocks>) -> LockSharing {
-    let voucher = Voucher::new(&services, &shared);
-    let tasks = [tokio::spawn(voucher.run()), tokio::spawn(poll(services.locks.clone(), shared.clone()))];
+pub(super) fn start(
+    services: &Arc<Services>,
+    shared: Arc<dyn SharedLocks>,
+    current: &Arc<CurrentConfig>,
+) -> LockSharing {
+    // The address never changes: a reload keeps it.
+    let voucher = Voucher::new(services, &shared, current.load().config.locks.peer_address.clone());
+    let ringer = Ringer::new(services.clone(), shared.clone(), current.clone());
+    let polling = poll(services.locks.clone(), shared.clone());
+    let tasks = [tokio::spawn(voucher.run()), tokio::spawn(polling), tokio::spawn(ringer.run())];
     LockSharing { shared, tasks }
 }
 
@@ -64,15 +74,17 @@ impl LockSharing {
 struct Voucher {
     services: Arc<Services>,
     shared: Arc<dyn SharedLocks>,
+    // The address at which other servers ring this one.
+    address: Option<String>,
     vouches: u64,
     timeline: String,
     peers: Peers<i64>,
 }
 
 impl Voucher {
-    fn new(services: &Arc<Services>, shared: &Arc<dyn SharedLocks>) -> Self {
+    fn new(services: &Arc<Services>, shared: &Arc<dyn SharedLocks>, address: Option<String>) -> Self {
         let (services, shared) = (services.clone(), shared.clone());
-        Self { services, shared, vouches: 0, timeline: String::new(), peers: Peers::default() }
+        Self { services, shared, address, vouches: 0, timeline: String::new(), peers: Peers::default() }
     }
 
     fn host(&self) -> &LockHost {
@@ -94,8 +106,9 @@ impl Voucher {
 
     async fn vouch(&mut self) -> Result<(), StoreError> {
         let sent = Awake::now();
-        let vouched = self.shared.vouch().await?;
+        let vouched = self.shared.vouch(self.address.as_deref()).await?;
         self.host().learn(&vouched.news);
+        self.host().set_can_ring(vouched.others.iter().any(|other| other.has_address && !other.is_stopped));
         self.vouches += 1;
         let is_new = vouched.beats == 1 || self.timeline != vouched.timeline;
         self.timeline.clone_from(&vouched.timeline);

@@ -4,6 +4,7 @@ mod banner;
 mod checks;
 mod error;
 mod hosts;
+mod lock_rings;
 mod lock_sharing;
 mod lock_ticks;
 mod maintenance;
@@ -179,7 +180,7 @@ async fn run(parts: Reloader, listeners: Listeners, signal: StopSignal) -> Resul
     tokio::spawn(supervisor.clone().watch(move || watched.committer().longest_attempt()));
     // This task runs on during the stop, so that a renewal that waits for a decision gets one.
     tokio::spawn(lock_ticks::run(services.clone()));
-    let sharing = services.shared_locks.clone().map(|shared| lock_sharing::start(services.clone(), shared));
+    let sharing = services.shared_locks.clone().map(|shared| lock_sharing::start(services, shared, current));
     let reloads = services.clone();
     let reload = parts.run(signal.reload.clone());
     tokio::spawn(async move {

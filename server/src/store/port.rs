@@ -426,6 +426,8 @@ pub struct OtherServer {
     pub beats: i64,
     /// True if the server has stopped.
     pub is_stopped: bool,
+    /// True if the server can be rung.
+    pub has_address: bool,
 }
 
 /// A change of a session that another server has written, for the server that watched it.
@@ -470,12 +472,13 @@ pub struct WaitingRows {
 /// Each live session has a home: the server that wrote its last counted renewal. Only the home
 /// answers renewals from memory, and only while its last vouch is young enough.
 pub trait SharedLocks: Send + Sync {
-    /// Tells other servers that this server lives, and reads its news. A failed vouch may have lost
-    /// news, so [`own_sessions`](Self::own_sessions) must then be read.
+    /// Tells other servers that this server lives and at which address they may ring it, and reads its
+    /// news. A failed vouch may have lost news, so [`own_sessions`](Self::own_sessions) must then be
+    /// read.
     ///
     /// # Errors
     /// The store does not answer in time.
-    fn vouch(&self) -> StoreFuture<'_, Vouched>;
+    fn vouch<'a>(&'a self, address: Option<&'a str>) -> StoreFuture<'a, Vouched>;
 
     /// Reads a page of the live sessions whose home is this server, in the order of their ids.
     ///
@@ -513,6 +516,13 @@ pub trait SharedLocks: Send + Sync {
     /// # Errors
     /// A row could not be read.
     fn waiting<'a>(&'a self, asks: &'a [AskId], sessions: &'a [SessionId]) -> StoreFuture<'a, WaitingRows>;
+
+    /// Reads the addresses of other servers whose calls attend to these asks: at most `limit`. A server
+    /// without an address is left out.
+    ///
+    /// # Errors
+    /// A row could not be read.
+    fn attendants<'a>(&'a self, asks: &'a [AskId], limit: usize) -> StoreFuture<'a, Vec<String>>;
 
     /// Reads the fences of the grants that an operator took from sessions.
     ///

@@ -7,4 +7,4 @@ mod strangers;
 mod tls;
 
 pub use http_server::{HttpServer, ProbeLimits};
-pub use tls::{Certificates, TlsError, check_files, overdue_lists, read_certificates};
+pub use tls::{Certificates, TlsError, check_as_client, check_files, overdue_lists, read_certificates};

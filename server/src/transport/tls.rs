@@ -216,6 +216,18 @@ pub fn check_files(tls: &TlsConfig) -> Result<(), TlsError> {
     read_files(tls).map(drop)
 }
 
+/// Checks that a server with the same authorities accepts this server's certificate as a client's.
+///
+/// # Errors
+/// A file can't be used, or the certificate is no client's.
+pub fn check_as_client(tls: &TlsConfig) -> Result<(), TlsError> {
+    let verifier = read_files(tls)?.verifier;
+    let chain = read_certificates("certificate", &tls.certificate)?;
+    let Some((own, intermediates)) = chain.split_first() else { return Ok(()) };
+    let verified = verifier.verify_client_cert(own, intermediates, UnixTime::now());
+    verified.map(drop).map_err(|error| invalid("certificate", &tls.certificate, error))
+}
+
 /// Returns the hosts among the subject alternative names of a certificate, in their order.
 /// Wildcards are left out.
 fn hosts(der: &[u8]) -> Vec<String> {

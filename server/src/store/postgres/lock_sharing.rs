@@ -24,15 +24,16 @@ type Result<T> = std::result::Result<T, StoreError>;
 /// (https://www.postgresql.org/docs/15/continuous-archiving.html#BACKUP-TIMELINES).
 const VOUCH: &str = "
     WITH beat AS (
-        INSERT INTO lock_servers AS s (id, beats) VALUES ($1, 1)
+        INSERT INTO lock_servers AS s (id, beats, address) VALUES ($1, 1, $2)
         ON CONFLICT (id) DO UPDATE SET beats = s.beats + 1 RETURNING s.beats
     ), news AS (
         DELETE FROM lock_news WHERE server = $1 RETURNING session_uuid, renewals, has_ended, fence
     )
     SELECT 1::smallint, 0::bigint, beats, false, NULL::uuid, NULL::bigint,
-        left(pg_walfile_name(pg_current_wal_lsn()), 8) FROM beat
-    UNION ALL SELECT 2::smallint, id, beats, is_stopped, NULL, NULL, NULL FROM lock_servers WHERE id <> $1
-    UNION ALL SELECT 3::smallint, 0, renewals, has_ended, session_uuid, fence, NULL FROM news";
+        left(pg_walfile_name(pg_current_wal_lsn()), 8), false FROM beat
+    UNION ALL SELECT 2::smallint, id, beats, is_stopped, NULL, NULL, NULL, address IS NOT NULL
+        FROM lock_servers WHERE id <> $1
+    UNION ALL SELECT 3::smallint, 0, renewals, has_ended, session_uuid, fence, NULL, false FROM news";
 
 static OWN: LazyLock<String> = LazyLock::new(|| {
     format!(
@@ -58,18 +59,29 @@ const WAITING: &str = "
     UNION ALL SELECT 2::smallint, s.uuid, (SELECT count(*) FROM lock_forced f WHERE f.session_uuid = s.uuid)
         FROM lock_sessions s WHERE s.uuid = ANY ($2) AND s.ended IS NULL";
 
+/// The addresses of the servers whose calls attend to asks.
+const ATTENDANTS: &str = "
+    SELECT DISTINCT v.address FROM lock_asks a JOIN lock_sessions s ON s.uuid = a.session_uuid
+        JOIN lock_servers v ON v.id = coalesce(a.attendant, s.home)
+    WHERE a.uuid = ANY ($1) AND v.id <> $2 AND v.address IS NOT NULL AND NOT v.is_stopped LIMIT $3";
+
 fn get<'a, T: tokio_postgres::types::FromSql<'a>>(row: &'a Row, column: usize) -> Result<T> {
     row.try_get(column).map_err(failed)
 }
 
-pub(super) async fn vouch(client: &Client, server: i64) -> Result<Vouched> {
-    let rows = client.query_typed(VOUCH, &[(&server, Type::INT8)]).await.map_err(failed)?;
+pub(super) async fn vouch(client: &Client, server: i64, address: Option<&str>) -> Result<Vouched> {
+    let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
+        [(&server, Type::INT8), (&address, Type::TEXT)];
+    let rows = client.query_typed(VOUCH, &parameters).await.map_err(failed)?;
     let mut vouched = Vouched::default();
     for row in &rows {
         let (id, count, flag): (i64, i64, bool) = (get(row, 1)?, get(row, 2)?, get(row, 3)?);
         match get::<i16>(row, 0)? {
             1 => (vouched.beats, vouched.timeline) = (count, get(row, 6)?),
-            2 => vouched.others.push(OtherServer { id, beats: count, is_stopped: flag }),
+            2 => {
+                let has_address = get(row, 7)?;
+                vouched.others.push(OtherServer { id, beats: count, is_stopped: flag, has_address });
+            }
             _ => vouched.news.push(SessionChange {
                 session: SessionId(get(row, 4)?),
                 renewals: count.cast_unsigned(),
@@ -134,6 +146,14 @@ pub(super) async fn waiting(client: &Client, asks: &[AskId], sessions: &[Session
         }
     }
     Ok(found)
+}
+
+pub(super) async fn attendants(client: &Client, server: i64, asks: &[AskId], limit: i64) -> Result<Vec<String>> {
+    let asks: Vec<Uuid> = asks.iter().map(|ask| ask.0).collect();
+    let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 3] =
+        [(&asks, Type::UUID_ARRAY), (&server, Type::INT8), (&limit, Type::INT8)];
+    let rows = client.query_typed(ATTENDANTS, &parameters).await.map_err(failed)?;
+    rows.iter().map(|row| get(row, 0)).collect()
 }
 
 pub(super) async fn forced(client: &Client, sessions: &[SessionId]) -> Result<FxHashMap<SessionId, Vec<Fence>>> {

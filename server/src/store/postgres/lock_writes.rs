@@ -60,10 +60,12 @@ static TRY_WRITE_REAPED: LazyLock<String> = LazyLock::new(|| call("try_save_reap
 /// The last argument of the functions that write obituaries.
 const REAPED: &str = ", $19::new_obituary[]";
 
+/// The first argument also sets the default of `lock_asks.attendant`, for this transaction. PostgreSQL
+/// evaluates it before it calls the function.
 fn call(function: &str, last_argument: &str) -> String {
     format!(
-        "SELECT {function}($1, $2, $3, $4, $5, $6, $7::new_session[], $8::new_session[], $9, $10::new_lock[], \
-         $11::new_lock[], $12, $13, \
+        "SELECT {function}(set_config('leasehold.server', $1::text, true)::bigint, $2, $3, $4, $5, $6, \
+         $7::new_session[], $8::new_session[], $9, $10::new_lock[], $11::new_lock[], $12, $13, \
          $14::new_ask[], $15::new_ask[], $16, $17::new_turn[], $18::new_turn[]{last_argument})"
     )
 }

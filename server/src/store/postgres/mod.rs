@@ -79,6 +79,9 @@ const VACUUM_TIMEOUT: Duration = Duration::from_secs(60);
 /// not vouch for a few seconds.
 const VOUCH_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// The longest time of the read before a ring. Later, the waiting servers have read their grants.
+const ATTENDANTS_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// The longest time that an adoption of sessions may take.
 const ADOPT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -420,11 +423,11 @@ impl SharedMaintenance for PostgresStore {
 }
 
 impl SharedLocks for PostgresStore {
-    fn vouch(&self) -> StoreFuture<'_, Vouched> {
-        Box::pin(async {
+    fn vouch<'a>(&'a self, address: Option<&'a str>) -> StoreFuture<'a, Vouched> {
+        Box::pin(async move {
             let home = self.inner.server.home();
             let statement =
-                move |client: Arc<PooledConnection>| async move { lock_sharing::vouch(&client, home).await };
+                move |client: Arc<PooledConnection>| async move { lock_sharing::vouch(&client, home, address).await };
             // A second attempt would miss the news that the first one has deleted.
             self.inner.pool.run_once(&statement, VOUCH_TIMEOUT).await
         })
@@ -461,6 +464,16 @@ impl SharedLocks for PostgresStore {
 
     fn waiting<'a>(&'a self, asks: &'a [AskId], sessions: &'a [SessionId]) -> StoreFuture<'a, WaitingRows> {
         self.run(move |client| async move { lock_sharing::waiting(&client, asks, sessions).await })
+    }
+
+    fn attendants<'a>(&'a self, asks: &'a [AskId], limit: usize) -> StoreFuture<'a, Vec<String>> {
+        let (home, limit) = (self.inner.server.home(), i64::try_from(limit).unwrap_or(i64::MAX));
+        Box::pin(async move {
+            let statement = move |client: Arc<PooledConnection>| async move {
+                lock_sharing::attendants(&client, home, asks, limit).await
+            };
+            self.inner.pool.run_once(&statement, ATTENDANTS_TIMEOUT).await
+        })
     }
 
     fn forced<'a>(&'a self, sessions: &'a [SessionId]) -> StoreFuture<'a, FxHashMap<SessionId, Vec<Fence>>> {

@@ -1,8 +1,8 @@
--- Version 9 of the tables: locks of reaped namespaces, whose holder's death needs a cleanup.
+-- Version 10 of the tables: locks of reaped namespaces, whose holder's death needs a cleanup.
 --
--- A server of version 8 can't read a lock that waits for its cleanup or is held by its cleaner: both
+-- A server of version 9 can't read a lock that waits for its cleanup or is held by its cleaner: both
 -- have states of their own. So it can't grant the lock on. It takes no note of a death itself, so all
--- servers must be of version 9 before a namespace is reaped.
+-- servers must be of version 10 before a namespace is reaped.
 ALTER TABLE locks
     ADD COLUMN most_attempts integer CHECK (most_attempts > 0),
     ADD COLUMN obituary_fence bigint,

@@ -30,7 +30,7 @@ use crate::lock_servers::server;
 const KEYS: usize = 6;
 const CLIENTS: u64 = 12;
 /// The duration of the fight in seconds, unless `LEASEHOLD_LOCK_FIGHT_SECONDS` is set.
-const SECONDS: u64 = 4;
+const SECONDS: u64 = 3;
 const DURATION_MICROS: u64 = 1_000_000;
 const GRACE_MICROS: u64 = 600_000;
 /// The longest time that a client waits for an answer.
@@ -39,6 +39,8 @@ const IMPATIENT: Duration = Duration::from_millis(300);
 const WAIT_MICROS: u64 = 1_000_000;
 /// The time between two looks of a holder at its deadline.
 const LOOK: Duration = Duration::from_millis(5);
+/// The longest pause of a client that comes back to its work.
+const PAUSE: Duration = Duration::from_secs(8);
 /// The step of the script of faults.
 const STEP: Duration = Duration::from_millis(100);
 
@@ -81,6 +83,8 @@ struct Arena {
     grants: AtomicU64,
     committed: AtomicU64,
     refused: AtomicU64,
+    // The newest fence of a committed transaction, by key.
+    written: [AtomicU64; KEYS],
     // What a client was told against its own deadline.
     lies: Mutex<Vec<String>>,
 }
@@ -175,8 +179,8 @@ enum Fate {
     Release,
     /// The client ends, and its session with it.
     Die,
-    /// The client is paused for longer than its session lives, and then writes as if it still held
-    /// the lock.
+    /// The client is paused until a later holder has written, and then writes as if it still held the
+    /// lock.
     Pause,
 }
 
@@ -217,14 +221,23 @@ impl Fighter {
             Fate::Release => self.release(session, key, fence).await,
             Fate::Die => false,
             Fate::Pause => {
-                let mut looks = interval(LOOK);
-                while Instant::now() < believed_until + Duration::from_micros(2 * GRACE_MICROS) {
-                    looks.tick().await;
-                }
-                // Any answer is right: only the order of all writes tells.
-                let _ = self.write(key, fence, Duration::from_secs(60)).await;
+                self.write_late(key, fence).await;
                 false
             }
+        }
+    }
+
+    /// Waits until a later holder has written, and writes as if the lock were still held.
+    async fn write_late(&self, key: usize, fence: u64) {
+        let (mut looks, begin) = (interval(LOOK), Instant::now());
+        let is_passed = || self.arena.written[key].load(Ordering::SeqCst) > fence;
+        while !is_passed() && begin.elapsed() < PAUSE && !self.arena.is_over.load(Ordering::SeqCst) {
+            looks.tick().await;
+        }
+        let must_fail = is_passed();
+        let answer = self.write(key, fence, Duration::from_secs(60)).await;
+        if must_fail && answer != Err(guard::FENCE_PASSED) {
+            self.arena.note_lie(format!("a transaction under the passed fence {fence}: {answer:?}"));
         }
     }
 
@@ -232,7 +245,7 @@ impl Fighter {
     /// the client believed in the lock.
     async fn work(&mut self, session: &Session, key: usize, fence: u64) -> Instant {
         let until = Instant::now() + Duration::from_millis(self.rng.random_range(0..100));
-        let writes = self.rng.random_ratio(1, 2);
+        let writes = self.rng.random_ratio(3, 4);
         let mut looks = interval(LOOK);
         loop {
             let now = Instant::now();
@@ -257,6 +270,7 @@ impl Fighter {
         );
         let Err(error) = self.database.batch_execute(&guarded).await else {
             self.arena.committed.fetch_add(1, Ordering::SeqCst);
+            self.arena.written[key].fetch_max(fence, Ordering::SeqCst);
             return Ok(());
         };
         self.database.batch_execute("ROLLBACK").await.unwrap();
@@ -331,7 +345,7 @@ impl Target {
                 1 => self.server.suspend().unwrap(),
                 fault => self.link.cut(Fault::ALL[fault - 2]),
             }
-            for _ in 0..self.rng.random_range(2..20) {
+            for _ in 0..self.rng.random_range(2..16) {
                 steps.tick().await;
             }
             match fault {
@@ -390,7 +404,15 @@ async fn fight([one, two]: &mut [Target; 2], url: &str, seed: u64, fight_for: Du
     let channel = |target: &Target| target.server.endpoint(None).unwrap().connect_lazy();
     let (is_over, [grants, committed, refused]) = (AtomicBool::new(false), Default::default());
     let stubs = [channel(one), channel(two)].map(Stub::new);
-    let arena = Arc::new(Arena { stubs, is_over, grants, committed, refused, lies: Mutex::default() });
+    let arena = Arc::new(Arena {
+        stubs,
+        is_over,
+        grants,
+        committed,
+        refused,
+        written: Default::default(),
+        lies: Mutex::default(),
+    });
     let mut fighters = JoinSet::new();
     for (number, database) in (3..).zip(databases(url).await) {
         let rng = SmallRng::seed_from_u64(seed.wrapping_add(number));
@@ -400,7 +422,7 @@ async fn fight([one, two]: &mut [Target; 2], url: &str, seed: u64, fight_for: Du
     let (first, second) = tokio::join!(one.torment(until), two.torment(until));
     let grants = || arena.grants.load(Ordering::SeqCst);
     let before = grants();
-    eventually("locks pass on after the fight", async || (grants() > before + 10).then_some(())).await.unwrap();
+    eventually("locks pass on after the fight", async || (grants() > before + 5).then_some(())).await.unwrap();
     arena.is_over.store(true, Ordering::SeqCst);
     let history: Vec<Grant> = fighters.join_all().await.concat();
     let (committed, refused) = (arena.committed.load(Ordering::SeqCst), arena.refused.load(Ordering::SeqCst));

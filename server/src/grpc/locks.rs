@@ -375,6 +375,12 @@ impl Waiting {
 
     /// Leaves the queue, because the wait is over (K10).
     async fn leave(&mut self) -> Status {
+        match self.may_leave().await {
+            Ok(true) => {}
+            // This call does not count as finished: if it is the last one here, the ask leaves later.
+            Ok(false) => return errors::lock_held(),
+            Err(status) => return status,
+        }
         let AllowedAcquire { caller, acquire, attendance } = &mut self.allowed;
         let leave = Leave { session: acquire.session, principal: caller.principal.clone(), ask: acquire.ask };
         let left = self.services.submit_lock(&caller.config, caller.caller.clone(), LockCommand::Leave(leave)).await;
@@ -384,6 +390,20 @@ impl Waiting {
                 errors::lock_held()
             }
             Err(status) => status,
+        }
+    }
+
+    /// Returns true if no other call attends to the ask. The client may have repeated the ask, and hold
+    /// its lock by now, because this call's server was suspended or cut off (K06). In a shared store,
+    /// no later call may tell the grant from then on.
+    async fn may_leave(&self) -> Result<bool, Status> {
+        let AllowedAcquire { acquire, attendance, .. } = &self.allowed;
+        if attendance.has_other_calls() {
+            return Ok(false);
+        }
+        match &self.services.shared_locks {
+            Some(shared) => shared.abandon(acquire.ask).await.map_err(|error| errors::away(&error)),
+            None => Ok(true),
         }
     }
 }

@@ -49,6 +49,11 @@ impl Attendance {
         self.news.is_some() && self.host.take_created(self.ask)
     }
 
+    /// True if another call at this server attends to the ask, or has told its grant.
+    pub fn has_other_calls(&self) -> bool {
+        self.host.has_other_calls(self.ask)
+    }
+
     /// Notes that the store has this server as the one that attends to the ask.
     pub fn own(&self) {
         self.host.own(self.ask);

@@ -257,6 +257,13 @@ impl LockHost {
         Attendance::new(self.clone(), ask, session, news)
     }
 
+    /// True if a call beside the one that asks attends to the ask, or has told its grant.
+    pub(super) fn has_other_calls(&self, ask: AskId) -> bool {
+        let state = self.state();
+        let calls = state.attended.get(&ask).map_or(0, |attended| attended.news.receiver_count());
+        calls > 1 || state.taken_up.contains_key(&ask)
+    }
+
     pub(super) fn end_attendance(&self, ask: AskId, session: SessionId, is_finished: bool) {
         let mut state = self.state();
         if state.attended.get(&ask).is_none_or(|attended| attended.news.receiver_count() > 0) {

@@ -314,6 +314,33 @@ fn k06_k09_a_call_that_ends_late_at_one_server_takes_no_lock_from_its_holder() {
     });
 }
 
+/// The client repeats its ask at another server, since the first one is suspended. The wait of the first
+/// call ends there when the client holds the lock already.
+#[test]
+fn k06_k09_a_wait_that_ends_late_at_one_server_takes_no_lock_from_its_holder() {
+    play(Pair::start(), async |one: Server, two: Server| {
+        let (holder, moving) = (session(&two, LONG).await, open(&two, 60, 5).await);
+        let held = take(&holder, "q", NOW).await.unwrap();
+        let short = asked(&moving, 5, "q", Duration::from_secs(1));
+        let mut first = stub(&one).await.acquire_lock(short).await.unwrap().into_inner();
+        assert_eq!(first.message().await.unwrap().unwrap().news, Some(News::Waiting(0)));
+        one.suspend().unwrap();
+        let suspended = Instant::now();
+        let mut second = stub(&two).await.acquire_lock(asked(&moving, 5, "q", PATIENT)).await.unwrap().into_inner();
+        assert_eq!(second.message().await.unwrap().unwrap().news, Some(News::Waiting(0)));
+        holder.release(&held, WorkOutcome::Succeeded, b"").await.unwrap();
+        let Some(News::Fence(fence)) = second.message().await.unwrap().unwrap().news else { panic!("no grant") };
+        let is_over = async || (suspended.elapsed() > Duration::from_secs(1)).then_some(());
+        eventually("the first wait is over", is_over).await.unwrap();
+        one.signal(Signal::SIGCONT).unwrap();
+        match first.message().await {
+            Ok(message) => assert_eq!(message.unwrap().news, Some(News::Fence(fence))),
+            Err(status) => assert_eq!(Refusal::of(&status).reason, "LOCK_HELD"),
+        }
+        assert_eq!(get(&two, "q").await.fence, fence);
+    });
+}
+
 /// The observations of the workers of a fight.
 #[derive(Default)]
 struct Fight {

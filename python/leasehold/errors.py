@@ -32,6 +32,7 @@ __all__ = [
     "LeaseholdError",
     "LockLostError",
     "MisconfiguredError",
+    "NoOrphanError",
     "NotFoundError",
     "NotOwnerError",
     "OtherStoreError",
@@ -223,6 +224,12 @@ class DeniedError(LeaseholdError):
 
 class LockLostError(LeaseholdError):
     """The session of a lock was lost while the lock was needed. Another process may hold the lock now."""
+
+
+class NoOrphanError(LeaseholdError):
+    """No lock of the namespace waited for a cleanup in the time of the wait."""
+
+    is_temporary = True
 
 
 class OverloadedError(LeaseholdError):

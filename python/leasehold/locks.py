@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 from datetime import datetime
 
-__all__ = ["EndedGrant", "GrantEnd", "Lock", "LockPage", "LockState", "Standing"]
+__all__ = ["EndedGrant", "GrantEnd", "Lock", "LockPage", "LockState", "Obituary", "Standing"]
 
 
 class Standing(enum.Enum):
@@ -29,6 +29,10 @@ class LockState(enum.Enum):
     """One session holds the lock."""
     WITHHELD = 3
     """The lock was taken from its holder. It is granted again when the time of that holder is over."""
+    ORPHANED = 4
+    """The holder has died in a namespace that is reaped. The lock waits for a cleanup."""
+    SET_ASIDE = 5
+    """The cleanup has failed too often. The lock waits for an operator, who calls `resolve_orphan`."""
 
 
 class GrantEnd(enum.Enum):
@@ -73,6 +77,31 @@ class EndedGrant:
 
 
 @dataclass(frozen=True)
+class Obituary:
+    """A grant whose holder has died, and whose cleanup has not succeeded yet.
+
+    Attributes
+    ----------
+    fence : int
+        The fence of the grant.
+    end : GrantEnd
+        The way in which the grant ended.
+    ended_at : datetime
+        The server's time of the end.
+    attempts : int
+        The number of cleanups that were begun.
+    most_attempts : int
+        The most cleanups that are begun before the lock is set aside.
+    """
+
+    fence: int
+    end: GrantEnd
+    ended_at: datetime
+    attempts: int
+    most_attempts: int
+
+
+@dataclass(frozen=True)
 class Lock:
     """A lock as the server stores it.
 
@@ -83,7 +112,7 @@ class Lock:
     state : LockState
         The state of the lock.
     fence : int or None
-        The fence of the grant, or of the grant that was taken away; None if the lock is free.
+        The fence of the grant, or of the grant that was taken away; None if the lock is free or waits for a cleanup.
     session_id : str or None
         The session that holds the lock; None if none does.
     updated_at : datetime
@@ -92,6 +121,8 @@ class Lock:
         The number of asks that wait for the lock.
     last : EndedGrant or None
         The grant that ended last; None before the first end.
+    obituary : Obituary or None
+        The grant whose cleanup is due; None if none is.
     """
 
     namespace: str
@@ -102,11 +133,12 @@ class Lock:
     updated_at: datetime
     waiting: int
     last: EndedGrant | None
+    obituary: Obituary | None
 
 
 @dataclass(frozen=True)
 class LockPage:
-    """A page of the locks that are held or withheld, in the order of namespace and key.
+    """A page of the locks that are not free, in the order of namespace and key.
 
     Attributes
     ----------

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import grpc
 from typing_extensions import Self
@@ -18,9 +19,14 @@ from leasehold.client._lease_scope import may_have_begun
 from leasehold.client._lock_base import (
     LEAVE_SECONDS,
     LOCK_LOST,
+    AskWait,
     HeldLockBase,
     LockSessionBase,
     LockWait,
+    NewsT,
+    OrphanBase,
+    OrphanWait,
+    ResultT,
     SessionFunctions,
     has_ended,
     lost,
@@ -29,11 +35,13 @@ from leasehold.client._lock_base import (
 )
 from leasehold.client._lock_calls import LockPath
 from leasehold.client._retry import ONCE, Retry
-from leasehold.errors import LeaseholdError, LockLostError
-from leasehold.locks import Standing
+from leasehold.errors import LeaseholdError, LockLostError, NoOrphanError
+from leasehold.locks import Obituary, Standing
 
 if TYPE_CHECKING:
     from leasehold.client._asynchronous import AsyncClient
+
+HeldT = TypeVar("HeldT", bound="AsyncHeldLock")
 
 
 class AsyncLockSession(LockSessionBase):
@@ -58,7 +66,7 @@ class AsyncLockSession(LockSessionBase):
         super().__init__(client, duration_seconds, grace_seconds)
         self._client = client
         self._functions = SessionFunctions(on_jeopardy, on_safe, on_lost, on_forced)
-        self._holders: set[AsyncLockScope] = set()
+        self._holders: set[AsyncLockScope[Any]] = set()
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -108,7 +116,7 @@ class AsyncLockSession(LockSessionBase):
         *,
         wait_seconds: float = 0,
         on_place: Callable[[int], object] | None = None,
-    ) -> AsyncLockScope:
+    ) -> AsyncLockScope[AsyncHeldLock]:
         """Return a lock that an `async with` block holds.
 
         The end of the block releases the lock: as failed if an exception leaves the block. If the lock is lost, the task
@@ -124,7 +132,7 @@ class AsyncLockSession(LockSessionBase):
         >>> asyncio.run(work())
         True
         """
-        return AsyncLockScope(self, namespace, key, wait_seconds, on_place)
+        return AsyncLockScope(self, partial(self.acquire, namespace, key, wait_seconds=wait_seconds, on_place=on_place))
 
     async def try_acquire(self, namespace: str, key: str) -> AsyncHeldLock:
         """Acquire a lock if it is free. See `LockSession.acquire`."""
@@ -150,19 +158,39 @@ class AsyncLockSession(LockSessionBase):
             raise
         return AsyncHeldLock(self, path, fence)
 
-    async def _wait(self, wait: LockWait) -> int:
+    def reap(self, namespace: str, *, wait_seconds: float | None = None) -> AsyncLockScope[AsyncOrphan]:
+        """Return an orphaned lock that an `async with` block holds in order to clean up.
+
+        The block behaves as that of `lock` does. See `LockSession.reap` for the parameters.
+        """
+        return AsyncLockScope(self, partial(self._reap, namespace, wait_seconds))
+
+    async def _reap(self, namespace: str, wait_seconds: float | None) -> AsyncOrphan:
+        self._check_usable()
+        wait = OrphanWait(self._id.bytes, namespace, wait_seconds)
+        try:
+            found = await self._wait(wait)
+        except BaseException as error:
+            # The server may have granted a lock at the moment at which the wait was over.
+            if may_have_begun(error) or isinstance(error, NoOrphanError):
+                await self._leave(wait.ask)
+            raise
+        path = LockPath(found.lock.namespace, found.lock.key)
+        return AsyncOrphan(self, path, found.fence, calls.obituary(found.obituary))
+
+    async def _wait(self, wait: AskWait[NewsT, ResultT]) -> ResultT:
         while True:
             error: LeaseholdError | None = None
             try:
-                fence = await self._listen(wait)
-                if fence is not None:
-                    return fence
+                found = await self._listen(wait)
+                if found is not None:
+                    return found
             except LeaseholdError as failure:
                 error = failure
             await asyncio.sleep(wait.pause_seconds(error, self.standing))
 
-    async def _listen(self, wait: LockWait) -> int | None:
-        """Read one stream of an acquire. Return the fence; None if the stream ended without a grant or a refusal."""
+    async def _listen(self, wait: AskWait[NewsT, ResultT]) -> ResultT | None:
+        """Read one stream of an ask. Return its result; None if the stream ended without a grant or a refusal."""
         client, call = self._client, wait.stream()
         client._check_open()  # noqa: SLF001
         method: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = client._channel.unary_stream(call.path)  # noqa: SLF001
@@ -170,9 +198,12 @@ class AsyncLockSession(LockSessionBase):
         try:
             async for response in stream:
                 news = decode_response(call, response, await stream.initial_metadata(), client._store)  # noqa: SLF001
-                if (fence := wait.hear(news)) is not None:
-                    return fence
+                if (found := wait.hear(news)) is not None:
+                    return found
+            wait.hear_end(has_begun=True)
         except grpc.RpcError as rpc_error:
+            # The server sends its metadata when it has accepted the call.
+            wait.hear_end(has_begun=bool(await stream.initial_metadata()))
             raise call_error(call, rpc_error, client._store) from None  # noqa: SLF001
         finally:
             stream.cancel()
@@ -204,21 +235,21 @@ class AsyncHeldLock(HeldLockBase):
         self._is_released = True
 
 
-class AsyncLockScope:
-    """The lock of an `async with` block, created by `AsyncLockSession.lock`."""
+class AsyncOrphan(OrphanBase, AsyncHeldLock):
+    """An orphaned lock that this process holds in order to clean up, given by `AsyncLockSession.reap`."""
 
-    def __init__(
-        self,
-        session: AsyncLockSession,
-        namespace: str,
-        key: str,
-        wait_seconds: float,
-        on_place: Callable[[int], object] | None,
-    ) -> None:
+    def __init__(self, session: AsyncLockSession, path: LockPath, fence: int, obituary: Obituary) -> None:
+        super().__init__(session, path, fence)
+        self._obituary = obituary
+
+
+class AsyncLockScope(Generic[HeldT]):
+    """The lock of an `async with` block, created by `AsyncLockSession.lock` and `AsyncLockSession.reap`."""
+
+    def __init__(self, session: AsyncLockSession, acquire: Callable[[], Awaitable[HeldT]]) -> None:
         self._session = session
-        self._arguments = (namespace, key)
-        self._options = (wait_seconds, on_place)
-        self._held: AsyncHeldLock | None = None
+        self._acquire = acquire
+        self._held: HeldT | None = None
         self._task: asyncio.Task[object] | None = None
         self._is_cancelled = False
 
@@ -233,16 +264,15 @@ class AsyncLockScope:
             self._is_cancelled = True
             self._task.cancel(LOCK_LOST)
 
-    async def __aenter__(self) -> AsyncHeldLock:
-        wait_seconds, on_place = self._options
-        self._held = await self._session.acquire(*self._arguments, wait_seconds=wait_seconds, on_place=on_place)
+    async def __aenter__(self) -> HeldT:
+        self._held = held = await self._acquire()
         self._task = asyncio.current_task()
         self._cancelling = self._cancel_requests()
         self._session._holders.add(self)  # noqa: SLF001 - same module
-        if self._held.is_forced or not self._held.is_held:
+        if held.is_forced or not held.is_held:
             # The lock was lost before the block could be told.
             self.cancel()
-        return self._held
+        return held
 
     async def __aexit__(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
         held, session = self._held, self._session

@@ -234,11 +234,11 @@ class AsyncClient(ClientBase):
         after: Lock | None = None,
         timeout_seconds: float | None = None,
     ) -> LockPage:
-        """Return a page of the locks of a namespace that are held or withheld. See `Client.list_locks`."""
+        """Return a page of the locks of a namespace that are not free. See `Client.list_locks`."""
         return await self._run(lock_calls.list_locks(namespace, limit, after), timeout_seconds)
 
     async def locks(self, namespace: str = "") -> AsyncIterator[Lock]:
-        """Iterate over all locks of a namespace that are held or withheld. See `Client.list_locks`."""
+        """Iterate over all locks of a namespace that are not free. See `Client.list_locks`."""
         after = None
         while True:
             page = await self.list_locks(namespace, limit=1000, after=after)
@@ -253,6 +253,19 @@ class AsyncClient(ClientBase):
     ) -> None:
         """Take a lock from its holder. Only administrators may call it. See `Client.force_lock`."""
         await self._run(lock_calls.force(LockPath(namespace, key), fence, at_once=at_once), timeout_seconds)
+
+    async def resolve_orphan(
+        self,
+        namespace: str,
+        key: str,
+        fence: int,
+        *,
+        retry: bool = False,
+        cleaned: bool = False,
+        timeout_seconds: float | None = None,
+    ) -> None:
+        """End the wait of an orphaned lock for a cleanup. Only administrators may call it. See `Client.resolve_orphan`."""
+        await self._run(lock_calls.resolve(LockPath(namespace, key), fence, retry=retry, cleaned=cleaned), timeout_seconds)
 
     async def evict_lock_session(self, session_id: str, *, timeout_seconds: float | None = None) -> None:
         """End a session of any service. Only administrators may call it. See `Client.evict_lock_session`."""

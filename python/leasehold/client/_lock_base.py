@@ -11,6 +11,7 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from typing import Generic, TypeVar
 
 from leasehold import _native
 from leasehold._proto.leasehold.locks.v1 import lock_service_pb2 as wire
@@ -19,8 +20,18 @@ from leasehold.client._base import ClientBase
 from leasehold.client._calls import Call
 from leasehold.client._lock_calls import LockPath
 from leasehold.client._retry import is_retryable
-from leasehold.errors import LeaseholdError, LockLostError, MisconfiguredError, UnavailableError
-from leasehold.locks import Standing
+from leasehold.errors import (
+    DeadlineExceededError,
+    LeaseholdError,
+    LockLostError,
+    MisconfiguredError,
+    NoOrphanError,
+    UnavailableError,
+)
+from leasehold.locks import Obituary, Standing
+
+NewsT = TypeVar("NewsT", wire.AcquireLockResponse, wire.ReapLockResponse)
+ResultT = TypeVar("ResultT")
 
 LOCK_LOST = "LOCK_LOST"
 """The argument with which the task of an asyncio block is cancelled if its lock is lost."""
@@ -37,6 +48,8 @@ _RESUME_PAUSE_SECONDS = 0.1
 _RESUME_SECONDS = 30.0
 # The time after the end of its wait within which the server must end the stream of an acquire.
 _ANSWER_SECONDS = 10.0
+# The shortest wait for an orphaned lock. The server answers only when it has one, and needs some time to look.
+_SHORTEST_REAP_SECONDS = 1.0
 # The codes with which the server refuses the release of a lock that has passed on.
 _PASSED = ("FENCE_PASSED", "SESSION_ENDED", "SESSION_NOT_FOUND")
 
@@ -243,6 +256,27 @@ class HeldLockBase:
         return failure
 
 
+class OrphanBase(HeldLockBase):
+    """An orphaned lock that this process holds in order to clean up: also the grant whose holder has died."""
+
+    _obituary: Obituary
+
+    @property
+    def former_fence(self) -> int:
+        """The fence of the grant whose holder has died. A row with this number makes its cleanup happen once."""
+        return self._obituary.fence
+
+    @property
+    def attempt(self) -> int:
+        """The number of this cleanup, from 1."""
+        return self._obituary.attempts
+
+    @property
+    def most_attempts(self) -> int:
+        """The most cleanups that are begun. After the last one has failed, the lock is set aside for an operator."""
+        return self._obituary.most_attempts
+
+
 def report_unreleased(error: BaseException, failure: LeaseholdError) -> None:
     """Log a lock that could not be released, and add a note about it to the exception that is being raised."""
     message = f"a lock may be held until its session ends: {failure}"
@@ -262,17 +296,60 @@ def has_ended(failure: LeaseholdError) -> bool:
     return failure.code in ("SESSION_ENDED", "SESSION_NOT_FOUND")
 
 
-class LockWait:
-    """One acquire that waits: its ask, its time, and the decision to repeat a call that broke."""
+class AskWait(Generic[NewsT, ResultT]):
+    """One ask that waits on a stream, and the decision to repeat a call that broke."""
+
+    def __init__(self, session: bytes) -> None:
+        self._session = session
+        self._heard_at = time.monotonic()
+        self.ask = uuid.uuid4().bytes
+
+    @property
+    def timeout_seconds(self) -> float | None:
+        """The longest time for which a stream is read; None if it has no end."""
+        raise NotImplementedError
+
+    def stream(self) -> Call[NewsT]:
+        """Return the call of the stream. Each call has the same ask."""
+        raise NotImplementedError
+
+    def hear(self, news: NewsT) -> ResultT | None:
+        """Take one message of the stream. Return the result if the message has it."""
+        raise NotImplementedError
+
+    def hear_end(self, *, has_begun: bool) -> None:
+        """Take the end of a stream. `has_begun` is true if the server had accepted the call."""
+
+    def pause_seconds(self, error: LeaseholdError | None, standing: Standing) -> float:
+        """Return the pause before the stream is opened again, after it ended with an error or without one.
+
+        Raises
+        ------
+        LockLostError
+            The session is lost.
+        LeaseholdError
+            The server refused the ask, or has given no answer for half a minute.
+        """
+        if error is not None and not is_retryable(error):
+            raise error
+        if standing is Standing.LOST:
+            raise lost() from error
+        if time.monotonic() - self._heard_at > _RESUME_SECONDS:
+            silence = UnavailableError("the server does not answer: try again later", code="STORE_UNAVAILABLE")
+            silence.outcome_is_unknown = True
+            raise error or silence
+        return max(_RESUME_PAUSE_SECONDS, (error.retry_after_seconds if error else None) or 0.0)
+
+
+class LockWait(AskWait[wire.AcquireLockResponse, int]):
+    """One acquire that waits. Its result is the fence of the grant."""
 
     def __init__(self, session: bytes, path: LockPath, wait_seconds: float, on_place: Callable[[int], object] | None) -> None:
-        self._session = session
+        super().__init__(session)
         self._path = path
         self._on_place = on_place
         self._until = time.monotonic() + calls.micros("wait_seconds", wait_seconds) / 1e6
-        self._heard_at = time.monotonic()
         self.is_immediate = wait_seconds == 0
-        self.ask = uuid.uuid4().bytes
 
     def _left_seconds(self) -> float:
         return max(0.0, self._until - time.monotonic())
@@ -287,7 +364,7 @@ class LockWait:
         return calls.try_acquire(self._session, self.ask, self._path)
 
     def stream(self) -> Call[wire.AcquireLockResponse]:
-        """Return the call of an acquire that waits. Each call has the same ask, which keeps its place."""
+        """Return the call of an acquire that waits. The ask keeps its place."""
         # The server refuses a wait of zero if the lock is held, but this ask may have its grant already.
         wait_micros = max(1, calls.micros("wait_seconds", self._left_seconds()))
         return calls.acquire(self._session, self.ask, self._path, wait_micros)
@@ -299,22 +376,48 @@ class LockWait:
             self._on_place(news.waiting)
         return news.fence if news.WhichOneof("news") == "fence" else None
 
+
+class OrphanWait(AskWait[wire.ReapLockResponse, wire.Orphan]):
+    """One wait for an orphaned lock. Its result is the lock, which the session then holds."""
+
+    def __init__(self, session: bytes, namespace: str, wait_seconds: float | None) -> None:
+        super().__init__(session)
+        calls.check_text("namespace", namespace)
+        self._namespace = namespace
+        seconds = None if wait_seconds is None else calls.micros("wait_seconds", wait_seconds) / 1e6
+        self._until = None if seconds is None else time.monotonic() + max(seconds, _SHORTEST_REAP_SECONDS)
+
+    @property
+    def timeout_seconds(self) -> float | None:
+        """The time until the wait is over; None if it has no end."""
+        return None if self._until is None else max(0.0, self._until - time.monotonic())
+
+    def stream(self) -> Call[wire.ReapLockResponse]:
+        """Return the call that waits for an orphaned lock. A lock that the ask has got stays its own."""
+        return calls.reap(self._session, self.ask, self._namespace)
+
+    def hear(self, news: wire.ReapLockResponse) -> wire.Orphan | None:
+        """Take one message of the stream. Return the lock if the message has one: a server that stops sends none."""
+        return news.orphan if news.WhichOneof("news") == "orphan" else None
+
+    def hear_end(self, *, has_begun: bool) -> None:
+        """Take the end of a stream, which may have been silent for long."""
+        if has_begun:
+            self._heard_at = time.monotonic()
+
     def pause_seconds(self, error: LeaseholdError | None, standing: Standing) -> float:
-        """Return the pause before the stream is opened again, after it ended with an error or without one.
+        """Return the pause before the stream is opened again. See `AskWait`.
 
         Raises
         ------
-        LockLostError
-            The session is lost.
-        LeaseholdError
-            The server refused the acquire, or has given no answer for half a minute.
+        NoOrphanError
+            The wait is over.
         """
-        if error is not None and not is_retryable(error):
+        has_timed_out = self._until is not None and time.monotonic() >= self._until
+        has_answered = error is None or isinstance(error, DeadlineExceededError)
+        pause = super().pause_seconds(error, standing)
+        if not has_timed_out:
+            return pause
+        if error is not None and not has_answered:
             raise error
-        if standing is Standing.LOST:
-            raise lost() from error
-        if time.monotonic() - self._heard_at > _RESUME_SECONDS:
-            silence = UnavailableError("the server does not answer: try again later", code="STORE_UNAVAILABLE")
-            silence.outcome_is_unknown = True
-            raise error or silence
-        return max(_RESUME_PAUSE_SECONDS, (error.retry_after_seconds if error else None) or 0.0)
+        raise NoOrphanError("no lock of the namespace waited for a cleanup in time: try again later", code="NO_ORPHAN")

@@ -16,7 +16,7 @@ from leasehold._proto.leasehold.sessions.v1 import session_service_pb2 as sessio
 from leasehold.client import _messages as messages
 from leasehold.client._calls import Call, Headers, T
 from leasehold.errors import InternalError, MisconfiguredError, error_for_code
-from leasehold.locks import EndedGrant, GrantEnd, Lock, LockPage, LockState
+from leasehold.locks import EndedGrant, GrantEnd, Lock, LockPage, LockState, Obituary
 
 E = TypeVar("E", bound=enum.Enum)
 
@@ -104,6 +104,12 @@ def acquire(session: bytes, ask: bytes, path: LockPath, wait_micros: int) -> Cal
     return _call(LOCKS, "AcquireLock", request, lambda response, _headers: wire.AcquireLockResponse.FromString(response))
 
 
+def reap(session: bytes, ask: bytes, namespace: str) -> Call[wire.ReapLockResponse]:
+    """Return the call of a stream, each of whose messages `decode` returns."""
+    request = wire.ReapLockRequest(session_id=session, ask_id=ask, namespace=namespace)
+    return _call(LOCKS, "ReapLock", request, lambda response, _headers: wire.ReapLockResponse.FromString(response))
+
+
 def leave(session: bytes, ask: bytes) -> Call[None]:
     return _call(LOCKS, "LeaveLock", wire.LeaveLockRequest(session_id=session, ask_id=ask), _ignore)
 
@@ -137,6 +143,17 @@ def force(path: LockPath, fence: int, *, at_once: bool) -> Call[None]:
     return _call(LOCKS, "ForceLock", request, _ignore)
 
 
+def resolve(path: LockPath, fence: int, *, retry: bool, cleaned: bool) -> Call[None]:
+    if bool(retry) == bool(cleaned):
+        raise MisconfiguredError("the resolution is not clear: pass one of `retry=True` and `cleaned=True`")
+    request = wire.ResolveOrphanRequest(
+        lock=path.message,
+        fence=_number("fence", fence, _MAX),
+        resolution=wire.ResolveOrphanRequest.CLEANED if cleaned else wire.ResolveOrphanRequest.RETRY,
+    )
+    return _call(LOCKS, "ResolveOrphan", request, _ignore)
+
+
 def _call(service: str, rpc: str, request: Message, decode: Callable[[bytes, Mapping[str, str | bytes]], T]) -> Call[T]:
     return Call(f"/{service}/{rpc}", request.SerializeToString(), decode)
 
@@ -155,6 +172,7 @@ def _lock(message: wire.Lock) -> Lock:
         updated_at=messages.time(message.updated_at),
         waiting=message.waiting,
         last=_ended(message.last) if message.HasField("last") else None,
+        obituary=obituary(message.obituary) if message.HasField("obituary") else None,
     )
 
 
@@ -168,3 +186,14 @@ def _member(enumeration: type[E], number: int) -> E:
 
 def _ended(message: wire.EndedGrant) -> EndedGrant:
     return EndedGrant(message.fence, _member(GrantEnd, message.end), message.value, messages.time(message.ended_at))
+
+
+def obituary(message: wire.Obituary) -> Obituary:
+    """Return the grant of an obituary, whose cleanup is due."""
+    return Obituary(
+        message.fence,
+        _member(GrantEnd, message.end),
+        messages.time(message.ended_at),
+        message.attempts,
+        message.most_attempts,
+    )

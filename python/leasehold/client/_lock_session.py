@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import grpc
 from typing_extensions import Self
@@ -16,9 +17,14 @@ from leasehold.client._base import call_error, decode_response
 from leasehold.client._lease_scope import may_have_begun
 from leasehold.client._lock_base import (
     LEAVE_SECONDS,
+    AskWait,
     HeldLockBase,
     LockSessionBase,
     LockWait,
+    NewsT,
+    OrphanBase,
+    OrphanWait,
+    ResultT,
     SessionFunctions,
     has_ended,
     report_unclosed,
@@ -26,10 +32,13 @@ from leasehold.client._lock_base import (
 )
 from leasehold.client._lock_calls import LockPath
 from leasehold.client._retry import Retry
-from leasehold.errors import LeaseholdError
+from leasehold.errors import LeaseholdError, NoOrphanError
+from leasehold.locks import Obituary
 
 if TYPE_CHECKING:
     from leasehold.client._synchronous import Client
+
+HeldT = TypeVar("HeldT", bound="HeldLock")
 
 
 class LockSession(LockSessionBase):
@@ -99,7 +108,7 @@ class LockSession(LockSessionBase):
         *,
         wait_seconds: float = 0,
         on_place: Callable[[int], object] | None = None,
-    ) -> LockScope:
+    ) -> LockScope[HeldLock]:
         """Return a lock that a `with` block holds.
 
         The block begins with `acquire`, whose parameters and exceptions these are. Its end releases the lock: as failed
@@ -112,7 +121,7 @@ class LockSession(LockSessionBase):
         ...         held.fence > 0, held.is_held
         (True, True)
         """
-        return LockScope(self, namespace, key, wait_seconds, on_place)
+        return LockScope(self, partial(self.acquire, namespace, key, wait_seconds=wait_seconds, on_place=on_place))
 
     def try_acquire(self, namespace: str, key: str) -> HeldLock:
         """Acquire a lock if it is free. See `acquire`."""
@@ -161,19 +170,64 @@ class LockSession(LockSessionBase):
             raise
         return HeldLock(self, path, fence)
 
-    def _wait(self, wait: LockWait) -> int:
+    def reap(self, namespace: str, *, wait_seconds: float | None = None) -> LockScope[Orphan]:
+        """Return an orphaned lock that a `with` block holds in order to clean up after the holder that has died.
+
+        The block begins when a lock of the namespace, or of the namespaces in it, waits for a cleanup. Its end releases the
+        lock as succeeded, and the lock passes on. If an exception leaves the block, the lock is orphaned again, and the
+        cleanup is offered again after a pause.
+
+        Parameters
+        ----------
+        namespace
+            One or more parts, joined by a full stop. `user` waits for the locks of `user.update` too.
+        wait_seconds
+            The longest wait, at least a second. None, the default, means no end.
+
+        Raises
+        ------
+        NoOrphanError
+            No lock waited for a cleanup in this time.
+        InvalidError
+            The server refuses the namespace.
+        DeniedError
+            The caller has no right to the namespace.
+        LockLostError
+            The session is lost.
+
+        Examples
+        --------
+        >>> def clean_up(session: LockSession) -> None:
+        ...     with session.reap("runner") as orphan:
+        ...         print(orphan.key, orphan.fence, orphan.former_fence, orphan.attempt)
+        """
+        return LockScope(self, partial(self._reap, namespace, wait_seconds))
+
+    def _reap(self, namespace: str, wait_seconds: float | None) -> Orphan:
+        self._check_usable()
+        wait = OrphanWait(self._id.bytes, namespace, wait_seconds)
+        try:
+            found = self._wait(wait)
+        except BaseException as error:
+            # The server may have granted a lock at the moment at which the wait was over.
+            if may_have_begun(error) or isinstance(error, NoOrphanError):
+                self._leave(wait.ask)
+            raise
+        return Orphan(self, LockPath(found.lock.namespace, found.lock.key), found.fence, calls.obituary(found.obituary))
+
+    def _wait(self, wait: AskWait[NewsT, ResultT]) -> ResultT:
         while True:
             error: LeaseholdError | None = None
             try:
-                fence = self._listen(wait)
-                if fence is not None:
-                    return fence
+                found = self._listen(wait)
+                if found is not None:
+                    return found
             except LeaseholdError as failure:
                 error = failure
             time.sleep(wait.pause_seconds(error, self.standing))
 
-    def _listen(self, wait: LockWait) -> int | None:
-        """Read one stream of an acquire. Return the fence; None if the stream ended without a grant or a refusal."""
+    def _listen(self, wait: AskWait[NewsT, ResultT]) -> ResultT | None:
+        """Read one stream of an ask. Return its result; None if the stream ended without a grant or a refusal."""
         client, call = self._client, wait.stream()
         client._check_open()  # noqa: SLF001
         method: grpc.UnaryStreamMultiCallable[bytes, bytes] = client._channel.unary_stream(call.path)  # noqa: SLF001
@@ -181,9 +235,12 @@ class LockSession(LockSessionBase):
         try:
             for response in stream:
                 news = decode_response(call, response, stream.initial_metadata(), client._store)  # noqa: SLF001
-                if (fence := wait.hear(news)) is not None:
-                    return fence
+                if (found := wait.hear(news)) is not None:
+                    return found
+            wait.hear_end(has_begun=True)
         except grpc.RpcError as rpc_error:
+            # The server sends its metadata when it has accepted the call.
+            wait.hear_end(has_begun=bool(stream.initial_metadata()))
             raise call_error(call, rpc_error, client._store) from None  # noqa: SLF001
         finally:
             stream.cancel()
@@ -225,26 +282,25 @@ class HeldLock(HeldLockBase):
         self._is_released = True
 
 
-class LockScope:
-    """The lock of a `with` block, created by `LockSession.lock`."""
+class Orphan(OrphanBase, HeldLock):
+    """An orphaned lock that this process holds in order to clean up, given by `LockSession.reap`."""
 
-    def __init__(
-        self,
-        session: LockSession,
-        namespace: str,
-        key: str,
-        wait_seconds: float,
-        on_place: Callable[[int], object] | None,
-    ) -> None:
+    def __init__(self, session: LockSession, path: LockPath, fence: int, obituary: Obituary) -> None:
+        super().__init__(session, path, fence)
+        self._obituary = obituary
+
+
+class LockScope(Generic[HeldT]):
+    """The lock of a `with` block, created by `LockSession.lock` and `LockSession.reap`."""
+
+    def __init__(self, session: LockSession, acquire: Callable[[], HeldT]) -> None:
         self._session = session
-        self._arguments = (namespace, key)
-        self._options = (wait_seconds, on_place)
-        self._held: HeldLock | None = None
+        self._acquire = acquire
+        self._held: HeldT | None = None
 
-    def __enter__(self) -> HeldLock:
-        wait_seconds, on_place = self._options
-        self._held = self._session.acquire(*self._arguments, wait_seconds=wait_seconds, on_place=on_place)
-        return self._held
+    def __enter__(self) -> HeldT:
+        self._held = held = self._acquire()
+        return held
 
     def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
         held = self._held

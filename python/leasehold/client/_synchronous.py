@@ -352,7 +352,7 @@ class Client(ClientBase):
         after: Lock | None = None,
         timeout_seconds: float | None = None,
     ) -> LockPage:
-        """Return a page of the locks of a namespace, and of the namespaces in it, that are held or withheld.
+        """Return a page of the locks of a namespace, and of the namespaces in it, that are not free.
 
         Parameters
         ----------
@@ -368,7 +368,7 @@ class Client(ClientBase):
         return self._run(lock_calls.list_locks(namespace, limit, after), timeout_seconds)
 
     def locks(self, namespace: str = "") -> Iterator[Lock]:
-        """Iterate over all locks of a namespace that are held or withheld. See `list_locks`.
+        """Iterate over all locks of a namespace that are not free. See `list_locks`.
 
         Examples
         --------
@@ -407,6 +407,40 @@ class Client(ClientBase):
             The lock is not held under this fence.
         """
         self._run(lock_calls.force(LockPath(namespace, key), fence, at_once=at_once), timeout_seconds)
+
+    def resolve_orphan(
+        self,
+        namespace: str,
+        key: str,
+        fence: int,
+        *,
+        retry: bool = False,
+        cleaned: bool = False,
+        timeout_seconds: float | None = None,
+    ) -> None:
+        """End the wait of an orphaned lock for a cleanup. Only administrators may call it.
+
+        Parameters
+        ----------
+        namespace, key
+            The name of the lock.
+        fence
+            The fence of the grant whose cleanup is due: `Obituary.fence`.
+        retry
+            Begin the cleanup again, and count its attempts from 0.
+        cleaned
+            Let the lock pass on, because the caller has cleaned up.
+        timeout_seconds
+            The timeout of the call. The default is the client's.
+
+        Raises
+        ------
+        ChangedError
+            The lock waits for no cleanup after this grant.
+        MisconfiguredError
+            Not exactly one of `retry` and `cleaned` is true.
+        """
+        self._run(lock_calls.resolve(LockPath(namespace, key), fence, retry=retry, cleaned=cleaned), timeout_seconds)
 
     def evict_lock_session(self, session_id: str, *, timeout_seconds: float | None = None) -> None:
         """End a session of any service. Its locks are withheld as by `force_lock`. Only administrators may call it."""

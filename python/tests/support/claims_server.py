@@ -43,7 +43,7 @@ class ClaimsServer:
         self._listen = "127.0.0.1:0"
         self._scheme = "https" if tls else "http"
         self._arguments = ["--store", store] if store else ["--data", str(self._directory / "data")]
-        if tls:
+        if tls or settings:
             self._arguments += ["--config", str(self._configuration(tls, settings))]
         self._process: subprocess.Popen[str] | None = None
         self.store_id = ""
@@ -97,8 +97,8 @@ class ClaimsServer:
         self._process.stdout.close()
         self._process = None
 
-    def _configuration(self, tls: Files, settings: str) -> Path:
+    def _configuration(self, tls: Files | None, settings: str) -> Path:
         path = self._directory / "leasehold.toml"
-        files = f'[tls]\ncertificate = "{tls.certificate}"\nkey = "{tls.key}"\nclient_ca = "{tls.ca}"\n'
+        files = f'[tls]\ncertificate = "{tls.certificate}"\nkey = "{tls.key}"\nclient_ca = "{tls.ca}"\n' if tls else ""
         path.write_text(files + "".join(_CELL.format(id=number) for number in (1, 2)) + settings)
         return path

@@ -10,6 +10,7 @@ import pytest
 from leasehold.client import Client
 from support.certificates import Authority
 from support.claims_server import ClaimsServer
+from support.locks import REAPED
 from support.postgres_cluster import PostgresCluster
 from support.tcp_proxy import TcpProxy
 
@@ -33,6 +34,13 @@ def server(request: pytest.FixtureRequest) -> Iterator[ClaimsServer]:
 def embedded() -> Iterator[ClaimsServer]:
     """Start a server on the embedded store only, for tests that do not depend on the store."""
     with ClaimsServer() as server:
+        yield server
+
+
+@pytest.fixture
+def reaped() -> Iterator[ClaimsServer]:
+    """Start a server whose locks of the namespace `reaped` wait for a cleanup after the death of their holder."""
+    with ClaimsServer(settings=REAPED) as server:
         yield server
 
 

@@ -14,6 +14,9 @@ SHORT: dict[str, Any] = {"duration_seconds": 1, "grace_seconds": 1}
 LONG: dict[str, Any] = {"duration_seconds": 3600, "grace_seconds": 60}
 """Terms that never pass in a test."""
 
+REAPED = '[[locks.reaped]]\nnamespaces = ["reaped"]\nattempts = 2\n'
+"""The settings of a server whose locks of `reaped` have at most two cleanups after a death."""
+
 PATIENT = 60
 """A wait that no test reaches."""
 

@@ -16,6 +16,7 @@ module Leasehold
   autoload :HeldLock, "leasehold/locks"
   autoload :Locks, "leasehold/locks"
   autoload :Native, "leasehold/native"
+  autoload :Orphan, "leasehold/locks"
   autoload :Reconciliation, "leasehold/reconciliation"
   autoload :Verification, "leasehold/verification"
 
@@ -60,6 +61,22 @@ module Leasehold
     # @return [Object] the block's result
     def lock(namespace, key, **options, &block)
       locks.with(namespace, key, **options, &block)
+    end
+
+    # Waits for a lock whose holder has died, and runs the block to clean up. See {Locks#reap}.
+    #
+    # @yieldparam orphan [Orphan]
+    # @return [Object, nil] the block's result; nil if no lock came in time
+    def reap(namespace, **options, &block)
+      locks.reap(namespace, **options, &block)
+    end
+
+    # Cleans up after one dead holder after another. See {Locks#reap_each}.
+    #
+    # @yieldparam orphan [Orphan]
+    # @return [nil]
+    def reap_each(namespace, **options, &block)
+      locks.reap_each(namespace, **options, &block)
     end
 
     # Loads all code of the gem. Rails calls this method at boot if `config.eager_load` is true.

@@ -6,6 +6,7 @@ require "leasehold/native"
 require "leasehold/proto/leasehold/locks/v1/lock_service_services_pb"
 require "leasehold/proto/leasehold/sessions/v1/session_service_services_pb"
 
+require_relative "locks/ask"
 require_relative "locks/acquisition"
 require_relative "locks/calls"
 require_relative "locks/clock"
@@ -13,6 +14,8 @@ require_relative "locks/exit_hook"
 require_relative "locks/held_lock"
 require_relative "locks/listeners"
 require_relative "locks/messages"
+require_relative "locks/orphan"
+require_relative "locks/reaping"
 require_relative "locks/session"
 require_relative "locks/silence"
 
@@ -64,12 +67,11 @@ module Leasehold
     # @raise [Error::Invalid, Error::Denied, Error::Unavailable]
     # @return [HeldLock, nil] nil if the lock did not become free in time
     def acquire(namespace, key, wait: 0, on_wait: nil)
-      attempted = session
-      attempt(attempted, namespace, key, wait, on_wait)
-    rescue Error::SessionEnded, Error::SessionNotFound
-      attempted.lose
-      # The session ended without the knowledge of this process: an operator evicted it, for example.
-      attempt(session, namespace, key, wait, on_wait)
+      path = Messages.path(namespace, key)
+      under_session do |session|
+        fence = Acquisition.new(session, path, on_wait).run(wait)
+        fence && HeldLock.new(session, path, fence)
+      end
     end
 
     # Acquires a lock if it is free.
@@ -79,6 +81,51 @@ module Leasehold
       acquire(namespace, key, wait: 0)
     end
 
+    # Waits for a lock whose holder has died, in a namespace that is reaped, and runs the block while this process holds
+    # the lock in order to clean up (K17). If the block returns, the lock passes on. If it raises, the lock is orphaned
+    # again, and the cleanup is offered again after a pause.
+    #
+    # @param namespace [String] its locks, and those of the namespaces in it
+    # @param wait [Numeric, nil] seconds to wait at most, at least one; nil for no end
+    # @yieldparam orphan [Orphan]
+    # @raise [Error::Invalid, Error::Denied, Error::Unavailable]
+    # @raise [Error::LockLost] if the lock was lost before the block had ended
+    # @return [Object, nil] the block's result; nil if no lock came in time
+    def reap(namespace, wait: nil, &block)
+      Thread.handle_interrupt(Object => :on_blocking) do
+        orphan = under_session do |session|
+          found = Reaping.new(session, namespace).run(wait)
+          found && Orphan.new(session, found)
+        end
+        return orphan&.use(&block)
+      end
+    end
+
+    # Cleans up after one lock after another, as {#reap} does. The work of a process of its own, or of a job.
+    #
+    # An error of the block leaves the lock orphaned. Its class is logged, as is that of an error that interrupts the wait
+    # for a while, and the loop goes on.
+    #
+    # @param wait [Numeric, nil] the seconds without an orphaned lock after which the loop ends, at least one; nil for a
+    #   loop that only an exception, a signal or `break` ends
+    # @param on_error [Proc, nil] called with each error, and with the {Orphan}; nil instead of it for an error of the wait
+    # @yieldparam orphan [Orphan]
+    # @raise [Error] if no later wait can succeed
+    # @return [nil]
+    def reap_each(namespace, wait: nil, on_error: nil)
+      loop do
+        orphan = nil
+        begin
+          reap(namespace, wait: wait) { |held| yield(orphan = held) }
+          return if wait && orphan.nil?
+        rescue StandardError => error
+          raise unless orphan || Reaping.passing?(error)
+
+          report_cleanup(error, orphan, on_error)
+        end
+      end
+    end
+
     # Reads a lock. A lock that nobody has held is free.
     #
     # @return [LockStatus]
@@ -86,7 +133,19 @@ module Leasehold
       Messages.status(calls.run(:get_lock, Messages.get(namespace, key)).lock)
     end
 
-    # Lists the locks of a namespace and of the namespaces in it that are held or withheld.
+    # Ends the wait of an orphaned lock for a cleanup. Only administrators may call this.
+    #
+    # @param fence [Integer] the fence of the grant whose cleanup is due: that of {LockStatus#obituary}
+    # @param resolution [Symbol] `:retry` to begin the cleanup again, with its attempts counted from 0; `:cleaned` to
+    #   let the lock pass on, because the caller has cleaned up
+    # @raise [Error::FencePassed, Error::Denied, Error::Invalid]
+    # @return [void]
+    def resolve_orphan(namespace, key, fence:, resolution:)
+      calls.run(:resolve_orphan, Messages.resolve(namespace, key, fence, resolution))
+      nil
+    end
+
+    # Lists the locks of a namespace and of the namespaces in it that are not free.
     #
     # @param namespace [String] empty for all locks, which only administrators may list
     # @param limit [Integer, nil] the most locks of a page; 100 if nil
@@ -126,10 +185,24 @@ module Leasehold
 
     private
 
-    def attempt(session, namespace, key, wait, on_wait)
-      path = Messages.path(namespace, key)
-      fence = Acquisition.new(session, path, on_wait).run(wait)
-      fence && HeldLock.new(session, path, fence)
+    # Runs the block with the session of this process. Runs it again with another one if the session has ended without
+    # the knowledge of this process: an operator evicted it, for example.
+    #
+    # @yieldparam session [Session]
+    def under_session
+      attempted = session
+      yield attempted
+    rescue Error::SessionEnded, Error::SessionNotFound
+      attempted.lose
+      yield session
+    end
+
+    # The message of an error may contain a key, so only its class is logged (K24).
+    def report_cleanup(error, orphan, on_error)
+      cleanup = orphan ? "cleanup #{orphan.attempt} of at most #{orphan.most_attempts}" : "the wait for a cleanup"
+      @configuration.logger.warn("leasehold: #{cleanup} raised #{error.class}")
+      on_error&.call(error, orphan)
+      sleep(Reaping::PAUSE_SECONDS) unless orphan
     end
 
     # Returns the live session of this process, and opens one if there is none.

@@ -77,10 +77,12 @@ module Leasehold
   RejectedClaim = Struct.new(:list, :position, :bucket_type, :code, keyword_init: true)
 
   # A lock as the server stores it. `state` is `:free`, `:held`, or `:withheld` if the lock was taken from its
-  # holder, whose time is not over. `fence` is that of the grant, nil if the lock is free; `session_id` is the
-  # holder's. `waiting` counts those that wait. `last` is the {EndedGrant} that ended last, or nil.
+  # holder, whose time is not over. It is `:orphaned` if the lock waits for a cleanup, and `:set_aside` if the cleanup
+  # has failed too often. `fence` is that of the grant, nil if there is none; `session_id` is the holder's. `waiting`
+  # counts those that wait. `last` is the {EndedGrant} that ended last, or nil. `obituary` is the {Obituary} of the
+  # grant whose cleanup is due, or nil.
   LockStatus = Struct.new(
-    :namespace, :key, :state, :fence, :session_id, :updated_at, :waiting, :last, keyword_init: true
+    :namespace, :key, :state, :fence, :session_id, :updated_at, :waiting, :last, :obituary, keyword_init: true
   ) do
     include FilteredInspect
   end
@@ -90,6 +92,11 @@ module Leasehold
   EndedGrant = Struct.new(:fence, :reason, :value, :ended_at, keyword_init: true) do
     include FilteredInspect
   end
+
+  # A grant whose holder has died, and whose cleanup has not succeeded yet. `reason` is the end of the grant: `:closed`,
+  # `:expired`, `:evicted` or `:forced`. `attempts` is the number of cleanups that were begun. After `most_attempts` the
+  # lock is set aside (K17).
+  Obituary = Struct.new(:fence, :reason, :ended_at, :attempts, :most_attempts, keyword_init: true)
 
   # A page of locks, in the order of namespace and key. `truncated?` returns true if more locks follow.
   LockPage = Struct.new(:locks, :truncated, keyword_init: true) do

@@ -118,6 +118,12 @@ RSpec.describe Leasehold::TestHelp::LockServer, :rails do
     Leasehold.configuration.store_id = nil
   end
 
+  it "refuses the cleanup after a death, because it has no reaped namespaces" do
+    expect { Leasehold.reap("import", wait: 1) { nil } }.to raise_error(Leasehold::Error::Misconfigured, /no reaped namespaces/)
+    resolve = -> { Leasehold.locks.resolve_orphan("import", "users", fence: 1, resolution: :cleaned) }
+    expect(&resolve).to raise_error(Leasehold::Error::Misconfigured, /no reaped namespaces/)
+  end
+
   it "ends its sessions, their threads and all waits with the test" do
     # A session of an earlier spec may wait for its server, which is gone.
     threads = Thread.list

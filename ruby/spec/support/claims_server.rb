@@ -41,10 +41,11 @@ module Support
     attr_reader :address, :pid, :store_id
 
     # @param tls [Hash] paths `certificate`, `key` and `client_ca`
-    def initialize(tls: nil)
+    # @param settings [String] further lines of the configuration
+    def initialize(tls: nil, settings: "")
       @directory = Dir.mktmpdir("leasehold-server")
       @address = "127.0.0.1:0"
-      @arguments = tls ? ["--config", write_configuration(tls)] : []
+      @arguments = tls || !settings.empty? ? ["--config", write_configuration(tls, settings)] : []
     end
 
     def start
@@ -94,7 +95,7 @@ module Support
       end
     end
 
-    def write_configuration(tls)
+    def write_configuration(tls, settings)
       cells = [1, 2].map { |id| <<~CELL }
         [[cells]]
         id = #{id}
@@ -103,8 +104,8 @@ module Support
         session_prefix = "cell-#{id}-"
         sequence_range = { minval = #{id}000, maxval = #{id}999 }
       CELL
-      files = tls.map { |name, path| "#{name} = #{path.to_json}\n" }.join
-      File.join(@directory, "leasehold.toml").tap { |path| File.write(path, "[tls]\n#{files}\n#{cells.join}") }
+      files = tls&.map { |name, path| "#{name} = #{path.to_json}\n" }&.unshift("[tls]\n")&.join
+      File.join(@directory, "leasehold.toml").tap { |path| File.write(path, "#{files}\n#{cells.join}\n#{settings}") }
     end
   end
 end

@@ -42,9 +42,10 @@ module Leasehold
       # stream in any case, also if the thread is interrupted.
       #
       # @param seconds [Numeric] deadline of the stream
+      # @param heard [Proc, nil] called at the end of a stream that the server had accepted
       # @raise [Error]
       # @return [Object, nil] the block's true value
-      def stream(method, request, seconds)
+      def stream(method, request, seconds, heard: nil)
         ProcessEnd.check!
         deadline = GRPC::Core::TimeConsts.from_relative_time(seconds)
         operation = stub(method).public_send(method, request, metadata: @store.metadata, deadline: deadline, return_op: true)
@@ -53,6 +54,8 @@ module Leasehold
           each_message(operation) { |message| yield message }
         end
       ensure
+        # The server sends its metadata when it has accepted the call.
+        heard&.call if operation&.metadata&.any?
         operation&.cancel
       end
 

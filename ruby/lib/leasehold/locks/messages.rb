@@ -68,6 +68,22 @@ module Leasehold
           encode("fence") { Wire::ForceLockRequest.new(lock: path, fence: fence, at_once: at_once) }
         end
 
+        # @raise [Error::Invalid]
+        def reap(session_id, ask_id, namespace)
+          encode("namespace") { Wire::ReapLockRequest.new(session_id: session_id, ask_id: ask_id, namespace: text(namespace)) }
+        end
+
+        # @param resolution [Symbol] `:retry` or `:cleaned`
+        # @raise [Error::Invalid]
+        def resolve(namespace, key, fence, resolution)
+          unless %i[retry cleaned].include?(resolution)
+            raise Error::Invalid.new("the resolution is unknown: pass `:retry` or `:cleaned`", code: "INVALID_UPDATE")
+          end
+
+          path = path(namespace, key)
+          encode("fence") { Wire::ResolveOrphanRequest.new(lock: path, fence: fence, resolution: resolution.upcase) }
+        end
+
         # @return [LockPage]
         def page(response)
           LockPage.new(locks: response.locks.map { |lock| status(lock) }, truncated: response.truncated)
@@ -78,7 +94,16 @@ module Leasehold
           LockStatus.new(
             namespace: lock.path.namespace, key: lock.path.key, state: symbol(lock.state),
             fence: (lock.fence unless lock.fence.zero?), session_id: uuid(lock.session_id),
-            updated_at: time(lock.updated_at), waiting: lock.waiting, last: ended(lock.last)
+            updated_at: time(lock.updated_at), waiting: lock.waiting, last: ended(lock.last),
+            obituary: obituary(lock.obituary)
+          )
+        end
+
+        # @return [Obituary, nil]
+        def obituary(message)
+          message && Obituary.new(
+            fence: message.fence, reason: symbol(message.end), ended_at: time(message.ended_at),
+            attempts: message.attempts, most_attempts: message.most_attempts
           )
         end
 

@@ -13,7 +13,8 @@ module Leasehold
       Operation = Struct.new(:execute, :metadata) do
         def cancel; end
       end
-      private_constant :Wire, :Sessions, :Operation
+      NOT_REAPED = "the stub server has no reaped namespaces: call the cleanup's own code in the test, or use a server"
+      private_constant :Wire, :Sessions, :Operation, :NOT_REAPED
 
       # @param server [LockServer]
       def initialize(server)
@@ -74,6 +75,16 @@ module Leasehold
         change { |service, now| service.force(path(request.lock), request.fence, request.at_once, now) }
         @server.tell_processes
         answer(Wire::ForceLockResponse.new)
+      end
+
+      # @raise [Error::Misconfigured] always
+      def reap_lock(*, **)
+        raise Error::Misconfigured, NOT_REAPED
+      end
+
+      # @raise [Error::Misconfigured] always
+      def resolve_orphan(*, **)
+        raise Error::Misconfigured, NOT_REAPED
       end
 
       private

@@ -48,6 +48,14 @@ export interface AcquireOptions {
     readonly onPlace?: (place: number) => void;
 }
 
+/** The options of a reap. */
+export interface ReapOptions {
+    /** The most seconds to wait for an orphaned lock, at least one; without it the wait has no end. */
+    readonly wait?: number;
+    /** Ends the wait. The reap then takes no lock, and throws the signal's reason. */
+    readonly signal?: AbortSignal;
+}
+
 /** The end of the work under a lock, for the lock's readers. */
 export interface ReleaseOptions {
     /** `succeeded` by default. */
@@ -87,6 +95,19 @@ export interface HeldLock {
     release(options?: ReleaseOptions): Promise<boolean>;
 }
 
+/** An orphaned lock that this process holds while it cleans up after the holder that has died. */
+export interface Orphan extends HeldLock {
+    /**
+     * The fence of the grant whose holder has died. The cleanup of one grant may come more than
+     * once: a row with this number, written in the cleanup's own transaction, makes it happen once.
+     */
+    readonly formerFence: bigint;
+    /** The number of this cleanup, from 1. */
+    readonly attempt: number;
+    /** The most cleanups that are begun. After the last one has failed, the lock is set aside. */
+    readonly mostAttempts: number;
+}
+
 /** A grant that has ended. */
 export interface EndedGrant {
     readonly fence: bigint;
@@ -101,13 +122,28 @@ export interface EndedGrant {
     readonly endedAt: Date;
 }
 
+/** A grant whose holder has died, and whose cleanup has not succeeded yet. */
+export interface Obituary {
+    readonly fence: bigint;
+    readonly end: EndedGrant["end"];
+    readonly endedAt: Date;
+    /** The number of cleanups that were begun. */
+    readonly attempts: number;
+    /** The most cleanups that are begun before the lock is set aside. */
+    readonly mostAttempts: number;
+}
+
 /** A lock as the server stores it. */
 export interface LockStatus {
     readonly namespace: string;
     readonly key: string;
-    /** `withheld`: an operator took the lock, and the time of its holder is not over. */
-    readonly state: "free" | "held" | "withheld";
-    /** The fence of the grant, or of the grant that was taken away; undefined if the lock is free. */
+    /**
+     * `withheld`: an operator took the lock, and the time of its holder is not over. `orphaned`: its
+     * holder has died, and the lock waits for a cleanup. `set-aside`: the cleanup has failed too
+     * often, and the lock waits for an operator.
+     */
+    readonly state: "free" | "held" | "withheld" | "orphaned" | "set-aside";
+    /** The fence of the grant, or of the grant that was taken away; undefined if there is none. */
     readonly fence: bigint | undefined;
     /** The session that holds the lock. */
     readonly sessionId: string | undefined;
@@ -116,6 +152,8 @@ export interface LockStatus {
     readonly waiting: number;
     /** The grant that ended last. */
     readonly last: EndedGrant | undefined;
+    /** The grant whose cleanup is due. */
+    readonly obituary: Obituary | undefined;
 }
 
 /**
@@ -141,10 +179,23 @@ export interface Locks {
     ): Promise<T>;
     /** Acquires a lock, which the caller releases. Throws as `lock` does. */
     acquire(namespace: string, key: string, options?: AcquireOptions): Promise<HeldLock>;
+    /**
+     * Waits for an orphaned lock of a namespace that is reaped, or of the namespaces in it, and calls
+     * a function while this process holds the lock. Returns the function's result, and undefined if
+     * no lock came in time. When the function's promise is settled, the lock passes on. If the
+     * function throws, the lock is orphaned again, and the cleanup is offered again after a pause.
+     *
+     * Throws `LOCK_LOST` if the lock was lost before the function had ended.
+     */
+    reap<T>(
+        namespace: string,
+        options: ReapOptions,
+        run: (orphan: Orphan) => T | PromiseLike<T>,
+    ): Promise<T | undefined>;
     /** Reads a lock. A lock that nobody has held is free. */
     get(namespace: string, key: string): Promise<LockStatus>;
     /**
-     * Lists the locks of a namespace and of those in it that are held or withheld, in the order of
+     * Lists the locks of a namespace and of those in it that are not free, in the order of
      * namespace and key. Without a namespace it lists all locks, which is for administrators.
      */
     list(namespace?: string): AsyncIterableIterator<LockStatus>;
@@ -154,6 +205,12 @@ export interface Locks {
      * holder's writes. Throws `FENCE_PASSED` if the lock is not held under this fence.
      */
     force(namespace: string, key: string, fence: bigint, options?: { readonly atOnce?: boolean }): Promise<void>;
+    /**
+     * Ends the wait of an orphaned lock for a cleanup; for administrators. `fence` is that of its
+     * obituary. `retry` begins the cleanup again, and counts its attempts from 0. `cleaned` lets the
+     * lock pass on. Throws `FENCE_PASSED` if no cleanup after this grant is due.
+     */
+    resolveOrphan(namespace: string, key: string, fence: bigint, resolution: "retry" | "cleaned"): Promise<void>;
     /** Closes the session. Its locks pass on at once, so nothing may work under them any more. */
     close(): Promise<void>;
 }

@@ -74,13 +74,21 @@ export class Calls {
 
     /**
      * Opens a stream, and gives each message to `hear`. Returns the first value that `hear` returns,
-     * and ends the stream; undefined if it ends without one. Throws as `attempt` does.
+     * and ends the stream; undefined if it ends without one. Calls `hearEnd` at the end of a stream
+     * that the server had accepted. Throws as `attempt` does.
      */
-    stream(name, request, { millis, signals = [] }, hear) {
+    stream(name, request, { millis, signals = [], hearEnd }, hear) {
         return this.#answer(signals, (answer) => {
             const call = this.#client.makeServerStreamRequest(...this.#arguments(name, request, millis));
-            call.on("error", (status) => answer(new CallError(status)));
-            call.on("end", () => answer());
+            let isAccepted = false;
+            // The server sends its metadata when it has accepted the call.
+            call.on("metadata", () => (isAccepted = true));
+            const end = (error) => {
+                if (isAccepted) hearEnd?.();
+                answer(error);
+            };
+            call.on("error", (status) => end(new CallError(status)));
+            call.on("end", () => end());
             call.on("data", (message) => {
                 try {
                     const heard = hear(message);

@@ -3,7 +3,9 @@ import { Calls } from "./calls.js";
 import { endpointOf } from "./endpoint.js";
 import { hasEnded, misconfigured } from "./error.js";
 import { HeldLock, work } from "./held_lock.js";
-import { fenceNumber, lockPath, lockStatus, micros, text } from "./messages.js";
+import { fenceNumber, lockPath, lockStatus, micros, resolutionOf, text } from "./messages.js";
+import { Orphan } from "./orphan.js";
+import { Reaping } from "./reaping.js";
 import { Session } from "./session.js";
 
 const PAGE = 1_000;
@@ -37,15 +39,20 @@ class Locks {
     async acquire(namespace, key, options = {}) {
         options.signal?.throwIfAborted();
         const path = lockPath(namespace, key);
-        const session = await this.#liveSession();
-        try {
-            return await acquireUnder(session, path, options);
-        } catch (error) {
-            if (!hasEnded(error)) throw error;
-            // The session ended without the knowledge of this process: an operator evicted it, for example.
-            session.lose(error);
-            return await acquireUnder(await this.#liveSession(), path, options);
-        }
+        return await this.#underSession(async (session) => {
+            const fence = await new Acquisition(session, path, options).run();
+            return new HeldLock(session, path, fence);
+        });
+    }
+
+    async reap(namespace, options, run) {
+        options.signal?.throwIfAborted();
+        text("namespace", namespace);
+        const orphan = await this.#underSession(async (session) => {
+            const found = await new Reaping(session, namespace, options).run();
+            return found && new Orphan(session, found);
+        });
+        return orphan && (await work(orphan, run));
     }
 
     async get(namespace, key) {
@@ -62,6 +69,11 @@ class Locks {
 
     async force(namespace, key, fence, { atOnce = false } = {}) {
         await this.#run("ForceLock", { lock: lockPath(namespace, key), fence: fenceNumber(fence), atOnce });
+    }
+
+    async resolveOrphan(namespace, key, fence, resolution) {
+        const request = { lock: lockPath(namespace, key), fence: fenceNumber(fence), resolution: resolutionOf(resolution) };
+        await this.#run("ResolveOrphan", request);
     }
 
     async close() {
@@ -85,6 +97,19 @@ class Locks {
         if (this.#closing) throw misconfigured("the locks are closed: call `connect` again", "CLOSED");
     }
 
+    /** Calls a function with the live session, and again with a new one if the session has ended. */
+    async #underSession(run) {
+        const session = await this.#liveSession();
+        try {
+            return await run(session);
+        } catch (error) {
+            if (!hasEnded(error)) throw error;
+            // The session ended without the knowledge of this process: an operator evicted it, for example.
+            session.lose(error);
+            return await run(await this.#liveSession());
+        }
+    }
+
     /** Returns the session, and opens one if there is none. Acquires that come meanwhile share it. */
     async #liveSession() {
         this.#checkOpen();
@@ -101,9 +126,4 @@ class Locks {
             throw error;
         }
     }
-}
-
-async function acquireUnder(session, path, options) {
-    const fence = await new Acquisition(session, path, options).run();
-    return new HeldLock(session, path, fence);
 }

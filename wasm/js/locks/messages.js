@@ -51,17 +51,29 @@ export function ending({ outcome = "succeeded", value = "" }) {
     return { failed: outcome === "failed", value: Buffer.from(value) };
 }
 
+/** Returns the member of the wire's enumeration for a decision about an orphaned lock. */
+export function resolutionOf(resolution) {
+    if (resolution === "retry" || resolution === "cleaned") return resolution.toUpperCase();
+    throw misconfigured("the resolution is unknown: pass `retry` or `cleaned`");
+}
+
 /** Returns a lock as the server stores it. */
-export function lockStatus({ path, state, fence, sessionId, updatedAt, waiting, last }) {
+export function lockStatus({ path, state, fence, sessionId, updatedAt, waiting, last, obituary }) {
     return {
         ...path,
-        state: state.toLowerCase(),
+        state: state.toLowerCase().replace("_", "-"),
         fence: fence === "0" ? undefined : BigInt(fence),
         sessionId: uuid(sessionId),
         updatedAt: date(updatedAt),
         waiting,
         last: last ? endedGrant(last) : undefined,
+        obituary: obituary ? obituaryOf(obituary) : undefined,
     };
+}
+
+/** Returns the grant whose cleanup is due. */
+export function obituaryOf({ fence, end, endedAt, attempts, mostAttempts }) {
+    return { fence: BigInt(fence), end: end.toLowerCase(), endedAt: date(endedAt), attempts, mostAttempts };
 }
 
 function endedGrant({ fence, end, value, endedAt }) {

@@ -42,7 +42,7 @@ export class ClaimsServer {
     constructor(tls?: TlsFiles, settings = "") {
         this.#scheme = tls ? "https" : "http";
         this.#arguments = ["serve", "--create", "--data", join(this.#directory, "data")];
-        if (tls) this.#arguments.push("--config", this.#configuration(tls, settings));
+        if (tls || settings) this.#arguments.push("--config", this.#configuration(tls, settings));
     }
 
     get url(): string {
@@ -107,9 +107,9 @@ export class ClaimsServer {
         });
     }
 
-    #configuration(tls: TlsFiles, settings: string): string {
+    #configuration(tls: TlsFiles | undefined, settings: string): string {
         const path = join(this.#directory, "leasehold.toml");
-        const files = `[tls]\ncertificate = "${tls.certificate}"\nkey = "${tls.key}"\nclient_ca = "${tls.ca}"\n`;
+        const files = tls ? `[tls]\ncertificate = "${tls.certificate}"\nkey = "${tls.key}"\nclient_ca = "${tls.ca}"\n` : "";
         writeFileSync(path, `${files}\n${CELL}\n${settings}`);
         return path;
     }

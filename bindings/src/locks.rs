@@ -2,18 +2,23 @@
 //! rule of the protocol and reads no clock.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use leasehold_core::lease::Fence;
-use leasehold_core::lock::{AskId, GrantEnd, Lock, LockPath, LockState, LockValue, check_wait};
+use leasehold_core::lock::{
+    Ask, AskId, AskState, GrantEnd, Lock, LockPath, LockState, LockValue, MAX_CLEANUPS, check_wait,
+};
 use leasehold_core::locking::acquire::{Acquire, acquire};
 use leasehold_core::locking::elapse::{Elapse, elapse};
 use leasehold_core::locking::end::{Cause, End, Silence, end};
 use leasehold_core::locking::force::{Force, force};
 use leasehold_core::locking::leave::{Leave, leave};
 use leasehold_core::locking::open::{Open, open};
+use leasehold_core::locking::reap::{Reap, offered, reap};
 use leasehold_core::locking::release::{Release, ReleaseOutcome, release};
 use leasehold_core::locking::renew::{Renew, renew};
-use leasehold_core::locking::scan::{LockList, LockScan};
+use leasehold_core::locking::resolve::{Resolve, resolve};
+use leasehold_core::locking::scan::{LockList, LockScan, is_within};
 use leasehold_core::memory::MemoryStore;
 use leasehold_core::observer::{Observer, Renewal};
 use leasehold_core::rejection::{Detail, Reason, Rejection};
@@ -27,6 +32,7 @@ use uuid::Uuid;
 use crate::error::{DetailedError, decision, or_internal};
 
 pub use leasehold_core::locking::acquire::Acquired;
+pub use leasehold_core::locking::resolve::Resolution;
 
 /// A service of sessions and locks in memory, for the processes of one service.
 ///
@@ -38,6 +44,8 @@ pub struct LockService {
     // Keeps which grants an operator took, for the answers to renewals. Its ticks stand still.
     observer: Observer,
     principal: Principal,
+    // The namespaces that are reaped, with the most cleanups after a death.
+    reaped: Vec<(String, NonZeroU32)>,
 }
 
 /// A lock in the form that reads return.
@@ -78,19 +86,28 @@ impl LockRecord {
     /// Returns the name on the wire of the way in which the last grant ended; `None` before the
     /// first end.
     pub fn last_end(&self) -> Option<&'static str> {
-        Some(match self.lock.last.as_ref()?.end {
-            GrantEnd::Succeeded => "SUCCEEDED",
-            GrantEnd::Failed => "FAILED",
-            GrantEnd::Left => "LEFT",
-            GrantEnd::Closed => "CLOSED",
-            GrantEnd::Expired => "EXPIRED",
-            GrantEnd::Evicted => "EVICTED",
-            GrantEnd::Forced => "FORCED",
-        })
+        Some(end_name(self.lock.last.as_ref()?.end))
+    }
+
+    /// Returns the name on the wire of the end of the grant whose cleanup is due; `None` if none is.
+    pub fn obituary_end(&self) -> Option<&'static str> {
+        Some(end_name(self.lock.obituary?.end))
     }
 }
 
-/// A page of locks that are held or withheld, in the order of their paths.
+const fn end_name(end: GrantEnd) -> &'static str {
+    match end {
+        GrantEnd::Succeeded => "SUCCEEDED",
+        GrantEnd::Failed => "FAILED",
+        GrantEnd::Left => "LEFT",
+        GrantEnd::Closed => "CLOSED",
+        GrantEnd::Expired => "EXPIRED",
+        GrantEnd::Evicted => "EVICTED",
+        GrantEnd::Forced => "FORCED",
+    }
+}
+
+/// A page of locks that are not free, in the order of their paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockRecords {
     /// The locks of this page.
@@ -118,7 +135,20 @@ impl LockService {
     pub fn new(principal: &str) -> Result<Self, DetailedError> {
         let principal = Principal::parse(principal)?;
         // A tick of 0 lets no time pass, so a taken grant is told for as long as its session lives.
-        Ok(Self { store: MemoryStore::default(), observer: Observer::new(0), principal })
+        Ok(Self { store: MemoryStore::default(), observer: Observer::new(0), principal, reaped: Vec::new() })
+    }
+
+    /// Has the locks of a namespace, and of the namespaces in it, wait for a cleanup after the death of
+    /// a holder (K17). The first call that names a namespace counts.
+    ///
+    /// # Errors
+    /// The namespace is malformed, or the number of attempts is out of bounds.
+    pub fn reap_namespace(&mut self, namespace: &str, attempts: u32) -> Result<(), DetailedError> {
+        LockScan::parse(namespace, 0, None)?;
+        let attempts = NonZeroU32::new(attempts).filter(|attempts| attempts.get() <= MAX_CLEANUPS);
+        let Some(attempts) = attempts else { return Err(Rejection::whole(Reason::InvalidUpdate, Detail::None).into()) };
+        self.reaped.push((namespace.to_owned(), attempts));
+        Ok(())
     }
 
     /// Makes the fences of later grants larger than this one, so that they are also larger than those
@@ -207,13 +237,65 @@ impl LockService {
     ) -> Result<Acquired, DetailedError> {
         check_wait(wait_micros)?;
         let (session, ask, principal) = (SessionId(session), AskId(ask), self.principal.clone());
-        let command = Acquire { session, principal, ask, lock: path, wait: wait_micros > 0, reaped: None };
+        let reaped = self.reaped.iter().find(|(namespace, _)| is_within(path.namespace(), namespace));
+        let reaped = reaped.map(|(_, attempts)| *attempts);
+        let command = Acquire { session, principal, ask, lock: path, wait: wait_micros > 0, reaped };
         let acquired = decision(acquire(&mut self.store, &command, now))?;
         // An ask that an earlier call left waiting is not served now.
         match acquired {
             Acquired::Waiting(_) if !command.wait => Err(Rejection::whole(Reason::LockHeld, Detail::None).into()),
             acquired => Ok(acquired),
         }
+    }
+
+    /// Acquires an orphaned lock of a namespace or of the namespaces in it for its cleanup (K17); `None`
+    /// if none is orphaned. The same ask gets the same lock again. A cleanup that has failed is offered
+    /// at once, because no time passes here.
+    ///
+    /// # Errors
+    /// The namespace is malformed, or the session is unknown or has ended.
+    pub fn reap(
+        &mut self,
+        session: Uuid,
+        ask: Uuid,
+        namespace: &str,
+        now: Timestamp,
+    ) -> Result<Option<LockRecord>, DetailedError> {
+        if namespace.is_empty() {
+            let message = "`namespace` is empty: name the namespace whose locks are cleaned up";
+            return Err(DetailedError::new("INVALID_UPDATE", message));
+        }
+        let scan = LockScan::parse(namespace, 0, None)?;
+        self.renew(session, now)?;
+        let (session, ask, principal) = (SessionId(session), AskId(ask), self.principal.clone());
+        let held = or_internal(self.store.row::<Ask>(&ask))?.filter(|held| held.session == session);
+        if let Some(Ask { lock, state: AskState::Holding(_), .. }) = held.cloned() {
+            return self.lock(&lock);
+        }
+        let read = OrderedRead { limit: usize::MAX, ..scan.read(LockList::Orphaned, None) };
+        let mut orphaned = or_internal(Store::locks(&self.store, &read))?;
+        orphaned.retain(|(path, _)| scan.contains(path));
+        let Some((lock, _, obituary)) = offered(orphaned, Timestamp::MAX).due.into_iter().next() else {
+            return Ok(None);
+        };
+        let command = Reap { session, principal, ask, lock, fence: obituary.fence };
+        decision(reap(&mut self.store, &command, now))?;
+        self.lock(&command.lock)
+    }
+
+    /// Resolves an orphaned lock (K17). Returns false if nothing was to be done.
+    ///
+    /// # Errors
+    /// The lock waits for no cleanup after the grant of this fence.
+    pub fn resolve(
+        &mut self,
+        path: LockPath,
+        fence: u64,
+        resolution: Resolution,
+        now: Timestamp,
+    ) -> Result<bool, DetailedError> {
+        let command = Resolve { lock: path, fence: Fence(fence), resolution };
+        decision(resolve(&mut self.store, &command, now))
     }
 
     /// Ends an ask (K10). Returns false if it is unknown or has ended.
@@ -384,6 +466,43 @@ mod tests {
     }
 
     #[test]
+    fn k17_a_reaped_lock_waits_for_its_cleanup_which_comes_until_it_is_set_aside() {
+        let mut service = LockService::new("test").unwrap();
+        service.reap_namespace("user", 2).unwrap();
+        for session in [HOLDER, WAITER] {
+            service.open(session, 15_000_000, 5_000_000, NOW).unwrap();
+        }
+        service.acquire(HOLDER, ask(10), path(), 0, NOW).unwrap();
+        assert_eq!(service.reap(WAITER, ask(30), "user", NOW), Ok(None));
+        service.expire(HOLDER, NOW).unwrap();
+        let state = |service: &LockService| service.lock(&path()).unwrap().unwrap().state();
+        let release = |service: &mut LockService, fence, failed| {
+            service.release(WAITER, path(), ReleaseRequest { fence, failed, value: b"" }, NOW)
+        };
+        assert_eq!(state(&service), "ORPHANED");
+        assert_eq!(service.reap(WAITER, ask(30), "use", NOW), Ok(None));
+        let first = service.reap(WAITER, ask(30), "user", NOW).unwrap().unwrap();
+        assert_eq!(service.reap(WAITER, ask(30), "user", NOW), Ok(Some(first.clone())));
+        assert_eq!(
+            (first.fence(), first.obituary_end(), first.lock.obituary.unwrap().attempts),
+            (2, Some("EXPIRED"), 1)
+        );
+        assert_eq!(release(&mut service, 2, true), Ok(true));
+        assert_eq!(
+            service.reap(WAITER, ask(31), "user.update", NOW).unwrap().unwrap().lock.obituary.unwrap().attempts,
+            2
+        );
+        assert_eq!(release(&mut service, 3, true), Ok(true));
+        assert_eq!((state(&service), service.reap(WAITER, ask(32), "user", NOW)), ("SET_ASIDE", Ok(None)));
+        assert_eq!(service.resolve(path(), 2, Resolution::Retry, NOW).unwrap_err().code, "FENCE_PASSED");
+        assert_eq!(service.resolve(path(), 1, Resolution::Retry, NOW), Ok(true));
+        assert_eq!(state(&service), "ORPHANED");
+        assert_eq!(service.resolve(path(), 1, Resolution::Cleaned, NOW), Ok(true));
+        assert_eq!(state(&service), "FREE");
+        assert_eq!(service.reap(HOLDER, ask(33), "user", NOW).unwrap_err().code, "SESSION_ENDED");
+    }
+
+    #[test]
     fn k05_fences_are_larger_than_those_that_were_skipped() {
         let mut service = contended();
         service.skip_fences(100).unwrap();
@@ -401,5 +520,9 @@ mod tests {
         assert_eq!(service.acquire(HOLDER, ask(1), path(), u64::MAX, NOW).unwrap_err().code, "LIMIT_EXCEEDED");
         assert_eq!(service.locks("", 1_001, None).unwrap_err().code, "LIMIT_EXCEEDED");
         assert!(LockService::new("").is_err());
+        assert_eq!(service.reap(HOLDER, ask(1), "", NOW).unwrap_err().code, "INVALID_UPDATE");
+        for (namespace, attempts) in [("a..b", 1), ("a", 0), ("a", MAX_CLEANUPS + 1)] {
+            assert_eq!(service.reap_namespace(namespace, attempts).unwrap_err().code, "INVALID_UPDATE");
+        }
     }
 }

@@ -118,10 +118,16 @@ RSpec.describe Leasehold::TestHelp::LockServer, :rails do
     Leasehold.configuration.store_id = nil
   end
 
-  it "refuses the cleanup after a death, because it has no reaped namespaces" do
-    expect { Leasehold.reap("import", wait: 1) { nil } }.to raise_error(Leasehold::Error::Misconfigured, /no reaped namespaces/)
-    resolve = -> { Leasehold.locks.resolve_orphan("import", "users", fence: 1, resolution: :cleaned) }
-    expect(&resolve).to raise_error(Leasehold::Error::Misconfigured, /no reaped namespaces/)
+  it "has a dead holder's lock cleaned up, in namespaces that the test names (K17)" do
+    stub.reap_namespace("user", attempts: 1)
+    held = stub.hold_lock("user.update", "7")
+    reaped = Thread.new { Leasehold.reap("user", wait: 60) { |orphan| [orphan.former_fence, orphan.attempt, orphan.held?] } }
+    Support::Waiting.wait_for("the thread to wait") { reaped.status == "sleep" }
+    stub.expire_session(status.session_id)
+    expect(reaped.value).to eq([held.fence, 1, true])
+    expect(status).to have_attributes(state: :free, obituary: nil)
+    expect(Leasehold.reap("user", wait: 1) { raise "nothing is orphaned" }).to be_nil
+    expect { stub.reap_namespace("user", attempts: 0) }.to raise_error(Leasehold::Error::Invalid)
   end
 
   it "ends its sessions, their threads and all waits with the test" do
@@ -207,13 +213,14 @@ RSpec.describe Leasehold::TestHelp::LockServer, :rails do
 
   # Plays a script, and returns what the callers see in each step, without ids and times.
   def play(side)
-    steps = %i[contention waiting interruption refusals lists blocks force force_at_once expiry close]
+    steps = %i[contention waiting interruption refusals lists blocks force force_at_once expiry cleanup close]
     steps.to_h { |step| [step, send("see_#{step}", side)] }
   end
 
   def plain(lock)
     last = lock.last && [lock.last.reason, lock.last.value]
-    [lock.namespace, lock.key, lock.state, lock.fence.nil?, lock.session_id.nil?, lock.waiting, last]
+    obituary = lock.obituary && lock.obituary.to_h.slice(:reason, :attempts, :most_attempts)
+    [lock.namespace, lock.key, lock.state, lock.fence.nil?, lock.session_id.nil?, lock.waiting, last, obituary]
   end
 
   def seen(side, key = "7")
@@ -309,19 +316,42 @@ RSpec.describe Leasehold::TestHelp::LockServer, :rails do
     ]
   end
 
+  def see_cleanup(side)
+    held = side.short_lived.acquire("reaped.runner", "7")
+    side.expire.call(held)
+    facts = ->(orphan) { [orphan.former_fence == held.fence, orphan.attempt, orphan.most_attempts, orphan.fence > held.fence] }
+    failed = Array.new(2) { fail_in_cleanup(side) }
+    decisions = [[held.fence + 1, :retry], [held.fence, :wrong], [held.fence, :retry], [held.fence, :retry]].map do |fence, resolution|
+      outcome { side.other.resolve_orphan("reaped.runner", "7", fence: fence, resolution: resolution) }
+    end
+    cleaned = side.locks.reap("reaped", wait: 60, &facts)
+    refused = ["", "a..b"].map { |namespace| outcome { side.locks.reap(namespace, wait: 1) { nil } } }
+    late = outcome { side.other.resolve_orphan("reaped.runner", "7", fence: held.fence, resolution: :cleaned) }
+    [failed, decisions, cleaned, plain(side.other.get("reaped.runner", "7")), refused, late]
+  end
+
+  def fail_in_cleanup(side)
+    side.locks.reap("reaped", wait: 60) { raise IndexError }
+  rescue IndexError
+    plain(side.other.get("reaped.runner", "7"))
+  end
+
   def see_close(side)
     held = side.locks.acquire("user.update", "8")
     side.locks.close
     [held.standing, outcome { held.release }, seen(side, "8"), outcome { side.locks.acquire("user.update", "8") }]
   end
 
-  it "shows callers the same as the server (K01, K03, K05, K06, K08, K10, K16, K19, K20, K21)" do
-    real = Support::ClaimsServer.run { |server| play(server_side(server.address)) }
+  it "shows callers the same as the server (K01, K03, K05, K06, K08, K10, K16, K17, K19, K20, K21)" do
+    reaped = "[[locks.reaped]]\nnamespaces = [\"reaped\"]\nattempts = 2\n"
+    real = Support::ClaimsServer.run(settings: reaped) { |server| play(server_side(server.address)) }
+    stub.reap_namespace("reaped", attempts: 2)
     stubbed = play(stub_side)
 
     real.each { |step, seen| expect([step, stubbed[step]]).to eq([step, seen]) }
     # The steps reach what they are named after.
     expect(real[:force].values_at(2, 3)).to match([include(:withheld), :lost])
     expect(real[:expiry].values_at(0, 5)).to match([:lost, include([:expired, ""])])
+    expect(real[:cleanup].first).to match([include(:orphaned), include(:set_aside)])
   end
 end

@@ -53,7 +53,20 @@ module Support
       forced = [service.force(path, 6, false, 3), service.renew(holder, 3), service.elapse(path, 4)]
       released = service.release(waiter, path, 7, false, "done", 5)
       ended = [service.leave(waiter, waiter, 6), service.expire(holder, 6), service.close(waiter, 6)]
-      [asked, forced, released, ended, service.lock(path), service.copy(9).locks("user", 0, nil)]
+      [asked, forced, released, ended, reaped(service), service.lock(path), service.copy(9).locks("user", 0, nil)]
+    end
+
+    # Lets a holder die, and another session clean up.
+    def reaped(service)
+      holder, cleaner = %w[c d].map { |letter| letter * 16 }
+      path = %w[reaped 7]
+      service.reap_namespace("reaped", 1)
+      [holder, cleaner].each { |session| service.open(session, 15_000_000, 5_000_000, 7) }
+      service.acquire(holder, holder, path, 0, 7)
+      service.expire(holder, 8)
+      held = service.reap(cleaner, cleaner, "reaped", 9)
+      released = service.release(cleaner, path, held[2], true, "", 10)
+      [held, released, service.reap(cleaner, holder, "reaped", 11), service.lock(path), service.resolve(path, held[7][0], true, 12)]
     end
 
     def reconciliation_summary

@@ -1,9 +1,12 @@
 //! `Leasehold::Native::LockService`: a service of sessions and locks in memory, for an application's
 //! tests. Times are microseconds since 1970; ids are Strings of 16 bytes.
 
+use std::num::NonZeroU32;
 use std::sync::Mutex;
 
-use leasehold_bindings::{Acquired, DetailedError, LockPath, LockRecord, LockService, ReleaseRequest, Timestamp};
+use leasehold_bindings::{
+    Acquired, DetailedError, LockPath, LockRecord, LockService, ReleaseRequest, Resolution, Timestamp,
+};
 use magnus::{Error, IntoValue, RArray, RModule, RString, Ruby, Value, function, method, prelude::*};
 use uuid::Uuid;
 
@@ -30,6 +33,9 @@ pub(crate) fn init(ruby: &Ruby, leasehold: RModule) -> Result<(), Error> {
     class.define_method("release", method!(SessionsAndLocks::release, 6))?;
     class.define_method("force", method!(SessionsAndLocks::force, 4))?;
     class.define_method("elapse", method!(SessionsAndLocks::elapse, 2))?;
+    class.define_method("reap_namespace", method!(SessionsAndLocks::reap_namespace, 2))?;
+    class.define_method("reap", method!(SessionsAndLocks::reap, 4))?;
+    class.define_method("resolve", method!(SessionsAndLocks::resolve, 4))?;
     class.define_method("lock", method!(SessionsAndLocks::lock, 1))?;
     class.define_method("locks", method!(SessionsAndLocks::locks, 3))?;
     Ok(())
@@ -126,6 +132,30 @@ impl SessionsAndLocks {
         service.call(ruby, |service| service.elapse(parse(&path)?, Timestamp::from_micros(now)))
     }
 
+    /// Has the locks of a namespace wait for a cleanup after the death of their holder.
+    fn reap_namespace(ruby: &Ruby, service: &Self, namespace: String, attempts: u32) -> Result<(), Error> {
+        service.call(ruby, |service| service.reap_namespace(&namespace, attempts))
+    }
+
+    /// Returns an orphaned lock that the session holds now; nil if none is orphaned.
+    fn reap(
+        ruby: &Ruby,
+        service: &Self,
+        session: RString,
+        ask: RString,
+        namespace: String,
+        now: u64,
+    ) -> Result<Option<Value>, Error> {
+        let (session, ask) = (id(ruby, session)?, id(ruby, ask)?);
+        let lock = service.call(ruby, |service| service.reap(session, ask, &namespace, Timestamp::from_micros(now)))?;
+        Ok(lock.map(|lock| members(ruby, &lock)))
+    }
+
+    fn resolve(ruby: &Ruby, service: &Self, path: Path, fence: u64, cleaned: bool, now: u64) -> Result<bool, Error> {
+        let resolution = if cleaned { Resolution::Cleaned } else { Resolution::Retry };
+        service.call(ruby, |service| service.resolve(parse(&path)?, fence, resolution, Timestamp::from_micros(now)))
+    }
+
     /// Returns the lock; nil if nobody has held it.
     fn lock(ruby: &Ruby, service: &Self, path: Path) -> Result<Option<Value>, Error> {
         let lock = service.call(ruby, |service| service.lock(&parse(&path)?))?;
@@ -175,11 +205,16 @@ fn parse((namespace, key): &Path) -> Result<LockPath, DetailedError> {
 
 /// Returns the members of a lock: namespace and key; state, fence, session; the time of its last
 /// change, the number of asks that wait; the last grant with its fence, end, value and time of its
-/// end.
+/// end; the grant whose cleanup is due with its fence, end, time of its end, and the number and the
+/// most of its cleanups.
 fn members(ruby: &Ruby, record: &LockRecord) -> Value {
     let session = record.session().map(|session| ruby.str_from_slice(session.as_bytes()));
     let last = record.lock.last.as_ref().zip(record.last_end()).map(|(last, end)| {
         (last.grant.fence.0, end, ruby.str_from_slice(last.value.as_bytes()), last.ended_at.as_micros())
+    });
+    let obituary = record.lock.obituary.zip(record.obituary_end()).map(|(obituary, end)| {
+        let most = record.lock.reaped.map_or(0, NonZeroU32::get);
+        (obituary.fence.0, end, obituary.ended_at.as_micros(), obituary.attempts, most)
     });
     (
         (record.path.namespace(), record.path.key()),
@@ -189,6 +224,7 @@ fn members(ruby: &Ruby, record: &LockRecord) -> Value {
         record.lock.updated_at.as_micros(),
         record.lock.waiting,
         last,
+        obituary,
     )
         .into_value_with(ruby)
 }

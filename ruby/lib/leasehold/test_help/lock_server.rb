@@ -54,6 +54,17 @@ module Leasehold
         @other_locks.force(namespace, key, fence: fence, at_once: at_once)
       end
 
+      # Has the locks of a namespace wait for a cleanup after the death of their holder, as `[[locks.reaped]]` does for a
+      # server. A cleanup that has failed is offered again at once.
+      #
+      # @param namespace [String] its locks, and those of the namespaces in it, from their next acquire on
+      # @param attempts [Integer] the most cleanups that are begun before a lock is set aside
+      # @raise [Error::Invalid] if an argument is out of bounds
+      # @return [void]
+      def reap_namespace(namespace, attempts: 10)
+        change { |service| service.reap_namespace(namespace.to_s, attempts) }
+      end
+
       # Passes a withheld lock on, because the time of its former holder is over.
       #
       # @raise [ArgumentError] if the lock is not withheld

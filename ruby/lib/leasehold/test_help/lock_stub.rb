@@ -13,8 +13,7 @@ module Leasehold
       Operation = Struct.new(:execute, :metadata) do
         def cancel; end
       end
-      NOT_REAPED = "the stub server has no reaped namespaces: call the cleanup's own code in the test, or use a server"
-      private_constant :Wire, :Sessions, :Operation, :NOT_REAPED
+      private_constant :Wire, :Sessions, :Operation
 
       # @param server [LockServer]
       def initialize(server)
@@ -77,14 +76,14 @@ module Leasehold
         answer(Wire::ForceLockResponse.new)
       end
 
-      # @raise [Error::Misconfigured] always
-      def reap_lock(*, **)
-        raise Error::Misconfigured, NOT_REAPED
+      # @return [Operation] with the message of a stream
+      def reap_lock(request, deadline:, **)
+        answer(enum_for(:each_orphan, request, deadline))
       end
 
-      # @raise [Error::Misconfigured] always
-      def resolve_orphan(*, **)
-        raise Error::Misconfigured, NOT_REAPED
+      def resolve_orphan(request, **)
+        change { |service, now| service.resolve(path(request.lock), request.fence, request.resolution == :CLEANED, now) }
+        answer(Wire::ResolveOrphanResponse.new)
       end
 
       private
@@ -99,6 +98,23 @@ module Leasehold
           fence = wait_for(request) || give_up(request)
         end
         yield Wire::AcquireLockResponse.new(fence: fence)
+      end
+
+      # Yields an orphaned lock, which the session then holds.
+      #
+      # @raise [GRPC::DeadlineExceeded] if the wait is over
+      def each_orphan(request, deadline)
+        # gRPC's time for a wait that is over is no Time.
+        seconds = deadline.is_a?(Time) ? deadline - Time.now : 0
+        orphan = @server.await(seconds) { reap(request) }
+        raise GRPC::DeadlineExceeded, "no lock was orphaned" unless orphan
+
+        held = lock(*orphan)
+        yield Wire::ReapLockResponse.new(orphan: { lock: held.path, fence: held.fence, obituary: held.obituary })
+      end
+
+      def reap(request)
+        @server.call { |service, now| service.reap(request.session_id, request.ask_id, request.namespace, now) }
       end
 
       # The engine answers a repeated acquire with the grant that the ask has got meanwhile (K05).
@@ -134,16 +150,23 @@ module Leasehold
         [lock&.namespace.to_s, lock&.key.to_s]
       end
 
-      def lock(path, state, fence, session_id, updated_at, waiting, last)
+      def lock(path, state, fence, session_id, updated_at, waiting, last, obituary)
         namespace, key = path
         Wire::Lock.new(
           path: { namespace: namespace, key: key }, state: state.to_sym, fence: fence, session_id: session_id.to_s,
-          updated_at: time(updated_at), waiting: waiting, last: last && ended(*last)
+          updated_at: time(updated_at), waiting: waiting, last: last && ended(*last),
+          obituary: obituary && obituary_of(*obituary)
         )
       end
 
       def ended(fence, reason, value, ended_at)
         Wire::EndedGrant.new(fence: fence, end: reason.to_sym, value: value, ended_at: time(ended_at))
+      end
+
+      def obituary_of(fence, reason, ended_at, attempts, most_attempts)
+        Wire::Obituary.new(
+          fence: fence, end: reason.to_sym, ended_at: time(ended_at), attempts: attempts, most_attempts: most_attempts
+        )
       end
 
       def time(micros)

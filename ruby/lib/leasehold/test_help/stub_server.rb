@@ -16,7 +16,8 @@ module Leasehold
       extend Forwardable
 
       def_delegators :@lock_server, :locks, :other_locks, :longest_wait, :longest_wait=
-      def_delegators :@lock_server, :hold_lock, :force_lock, :end_withholding, :expire_session, :jeopardize_session
+      def_delegators :@lock_server, :hold_lock, :force_lock, :end_withholding, :expire_session, :jeopardize_session,
+                     :reap_namespace
 
       # @return [Array<Array(Array<Claim>, Array<Claim>)>] the creates and destroys of each update that the
       #   application's cell has begun

@@ -45,7 +45,7 @@ class Locks {
         });
     }
 
-    async reap(namespace, options, run) {
+    async reap(namespace, options = {}, run) {
         options.signal?.throwIfAborted();
         text("namespace", namespace);
         const orphan = await this.#underSession(async (session) => {

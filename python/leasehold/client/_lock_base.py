@@ -299,6 +299,9 @@ def has_ended(failure: LeaseholdError) -> bool:
 class AskWait(Generic[NewsT, ResultT]):
     """One ask that waits on a stream, and the decision to repeat a call that broke."""
 
+    ends_by_leave: bool = True
+    """True if the server ends the stream when the ask leaves."""
+
     def __init__(self, session: bytes) -> None:
         self._session = session
         self._heard_at = time.monotonic()
@@ -379,6 +382,9 @@ class LockWait(AskWait[wire.AcquireLockResponse, int]):
 
 class OrphanWait(AskWait[wire.ReapLockResponse, wire.Orphan]):
     """One wait for an orphaned lock. Its result is the lock, which the session then holds."""
+
+    # The server knows the ask only when it has a lock.
+    ends_by_leave = False
 
     def __init__(self, session: bytes, namespace: str, wait_seconds: float | None) -> None:
         super().__init__(session)

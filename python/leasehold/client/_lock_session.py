@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from leasehold.client._synchronous import Client
 
 HeldT = TypeVar("HeldT", bound="HeldLock")
+StreamT = TypeVar("StreamT", bound=grpc.Call)
 
 
 class LockSession(LockSessionBase):
@@ -231,7 +234,8 @@ class LockSession(LockSessionBase):
         client, call = self._client, wait.stream()
         client._check_open()  # noqa: SLF001
         method: grpc.UnaryStreamMultiCallable[bytes, bytes] = client._channel.unary_stream(call.path)  # noqa: SLF001
-        stream = method(call.request, timeout=wait.timeout_seconds, metadata=client._store.metadata)  # noqa: SLF001
+        begin = partial(method, call.request, timeout=wait.timeout_seconds, metadata=client._store.metadata)  # noqa: SLF001
+        stream = begin() if wait.ends_by_leave else _uninterrupted(begin)
         try:
             for response in stream:
                 news = decode_response(call, response, stream.initial_metadata(), client._store)  # noqa: SLF001
@@ -251,6 +255,32 @@ class LockSession(LockSessionBase):
         # pass on after ten seconds (K09).
         with suppress(LeaseholdError):
             self._client._run(calls.leave(self._id.bytes, ask), LEAVE_SECONDS, Retry())  # noqa: SLF001
+
+
+def _uninterrupted(begin: Callable[[], StreamT]) -> StreamT:
+    """Begin a stream where no interrupt comes: Python raises `KeyboardInterrupt` in its main thread only.
+
+    An interrupt in the middle of gRPC's own code would leave a stream that nobody can cancel. Its call would take an
+    orphaned lock later, although nobody waits for it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return begin()
+    begun: Future[StreamT] = Future()
+
+    def run() -> None:
+        try:
+            begun.set_result(begin())
+        except Exception as error:  # noqa: BLE001 - the caller gets it
+            begun.set_exception(error)
+
+    thread = threading.Thread(target=run, name="leasehold-stream", daemon=True)
+    try:
+        thread.start()
+        return begun.result()
+    except BaseException:
+        if thread.ident is not None and begun.exception() is None:
+            begun.result().cancel()
+        raise
 
 
 class HeldLock(HeldLockBase):

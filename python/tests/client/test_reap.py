@@ -16,7 +16,8 @@ from support.waiting import wait_for
 
 from leasehold import errors
 from leasehold.client import Client, LockSession
-from leasehold.locks import GrantEnd, LockState
+from leasehold.client._lock_base import OrphanWait
+from leasehold.locks import GrantEnd, LockState, Standing
 
 NAMESPACE = "reaped.runner"
 
@@ -128,8 +129,8 @@ def test_k17_a_wait_that_is_over_takes_nothing(client: Client, cleaner: LockSess
 INTERRUPTED = """
 session = client.lock_session(duration_seconds=3600)
 session.open()
-say("waits")
 try:
+    say("waits")
     with session.reap("reaped") as orphan:
         say("reaped")
 except KeyboardInterrupt:
@@ -170,6 +171,17 @@ def test_k17_k22_a_wait_goes_on_after_a_restart_of_the_server(
         assert later.result() == ("after", 1)
 
 
+def test_k22_the_silence_of_a_wait_counts_from_the_end_of_its_stream() -> None:
+    broken = errors.UnavailableError("the connection broke", code="UNAVAILABLE")
+    wait = OrphanWait(bytes(16), "reaped", None)
+    wait._heard_at -= 3600
+    wait.hear_end(has_begun=False)
+    assert raised_by(lambda: wait.pause_seconds(broken, Standing.SAFE)) is broken
+    wait.hear_end(has_begun=True)
+    assert wait.pause_seconds(broken, Standing.SAFE) > 0
+    assert isinstance(raised_by(lambda: wait.pause_seconds(broken, Standing.LOST)), errors.LockLostError)
+
+
 def test_k05_k17_a_reap_whose_answer_is_lost_gets_the_same_lock(reaped: ClaimsServer) -> None:
     with (
         Client(reaped.url) as direct,
@@ -192,6 +204,7 @@ def test_k11_the_end_of_the_session_ends_the_wait(client: Client, cleaner: LockS
         later = pool.submit(lambda: raised_by(lambda: reaped_later(cleaner)))
         client.evict_lock_session(cleaner.id)
         assert later.result().code in ("SESSION_ENDED", "LOCK_LOST")
+    wait_for("the loss to be known", lambda: cleaner.standing is Standing.LOST)
     assert isinstance(raised_by(lambda: reaped_later(cleaner)), errors.LockLostError)
 
 

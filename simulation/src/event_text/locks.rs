@@ -112,8 +112,10 @@ fn transition_text(transition: Transition) -> String {
                 format!("; the lock {} is free", lock_key(lock))
             }
             LockEvent::Forget => format!(", the free lock {}", lock_key(lock)),
-            LockEvent::Orphan | LockEvent::PutAside => format!("; the lock {} waits for a cleanup", lock_key(lock)),
-            LockEvent::Grant | LockEvent::Reap | LockEvent::Retry => String::new(),
+            // The world reaps no namespace, so the last four events do not happen.
+            LockEvent::Grant | LockEvent::Orphan | LockEvent::PutAside | LockEvent::Reap | LockEvent::Retry => {
+                String::new()
+            }
         },
         Transition::Claim { .. } | Transition::Lease { .. } => String::new(),
     }

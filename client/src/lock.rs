@@ -5,6 +5,7 @@ use std::time::Duration;
 use leasehold_proto::leasehold::locks::v1 as wire;
 use leasehold_proto::leasehold::locks::v1::acquire_lock_response::News;
 use leasehold_proto::leasehold::sessions::v1::{CloseSessionRequest, OpenSessionRequest, RenewSessionRequest};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::transport::Channel;
@@ -71,6 +72,26 @@ impl HeldLock {
 
     pub(crate) fn new(session: Uuid, path: wire::LockPath, fence: u64) -> Self {
         Self { session, path, fence }
+    }
+}
+
+/// An ask that leaves if this value is dropped before the ask was answered: the caller has dropped its
+/// future, and a grant that was on its way would stay with the session.
+pub(crate) struct Leaving<'a> {
+    session: &'a LockSession,
+    pub(crate) ask: Uuid,
+    pub(crate) is_answered: bool,
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        let Ok(runtime) = Handle::try_current() else { return };
+        if !self.is_answered {
+            let mut stub = self.session.stub();
+            let (session_id, ask_id) = (id_bytes(self.session.id), id_bytes(self.ask));
+            // If this call fails, the grant stays until the session ends.
+            runtime.spawn(async move { stub.leave_lock(wire::LeaveLockRequest { session_id, ask_id }).await.is_ok() });
+        }
     }
 }
 
@@ -160,11 +181,12 @@ impl LockSession {
     /// The server refused the acquire, or gave no answer for half a minute.
     pub async fn lock(&self, namespace: &str, key: &str, wait: Duration) -> Result<Option<HeldLock>, Error> {
         let path = wire::LockPath { namespace: namespace.to_owned(), key: key.to_owned() };
-        let ask = random_id();
+        let mut leaving = self.leaving(random_id());
         let fence = match wait.is_zero() {
-            true => self.try_acquire(&path, ask).await,
-            false => self.wait_for(&path, ask, wait).await,
+            true => self.try_acquire(&path, leaving.ask).await,
+            false => self.wait_for(&path, leaving.ask, wait).await,
         };
+        leaving.is_answered = true;
         match fence {
             Ok(fence) => Ok(Some(HeldLock { session: self.id, path, fence })),
             Err(Error::Refused(refusal)) if refusal.reason == "LOCK_HELD" => Ok(None),
@@ -217,12 +239,14 @@ impl LockSession {
             Err(status) => return Self::refusal_or_break(&status),
         };
         loop {
-            let message = match stream.message().await {
+            let message = stream.message().await;
+            // A stream may be silent for long, so the silence counts from its end.
+            *heard_at = Instant::now();
+            let message = match message {
                 Ok(Some(message)) => message,
                 Ok(None) => return Ok(None),
                 Err(status) => return Self::refusal_or_break(&status),
             };
-            *heard_at = Instant::now();
             match message.news {
                 Some(News::Fence(fence)) => return Ok(Some(fence)),
                 Some(News::Moving(_)) => return Ok(None),
@@ -245,6 +269,11 @@ impl LockSession {
         } else {
             Err(Error::Refused(Box::new(refusal)))
         }
+    }
+
+    /// Returns a guard for an ask whose answer the caller waits for.
+    pub(crate) fn leaving(&self, ask: Uuid) -> Leaving<'_> {
+        Leaving { session: self, ask, is_answered: false }
     }
 
     async fn leave(&self, ask: Uuid) -> Result<(), Error> {

@@ -67,7 +67,13 @@ impl LockSession {
     /// # Errors
     /// The server refused the call, or gave no answer for half a minute.
     pub async fn reap(&self, namespace: &str) -> Result<Orphan, Error> {
-        let ask = random_id();
+        let mut leaving = self.leaving(random_id());
+        let orphan = self.wait_for_orphan(namespace, leaving.ask).await;
+        leaving.is_answered = orphan.is_ok();
+        orphan
+    }
+
+    async fn wait_for_orphan(&self, namespace: &str, ask: Uuid) -> Result<Orphan, Error> {
         let mut heard_at = Instant::now();
         loop {
             match self.reap_once(namespace, ask, &mut heard_at).await? {
@@ -86,16 +92,13 @@ impl LockSession {
             Ok(stream) => stream.into_inner(),
             Err(status) => return Self::refusal_or_break(&status),
         };
+        let message = stream.message().await;
+        // A stream may be silent for long, so the silence counts from its end.
         *heard_at = Instant::now();
-        let news = match stream.message().await {
+        let news = match message {
             Ok(message) => message.and_then(|message| message.news),
-            // A stream may be silent for long, so the time counts from its end.
-            Err(status) => {
-                *heard_at = Instant::now();
-                return Self::refusal_or_break(&status);
-            }
+            Err(status) => return Self::refusal_or_break(&status),
         };
-        *heard_at = Instant::now();
         let Some(News::Orphan(wire::Orphan { lock: Some(path), fence, obituary })) = news else { return Ok(None) };
         let lock = HeldLock::new(self.id(), path, fence);
         Ok(Some(Orphan { lock, obituary: obituary.unwrap_or_default() }))

@@ -321,7 +321,9 @@ class AskWait(Generic[NewsT, ResultT]):
         raise NotImplementedError
 
     def hear_end(self, *, has_begun: bool) -> None:
-        """Take the end of a stream. `has_begun` is true if the server had accepted the call."""
+        """Take the end of a stream, which may have been silent for long, if the server had accepted the call."""
+        if has_begun:
+            self._heard_at = time.monotonic()
 
     def pause_seconds(self, error: LeaseholdError | None, standing: Standing) -> float:
         """Return the pause before the stream is opened again, after it ended with an error or without one.
@@ -405,11 +407,6 @@ class OrphanWait(AskWait[wire.ReapLockResponse, wire.Orphan]):
     def hear(self, news: wire.ReapLockResponse) -> wire.Orphan | None:
         """Take one message of the stream. Return the lock if the message has one: a server that stops sends none."""
         return news.orphan if news.WhichOneof("news") == "orphan" else None
-
-    def hear_end(self, *, has_begun: bool) -> None:
-        """Take the end of a stream, which may have been silent for long."""
-        if has_begun:
-            self._heard_at = time.monotonic()
 
     def pause_seconds(self, error: LeaseholdError | None, standing: Standing) -> float:
         """Return the pause before the stream is opened again. See `AskWait`.

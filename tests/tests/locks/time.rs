@@ -141,3 +141,21 @@ async fn ended_sessions_and_free_locks_are_forgotten_after_the_retention() {
     // Fences go on beyond those of a forgotten lock.
     assert!(take(&holder, "q", NOW).await.unwrap().fence() > kept.fence());
 }
+
+/// A process that has waited in silence for longer than its client would repeat a call keeps its place
+/// when the server crashes (K06).
+#[tokio::test(flavor = "multi_thread")]
+async fn k06_a_long_wait_goes_on_after_a_crash_of_the_server() {
+    let mut server = restartable();
+    let (holder, waiter) = (session(&server, LONG).await, session(&server, LONG).await);
+    let held = take(&holder, "q", NOW).await.unwrap();
+    let waiting = tokio::spawn(async move { take(&waiter, "q", 2 * PATIENT).await });
+    wait_for_waiters(&server, "q", 1).await;
+    let mut seconds = tokio::time::interval(Duration::from_secs(1));
+    for _ in 0..=31 {
+        seconds.tick().await;
+    }
+    server.restart().unwrap();
+    holder.release(&held, WorkOutcome::Succeeded, b"").await.unwrap();
+    assert!(waiting.await.unwrap().is_some());
+}

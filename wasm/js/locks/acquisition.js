@@ -36,14 +36,17 @@ export class Acquisition {
             if (message.news === "waiting") this.#onPlace?.(message.waiting);
             return message.fence;
         };
+        // A stream may be silent for long, so the silence counts from its end.
+        const hearEnd = () => (heardAt = performance.now());
         const isLate = () => performance.now() > Math.min(endsAt, heardAt + RESUME_MILLIS);
-        return await this.#ask.resume(() => this.#read(Math.max(endsAt - performance.now(), 0), hear), isLate);
+        const read = () => this.#read(Math.max(endsAt - performance.now(), 0), { hear, hearEnd });
+        return await this.#ask.resume(read, isLate);
     }
 
-    async #read(left, hear) {
+    async #read(left, listeners) {
         // The server refuses a wait of zero, but this ask may have its grant already.
         const request = { lock: this.#lock, waitMicros: String(Math.max(Math.round(left * 1e3), 1)) };
         const millis = Math.min(left, MAX_WAIT_MILLIS) + ANSWER_MILLIS;
-        return await this.#ask.stream("AcquireLock", request, { millis, hear });
+        return await this.#ask.stream("AcquireLock", request, { millis, ...listeners });
     }
 }

@@ -46,7 +46,9 @@ module Leasehold
       # @return [Integer, nil] the fence; nil if the stream ended without a grant or a refusal
       def read_stream(seconds)
         request = Messages.acquire(@session.id, @ask_id, @path, seconds)
-        @calls.stream(:acquire_lock, request, [seconds, MAX_STREAM_SECONDS].min + ANSWER_SECONDS) do |message|
+        deadline = [seconds, MAX_STREAM_SECONDS].min + ANSWER_SECONDS
+        # A stream may be silent for long, so the silence counts from its end.
+        @calls.stream(:acquire_lock, request, deadline, heard: -> { @heard_at = now }) do |message|
           @heard_at = now
           @on_wait&.call(message.waiting) if message.news == :waiting
           # The server ends the stream itself when it moves the ask to another server.

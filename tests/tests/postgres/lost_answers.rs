@@ -94,10 +94,13 @@ async fn wait_for_an_answer(home: &Home, other: &Server) {
     let evicted = open(&home.server, 1, 1).await;
     let fence = hold(&home.server, &evicted, 4, "unanswered").await;
     let heir = Heir::wait_at(other, "unanswered".into()).await;
-    tokio::select! {
-        answer = home.evict(Cut::SilenceAfter, evicted.clone()) => panic!("the writer got an answer: {answer:?}"),
-        () = home.check_eviction(&evicted, heir, fence) => {},
-    }
+    let sent_at = Instant::now();
+    let eviction = async {
+        home.evict(Cut::SilenceAfter, evicted.clone()).await.unwrap();
+        sent_at.elapsed()
+    };
+    let (waited, ()) = tokio::join!(eviction, home.check_eviction(&evicted, heir, fence));
+    assert!(waited > Duration::from_secs(2), "the writer waited for {waited:?} alone");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::fmt::Debug;
 use leasehold_core::claim::{Claim, Record};
 use leasehold_core::lease::LeaseId;
 use leasehold_core::reconcile::{Step, Summary};
-use leasehold_core::table::{CLAIM, ClaimStatus, Edge, LEASE, LOCK, LeaseStatus, SESSION};
+use leasehold_core::table::{CLAIM, ClaimStatus, Edge, LEASE, LOCK, LeaseStatus, LockEvent, LockStatus, SESSION};
 use leasehold_core::time::Timestamp;
 use leasehold_core::verify;
 use serde::Serialize;
@@ -288,7 +288,7 @@ impl Tables {
             claim: CLAIM.iter().map(EdgeView::of).collect(),
             lease: LEASE.iter().map(EdgeView::of).collect(),
             session: SESSION.iter().map(EdgeView::of).collect(),
-            lock: LOCK.iter().map(EdgeView::of).collect(),
+            lock: lock_edges().map(EdgeView::of).collect(),
         }
     }
 }
@@ -473,6 +473,12 @@ fn message(world: &World, message: &Message) -> MessageView {
     }
 }
 
+/// The edges of a lock that the world plays: it reaps no namespace.
+fn lock_edges() -> impl Iterator<Item = &'static Edge<LockStatus, LockEvent>> {
+    let is_of_cleanup = |status| matches!(status, LockStatus::Orphaned | LockStatus::SetAside);
+    LOCK.iter().filter(move |edge| !is_of_cleanup(edge.from) && !is_of_cleanup(edge.to))
+}
+
 pub(crate) fn transition(world: &World, transition: &Transition) -> TransitionView {
     match *transition {
         Transition::Claim { name, from, event, to } => TransitionView {
@@ -502,7 +508,7 @@ pub(crate) fn transition(world: &World, transition: &Transition) -> TransitionVi
         Transition::Lock { lock, from, event, to } => TransitionView {
             machine: "lock",
             of: lock_key(lock).to_owned(),
-            edge: LOCK.iter().position(|edge| (edge.from, edge.event, edge.to) == (from, event, to)),
+            edge: lock_edges().position(|edge| (edge.from, edge.event, edge.to) == (from, event, to)),
             from: variant_name(&from),
             event: variant_name(&event),
             to: variant_name(&to),

@@ -138,7 +138,7 @@ impl LockService {
         Ok(Self { store: MemoryStore::default(), observer: Observer::new(0), principal, reaped: Vec::new() })
     }
 
-    /// Has the locks of a namespace, and of the namespaces in it, wait for a cleanup after the death of
+    /// Makes the locks of a namespace, and of the namespaces in it, wait for a cleanup after the death of
     /// a holder (K17). The first call that names a namespace counts.
     ///
     /// # Errors

@@ -112,7 +112,7 @@ impl Reason {
     }
 
     /// Returns true if the same request may succeed later: if the claim is busy (B03), or the lock
-    /// is held or withheld (K01).
+    /// is not free (K01).
     pub const fn is_temporary(self) -> bool {
         match self {
             Self::ClaimBusy | Self::LockHeld | Self::LockWithheld => true,

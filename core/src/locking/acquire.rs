@@ -65,7 +65,7 @@ pub fn acquire<T: Transaction>(tx: &mut T, command: &Acquire, now: Timestamp) ->
     if let Err(refusal) = check(command, &session, &lock) {
         return Ok(Err(refusal));
     }
-    // What the holder was promised stays, though an ask comes from a server that reaps nothing.
+    // The promise to the holder stays, though an ask comes from a server that reaps nothing.
     if lock.obituary.is_none() && (lock.state == LockState::Free || command.reaped.is_some()) {
         lock.reaped = command.reaped;
     }

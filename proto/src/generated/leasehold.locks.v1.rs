@@ -874,8 +874,8 @@ pub mod lock_service_client {
                 .insert(GrpcMethod::new("leasehold.locks.v1.LockService", "GetLock"));
             self.inner.unary(req, path, codec).await
         }
-        /// Lists the locks of a namespace and of the namespaces in it that are held or withheld, in the
-        /// order of namespace and key.
+        /// Lists the locks of a namespace and of the namespaces in it that are not free, in the order of
+        /// namespace and key.
         pub async fn list_locks(
             &mut self,
             request: impl tonic::IntoRequest<super::ListLocksRequest>,
@@ -1043,8 +1043,8 @@ pub mod lock_service_server {
             &self,
             request: tonic::Request<super::GetLockRequest>,
         ) -> std::result::Result<tonic::Response<super::GetLockResponse>, tonic::Status>;
-        /// Lists the locks of a namespace and of the namespaces in it that are held or withheld, in the
-        /// order of namespace and key.
+        /// Lists the locks of a namespace and of the namespaces in it that are not free, in the order of
+        /// namespace and key.
         async fn list_locks(
             &self,
             request: tonic::Request<super::ListLocksRequest>,

@@ -287,8 +287,8 @@ impl LockHost {
         self.waiting.notified().await;
     }
 
-    /// Has the store asked at once for the grants of asks that wait, because another server says that
-    /// it has written one.
+    /// Makes the poll read the grants of asks that wait at once, because another server says that it has
+    /// written one.
     pub fn ring(&self) {
         self.rung.notify_one();
     }

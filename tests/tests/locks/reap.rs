@@ -49,7 +49,7 @@ async fn k17_a_dead_holders_lock_passes_on_only_after_its_cleanup() {
     let cleaner = session(&server, LONG).await;
     let silent = super::client(&server).lock_session(SHORT).await.unwrap();
     let held = take(&silent, "7", NOW).await.unwrap();
-    // Nobody renews the session any more.
+    // The session is not renewed any more.
     drop(silent);
     let waiter = session(&server, LONG).await;
     let waiting = tokio::spawn(async move { take(&waiter, "7", PATIENT).await.map(|lock| (waiter, lock)) });

@@ -132,7 +132,7 @@ impl SessionsAndLocks {
         service.call(ruby, |service| service.elapse(parse(&path)?, Timestamp::from_micros(now)))
     }
 
-    /// Has the locks of a namespace wait for a cleanup after the death of their holder.
+    /// Makes the locks of a namespace wait for a cleanup after the death of their holder.
     fn reap_namespace(ruby: &Ruby, service: &Self, namespace: String, attempts: u32) -> Result<(), Error> {
         service.call(ruby, |service| service.reap_namespace(&namespace, attempts))
     }

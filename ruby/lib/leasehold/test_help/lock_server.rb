@@ -54,8 +54,8 @@ module Leasehold
         @other_locks.force(namespace, key, fence: fence, at_once: at_once)
       end
 
-      # Has the locks of a namespace wait for a cleanup after the death of their holder, as `[[locks.reaped]]` does for a
-      # server. A cleanup that has failed is offered again at once.
+      # Makes the locks of a namespace wait for a cleanup after the death of their holder, as `[[locks.reaped]]` does
+      # for a server. A cleanup that has failed is offered again at once.
       #
       # @param namespace [String] its locks, and those of the namespaces in it, from their next acquire on
       # @param attempts [Integer] the most cleanups that are begun before a lock is set aside

@@ -13,7 +13,7 @@
 //! | `session_order` | 0 (live), session | empty; the keys have the order of the list of live sessions |
 //! | `session_order` | 1 (ended), time of the end, session | empty, likewise for ended sessions |
 //! | `locks` | path: namespace and key | a lock |
-//! | `lock_order` | 0 (held) or 1 (withheld), path | empty; the keys have the order of the list of held or withheld locks |
+//! | `lock_order` | 0 (held), 1 (withheld), 3 (orphaned) or 4 (set aside), path | empty; the keys have the order of that list of locks |
 //! | `lock_order` | 2 (free), time of the last change, path | empty, likewise for free locks |
 //! | `asks` | ask | an ask that waits or holds its lock |
 //! | `turns` | path, number | the ask that waits at the turn |

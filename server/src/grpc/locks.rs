@@ -90,7 +90,7 @@ impl LockHandler {
         let (session, ask) = (SessionId(read_id("session_id", session)?), AskId(read_id("ask_id", ask)?));
         let lock = self.allowed_path(&caller.config, &caller.caller, lock)?;
         let _followed = self.services.follow(session, &caller.principal).await?;
-        let attendance = self.services.locks.attend(ask, session, &caller.principal);
+        let attendance = self.services.locks.attend(ask, session, &caller.principal).await;
         let (principal, reaped) = (caller.principal.clone(), caller.config.config.locks.reaped(lock.namespace()));
         let acquire = Acquire { session, principal, ask, lock, wait, reaped };
         Ok(AllowedAcquire { caller, acquire, attendance })
@@ -137,6 +137,18 @@ impl Services {
         let leave = Leave { session, principal: caller.principal.clone(), ask };
         self.submit_lock(&caller.config, caller.caller.clone(), LockCommand::Leave(leave)).await?;
         Err(errors::lock_held())
+    }
+
+    /// Makes an ask leave to which no call attends here. Returns false if a call at another server
+    /// attends to it; from a true answer on, no later call may tell the grant (K06).
+    async fn leave(&self, config: &ActiveConfig, caller: Caller, leave: Leave) -> Result<bool, Status> {
+        if let Some(shared) = &self.shared_locks
+            && !shared.abandon(leave.ask).await.map_err(|error| errors::away(&error))?
+        {
+            return Ok(false);
+        }
+        self.submit_lock(config, caller, LockCommand::Leave(leave)).await?;
+        Ok(true)
     }
 }
 
@@ -373,37 +385,30 @@ impl Waiting {
         }
     }
 
-    /// Leaves the queue, because the wait is over (K10).
+    /// Leaves the queue, because the wait is over (K10). The client may have repeated the ask, and hold
+    /// its lock by now, because this call's server was suspended or cut off: the ask then stays (K06).
     async fn leave(&mut self) -> Status {
-        match self.may_leave().await {
-            Ok(true) => {}
+        if !self.allowed.attendance.begin_leave() {
             // This call does not count as finished: if it is the last one here, the ask leaves later.
-            Ok(false) => return errors::lock_held(),
-            Err(status) => return status,
+            return errors::lock_held();
         }
-        let AllowedAcquire { caller, acquire, attendance } = &mut self.allowed;
+        let (services, AllowedAcquire { caller, acquire, .. }) = (self.services.clone(), &self.allowed);
         let leave = Leave { session: acquire.session, principal: caller.principal.clone(), ask: acquire.ask };
-        let left = self.services.submit_lock(&caller.config, caller.caller.clone(), LockCommand::Leave(leave)).await;
-        match left {
-            Ok(_) => {
-                attendance.finish();
+        let (caller, config) = (caller.caller.clone(), caller.config.clone());
+        // A task of its own decides the leave to its end, also if the caller goes away meanwhile.
+        let left = tokio::spawn(async move {
+            let left = services.leave(&config, caller, leave.clone()).await;
+            services.locks.end_leave(leave.ask);
+            left
+        });
+        match left.await.unwrap_or_else(|error| Err(errors::internal(&error.to_string()))) {
+            Ok(has_left) => {
+                if has_left {
+                    self.allowed.attendance.finish();
+                }
                 errors::lock_held()
             }
             Err(status) => status,
-        }
-    }
-
-    /// Returns true if no other call attends to the ask. The client may have repeated the ask, and hold
-    /// its lock by now, because this call's server was suspended or cut off (K06). In a shared store,
-    /// no later call may tell the grant from then on.
-    async fn may_leave(&self) -> Result<bool, Status> {
-        let AllowedAcquire { acquire, attendance, .. } = &self.allowed;
-        if attendance.has_other_calls() {
-            return Ok(false);
-        }
-        match &self.services.shared_locks {
-            Some(shared) => shared.abandon(acquire.ask).await.map_err(|error| errors::away(&error)),
-            None => Ok(true),
         }
     }
 }

@@ -123,7 +123,7 @@ impl Reaping {
     /// Takes one lock; `None` if its cleanup was begun or ended by somebody else meanwhile.
     async fn take(&self, lock: LockPath, row: Lock, obituary: Obituary) -> Result<Option<Box<Taken>>, Status> {
         let (services, caller) = (&self.services, &self.caller);
-        let mut attendance = services.locks.attend(self.ask, self.session, &caller.principal);
+        let mut attendance = services.locks.attend(self.ask, self.session, &caller.principal).await;
         let (session, principal, ask) = (self.session, caller.principal.clone(), self.ask);
         let reap = Reap { session, principal, ask, lock: lock.clone(), fence: obituary.fence };
         let decision = services.committer().submit(caller.caller.clone(), Command::Lock(LockCommand::Reap(reap)));

@@ -49,9 +49,11 @@ impl Attendance {
         self.news.is_some() && self.host.take_created(self.ask)
     }
 
-    /// True if another call at this server attends to the ask, or has told its grant.
-    pub fn has_other_calls(&self) -> bool {
-        self.host.has_other_calls(self.ask)
+    /// Notes that a leave of the ask is decided from now on, until
+    /// [`end_leave`](LockHost::end_leave): calls that would attend wait. Returns false, and notes
+    /// nothing, if another call at this server attends to the ask, or has told its grant.
+    pub fn begin_leave(&self) -> bool {
+        self.host.begin_leave(self.ask)
     }
 
     /// Notes that the store has this server as the one that attends to the ask.

@@ -14,7 +14,7 @@ use leasehold_core::rejection::Reason;
 use leasehold_core::rows::{NetChanges, RowChange};
 use leasehold_core::session::{Principal, Session, SessionId, Terms};
 use leasehold_core::table::LockStatus;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::sync::{Notify, watch};
 
 use super::attendance::Attendance;
@@ -79,6 +79,9 @@ pub(super) struct HostState {
     homes: usize,
     pub(super) attended: FxHashMap<AskId, AttendedAsk>,
     pub(super) unattended: FxHashMap<AskId, Unattended>,
+    // The asks whose leave is being decided. No call attends to one before the decision: it would be
+    // told a grant that ends (K06).
+    leaving: FxHashSet<AskId>,
     // The asks whose grant a call has told its caller. They hold their locks until their rows end.
     // Each has the number of the tick at which it was told.
     pub(super) taken_up: FxHashMap<AskId, u64>,
@@ -129,7 +132,7 @@ pub struct Proposal {
 /// The server's memory of sessions and locks.
 pub struct LockHost {
     pub(super) state: Mutex<HostState>,
-    // The number of decided rounds of proposals.
+    // The number of decided rounds of proposals, and of decided leaves.
     decided: watch::Sender<u64>,
     // Notified when an ask begins to wait whose grant another server may write.
     pub(super) waiting: Notify,
@@ -152,6 +155,7 @@ impl Default for LockHost {
             homes: 0,
             attended: FxHashMap::default(),
             unattended: FxHashMap::default(),
+            leaving: FxHashSet::default(),
             taken_up: FxHashMap::default(),
             sharing: None,
         };
@@ -245,23 +249,56 @@ impl LockHost {
 
     /// Begins the attendance of a call to an ask under a session of this principal. If the session is
     /// not the principal's, the call attends to nothing: a stranger who knows the ids of an ask must
-    /// not keep it, nor get its grant.
-    pub fn attend(self: &Arc<Self>, ask: AskId, session: SessionId, principal: &Principal) -> Attendance {
+    /// not keep it, nor get its grant. While a leave of the ask is being decided, this method waits.
+    pub async fn attend(self: &Arc<Self>, ask: AskId, session: SessionId, principal: &Principal) -> Attendance {
+        loop {
+            match self.try_attend(ask, session, principal) {
+                Ok(attendance) => return attendance,
+                // The host, and with it the sender, lives for as long as this method.
+                Err(mut decided) => _ = decided.changed().await,
+            }
+        }
+    }
+
+    /// Does what [`attend`](Self::attend) does, unless a leave of the ask is being decided. The
+    /// receiver then changes with the decision.
+    pub(super) fn try_attend(
+        self: &Arc<Self>,
+        ask: AskId,
+        session: SessionId,
+        principal: &Principal,
+    ) -> Result<Attendance, watch::Receiver<u64>> {
         let mut state = self.state();
+        if state.leaving.contains(&ask) {
+            // The receiver is made before the state is unlocked, so no decision is missed.
+            return Err(self.decided.subscribe());
+        }
         let own = state.sessions.get(&session).filter(|session| session.principal == *principal);
         let news = own.map(|session| session.news.subscribe()).map(|session| {
             state.unattended.remove(&ask);
             state.attended.entry(ask).or_insert_with(|| AttendedAsk::new(session)).news.subscribe()
         });
         drop(state);
-        Attendance::new(self.clone(), ask, session, news)
+        Ok(Attendance::new(self.clone(), ask, session, news))
     }
 
-    /// True if a call beside the one that asks attends to the ask, or has told its grant.
-    pub(super) fn has_other_calls(&self, ask: AskId) -> bool {
-        let state = self.state();
+    /// Notes that a leave of the ask is decided from now on, until [`end_leave`](Self::end_leave).
+    /// Returns false, and notes nothing, if a call beside the one that asks attends to the ask, or has
+    /// told its grant.
+    pub(super) fn begin_leave(&self, ask: AskId) -> bool {
+        let mut state = self.state();
         let calls = state.attended.get(&ask).map_or(0, |attended| attended.news.receiver_count());
-        calls > 1 || state.taken_up.contains_key(&ask)
+        let is_alone = calls <= 1 && !state.taken_up.contains_key(&ask);
+        if is_alone {
+            state.leaving.insert(ask);
+        }
+        is_alone
+    }
+
+    /// Notes that a leave of the ask was decided, or will not be.
+    pub fn end_leave(&self, ask: AskId) {
+        self.state().leaving.remove(&ask);
+        self.round_decided();
     }
 
     pub(super) fn end_attendance(&self, ask: AskId, session: SessionId, is_finished: bool) {
@@ -307,6 +344,9 @@ impl LockHost {
     /// engine accepted it. [`saved`](Self::saved) has told the changes before, unless an earlier
     /// attempt made them and its answer was lost.
     pub fn proposal_decided(&self, proposal: &Proposal, refused: Option<Reason>) {
+        if let Command::Lock(LockCommand::Leave(leave)) = &proposal.command {
+            self.end_leave(leave.ask);
+        }
         let Some(session) = proposal.ends else { return };
         match refused {
             None | Some(Reason::SessionNotFound | Reason::SessionEnded) => self.state().end_session(session),
@@ -321,6 +361,7 @@ impl LockHost {
         }
         if let Command::Lock(LockCommand::Leave(Leave { session, ask, .. })) = &proposal.command {
             self.state().leave_unattended(*ask, *session);
+            self.end_leave(*ask);
         }
     }
 
@@ -486,8 +527,8 @@ impl HostState {
         }
     }
 
-    /// Returns the leaves of asks that no call has attended to for [`TAKE_UP`], and stops to watch
-    /// these asks.
+    /// Returns the leaves of asks that no call has attended to for [`TAKE_UP`]. They are being decided
+    /// from now on.
     fn due_leaves(&mut self) -> Vec<Leave> {
         let ticks = u64::try_from(TAKE_UP.as_millis() / TICK.as_millis()).unwrap_or(u64::MAX);
         let is_due = |unattended: &Unattended| self.ticks.saturating_sub(unattended.since) > ticks;
@@ -495,6 +536,7 @@ impl HostState {
         let due: Vec<_> = due.map(|(ask, _)| *ask).take(PROPOSALS_PER_TICK).collect();
         let leave = |ask| {
             let Unattended { session, principal, .. } = self.unattended.remove(&ask)?;
+            self.leaving.insert(ask);
             Some(Leave { session, principal, ask })
         };
         due.into_iter().filter_map(leave).collect()
@@ -547,6 +589,10 @@ mod tests {
         NetChanges { asks: vec![change], ..NetChanges::default() }
     }
 
+    fn attend(host: &Arc<LockHost>) -> Attendance {
+        host.try_attend(ASK, SESSION, &principal()).ok().unwrap()
+    }
+
     /// Renews the session at each tick, so that only asks are proposed.
     fn ticks(host: &LockHost, count: u128) -> Vec<Proposal> {
         let tick = |_| {
@@ -581,20 +627,25 @@ mod tests {
         let host = host();
         assert_eq!(host.saved(&grant(), &Fences::default()).grants, 1);
         assert!(ticks(&host, ticks_of_take_up).is_empty());
-        assert_eq!(ticks(&host, 1).len(), 1);
+        let proposed = ticks(&host, 1);
+        assert_eq!(proposed.len(), 1);
+        host.proposal_decided(&proposed[0], None);
         // A call that attends in time, and tells its caller, keeps the grant.
         host.saved(&grant(), &Fences::default());
         assert!(ticks(&host, ticks_of_take_up).is_empty());
-        let mut attendance = host.attend(ASK, SESSION, &principal());
+        let mut attendance = attend(&host);
         attendance.finish();
         drop(attendance);
         assert!(ticks(&host, 2 * ticks_of_take_up).is_empty());
         // A call that ends without telling its caller does not.
-        drop(host.attend(ASK, SESSION, &principal()));
-        assert_eq!(ticks(&host, ticks_of_take_up + 1).len(), 1);
+        drop(attend(&host));
+        let proposed = ticks(&host, ticks_of_take_up + 1);
+        assert_eq!(proposed.len(), 1);
+        host.proposal_decided(&proposed[0], None);
         // Nor does a call of another service, though it is told that it has no ask.
         host.saved(&grant(), &Fences::default());
-        let mut stranger = host.attend(ASK, SESSION, &Principal::parse("service/b").unwrap());
+        let stranger = host.try_attend(ASK, SESSION, &Principal::parse("service/b").unwrap());
+        let mut stranger = stranger.ok().unwrap();
         host.saved(&grant(), &Fences::default());
         stranger.finish();
         drop(stranger);
@@ -605,9 +656,9 @@ mod tests {
     fn k06_a_call_that_ends_late_takes_no_lock_from_its_holder() {
         let ticks_of_take_up = TAKE_UP.as_millis() / TICK.as_millis();
         let host = host();
-        let late = host.attend(ASK, SESSION, &principal());
+        let late = attend(&host);
         host.saved(&grant(), &Fences::default());
-        let mut repeated = host.attend(ASK, SESSION, &principal());
+        let mut repeated = attend(&host);
         repeated.take_up();
         drop(repeated);
         drop(late);
@@ -617,6 +668,32 @@ mod tests {
         host.saved(&NetChanges { asks: vec![ended], ..NetChanges::default() }, &Fences::default());
         host.saved(&grant(), &Fences::default());
         assert_eq!(ticks(&host, ticks_of_take_up + 1).len(), 1);
+    }
+
+    #[tokio::test]
+    async fn k06_no_call_attends_to_an_ask_whose_leave_is_being_decided() {
+        let ticks_of_take_up = TAKE_UP.as_millis() / TICK.as_millis();
+        let host = host();
+        host.saved(&grant(), &Fences::default());
+        let proposed = ticks(&host, ticks_of_take_up + 1);
+        let repeated = tokio::spawn({
+            let host = host.clone();
+            async move { host.attend(ASK, SESSION, &principal()).await.take_created() }
+        });
+        // The test runs on one thread: the call has its turn, and waits.
+        tokio::task::yield_now().await;
+        assert_eq!((proposed.len(), host.size().attended_asks, repeated.is_finished()), (1, 0, false));
+        // A leave that could not be written is proposed again, unless a call attends meanwhile.
+        host.proposal_failed(&proposed[0]);
+        repeated.await.unwrap();
+        // The wait of a call is over: it may let the ask leave if it is alone.
+        let (call, other) = (attend(&host), attend(&host));
+        assert!(!call.begin_leave());
+        drop(other);
+        assert!(call.begin_leave());
+        assert!(host.try_attend(ASK, SESSION, &principal()).is_err());
+        host.end_leave(ASK);
+        assert!(host.try_attend(ASK, SESSION, &principal()).is_ok());
     }
 
     #[test]
@@ -675,7 +752,7 @@ mod tests {
     #[tokio::test]
     async fn k08_a_grant_reaches_the_call_that_attends() {
         let host = host();
-        let mut attendance = host.attend(ASK, SESSION, &principal());
+        let mut attendance = host.attend(ASK, SESSION, &principal()).await;
         host.saved(&grant(), &Fences::default());
         assert_eq!(attendance.news().await, AskNews::Granted(Fence(7)));
         attendance.finish();

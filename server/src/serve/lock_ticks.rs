@@ -72,7 +72,7 @@ async fn decide(services: Arc<Services>, host: Arc<LockHost>, proposal: Proposal
     if let (Some(shared), Command::Lock(LockCommand::Leave(leave))) = (&services.shared_locks, &proposal.command) {
         match shared.abandon(leave.ask).await {
             Ok(true) => {}
-            Ok(false) => return,
+            Ok(false) => return host.end_leave(leave.ask),
             Err(_) => return host.proposal_failed(&proposal),
         }
     }

@@ -77,6 +77,14 @@ struct OpenAsk {
     since: u64,
 }
 
+/// A request that waits. `is_open` is true if its caller still waits for the call.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Deferred {
+    id: MessageId,
+    request: LockRequest,
+    is_open: bool,
+}
+
 /// The date of a session's last renewal, which decides its end if a rule is off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct DatedRenewal {
@@ -103,8 +111,8 @@ pub struct LockHost {
     /// The commands that the last tick has proposed and the engine has not decided.
     proposals: Vec<LockCommand>,
     asks: Vec<OpenAsk>,
-    /// The renewals that wait until the proposed end of their session is decided.
-    deferred: Vec<(SessionId, MessageId)>,
+    /// The requests that wait until the proposed end of their session or ask is decided.
+    deferred: Vec<Deferred>,
     dates: Vec<DatedRenewal>,
     answers: Vec<(MessageId, Response)>,
 }
@@ -223,12 +231,16 @@ impl LockHost {
         }
     }
 
-    /// Begins the attendance of an open call to its ask. A call that was closed attends to nothing.
-    fn attend(&mut self, ask: AskId, session: SessionId, id: MessageId, is_open: bool) {
-        if is_open {
-            self.take_call(ask);
-            self.asks.push(OpenAsk { ask, session, call: Some(id), since: self.ticks });
-        }
+    /// True if a leave of the ask is proposed and not decided. No call attends to the ask before: it
+    /// would be told a grant that ends (K06).
+    fn is_leaving(&self, ask: AskId) -> bool {
+        self.proposals.iter().any(|proposal| matches!(proposal, LockCommand::Leave(leave) if leave.ask == ask))
+    }
+
+    /// Begins the attendance of a call to its ask.
+    fn attend(&mut self, ask: AskId, session: SessionId, id: MessageId) {
+        self.take_call(ask);
+        self.asks.push(OpenAsk { ask, session, call: Some(id), since: self.ticks });
     }
 
     fn renew(&mut self, id: SessionId, context: &LockContext<'_>) -> Renewal {
@@ -291,9 +303,9 @@ impl Service {
                 let end = End { session, cause: Cause::Close(principal) };
                 Some(self.run(LockCommand::End(end), context))
             }
-            LockRequest::Acquire { session, ask, lock } => {
-                return self.acquire(id, is_open, (session, ask, lock), context);
-            }
+            // No acquire is begun for a caller that is gone, since nobody may let its ask leave.
+            LockRequest::Acquire { .. } if !is_open => return,
+            LockRequest::Acquire { session, ask, lock } => return self.acquire(id, (session, ask, lock), context),
             LockRequest::Release { session, lock, fence } => {
                 let Some(lock) = context.names.path(lock).cloned() else { return };
                 let (outcome, value) = (ReleaseOutcome::Succeeded, LockValue::default());
@@ -335,7 +347,7 @@ impl Service {
         match host.renew(session, context) {
             Renewal::Renewed => Some(LockAnswer::Renewed(host.observer.forced(session).next_back())),
             Renewal::EndProposed => {
-                host.deferred.push((session, id));
+                host.deferred.push(Deferred { id, request: LockRequest::Renew(session), is_open: true });
                 None
             }
             // The service knows every live session, so the command is refused.
@@ -349,25 +361,27 @@ impl Service {
     fn acquire(
         &mut self,
         id: MessageId,
-        is_open: bool,
-        (session, ask, lock): (SessionId, AskId, u8),
+        (session, ask, number): (SessionId, AskId, u8),
         context: &mut LockContext<'_>,
     ) {
-        let Some(lock) = context.names.path(lock).cloned() else { return };
+        let Some(lock) = context.names.path(number).cloned() else { return };
+        let Some(host) = &mut self.locks else { return };
+        if host.is_leaving(ask) {
+            let request = LockRequest::Acquire { session, ask, lock: number };
+            return host.deferred.push(Deferred { id, request, is_open: true });
+        }
         // The call attends before its acquire is decided, so it misses no grant.
-        self.locks.iter_mut().for_each(|host| host.attend(ask, session, id, is_open));
+        host.attend(ask, session, id);
         let principal = context.names.principal.clone();
         let acquire = Acquire { session, principal, ask, lock, wait: true, reaped: None };
         let decided = self.decide(&LockCommand::Acquire(acquire), context);
         let Some(host) = &mut self.locks else { return };
         match decided {
             // The host has told a grant of this write already. A repeated acquire gets its grant
-            // here (K05). If its call is closed, an earlier call may have told the holder, so the
-            // ask does not leave.
-            Ok(LockReply::Acquired(Acquired::Holding(fence))) if is_open => {
+            // here (K05).
+            Ok(LockReply::Acquired(Acquired::Holding(fence))) => {
                 host.take_call(ask).into_iter().for_each(|id| host.answer(id, LockAnswer::Holding(fence)));
             }
-            Ok(LockReply::Acquired(Acquired::Waiting(_))) if !is_open => host.leave_unattended(ask, session),
             Ok(_) => {}
             Err(rejection) => host.refuse(ask, rejection.reason()),
         }
@@ -392,9 +406,8 @@ impl Service {
             }
         }
         if host.proposals.is_empty() {
-            for (session, id) in std::mem::take(&mut host.deferred) {
-                let answer = self.renew_session(session, id, context);
-                self.locks.iter_mut().zip(answer).for_each(|(host, answer)| host.answer(id, answer));
+            for Deferred { id, request, is_open } in std::mem::take(&mut host.deferred) {
+                self.receive_lock(id, request, is_open, context);
             }
         }
     }
@@ -435,6 +448,7 @@ impl Service {
         for open in host.asks.iter_mut().filter(|open| open.call.is_some_and(|id| id.cell() == cell)) {
             (open.call, open.since) = (None, ticks);
         }
+        host.deferred.iter_mut().filter(|deferred| deferred.id.cell() == cell).for_each(|call| call.is_open = false);
     }
 
     /// Fills the memory of a service that starts, from its store. A session has its whole duration

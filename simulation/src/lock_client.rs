@@ -124,6 +124,9 @@ pub struct ClientSession {
     pub renewed_at: u64,
     /// True if the service has answered that the session is open.
     pub is_open: bool,
+    /// The fence of the last grant that an operator took, as far as the client was told. The answer to
+    /// its acquire may arrive later (K20).
+    pub taken: Option<Fence>,
 }
 
 /// A client with its keepalive.
@@ -266,7 +269,7 @@ impl LockClient {
         if self.session.is_none() {
             self.sessions += 1;
             let id = session_id(context.cell, self.sessions);
-            self.session = Some(ClientSession { id, renewed_at: context.clock, is_open: false });
+            self.session = Some(ClientSession { id, renewed_at: context.clock, is_open: false, taken: None });
         }
         self.session.map(|session| LockRequest::Open(session.id))
     }
@@ -325,7 +328,10 @@ impl LockClient {
             // A session that is lost by the client's clock never becomes safe again (K02).
             Response::Lock(LockAnswer::Renewed(forced)) => {
                 self.session = self.session.filter(|session| !session.is_lost(clock, terms));
-                self.session.iter_mut().for_each(|session| session.renewed_at = session.renewed_at.max(sent_at));
+                if let Some(session) = &mut self.session {
+                    session.renewed_at = session.renewed_at.max(sent_at);
+                    session.taken = forced.or(session.taken);
+                }
                 // The session lives on without the lock that an operator took (K20).
                 if forced.is_some() && self.task.is_some_and(|task| task.fence == *forced) {
                     self.end(WorkResult::Taken);
@@ -355,6 +361,11 @@ impl LockClient {
                 let opened = |session: ClientSession| ClientSession { renewed_at: sent_at, is_open: true, ..session };
                 self.session = self.session.map(opened);
                 self.task = next(WorkPhase::Acquire);
+            }
+            (WorkPhase::AwaitGrant, LockAnswer::Holding(fence))
+                if self.session.is_some_and(|session| session.taken == Some(fence)) =>
+            {
+                self.end(WorkResult::Taken);
             }
             (WorkPhase::AwaitGrant, LockAnswer::Holding(fence)) => {
                 self.task = Some(Task { phase: WorkPhase::Check, fence: Some(fence), attempts: 0, ..task });

@@ -381,6 +381,29 @@ describe("an operator", BOUND, () => {
         assert.equal((await locks.get(NAMESPACE, "kept")).state, "free");
         assert.equal(await code(kept.release()), "LOCK_LOST");
     });
+
+    it("K20: takes a lock before the late answer with its grant comes", async (test) => {
+        // Modules of the package itself, which `exports` does not name.
+        const parts = ["calls", "endpoint", "held_lock", "messages", "session"];
+        const modules = await Promise.all(parts.map((name) => import(new URL(`../../js/locks/${name}.js`, import.meta.url).href)));
+        const { Calls, endpointOf, HeldLock: Held, lockPath, micros, randomId, Session } = Object.assign({}, ...modules);
+        const [endpoint, path, millis] = [endpointOf({ address: shared.url }), lockPath(NAMESPACE, "late"), 10_000];
+        const calls = new Calls(endpoint);
+        const terms = { durationMicros: micros("", LONG.sessionDurationSeconds), graceMicros: micros("", LONG.sessionGraceSeconds) };
+        const session = await Session.open(calls, { endpoint, terms, millis });
+        test.after(async () => {
+            await session.close();
+            calls.close();
+        });
+        const granted = await calls.run("TryAcquireLock", { sessionId: session.id, askId: randomId(), lock: path }, { millis });
+        const fence = BigInt(granted.fence);
+        const early = new Held(session, path, fence);
+        await shared.connect(test).force(NAMESPACE, "late", fence);
+        assert.match((await loss(early)).message, /an operator took the lock/u);
+        const late = new Held(session, path, fence);
+        assert.ok(!late.isHeld);
+        assert.match((await loss(late)).message, /an operator took the lock/u);
+    });
 });
 
 describe("an eviction", BOUND, () => {

@@ -140,6 +140,19 @@ RSpec.describe Leasehold::Locks do
     expect([held.release, kept.release, told.size]).to eq([false, true, 0])
   end
 
+  it "believes no late answer with a grant that an operator took meanwhile (K20)" do
+    held = locks_of(@server.address, { session_duration_seconds: 3, session_grace_seconds: 60 }).acquire("user.update", "7")
+    told = Queue.new
+    held.on_lost { told << :lost }
+    other.force("user.update", "7", fence: held.fence)
+    expect(next_of(told)).to eq(:lost)
+
+    # What the answer to a repeated acquire makes.
+    late = Leasehold::HeldLock.new(*%i[@session @path].map { |name| held.instance_variable_get(name) }, held.fence)
+    late.on_lost { told << :late }
+    expect([late.held?, next_of(told)]).to eq([false, :late])
+  end
+
   it "passes a lock on at once if an operator says so (K20)" do
     held = locks.acquire("user.update", "7")
     other.force("user.update", "7", fence: held.fence, at_once: true)

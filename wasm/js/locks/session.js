@@ -9,6 +9,10 @@ import { Silence } from "./silence.js";
 /** The longest time until the standing is judged again. Timers stand still while the machine sleeps. */
 const MAX_PAUSE_MILLIS = 5_000;
 
+function takenByOperator() {
+    return lost("an operator took the lock");
+}
+
 /** The session of one `connect`: the keepalive of all locks that it holds or waits for. */
 export class Session {
     id = randomId();
@@ -18,6 +22,8 @@ export class Session {
     #silence;
     #standing = "safe";
     #holders = new Set();
+    /** The fences of all locks that an operator took, as far as this process was told. */
+    #taken = new Set();
     #lost = new AbortController();
     #port;
     #worker;
@@ -69,6 +75,8 @@ export class Session {
         this.#holders.add(lock);
         // The session may have ended after the grant.
         if (this.signal.aborted) lock.lose(this.signal.reason);
+        // The word that an operator took the lock may have come before the late answer with its grant (K20).
+        if (this.#taken.has(lock.fence)) lock.lose(takenByOperator());
     }
 
     /** Forgets a lock that is not held any more. */
@@ -159,8 +167,9 @@ export class Session {
         if (isLost) return this.lose();
         // The renewal comes first: the listener of a lock may look at another one, which takes newer news.
         this.#silence.renewed(sentAt);
+        for (const fence of forced) this.#taken.add(fence);
         const taken = [...this.#holders].filter((lock) => forced.includes(lock.fence));
-        for (const lock of taken) lock.lose(lost("an operator took the lock"));
+        for (const lock of taken) lock.lose(takenByOperator());
     }
 
     #change(standing, cause) {

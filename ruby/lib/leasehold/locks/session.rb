@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "securerandom"
+require "set"
 
 module Leasehold
   class Locks
@@ -36,7 +37,7 @@ module Leasehold
         @lock = Mutex.new
         @wake = ConditionVariable.new
         @holders = {}.compare_by_identity
-        @taken = {}.compare_by_identity
+        @taken = Set.new
         @unfinished = []
       end
 
@@ -80,9 +81,11 @@ module Leasehold
         raise Error::SessionLost.new("the session of the lock is lost: stop the work, and acquire the lock again", code: "SESSION_LOST")
       end
 
-      # Notes a lock that the current thread holds.
+      # Notes a lock that the current thread holds. The word that an operator took it may have come before the late
+      # answer with its grant (K20).
       def hold(lock)
         @lock.synchronize { @holders[lock] = Thread.current }
+        @listeners.lose(lock) if taken?(lock)
       end
 
       # Returns true if the lock is not released, even if it is lost.
@@ -92,12 +95,12 @@ module Leasehold
 
       # Returns true if an operator has taken the lock.
       def taken?(lock)
-        @taken.key?(lock)
+        @taken.include?(lock.fence)
       end
 
       # Forgets a lock that is not held any more.
       def drop(lock)
-        @lock.synchronize { [@holders, @taken].each { |locks| locks.delete(lock) } }
+        @lock.synchronize { @holders.delete(lock) }
         @listeners.remove(lock)
       end
 
@@ -211,7 +214,9 @@ module Leasehold
       # Notes the locks that an operator has taken. They count as lost at once, although they pass on later.
       def take_away(fences)
         taken = @lock.synchronize do
-          @holders.each_key.select { |lock| fences.include?(lock.fence) && !@taken.key?(lock) }.each { |lock| @taken[lock] = true }
+          untold = fences.reject { |fence| @taken.include?(fence) }
+          @taken.merge(untold)
+          @holders.each_key.select { |lock| untold.include?(lock.fence) }
         end
         taken.each { |lock| @listeners.lose(lock) }
       end

@@ -33,11 +33,17 @@ from leasehold.locks import Obituary, Standing
 NewsT = TypeVar("NewsT", wire.AcquireLockResponse, wire.ReapLockResponse)
 ResultT = TypeVar("ResultT")
 
+LOCK_HELD = "LOCK_HELD"
+"""The code of the refusal of a lock that another ask holds."""
+
 LOCK_LOST = "LOCK_LOST"
 """The argument with which the task of an asyncio block is cancelled if its lock is lost."""
 
 DURATION_SECONDS = 15.0
 GRACE_SECONDS = 5.0
+
+# The longest wait that a server allows.
+_MAX_WAIT_SECONDS = 86_400
 
 # The time for which an acquire that was interrupted, or got no answer, tries to leave the queue.
 LEAVE_SECONDS = 3.0
@@ -353,8 +359,11 @@ class LockWait(AskWait[wire.AcquireLockResponse, int]):
         super().__init__(session)
         self._path = path
         self._on_place = on_place
-        self._until = time.monotonic() + calls.micros("wait_seconds", wait_seconds) / 1e6
+        seconds = calls.micros("wait_seconds", wait_seconds) / 1e6
+        self._until = time.monotonic() + seconds
         self.is_immediate = wait_seconds == 0
+        # The server refuses a longer wait, which a call that does not wait can't name (K21).
+        self.is_allowed = seconds <= _MAX_WAIT_SECONDS
 
     def _left_seconds(self) -> float:
         return max(0.0, self._until - time.monotonic())
@@ -367,6 +376,16 @@ class LockWait(AskWait[wire.AcquireLockResponse, int]):
     def attempt(self) -> Call[int]:
         """Return the call of an acquire that does not wait."""
         return calls.try_acquire(self._session, self.ask, self._path)
+
+    @staticmethod
+    def check_first(failure: LeaseholdError) -> None:
+        """Return if the ask may wait on a stream after a first call that did not wait.
+
+        Another ask holds the lock, or no answer came: the same ask then gets the grant that the first call may have made.
+        Otherwise, raise the refusal of the first call.
+        """
+        if failure.code != LOCK_HELD and not is_retryable(failure):
+            raise failure
 
     def stream(self) -> Call[wire.AcquireLockResponse]:
         """Return the call of an acquire that waits. The ask keeps its place."""

@@ -106,6 +106,18 @@ RSpec.describe Leasehold::TestHelp::LockServer, :rails do
     expect(waiting.value).to be(true)
   end
 
+  it "opens a stream only for a lock that is held (K01)" do
+    stub.hold_lock("a", 2)
+    names = []
+    subscriber = ->(name, *) { names << name.delete_suffix(".leasehold") }
+    ActiveSupport::Notifications.subscribed(subscriber, /acquire_lock\.leasehold\z/) do
+      Leasehold.lock("a", 1, wait: 60) { nil }
+      expect { Leasehold.lock("a", 2, wait: 0.01) { nil } }.to raise_error(Leasehold::Error::LockHeld)
+    end
+
+    expect(names).to eq(%w[try_acquire_lock try_acquire_lock acquire_lock])
+  end
+
   it "needs no settings of a server, and publishes the events of calls" do
     Leasehold.configuration.address = nil
     Leasehold.configuration.store_id = SecureRandom.uuid

@@ -46,6 +46,11 @@ export class Ask {
         return await this.#session.calls.run(name, { ...this.ids, ...request }, options);
     }
 
+    /** Sends a call that does not wait, once. */
+    async attempt(name, request) {
+        return await this.#session.calls.attempt(name, { ...this.ids, ...request }, { signals: this.#signals });
+    }
+
     /** Reads one stream, and returns its result; undefined if it ended without a result or a refusal. */
     async stream(name, request, { millis, hear, hearEnd }) {
         const options = { millis, signals: this.#signals, hearEnd };

@@ -26,14 +26,25 @@ module Leasehold
 
       private
 
-      def try_acquire
-        @calls.run(:try_acquire_lock, Messages.try_acquire(@session.id, @ask_id, @path)).fence
+      def try_acquire(**options)
+        @calls.run(:try_acquire_lock, Messages.try_acquire(@session.id, @ask_id, @path), **options).fence
       end
 
+      # Most locks are free, and a call with one answer costs less than a stream. So the first call does not wait.
       # The ask of a stream that breaks keeps its place for ten seconds.
       def wait_for(wait)
         ends_at = now + wait
-        resuming { resume(ends_at) }
+        # The server refuses a longer wait, which the first call does not name (K21).
+        fence = try_first if wait <= MAX_STREAM_SECONDS
+        fence || resuming { resume(ends_at) }
+      end
+
+      # @return [Integer, nil] the fence; nil if another ask holds the lock, or if no answer came: the same ask then
+      #   gets the grant that this call may have made
+      def try_first
+        try_acquire(tries: 1)
+      rescue Error => error
+        raise unless error.is_a?(Error::LockHeld) || unanswered?(error)
       end
 
       # @return [Integer, nil] the fence; nil if nobody has decided the ask

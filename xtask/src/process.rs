@@ -14,6 +14,10 @@ use tokio::signal::unix::{SignalKind, signal};
 /// The time that a process gets to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(10);
 
+/// The unit of processor times in `/proc`, which is the same on all of Linux's common architectures
+/// (`USER_HZ`).
+const TICK: Duration = Duration::from_millis(10);
+
 /// The exit code of this program after Ctrl-C: a shell reports the same code.
 const INTERRUPTED: u8 = 130;
 
@@ -72,6 +76,14 @@ async fn interrupted() -> Result<()> {
     }
 }
 
+/// Reads the processor time from the text of `/proc/ID/stat` (proc_pid_stat(5)): in user and in kernel
+/// mode, the fields 14 and 15. The second field, the program's name in brackets, may have spaces.
+fn ticks(stat: &str) -> Option<u32> {
+    let (_, after_name) = stat.rsplit_once(')')?;
+    let mut times = after_name.split_whitespace().skip(11).map(str::parse::<u32>);
+    Some(times.next()?.ok()? + times.next()?.ok()?)
+}
+
 /// A child process that leads its own process group. If this is dropped before the child has ended,
 /// the whole group is killed.
 pub struct Group {
@@ -128,11 +140,36 @@ impl Group {
     /// # Errors
     /// The leader has ended.
     pub fn resident_megabytes(&self) -> Result<f64> {
-        let id = self.leader().with_context(|| format!("`{}` has ended", self.name))?;
-        let status = std::fs::read_to_string(format!("/proc/{id}/status")).context("cannot read the memory in use")?;
+        let status = self.read("status")?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no `VmRSS` in the status")?;
         let kibibytes: f64 = line.trim().trim_end_matches(" kB").parse().context("`VmRSS` is not a number")?;
         Ok(kibibytes * 1024.0 / 1e6)
+    }
+
+    /// Returns the processor time that all threads of the leader have used, read from `/proc`.
+    ///
+    /// # Errors
+    /// The leader has ended.
+    pub fn processor_time(&self) -> Result<Duration> {
+        let stat = self.read("stat")?;
+        ticks(&stat).map(|ticks| TICK * ticks).context("no processor time in the status")
+    }
+
+    /// Returns the bytes that the leader has written to disks, read from `/proc`.
+    ///
+    /// # Errors
+    /// The leader has ended, or belongs to another user.
+    pub fn written_bytes(&self) -> Result<u64> {
+        let io = self.read("io")?;
+        let line = io.lines().find_map(|line| line.strip_prefix("write_bytes:")).context("no `write_bytes`")?;
+        line.trim().parse().context("`write_bytes` is not a number")
+    }
+
+    /// Reads a file about the leader in `/proc`.
+    fn read(&self, name: &str) -> Result<String> {
+        let id = self.leader().with_context(|| format!("`{}` has ended", self.name))?;
+        let path = format!("/proc/{id}/{name}");
+        std::fs::read_to_string(&path).with_context(|| format!("cannot read `{path}`"))
     }
 
     /// Takes the pipe of the leader's standard output; `None` if the output was not piped, or was
@@ -195,6 +232,13 @@ mod tests {
         drop(group);
         let closed = tokio::time::timeout(GRACE, output.read_to_string(&mut line)).await;
         assert_eq!(closed.unwrap().unwrap(), 0, "the output closes once every process that holds it has ended");
+    }
+
+    #[test]
+    fn the_processor_time_is_read_behind_a_name_with_spaces() {
+        let stat = "7 (a (b) c) S 1 7 7 0 -1 4194560 100 0 0 0 250 50 3 4 20 0 1";
+        assert_eq!(ticks(stat), Some(300));
+        assert_eq!(ticks("7 (a) S 1"), None);
     }
 
     #[tokio::test]

@@ -44,7 +44,7 @@ impl Contender for Etcd {
     async fn start() -> Result<Self> {
         let (client, peer) = free_addresses()?;
         let address = client.to_string();
-        let mut server = Server::start(Path::new("etcd"), |data| arguments(data, client, peer))?;
+        let mut server = Server::start(Path::new("etcd"), |data| Ok(arguments(data, client, peer)))?;
         server.until(answers(&address)).await?;
         Ok(Self { server, address })
     }

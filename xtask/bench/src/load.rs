@@ -98,7 +98,8 @@ pub(crate) fn random_name() -> String {
     format!("user-{:016x}", rand::random::<u64>())
 }
 
-fn microseconds(elapsed: Duration) -> u64 {
+/// Returns a time in whole microseconds.
+pub(crate) fn microseconds(elapsed: Duration) -> u64 {
     u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX)
 }
 

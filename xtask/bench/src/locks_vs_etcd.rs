@@ -4,8 +4,9 @@
 use anyhow::{Context as _, Result, bail};
 use leasehold_client::Stub;
 use leasehold_proto::leasehold::locks::v1::acquire_lock_response::News;
-use leasehold_proto::leasehold::locks::v1::{AcquireLockRequest, LockPath, ReleaseLockRequest};
+use leasehold_proto::leasehold::locks::v1::{AcquireLockRequest, LockPath, ReleaseLockRequest, TryAcquireLockRequest};
 use leasehold_proto::leasehold::sessions::v1::OpenSessionRequest;
+use tonic::Code;
 
 use self::api::lock_client::LockClient;
 use self::api::{LockRequest, UnlockRequest};
@@ -63,6 +64,13 @@ pub(crate) async fn measure<A: Contender, B: Contender>(heading: Heading, load: 
 /// Leasehold as a server of locks.
 pub(crate) struct OurLocks(Ours);
 
+impl OurLocks {
+    /// Returns a running server as a server of locks.
+    pub(crate) const fn on(server: Ours) -> Self {
+        Self(server)
+    }
+}
+
 impl Contender for OurLocks {
     const NAME: &'static str = "our locks";
     type Client = OurClient;
@@ -107,6 +115,48 @@ impl OurClient {
         self.is_open = true;
         Ok(())
     }
+
+    /// Waits for the lock, which another client holds.
+    async fn wait(&mut self, ask_id: Vec<u8>) -> Result<u64> {
+        let request = AcquireLockRequest {
+            session_id: self.session.clone(),
+            ask_id,
+            lock: Some(self.lock.clone()),
+            wait_micros: 60_000_000,
+        };
+        let mut stream = self.stub.acquire_lock(request).await.context("acquire failed")?.into_inner();
+        let mut news = stream.message().await?.and_then(|message| message.news);
+        // The first message tells the place in the queue, unless the lock is free by now. The next
+        // message must be the grant: no release wakes this client before its turn.
+        if let Some(News::Waiting(_)) = news {
+            news = stream.message().await?.and_then(|message| message.news);
+        }
+        match news {
+            Some(News::Fence(fence)) => Ok(fence),
+            other => bail!("the lock was not granted: {other:?}"),
+        }
+    }
+}
+
+/// A client that can ask for one lock which all clients share, in place of a lock of its own.
+pub(crate) trait SharedLock: Peer {
+    /// Asks for the shared lock from now on.
+    fn ask_for_the_shared_lock(&mut self);
+}
+
+/// The name of the lock that all clients share.
+const SHARED: &str = "shared";
+
+impl SharedLock for OurClient {
+    fn ask_for_the_shared_lock(&mut self) {
+        self.lock.key = SHARED.into();
+    }
+}
+
+impl SharedLock for EtcdClient {
+    fn ask_for_the_shared_lock(&mut self) {
+        self.name = SHARED.into();
+    }
 }
 
 impl Peer for OurClient {
@@ -116,16 +166,13 @@ impl Peer for OurClient {
         if !self.is_open {
             self.open().await?;
         }
-        let request = AcquireLockRequest {
-            session_id: self.session.clone(),
-            ask_id: rand::random::<[u8; 16]>().to_vec(),
-            lock: Some(self.lock.clone()),
-            wait_micros: 60_000_000,
-        };
-        let mut stream = self.stub.acquire_lock(request).await.context("acquire failed")?.into_inner();
-        match stream.message().await?.and_then(|message| message.news) {
-            Some(News::Fence(fence)) => Ok(fence),
-            other => bail!("a free lock was not granted: {other:?}"),
+        let ask_id = rand::random::<[u8; 16]>().to_vec();
+        let (session_id, lock) = (self.session.clone(), Some(self.lock.clone()));
+        let request = TryAcquireLockRequest { session_id, ask_id: ask_id.clone(), lock };
+        match self.stub.try_acquire_lock(request).await {
+            Ok(granted) => Ok(granted.into_inner().fence),
+            Err(status) if status.code() == Code::FailedPrecondition => self.wait(ask_id).await,
+            Err(status) => Err(status).context("acquire failed"),
         }
     }
 
@@ -143,7 +190,7 @@ impl Peer for OurClient {
 }
 
 /// etcd as a server of locks.
-struct EtcdLocks(Etcd);
+pub(crate) struct EtcdLocks(Etcd);
 
 impl Contender for EtcdLocks {
     const NAME: &'static str = "etcd's locks";
@@ -167,7 +214,7 @@ impl Contender for EtcdLocks {
 }
 
 /// A client of etcd's lock service with a lease of its own, granted by its first acquire.
-struct EtcdClient {
+pub(crate) struct EtcdClient {
     channel: Channel,
     locks: LockClient<Channel>,
     lease: Option<i64>,

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::time::MissedTickBehavior;
 use tokio_zookeeper::{Acl, CreateMode, ZooKeeper, ZooKeeperBuilder};
 use xtask::needs;
@@ -22,6 +24,10 @@ const HEADING: Heading = Heading { name: "locks-vs-zookeeper", unit: "locks/s", 
 
 /// The time between two attempts to reach a server that is starting.
 const POLL: Duration = Duration::from_millis(50);
+/// The time after which an attempt to reach a server that is starting counts as failed.
+const ATTEMPT: Duration = Duration::from_secs(2);
+/// The text in the status of a server that serves requests.
+const SERVING: &str = "Mode: standalone";
 /// The longest session that a server with the default tick allows.
 const SESSION: Duration = Duration::from_secs(40);
 
@@ -47,14 +53,12 @@ impl Contender for ZooKeeperLocks {
 
     async fn start() -> Result<Self> {
         let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no port is free")?.local_addr()?;
-        let mut configured = Ok(());
         let mut server = Server::start(Path::new("java"), |data| {
             let (file, arguments) = arguments(&data);
-            configured = configure(&file, &data, address);
-            arguments
+            configure(&file, &data, address)?;
+            Ok(arguments)
         })?;
-        configured?;
-        server.until(answers(address)).await?;
+        server.until(serves(address)).await?;
         Ok(Self { server, address })
     }
 
@@ -94,18 +98,27 @@ async fn connect(address: SocketAddr) -> Result<ZooKeeper> {
     Ok(keeper)
 }
 
-/// Waits until a server answers.
-async fn answers(address: SocketAddr) -> Result<()> {
+/// Waits until a server serves requests. A session that is asked for earlier may never be answered.
+async fn serves(address: SocketAddr) -> Result<()> {
     let mut poll = tokio::time::interval(POLL);
     poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         poll.tick().await;
-        if let Ok(keeper) = connect(address).await
-            && keeper.exists("/").await.is_ok()
+        if let Ok(Ok(status)) = tokio::time::timeout(ATTEMPT, status(address)).await
+            && status.contains(SERVING)
         {
             return Ok(());
         }
     }
+}
+
+/// Returns the status of a server, by ZooKeeper's command `srvr`.
+async fn status(address: SocketAddr) -> std::io::Result<String> {
+    let mut connection = TcpStream::connect(address).await?;
+    connection.write_all(b"srvr").await?;
+    let mut status = String::new();
+    connection.read_to_string(&mut status).await?;
+    Ok(status)
 }
 
 /// A client of ZooKeeper with a lock of its own. The clients of a connection share its session.

@@ -8,17 +8,21 @@ mod directory;
 mod engine;
 mod etcd;
 mod load;
+mod lock_waiters_vs_etcd;
+mod locks_postgres_vs_pgbench;
 mod locks_vs_etcd;
 mod locks_vs_zookeeper;
 mod machine;
 mod million_leases;
 mod ours;
+mod pgbench;
 mod postgres;
 mod row;
 mod saves_postgres_vs_pgbench;
 mod saves_vs_etcd;
 mod script;
 mod server;
+mod sessions;
 mod simulation;
 mod ten_million;
 mod verify_python;
@@ -56,7 +60,7 @@ struct Arguments {
 }
 
 /// The arguments of the load, which is the same on Leasehold's servers and on the peers.
-#[derive(Args)]
+#[derive(Args, Clone, Copy)]
 struct LoadArguments {
     /// Seconds measured in each round
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
@@ -98,6 +102,19 @@ enum Name {
     /// The same, beside the lock recipe of ZooKeeper
     #[value(name = "locks-vs-zookeeper")]
     LocksVsZooKeeper,
+    /// The same on PostgreSQL, beside two hand-written statements that pgbench has prepared
+    LocksPostgresVsPgbench,
+    /// The time from a release to the next grant that 99 of 100 hand-overs stay within, of one lock
+    /// with 1,000 waiters
+    LockWaitersVsEtcd,
+    /// The server's processor time for the renewal of one of 100,000 sessions, without a write to the
+    /// disk, beside the 30 µs allowed
+    SessionsRenewal,
+    /// The share of a core with which the server watches 100,000 sessions, beside the 2 % allowed
+    SessionsScan,
+    /// Rows that a server writes to PostgreSQL in a second while 100,000 sessions renew, beside the one
+    /// allowed
+    SessionsPostgresRows,
     /// Saves a second on PostgreSQL, beside hand-written statements run by pgbench on the same cluster
     SavesPostgresVsPgbench,
     /// Saves a second of two servers on one PostgreSQL, compared with one server
@@ -157,11 +174,13 @@ struct Context {
     comparison: OnceCell<Comparison>,
     ten_million: OnceCell<TenMillion>,
     postgres: OnceCell<saves_postgres_vs_pgbench::Comparison>,
+    sessions: OnceCell<sessions::Embedded>,
 }
 
 impl Context {
     fn new(load: LoadArguments) -> Self {
-        Self { load, comparison: OnceCell::new(), ten_million: OnceCell::new(), postgres: OnceCell::new() }
+        let (comparison, ten_million, postgres, sessions) = Default::default();
+        Self { load, comparison, ten_million, postgres, sessions }
     }
 
     /// Returns the figures of Leasehold and of etcd under the same load. The first call measures
@@ -174,6 +193,11 @@ impl Context {
     /// call measures them.
     async fn postgres(&self) -> Result<&saves_postgres_vs_pgbench::Comparison> {
         self.postgres.get_or_try_init(|| saves_postgres_vs_pgbench::compare(&self.load)).await
+    }
+
+    /// Returns the figures of a server with 100,000 sessions. The first call measures them.
+    async fn sessions(&self) -> Result<&sessions::Embedded> {
+        self.sessions.get_or_try_init(sessions::embedded).await
     }
 
     /// Returns the figures of a server with 10 million claims. The first call measures them.
@@ -230,6 +254,11 @@ async fn measure(name: Name, context: &Context) -> Result<Row> {
         Name::SavesVsEtcd => saves_vs_etcd::row(context).await,
         Name::LocksVsEtcd => locks_vs_etcd::row(context).await,
         Name::LocksVsZooKeeper => locks_vs_zookeeper::row(context).await,
+        Name::LocksPostgresVsPgbench => locks_postgres_vs_pgbench::row(context).await,
+        Name::LockWaitersVsEtcd => lock_waiters_vs_etcd::row(context).await,
+        Name::SessionsRenewal => Ok(context.sessions().await?.renewal_row()),
+        Name::SessionsScan => Ok(context.sessions().await?.scan_row()),
+        Name::SessionsPostgresRows => sessions::on_postgres().await,
         Name::SavesPostgresVsPgbench => saves_postgres_vs_pgbench::row(context).await,
         Name::SavesTwoServers => context.postgres().await?.two_servers_row(),
         Name::BeginP99VsEtcd => begin_p99_vs_etcd::row(context).await,

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use leasehold_client::Stub;
@@ -37,7 +38,7 @@ impl Contender for Ours {
     type Client = Client;
 
     async fn start() -> Result<Self> {
-        Self::start_on(embedded).await
+        Self::start_on(|data| Ok(embedded(data))).await
     }
 
     async fn connect(&self) -> Result<Client> {
@@ -54,14 +55,14 @@ impl Contender for Ours {
 }
 
 impl Ours {
-    /// Starts a server. `store` returns the two arguments that select its store, given the path of
-    /// a new directory.
+    /// Starts a server. `store` returns the arguments that select its store, given the path of a new
+    /// directory.
     ///
     /// # Errors
-    /// The server does not start.
-    pub(crate) async fn start_on(store: impl FnOnce(PathBuf) -> [OsString; 2]) -> Result<Self> {
+    /// The server does not start, or `store` fails.
+    pub(crate) async fn start_on(store: impl FnOnce(PathBuf) -> Result<Vec<OsString>>) -> Result<Self> {
         let program = tokio::task::spawn_blocking(programs).await??.leasehold;
-        let server = Server::start(&program, |data| arguments(store(data)))?;
+        let server = Server::start(&program, |data| Ok(arguments(store(data)?)))?;
         let mut ours = Self { server, program, address: String::new() };
         ours.wait().await?;
         Ok(ours)
@@ -88,7 +89,7 @@ impl Ours {
     /// # Errors
     /// The server does not start again.
     pub(crate) async fn start_again(&mut self) -> Result<()> {
-        self.server.start_again(&self.program, |data| arguments(embedded(data)))?;
+        self.server.start_again(&self.program, |data| Ok(arguments(embedded(data))))?;
         self.wait().await
     }
 
@@ -98,6 +99,22 @@ impl Ours {
     /// The server has ended.
     pub(crate) fn resident_megabytes(&self) -> Result<f64> {
         self.server.resident_megabytes()
+    }
+
+    /// Returns the processor time that the server has used.
+    ///
+    /// # Errors
+    /// The server has ended.
+    pub(crate) fn processor_time(&self) -> Result<Duration> {
+        self.server.processor_time()
+    }
+
+    /// Returns the bytes that the server has written to disks.
+    ///
+    /// # Errors
+    /// The server has ended.
+    pub(crate) fn written_bytes(&self) -> Result<u64> {
+        self.server.written_bytes()
     }
 
     async fn wait(&mut self) -> Result<()> {
@@ -110,13 +127,13 @@ impl Ours {
     }
 }
 
-fn arguments(store: [OsString; 2]) -> Vec<OsString> {
+fn arguments(store: Vec<OsString>) -> Vec<OsString> {
     ["serve", "--create", "--listen", "127.0.0.1:0"].map(OsString::from).into_iter().chain(store).collect()
 }
 
 /// Returns the arguments that select the embedded store in a directory.
-fn embedded(data: PathBuf) -> [OsString; 2] {
-    ["--data".into(), data.into()]
+fn embedded(data: PathBuf) -> Vec<OsString> {
+    vec!["--data".into(), data.into()]
 }
 
 /// The paths of the release builds that a measurement runs.

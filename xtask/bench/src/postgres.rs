@@ -1,6 +1,5 @@
 //! PostgreSQL for measurements: one cluster, in which Leasehold and pgbench have a database each.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -43,13 +42,13 @@ pub(crate) async fn database() -> Result<String> {
     blocking(move || cluster.database()).await
 }
 
-/// Runs SQL statements in a database.
+/// Runs SQL statements in a database. Returns the first column of all result rows as text.
 ///
 /// # Errors
 /// PostgreSQL refuses a statement.
-pub(crate) async fn execute(database: &str, sql: &'static str) -> Result<()> {
+pub(crate) async fn execute(database: &str, sql: &'static str) -> Result<Vec<String>> {
     let (cluster, database) = (cluster().await?, database.to_owned());
-    blocking(move || cluster.execute(&database, sql).map(drop)).await
+    blocking(move || cluster.execute(&database, sql)).await
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
@@ -66,7 +65,7 @@ pub(crate) async fn server() -> Result<Ours> {
 
 async fn on(database: &str) -> Result<Ours> {
     let url = cluster().await?.url(database);
-    Ours::start_on(|_| ["--store".into(), url.into()]).await
+    Ours::start_on(|_| Ok(vec!["--store".into(), url.into()])).await
 }
 
 /// Several servers of Leasehold with default settings on one new database. Clients are spread over
@@ -104,9 +103,4 @@ impl<const SERVERS: usize> Contender for OnPostgres<SERVERS> {
         }
         Ok(())
     }
-}
-
-/// Returns the path of a script of pgbench.
-pub(crate) fn script(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/pgbench").join(name)
 }

@@ -1,12 +1,10 @@
 //! The rows `saves-postgres-vs-pgbench` and `saves-two-servers`: saves a second on PostgreSQL, of
 //! Leasehold and of hand-written statements that pgbench runs.
 
-use std::process::Stdio;
-
-use anyhow::{Context as _, Result, ensure};
-use tokio::process::Command;
+use anyhow::{Context as _, Result};
 
 use super::load::median;
+use super::pgbench::{self, Protocol};
 use super::postgres::{self, OnPostgres};
 use super::row::{Better, Heading, Row};
 use super::saves_vs_etcd::round;
@@ -96,31 +94,9 @@ pub(crate) async fn row(context: &Context) -> Result<Row> {
 async fn by_hand(number: u32, arguments: &LoadArguments) -> Result<f64> {
     let database = postgres::database().await?;
     postgres::execute(&database, include_str!("pgbench/schema.sql")).await?;
-    pgbench(&database, arguments, arguments.warm_up_seconds).await?;
-    let rate = pgbench(&database, arguments, arguments.seconds).await?;
+    let rate = pgbench::rate(&database, "save.sql", Protocol::Simple, arguments).await?;
     eprintln!("round {number}: pgbench: {rate:.0} saves/s");
     Ok(rate)
-}
-
-async fn pgbench(database: &str, arguments: &LoadArguments, seconds: u32) -> Result<f64> {
-    if seconds == 0 {
-        return Ok(0.0);
-    }
-    let url = postgres::cluster().await?.url(database);
-    let mut command = Command::new("pgbench");
-    command.arg("--no-vacuum").arg("--file").arg(postgres::script("save.sql"));
-    command.args(["--client", &arguments.clients.to_string(), "--jobs", "2", "--time", &seconds.to_string(), &url]);
-    let output = command.stdin(Stdio::null()).output().await.context("cannot run `pgbench`")?;
-    let (text, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    ensure!(output.status.success(), "pgbench failed: {error}");
-    transactions_per_second(&text).with_context(|| format!("pgbench tells no rate: {text}"))
-}
-
-/// Reads the saves a second from pgbench's output, which counts each run of the script, a whole
-/// save, as one transaction. `None` if the output has no rate.
-fn transactions_per_second(text: &str) -> Option<f64> {
-    let line = text.lines().find_map(|line| line.strip_prefix("tps = "))?;
-    line.split_whitespace().next()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -135,12 +111,5 @@ mod tests {
         let comparison = Comparison { rounds: vec![round(100.0, 90.0), round(50.0, 60.0), round(200.0, 210.0)] };
         let row = comparison.two_servers_row().unwrap();
         assert_eq!(serde_json::to_value(row).unwrap()["ratio"], 1.05);
-    }
-
-    #[test]
-    fn the_rate_is_read_from_the_line_that_has_it() {
-        let text = "latency average = 1.5 ms\ntps = 1632.5 (without initial connection time)\n";
-        assert_eq!(transactions_per_second(text), Some(1632.5));
-        assert_eq!(transactions_per_second("nothing"), None);
     }
 }

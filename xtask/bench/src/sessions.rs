@@ -38,6 +38,10 @@ const RENEWED_EVERY: Duration = Duration::from_secs(3);
 const RENEWALS: u32 = 5;
 /// The time for which a server without calls is measured.
 const IDLE: Duration = Duration::from_secs(15);
+/// The time after which PostgreSQL has counted the rows that a connection wrote before it fell silent.
+/// It is more than ten seconds (PostgreSQL 15, src/backend/utils/activity/pgstat.c,
+/// `PGSTAT_IDLE_INTERVAL`).
+const COUNTED_WITHIN: Duration = Duration::from_secs(15);
 /// A duration that no session outlives without a renewal while the sessions are opened.
 const DURATION: Duration = Duration::from_secs(120);
 /// The longest time that the server may write to the disk after the last session was opened.
@@ -104,8 +108,7 @@ pub(crate) async fn on_postgres() -> Result<Row> {
     let store = ["--store".into(), postgres::cluster().await?.url(&database).into()];
     let server = Ours::start_on(|data| with_configuration(&data, store)).await?;
     let sessions = Sessions::open(&server).await?;
-    // The database's counters are a second old at most.
-    tokio::time::sleep(RENEWED_EVERY).await;
+    tokio::time::sleep(COUNTED_WITHIN).await;
     let (before, started) = (written_rows(&database).await?, Instant::now());
     sessions.renew().await?;
     let rows = written_rows(&database).await? - before;

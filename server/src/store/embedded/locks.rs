@@ -3,19 +3,21 @@
 //! An ask and its turn exist while the ask waits or holds, so their rows come and go. A scan of
 //! their keyspaces would step over the deleted rows. So the two lists that commands read, the asks
 //! of a session and the turns of a lock, are kept in memory, and are read from disk when the store
-//! is opened.
+//! is opened. The rows of asks are kept too, so a new ask is known to have no row without a read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use fjall::Snapshot;
 use leasehold_core::lock::{Ask, AskId, Lock, Turn, TurnKey};
 use leasehold_core::rows::{AnyRow, Keys, NetChanges, OrderedRead, RowChange, Workspace};
 use leasehold_core::session::{Session, SessionId};
+use rustc_hash::FxHashMap;
 
 use super::Result;
 use super::lock_rows::LockRow;
+use super::row_cache::RowCache;
 use super::rows::{Keyspace, WriteBatch};
 use crate::store::error::StoreError;
 
@@ -31,12 +33,21 @@ pub(super) struct Locks {
     pub(super) asks: Keyspace,
     pub(super) turns: Keyspace,
     queues: RwLock<Queues>,
+    recent: Mutex<Recent>,
+}
+
+/// The sessions and locks that commands read or changed last.
+#[derive(Default)]
+struct Recent {
+    sessions: RowCache<Session>,
+    locks: RowCache<Lock>,
 }
 
 /// The asks of all sessions and the turns of all locks, in order.
 #[derive(Default)]
 struct Queues {
     asks: BTreeSet<(SessionId, AskId)>,
+    ask_rows: FxHashMap<AskId, Ask>,
     turns: BTreeMap<TurnKey, Turn>,
 }
 
@@ -45,7 +56,15 @@ impl Queues {
         if let Some(ask) = &change.before {
             self.asks.remove(&(ask.session, change.key));
         }
-        self.asks.extend(change.after.as_ref().map(|ask| (ask.session, change.key)));
+        match &change.after {
+            Some(ask) => self.add_ask(change.key, ask.clone()),
+            None => _ = self.ask_rows.remove(&change.key),
+        }
+    }
+
+    fn add_ask(&mut self, id: AskId, ask: Ask) {
+        self.asks.insert((ask.session, id));
+        self.ask_rows.insert(id, ask);
     }
 
     fn put_turn(&mut self, change: &RowChange<Turn>) {
@@ -80,6 +99,7 @@ impl Locks {
             asks: keyspace("asks", 4, true)?,
             turns: keyspace("turns", 4, false)?,
             queues: RwLock::default(),
+            recent: Mutex::default(),
         })
     }
 
@@ -91,7 +111,7 @@ impl Locks {
         let mut queues = self.queues.write().unwrap_or_else(PoisonError::into_inner);
         for row in all::<Ask>(&self.asks, snapshot) {
             let (id, ask) = row?;
-            queues.asks.insert((ask.session, id));
+            queues.add_ask(id, ask);
         }
         for row in all::<Turn>(&self.turns, snapshot) {
             queues.turns.extend([row?]);
@@ -111,26 +131,27 @@ impl Locks {
     pub(super) fn load(&self, keys: &Keys, into: &mut Workspace) -> Result<()> {
         let Keys { sessions, locks, asks, turns, asks_of_session, turns_of_lock, claims: _, leases: _, replays: _ } =
             keys;
+        let mut guard = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let recent = &mut *guard;
         for id in sessions {
-            into.load(*id, get::<Session>(&self.sessions, id)?);
+            into.load(*id, get_cached(&mut recent.sessions, &self.sessions, id)?);
         }
         for path in locks {
-            into.load(path.clone(), get::<Lock>(&self.locks, path)?);
+            into.load(path.clone(), get_cached(&mut recent.locks, &self.locks, path)?);
         }
-        for id in asks {
-            into.load(*id, get::<Ask>(&self.asks, id)?);
-        }
+        drop(guard);
         let queues = self.queues();
+        for id in asks {
+            into.load(*id, queues.ask_rows.get(id).cloned());
+        }
         for key in turns {
             into.load(key.clone(), queues.turns.get(key).copied());
         }
         for read in asks_of_session {
             let range = queues.asks.range((read.from, Bound::Unbounded)).take_while(|at| ends_after(&read.to, at));
-            let asks = range.take(read.limit).map(|(_, id)| match get::<Ask>(&self.asks, id)? {
-                Some(ask) => Ok((*id, ask)),
-                None => Err(self.asks.damaged()),
-            });
-            into.load_first(read, asks.collect::<Result<_>>()?);
+            // INVARIANT: both lists of asks are changed together.
+            let asks = range.take(read.limit).filter_map(|(_, id)| Some((*id, queues.ask_rows.get(id)?.clone())));
+            into.load_first(read, asks.collect());
         }
         for read in turns_of_lock {
             let range = queues.turns.range((read.from.clone(), Bound::Unbounded));
@@ -158,8 +179,13 @@ impl Locks {
         Ok(is_written)
     }
 
-    /// Changes the lists in memory after the changes were committed.
+    /// Changes the lists and rows in memory after the changes were committed.
     pub(super) fn committed(&self, changes: &NetChanges) {
+        if !changes.sessions.is_empty() || !changes.locks.is_empty() {
+            let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+            changes.sessions.iter().for_each(|change| recent.sessions.committed(change));
+            changes.locks.iter().for_each(|change| recent.locks.committed(change));
+        }
         if changes.asks.is_empty() && changes.turns.is_empty() {
             return;
         }
@@ -216,6 +242,19 @@ impl Locks {
 /// The row could not be read.
 pub(super) fn get<K: LockRow>(rows: &Keyspace, key: &K::Key) -> Result<Option<K>> {
     rows.get(K::key(key))?.map(|bytes| K::read(rows, &bytes)).transpose()
+}
+
+/// Reads the row with this key from the cache, or else from the store.
+///
+/// # Errors
+/// The row could not be read.
+fn get_cached<K: LockRow>(cache: &mut RowCache<K>, rows: &Keyspace, key: &K::Key) -> Result<Option<K>> {
+    if let Some(row) = cache.get(key) {
+        return Ok(Some(row));
+    }
+    let row = get::<K>(rows, key)?;
+    row.iter().for_each(|row| cache.put(key.clone(), row.clone()));
+    Ok(row)
 }
 
 /// Reads the first rows of a range in the kind's order, which the keyspace `order` has.

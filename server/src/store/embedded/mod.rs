@@ -24,7 +24,7 @@
 //!
 //! A begin writes one lease row, however many claims the lease has. A claim gets a row of its own
 //! only when its lease is settled. Outstanding leases and their claims are also kept in memory, and
-//! are read from disk when the store is opened. So are the lists of asks and turns.
+//! are read from disk when the store is opened. So are asks, and the lists of asks and turns.
 //!
 //! `open` checks and opens a directory, `correction` corrects changed bytes in its files, `repair`
 //! makes damaged indexes anew, `rows` encodes rows, and `write` commits groups. `read`
@@ -53,6 +53,7 @@ mod outstanding;
 mod pieces;
 mod read;
 mod repair;
+mod row_cache;
 mod row_sums;
 mod rows;
 mod salvage;

@@ -1,7 +1,7 @@
 import axe from "axe-core";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
-import { PHONE, Stage } from "./page";
+import { lockWorldHash, PHONE, Stage } from "./page";
 
 let stage: Stage;
 beforeAll(async () => {
@@ -17,6 +17,9 @@ const STATES: [string, string, object, string?][] = [
     ["a violation", "#scenario=2b&off=replay_keys&at=10", {}],
     ["a verdict without a violation", "#scenario=3b&off=ownership&at=3", { colorScheme: "dark" }],
     ["a link to an unknown scenario", "#scenario=9z", { viewport: PHONE }],
+    ["a world of locks", lockWorldHash(), {}, "Free play"],
+    ["the rules of a world of locks", lockWorldHash(40), { colorScheme: "dark" }, "Rules"],
+    ["a world of locks on a phone", lockWorldHash(40), { viewport: PHONE }],
     ["a phone", "#scenario=3b&at=12", { viewport: PHONE }],
 ];
 

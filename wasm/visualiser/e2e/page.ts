@@ -2,9 +2,13 @@
 import { mkdirSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 
+import { Simulation } from "leasehold/simulation";
 import { type Browser, type BrowserContextOptions, chromium, type Page } from "playwright-core";
 import { preview, type PreviewServer } from "vite";
 import { afterAll, beforeAll, expect } from "vitest";
+
+import { DEFAULT_VIEW, LinkWriter } from "../src/model/link";
+import { formOf, settingsOf } from "../src/model/world_form";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const ARTEFACTS = `${ROOT}artefacts`;
@@ -87,6 +91,28 @@ export function quietStage(): Pick<Stage, "page" | "browser" | "address"> {
             return stage.address;
         },
     };
+}
+
+/**
+ * Returns the link of a world of locks, with this number of random events. It is written
+ * synchronously, so that a list of test cases can contain it.
+ */
+export function lockWorldHash(randomEvents = 0): string {
+    const settings = settingsOf({ ...formOf(new Simulation({ seed: 3 }).settings()), kind: "locks" }, []);
+    return `#${new LinkWriter().writeNow({ origin: { kind: "free", settings, randomEvents }, rulesOff: [], position: randomEvents, view: DEFAULT_VIEW })}`;
+}
+
+/**
+ * Returns the controls that are too small to touch: WCAG 2.2, 2.5.8 asks for 24 pixels. A click on
+ * a control's label also activates the control, so the label counts if there is one.
+ */
+export function smallTargets(page: Page): Promise<string[]> {
+    return page.locator("button, select, summary, input:not([hidden])").evaluateAll((all) =>
+        all.flatMap((one) => {
+            const { width, height } = (one.closest("label") ?? one).getBoundingClientRect();
+            return width > 0 && (width < 24 || height < 24) ? [`${one.outerHTML.slice(0, 90)} ${width}×${height}`] : [];
+        }),
+    );
 }
 
 /** Saves a screenshot of the page under this name, for people to look at. */

@@ -5,7 +5,7 @@ import { Simulation } from "leasehold/simulation";
 import type { Page } from "playwright-core";
 import { describe, expect, test } from "vitest";
 
-import { keepPicture, PHONE, playToEnd, position, quietStage, reach, shown, table } from "./page";
+import { keepPicture, PHONE, playToEnd, position, quietStage, reach, shown, smallTargets, table } from "./page";
 
 const stage = quietStage();
 
@@ -284,15 +284,7 @@ describe("touch", () => {
         const isPane = ["Run", "State", "Choose"].includes(where);
         await page.getByRole("button", { name: isPane ? where : "Choose", exact: true }).click();
         if (!isPane) await page.getByRole("tab", { name: where }).click();
-        const small = await page.locator("button, select, summary, input:not([hidden])").evaluateAll((all) =>
-            all.flatMap((one) => {
-                // A click on a control's label also activates the control, so measure the label if
-                // there is one.
-                const { width, height } = (one.closest("label") ?? one).getBoundingClientRect();
-                return width > 0 && (width < 24 || height < 24) ? [`${one.outerHTML.slice(0, 90)} ${width}×${height}`] : [];
-            }),
-        );
-        expect(small).toEqual([]);
+        expect(await smallTargets(page)).toEqual([]);
         const heights = await page.locator(".transport button, .transport input, .transport select, .tools button").evaluateAll((all) => all.map((one) => one.getBoundingClientRect().height));
         expect(Math.min(...heights)).toBeGreaterThanOrEqual(44);
         await page.context().close();

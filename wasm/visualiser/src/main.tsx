@@ -10,6 +10,7 @@ import { session } from "./session/app";
 import { startPlayback } from "./session/playback";
 
 import { App } from "./ui/app";
+import { showWorld } from "./ui/free_play";
 import { selectTabForRun } from "./ui/navigation";
 
 restorePendingAddress();
@@ -18,6 +19,8 @@ startPlayback(session);
 // Call this after the first run is open. For a session without a run it would erase the address.
 synchroniseAddress(session);
 selectTabForRun(session);
+const origin = session.origin.peek();
+if (origin.kind === "free") showWorld(origin.settings);
 const root = document.getElementById("app");
 if (root) {
     root.replaceChildren();

@@ -5,7 +5,7 @@ import type { PlacedLane } from "./lanes";
 import { lockLaneActions } from "./lock_actions";
 import { type Action, type ActionGroup, type Candidate, withReasons } from "./menu_entries";
 import { isBegunAnswer } from "./message_texts";
-import type { CellView, Change, MessageView, Process, View, WorldEvent } from "./protocol";
+import type { CellView, Change, LockSettings, MessageView, Process, View, WorldEvent } from "./protocol";
 import { changeText } from "./texts";
 
 /** Returns the menu entries for a message in flight, such as to deliver or to drop it. */
@@ -29,9 +29,12 @@ export function messageActions(message: MessageView, view: View, possible: reado
     return withReasons(candidates, possible);
 }
 
-/** Returns the groups of menu entries for the participant of a lane. */
-export function laneActions(lane: PlacedLane, view: View, possible: readonly WorldEvent[]): ActionGroup[] {
-    if (view.locks) return lockLaneActions(lane, view, view.locks, possible);
+/**
+ * Returns the groups of menu entries for the participant of a lane. `terms` are the settings of the
+ * world's locks, absent in a world of claims.
+ */
+export function laneActions(lane: PlacedLane, view: View, possible: readonly WorldEvent[], terms?: LockSettings): ActionGroup[] {
+    if (view.locks && terms) return lockLaneActions(lane, view, view.locks, terms, possible);
     if (lane.kind === "service") return [{ title: "The service", actions: serviceActions(view, possible) }];
     const cell = view.cells.find(({ cell }) => cell === lane.cell);
     if (cell === undefined) return [];

@@ -10,6 +10,9 @@ import type { Entry, MessageView, View, WorldEvent } from "./protocol";
 export const INTRODUCTION =
     "A name may exist only once in all cells, but no transaction spans their databases. So a worker begins a lease on the name at the service, commits its rows in its own database, and then commits the lease. Each step may fail: watch how the cells and the service recover.";
 
+/** The hint at the start of a world of claims without random events. */
+export const FIRST_EVENT = "Click the head of a column, such as the users of a cell, and choose an event. Then play, or step: the others react.";
+
 /**
  * Returns a hint about the first message in flight that a person can deliver or drop, or
  * `undefined` if there is none.

@@ -4,7 +4,7 @@ import { processParts } from "./events";
 import type { Lane, Process } from "./protocol";
 
 /** The kind of participant to which a lane belongs. */
-export type LaneKind = "user" | "worker" | "reconciler" | "verifier" | "client" | "keepalive" | "database" | "service";
+export type LaneKind = "user" | "program" | "worker" | "reconciler" | "verifier" | "client" | "keepalive" | "database" | "service";
 
 /** A lane with its horizontal position. */
 export interface PlacedLane {
@@ -79,7 +79,7 @@ function unplaced(kind: LaneKind, cell: number, number: number, lane: Lane): Pla
 
 function lanesOfCell(cell: number, participants: Participants): PlacedLane[] {
     const processLane = (kind: LaneKind, number: number, process: Process) => unplaced(kind, cell, number, { process: [cell, process] });
-    const user = unplaced("user", cell, 0, { user: cell });
+    const user = unplaced(participants.hasClients ? "program" : "user", cell, 0, { user: cell });
     if (participants.hasClients) return [user, processLane("client", 0, "client"), processLane("keepalive", 0, "keepalive")];
     const workers = Array.from({ length: participants.workers }, (_, worker) => processLane("worker", worker, { worker }));
     if (participants.isRecording) return workers;

@@ -93,6 +93,7 @@ function fragment(state: LinkState, z: string | undefined): string {
     const params = new URLSearchParams();
     params.set(origin.kind, originParam(origin));
     if (state.rulesOff.length > 0 && origin.kind === "scenario") params.set("off", state.rulesOff.join("."));
+    if (origin.kind === "free" && origin.isByHand) params.set("hand", "1");
     if (divergence) params.set("kept", String(divergence.kept));
     params.set("at", String(state.position));
     if (view.speed !== DEFAULT_VIEW.speed) params.set("speed", String(view.speed));
@@ -126,7 +127,7 @@ function payloadOf({ origin, divergence }: LinkState): string | undefined {
 
 const ORIGIN_KINDS = ["scenario", "free", "trace"] as const;
 /** The parameters that are valid only if the link also has one of the parameters `ORIGIN_KINDS`. */
-const DETAIL_PARAMS = ["at", "kept", "off", "searched", "z"];
+const DETAIL_PARAMS = ["at", "hand", "kept", "off", "searched", "z"];
 
 /**
  * Decodes the fragment of a URL. Returns `undefined` if the fragment is not a link of the page.
@@ -180,7 +181,8 @@ function parseRules(text: string | null): Rule[] {
 function parseOrigin(kind: Origin["kind"], params: URLSearchParams, payload: LinkPayload): Origin {
     if (kind === "scenario") return { kind, id: params.get(kind) ?? "" };
     if (payload.settings === undefined) throw new LinkError(DAMAGED_LINK);
-    if (kind === "free") return { kind, settings: payload.settings, randomEvents: parseCount(params.get(kind) ?? "", kind) };
+    const byHand = params.has("hand") ? { isByHand: true as const } : {};
+    if (kind === "free") return { kind, settings: payload.settings, randomEvents: parseCount(params.get(kind) ?? "", kind), ...byHand };
     return { kind, settings: payload.settings, title: payload.title ?? "a shared run" };
 }
 

@@ -1,29 +1,80 @@
 // The menu entries for the participants of a world of locks.
 import type { PlacedLane } from "./lanes";
-import { type ActionGroup, type Candidate, withReasons } from "./menu_entries";
-import type { CellView, LocksView, View, WorldEvent } from "./protocol";
+import { type Action, type ActionGroup, type Candidate, withReasons } from "./menu_entries";
+import type { CellView, LockSettings, LocksView, View, WorldEvent } from "./protocol";
 
 /** Returns the groups of menu entries for a lane of a world of locks. */
-export function lockLaneActions(lane: PlacedLane, view: View, locks: LocksView, possible: readonly WorldEvent[]): ActionGroup[] {
-    if (lane.kind === "service") return [{ title: "The service", actions: withReasons(serviceCandidates(locks), possible) }];
+export function lockLaneActions(lane: PlacedLane, view: View, locks: LocksView, terms: LockSettings, possible: readonly WorldEvent[]): ActionGroup[] {
+    if (lane.kind === "service") return serviceGroups(locks, terms, possible);
     const cell = view.cells.find(({ cell }) => cell === lane.cell);
     if (cell === undefined) return [];
     const connection = { title: `Cell ${cell.cell}`, actions: withReasons(connectionCandidates(cell.cell), possible) };
-    if (lane.kind === "user") return [{ title: `The program of cell ${cell.cell}`, actions: programActions(cell, locks, possible) }, connection];
-    return [{ title: "This process", actions: withReasons(processCandidates(lane, cell), possible) }, connection];
+    if (lane.kind === "program") return [{ title: `The program of cell ${cell.cell}`, actions: programActions(cell, locks, possible) }, connection];
+    const evict: Candidate = { label: "Evict its session", event: { evict: { cell: cell.cell } }, otherwise: "the service does not run, or has no live session of it", hint: "its locks are withheld until its time is over" };
+    return [
+        { title: "This process", actions: withReasons(processCandidates(lane, cell), possible) },
+        { title: "An operator", actions: withReasons([evict], possible) },
+        connection,
+    ];
 }
 
-function serviceCandidates(locks: LocksView): Candidate[] {
-    const down = "the service is down or paused";
+/** The reason for which a service that is down or paused does nothing. */
+const DOWN = "the service is down or paused";
+
+function serviceGroups(locks: LocksView, terms: LockSettings, possible: readonly WorldEvent[]): ActionGroup[] {
+    const ticks: Candidate[] = [
+        { label: "Count a tick", event: "tick", otherwise: locks.undecided > 0 ? "the last tick's proposals are undecided" : DOWN },
+        { label: "Decide a proposal", event: "decide", otherwise: locks.undecided > 0 ? DOWN : "the last tick has proposed nothing" },
+    ];
+    const force = locks.locks.map(
+        ({ lock, status }, number): Candidate => ({
+            label: `Take the lock ${lock} from its holder`,
+            event: { force: number },
+            otherwise: status === "Held" ? DOWN : "nobody holds the lock",
+            hint: "the lock is withheld until the holder's time is over",
+        }),
+    );
     return [
-        { label: "Count a tick", event: "tick", otherwise: locks.undecided > 0 ? "the last tick's proposals are undecided" : down },
-        { label: "Decide a proposal", event: "decide", otherwise: "the last tick has proposed nothing" },
-        { label: "Pause it", event: "pause_service", otherwise: down, isFault: true, hint: "it receives nothing and counts no tick" },
+        { title: "Time", actions: [...withReasons(ticks, possible), ...waitActions(terms), ...jumpActions(locks)] },
+        { title: "The service", actions: withReasons(serviceCandidates(), possible) },
+        { title: "An operator", actions: withReasons(force, possible) },
+    ];
+}
+
+/**
+ * The time for which the service remembers ended sessions and free locks
+ * (`simulation/src/world/locks.rs`).
+ */
+const REMEMBERED_SECONDS = 20;
+
+/** Returns menu entries that let time pass without a tick. */
+function waitActions({ duration_seconds, grace_seconds }: LockSettings): Action[] {
+    const seconds = duration_seconds + grace_seconds;
+    return [
+        { label: `Wait ${seconds} s, a session's duration and grace`, event: { wait: { seconds } }, hint: "no tick is counted meanwhile, so nobody expires" },
+        { label: `Wait ${REMEMBERED_SECONDS + 1} s`, event: { wait: { seconds: REMEMBERED_SECONDS + 1 } }, hint: "what has ended may then be forgotten" },
+    ];
+}
+
+/** The jump of the service's wall clock that the menu offers, and the largest sum of all jumps. */
+const [JUMP_SECONDS, MAX_AHEAD_SECONDS] = [3600, 31_536_000];
+
+function jumpActions({ ahead_seconds }: LocksView): Action[] {
+    return [JUMP_SECONDS, -JUMP_SECONDS].map((seconds) => ({
+        label: `The wall clock jumps an hour ${seconds > 0 ? "ahead" : "back"}`,
+        event: { jump_clock: seconds },
+        isFault: true,
+        ...(Math.abs(ahead_seconds + seconds) > MAX_AHEAD_SECONDS ? { reason: "the clock is wrong by a year already" } : {}),
+    }));
+}
+
+function serviceCandidates(): Candidate[] {
+    return [
+        { label: "Pause it", event: "pause_service", otherwise: DOWN, isFault: true, hint: "it receives nothing and counts no tick" },
         { label: "Let it run again", event: "resume_service", otherwise: "the service is not paused" },
         { label: "Stop it", event: "stop_service", otherwise: "the service is down already", isFault: true },
         { label: "Start it", event: "start_service", otherwise: "the service is up" },
-        ...locks.locks.map(({ lock }, number): Candidate => ({ label: `Take the lock ${lock} from its holder`, event: { force: number }, otherwise: "nobody holds the lock" })),
-        { label: "Forget what ended long ago", event: "forget", otherwise: down },
+        { label: "Forget what ended long ago", event: "forget", otherwise: DOWN },
     ];
 }
 
@@ -57,6 +108,5 @@ function processCandidates(lane: PlacedLane, { cell, client }: CellView): Candid
         { label: "Pause the process", event: { pause: { cell } }, otherwise: "the process is paused already", isFault: true, hint: "its keepalive stops, too; its clock runs on" },
         { label: "Let it run again", event: { resume: { cell } }, otherwise: "the process is not paused" },
         { label: "Crash", event: { crash: { cell, process: "client" } }, otherwise: "the client has no session and no work", isFault: true, hint: "its session outlives it" },
-        { label: "Evict its session, as an operator", event: { evict: { cell } }, otherwise: "it has no live session" },
     ];
 }

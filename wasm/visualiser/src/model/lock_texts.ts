@@ -7,6 +7,9 @@ import type { ClientView, Entry, WorkPhase, WorkResult } from "./protocol";
 export const LOCK_INTRODUCTION =
     "A lock lets one client at a time do a piece of work. A client keeps its session alive by renewals. If it is silent for too long, its locks pass on, and the fence of the next grant is larger: the resource refuses every older one. Pause a client, drop a renewal or restart the service, and watch.";
 
+/** The hint at the start of a world of locks without random events. */
+export const FIRST_LOCK_EVENT = "Click the head of a column, such as the program of a cell, and choose an event. Then play, or step: the others react.";
+
 const PHASES: Record<WorkPhase, string> = {
     open_session: "opens a session",
     await_session: "waits for its session",
@@ -46,16 +49,36 @@ export function clientText({ phase, told, is_paused }: ClientView): string {
 }
 
 const EVENTS: Record<string, string> = {
-    pause: "The process does not notice that it is paused: its clock runs on, and its keepalive sends no renewal.",
+    pause: "The process does not notice that it is paused: its clock runs on, and its keepalive sends no renewal. “Let its session expire”, in its menu, shows the consequences.",
     resume: "The process goes on where it stopped. If it has looked at its clock before the pause, its next step is a write under a fence that may be old.",
     pause_service: "A service that is paused counts no ticks, so it expires nobody.",
-    jump_clock: "No wall clock decides about a session: silence is counted in ticks.",
+    work: "The client opens a session if it has none, and asks for the lock. Step on, or play, to see its next actions.",
+    close: "The close of a session ends all its grants at once. Nobody has to wait for its silence.",
+    wait: "Time passes, and the service counts no tick. A tick that comes late counts as one, so nobody expires by it.",
+    drop: "Nobody is notified of a lost message. A client that gets no answer repeats its call.",
+    duplicate: "Networks and retries deliver messages twice. The second copy must change nothing.",
+    forget: "What has ended is remembered for a while, so that a call that comes late or twice gets the true answer.",
+    resume_service: "The first tick after the pause counts as one, however late it is. No session expires by the pause.",
     partition: "Messages wait until the connection is healed. A broken connection alone passes no lock on.",
     crash: "The process has lost its memory. Its session lives on at the service until it has been silent for duration and grace.",
     stop_service: "Sessions, locks and the queue are on the service's disk. Renewals were in memory only.",
     time_out: "A missing answer is not a refusal. The client repeats its call; the same ask keeps its place and its grant.",
     evict: "The evicted client may not know it yet, so its locks are withheld until its time is over.",
     force: "The former holder may still work, so the lock is withheld until its time is over. Nobody tells the holder; the resource refuses it by its fence.",
+};
+
+const JUMP: Explanation = {
+    text: "No wall clock decides about a session: silence is counted in ticks.",
+    rule: "observed_silence",
+};
+
+const LOST_RENEWAL: Explanation = {
+    text: "The client does not know if its renewal has arrived. It may work on until its own deadline, and the service waits for longer than that.",
+    rule: "grace",
+};
+
+const PROPOSAL: Explanation = {
+    text: "The service proposes an end, and the engine decides. A session whose end is proposed is not renewed until then.",
 };
 
 const START: Explanation = {
@@ -77,6 +100,9 @@ const EXPIRY: Explanation = {
 export function explainLock(entry: Entry): Explanation | undefined {
     const { kind } = partsOf(entry.event);
     if (kind === "start_service") return START;
+    if (kind === "jump_clock") return JUMP;
+    if (kind === "tick" && entry.says.includes("proposes")) return PROPOSAL;
+    if (kind === "drop" && entry.says.includes("renew session")) return LOST_RENEWAL;
     if (entry.says.includes("has seen a newer fence")) return LATE_WRITE;
     if (entry.fired.some(({ event }) => event === "Silence")) return EXPIRY;
     if (entry.fired.some(({ event }) => event === "HandOver")) {

@@ -7,11 +7,17 @@ export type Origin =
     | { kind: "scenario"; id: string }
     /**
      * A world with random events from the seed in `settings`. `randomEvents` is the number of
-     * events before a person applied one.
+     * events before a person applied one. In a world with `isByHand` no random events happen: a
+     * person applies events, and the autopilot plays on without faults.
      */
-    | { kind: "free"; settings: Settings; randomEvents: number }
+    | { kind: "free"; settings: Settings; randomEvents: number; isByHand?: true }
     /** A trace, from a file or a search. Its list of events is needed to reproduce it. */
     | { kind: "trace"; settings: Settings; title: string };
+
+/** Returns true if the run is of a world in which a person applies the events. */
+export function isWorldByHand(origin: Origin): boolean {
+    return origin.kind === "free" && origin.isByHand === true;
+}
 
 /**
  * The difference between a run and its scenario: how many events at the start are equal, and the

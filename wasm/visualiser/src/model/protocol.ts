@@ -13,6 +13,7 @@ export type {
     FiredView,
     Lane,
     LeaseView,
+    LockSettings,
     LocksView,
     LockView,
     Marks,

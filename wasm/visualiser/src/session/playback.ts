@@ -36,14 +36,14 @@ function play(session: Session): () => void {
 
 /**
  * Moves forward by a number of events. Returns false if playback must stop: at the end, at the
- * violation, or if the request for which it waits is in flight.
+ * violation, or where the session says so.
  */
 function advanceBy(session: Session, events: number): boolean {
     for (let remaining = events; remaining > 0; remaining -= 1) {
         const before = session.position.peek();
         if (!session.advance()) return false;
         const violated = session.marks.peek().violation;
-        if (session.isAwaitedRequestInFlight()) return false;
+        if (session.mustStop()) return false;
         if (violated !== undefined && before <= violated && session.position.peek() > violated) return false;
     }
     return true;

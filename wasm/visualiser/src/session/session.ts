@@ -4,23 +4,22 @@
 // The simulation object contains the state of the run. The signals contain only the values by which
 // components notice a change. `revision` grows whenever the events of the run change.
 import { batch, computed, signal } from "@preact/signals";
-import { rules, Simulation } from "leasehold/simulation";
+import { Simulation } from "leasehold/simulation";
 
 import { looksLikeAudit, parseAudit, Recording } from "../model/audit";
 import { Autopilot } from "../model/autopilot";
 import { partsOf } from "../model/events";
 import { DEFAULT_VIEW, type LinkState } from "../model/link";
-import { divergenceFrom, type Origin } from "../model/origin";
+import { divergenceFrom, isWorldByHand, type Origin } from "../model/origin";
 import { verdictFor, type Verdict } from "../model/outcome";
 import type { MessageId, Rule, Scenario, Settings, Timeline, View, WorldEvent } from "../model/protocol";
 import { FIRST_SCENARIO_ID, scenarioById } from "../model/scenarios";
+import { playSilence } from "../model/silence";
 import { replay, type ReplayResult, runFromFile, runFromLink } from "./loading";
 import { Search } from "./search";
 
 /** The playback speeds that a person can choose, in events per second. */
 export const SPEEDS = [0.5, 1, 2, 5, 10, 50, 200, 1000];
-
-export const RULES = rules();
 
 /**
  * The largest number of events in a run that is scanned as a whole. A longer scan would take more
@@ -114,14 +113,15 @@ export class Session {
      * flight.
      */
     private awaitedRequest: string | undefined;
+    /** The position at which playback stops. */
+    private stopPosition: number | undefined;
 
     private verdictOf(simulation: Simulation): Verdict | undefined {
         const { violation } = this.marks.value;
-        const isFree = this.origin.value.kind === "free";
         const isLong = simulation.length > MAX_SCANNED_EVENTS;
         // A run of random events never ends by itself, so it has no outcome unless it has a
         // violation.
-        if ((isFree || isLong) && violation === undefined) return undefined;
+        if ((this.isRandom() || isLong) && violation === undefined) return undefined;
         const entries = isLong && violation !== undefined ? simulation.entries(violation, violation + 1) : simulation.entries(0, simulation.length);
         const position = simulation.position;
         simulation.seek(simulation.length);
@@ -138,12 +138,13 @@ export class Session {
     }
 
     /**
-     * Opens a run without events, to which random events can be added. Throws if no world can have
-     * these settings.
+     * Opens a run without events, to which random events can be added, or with `isByHand` those of
+     * a person and of the autopilot. Throws if no world can have these settings.
      */
-    openFree(settings: Partial<Settings>): void {
+    openFree(settings: Partial<Settings>, isByHand = false): void {
         const simulation = new Simulation(settings);
-        this.replace(() => this.show(simulation, { kind: "free", settings: simulation.settings(), randomEvents: 0 }));
+        const byHand = isByHand ? { isByHand: true as const } : {};
+        this.replace(() => this.show(simulation, { kind: "free", settings: simulation.settings(), randomEvents: 0, ...byHand }));
     }
 
     /** Opens the run of a trace at a position. Throws if the text is not a trace. */
@@ -276,9 +277,8 @@ export class Session {
     private extend(except?: MessageId): boolean {
         const simulation = this.simulation.peek();
         if (simulation === undefined) return false;
-        const isFree = this.origin.peek().kind === "free";
-        if (isFree && except === undefined) return this.playRandom(simulation, 1) > 0;
-        if (!this.isEdited.peek() && except === undefined) return false;
+        if (this.isRandom() && except === undefined) return this.playRandom(simulation, 1) > 0;
+        if (!this.isChangedByHand() && except === undefined) return false;
         const event = this.autopilot.next(simulation, except);
         if (event === undefined) return false;
         simulation.apply(event);
@@ -361,14 +361,30 @@ export class Session {
 
     /** Drops the events after the position, and plays without faults until the run is at rest. */
     quiesce(): void {
+        this.appendAndPlay((simulation) => simulation.quiesce());
+    }
+
+    /**
+     * Drops the events after the position, and plays the silence of a cell's client until its
+     * session has expired. Playback stops there.
+     */
+    expire(cell: number): void {
+        this.appendAndPlay((simulation) => playSilence(simulation, cell));
+        this.stopPosition = this.length.peek();
+        this.onEdit?.();
+    }
+
+    /** Appends events at the position, and plays them. */
+    private appendAndPlay(append: (simulation: Simulation) => void): void {
         const simulation = this.simulation.peek();
         if (simulation === undefined) return;
         const start = simulation.position;
         this.notifyOnError(() => {
-            simulation.quiesce();
+            append(simulation);
             simulation.seek(start);
             batch(() => {
                 this.isEdited.value = true;
+                this.autopilot = new Autopilot();
                 this.onEventsChanged();
             });
             this.play();
@@ -406,17 +422,23 @@ export class Session {
     play(): void {
         if (this.atEnd.peek() && !this.canContinue()) this.seek(0);
         this.awaitedRequest = undefined;
+        this.stopPosition = undefined;
         this.isPlaying.value = true;
     }
 
     /** Stops playback at the position. */
     pause(): void {
         this.awaitedRequest = undefined;
+        this.stopPosition = undefined;
         this.isPlaying.value = false;
     }
 
-    /** Returns true if the request for which playback waits is in flight. */
-    isAwaitedRequestInFlight(): boolean {
+    /**
+     * Returns true if playback must stop here: at its last position, or if the request for which it
+     * waits is in flight.
+     */
+    mustStop(): boolean {
+        if (this.stopPosition !== undefined && this.position.peek() >= this.stopPosition) return true;
         const text = this.awaitedRequest;
         return text !== undefined && (this.view.peek()?.messages.some((message) => !message.is_answer && message.says === text) ?? false);
     }
@@ -427,12 +449,23 @@ export class Session {
         return simulation ? (JSON.parse(simulation.trace()) as { events: WorldEvent[] }).events : [];
     }
 
+    /** Returns true if random events continue the run. */
+    private isRandom(): boolean {
+        const origin = this.origin.value;
+        return origin.kind === "free" && !isWorldByHand(origin);
+    }
+
+    /** Returns true if a person has made or changed the run, so that the autopilot continues it. */
+    private isChangedByHand(): boolean {
+        return this.isEdited.peek() || this.origin.peek().kind === "free";
+    }
+
     /** Returns true if playback can add an event at the end of the run. */
     canContinue(): boolean {
         const simulation = this.simulation.peek();
         if (simulation === undefined || simulation.view().violation) return false;
-        if (this.origin.peek().kind === "free") return true;
-        if (!this.isEdited.peek()) return false;
+        if (this.isRandom()) return true;
+        if (!this.isChangedByHand()) return false;
         return this.autopilot.hasNext(simulation);
     }
 

@@ -2,8 +2,9 @@
 import { computed } from "@preact/signals";
 
 import { answeredRequest, explain } from "../model/explanations";
-import { envelopeHint, INTRODUCTION, lastLostSettleRequest, saveToRepeat } from "../model/hints";
-import { explainLock, LOCK_INTRODUCTION } from "../model/lock_texts";
+import { envelopeHint, FIRST_EVENT, INTRODUCTION, lastLostSettleRequest, saveToRepeat } from "../model/hints";
+import { explainLock, FIRST_LOCK_EVENT, LOCK_INTRODUCTION } from "../model/lock_texts";
+import { isWorldByHand } from "../model/origin";
 import type { Arrow, Rule } from "../model/protocol";
 import { quotedRule, RULE_NAMES, WHY_RULE, WITHOUT_RULE } from "../model/texts";
 import { session } from "../session/app";
@@ -29,7 +30,7 @@ const failedSave = computed(() => {
     return isEnd.value && view && session.scenario.value && !session.canContinue() ? saveToRepeat(session.events(), view) : undefined;
 });
 const lostRequest = computed(() => (isEnd.value && session.verdict.value?.kind === "held" ? lastLostSettleRequest(session.timeline.value?.entries(0, session.length.value) ?? []) : undefined));
-const isStart = computed(() => displayed.value.position === 0 && isPaused.value && session.scenario.value !== undefined);
+const isStart = computed(() => displayed.value.position === 0 && isPaused.value && session.origin.value.kind !== "trace");
 
 /** True if there is advice for the present position. */
 export const hasAdvice = computed(() => [explanation, envelope, isEnd, isStart].some((advice) => Boolean(advice.value)));
@@ -39,6 +40,7 @@ export function Advice() {
     return (
         <>
             {isStart.value && <p class="hint">{session.settings.value?.locks ? LOCK_INTRODUCTION : INTRODUCTION}</p>}
+            {isStart.value && isWorldByHand(session.origin.value) && <p class="hint">{session.settings.value?.locks ? FIRST_LOCK_EVENT : FIRST_EVENT}</p>}
             {explanation.value && (
                 <div class="note">
                     <p>{explanation.value.text}</p>
@@ -112,7 +114,9 @@ function AdviceAtEnd() {
 }
 
 function endHint(): string {
-    if (session.origin.value.kind === "free") return "Play on: more random events follow.";
+    const origin = session.origin.value;
+    if (origin.kind === "free" && !isWorldByHand(origin)) return "Play on: more random events follow.";
+    if (isWorldByHand(origin) && !session.canContinue()) return "Every process is idle. Click the head of a column, and choose the next event.";
     if (session.isEdited.value) return session.canContinue() ? "Play on to see the reactions of all participants." : "Every process is idle: nothing is left to do.";
     const again = failedSave.value ? "The name is free again, but its user does not know that. " : "";
     return `The scenario ends here. ${again}Step back to any arrow: its message is then an envelope that you can drop or delay.`;

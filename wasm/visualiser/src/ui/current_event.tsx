@@ -1,3 +1,4 @@
+import { isWorldByHand } from "../model/origin";
 import { readableText } from "../model/texts";
 import { search, session } from "../session/app";
 import { Advice, hasAdvice, RulesOffReasons } from "./advice";
@@ -10,7 +11,7 @@ export function CurrentEvent() {
     return (
         <section class="current-event" aria-label="The last event">
             <h2>{entry ? `Event ${entry.position + 1}` : "The start"}</h2>
-            <p class="says">{entry ? capitalise(entry.says) : "No event has happened yet. Press play, or step."}</p>
+            <p class="says">{entry ? capitalise(entry.says) : `No event has happened yet.${isWorldByHand(session.origin.value) ? "" : " Press play, or step."}`}</p>
             {violation ? <ViolationBox text={violation} /> : <Advice />}
         </section>
     );

@@ -1,71 +1,114 @@
-import { signal, useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { signal } from "@preact/signals";
 
-import type { Mode, Rates, Settings } from "../model/protocol";
-import { RATE_NAMES, wholeNumber } from "../model/texts";
+import type { LockSettings, Rates, Settings } from "../model/protocol";
+import { RATE_NAMES } from "../model/texts";
+import { CELLS_FIELD, CLAIM_FIELDS, DEFAULTS, formOf, LOCK_FIELDS, MODES, settingsOf, ticksToExpire, type WorldKind } from "../model/world_form";
 import { session } from "../session/app";
-import { Simulation } from "leasehold/simulation";
+import { pane } from "./navigation";
+import { focusInvalidField, Field } from "./number_field";
 
-const DEFAULTS: Settings = new Simulation().settings();
-/** The settings of the world that the form shows. */
-const form = signal<Settings>({ ...DEFAULTS, seed: 1 });
+/** The world that the form shows. */
+const form = signal(formOf({ ...DEFAULTS, seed: 1 }));
 
 const MANY_EVENTS = 10_000;
 const [MAX_RATE, MAX_FAULT_RATE] = [600, 100];
 
-const SIZES: ["cells" | "workers" | "reconcilers" | "names", string, number, number][] = [
-    ["cells", "cells", 1, 8],
-    ["workers", "workers in a cell", 1, 8],
-    ["reconcilers", "reconcilers in a cell", 0, 4],
-    ["names", "names to claim", 1, 32],
-];
-
-const MODES: [string, string, Mode[]][] = [
-    ["before", "immediately before COMMIT", ["before_commit"]],
-    ["first", "before the transaction", ["lease_first"]],
-    ["both", "cells alternate between both", ["before_commit", "lease_first"]],
+const KINDS: [WorldKind, string][] = [
+    ["claims", "claims of names"],
+    ["locks", "sessions and locks"],
 ];
 
 /** The kinds of random events that are not faults, for the first part of the form. */
 const NORMAL_EVENTS: (keyof Rates)[] = ["save", "step", "deliver", "wait"];
 
-function set(change: Partial<Settings>): void {
-    form.value = { ...form.value, ...change };
+/** Fills the form with the settings of a world. */
+export function showWorld(settings: Settings): void {
+    form.value = formOf(settings);
 }
 
-/** The labels of the form's number fields that contain an invalid value. */
-const invalidFields = signal<ReadonlySet<string>>(new Set());
+function set(change: Partial<Settings>): void {
+    form.value = { ...form.value, settings: { ...form.value.settings, ...change } };
+}
+
+function setLocks(change: Partial<LockSettings>): void {
+    form.value = { ...form.value, locks: { ...form.value.locks, ...change } };
+}
 
 /**
- * Opens the world of the form, and plays this number of random events. If a field is invalid, the
- * open run stays and the field gets the focus.
+ * Opens the world of the form. If a field is invalid, the open run stays and the field gets the
+ * focus.
  */
-function start(element: HTMLFormElement | null, events: number): void {
-    if (invalidFields.peek().size > 0) return element?.querySelector<HTMLElement>("[aria-invalid=true]")?.focus();
+function start(element: HTMLFormElement | null, begin: (settings: Settings) => void): void {
+    if (focusInvalidField(element)) return;
     session.notifyOnError(() => {
-        session.openFree({ ...form.value, rules_off: session.rulesOff.peek() });
-        if (events > 0) session.playMany(events);
-        else session.play();
+        begin(settingsOf(form.value, session.rulesOff.peek()));
+        pane.value = "run";
     });
 }
 
-/** Shows the form for a world with random events. */
+function playWorld(settings: Settings): void {
+    session.openFree(settings);
+    session.play();
+}
+
+function playManyEvents(settings: Settings): void {
+    session.openFree(settings);
+    session.playMany(MANY_EVENTS);
+}
+
+/** Shows the form for a world of the person's own, with random events or without. */
 export function FreePlay() {
-    const { seed, modes } = form.value;
-    const mode = MODES.find(([, , list]) => list.join() === modes.join())?.[0] ?? "before";
+    const { kind, settings } = form.value;
     return (
         <form
             class="free"
             noValidate
             onSubmit={(event) => {
                 event.preventDefault();
-                start(event.currentTarget, 0);
+                start(event.currentTarget, playWorld);
             }}
         >
-            <p>Random events happen. The same seed gives the same run in every browser.</p>
-            <Field label="seed" value={seed} min={0} max={Number.MAX_SAFE_INTEGER} set={(value) => set({ seed: value })} />
-            {SIZES.map(([key, label, min, max]) => (
-                <Field key={key} label={label} value={form.value[key]} min={min} max={max} set={(value) => set({ [key]: value })} />
+            <p>Make a world of your own. Random events happen in it, or only those that you choose. The same seed gives the same run in every browser.</p>
+            <KindFields />
+            <Field label="seed" value={settings.seed} min={0} max={Number.MAX_SAFE_INTEGER} hasRange={false} set={(value) => set({ seed: value })} />
+            <Field {...CELLS_FIELD} value={settings.cells} set={(value) => set({ cells: value })} />
+            {kind === "claims" ? <ClaimFields /> : <LockFields />}
+            <div class="starts">
+                <button type="submit" class="primary">
+                    Play this world
+                </button>
+                <button type="button" onClick={(event) => start(event.currentTarget.form, playManyEvents)}>
+                    {MANY_EVENTS.toLocaleString("en")} events at once
+                </button>
+                <button type="button" onClick={(event) => start(event.currentTarget.form, (world) => session.openFree(world, true))}>
+                    Start by hand, without random events
+                </button>
+            </div>
+        </form>
+    );
+}
+
+function KindFields() {
+    return (
+        <fieldset class="kinds">
+            <legend>The world has</legend>
+            {KINDS.map(([kind, label]) => (
+                <label key={kind}>
+                    <input type="radio" name="kind" value={kind} checked={form.value.kind === kind} onChange={() => (form.value = { ...form.value, kind })} />
+                    {label}
+                </label>
+            ))}
+        </fieldset>
+    );
+}
+
+function ClaimFields() {
+    const { settings } = form.value;
+    const mode = MODES.find(([, , list]) => list.join() === settings.modes.join())?.[0] ?? "before";
+    return (
+        <>
+            {CLAIM_FIELDS.map((field) => (
+                <Field key={field.name} {...field} value={settings[field.name]} set={(value) => set({ [field.name]: value })} />
             ))}
             <label class="field">
                 <span>leases begin</span>
@@ -78,20 +121,26 @@ export function FreePlay() {
                 </select>
             </label>
             <RateFields />
-            <div class="starts">
-                <button type="submit" class="primary">
-                    Play this world
-                </button>
-                <button type="button" onClick={(event) => start(event.currentTarget.form, MANY_EVENTS)}>
-                    {MANY_EVENTS.toLocaleString("en")} events at once
-                </button>
-            </div>
-        </form>
+        </>
+    );
+}
+
+function LockFields() {
+    const { locks } = form.value;
+    return (
+        <>
+            {LOCK_FIELDS.map((field) => (
+                <Field key={field.name} {...field} value={locks[field.name]} set={(value) => setLocks({ [field.name]: value })} />
+            ))}
+            <p>
+                A client renews its session. A session that is silent expires after duration and grace, and its locks pass on. Here that takes {ticksToExpire(locks)} ticks of the service: the first one after a renewal does not count.
+            </p>
+        </>
     );
 }
 
 function RateFields() {
-    const { rates } = form.value;
+    const { rates } = form.value.settings;
     const keys = Object.keys(RATE_NAMES) as (keyof Rates)[];
     const change = (key: keyof Rates, value: number) => set({ rates: { ...rates, [key]: value } });
     const disableFaults = () => set({ rates: Object.fromEntries(keys.map((key) => [key, NORMAL_EVENTS.includes(key) ? DEFAULTS.rates[key] : 0])) as unknown as Rates });
@@ -114,55 +163,5 @@ function RateFields() {
                 </label>
             ))}
         </details>
-    );
-}
-
-interface FieldProps {
-    label: string;
-    value: number;
-    min: number;
-    max: number;
-    set: (value: number) => void;
-}
-
-/**
- * Shows a field for a whole number. An invalid value is marked with the allowed range and does not
- * change the settings.
- */
-function Field({ label, value, min, max, set }: FieldProps) {
-    const typed = useSignal<string | undefined>(undefined);
-    const text = typed.value ?? String(value);
-    const isInvalid = wholeNumber(text, min, max) === undefined;
-    const noteId = `allowed-${label.replaceAll(" ", "-")}`;
-    const change = (input: string) => {
-        const number = wholeNumber(input, min, max);
-        typed.value = number === undefined ? input : undefined;
-        const others = [...invalidFields.peek()].filter((other) => other !== label);
-        invalidFields.value = new Set(number === undefined ? [...others, label] : others);
-        if (number !== undefined) set(number);
-    };
-    // When the field is removed with its tab, forget that it is invalid, so that it does not block
-    // the form.
-    useEffect(() => () => void (invalidFields.value = new Set([...invalidFields.peek()].filter((other) => other !== label))), [label]);
-    return (
-        <div class="number-field">
-            <label class="field">
-                <span>{label}</span>
-                <input
-                    type="number"
-                    value={text}
-                    min={min}
-                    max={max}
-                    aria-invalid={isInvalid}
-                    aria-describedby={isInvalid ? noteId : undefined}
-                    onInput={(event) => change(event.currentTarget.value)}
-                />
-            </label>
-            {isInvalid && (
-                <small class="wrong" id={noteId} role="alert">
-                    enter a whole number from {min} to {max}
-                </small>
-            )}
-        </div>
     );
 }

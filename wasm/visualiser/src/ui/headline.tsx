@@ -1,6 +1,8 @@
 import { computed } from "@preact/signals";
 
+import { isWorldByHand } from "../model/origin";
 import { differenceText } from "../model/outcome";
+import type { Settings } from "../model/protocol";
 import { session } from "../session/app";
 import { openServerLog } from "../session/server_log";
 
@@ -63,9 +65,15 @@ function headlineTexts(): HeadlineTexts {
     if (session.recording.value) return recordingTexts(session.recording.value);
     if (session.scenario.value) return scenarioTexts(session.scenario.value);
     if (origin.kind === "free") {
-        return { title: `Free play, seed ${origin.settings.seed}`, summary: "Random events happen. Play, pause anywhere, and apply events of your own." };
+        return freePlayTexts(origin.settings, isWorldByHand(origin));
     }
     return { title: origin.kind === "trace" ? origin.title : "", summary: "A recorded run. Step through it, or apply another event at any position." };
+}
+
+function freePlayTexts({ seed, locks }: Settings, isByHand: boolean): HeadlineTexts {
+    const world = locks ? " of sessions and locks" : "";
+    if (isByHand) return { title: `A world${locks ? world : " of claims"}, by hand`, summary: "Choose events in the menus of the columns and messages. Play shows the reactions of all participants, without faults." };
+    return { title: `Free play${world}, seed ${seed}`, summary: "Random events happen. Play, pause anywhere, and apply events of your own." };
 }
 
 function recordingTexts(recording: NonNullable<typeof session.recording.value>): HeadlineTexts {

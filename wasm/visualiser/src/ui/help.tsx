@@ -30,6 +30,10 @@ export function Help() {
                 No transaction spans two databases. So a worker first begins a <b>lease</b> on the names it wants, then commits its rows
                 locally, and then commits the lease. Each step may fail: watch how the cells and the service recover.
             </p>
+            <p>
+                A <b>lock</b> lets one client at a time do a piece of work, for as long as it renews its <b>session</b>. The last scenarios show
+                locks. In “Free play” you make a world of claims or of locks, with random events or by hand.
+            </p>
             <ul>
                 <li>Time runs down. Each column is a participant. Click its head to crash it, cut it off, or let it take a step.</li>
                 <li>Arrows are messages. A message in flight at the blue line is an envelope: click it to deliver, drop, duplicate or delay the message.</li>

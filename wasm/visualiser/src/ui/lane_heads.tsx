@@ -2,6 +2,7 @@ import { laneActions } from "../model/actions";
 import { type LaneKind, type PlacedLane } from "../model/lanes";
 import { clientText } from "../model/lock_texts";
 import type { CellView, View } from "../model/protocol";
+import { silenceObstacle } from "../model/silence";
 import { LANE_PURPOSES, laneName, phaseText, saveResultText } from "../model/texts";
 import { session } from "../session/app";
 import { contentWidth, isNarrow, lanesLeft, layout } from "./lane_layout";
@@ -10,6 +11,7 @@ import { displayed } from "./notice";
 
 const ICONS: Record<LaneKind, string> = {
     user: "M12 12a4 4 0 1 0 0-8 4 4 0 0 0 0 8zM5 21c0-4 3-6 7-6s7 2 7 6",
+    program: "M4 5h16v14H4zM4 9h16M8 13l2 2-2 2M13 17h3",
     worker: "M12 8a4 4 0 1 0 0 8 4 4 0 0 0 0-8zM12 3v3M12 18v3M3 12h3M18 12h3M6 6l2 2M16 16l2 2M18 6l-2 2M8 16l-2 2",
     reconciler: "M5 10a7 7 0 0 1 13-2l1 2M19 14a7 7 0 0 1-13 2l-1-2M19 5v5h-5M5 19v-5h5",
     verifier: "M10.5 4a6.5 6.5 0 1 0 0 13 6.5 6.5 0 0 0 0-13zM15.5 15.5L21 21",
@@ -21,6 +23,7 @@ const ICONS: Record<LaneKind, string> = {
 
 const LABELS: Record<LaneKind, string> = {
     user: "users",
+    program: "program",
     worker: "worker",
     reconciler: "reconciler",
     verifier: "verifier",
@@ -30,9 +33,12 @@ const LABELS: Record<LaneKind, string> = {
     service: "service",
 };
 
-/** The width of a lane, in pixels, below which its head shows an abbreviation. */
-const MIN_LABEL_WIDTH = 50;
-const ABBREVIATIONS: Record<LaneKind, string> = { user: "user", worker: "w", reconciler: "rec", verifier: "ver", client: "cl", keepalive: "ka", database: "db", service: "svc" };
+/**
+ * The width of a lane, in pixels, from which on its head shows each label, and that of a letter. In
+ * a narrower lane, the head shows an abbreviation if its label does not fit.
+ */
+const [LABEL_WIDTH, LETTER_WIDTH] = [50, 6.2];
+const ABBREVIATIONS: Record<LaneKind, string> = { user: "user", program: "pro", worker: "w", reconciler: "rec", verifier: "ver", client: "cl", keepalive: "ka", database: "db", service: "svc" };
 
 /** Shows the heads of the lanes, which name the participants. */
 export function LaneHeads() {
@@ -67,8 +73,8 @@ function Head({ lane, view }: { lane: PlacedLane; view: View | undefined }) {
     const laneWidth = widthOfLanes();
     const status = view ? statusOf(lane, view) : undefined;
     const isRecording = session.recording.value !== undefined;
-    const label = isRecording && lane.kind === "worker" ? "cell" : laneWidth < MIN_LABEL_WIDTH ? ABBREVIATIONS[lane.kind] : LABELS[lane.kind];
     const hasNumber = (lane.kind === "worker" || lane.kind === "reconciler") && !isRecording && hasSiblings(lane);
+    const label = isRecording && lane.kind === "worker" ? "cell" : hasRoom(LABELS[lane.kind], hasNumber, laneWidth) ? LABELS[lane.kind] : ABBREVIATIONS[lane.kind];
     const text = `${label}${hasNumber ? ` ${lane.number}` : ""}`;
     const isDown = lane.kind === "service" && view?.is_up === false;
     return (
@@ -91,6 +97,10 @@ function Head({ lane, view }: { lane: PlacedLane; view: View | undefined }) {
     );
 }
 
+function hasRoom(label: string, hasNumber: boolean, width: number): boolean {
+    return width >= Math.min(LABEL_WIDTH, (label.length + (hasNumber ? 2 : 0)) * LETTER_WIDTH);
+}
+
 /** Returns the width of each lane in pixels. The last lane ends where all lanes end. */
 function widthOfLanes(): number {
     const { lanes, width } = layout.value;
@@ -108,7 +118,15 @@ function openLane(lane: PlacedLane, anchor: HTMLElement): void {
     if (!simulation || !view) return;
     const status = statusOf(lane, view);
     const about = `${LANE_PURPOSES[lane.kind]}${status ? ` Now: ${status}.` : ""}`;
-    openMenu({ title: laneName(lane), about, groups: laneActions(lane, view, simulation.possible()), anchor });
+    openMenu({ title: laneName(lane), about, groups: laneActions(lane, view, simulation.possible(), simulation.settings().locks), extras: silenceEntries(lane, view), anchor });
+}
+
+/** Returns the menu entry that plays the silence of a client, as a list with at most one entry. */
+function silenceEntries({ kind, cell }: PlacedLane, view: View) {
+    if (kind !== "client" && kind !== "keepalive") return [];
+    const reason = silenceObstacle(cell, view);
+    const hint = "it sends no renewal, the others do, and the service counts its ticks";
+    return [{ label: "Let its session expire", run: () => session.expire(cell), hint, ...(reason === undefined ? {} : { reason }) }];
 }
 
 function statusOf(lane: PlacedLane, view: View): string | undefined {

@@ -1,5 +1,6 @@
 import { clientText } from "../model/lock_texts";
 import type { CellView, LocksView, LockView, SessionView } from "../model/protocol";
+import { formatDuration } from "../model/texts";
 import { Status, Table } from "./table";
 
 /** Shows the sessions and locks of the service, and the clients of the cells. */
@@ -10,7 +11,11 @@ export function LockState({ locks, cells, changed, isUp }: { locks: LocksView; c
                 <h3>
                     The service {!isUp && <b class="tag bad">down</b>}
                     {locks.is_paused && <b class="tag bad">paused</b>}
-                    {locks.ahead_seconds !== 0 && <span class="tag">wall clock {locks.ahead_seconds} s ahead</span>}
+                    {locks.ahead_seconds !== 0 && (
+                        <span class="tag">
+                            wall clock {formatDuration(Math.abs(locks.ahead_seconds) * 1e6)} {locks.ahead_seconds > 0 ? "ahead" : "behind"}
+                        </span>
+                    )}
                 </h3>
                 <Locks locks={locks.locks} changed={changed} />
                 <Sessions sessions={locks.sessions} changed={changed} />

@@ -4,13 +4,18 @@ import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import type { Action, ActionGroup } from "../model/menu_entries";
 import { session } from "../session/app";
 
+/** A menu entry that runs an action of the page, unless it has a reason for which it cannot. */
+interface Extra extends Pick<Action, "label" | "reason" | "hint"> {
+    run: () => void;
+}
+
 /** A menu of events, and the page's element beside which the menu is shown. */
 interface Menu {
     title: string;
     about?: string;
     groups: ActionGroup[];
-    /** Further menu entries that are not events of the simulated world. */
-    extras?: { label: string; run: () => void }[];
+    /** Menu entries at the end of the first group that are not single events of the world. */
+    extras?: Extra[] | undefined;
     anchor: HTMLElement;
 }
 
@@ -52,35 +57,36 @@ function MenuBox({ menu }: { menu: Menu }) {
         <div class="menu" role="menu" aria-label={menu.title} ref={box} onKeyDown={onMenuKey}>
             <div class="menu-title">{menu.title}</div>
             {menu.about && <p class="menu-about">{menu.about}</p>}
-            {menu.groups.map((group) => (
+            {menu.groups.map((group, index) => (
                 <div role="group" aria-label={group.title} key={group.title}>
                     {group.title !== menu.title && <div class="menu-group">{group.title}</div>}
                     {group.actions.map((action) => (
-                        <Item key={action.label} action={action} />
+                        <Item key={action.label} {...action} run={() => session.applyEvent(action.event)} />
                     ))}
+                    {index === 0 && <Extras extras={menu.extras} />}
                 </div>
             ))}
-            {menu.extras?.map(({ label, run }) => (
-                <button type="button" role="menuitem" class="item" key={label} onClick={() => choose(run)}>
-                    {label}
-                </button>
-            ))}
+            {menu.groups.length === 0 && <Extras extras={menu.extras} />}
         </div>
     );
 }
 
-function Item({ action }: { action: Action }) {
-    const isPossible = action.reason === undefined;
+function Extras({ extras }: Pick<Menu, "extras">) {
+    return <>{extras?.map((extra) => <Item key={extra.label} {...extra} />)}</>;
+}
+
+function Item({ label, reason, hint, isFault, run }: Extra & Pick<Action, "isFault">) {
+    const isPossible = reason === undefined;
     return (
         <button
             type="button"
             role="menuitem"
-            class={action.isFault ? "item fault" : "item"}
+            class={isFault ? "item fault" : "item"}
             aria-disabled={!isPossible}
-            onClick={() => isPossible && choose(() => session.applyEvent(action.event))}
+            onClick={() => isPossible && choose(run)}
         >
-            {action.label}
-            {(action.reason ?? action.hint) && <small>{action.reason ?? action.hint}</small>}
+            {label}
+            {(reason ?? hint) && <small>{reason ?? hint}</small>}
         </button>
     );
 }

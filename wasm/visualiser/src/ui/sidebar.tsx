@@ -2,8 +2,8 @@ import { useLayoutEffect, useRef } from "preact/hooks";
 
 import { SCENARIOS } from "../model/scenarios";
 import { readableText, RULE_NAMES } from "../model/texts";
+import { kindOf, rulesOf, type WorldKind } from "../model/world_form";
 import { search, session } from "../session/app";
-import { RULES } from "../session/session";
 import { findViolation } from "./find_violation";
 import { FreePlay } from "./free_play";
 import { pane, type Tab, tab } from "./navigation";
@@ -74,13 +74,31 @@ function Scenarios() {
 }
 
 function Rules() {
+    const own = kindOf(session.settings.value);
+    return (
+        <div class="rules">
+            <p>Switch a rule off: the run is replayed without it, up to the first impossible event.</p>
+            <RuleGroup kind={own} />
+            <RuleGroup kind={own === "claims" ? "locks" : "claims"} isOther />
+        </div>
+    );
+}
+
+const GROUP_TITLES: Record<WorldKind, string> = { claims: "Claims and leases", locks: "Sessions and locks" };
+
+/**
+ * Shows the rules that matter in worlds of one kind. `isOther` is true if the open run has the
+ * other kind.
+ */
+function RuleGroup({ kind, isOther = false }: { kind: WorldKind; isOther?: boolean }) {
     const isRecording = session.recording.value !== undefined;
     const state = search.state.value;
     const searchedRule = state.kind === "idle" ? undefined : state.rule;
     return (
-        <div class="rules">
-            <p>Switch a rule off: the run is replayed without it, up to the first impossible event.</p>
-            {RULES.map(({ rule, summary }) => (
+        <section class="rule-group" aria-labelledby={`rules-${kind}`}>
+            <h2 id={`rules-${kind}`}>{GROUP_TITLES[kind]}</h2>
+            {isOther && <p>The open run has none of these, so no such rule changes it.</p>}
+            {rulesOf(kind).map(({ rule, summary }) => (
                 <div class="rule" key={rule}>
                     <label>
                         <input
@@ -101,7 +119,7 @@ function Rules() {
                     {searchedRule === rule && <SearchState />}
                 </div>
             ))}
-        </div>
+        </section>
     );
 }
 

@@ -35,11 +35,16 @@ function pausedHolder(rulesOff: Rule[] = []): Session {
     const session = new Session();
     session.openFree({ ...WORLD, rules_off: rulesOff }, true);
     session.applyEvent({ work: { cell: 1, lock: 0 } });
-    while (clientOf(session, 1)?.phase !== "write_resource") session.advance();
+    advanceUntil(session, () => clientOf(session, 1)?.phase === "write_resource");
     session.applyEvent({ pause: { cell: 1 } });
     session.applyEvent({ work: { cell: 2, lock: 0 } });
-    while (session.view.value?.locks?.locks[0]?.waiting.length === 0) session.advance();
+    advanceUntil(session, () => session.view.value?.locks?.locks[0]?.waiting.length === 1);
     return session;
+}
+
+/** Plays the session until the condition holds. Throws if the run ends before. */
+function advanceUntil(session: Session, isReached: () => boolean): void {
+    while (!isReached()) if (!session.advance()) throw new Error("the run ends too early");
 }
 
 function clientOf(session: Session, cell: number) {
@@ -51,8 +56,13 @@ function playedPastExpiry(rulesOff: Rule[] = []): Session {
     const session = pausedHolder(rulesOff);
     session.expire(1);
     session.seek(session.length.value);
-    while (session.advance());
+    playToRest(session);
     return session;
+}
+
+/** Plays the session until it is at rest. Throws if it does not come to rest. */
+function playToRest(session: Session): void {
+    for (let events = 0; session.advance(); events += 1) if (events > MAX_EVENTS_TO_REST) throw new Error("the run does not come to rest");
 }
 
 describe("the form's bounds", () => {
@@ -91,20 +101,32 @@ describe("the form", () => {
 describe("menus of locks", () => {
     /** The number of random events after each of which the menus are compared with the world. */
     const EVENTS = 150;
+    /** The largest sum of jumps of the wall clock that the simulation allows. */
+    const MAX_AHEAD_SECONDS = 31_536_000;
 
     test("give a reason for a choice if and only if its event is impossible", () => {
         const simulation = new Simulation({ ...WORLD, seed: 4 });
         for (let event = 0; event < EVENTS; event += 1) {
-            const { position } = simulation;
-            for (const action of offered(simulation)) {
-                const apply = () => simulation.apply(action.event);
-                if (action.reason === undefined) expect(apply, JSON.stringify(action)).not.toThrow();
-                else expect(apply, JSON.stringify(action)).toThrow();
-                simulation.seek(position);
-            }
+            expectReasons(simulation);
             simulation.play(1);
         }
+        for (const seconds of [-MAX_AHEAD_SECONDS, MAX_AHEAD_SECONDS]) {
+            const wrong = worldWith({});
+            wrong.apply({ jump_clock: seconds });
+            expectReasons(wrong);
+        }
     });
+
+    /** Expects that an event can be applied if and only if its entry has no reason. */
+    function expectReasons(simulation: Simulation): void {
+        const { position } = simulation;
+        for (const action of offered(simulation)) {
+            const apply = () => simulation.apply(action.event);
+            if (action.reason === undefined) expect(apply, JSON.stringify(action)).not.toThrow();
+            else expect(apply, JSON.stringify(action)).toThrow();
+            simulation.seek(position);
+        }
+    }
 
     test("offer every event that happens in random worlds", () => {
         const [happened, possible] = [new Set<string>(), new Set<string>()];
@@ -141,11 +163,20 @@ describe("a world by hand", () => {
         session.openFree(WORLD, true);
         expect([session.canContinue(), session.advance()]).toEqual([false, false]);
         session.applyEvent({ work: { cell: 2, lock: 1 } });
-        while (session.advance());
+        playToRest(session);
         expect(clientOf(session, 2)?.told).toBe("done");
         expect(session.view.value?.locks?.locks.map(({ writes }) => writes)).toEqual([0, 2]);
         expect(session.canContinue()).toBe(false);
         expect(session.verdict.value).toEqual({ kind: "held", text: "No invariant is violated." });
+    });
+
+    test("of claims is continued by the autopilot, too", () => {
+        const session = new Session();
+        session.openFree(settingsOf({ ...formOf(WORLD), kind: "claims" }, []), true);
+        session.applyEvent({ save: { cell: 1, worker: 0, change: { create: 0 } } });
+        playToRest(session);
+        expect(session.view.value?.claims.map(({ cell, status }) => [cell, status])).toEqual([[1, "Active"]]);
+        expect(session.canContinue()).toBe(false);
     });
 
     test("lets a session expire while others renew: its locks pass on, and its late write is refused (K05, K06, K18)", () => {
@@ -157,7 +188,7 @@ describe("a world by hand", () => {
         const { sessions, locks } = session.view.value?.locks ?? { sessions: [], locks: [] };
         expect(sessions.map(({ cell, status }) => [cell, status])).toEqual([[1, "Expired"], [2, "Live"]]);
         expect(locks[0]).toMatchObject({ holder: 2, fence: 2, waiting: [] });
-        while (session.advance());
+        playToRest(session);
         expect([clientOf(session, 1)?.told, clientOf(session, 2)?.told]).toEqual(["fenced", "done"]);
         expect(session.view.value?.locks?.locks[0]).toMatchObject({ newest_fence: 2, writes: 2, refused: 1 });
         expect(session.verdict.value?.kind).toBe("held");
@@ -172,7 +203,7 @@ describe("a world by hand", () => {
     test("plays up to the end of a silence, and stops there", () => {
         const session = pausedHolder();
         session.expire(1);
-        while (!session.mustStop()) session.advance();
+        advanceUntil(session, () => session.mustStop());
         expect(session.view.value?.locks?.sessions[0]?.status).toBe("Expired");
         expect(clientOf(session, 1)?.is_paused).toBe(true);
         session.pause();
@@ -280,7 +311,7 @@ describe("explanations of locks", () => {
             playedPastExpiry(),
             byHand(["stop_service", "start_service", { jump_clock: 3600 }]),
             byHand([{ work: { cell: 1, lock: 0 } }], (session) => {
-                while (!clientOf(session, 1)?.fence) session.advance();
+                advanceUntil(session, () => clientOf(session, 1)?.fence !== undefined);
                 session.applyEvent({ step: { cell: 1, process: "keepalive" } });
                 session.applyEvent({ drop: session.view.value?.messages[0]?.id ?? -1 });
             }),
@@ -288,6 +319,11 @@ describe("explanations of locks", () => {
         const entries = runs.flatMap((session) => session.timeline.value?.entries(0, session.length.value) ?? []);
         const rules = new Set(entries.flatMap((entry) => explainLock(entry)?.rule ?? []));
         expect([...rules].sort()).toEqual(rulesOf("locks").map(({ rule }) => rule as Rule).sort());
+    });
+
+    test("of a jump of the clock names the rule that makes it harmless (K06)", () => {
+        const [entry] = byHand([{ jump_clock: -3600 }]).timeline.value?.entries(0, 1) ?? [];
+        expect(entry && explainLock(entry)).toMatchObject({ rule: "observed_silence" });
     });
 
     test("exist for the faults and their ends", () => {

@@ -33,6 +33,7 @@ pub(super) struct Locks {
     pub(super) asks: Keyspace,
     pub(super) turns: Keyspace,
     queues: RwLock<Queues>,
+    // INVARIANT: only the committer takes this mutex, so nobody waits for it while a row is read from disk.
     recent: Mutex<Recent>,
 }
 

@@ -36,8 +36,8 @@ module Leasehold
               rpc :ReleaseLock, ::Leasehold::Contract::Leasehold::Locks::V1::ReleaseLockRequest, ::Leasehold::Contract::Leasehold::Locks::V1::ReleaseLockResponse
               # Reads a lock: its holder, the number of asks that wait, and the value of its last release.
               rpc :GetLock, ::Leasehold::Contract::Leasehold::Locks::V1::GetLockRequest, ::Leasehold::Contract::Leasehold::Locks::V1::GetLockResponse
-              # Lists the locks of a namespace and of the namespaces in it that are held or withheld, in the
-              # order of namespace and key.
+              # Lists the locks of a namespace and of the namespaces in it that are not free, in the order of
+              # namespace and key.
               rpc :ListLocks, ::Leasehold::Contract::Leasehold::Locks::V1::ListLocksRequest, ::Leasehold::Contract::Leasehold::Locks::V1::ListLocksResponse
               # Takes a lock from its holder, and tells it so. The lock is withheld until the holder can no
               # longer believe that it holds the lock.

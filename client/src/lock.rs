@@ -217,10 +217,10 @@ impl LockSession {
         let mut stub = self.client.stub();
         let call = stub.try_acquire_lock(self.try_message(path, ask));
         let Ok(answer) = tokio::time::timeout(self.client.retry.attempt_timeout, call).await else { return Ok(None) };
-        match answer.map_err(|status| Self::refusal_or_break(&status)) {
+        match answer {
             Ok(granted) => Ok(Some(granted.into_inner().fence)),
-            Err(Err(Error::Refused(refusal))) if refusal.reason == LOCK_HELD => Ok(None),
-            Err(refused) => refused,
+            Err(status) if Refusal::of(&status).reason == LOCK_HELD => Ok(None),
+            Err(status) => Self::refusal_or_break(&status),
         }
     }
 

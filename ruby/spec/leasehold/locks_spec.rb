@@ -147,7 +147,7 @@ RSpec.describe Leasehold::Locks do
     other.force("user.update", "7", fence: held.fence)
     expect(next_of(told)).to eq(:lost)
 
-    # What the answer to a repeated acquire makes.
+    # The late answer to an acquire makes such a lock.
     late = Leasehold::HeldLock.new(*%i[@session @path].map { |name| held.instance_variable_get(name) }, held.fence)
     late.on_lost { told << :late }
     expect([late.held?, next_of(told)]).to eq([false, :late])

@@ -9,6 +9,7 @@ import { Silence } from "./silence.js";
 /** The longest time until the standing is judged again. Timers stand still while the machine sleeps. */
 const MAX_PAUSE_MILLIS = 5_000;
 
+/** Returns the error of a lock that an operator has taken. */
 function takenByOperator() {
     return lost("an operator took the lock");
 }

@@ -12,9 +12,9 @@ use super::postgres;
 /// The way in which pgbench sends its statements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Protocol {
-    /// As text, which PostgreSQL parses and plans each time.
+    /// Each statement is sent as text, which PostgreSQL parses and plans each time.
     Simple,
-    /// Prepared once for each connection. This is pgbench's fastest way.
+    /// Each statement is prepared once for each connection. This is pgbench's fastest way.
     Prepared,
 }
 

@@ -48,8 +48,8 @@ impl Reply {
                 let fence = fences.leases.get(&begun.lease).copied().unwrap_or(begun.fence);
                 Self::Begun(Begun { fence, ..begun })
             }
-            Self::Lock(LockReply::Acquired(Acquired::Holding(fence))) => {
-                Self::Lock(LockReply::Acquired(Acquired::Holding(fences.of_grant(fence))))
+            Self::Lock(LockReply::Acquired(Acquired::Holding(hold))) => {
+                Self::Lock(LockReply::Acquired(Acquired::Holding(hold.with_fences(fences))))
             }
             reply => reply,
         }

@@ -89,6 +89,7 @@ pub fn run_locks(harness: &mut impl Harness) {
     locks::all_that_is_held_is_held_after_a_restart(harness);
     locks::the_end_of_a_session_ends_all_its_asks(harness);
     locks::large_rows_are_kept_whole(harness);
+    locks::slots_are_held_and_given_back(harness);
 }
 
 /// A small random generator (SplitMix64) with a fixed seed, so that every store runs the same

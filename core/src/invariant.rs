@@ -22,7 +22,7 @@ use crate::lease::{Fence, IdempotencyKey, Lease, LeaseId, LeaseState, Replay};
 use crate::rows::State;
 use crate::time::Timestamp;
 
-pub use locks::LockViolation;
+pub use locks::{LockRows, LockViolation};
 
 /// The latest time that a row may have: the last microsecond of the year 9999. RFC 3339 has four
 /// digits for the year, so a later time could not be shown.
@@ -84,18 +84,19 @@ pub fn check(state: &State) -> Result<(), Violation> {
     state.leases.iter().try_for_each(|(id, lease)| fences.add(*id, lease.fence))?;
     fences.finish(state.fence)?;
     state.replays.iter().try_for_each(|(key, replay)| check_replay(key, replay, state.leases.get(&replay.lease)))?;
-    Ok(locks::check(state)?)
+    let seen = state.leases.values().map(|lease| lease.fence).collect();
+    Ok(locks::check(&LockRows::from(state), seen)?)
 }
 
-/// Checks the sessions, locks, asks and turns of a state, and their times. `leases` has the fences of
+/// Checks sessions, locks, asks and turns, and their times. `leases` has the fences of
 /// all leases, which may be missing in the state.
 ///
 /// # Errors
 /// The first violation found.
-pub fn check_locks(state: &State, leases: &FenceCheck) -> Result<(), Violation> {
-    locks::check(state)?;
-    check_times(locks::times(state))?;
-    match locks::fences(state).find(|fence| leases.seen.contains(fence)) {
+pub fn check_locks(rows: &LockRows<'_>, leases: &FenceCheck) -> Result<(), Violation> {
+    locks::check(rows, FxHashSet::default())?;
+    check_times(locks::times(rows))?;
+    match locks::fences(rows).find(|fence| leases.seen.contains(fence)) {
         Some(fence) => Err(LockViolation::FenceOutOfOrder(fence).into()),
         None => Ok(()),
     }

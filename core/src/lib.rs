@@ -51,6 +51,7 @@ pub mod claim;
 pub mod command;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+pub mod division;
 pub mod fingerprint;
 mod form;
 pub mod guard;

@@ -1,6 +1,7 @@
 //! A lock: a named resource that at most one session holds at a time, and the asks that wait for
 //! it.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::division::{Division, MAX_SLOTS, ShareMode};
 use crate::lease::Fence;
 use crate::rejection::{Detail, Reason, Rejection};
 use crate::session::{SessionId, check_limit};
@@ -45,14 +47,42 @@ pub fn check_wait(micros: u64) -> Result<(), Rejection> {
 
 /// The separator between the parts of a namespace.
 pub(crate) const SEPARATOR: char = '.';
+/// The character between the namespace and the key of a path.
+const KEY_SEPARATOR: char = '\0';
+/// The character between the key of a lock and the number of one of its slots. It is a control character,
+/// so no key has it, and the slots of a lock come right after the lock.
+const SLOT_SEPARATOR: char = '\u{1f}';
 
-/// The name of a lock: a namespace of one or more parts, and a key. Paths are ordered by namespace
-/// first.
+/// The name of a lock: a namespace of one or more parts, and a key. Or the name of a slot of a lock that
+/// is shared (K13): the same with the number of the slot. Paths are ordered by namespace first.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "PathFields", into = "PathFields")]
 pub struct LockPath {
-    namespace: Arc<str>,
-    key: Arc<str>,
+    // The namespace, `KEY_SEPARATOR` and the key. For a slot, `SLOT_SEPARATOR` and the character whose code
+    // is its number. No part has a control character, so the order of this text is that of the parts.
+    name: Arc<str>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PathFields {
+    namespace: String,
+    key: String,
+    slot: u32,
+}
+
+impl TryFrom<PathFields> for LockPath {
+    type Error = Rejection;
+
+    fn try_from(path: PathFields) -> Result<Self, Rejection> {
+        Self::parse_joined(&path.namespace, &path.key)?.at_slot(path.slot)
+    }
+}
+
+impl From<LockPath> for PathFields {
+    fn from(path: LockPath) -> Self {
+        Self { namespace: path.namespace().into(), key: path.key().into(), slot: path.slot() }
+    }
 }
 
 impl LockPath {
@@ -68,7 +98,7 @@ impl LockPath {
         }
         let namespace = namespace.join(".");
         check_limit("key_bytes", MAX_KEY_BYTES as u64, key.len() as u64)?;
-        Ok(Self { namespace: namespace.into(), key: key.into() })
+        Ok(Self::joined(&namespace, key))
     }
 
     /// Parses a namespace whose parts are joined by dots, and a key.
@@ -79,34 +109,106 @@ impl LockPath {
         Self::parse(&namespace.split(SEPARATOR).collect::<Vec<_>>(), key)
     }
 
+    fn joined(namespace: &str, key: &str) -> Self {
+        let mut name = String::with_capacity(namespace.len() + 1 + key.len());
+        name.push_str(namespace);
+        name.push(KEY_SEPARATOR);
+        name.push_str(key);
+        Self { name: name.into() }
+    }
+
     /// Returns a path before every lock of a namespace, as the bound of a range. It names no lock,
     /// because its key is empty.
     pub(crate) fn first_of(namespace: &str) -> Self {
-        Self { namespace: namespace.into(), key: "".into() }
+        Self::joined(namespace, "")
+    }
+
+    /// Returns the path of a slot of this lock, or of the lock itself for 0.
+    ///
+    /// # Errors
+    /// No lock has a slot with this number (K21).
+    pub fn at_slot(&self, slot: u32) -> Result<Self, Rejection> {
+        check_limit("slot", MAX_SLOTS.into(), slot.into())?;
+        Ok(self.slot_path(slot))
+    }
+
+    /// Returns the path of a slot of this lock, or of the lock itself for 0.
+    pub(crate) fn slot_path(&self, slot: u32) -> Self {
+        let mut name = String::from(self.parts().0);
+        if let Some(slot) = char::from_u32(slot).filter(|_| slot > 0) {
+            name.push(SLOT_SEPARATOR);
+            name.push(slot);
+        }
+        Self { name: name.into() }
+    }
+
+    /// Returns the name of the lock, and the number of the slot.
+    fn parts(&self) -> (&str, u32) {
+        match self.name.split_once(SLOT_SEPARATOR) {
+            Some((lock, slot)) => (lock, slot.chars().next().map_or(0, u32::from)),
+            None => (&self.name, 0),
+        }
+    }
+
+    /// Parses the path that a store has kept, from what [`namespace`](Self::namespace) and
+    /// [`stored_key`](Self::stored_key) returned.
+    ///
+    /// # Errors
+    /// [`parse`](Self::parse) refuses the parts or the key, or no lock has such a slot.
+    pub fn parse_stored(namespace: &str, key: &str) -> Result<Self, Rejection> {
+        let Some((key, slot)) = key.split_once(SLOT_SEPARATOR) else { return Self::parse_joined(namespace, key) };
+        let slot = slot.parse().ok().filter(|slot| (1..=MAX_SLOTS).contains(slot));
+        let slot = slot.ok_or_else(|| invalid("the slot of a lock is no number of one"))?;
+        Ok(Self::parse_joined(namespace, key)?.slot_path(slot))
     }
 
     /// Returns the parts of the namespace, joined by dots.
     pub fn namespace(&self) -> &str {
-        &self.namespace
+        self.name.split_once(KEY_SEPARATOR).map_or("", |(namespace, _)| namespace)
     }
 
     /// Returns the key of the lock within its namespace.
     pub fn key(&self) -> &str {
-        &self.key
+        self.parts().0.split_once(KEY_SEPARATOR).map_or("", |(_, key)| key)
+    }
+
+    /// Returns the key with which stores keep the path: the key of the lock, with the slot if it is one. The
+    /// order of stored keys is the order of paths.
+    pub fn stored_key(&self) -> Cow<'_, str> {
+        match self.slot() {
+            0 => Cow::Borrowed(self.key()),
+            slot => Cow::Owned(format!("{}{SLOT_SEPARATOR}{slot:03}", self.key())),
+        }
+    }
+
+    /// Returns the number of the slot; 0 if this is the path of a lock.
+    pub fn slot(&self) -> u32 {
+        self.parts().1
+    }
+
+    /// Returns the path of the lock that has this slot, or this path if it is of a lock.
+    #[must_use]
+    pub fn base(&self) -> Self {
+        if self.slot() == 0 { self.clone() } else { self.slot_path(0) }
+    }
+
+    /// True if this path is of that lock, or of a slot of it.
+    pub fn is_of(&self, lock: &Self) -> bool {
+        self.parts().0 == &*lock.name
     }
 }
 
 /// Writes the namespace alone: keys appear in no log and no error (K24).
 impl fmt::Display for LockPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.namespace.fmt(f)
+        self.namespace().fmt(f)
     }
 }
 
 /// Writes the namespace alone: a log that prints a command or a row shows no key (K24).
 impl fmt::Debug for LockPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LockPath").field("namespace", &self.namespace).finish_non_exhaustive()
+        f.debug_struct("LockPath").field("namespace", &self.namespace()).finish_non_exhaustive()
     }
 }
 
@@ -136,8 +238,10 @@ pub enum AskState {
 pub struct Ask {
     /// The session that asks.
     pub session: SessionId,
-    /// The lock that the session asks for.
+    /// The lock that the session asks for. Once the ask holds a slot of it, the slot.
     pub lock: LockPath,
+    /// The way in which the ask shares the lock; `None` if it wants the lock alone.
+    pub share: Option<ShareMode>,
     /// The time of the acquire.
     pub asked_at: Timestamp,
     /// The state of the ask: waiting or holding.
@@ -283,6 +387,8 @@ pub enum LockState {
     Withheld(Withholding),
     /// The lock waits for a cleanup, and is not granted to an ask before (K17). Its obituary tells why.
     Orphaned,
+    /// Slots of the lock are taken: held, withheld or orphaned. Each has a row of its own (K13).
+    Divided(Division),
 }
 
 /// The row of a lock. Every acquire and every release changes the row, so concurrent ones conflict
@@ -290,7 +396,7 @@ pub enum LockState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lock {
-    /// The state of the lock: free, held, withheld or orphaned.
+    /// The state of the lock: free, held, withheld, orphaned or divided.
     pub state: LockState,
     /// The number of asks that wait.
     pub waiting: u32,
@@ -327,8 +433,42 @@ impl Lock {
     pub fn grant(&self) -> Option<&Grant> {
         match &self.state {
             LockState::Held(grant) => Some(grant),
-            LockState::Free | LockState::Withheld(_) | LockState::Orphaned => None,
+            LockState::Free | LockState::Withheld(_) | LockState::Orphaned | LockState::Divided(_) => None,
         }
+    }
+
+    /// Returns where an ask that shares the lock in this way could hold it now: the number of a free slot,
+    /// or 0 for the whole lock. `None` if the ask has to wait.
+    pub fn room_for(&self, share: Option<ShareMode>) -> Option<u32> {
+        match (self.state, share) {
+            (LockState::Free, None) => Some(0),
+            (LockState::Free, Some(share)) => Division::new(share).free(),
+            (LockState::Divided(division), Some(share)) if division.share == share => division.free(),
+            _ => None,
+        }
+    }
+
+    /// True if an ask can hold the lock now, if it shares the lock in the way that is wanted.
+    pub(crate) fn has_room(&self) -> bool {
+        match self.state {
+            LockState::Free => true,
+            LockState::Divided(division) => division.free().is_some(),
+            LockState::Held(_) | LockState::Withheld(_) | LockState::Orphaned => false,
+        }
+    }
+
+    /// Notes that a slot is taken, or not.
+    pub(crate) fn set_slot(&mut self, slot: u32, share: ShareMode, is_taken: bool) {
+        let mut division = match self.state {
+            LockState::Divided(division) => division,
+            _ => Division::new(share),
+        };
+        if is_taken {
+            division.mark(slot)
+        } else {
+            division.give_back(slot)
+        }
+        self.state = if division.taken() == 0 { LockState::Free } else { LockState::Divided(division) };
     }
 
     /// Returns the state of the lock when nobody holds it and nobody may still work under it.
@@ -366,6 +506,15 @@ impl Lock {
                 self.reaped.map(|_| Obituary { fence: grant.fence, end, ended_at, attempts: 0 })
             }
         }
+    }
+
+    /// Ends a grant of this lock, and keeps the end in `last`. The lock is withheld if its holder may still
+    /// work under it; else it is orphaned if a cleanup is due, and free if none is.
+    pub(crate) fn end(&mut self, ended: Ended, withheld: Option<Withholding>) {
+        self.obituary = self.obituary_after(&ended.grant, ended.end, ended.ended_at);
+        self.state = withheld.map_or(self.rest(), LockState::Withheld);
+        self.updated_at = ended.ended_at;
+        self.last = Some(ended);
     }
 
     /// Returns the last grant if an operator took the lock from its holder (K20).
@@ -425,6 +574,24 @@ mod tests {
         assert!(LockPath::parse_joined("a..b", "k").is_err());
         assert_eq!(reason(&["a"], ""), Reason::InvalidUpdate);
         assert_eq!(reason(&["a"], "\0"), Reason::InvalidUpdate);
+    }
+
+    #[test]
+    fn k13_the_path_of_a_slot_names_its_lock() {
+        let lock = LockPath::parse(&["a", "b"], "é.1").unwrap();
+        let slot = lock.at_slot(256).unwrap();
+        assert_eq!((slot.key(), slot.slot(), slot.base(), lock.slot()), ("é.1", 256, lock.clone(), 0));
+        assert_eq!(LockPath::parse_stored("a.b", &slot.stored_key()), Ok(slot.clone()));
+        assert_eq!(LockPath::parse_stored("a.b", &lock.stored_key()), Ok(lock.clone()));
+        assert!(
+            LockPath::parse_stored("a", "k\u{1f}000").is_err() && LockPath::parse_stored("a", "k\u{1f}257").is_err()
+        );
+        assert!(slot.is_of(&lock) && lock.is_of(&lock) && !lock.is_of(&slot));
+        assert!(!LockPath::parse(&["a", "b"], "é").unwrap().is_of(&lock));
+        assert_eq!((lock.at_slot(0), lock.at_slot(257).is_err()), (Ok(lock.clone()), true));
+        // The slots of a lock come right after it.
+        assert!(lock < slot && slot < LockPath::parse(&["a", "b"], "é.1 ").unwrap());
+        assert!(LockPath::parse(&["a", "b"], &slot.stored_key()).is_err());
     }
 
     #[test]

@@ -49,7 +49,7 @@ use crate::lock::{Lock, LockPath};
 use crate::query::{
     LeasePosition, LeaseRow, LeaseScan, RecordPart, RecordPlace, RecordPosition, RecordRow, RecordScan,
 };
-use crate::rows::{Changes, Keys, Kind, LeaseOrder, NetChanges, OrderedRead, State, Tables, Workspace};
+use crate::rows::{Changes, Keys, Kind, LeaseOrder, NetChanges, OrderedRead, SortedRows, State, Tables, Workspace};
 use crate::session::{Session, SessionId};
 use crate::store::Store;
 use crate::time::Timestamp;
@@ -65,6 +65,11 @@ impl MemoryStore {
     /// Returns all rows of a kind, by key.
     pub fn rows<K: Kind>(&self) -> BTreeMap<K::Key, K> {
         self.tables.rows()
+    }
+
+    /// Returns all rows of a kind in the order of their keys, without copies.
+    pub fn sorted_rows<K: Kind>(&self) -> SortedRows<'_, K> {
+        self.tables.sorted_rows()
     }
 }
 

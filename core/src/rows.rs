@@ -25,6 +25,7 @@
 mod family;
 mod kind;
 mod loaded;
+mod sorted;
 mod table;
 
 use std::collections::BTreeMap;
@@ -40,6 +41,7 @@ use crate::time::Timestamp;
 
 pub use kind::{Key, NotLoaded, OrderedRead, RowChange, RowKind, WrittenRow};
 pub use loaded::Loaded;
+pub use sorted::SortedRows;
 pub use table::Table;
 
 crate::row_family! {
@@ -139,7 +141,7 @@ impl RowKind for Lock {
 
     fn position(path: &LockPath, lock: &Self) -> Option<LockOrder> {
         Some(match lock.state {
-            LockState::Held(_) => LockOrder::Held(path.clone()),
+            LockState::Held(_) | LockState::Divided(_) => LockOrder::Held(path.clone()),
             LockState::Withheld(_) => LockOrder::Withheld(path.clone()),
             LockState::Free => LockOrder::Free(lock.updated_at, path.clone()),
             LockState::Orphaned if lock.is_exhausted() => LockOrder::SetAside(path.clone()),
@@ -151,7 +153,7 @@ impl RowKind for Lock {
 /// The position of a lock in one of the five lists of locks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LockOrder {
-    /// The position of a held lock: by path (K16).
+    /// The position of a lock that is held or divided: by path (K16).
     Held(LockPath),
     /// The position of a withheld lock: by path. A host that starts observes all of them.
     Withheld(LockPath),
@@ -280,6 +282,11 @@ impl Tables {
     /// Returns all rows of a kind, by key.
     pub fn rows<K: Kind>(&self) -> BTreeMap<K::Key, K> {
         K::table(self).sorted()
+    }
+
+    /// Returns all rows of a kind in the order of their keys, without copies.
+    pub fn sorted_rows<K: Kind>(&self) -> SortedRows<'_, K> {
+        SortedRows::new(K::table(self).iter())
     }
 
     /// Returns the first rows of a range with their keys, in order.

@@ -177,6 +177,8 @@ pub enum LockStatus {
     Orphaned,
     /// The lock waits for an operator, because its cleanup has failed too often.
     SetAside,
+    /// Slots of the lock are taken.
+    Divided,
 }
 
 /// The events that move a lock to another state. If asks wait, the end of a grant hands the lock
@@ -210,18 +212,23 @@ pub enum LockEvent {
     Clean,
     /// An operator has cleaned up, and the lock is granted to the first ask that waits.
     CleanHandOver,
+    /// The lock is free, and is granted to asks that share it: to one that found it free, or to the first
+    /// ones that wait.
+    Divide,
+    /// A slot of the lock is granted or becomes free.
+    Share,
     /// The lock is forgotten, a while after it became free.
     Forget,
 }
 
 /// Every edge of the state machine of a lock. The engine refuses any other event, or leaves the lock
 /// as it is.
-pub const LOCK: [Edge<LockStatus, LockEvent>; 18] = {
+pub const LOCK: [Edge<LockStatus, LockEvent>; 27] = {
     use LockEvent::{
-        Clean, CleanHandOver, Elapse, ElapseHandOver, Forget, Grant, HandOver, Orphan, PutAside, Reap, Release, Retry,
-        Withhold,
+        Clean, CleanHandOver, Divide, Elapse, ElapseHandOver, Forget, Grant, HandOver, Orphan, PutAside, Reap, Release,
+        Retry, Share, Withhold,
     };
-    use LockStatus::{Absent, Free, Held, Orphaned, SetAside, Withheld};
+    use LockStatus::{Absent, Divided, Free, Held, Orphaned, SetAside, Withheld};
     [
         edge(Absent, Grant, Held),
         edge(Free, Grant, Held),
@@ -241,6 +248,42 @@ pub const LOCK: [Edge<LockStatus, LockEvent>; 18] = {
         edge(SetAside, Clean, Free),
         edge(SetAside, CleanHandOver, Held),
         edge(Free, Forget, Absent),
+        edge(Absent, Divide, Divided),
+        edge(Free, Divide, Divided),
+        edge(Held, Divide, Divided),
+        edge(Withheld, Divide, Divided),
+        edge(Orphaned, Divide, Divided),
+        edge(SetAside, Divide, Divided),
+        edge(Divided, Share, Divided),
+        edge(Divided, Release, Free),
+        edge(Divided, HandOver, Held),
+    ]
+};
+
+/// Every edge of the state machine of a slot of a lock that is shared. A slot that is not taken has no
+/// row.
+pub const SLOT: [Edge<LockStatus, LockEvent>; 16] = {
+    use LockEvent::{
+        Clean, CleanHandOver, Elapse, ElapseHandOver, Grant, HandOver, Orphan, PutAside, Reap, Release, Retry, Withhold,
+    };
+    use LockStatus::{Absent, Held, Orphaned, SetAside, Withheld};
+    [
+        edge(Absent, Grant, Held),
+        edge(Held, Release, Absent),
+        edge(Held, HandOver, Held),
+        edge(Held, Withhold, Withheld),
+        edge(Withheld, Elapse, Absent),
+        edge(Withheld, ElapseHandOver, Held),
+        edge(Held, Orphan, Orphaned),
+        edge(Held, PutAside, SetAside),
+        edge(Withheld, Orphan, Orphaned),
+        edge(Withheld, PutAside, SetAside),
+        edge(Orphaned, Reap, Held),
+        edge(Orphaned, Clean, Absent),
+        edge(Orphaned, CleanHandOver, Held),
+        edge(SetAside, Retry, Orphaned),
+        edge(SetAside, Clean, Absent),
+        edge(SetAside, CleanHandOver, Held),
     ]
 };
 
@@ -346,6 +389,7 @@ impl LockStatus {
         match lock.state {
             LockState::Free => Self::Free,
             LockState::Held(_) => Self::Held,
+            LockState::Divided(_) => Self::Divided,
             LockState::Withheld(_) => Self::Withheld,
             LockState::Orphaned if lock.is_exhausted() => Self::SetAside,
             LockState::Orphaned => Self::Orphaned,

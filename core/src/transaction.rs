@@ -65,6 +65,9 @@ pub enum BrokenState {
     /// A lock's count of waiting asks is larger than the number of its turns.
     #[error("a lock counts more waiting asks than it has turns")]
     LockWithoutTurn,
+    /// A slot has a row, and its lock has none.
+    #[error("a slot of a lock has a row, and its lock has none")]
+    SlotWithoutLock,
     /// The number of a session's asks differs from the count in the session's row. Or the lock of
     /// such an ask has no row or another holder.
     #[error("session {0} has other asks than its row counts, or a lock that it does not hold")]

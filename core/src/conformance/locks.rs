@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::{Dice, Harness, Pair, random_command};
 use crate::command::{Command, Reply};
+use crate::division::{MAX_SLOTS, ShareMode};
 use crate::lease::{Fence, LeaseId};
 use crate::lock::{
     AskId, Lock, LockPath, LockState, LockValue, MAX_CLEANUPS, MAX_KEY_BYTES, MAX_NAMESPACE_BYTES, MAX_VALUE_BYTES,
@@ -62,7 +63,7 @@ fn open(number: u64) -> LockCommand {
 
 fn acquire(session_number: u64, ask_number: u64, lock: &LockPath, wait: bool) -> LockCommand {
     let (session, ask, lock) = (session(session_number), ask(ask_number), lock.clone());
-    LockCommand::Acquire(Acquire { session, principal: principal("svc"), ask, lock, wait, reaped: None })
+    LockCommand::Acquire(Acquire { session, principal: principal("svc"), ask, lock, share: None, wait, reaped: None })
 }
 
 fn release(session: SessionId, lock: &LockPath, fence: Fence) -> LockCommand {
@@ -119,7 +120,7 @@ fn some_session(asks: u64, dice: &mut Dice) -> SessionId {
 fn random_fence(lock: Option<&Lock>, dice: &mut Dice) -> Fence {
     let last = lock.and_then(|lock| lock.last.as_ref()).map(|last| last.grant.fence);
     let current = lock.and_then(|lock| match lock.state {
-        LockState::Free | LockState::Orphaned => None,
+        LockState::Free | LockState::Orphaned | LockState::Divided(_) => None,
         LockState::Held(grant) => Some(grant.fence),
         LockState::Withheld(withholding) => Some(withholding.fence),
     });
@@ -164,8 +165,29 @@ fn random_acquire(lock: &LockPath, asks: &mut u64, dice: &mut Dice) -> LockComma
     *asks = (*asks).max(number);
     let (session, principal) = (some_session(*asks, dice), principal("svc"));
     let wait = !dice.one_in(4);
-    let reaped = reaped(lock);
-    LockCommand::Acquire(Acquire { session, principal, ask: ask(number), lock: lock.clone(), wait, reaped })
+    let (lock, share, reaped) = (lock.clone(), random_share(lock, dice), reaped(lock));
+    LockCommand::Acquire(Acquire { session, principal, ask: ask(number), lock, share, wait, reaped })
+}
+
+/// Two of the random locks are shared by most asks. One of them is reaped, too.
+fn random_share(lock: &LockPath, dice: &mut Dice) -> Option<ShareMode> {
+    let is_shared = matches!((lock.namespace(), lock.key()), ("a.b", _) | ("é", _));
+    match dice.roll(8) {
+        _ if !is_shared => None,
+        0 => None,
+        1 | 2 => Some(ShareMode::Shared),
+        _ => ShareMode::permits(3).ok(),
+    }
+}
+
+/// Returns a lock or one of its slots, with its row.
+fn random_place(state: &State, lock: LockPath, dice: &mut Dice) -> (LockPath, Option<Lock>) {
+    let slots: Vec<_> = state.locks.iter().filter(|(path, _)| path.slot() > 0 && path.is_of(&lock)).collect();
+    let slot = usize::try_from(dice.roll(slots.len().max(1) as u64)).ok().and_then(|at| slots.get(at));
+    match slot.filter(|_| !dice.one_in(10)) {
+        Some((path, row)) => ((*path).clone(), Some((*row).clone())),
+        None => (lock.clone(), state.locks.get(&lock).cloned()),
+    }
 }
 
 /// Two of the random locks are reaped, one of them with a single cleanup.
@@ -199,7 +221,8 @@ fn random_lock_command<S: Store>(pair: &Pair<S>, asks: &mut u64, dice: &mut Dice
     let at = usize::try_from(dice.roll(PATHS.len() as u64)).unwrap_or(0);
     let (namespace, key) = PATHS.get(at).copied().unwrap_or(("a", "k"));
     let lock = path(namespace, key);
-    let row = state.locks.get(&lock);
+    let (at, row) = random_place(&state, lock.clone(), dice);
+    let row = row.as_ref();
     let before = Timestamp::from_micros(pair.now - dice.roll(3_000));
     match dice.roll(28) {
         0..5 => LockCommand::Open(Open {
@@ -210,10 +233,10 @@ fn random_lock_command<S: Store>(pair: &Pair<S>, asks: &mut u64, dice: &mut Dice
         5 => LockCommand::Renew(Renew { session: some_session(*asks, dice), principal: principal("svc") }),
         6 => random_end(&state, *asks, dice),
         7 if dice.one_in(2) => {
-            LockCommand::Force(Force { lock, fence: random_fence(row, dice), at_once: dice.one_in(3) })
+            LockCommand::Force(Force { lock: at, fence: random_fence(row, dice), at_once: dice.one_in(3) })
         }
         7..10 => LockCommand::Elapse(Elapse {
-            lock,
+            lock: at,
             fence: random_fence(row, dice),
             quiet_micros: SECOND * (2 + dice.roll(3)),
         }),
@@ -224,8 +247,8 @@ fn random_lock_command<S: Store>(pair: &Pair<S>, asks: &mut u64, dice: &mut Dice
             principal: principal("svc"),
             ask: ask(asks.saturating_sub(dice.roll(6))),
         }),
-        14..18 => random_release(&lock, row, *asks, dice),
-        18..22 => random_cleanup(lock, row, asks, dice),
+        14..18 => random_release(&at, row, *asks, dice),
+        18..22 => random_cleanup(at, row, asks, dice),
         _ => random_acquire(&lock, asks, dice),
     }
 }
@@ -344,13 +367,15 @@ pub(super) fn all_that_is_held_is_held_after_a_restart(harness: &mut impl Harnes
     let (held, forced) = (path("a", "held"), path("a", "forced"));
     (0..3).for_each(|number| _ = pair.lock_command(open(number)));
     let [a, b] = [(0, 1, &held), (1, 2, &forced)].map(|(session, ask, lock)| {
-        let Some(Ok(Reply::Lock(LockReply::Acquired(Acquired::Holding(fence))))) =
+        let Some(Ok(Reply::Lock(LockReply::Acquired(Acquired::Holding(hold))))) =
             pair.lock_commands(vec![acquire(session, ask, lock, false)]).first().cloned()
         else {
             unreachable!("the lock is free")
         };
-        fence
+        hold
     });
+    let again_a = Acquired::Holding(a);
+    let [a, b] = [a.fence, b.fence];
     assert!(a < b);
     pair.lock_command(LockCommand::Force(Force { lock: forced.clone(), fence: b, at_once: false }));
     let waits = [acquire(1, 3, &held, true), acquire(2, 4, &held, true), acquire(2, 5, &forced, true)];
@@ -361,7 +386,7 @@ pub(super) fn all_that_is_held_is_held_after_a_restart(harness: &mut impl Harnes
 
     assert_eq!(pair.holder(&held), (session(0), ask(1), a));
     let again = pair.lock_commands(vec![acquire(0, 1, &held, false), acquire(2, 6, &held, false), open(1)]);
-    assert_eq!(again.first(), Some(&Ok(Reply::Lock(LockReply::Acquired(Acquired::Holding(a))))));
+    assert_eq!(again.first(), Some(&Ok(Reply::Lock(LockReply::Acquired(again_a)))));
     assert!(again.iter().skip(1).all(Result::is_err), "{again:?}");
     let elapsed = LockCommand::Elapse(Elapse { lock: forced.clone(), fence: b, quiet_micros: 3 * SECOND });
     pair.lock_command(elapsed);
@@ -411,6 +436,7 @@ pub(super) fn large_rows_are_kept_whole(harness: &mut impl Harness) {
         principal: principal.clone(),
         ask,
         lock: lock.clone(),
+        share: None,
         wait: false,
         reaped: NonZeroU32::new(MAX_CLEANUPS),
     }));
@@ -422,4 +448,33 @@ pub(super) fn large_rows_are_kept_whole(harness: &mut impl Harness) {
     pair.store = harness.reopen(pair.store);
     pair.compare();
     assert_eq!(pair.lock_row(&lock).last.map(|last| last.value.as_bytes().to_vec()), Some(bytes));
+}
+
+/// K13: as many asks as there are slots share a lock, each in a slot of its own. The one behind them that
+/// wants the lock alone keeps later ones back, and holds the lock once all slots are given back.
+pub(super) fn slots_are_held_and_given_back(harness: &mut impl Harness) {
+    let mut pair = Pair::new(harness.open());
+    let (lock, all) = (path("a", "k"), u64::from(MAX_SLOTS));
+    (0..3).for_each(|number| _ = pair.lock_command(open(number)));
+    let shared = |number: u64| match acquire(number % 3, number, &lock, true) {
+        LockCommand::Acquire(acquire) => LockCommand::Acquire(Acquire { share: Some(ShareMode::Shared), ..acquire }),
+        other => other,
+    };
+    pair.lock_command(acquire(0, all, &lock, true));
+    pair.lock_commands((0..all).map(shared).collect());
+    pair.lock_commands(vec![acquire(1, all + 1, &lock, true), shared(all + 2)]);
+    let (session, _, fence) = pair.holder(&lock);
+    // All that share the lock are served by one release.
+    pair.lock_command(release(session, &lock, fence));
+    pair.store = harness.reopen(pair.store);
+    pair.compare();
+    assert!(matches!(pair.lock_row(&lock).state, LockState::Divided(division) if division.taken() == MAX_SLOTS));
+    for slot in 1..=MAX_SLOTS {
+        let slot = lock.at_slot(slot).expect("a slot");
+        let (session, ask_id, fence) = pair.holder(&slot);
+        assert_eq!(ask_id, ask(u64::from(slot.slot()) - 1));
+        pair.lock_command(release(session, &slot, fence));
+    }
+    assert_eq!((pair.holder(&lock).1, pair.lock_row(&lock).waiting), (ask(all + 1), 1));
+    pair.compare();
 }

@@ -2,14 +2,15 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::division::{Division, ShareMode};
 use crate::lease::Fence;
-use crate::lock::{Ask, AskId, AskState, Grant, Lock, LockPath, LockState, TurnKey};
-use crate::rows::State;
-use crate::session::SessionId;
+use crate::lock::{Ask, AskId, AskState, Grant, Lock, LockPath, LockState, Turn, TurnKey};
+use crate::rows::{SortedRows, State};
+use crate::session::{Session, SessionId};
 use crate::time::Timestamp;
 
 /// The first broken invariant of sessions and locks. No variant stands for two holders of one lock:
-/// a lock's row names at most one.
+/// the row of a lock or of a slot names at most one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LockViolation {
     /// An ask's session is unknown or has ended.
@@ -39,6 +40,16 @@ pub enum LockViolation {
         /// The number of turns of the lock.
         waiting: u32,
     },
+    /// A divided lock counts another slot as taken than those that have rows, or has none. Or a slot has a
+    /// queue of its own.
+    #[error("a lock with {found} taken slots counts others")]
+    SlotsDiffer {
+        /// The number of rows of the lock's slots.
+        found: u32,
+    },
+    /// The first ask that waits for a lock could hold it.
+    #[error("ask {0} waits for a lock that has room for it")]
+    Overlooked(AskId),
     /// An orphaned lock has no obituary, or a free lock has one. Or more cleanups were begun than are
     /// allowed, or the obituary is not of an earlier grant.
     #[error("the obituary of fence {} does not fit its lock", .0.0)]
@@ -49,31 +60,85 @@ pub enum LockViolation {
     FenceOutOfOrder(Fence),
 }
 
-/// Checks every invariant of sessions and locks.
+/// The rows of sessions and locks, and the newest fence given out.
+pub struct LockRows<'a> {
+    /// The sessions, live or ended.
+    pub sessions: SortedRows<'a, Session>,
+    /// The locks, each with its slots behind it.
+    pub locks: SortedRows<'a, Lock>,
+    /// The asks, waiting or holding.
+    pub asks: SortedRows<'a, Ask>,
+    /// The turns, those of a lock in the order of its queue.
+    pub turns: SortedRows<'a, Turn>,
+    /// The newest fence given out.
+    pub fence: Fence,
+}
+
+impl<'a> From<&'a State> for LockRows<'a> {
+    fn from(state: &'a State) -> Self {
+        let State { sessions, locks, asks, turns, fence, .. } = state;
+        let (sessions, locks, asks) = (sessions.into(), locks.into(), asks.into());
+        Self { sessions, locks, asks, turns: turns.into(), fence: *fence }
+    }
+}
+
+/// Checks every invariant of sessions and locks. `seen` has the fences of leases.
 ///
 /// # Errors
 /// The first violation found.
-pub(super) fn check(state: &State) -> Result<(), LockViolation> {
+pub(super) fn check(state: &LockRows<'_>, seen: FxHashSet<Fence>) -> Result<(), LockViolation> {
     check_sessions(state)?;
     state.asks.iter().try_for_each(|(id, ask)| check_ask(state, *id, ask))?;
     state.turns.iter().try_for_each(|(key, turn)| check_turn(state, key, turn.ask))?;
-    let mut waiting: FxHashMap<&LockPath, u32> = FxHashMap::default();
-    state.turns.keys().for_each(|key| *waiting.entry(&key.lock).or_default() += 1);
-    for (path, lock) in &state.locks {
-        check_lock(state, lock, waiting.get(path).copied().unwrap_or(0))?;
+    // The number of turns of each lock, and the ask at the first of them.
+    let mut waiting: FxHashMap<&LockPath, (u32, AskId)> = FxHashMap::default();
+    state.turns.iter().for_each(|(key, turn)| waiting.entry(&key.lock).or_insert((0, turn.ask)).0 += 1);
+    for (path, lock) in state.locks.iter() {
+        let first = waiting.get(path).copied();
+        check_lock(state, lock, first.map_or(0, |(turns, _)| turns))?;
+        if let Some((_, id)) = first
+            && state.asks.get(&id).is_some_and(|ask| lock.room_for(ask.share).is_some())
+        {
+            return Err(LockViolation::Overlooked(id));
+        }
     }
-    check_fences(state)
+    check_slots(state)?;
+    check_fences(state, seen)
 }
 
-fn check_sessions(state: &State) -> Result<(), LockViolation> {
+/// Checks that each lock counts the slots that have rows (K13). The rows of slots come right after the
+/// row of their lock.
+fn check_slots(state: &LockRows<'_>) -> Result<(), LockViolation> {
+    let mut rows = state.locks.iter();
+    let mut next = rows.next();
+    while let Some((path, lock)) = next {
+        let (mut found, mut has_queue) = (Division::new(ShareMode::Shared), false);
+        next = rows.next();
+        while let Some((slot, row)) = next.filter(|(slot, _)| slot.slot() > 0 && slot.is_of(path)) {
+            found.mark(slot.slot());
+            has_queue |= row.last_turn > 0;
+            next = rows.next();
+        }
+        let (counted, is_empty) = match &lock.state {
+            LockState::Divided(division) => (division.words(), division.taken() == 0),
+            _ => ([0; 4], false),
+        };
+        if path.slot() > 0 || counted != found.words() || is_empty || has_queue {
+            return Err(LockViolation::SlotsDiffer { found: found.taken() });
+        }
+    }
+    Ok(())
+}
+
+fn check_sessions(state: &LockRows<'_>) -> Result<(), LockViolation> {
     let mut asks: FxHashMap<SessionId, u32> = FxHashMap::default();
-    state.asks.values().for_each(|ask| *asks.entry(ask.session).or_default() += 1);
+    state.asks.iter().for_each(|(_, ask)| *asks.entry(ask.session).or_default() += 1);
     let has = |id: &SessionId| asks.get(id).copied().unwrap_or(0);
     let wrong = state.sessions.iter().find(|(id, session)| session.asks != has(id));
     wrong.map_or(Ok(()), |(id, _)| Err(LockViolation::SessionMiscounts(*id)))
 }
 
-fn check_ask(state: &State, id: AskId, ask: &Ask) -> Result<(), LockViolation> {
+fn check_ask(state: &LockRows<'_>, id: AskId, ask: &Ask) -> Result<(), LockViolation> {
     if !state.sessions.get(&ask.session).is_some_and(|session| session.is_live()) {
         return Err(LockViolation::AskWithoutLiveSession(id));
     }
@@ -90,7 +155,7 @@ fn check_ask(state: &State, id: AskId, ask: &Ask) -> Result<(), LockViolation> {
     if is_in_place { Ok(()) } else { Err(LockViolation::AskOutOfPlace(id)) }
 }
 
-fn check_turn(state: &State, key: &TurnKey, id: AskId) -> Result<(), LockViolation> {
+fn check_turn(state: &LockRows<'_>, key: &TurnKey, id: AskId) -> Result<(), LockViolation> {
     let waits = |ask: &Ask| ask.lock == key.lock && ask.state == AskState::Waiting(key.number);
     if !state.asks.get(&id).is_some_and(waits) {
         return Err(LockViolation::TurnWithoutItsAsk(id));
@@ -99,7 +164,7 @@ fn check_turn(state: &State, key: &TurnKey, id: AskId) -> Result<(), LockViolati
     if state.locks.get(&key.lock).is_some_and(is_open) { Ok(()) } else { Err(LockViolation::TurnOutOfRange(id)) }
 }
 
-fn check_lock(state: &State, lock: &Lock, turns: u32) -> Result<(), LockViolation> {
+fn check_lock(state: &LockRows<'_>, lock: &Lock, turns: u32) -> Result<(), LockViolation> {
     if lock.waiting != turns || lock.state == LockState::Free && turns > 0 {
         return Err(LockViolation::LockMiscounts { counted: lock.waiting, waiting: turns });
     }
@@ -123,20 +188,20 @@ fn check_obituary(lock: &Lock) -> Result<(), LockViolation> {
 }
 
 /// Returns the times in the rows of sessions and locks.
-pub(super) fn times(state: &State) -> impl Iterator<Item = Timestamp> {
-    let of_sessions = state.sessions.values().flat_map(|session| [session.opened_at, session.updated_at]);
-    let of_locks = state.locks.values().flat_map(|lock| {
+pub(super) fn times(state: &LockRows<'_>) -> impl Iterator<Item = Timestamp> {
+    let of_sessions = state.sessions.iter().flat_map(|(_, session)| [session.opened_at, session.updated_at]);
+    let of_locks = state.locks.iter().flat_map(|(_, lock)| {
         let last = lock.last.iter().flat_map(|last| [last.grant.granted_at, last.ended_at]);
         let granted = lock.grant().map(|grant| grant.granted_at);
         let died = lock.obituary.map(|obituary| obituary.ended_at);
         last.chain(granted).chain(died).chain([lock.updated_at])
     });
-    of_sessions.chain(of_locks).chain(state.asks.values().map(|ask| ask.asked_at))
+    of_sessions.chain(of_locks).chain(state.asks.iter().map(|(_, ask)| ask.asked_at))
 }
 
 /// Returns the fences of all grants in the rows of locks.
-pub(super) fn fences(state: &State) -> impl Iterator<Item = Fence> {
-    state.locks.values().flat_map(|lock| {
+pub(super) fn fences(state: &LockRows<'_>) -> impl Iterator<Item = Fence> {
+    state.locks.iter().flat_map(|(_, lock)| {
         let last = lock.last.as_ref().map(|last| last.grant.fence);
         last.into_iter().chain(lock.grant().map(|grant| grant.fence))
     })
@@ -144,9 +209,8 @@ pub(super) fn fences(state: &State) -> impl Iterator<Item = Fence> {
 
 /// Checks that each grant has a fence of its own, which was given out. Also checks that the fences
 /// of one lock's grants grow.
-fn check_fences(state: &State) -> Result<(), LockViolation> {
-    let mut seen: FxHashSet<Fence> = state.leases.values().map(|lease| lease.fence).collect();
-    for lock in state.locks.values() {
+fn check_fences(state: &LockRows<'_>, mut seen: FxHashSet<Fence>) -> Result<(), LockViolation> {
+    for (_, lock) in state.locks.iter() {
         let last = lock.last.as_ref().map(|last| last.grant.fence);
         let current = lock.grant().map(|grant| grant.fence);
         for fence in last.iter().chain(&current) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::hand_over::Draft;
+use super::hand_over::{Draft, HeldAt};
 use super::reads::asks_of;
 use super::refused;
 use crate::lease::Fence;
@@ -55,7 +55,8 @@ impl Cause {
 /// The asks of a session for one lock.
 #[derive(Default)]
 struct AsksOfLock {
-    is_holding: bool,
+    /// The lock, or slots of it, that the session holds.
+    held: Vec<LockPath>,
     waiting: Vec<(AskId, u64)>,
 }
 
@@ -79,9 +80,13 @@ pub fn end<T: Transaction>(tx: &mut T, command: &End, now: Timestamp) -> Answer<
     let mut draft = Draft::new(tx, now)?;
     let asks = asks_by_lock(tx, command.session, session)?;
     for (path, asks) in &asks {
-        let mut lock = tx.row::<Lock>(path)?.ok_or(BrokenState::SessionAsksDiffer(command.session))?.clone();
-        if asks.is_holding {
-            end_hold(&mut draft, &mut lock, command.session, session, end)?;
+        let broken = BrokenState::SessionAsksDiffer(command.session);
+        let mut lock = tx.row::<Lock>(path)?.ok_or(broken)?.clone();
+        for at in &asks.held {
+            let slot = if at.slot() == 0 { None } else { Some(tx.row::<Lock>(at)?.ok_or(broken)?.clone()) };
+            let mut held = HeldAt { path: at.clone(), lock, slot };
+            end_hold(&mut draft, &mut held, command.session, session, end)?;
+            lock = held.lock;
         }
         draft.finish(tx, path, lock, &asks.waiting)?;
     }
@@ -127,9 +132,9 @@ fn asks_by_lock<T: Transaction>(
     let mut locks: BTreeMap<_, AsksOfLock> = BTreeMap::new();
     for ask_id in ids {
         let ask = tx.row::<Ask>(&ask_id)?.ok_or(BrokenState::SessionAsksDiffer(id))?;
-        let asks = locks.entry(ask.lock.clone()).or_default();
+        let asks = locks.entry(ask.lock.base()).or_default();
         match ask.state {
-            AskState::Holding(_) => asks.is_holding = true,
+            AskState::Holding(_) => asks.held.push(ask.lock.clone()),
             AskState::Waiting(turn) => asks.waiting.push((ask_id, turn)),
         }
     }
@@ -138,18 +143,18 @@ fn asks_by_lock<T: Transaction>(
 
 fn end_hold(
     draft: &mut Draft,
-    lock: &mut Lock,
+    held: &mut HeldAt,
     id: SessionId,
     session: &Session,
     end: SessionEnd,
 ) -> Result<(), BrokenState> {
-    let grant = *lock.grant().filter(|grant| grant.session == id).ok_or(BrokenState::SessionAsksDiffer(id))?;
+    let grant = *held.row().grant().filter(|grant| grant.session == id).ok_or(BrokenState::SessionAsksDiffer(id))?;
     let (end, withheld) = match end {
         SessionEnd::Closed => (GrantEnd::Closed, None),
         SessionEnd::Expired => (GrantEnd::Expired, None),
         SessionEnd::Evicted => (GrantEnd::Evicted, Some(withholding(grant.fence, session))),
     };
-    draft.end(lock, grant, end, LockValue::default(), withheld);
+    draft.end(held, (grant, end, LockValue::default()), withheld);
     Ok(())
 }
 

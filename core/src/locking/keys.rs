@@ -5,7 +5,8 @@ use rustc_hash::FxHashMap;
 use super::LockCommand;
 use super::end::End;
 use super::reads::{asks_of, queue_of};
-use crate::lock::{Ask, AskId, AskState, Grant, Lock, LockPath, Turn, TurnKey};
+use crate::division::MAX_SLOTS;
+use crate::lock::{Ask, AskId, AskState, Grant, Lock, LockPath, LockState, Turn, TurnKey};
 use crate::rows::{Keys, Workspace};
 
 /// Counts of the changes that a group's commands make to one lock.
@@ -20,11 +21,27 @@ struct Touches {
     is_forced: bool,
 }
 
+impl Touches {
+    /// Returns the most asks that the group may serve because they share the lock: as many as slots are
+    /// free or become free. If the lock may become free, another kind of asks may divide it anew.
+    fn most_sharing(&self, lock: Option<&Lock>) -> usize {
+        let all = MAX_SLOTS as usize;
+        let room = match lock.map(|lock| lock.state) {
+            Some(LockState::Divided(division)) if self.ends < division.taken() as usize => {
+                (division.share.slots() as usize).saturating_sub(division.taken() as usize)
+            }
+            _ => all,
+        };
+        self.ends + room
+    }
+}
+
 /// The reads of a group of lock commands, gathered command by command.
 ///
 /// The first turns of a lock's queue must be loaded, as many as the group can serve. Each end of a
-/// grant serves at most one ask, and an ask that the group adds may itself be ended by the group.
-/// So it suffices to read one turn more than the number of adds and ends.
+/// grant serves at most one ask that wants the lock alone, and an ask that the group adds may itself be
+/// ended by the group. So it suffices to read one turn more than the number of adds, of ends, and of the
+/// first asks that may be served because they share the lock.
 #[derive(Default)]
 pub(crate) struct LockReads {
     locks: FxHashMap<LockPath, Touches>,
@@ -54,7 +71,8 @@ impl LockReads {
             LockCommand::Reap(reap) => {
                 keys.sessions.push(reap.session);
                 keys.asks.push(reap.ask);
-                keys.locks.push(reap.lock.clone());
+                // The group itself may end the cleanup that it begins.
+                self.touch(&reap.lock, workspace, keys).ends += 1;
             }
             LockCommand::Resolve(resolve) => self.touch(&resolve.lock, workspace, keys).ends += 1,
             LockCommand::Elapse(elapse) => self.touch(&elapse.lock, workspace, keys).ends += 1,
@@ -76,15 +94,31 @@ impl LockReads {
     /// every command of the group.
     pub(crate) fn finish(self, workspace: &Workspace, keys: &mut Keys) {
         for (path, touches) in self.locks {
-            let waiting = workspace.row::<Lock>(&path).ok().flatten().map_or(0, |lock| lock.waiting);
+            let lock = workspace.row::<Lock>(&path).ok().flatten();
+            let waiting = lock.map_or(0, |lock| lock.waiting);
             // The queue is not read if the group can't serve it: the group only adds one ask, or it
-            // adds none while nobody waits.
-            if (touches.adds, touches.ends) == (1, 0) || touches.adds == 0 && waiting == 0 {
+            // adds none while nobody waits. If the lock has room, the one ask may leave before others.
+            let is_full = waiting == 0 || lock.is_none_or(|lock| !lock.has_room());
+            if is_full && (touches.adds, touches.ends) == (1, 0) || touches.adds == 0 && waiting == 0 {
                 continue;
             }
-            let read = queue_of(&path, touches.adds + touches.ends + 1);
-            let turns = workspace.first(&read).unwrap_or_default();
             let ask_of = |turn: &TurnKey| workspace.row::<Turn>(turn).ok().flatten().map(|turn| turn.ask);
+            let (needed, most) = (touches.adds + touches.ends + 1, touches.most_sharing(lock));
+            let mut read = queue_of(&path, needed);
+            let mut turns = workspace.first(&read).unwrap_or_default();
+            // Each round may load more asks that share the lock, behind which one more must be known.
+            loop {
+                let asks = turns.iter().filter_map(ask_of).filter_map(|id| workspace.row::<Ask>(&id).ok().flatten());
+                let sharing = asks.filter(|ask| ask.share.is_some()).count().min(most);
+                if needed + sharing <= read.limit {
+                    break;
+                }
+                read.limit = needed + sharing;
+                match workspace.first(&read) {
+                    Ok(more) => turns = more,
+                    Err(_) => break,
+                }
+            }
             for id in turns.iter().filter_map(ask_of) {
                 keys.asks.push(id);
                 let ask = workspace.row::<Ask>(&id).ok().flatten();
@@ -97,7 +131,11 @@ impl LockReads {
     fn touch(&mut self, path: &LockPath, workspace: &Workspace, keys: &mut Keys) -> &mut Touches {
         keys.locks.push(path.clone());
         keys.asks.extend(grant_of(path, workspace).map(|grant| grant.ask));
-        self.locks.entry(path.clone()).or_default()
+        let base = path.base();
+        if base != *path {
+            keys.locks.push(base.clone());
+        }
+        self.locks.entry(base).or_default()
     }
 
     fn end_ask(&mut self, id: AskId, workspace: &Workspace, keys: &mut Keys) {

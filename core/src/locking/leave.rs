@@ -1,8 +1,8 @@
 //! Leaves the queue of a lock.
 
-use super::hand_over::Draft;
+use super::hand_over::{Draft, HeldAt};
 use super::{live_session, refused};
-use crate::lock::{Ask, AskId, AskState, GrantEnd, Lock, LockValue};
+use crate::lock::{Ask, AskId, AskState, GrantEnd, LockValue};
 use crate::rejection::Reason;
 use crate::session::{Principal, SessionId};
 use crate::time::Timestamp;
@@ -37,14 +37,14 @@ pub fn leave<T: Transaction>(tx: &mut T, command: &Leave, now: Timestamp) -> Ans
         return Ok(Err(refused(Reason::AskReused)));
     }
     let broken = BrokenState::AskWithoutLock(command.ask);
-    let mut lock = tx.row::<Lock>(&ask.lock)?.ok_or(broken)?.clone();
+    let mut held = HeldAt::read(tx, &ask.lock)?.ok_or(broken)?;
     let mut draft = Draft::new(tx, now)?;
     match ask.state {
-        AskState::Waiting(turn) => draft.finish(tx, &ask.lock, lock, &[(command.ask, turn)])?,
+        AskState::Waiting(turn) => draft.finish(tx, &ask.lock, held.lock, &[(command.ask, turn)])?,
         AskState::Holding(_) => {
-            let grant = *lock.grant().filter(|grant| grant.ask == command.ask).ok_or(broken)?;
-            draft.end(&mut lock, grant, GrantEnd::Left, LockValue::default(), None);
-            draft.finish(tx, &ask.lock, lock, &[])?;
+            let grant = *held.row().grant().filter(|grant| grant.ask == command.ask).ok_or(broken)?;
+            draft.end(&mut held, (grant, GrantEnd::Left, LockValue::default()), None);
+            draft.finish(tx, &ask.lock.base(), held.lock, &[])?;
         }
     }
     draft.write(tx, command.session, session.with_one_ask_less())?;

@@ -23,10 +23,10 @@
 //!
 //! let lock = LockPath::parse(&["user", "update"], "7").unwrap();
 //! let ask = AskId(Uuid::from_u128(2));
-//! let command = Acquire { session, principal: principal.clone(), ask, lock: lock.clone(), wait: false, reaped: None };
-//! let Acquired::Holding(fence) = acquire(&mut store, &command, now).unwrap().unwrap() else { unreachable!() };
+//! let command = Acquire { session, principal: principal.clone(), ask, lock: lock.clone(), share: None, wait: false, reaped: None };
+//! let Acquired::Holding(hold) = acquire(&mut store, &command, now).unwrap().unwrap() else { unreachable!() };
 //!
-//! let (outcome, value) = (ReleaseOutcome::Succeeded, LockValue::default());
+//! let (fence, outcome, value) = (hold.fence, ReleaseOutcome::Succeeded, LockValue::default());
 //! let command = Release { session, principal, lock, fence, outcome, value };
 //! assert_eq!(release(&mut store, &command, now).unwrap(), Ok(true));
 //! // A repeated release changes nothing (K19).
@@ -56,7 +56,7 @@ use crate::time::Timestamp;
 use crate::transaction::Transaction;
 use crate::update::Answer;
 
-pub use hand_over::{Granted, granted};
+pub use hand_over::{Granted, HeldSlot, granted};
 pub(crate) use keys::LockReads;
 
 /// One command of sessions and locks.

@@ -1,6 +1,6 @@
 //! Releases a lock.
 
-use super::hand_over::Draft;
+use super::hand_over::{Draft, HeldAt};
 use super::{own_session, refused};
 use crate::lease::Fence;
 use crate::lock::{Grant, GrantEnd, Lock, LockPath, LockValue};
@@ -26,7 +26,7 @@ pub struct Release {
     pub session: SessionId,
     /// The service that opened the session.
     pub principal: Principal,
-    /// The lock to release.
+    /// The lock or slot to release.
     pub lock: LockPath,
     /// The fence of the grant to end.
     pub fence: Fence,
@@ -52,16 +52,18 @@ pub fn release<T: Transaction>(tx: &mut T, command: &Release, now: Timestamp) ->
         ReleaseOutcome::Failed => GrantEnd::Failed,
     };
     let is_meant = |grant: &Grant| (grant.session, grant.fence) == (command.session, command.fence);
-    let lock = tx.row::<Lock>(&command.lock)?;
-    let Some((lock, grant)) = lock.and_then(|lock| Some((lock, *lock.grant().filter(|grant| is_meant(grant))?))) else {
+    let held = HeldAt::read(tx, &command.lock)?;
+    let meant = held.and_then(|held| Some((held.row().grant().copied().filter(is_meant)?, held)));
+    let Some((grant, mut held)) = meant else {
+        let lock = tx.row::<Lock>(&command.lock.base())?;
         let last = lock.and_then(|lock| lock.last.as_ref());
         let is_repeated = last.is_some_and(|last| is_meant(&last.grant) && last.end == end);
         let reason = if session.is_live() { Reason::FencePassed } else { Reason::SessionEnded };
         return Ok(if is_repeated { Ok(false) } else { Err(refused(reason)) });
     };
-    let (mut draft, mut lock) = (Draft::new(tx, now)?, lock.clone());
-    draft.end(&mut lock, grant, end, command.value.clone(), None);
-    draft.finish(tx, &command.lock, lock, &[])?;
+    let mut draft = Draft::new(tx, now)?;
+    draft.end(&mut held, (grant, end, command.value.clone()), None);
+    draft.finish(tx, &command.lock.base(), held.lock, &[])?;
     draft.write(tx, command.session, session.with_one_ask_less())?;
     Ok(Ok(true))
 }

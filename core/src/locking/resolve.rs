@@ -1,6 +1,7 @@
 //! Resolves an orphaned lock, as an operator decides.
 
 use super::elapse::pass_on;
+use super::hand_over::HeldAt;
 use super::refused;
 use crate::lease::Fence;
 use crate::lock::{Lock, LockPath, LockState, Obituary};
@@ -22,7 +23,7 @@ pub enum Resolution {
 /// The command of an operator to resolve an orphaned lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolve {
-    /// The orphaned lock.
+    /// The orphaned lock or slot.
     pub lock: LockPath,
     /// The fence of the grant whose cleanup is due, so that a later one is not resolved by mistake.
     pub fence: Fence,
@@ -36,15 +37,19 @@ pub struct Resolve {
 /// # Errors
 /// The store failed. The inner error is a refusal: the lock waits for no cleanup of this grant.
 pub fn resolve<T: Transaction>(tx: &mut T, command: &Resolve, now: Timestamp) -> Answer<bool, T::Error> {
-    let lock = tx.row::<Lock>(&command.lock)?.filter(|lock| lock.state == LockState::Orphaned);
-    let due = lock.and_then(|lock| Some((lock, lock.obituary.filter(|obituary| obituary.fence == command.fence)?)));
-    let Some((lock, obituary)) = due else { return Ok(Err(refused(Reason::FencePassed))) };
+    let held = HeldAt::read(tx, &command.lock)?.filter(|held| held.row().state == LockState::Orphaned);
+    let is_due = |obituary: &Obituary| obituary.fence == command.fence;
+    let due = held.and_then(|held| Some((held.row().obituary.filter(is_due)?, held)));
+    let Some((obituary, mut held)) = due else { return Ok(Err(refused(Reason::FencePassed))) };
     match command.resolution {
-        Resolution::Cleaned => pass_on(tx, &command.lock, Lock { obituary: None, ..lock.clone() }, now),
+        Resolution::Cleaned => {
+            held.slot.as_mut().unwrap_or(&mut held.lock).obituary = None;
+            pass_on(tx, held, now)
+        }
         Resolution::Retry if obituary.attempts == 0 => Ok(Ok(false)),
         Resolution::Retry => {
             let obituary = Some(Obituary { attempts: 0, ..obituary });
-            let lock = Lock { obituary, updated_at: now, ..lock.clone() };
+            let lock = Lock { obituary, updated_at: now, ..held.row().clone() };
             tx.write(Changes { locks: vec![(command.lock.clone(), Some(lock))], ..Changes::default() })?;
             Ok(Ok(true))
         }

@@ -26,6 +26,11 @@ impl<K: RowKind> Table<K> {
         self.0.get(key)
     }
 
+    /// Returns all rows in no particular order.
+    pub fn iter(&self) -> impl Iterator<Item = (&K::Key, &K)> {
+        self.0.iter()
+    }
+
     /// Writes a row, or deletes the row if `row` is `None`. Returns the row that the key had
     /// before.
     pub fn write(&mut self, key: K::Key, row: Option<K>) -> Option<K> {

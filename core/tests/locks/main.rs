@@ -22,20 +22,23 @@ use world::World;
 /// A random step over few sessions, asks and locks, so that steps often concern the same ones.
 fn step() -> impl Strategy<Value = Step> {
     let (session, ask, lock) = (0..4_u128, 0..12_u128, 0..3_usize);
+    let place = (lock.clone(), 0..3_usize);
+    // Most worlds have a way in which most asks share.
+    let share = prop_oneof![3 => Just(0_usize), 1 => Just(1), 1 => Just(2), 3 => Just(3)];
     prop_oneof![
         2 => session.clone().prop_map(Step::Open),
         1 => session.clone().prop_map(Step::Renew),
         1 => session.clone().prop_map(Step::Close),
         1 => (session.clone(), 0..3_u64, any::<bool>()).prop_map(|(s, seen, enough)| Step::Silence(s, seen, enough)),
         1 => session.clone().prop_map(Step::Evict),
-        9 => (session.clone(), ask.clone(), lock.clone(), 0..4_u8)
-            .prop_map(|(session, ask, lock, wait)| Step::Acquire { session, ask, lock, wait: wait > 0 }),
+        9 => (session.clone(), ask.clone(), lock.clone(), share, 0..4_u8)
+            .prop_map(|(session, ask, lock, share, wait)| Step::Acquire { session, ask, lock, share, wait: wait > 0 }),
         6 => (lock.clone(), any::<bool>(), 0..8_u8).prop_map(|(lock, ok, age)| Step::Release { lock, ok, age }),
         3 => (session.clone(), ask.clone()).prop_map(|(session, ask)| Step::Leave(session, ask)),
-        3 => (session, ask, lock.clone()).prop_map(|(session, ask, lock)| Step::Reap(session, ask, lock)),
-        1 => (lock.clone(), any::<bool>()).prop_map(|(lock, cleaned)| Step::Resolve(lock, cleaned)),
-        1 => (lock.clone(), any::<bool>()).prop_map(|(lock, at_once)| Step::Force(lock, at_once)),
-        2 => (lock.clone(), any::<bool>()).prop_map(|(lock, enough)| Step::Elapse(lock, enough)),
+        3 => (session, ask, place.clone()).prop_map(|(session, ask, place)| Step::Reap(session, ask, place)),
+        1 => (place.clone(), any::<bool>()).prop_map(|(place, cleaned)| Step::Resolve(place, cleaned)),
+        1 => (place.clone(), any::<bool>()).prop_map(|(place, at_once)| Step::Force(place, at_once)),
+        2 => (place, any::<bool>()).prop_map(|(place, enough)| Step::Elapse(place, enough)),
         1 => lock.prop_map(Step::ForgetLock),
         1 => (0..4_u128).prop_map(Step::ForgetSession),
     ]
@@ -66,7 +69,7 @@ proptest! {
 /// Every sequence of four steps of a world of two sessions, three asks and one lock.
 #[test]
 fn every_short_sequence_agrees_with_the_model() {
-    let acquire = |session, ask| Step::Acquire { session, ask, lock: 0, wait: true };
+    let acquire = |session, ask| Step::Acquire { session, ask, lock: 0, share: 0, wait: true };
     let steps = [
         acquire(0, 0),
         acquire(1, 1),
@@ -75,7 +78,7 @@ fn every_short_sequence_agrees_with_the_model() {
         Step::Leave(1, 1),
         Step::Close(0),
         Step::Evict(1),
-        Step::Elapse(0, true),
+        Step::Elapse((0, 0), true),
     ];
     let mut world = World::default();
     world.run(&[Step::Open(0), Step::Open(1)]);
@@ -87,18 +90,18 @@ fn every_short_sequence_agrees_with_the_model() {
 /// K17: every sequence of four steps after the holder of a reaped lock has died, while an ask waits.
 #[test]
 fn k17_every_short_sequence_after_a_death_agrees_with_the_model() {
-    let acquire = |session, ask| Step::Acquire { session, ask, lock: 2, wait: true };
+    let acquire = |session, ask| Step::Acquire { session, ask, lock: 2, share: 0, wait: true };
     let steps = [
-        Step::Reap(1, 2, 2),
-        Step::Reap(2, 3, 2),
+        Step::Reap(1, 2, (2, 0)),
+        Step::Reap(2, 3, (2, 0)),
         Step::Release { lock: 2, ok: true, age: 0 },
         Step::Release { lock: 2, ok: false, age: 0 },
         Step::Leave(1, 2),
         Step::Evict(1),
-        Step::Force(2, false),
-        Step::Elapse(2, true),
-        Step::Resolve(2, true),
-        Step::Resolve(2, false),
+        Step::Force((2, 0), false),
+        Step::Elapse((2, 0), true),
+        Step::Resolve((2, 0), true),
+        Step::Resolve((2, 0), false),
         acquire(2, 4),
     ];
     let mut world = World::default();
@@ -108,6 +111,33 @@ fn k17_every_short_sequence_after_a_death_agrees_with_the_model() {
     let mut reached = 0;
     explore(&world, &steps, 4, &mut reached);
     assert_eq!(reached, 11 + 11_u64.pow(2) + 11_u64.pow(3) + 11_u64.pow(4));
+}
+
+/// K13: every sequence of four steps of asks that share a lock, and of one that wants it alone.
+#[test]
+fn k13_every_short_sequence_of_shared_asks_agrees_with_the_model() {
+    let acquire = |session, ask, share| Step::Acquire { session, ask, lock: 2, share, wait: true };
+    let steps = [
+        acquire(0, 0, 3),
+        acquire(1, 1, 3),
+        acquire(1, 2, 0),
+        acquire(0, 3, 1),
+        Step::Release { lock: 2, ok: true, age: 0 },
+        Step::Release { lock: 2, ok: true, age: 3 },
+        Step::Leave(1, 2),
+        Step::Evict(1),
+        Step::Silence(0, 0, true),
+        Step::Force((2, 1), false),
+        Step::Elapse((2, 1), true),
+    ];
+    for before in [&[][..], &[acquire(0, 4, 3), acquire(1, 5, 3)]] {
+        let mut world = World::default();
+        world.run(&[Step::Open(0), Step::Open(1)]);
+        before.iter().for_each(|step| world.run(std::slice::from_ref(step)));
+        let mut reached = 0;
+        explore(&world, &steps, 4, &mut reached);
+        assert_eq!(reached, 11 + 11_u64.pow(2) + 11_u64.pow(3) + 11_u64.pow(4));
+    }
 }
 
 fn explore(world: &World, steps: &[Step], depth: u32, reached: &mut u64) {

@@ -17,6 +17,8 @@ pub(crate) enum Step {
         session: u128,
         ask: u128,
         lock: usize,
+        /// The index of the way in [`SHARES`].
+        share: usize,
         wait: bool,
     },
     /// Releases the grant of the lock that is `age / 3` grants older than the newest one.
@@ -26,13 +28,13 @@ pub(crate) enum Step {
         age: u8,
     },
     Leave(u128, u128),
-    /// The lock, and true if it passes on at once.
-    Force(usize, bool),
-    Elapse(usize, bool),
-    /// The session, the ask and the orphaned lock.
-    Reap(u128, u128, usize),
-    /// The orphaned lock, and true if the operator has cleaned up.
-    Resolve(usize, bool),
+    /// The lock with one of its places, and true if it passes on at once.
+    Force((usize, usize), bool),
+    Elapse((usize, usize), bool),
+    /// The session, the ask and the orphaned place of a lock.
+    Reap(u128, u128, (usize, usize)),
+    /// The orphaned place of a lock, and true if the operator has cleaned up.
+    Resolve((usize, usize), bool),
     ForgetLock(usize),
     ForgetSession(u128),
 }
@@ -42,7 +44,8 @@ pub(crate) enum Step {
 pub(crate) enum Answer {
     Done(bool),
     Renewed(u64),
-    Holding(u64),
+    /// The fence, and the slot, which is 0 for the whole lock.
+    Holding(u64, u32),
     /// The ask waits, and this many asks wait before it.
     Waiting(u32),
     Refused(&'static str),
@@ -51,34 +54,82 @@ pub(crate) enum Answer {
 /// The most cleanups of each lock; `None` if the lock is not reaped.
 pub(crate) const MOST_CLEANUPS: [Option<u32>; 3] = [None, Some(1), Some(2)];
 
-/// A grant: the ask, its session and its fence.
+/// The ways to share a lock, each with its number of slots; 0 stands for an ask that wants it alone.
+pub(crate) const SHARES: [u32; 4] = [0, 256, 1, 2];
+
+/// A grant: the ask, its session, its fence and its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Granted {
     pub ask: u128,
     pub session: u128,
     pub fence: u64,
+    pub slot: u32,
 }
 
 /// The last grant that ended, and true if its holder released it as succeeded, false as failed;
 /// `None` if it ended in another way.
 type Last = (Granted, Option<bool>);
 
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Lock {
+/// A part of a lock that is not free: the whole lock, or a slot.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Place {
+    pub slot: u32,
     pub holder: Option<Granted>,
     /// The fence of the grant that an operator took away.
     pub withheld: Option<u64>,
-    pub queue: Vec<(u128, u128)>,
-    pub last: Option<Last>,
-    pub grants: Vec<Granted>,
     /// The fence of the grant whose cleanup is due, and the number of cleanups begun.
     pub due: Option<(u64, u32)>,
+    last: Option<Granted>,
+}
+
+impl Place {
+    pub(crate) fn is_orphaned(&self) -> bool {
+        self.due.is_some() && self.holder.is_none() && self.withheld.is_none()
+    }
+
+    /// Returns the fence that a force or elapse names.
+    pub(crate) fn fence_to_take(&self) -> u64 {
+        self.holder.map(|holder| holder.fence).or(self.withheld).unwrap_or(0)
+    }
+}
+
+/// An ask that waits: its id, its session, and the index of its way to share.
+pub(crate) type Waiting = (u128, u128, usize);
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lock {
+    /// The parts that are not free, in the order of their slots. If the lock is shared, in the way of
+    /// this index.
+    pub places: Vec<Place>,
+    share: usize,
+    pub queue: Vec<Waiting>,
+    pub last: Option<Last>,
+    pub grants: Vec<Granted>,
     is_known: bool,
 }
 
 impl Lock {
-    pub(crate) fn is_orphaned(&self) -> bool {
-        self.due.is_some() && self.holder.is_none() && self.withheld.is_none()
+    /// Returns one of the places, or a free one.
+    pub(crate) fn place(&self, number: usize) -> Place {
+        self.places.get(number % self.places.len().max(1)).copied().unwrap_or_default()
+    }
+
+    fn at(&mut self, slot: u32) -> &mut Place {
+        self.places.iter_mut().find(|place| place.slot == slot).unwrap()
+    }
+
+    fn holder_of(&self, ask: u128) -> Option<Granted> {
+        self.places.iter().filter_map(|place| place.holder).find(|holder| holder.ask == ask)
+    }
+
+    /// Returns the slot that an ask of this way could hold now.
+    fn room(&self, share: usize) -> Option<u32> {
+        if self.places.is_empty() {
+            return Some(u32::from(share > 0));
+        }
+        let is_same = share > 0 && self.share == share && self.places.iter().all(|place| place.slot > 0);
+        let is_free = |slot: &u32| self.places.iter().all(|place| place.slot != *slot);
+        (1..=SHARES[share]).filter(|_| is_same).find(is_free)
     }
 }
 
@@ -102,13 +153,6 @@ impl Model {
         grants.len().checked_sub(1 + usize::from(age / 3)).map(|at| grants[at])
     }
 
-    /// Returns the fence that a force or elapse step names: that of the holder, or of the former
-    /// holder if the lock is withheld.
-    pub(crate) fn fence_to_take(&self, lock: usize) -> u64 {
-        let lock = &self.locks[lock];
-        lock.holder.map(|holder| holder.fence).or(lock.withheld).unwrap_or(0)
-    }
-
     pub(crate) fn run(&mut self, step: &Step) -> Answer {
         match *step {
             Step::Open(session) => self.open(session),
@@ -121,7 +165,7 @@ impl Model {
                 _ => self.end(session, "expired"),
             },
             Step::Evict(session) => self.end(session, "evicted"),
-            Step::Acquire { session, ask, lock, wait } => self.acquire(session, ask, lock, wait),
+            Step::Acquire { session, ask, lock, share, wait } => self.acquire(session, (ask, share), lock, wait),
             Step::Release { lock, ok, age } => match self.grant_of_age(lock, age) {
                 Some(grant) => self.release(lock, grant, ok),
                 None => Answer::Refused("SESSION_NOT_FOUND"),
@@ -179,113 +223,146 @@ impl Model {
         }
         // The locks are served in the order of their paths, which decides the order of fences.
         for lock in 0..3 {
-            self.locks[lock].queue.retain(|(_, session)| *session != id);
-            if let Some(holder) = self.locks[lock].holder.filter(|holder| holder.session == id) {
-                self.locks[lock].last = Some((holder, None));
-                self.locks[lock].holder = None;
+            self.locks[lock].queue.retain(|(_, session, _)| *session != id);
+            let mut held: Vec<_> = self.locks[lock].places.iter().filter_map(|place| place.holder).collect();
+            held.retain(|holder| holder.session == id);
+            held.sort_by_key(|holder| holder.ask);
+            for holder in held {
                 self.died(lock, holder);
-                if how == "evicted" {
-                    self.locks[lock].withheld = Some(holder.fence);
-                } else {
-                    self.serve(lock);
-                }
+                self.locks[lock].at(holder.slot).withheld = (how == "evicted").then_some(holder.fence);
+                self.end_grant(lock, holder, None);
             }
+            self.serve(lock);
         }
         Answer::Done(true)
     }
 
     /// Notes that a holder ended without a report.
     fn died(&mut self, at: usize, holder: Granted) {
-        let due = &mut self.locks[at].due;
+        let due = &mut self.locks[at].at(holder.slot).due;
         *due = due.or(MOST_CLEANUPS[at].map(|_| (holder.fence, 0)));
     }
 
-    fn reap(&mut self, session: u128, ask: u128, at: usize) -> Answer {
+    /// Ends a grant. Its place is free if nothing is due there and it is not withheld.
+    fn end_grant(&mut self, at: usize, holder: Granted, report: Option<bool>) {
+        let lock = &mut self.locks[at];
+        let place = lock.at(holder.slot);
+        (place.holder, place.last) = (None, Some(holder));
+        let stays = place.withheld.is_some() || place.due.is_some();
+        // A slot that is not free keeps its last grant itself.
+        if holder.slot == 0 || !stays {
+            lock.last = Some((holder, report));
+        }
+        if !stays {
+            lock.places.retain(|place| place.slot != holder.slot);
+        }
+    }
+
+    /// Frees a place that nobody holds, unless a cleanup is due.
+    fn pass_on(&mut self, at: usize, slot: u32) {
+        let lock = &mut self.locks[at];
+        lock.at(slot).withheld = None;
+        lock.places.retain(|place| place.slot != slot || place.due.is_some());
+        self.serve(at);
+    }
+
+    fn reap(&mut self, session: u128, ask: u128, (at, number): (usize, usize)) -> Answer {
         if let Some(refusal) = self.refusal(session) {
             return refusal;
         }
-        for (number, lock) in self.locks.iter().enumerate() {
-            if let Some(holder) = lock.holder.filter(|holder| holder.ask == ask) {
-                let is_same = (number, holder.session) == (at, session);
-                return if is_same { Answer::Holding(holder.fence) } else { Answer::Refused("ASK_REUSED") };
+        let place = self.locks[at].place(number);
+        for (lock_number, lock) in self.locks.iter().enumerate() {
+            if let Some(holder) = lock.holder_of(ask) {
+                let is_same = (lock_number, holder.slot, holder.session) == (at, place.slot, session);
+                let again = Answer::Holding(holder.fence, holder.slot);
+                return if is_same { again } else { Answer::Refused("ASK_REUSED") };
             }
-            if lock.queue.iter().any(|(id, _)| *id == ask) {
+            if lock.queue.iter().any(|(id, ..)| *id == ask) {
                 return Answer::Refused("ASK_REUSED");
             }
         }
-        let lock = &mut self.locks[at];
-        let (true, Some((_, attempts))) = (lock.is_orphaned(), &mut lock.due) else {
+        let (true, Some((_, attempts))) = (place.is_orphaned(), place.due) else {
             return Answer::Refused("FENCE_PASSED");
         };
-        if *attempts == MOST_CLEANUPS[at].unwrap() {
+        if attempts == MOST_CLEANUPS[at].unwrap() {
             return Answer::Refused("FENCE_PASSED");
         }
-        if lock.last.is_some_and(|(last, _)| last.ask == ask) {
+        let last = if place.slot == 0 { self.locks[at].last.map(|(last, _)| last) } else { place.last };
+        if last.is_some_and(|last| last.ask == ask) {
             return Answer::Refused("ASK_REUSED");
         }
-        *attempts += 1;
-        Answer::Holding(self.grant(at, ask, session))
+        let due = &mut self.locks[at].at(place.slot).due;
+        *due = due.map(|(fence, attempts)| (fence, attempts + 1));
+        Answer::Holding(self.grant(at, place.slot, ask, session), place.slot)
     }
 
-    fn resolve(&mut self, at: usize, cleaned: bool) -> Answer {
-        let lock = &mut self.locks[at];
-        let (true, Some((_, attempts))) = (lock.is_orphaned(), &mut lock.due) else {
+    fn resolve(&mut self, (at, number): (usize, usize), cleaned: bool) -> Answer {
+        let place = self.locks[at].place(number);
+        let (true, Some((fence, attempts))) = (place.is_orphaned(), place.due) else {
             return Answer::Refused("FENCE_PASSED");
         };
+        self.locks[at].at(place.slot).due = (!cleaned).then_some((fence, 0));
         if !cleaned {
-            return Answer::Done(std::mem::take(attempts) > 0);
+            return Answer::Done(attempts > 0);
         }
-        lock.due = None;
-        self.serve(at);
+        self.pass_on(at, place.slot);
         Answer::Done(true)
     }
 
-    fn acquire(&mut self, session: u128, ask: u128, at: usize, wait: bool) -> Answer {
+    fn acquire(&mut self, session: u128, (ask, share): (u128, usize), at: usize, wait: bool) -> Answer {
         if let Some(refusal) = self.refusal(session) {
             return refusal;
         }
         for (number, lock) in self.locks.iter().enumerate() {
-            let holder = lock.holder.filter(|holder| holder.ask == ask);
-            let place = lock.queue.iter().position(|(id, _)| *id == ask);
-            let owner = holder.map(|holder| holder.session).or_else(|| place.map(|place| lock.queue[place].1));
-            match owner {
-                None => {}
-                Some(owner) if (owner, number) != (session, at) => return Answer::Refused("ASK_REUSED"),
-                Some(_) => {
-                    let waiting = place.map(|place| Answer::Waiting(place as u32));
-                    return holder.map(|holder| Answer::Holding(holder.fence)).or(waiting).unwrap();
-                }
+            let is_own = |owner: u128, asked: usize| (owner, number, asked) == (session, at, share);
+            if let Some(holder) = lock.holder_of(ask) {
+                // A cleaner holds its slot alone.
+                let is_cleaner = lock.places.iter().any(|place| place.holder == Some(holder) && place.due.is_some());
+                let asked = if holder.slot == 0 || is_cleaner { 0 } else { lock.share };
+                let again = Answer::Holding(holder.fence, holder.slot);
+                return if is_own(holder.session, asked) { again } else { Answer::Refused("ASK_REUSED") };
+            }
+            if let Some(place) = lock.queue.iter().position(|(id, ..)| *id == ask) {
+                let (_, owner, asked) = lock.queue[place];
+                let again = Answer::Waiting(place as u32);
+                return if is_own(owner, asked) { again } else { Answer::Refused("ASK_REUSED") };
             }
         }
         let lock = &mut self.locks[at];
         if lock.last.is_some_and(|(last, _)| last.ask == ask) {
             return Answer::Refused("ASK_REUSED");
         }
-        let is_free = lock.holder.is_none() && lock.withheld.is_none() && lock.due.is_none();
-        if !is_free && !wait {
+        let has_room = lock.queue.is_empty() && lock.room(share).is_some();
+        if !has_room && !wait {
             return Answer::Refused("LOCK_HELD");
         }
-        lock.queue.push((ask, session));
+        lock.is_known = true;
+        lock.queue.push((ask, session, share));
         let before = lock.queue.len() as u32 - 1;
-        match is_free {
-            true => Answer::Holding(self.serve(at).unwrap()),
-            false => Answer::Waiting(before),
+        self.serve(at);
+        match self.locks[at].holder_of(ask) {
+            Some(holder) => Answer::Holding(holder.fence, holder.slot),
+            None => Answer::Waiting(before),
         }
     }
 
-    fn serve(&mut self, at: usize) -> Option<u64> {
-        self.locks[at].is_known = true;
-        if self.locks[at].queue.is_empty() || self.locks[at].due.is_some() {
-            return None;
+    /// Serves the first asks that wait, as long as there is room for them.
+    fn serve(&mut self, at: usize) {
+        while let Some((ask, session, share)) = self.locks[at].queue.first().copied() {
+            let Some(slot) = self.locks[at].room(share) else { return };
+            let lock = &mut self.locks[at];
+            lock.queue.remove(0);
+            lock.share = share;
+            lock.places.push(Place { slot, ..Place::default() });
+            lock.places.sort_by_key(|place| place.slot);
+            self.grant(at, slot, ask, session);
         }
-        let (ask, session) = self.locks[at].queue.remove(0);
-        Some(self.grant(at, ask, session))
     }
 
-    fn grant(&mut self, at: usize, ask: u128, session: u128) -> u64 {
+    fn grant(&mut self, at: usize, slot: u32, ask: u128, session: u128) -> u64 {
         self.fence += 1;
-        let granted = Granted { ask, session, fence: self.fence };
-        self.locks[at].holder = Some(granted);
+        let granted = Granted { ask, session, fence: self.fence, slot };
+        self.locks[at].at(slot).holder = Some(granted);
         self.locks[at].grants.push(granted);
         self.fence
     }
@@ -293,14 +370,14 @@ impl Model {
     fn release(&mut self, at: usize, grant: Granted, ok: bool) -> Answer {
         let Some(session) = self.sessions.get(&grant.session) else { return Answer::Refused("SESSION_NOT_FOUND") };
         let is_over = session.ended.is_some();
-        let lock = &mut self.locks[at];
-        if lock.holder == Some(grant) {
-            (lock.holder, lock.last) = (None, Some((grant, Some(ok))));
-            lock.due = lock.due.filter(|_| !ok);
+        if self.locks[at].holder_of(grant.ask) == Some(grant) {
+            let due = &mut self.locks[at].at(grant.slot).due;
+            *due = due.filter(|_| !ok);
+            self.end_grant(at, grant, Some(ok));
             self.serve(at);
             return Answer::Done(true);
         }
-        match lock.last {
+        match self.locks[at].last {
             Some((last, Some(before))) if last == grant && before == ok => Answer::Done(false),
             _ if is_over => Answer::Refused("SESSION_ENDED"),
             _ => Answer::Refused("FENCE_PASSED"),
@@ -312,50 +389,57 @@ impl Model {
             return refusal;
         }
         for at in 0..3 {
-            let lock = &mut self.locks[at];
-            if let Some(holder) = lock.holder.filter(|holder| holder.ask == ask) {
+            if let Some(holder) = self.locks[at].holder_of(ask) {
                 if holder.session != session {
                     return Answer::Refused("ASK_REUSED");
                 }
-                (lock.holder, lock.last) = (None, Some((holder, None)));
                 // The cleaner never learnt of its cleanup, so it does not count.
-                lock.due = lock.due.map(|(fence, attempts)| (fence, attempts - 1));
+                let due = &mut self.locks[at].at(holder.slot).due;
+                *due = due.map(|(fence, attempts)| (fence, attempts - 1));
+                self.end_grant(at, holder, None);
                 self.serve(at);
                 return Answer::Done(true);
             }
-            if let Some(place) = lock.queue.iter().position(|(id, _)| *id == ask) {
+            let lock = &mut self.locks[at];
+            if let Some(place) = lock.queue.iter().position(|(id, ..)| *id == ask) {
                 if lock.queue[place].1 != session {
                     return Answer::Refused("ASK_REUSED");
                 }
                 lock.queue.remove(place);
+                // Those behind may share the lock, though the one that leaves could not.
+                self.serve(at);
                 return Answer::Done(true);
             }
         }
         Answer::Done(false)
     }
 
-    fn force(&mut self, at: usize, at_once: bool) -> Answer {
-        let lock = &mut self.locks[at];
-        match (lock.holder, lock.withheld) {
+    fn force(&mut self, (at, number): (usize, usize), at_once: bool) -> Answer {
+        let place = self.locks[at].place(number);
+        match (place.holder, place.withheld) {
             (Some(holder), _) => {
-                lock.last = Some((holder, None));
-                (lock.holder, lock.withheld) = (None, Some(holder.fence));
                 self.died(at, holder);
-                if at_once { self.elapse(at, true) } else { Answer::Done(true) }
+                self.locks[at].at(place.slot).withheld = (!at_once).then_some(holder.fence);
+                self.end_grant(at, holder, None);
+                self.serve(at);
+                Answer::Done(true)
             }
-            (None, Some(_)) if at_once => self.elapse(at, true),
+            (None, Some(_)) if at_once => {
+                self.pass_on(at, place.slot);
+                Answer::Done(true)
+            }
             (None, Some(_)) => Answer::Done(false),
             (None, None) => Answer::Refused("FENCE_PASSED"),
         }
     }
 
-    fn elapse(&mut self, at: usize, enough: bool) -> Answer {
-        match self.locks[at].withheld {
+    fn elapse(&mut self, (at, number): (usize, usize), enough: bool) -> Answer {
+        let place = self.locks[at].place(number);
+        match place.withheld {
             None => Answer::Refused("FENCE_PASSED"),
             Some(_) if !enough => Answer::Refused("LOCK_WITHHELD"),
             Some(_) => {
-                self.locks[at].withheld = None;
-                self.serve(at);
+                self.pass_on(at, place.slot);
                 Answer::Done(true)
             }
         }
@@ -363,7 +447,7 @@ impl Model {
 
     fn forget_lock(&mut self, at: usize) -> Answer {
         let lock = &mut self.locks[at];
-        let is_forgotten = lock.is_known && lock.holder.is_none() && lock.withheld.is_none() && lock.due.is_none();
+        let is_forgotten = lock.is_known && lock.places.is_empty();
         if is_forgotten {
             (lock.last, lock.is_known) = (None, false);
         }

@@ -4,13 +4,13 @@ use std::num::NonZeroU32;
 
 use leasehold_core::lease::Fence;
 use leasehold_core::lock::{LockState, LockValue, MAX_WAITERS_PER_LOCK};
-use leasehold_core::locking::LockCommand;
 use leasehold_core::locking::acquire::{Acquire, Acquired, acquire};
 use leasehold_core::locking::end::{Cause, End};
 use leasehold_core::locking::leave::Leave;
 use leasehold_core::locking::open::{Open, open};
 use leasehold_core::locking::release::{Release, ReleaseOutcome};
 use leasehold_core::locking::renew::Renew;
+use leasehold_core::locking::{HeldSlot, LockCommand};
 use leasehold_core::memory::MemoryStore;
 use leasehold_core::session::{MAX_ASKS_PER_SESSION, Principal, Terms};
 use leasehold_core::store::Store;
@@ -34,7 +34,15 @@ fn opened(sessions: u128) -> MemoryStore {
 }
 
 fn acquire_command(of: u128, number: u128, at: usize) -> Acquire {
-    Acquire { session: session(of), principal: principal(), ask: ask(number), lock: lock(at), wait: true, reaped: None }
+    Acquire {
+        session: session(of),
+        principal: principal(),
+        ask: ask(number),
+        lock: lock(at),
+        share: None,
+        wait: true,
+        reaped: None,
+    }
 }
 
 /// Runs a command that must be refused, and returns the text of the refusal.
@@ -49,7 +57,7 @@ fn refusal(store: &mut MemoryStore, command: &LockCommand) -> String {
 fn a_session_of_another_service_is_refused() {
     let mut store = opened(1);
     let acquired = acquire(&mut store, &acquire_command(0, 0, 0), NOW).unwrap();
-    assert_eq!(acquired, Ok(Acquired::Holding(Fence(1))));
+    assert_eq!(acquired, Ok(Acquired::Holding(HeldSlot { fence: Fence(1), slot: 0 })));
     let (session, principal) = (session(0), stranger());
     let release = Release {
         session,

@@ -4,9 +4,10 @@
 use std::num::NonZeroU32;
 
 use leasehold_core::command::{Command, Reply};
+use leasehold_core::division::ShareMode;
 use leasehold_core::invariant;
 use leasehold_core::lease::Fence;
-use leasehold_core::lock::{Ask, AskId, AskState, LockPath, LockState, LockValue};
+use leasehold_core::lock::{Ask, AskId, AskState, Lock, LockPath, LockState, LockValue};
 use leasehold_core::locking::acquire::{Acquire, Acquired};
 use leasehold_core::locking::elapse::Elapse;
 use leasehold_core::locking::end::{Cause, End, Silence};
@@ -27,7 +28,7 @@ use leasehold_core::store::Store;
 use leasehold_core::time::Timestamp;
 use uuid::Uuid;
 
-use super::model::{Answer, Granted, MOST_CLEANUPS, Model, Step};
+use super::model::{Answer, Granted, MOST_CLEANUPS, Model, Place, SHARES, Step};
 
 pub(crate) const DURATION: u64 = 2_000_000;
 pub(crate) const GRACE: u64 = 500_000;
@@ -42,6 +43,15 @@ pub(crate) fn ask(number: u128) -> AskId {
 
 pub(crate) fn lock(number: usize) -> LockPath {
     LockPath::parse(&["test"], &format!("k{number}")).unwrap()
+}
+
+/// Returns the way to share a lock that has this index in the model.
+pub(crate) fn share(index: usize) -> Option<ShareMode> {
+    match SHARES[index] {
+        0 => None,
+        256 => Some(ShareMode::Shared),
+        permits => Some(ShareMode::permits(permits).unwrap()),
+    }
 }
 
 pub(crate) fn principal() -> Principal {
@@ -98,8 +108,10 @@ impl World {
         self.grouped.save(&changes).unwrap();
         for told in granted(&changes) {
             let row = self.grouped.state().unwrap().asks[&told.ask].clone();
-            assert_eq!((row.session, row.state), (told.session, AskState::Holding(told.fence)));
-            assert!(before.asks.get(&told.ask).is_none_or(|row| row.state != AskState::Holding(told.fence)));
+            let fence = told.hold.fence;
+            assert_eq!((row.session, row.state), (told.session, AskState::Holding(fence)));
+            assert_eq!(row.lock.slot(), told.hold.slot);
+            assert!(before.asks.get(&told.ask).is_none_or(|row| row.state != AskState::Holding(fence)));
         }
         replies
     }
@@ -115,36 +127,39 @@ impl World {
                 LockCommand::End(End { session: session(id), cause: Cause::Silence(silence) })
             }
             Step::Evict(id) => LockCommand::End(End { session: session(id), cause: Cause::Evict }),
-            Step::Acquire { session: id, ask: number, lock: at, wait } => {
-                let (session, ask, lock) = (session(id), ask(number), lock(at));
+            Step::Acquire { session: id, ask: number, lock: at, share: way, wait } => {
+                let (session, ask, lock, share) = (session(id), ask(number), lock(at), share(way));
                 let reaped = MOST_CLEANUPS[at].and_then(NonZeroU32::new);
-                LockCommand::Acquire(Acquire { session, principal, ask, lock, wait, reaped })
+                LockCommand::Acquire(Acquire { session, principal, ask, lock, share, wait, reaped })
             }
             Step::Release { lock: at, ok, age } => {
-                let unknown = Granted { ask: 0, session: 999, fence: 0 };
+                let unknown = Granted { ask: 0, session: 999, fence: 0, slot: 0 };
                 let grant = self.model.grant_of_age(at, age).unwrap_or(unknown);
                 let outcome = if ok { ReleaseOutcome::Succeeded } else { ReleaseOutcome::Failed };
                 let (session, fence, value) = (session(grant.session), Fence(grant.fence), LockValue::default());
-                LockCommand::Release(Release { session, principal, lock: lock(at), fence, outcome, value })
+                let lock = lock(at).at_slot(grant.slot).unwrap();
+                LockCommand::Release(Release { session, principal, lock, fence, outcome, value })
             }
             Step::Leave(id, number) => LockCommand::Leave(Leave { session: session(id), principal, ask: ask(number) }),
             Step::Force(at, at_once) => {
-                let fence = Fence(self.model.fence_to_take(at));
-                LockCommand::Force(Force { lock: lock(at), fence, at_once })
+                let (lock, place) = self.place(at);
+                LockCommand::Force(Force { lock, fence: Fence(place.fence_to_take()), at_once })
             }
             Step::Elapse(at, enough) => {
                 // The former home may renew the holder for half of the grace, then its own time begins (K20).
                 let quiet_micros = DURATION + GRACE + GRACE / 2 - u64::from(!enough);
-                let fence = Fence(self.model.fence_to_take(at));
-                LockCommand::Elapse(Elapse { lock: lock(at), fence, quiet_micros })
+                let (lock, place) = self.place(at);
+                LockCommand::Elapse(Elapse { lock, fence: Fence(place.fence_to_take()), quiet_micros })
             }
             Step::Reap(id, number, at) => {
-                let (session, ask, lock, fence) = (session(id), ask(number), lock(at), self.due(at));
+                let (session, ask, (lock, place)) = (session(id), ask(number), self.place(at));
+                let fence = due(place);
                 LockCommand::Reap(Reap { session, principal, ask, lock, fence })
             }
             Step::Resolve(at, cleaned) => {
                 let resolution = if cleaned { Resolution::Cleaned } else { Resolution::Retry };
-                LockCommand::Resolve(Resolve { lock: lock(at), fence: self.due(at), resolution })
+                let (lock, place) = self.place(at);
+                LockCommand::Resolve(Resolve { lock, fence: due(place), resolution })
             }
             Step::ForgetLock(at) => LockCommand::ForgetLock(ForgetLock { lock: lock(at), free_before: Timestamp::MAX }),
             Step::ForgetSession(id) => {
@@ -153,37 +168,59 @@ impl World {
         }
     }
 
-    /// Returns the fence of the grant whose cleanup is due, or one that no grant has.
-    fn due(&self, at: usize) -> Fence {
-        Fence(self.model.locks[at].due.map_or(0, |(fence, _)| fence))
+    /// Returns the place of a lock that a step names, with its path.
+    fn place(&self, (at, number): (usize, usize)) -> (LockPath, Place) {
+        let place = self.model.locks[at].place(number);
+        (lock(at).at_slot(place.slot).unwrap(), place)
     }
 
     /// Compares holders and queues with those of the model.
     fn compare(&self, state: &State) {
         for (at, expected) in self.model.locks.iter().enumerate() {
             let path = lock(at);
-            let row = state.locks.get(&path);
-            let grant = row.and_then(|row| row.grant()).map(|grant| (grant.ask, grant.session, grant.fence));
-            let holder = expected.holder.map(|held| (ask(held.ask), session(held.session), Fence(held.fence)));
-            assert_eq!(grant, holder);
-            let withheld = row.and_then(|row| match row.state {
-                LockState::Withheld(withholding) => Some(withholding.fence),
-                LockState::Free | LockState::Held(_) | LockState::Orphaned => None,
-            });
-            assert_eq!(withheld, expected.withheld.map(Fence));
-            let obituary = row.and_then(|row| row.obituary).map(|obituary| (obituary.fence.0, obituary.attempts));
-            assert_eq!(obituary, expected.due, "K17: the cleanup that is due");
-            let is_orphaned = row.is_some_and(|row| row.state == LockState::Orphaned);
-            assert_eq!(is_orphaned, expected.is_orphaned(), "K17: nobody holds the lock before its cleanup");
+            let rows = state.locks.iter().filter(|(row, lock)| row.is_of(&path) && is_taken(lock));
+            let found: Vec<_> = rows.map(|(row, lock)| found_place(row.slot(), lock)).collect();
+            assert_eq!(found, expected.places.iter().map(expected_place).collect::<Vec<_>>());
             let turns = state.turns.iter().filter(|(key, _)| key.lock == path);
             let wait: Vec<_> = turns.map(|(_, turn)| (turn.ask, state.asks[&turn.ask].session)).collect();
-            let queue: Vec<_> = expected.queue.iter().map(|(id, owner)| (ask(*id), session(*owner))).collect();
+            let queue: Vec<_> = expected.queue.iter().map(|(id, owner, _)| (ask(*id), session(*owner))).collect();
             assert_eq!(wait, queue, "K08: the order of the wait");
         }
         let holding = |ask: &&Ask| matches!(ask.state, AskState::Holding(_));
-        let holders = self.model.locks.iter().filter(|lock| lock.holder.is_some()).count();
+        let places = self.model.locks.iter().flat_map(|lock| &lock.places);
+        let holders = places.filter(|place| place.holder.is_some()).count();
         assert_eq!(state.asks.values().filter(holding).count(), holders);
     }
+}
+
+/// Returns the fence of the grant whose cleanup is due, or one that no grant has.
+fn due(place: Place) -> Fence {
+    Fence(place.due.map_or(0, |(fence, _)| fence))
+}
+
+/// What is compared of a place: its slot, its holder, the fence of a withheld grant, the cleanup that is
+/// due (K17), and true if it waits for that.
+type Compared = (u32, Option<(AskId, SessionId, Fence)>, Option<Fence>, Option<(Fence, u32)>, bool);
+
+/// True if a row is of a whole lock that is not free, or of a slot. A slot that is free has no row.
+fn is_taken(lock: &Lock) -> bool {
+    !matches!(lock.state, LockState::Free | LockState::Divided(_))
+}
+
+fn found_place(slot: u32, lock: &Lock) -> Compared {
+    let holder = lock.grant().map(|grant| (grant.ask, grant.session, grant.fence));
+    let withheld = match lock.state {
+        LockState::Withheld(withholding) => Some(withholding.fence),
+        _ => None,
+    };
+    let due = lock.obituary.map(|obituary| (obituary.fence, obituary.attempts));
+    (slot, holder, withheld, due, lock.state == LockState::Orphaned)
+}
+
+fn expected_place(place: &Place) -> Compared {
+    let holder = place.holder.map(|held| (ask(held.ask), session(held.session), Fence(held.fence)));
+    let due = place.due.map(|(fence, attempts)| (Fence(fence), attempts));
+    (place.slot, holder, place.withheld.map(Fence), due, place.is_orphaned())
 }
 
 /// Compares a reply with the model's answer. The number of asks ahead is an upper bound.
@@ -192,7 +229,7 @@ fn assert_agree(answer: &Answer, reply: &Result<Reply, Rejection>, step: &Step) 
         Err(rejection) => Answer::Refused(rejection.reason().code()),
         Ok(Reply::Lock(LockReply::Done(changed))) => Answer::Done(*changed),
         Ok(Reply::Lock(LockReply::Renewed(renewals))) => Answer::Renewed(*renewals),
-        Ok(Reply::Lock(LockReply::Acquired(Acquired::Holding(fence)))) => Answer::Holding(fence.0),
+        Ok(Reply::Lock(LockReply::Acquired(Acquired::Holding(hold)))) => Answer::Holding(hold.fence.0, hold.slot),
         Ok(Reply::Lock(LockReply::Acquired(Acquired::Waiting(ahead)))) => match answer {
             Answer::Waiting(exact) if exact <= ahead => answer.clone(),
             _ => Answer::Waiting(*ahead),

@@ -22,6 +22,7 @@ use leasehold_core::claim::{Claim, SourceType};
 use leasehold_core::command::Fences;
 use leasehold_core::lease::{Fence, LeaseId};
 use leasehold_core::lock::{Ask, AskId, Lock, LockPath};
+use leasehold_core::locking::HeldSlot;
 use leasehold_core::query::{LeaseRow, LeaseScan, RecordPart, RecordScan};
 use leasehold_core::rows::{Keys, NetChanges, OrderedRead, State, Workspace};
 use leasehold_core::session::{Session, SessionId};
@@ -461,8 +462,8 @@ pub struct Vouched {
 /// The rows of asks that wait and of sessions that renew elsewhere.
 #[derive(Clone, Debug, Default)]
 pub struct WaitingRows {
-    /// The fence of each ask; `None` if the ask waits. An ask that has ended is absent.
-    pub asks: FxHashMap<AskId, Option<Fence>>,
+    /// What each ask holds; `None` if the ask waits. An ask that has ended is absent.
+    pub asks: FxHashMap<AskId, Option<HeldSlot>>,
     /// The number of forced grants of each session. A session that has ended is absent.
     pub sessions: FxHashMap<SessionId, u64>,
 }

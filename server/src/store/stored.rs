@@ -11,6 +11,7 @@
 //! | 2 | leases for an organization: two more variants of [`LeaseState`] |
 //! | 3 | sessions, locks, asks and turns |
 //! | 4 | reaped locks: one more variant of [`LockState`] |
+//! | 5 | shared locks: one more variant of [`LockState`], two of [`AskState`], and rows of slots |
 //!
 //! A row of version 1 has the same bytes in a store of version 2. The write of a store's first row
 //! of version 2 also sets the store's version to 2. A program that knows only version 1 can open
@@ -40,8 +41,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
 pub use self::locks::{
-    Ask, AskState, Ended, Grant, GrantEnd, Lock, LockRest, LockState, Obituary, Path, Principal, ReapedState, Session,
-    SessionState, Terms, Turn, TurnKey, Value, version_of_lock,
+    Ask, AskState, DividedState, Ended, Grant, GrantEnd, Lock, LockRest, LockState, Obituary, Path, Principal,
+    ReapedState, Session, SessionState, Share, Terms, Turn, TurnKey, Value, version_of_ask, version_of_lock,
 };
 
 /// The version of a new store. It lasts until the first row of a later version.
@@ -52,8 +53,10 @@ pub const ORGANIZATION_VERSION: u64 = 2;
 pub const LOCK_VERSION: u64 = 3;
 /// The version of a store that has, or has had, a lock of a reaped namespace.
 pub const REAPED_VERSION: u64 = 4;
+/// The version of a store that has, or has had, a lock that asks share.
+pub const SHARED_VERSION: u64 = 5;
 /// The newest version that this program reads and writes.
-pub const NEWEST_VERSION: u64 = REAPED_VERSION;
+pub const NEWEST_VERSION: u64 = SHARED_VERSION;
 
 /// True if this program reads rows of a version.
 pub fn is_known(version: u64) -> bool {

@@ -36,7 +36,7 @@ impl LockRows {
     /// A row breaks an invariant.
     pub(super) fn check(&mut self, newest: Fence, leases: &FenceCheck) -> Result<(), RowError> {
         self.0.fence = newest;
-        Ok(invariant::check_locks(&self.0, leases)?)
+        Ok(invariant::check_locks(&invariant::LockRows::from(&self.0), leases)?)
     }
 
     /// Writes the rows in batches of at most `batch_rows` rows.

@@ -61,7 +61,7 @@ impl Holder {
     /// Acquires a lock now or never. Returns the reason of a refusal.
     async fn try_acquire(&self, ask_id: Vec<u8>, key: &str) -> Result<u64, String> {
         let session_id = self.session.clone();
-        let request = wire::TryAcquireLockRequest { session_id, ask_id, lock: Some(path(key)) };
+        let request = wire::TryAcquireLockRequest { session_id, ask_id, lock: Some(path(key)), ..Default::default() };
         let answer = self.stub.clone().try_acquire_lock(request).await;
         answer.map(|answer| answer.into_inner().fence).map_err(|status| Refusal::of(&status).reason)
     }

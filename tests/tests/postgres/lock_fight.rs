@@ -287,8 +287,9 @@ impl Fighter {
             let request = wire::AcquireLockRequest {
                 session_id: session.id.clone(),
                 ask_id: ask_id.clone(),
-                lock: Some(wire::LockPath { namespace: "fight".into(), key: key.to_string() }),
+                lock: Some(wire::LockPath { namespace: "fight".into(), key: key.to_string(), slot: 0 }),
                 wait_micros: WAIT_MICROS,
+                ..Default::default()
             };
             let mut stub = self.arena.stub(&mut self.rng);
             let asked = async {
@@ -311,7 +312,7 @@ impl Fighter {
 
     /// Releases a lock at any server. Returns true if a server has answered.
     async fn release(&mut self, session: &Session, key: usize, fence: u64) -> bool {
-        let lock = Some(wire::LockPath { namespace: "fight".into(), key: key.to_string() });
+        let lock = Some(wire::LockPath { namespace: "fight".into(), key: key.to_string(), slot: 0 });
         let session_id = session.id.clone();
         let request = wire::ReleaseLockRequest { session_id, lock, fence, failed: false, value: Vec::new() };
         for _ in 0..3 {

@@ -77,9 +77,15 @@ impl Node {
 
     /// Acquires a lock under a session of this or another server. Returns the first news, and the rest.
     async fn acquire(&self, session: &[u8], key: &str) -> (News, Streaming<wire::AcquireLockResponse>) {
-        let lock = Some(wire::LockPath { namespace: "user.update".into(), key: key.into() });
+        let lock = Some(wire::LockPath { namespace: "user.update".into(), key: key.into(), slot: 0 });
         let wait_micros = u64::try_from(PATIENT.as_micros()).unwrap();
-        let request = wire::AcquireLockRequest { session_id: session.to_vec(), ask_id: random_id(), lock, wait_micros };
+        let request = wire::AcquireLockRequest {
+            session_id: session.to_vec(),
+            ask_id: random_id(),
+            lock,
+            wait_micros,
+            ..Default::default()
+        };
         let mut stream = self.stub.clone().acquire_lock(request).await.unwrap().into_inner();
         (stream.message().await.unwrap().unwrap().news.unwrap(), stream)
     }
@@ -100,7 +106,7 @@ impl Node {
     }
 
     async fn release(&self, key: &str, fence: u64) {
-        let lock = Some(wire::LockPath { namespace: "user.update".into(), key: key.into() });
+        let lock = Some(wire::LockPath { namespace: "user.update".into(), key: key.into(), slot: 0 });
         let session_id = self.session.clone();
         let request = wire::ReleaseLockRequest { session_id, lock, fence, failed: false, value: vec![] };
         self.stub.clone().release_lock(request).await.unwrap();

@@ -1,6 +1,7 @@
 //! Tests of sessions and locks on two servers of one database, which are killed, suspended, stopped
 //! and restarted.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -77,7 +78,7 @@ pub(crate) async fn stub(server: &Server) -> Stub<Channel> {
 }
 
 pub(crate) fn path(key: &str) -> wire::LockPath {
-    wire::LockPath { namespace: "user.update".into(), key: key.into() }
+    wire::LockPath { namespace: "user.update".into(), key: key.into(), slot: 0 }
 }
 
 pub(crate) async fn get(server: &Server, key: &str) -> wire::Lock {
@@ -106,7 +107,13 @@ pub(crate) async fn renew(server: &Server, session: &[u8]) -> Result<Vec<u64>, S
 
 pub(crate) fn asked(session: &[u8], ask: u8, key: &str, wait: Duration) -> wire::AcquireLockRequest {
     let wait_micros = u64::try_from(wait.as_micros()).unwrap();
-    wire::AcquireLockRequest { session_id: session.to_vec(), ask_id: vec![ask; 16], lock: Some(path(key)), wait_micros }
+    wire::AcquireLockRequest {
+        session_id: session.to_vec(),
+        ask_id: vec![ask; 16],
+        lock: Some(path(key)),
+        wait_micros,
+        ..Default::default()
+    }
 }
 
 /// Takes a free lock.
@@ -166,6 +173,46 @@ async fn pass_a_lock_on(one: Server, two: Server) {
     holder.release(&held, WorkOutcome::Succeeded, b"").await.unwrap();
     let Some(News::Fence(fence)) = stream.message().await.unwrap().unwrap().news else { panic!("no grant") };
     assert!(fence > held.fence());
+}
+
+#[test]
+fn k08_k13_permits_pass_between_servers() {
+    play(Pair::start(), pass_permits_on);
+}
+
+/// Two permits are held at one server. At the other one, three asks wait: for a permit, alone, and for a
+/// permit behind.
+async fn pass_permits_on(one: Server, two: Server) {
+    let two_permits = NonZeroU32::new(2).unwrap();
+    let holder = session(&one, LONG).await;
+    let permit =
+        async |session: &LockSession, wait| session.lock_permit("user.update", "q", two_permits, wait).await.unwrap();
+    let held = [permit(&holder, NOW).await.unwrap(), permit(&holder, NOW).await.unwrap()];
+    let waiting = Arc::new(session(&two, LONG).await);
+    let mut waiters = Vec::new();
+    for number in 0..3 {
+        let waiting = waiting.clone();
+        waiters.push(tokio::spawn(async move {
+            match number {
+                1 => take(&waiting, "q", PATIENT).await.unwrap(),
+                _ => waiting.lock_permit("user.update", "q", two_permits, PATIENT).await.unwrap().unwrap(),
+            }
+        }));
+        wait_for_waiters(&one, "q", number + 1).await;
+    }
+    let [first, alone, behind] = <[_; 3]>::try_from(waiters).unwrap();
+    holder.release(&held[1], WorkOutcome::Succeeded, b"").await.unwrap();
+    let first = first.await.unwrap();
+    assert_eq!((first.slot(), get(&two, "q").await.waiting), (held[1].slot(), 2));
+    holder.release(&held[0], WorkOutcome::Succeeded, b"").await.unwrap();
+    waiting.release(&first, WorkOutcome::Succeeded, b"").await.unwrap();
+    let alone = alone.await.unwrap();
+    assert_eq!((alone.slot(), get(&one, "q").await.state()), (0, wire::lock::State::Held));
+    waiting.release(&alone, WorkOutcome::Succeeded, b"").await.unwrap();
+    let behind = behind.await.unwrap();
+    assert!(behind.slot() == 1 && behind.fence() > alone.fence());
+    assert_eq!(permit(&holder, NOW).await.unwrap().slot(), 2);
+    assert_eq!(permit(&holder, NOW).await, None);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use leasehold_core::locking::force::Force;
 use leasehold_core::locking::leave::Leave;
 use leasehold_core::locking::open::Open;
 use leasehold_core::locking::release::{Release, ReleaseOutcome};
-use leasehold_core::locking::{LockCommand, LockReply, granted};
+use leasehold_core::locking::{HeldSlot, LockCommand, LockReply, granted};
 use leasehold_core::rows::{NetChanges, Workspace};
 use leasehold_core::session::{Principal, SessionId, Terms};
 use leasehold_core::store::Store;
@@ -48,7 +48,15 @@ fn open(number: u128) -> LockCommand {
 
 fn acquire(session_number: u128, ask_number: u128) -> LockCommand {
     let (session, ask) = (session(session_number), ask(ask_number));
-    LockCommand::Acquire(Acquire { session, principal: principal(), ask, lock: lock(), wait: true, reaped: None })
+    LockCommand::Acquire(Acquire {
+        session,
+        principal: principal(),
+        ask,
+        lock: lock(),
+        share: None,
+        wait: true,
+        reaped: None,
+    })
 }
 
 fn release(number: u128, fence: Fence) -> LockCommand {
@@ -99,7 +107,7 @@ fn fence(store: &BlockingStore) -> Fence {
     match store.lock(&lock()).unwrap().unwrap().state {
         LockState::Held(grant) => grant.fence,
         LockState::Withheld(withholding) => withholding.fence,
-        LockState::Free | LockState::Orphaned => unreachable!("nobody holds the lock"),
+        LockState::Free | LockState::Orphaned | LockState::Divided(_) => unreachable!("nobody holds the lock"),
     }
 }
 
@@ -166,14 +174,15 @@ fn k05_replies_and_grants_have_the_fence_of_the_database() {
     let (changes, reply) = decided(&stores[0], acquire(1, 1));
     let fences = stores[0].save(&changes).unwrap();
     let reply = Reply::Lock(reply).with_fences(&fences);
-    assert_eq!(reply, Reply::Lock(LockReply::Acquired(Acquired::Holding(Fence(1)))));
+    let held = LockReply::Acquired(Acquired::Holding(HeldSlot { fence: Fence(1), slot: 0 }));
+    assert_eq!(reply, Reply::Lock(held));
     // A repeated acquire gets the same grant.
-    assert_eq!(decided(&stores[1], acquire(1, 1)).1, LockReply::Acquired(Acquired::Holding(Fence(1))));
+    assert_eq!(decided(&stores[1], acquire(1, 1)).1, held);
     run(&mut stores[1], vec![acquire(2, 2)]);
     let (changes, _) = decided(&stores[1], release(1, Fence(1)));
     let fences = stores[1].save(&changes).unwrap();
     let told: Vec<_> = granted(&changes).map(|grant| grant.with_fences(&fences)).collect();
-    assert_eq!(told.iter().map(|grant| (grant.ask, grant.fence)).collect::<Vec<_>>(), [(ask(2), Fence(2))]);
+    assert_eq!(told.iter().map(|grant| (grant.ask, grant.hold.fence)).collect::<Vec<_>>(), [(ask(2), Fence(2))]);
     assert_eq!(fence(&stores[0]), Fence(2));
 }
 

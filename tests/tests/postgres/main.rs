@@ -65,7 +65,7 @@ use tonic_health::pb::health_client::HealthClient;
 const NO_SYNC: &[&str] = &["fsync=off"];
 
 /// The version of the database schema that this version of the program creates.
-const SCHEMA_VERSION: i32 = 10;
+const SCHEMA_VERSION: i32 = 11;
 
 /// The gRPC code and the reason with which the server refuses calls while it cannot reach the
 /// database.

@@ -11,6 +11,7 @@ use leasehold_core::catalogue::{BucketRule, Form};
 use leasehold_core::cell::CellId;
 use leasehold_core::claim::{Source, SourceId, SourceType, Subject, UserData};
 use leasehold_core::command::Command;
+use leasehold_core::division::ShareMode;
 use leasehold_core::invariant;
 use leasehold_core::lease::{Fence, LeaseId, Outcome};
 use leasehold_core::lock::{AskId, LockPath, LockState, LockValue};
@@ -41,8 +42,8 @@ use crate::{NO_SYNC, open_store};
 
 /// The versions of stored rows. Version 2 adds leases for an organization, version 3 sessions, locks,
 /// asks and turns, version 4 reaped locks.
-const VERSIONS: [u64; 4] = [1, 2, 3, 4];
-const NEWEST: u64 = 4;
+const VERSIONS: [u64; 5] = [1, 2, 3, 4, 5];
+const NEWEST: u64 = 5;
 
 /// Returns the path of the file `name` in the repository's folder of stored rows of a version.
 fn stored(version: u64, name: &str) -> PathBuf {
@@ -99,6 +100,9 @@ fn commands(version: u64) -> Vec<Command> {
     if version >= 4 {
         commands.extend(commands_of_reaped_locks().into_iter().map(Command::Lock));
     }
+    if version >= 5 {
+        commands.extend(commands_of_shared_locks().into_iter().map(Command::Lock));
+    }
     commands
 }
 
@@ -124,7 +128,15 @@ fn terms() -> Terms {
 
 fn acquire(number: u128, ask: u128, key: &str) -> LockCommand {
     let (session, ask) = (session(number), AskId(lease(ask).0));
-    LockCommand::Acquire(Acquire { session, principal: principal(), ask, lock: lock(key), wait: true, reaped: None })
+    LockCommand::Acquire(Acquire {
+        session,
+        principal: principal(),
+        ask,
+        lock: lock(key),
+        share: None,
+        wait: true,
+        reaped: None,
+    })
 }
 
 fn end(number: u128, cause: Cause) -> LockCommand {
@@ -200,6 +212,23 @@ fn commands_of_reaped_locks() -> Vec<LockCommand> {
         outcome: ReleaseOutcome::Failed,
         value: LockValue::default(),
     }));
+    commands
+}
+
+/// Returns commands that leave slots of shared locks in every state, and asks that wait to share.
+fn commands_of_shared_locks() -> Vec<LockCommand> {
+    let share = |share: ShareMode, command: LockCommand| {
+        let LockCommand::Acquire(acquire) = command else { unreachable!() };
+        LockCommand::Acquire(Acquire { share: Some(share), ..acquire })
+    };
+    let permit = |command| share(ShareMode::permits(2).unwrap(), command);
+    let mut commands: Vec<_> = (10..=12).map(open).collect();
+    commands.extend([share(ShareMode::Shared, acquire(10, 50, "shared-\u{dc}")), acquire(10, 51, "alone")]);
+    commands.extend([permit(acquire(10, 52, "permits")), permit(acquire(11, 53, "permits"))]);
+    commands.extend([permit(acquire(10, 54, "permits")), acquire(10, 55, "permits")]);
+    commands.extend([permit(acquire_reaped(10, 56, "reaped")), permit(acquire_reaped(12, 57, "reaped"))]);
+    commands.extend([share(ShareMode::Shared, acquire(10, 58, "alone")), end(11, Cause::Evict)]);
+    commands.push(end(12, Cause::Silence(Silence { renewals_seen: 0, quiet_micros: 11_000_000 })));
     commands
 }
 

@@ -78,7 +78,7 @@ impl LockRow for Session {
 
 impl LockRow for Lock {
     fn key(path: &LockPath) -> Vec<u8> {
-        [path.namespace().as_bytes(), &[END], path.key().as_bytes()].concat()
+        [path.namespace().as_bytes(), &[END], path.stored_key().as_bytes()].concat()
     }
 
     fn position_key(position: &LockOrder) -> Vec<u8> {
@@ -93,7 +93,7 @@ impl LockRow for Lock {
 
     fn read_key(bytes: &[u8]) -> Option<LockPath> {
         let (namespace, key) = std::str::from_utf8(bytes).ok()?.split_once(char::from(END))?;
-        LockPath::parse_joined(namespace, key).ok()
+        LockPath::parse_stored(namespace, key).ok()
     }
 
     fn read_position(bytes: &[u8]) -> Option<LockPath> {

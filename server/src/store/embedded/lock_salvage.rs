@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use leasehold_core::division::{Division, ShareMode};
 use leasehold_core::lease::Fence;
 use leasehold_core::lock::{
     Ask, AskId, AskState, Grant, Lock, LockPath, LockState, Obituary, Turn, TurnKey, Withholding,
@@ -28,9 +29,11 @@ pub(super) fn repair(state: &mut State) {
         put_grant(lock, grants.get(path));
         put_ask(path, lock, asks);
     }
+    divide(locks, asks, *fence);
     let is_live = |ask: &Ask| sessions.get(&ask.session).is_some_and(|session| session.is_live());
     asks.retain(|id, ask| is_live(ask) && is_in_place(*id, ask, locks, turns));
     turns.retain(|key, turn| asks.get(&turn.ask).is_some_and(|ask| waits_at(ask, key)));
+    end_overlooked(locks, asks, turns);
     for (path, lock) in locks {
         withhold_if_lost(path, lock, asks);
         count_turns(lock, turns.keys().filter(|turn| turn.lock == *path), *fence);
@@ -39,6 +42,77 @@ pub(super) fn repair(state: &mut State) {
     asks.values().for_each(|ask| *counts.entry(ask.session).or_insert(0) += 1);
     for (id, session) in sessions {
         session.asks = counts.get(id).copied().unwrap_or(0);
+    }
+}
+
+/// Makes each lock count the slots that have rows (K13). A lock and its slots may be of different times:
+/// the larger fence is the later grant, and the others had ended before it.
+fn divide(locks: &mut BTreeMap<LockPath, Lock>, asks: &BTreeMap<AskId, Ask>, newest: Fence) {
+    let mut slots: BTreeMap<LockPath, Vec<(u32, Fence)>> = BTreeMap::new();
+    for (path, lock) in locks.iter().filter(|(path, _)| path.slot() > 0) {
+        slots.entry(path.base()).or_default().push((path.slot(), fence_of(lock)));
+    }
+    let divided = locks.iter().filter(|(_, lock)| matches!(lock.state, LockState::Divided(_)));
+    for (path, _) in divided {
+        slots.entry(path.clone()).or_default();
+    }
+    for (path, rows) in slots {
+        let lock = locks.entry(path.clone()).or_insert_with(|| Lock::new(Timestamp::MIN));
+        let later = rows.iter().map(|(_, fence)| *fence).max();
+        if !matches!(lock.state, LockState::Divided(_)) && later.is_none_or(|later| later < fence_of(lock)) {
+            rows.iter().for_each(|(slot, _)| _ = path.at_slot(*slot).map(|slot| locks.remove(&slot)));
+            continue;
+        }
+        let counted: Vec<u32> = match lock.state {
+            LockState::Divided(division) => division.slots().collect(),
+            _ => Vec::new(),
+        };
+        let mut division = Division::new(share_of(lock, &path, asks));
+        rows.iter().map(|(slot, _)| *slot).chain(counted.iter().copied()).for_each(|slot| division.mark(slot));
+        (lock.state, lock.obituary) = (LockState::Divided(division), None);
+        // The holder of a slot whose row is lost may still work.
+        for slot in counted.into_iter().filter_map(|slot| path.at_slot(slot).ok()) {
+            locks.entry(slot).or_insert_with(|| Lock { state: withheld(newest), ..Lock::new(Timestamp::MIN) });
+        }
+    }
+}
+
+/// Ends the first asks that wait for a lock with room for them, whose grants are lost. Their callers ask
+/// again.
+fn end_overlooked(
+    locks: &BTreeMap<LockPath, Lock>,
+    asks: &mut BTreeMap<AskId, Ask>,
+    turns: &mut BTreeMap<TurnKey, Turn>,
+) {
+    for (path, lock) in locks.iter().filter(|(_, lock)| matches!(lock.state, LockState::Divided(_))) {
+        let from = TurnKey { lock: path.clone(), number: 0 };
+        while let Some((key, turn)) = turns.range(&from..).next().map(|(key, turn)| (key.clone(), *turn)) {
+            let has_room = |ask: &Ask| key.lock == *path && lock.room_for(ask.share).is_some();
+            if !asks.get(&turn.ask).is_some_and(has_room) {
+                break;
+            }
+            turns.remove(&key);
+            asks.remove(&turn.ask);
+        }
+    }
+}
+
+/// Returns the way in which asks share a lock: as its row says, else as an ask of one of its slots says.
+fn share_of(lock: &Lock, path: &LockPath, asks: &BTreeMap<AskId, Ask>) -> ShareMode {
+    if let LockState::Divided(division) = lock.state {
+        return division.share;
+    }
+    let of_slot = |ask: &&Ask| ask.lock.slot() > 0 && ask.lock.is_of(path);
+    asks.values().filter(of_slot).find_map(|ask| ask.share).unwrap_or(ShareMode::Shared)
+}
+
+/// Returns the fence of the newest grant that a row tells of.
+fn fence_of(lock: &Lock) -> Fence {
+    let ended = lock.last.as_ref().map_or(Fence(0), |last| last.grant.fence);
+    match lock.state {
+        LockState::Held(grant) => grant.fence.max(ended),
+        LockState::Withheld(withholding) => withholding.fence.max(ended),
+        LockState::Free | LockState::Orphaned | LockState::Divided(_) => ended,
     }
 }
 
@@ -78,7 +152,7 @@ fn put_grant(lock: &mut Lock, grant: Option<&Grant>) {
         // A row that was restored.
         LockState::Withheld(_) if lock.updated_at == Timestamp::MIN => Fence(0),
         LockState::Withheld(withholding) => withholding.fence,
-        LockState::Free | LockState::Orphaned => ended,
+        LockState::Free | LockState::Orphaned | LockState::Divided(_) => ended,
     };
     if let Some(grant) = grant.filter(|grant| grant.fence > newest.max(ended)) {
         (lock.state, lock.updated_at) = (LockState::Held(*grant), grant.granted_at);

@@ -71,7 +71,8 @@ impl Inner {
     fn put_format(&self, batch: &mut WriteBatch, changes: &NetChanges, has_locks: bool) -> Result<()> {
         let leases = changes.leases.iter().filter_map(|change| change.after.as_ref()).map(stored::version_of);
         let locks = changes.locks.iter().filter_map(|change| change.after.as_ref()).map(stored::version_of_lock);
-        let versions = leases.chain(locks).chain(has_locks.then_some(stored::LOCK_VERSION));
+        let asks = changes.asks.iter().filter_map(|change| change.after.as_ref()).map(stored::version_of_ask);
+        let versions = leases.chain(locks).chain(asks).chain(has_locks.then_some(stored::LOCK_VERSION));
         // A store without rows of later versions must not pay for a read of its version.
         if let Some(needed) = versions.max().filter(|needed| *needed > stored::FIRST_VERSION)
             && self.format()? < needed

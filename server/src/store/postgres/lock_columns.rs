@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 use std::ops::Bound;
 
+use leasehold_core::division::{Division, ShareMode};
 use leasehold_core::lease::Fence;
 use leasehold_core::lock::{
     Ask, AskId, AskState, Ended, Grant, GrantEnd, Lock, LockPath, LockState, LockValue, Obituary, Turn, TurnKey,
@@ -28,10 +29,10 @@ pub(super) const SESSION: &str = "s.uuid, s.principal, s.duration_micros, s.grac
 pub(super) const LOCK: &str = "l.namespace, l.key, l.state, l.waiting, l.served_turn, l.last_turn, l.fence, l.ask_uuid, \
     l.session_uuid, l.granted_at, l.silence_micros, l.last_fence, l.last_ask_uuid, l.last_session_uuid, \
     l.last_granted_at, l.last_end, l.last_value, l.last_ended_at, l.updated_at, l.most_attempts, l.obituary_fence, \
-    l.obituary_end, l.obituary_ended_at, l.obituary_attempts";
+    l.obituary_end, l.obituary_ended_at, l.obituary_attempts, l.share, l.slots";
 
 /// The columns of `lock_asks`, under the alias `a`, that [`ask`] reads.
-pub(super) const ASK: &str = "a.uuid, a.session_uuid, a.namespace, a.key, a.asked_at, a.turn, a.fence";
+pub(super) const ASK: &str = "a.uuid, a.session_uuid, a.namespace, a.key, a.asked_at, a.turn, a.fence, a.share";
 
 /// The columns of `lock_turns`, under the alias `t`, that [`turn`] reads.
 pub(super) const TURN: &str = "t.namespace, t.key, t.number, t.ask_uuid";
@@ -72,7 +73,7 @@ pub(super) fn sent(fence: Fence) -> i64 {
 
 fn path(columns: &mut Columns<'_>) -> Result<LockPath> {
     let (namespace, key): (&str, &str) = (columns.take()?, columns.take()?);
-    LockPath::parse_joined(namespace, key).map_err(|_| columns.damaged())
+    LockPath::parse_stored(namespace, key).map_err(|_| columns.damaged())
 }
 
 /// Reads a session and its id from a row with the columns [`SESSION`].
@@ -126,6 +127,7 @@ pub(super) fn lock(row: &Row) -> Result<(LockPath, Lock)> {
     let updated_at = columns.take::<Micros>()?.0;
     let reaped = columns.take::<Option<i32>>()?.and_then(|most| NonZeroU32::new(most.cast_unsigned()));
     let obituary = obituary(&mut columns)?;
+    let division = division(&mut columns)?;
     let state = match (state, current.grant(), current.fence, silence, obituary.is_some()) {
         (1, None, None, None, false) => LockState::Free,
         (2, Some(grant), _, None, false) | (5, Some(grant), _, None, true) => LockState::Held(grant),
@@ -134,9 +136,24 @@ pub(super) fn lock(row: &Row) -> Result<(LockPath, Lock)> {
             LockState::Withheld(Withholding { fence, silence_micros })
         }
         (4, None, None, None, true) => LockState::Orphaned,
+        (7, None, None, None, false) => LockState::Divided(division.ok_or_else(|| columns.damaged())?),
         _ => return Err(columns.damaged()),
     };
     Ok((path, Lock { state, waiting, served_turn, last_turn, last, updated_at, reaped, obituary }))
+}
+
+fn division(columns: &mut Columns<'_>) -> Result<Option<Division>> {
+    let (share, slots): (Option<i16>, Option<&[u8]>) = (columns.take()?, columns.take()?);
+    let Some((share, slots)) = share.zip(slots) else { return Ok(None) };
+    let (bytes, rest) = slots.as_chunks::<8>();
+    let words =
+        <[[u8; 8]; 4]>::try_from(bytes).ok().filter(|_| rest.is_empty()).map(|words| words.map(u64::from_be_bytes));
+    let division = words.and_then(|words| Division::from_words(read_share(share)?, words));
+    division.map(Some).ok_or_else(|| columns.damaged())
+}
+
+fn read_share(number: i16) -> Option<ShareMode> {
+    ShareMode::numbered(u16::try_from(number).ok()?).ok()
 }
 
 fn obituary(columns: &mut Columns<'_>) -> Result<Option<Obituary>> {
@@ -176,7 +193,9 @@ pub(super) fn ask(row: &Row) -> Result<(AskId, Ask)> {
         (None, Some(fence)) => AskState::Holding(Fence(fence.cast_unsigned())),
         _ => return Err(columns.damaged()),
     };
-    Ok((id, Ask { session, lock, asked_at, state }))
+    let share = columns.take::<Option<i16>>()?;
+    let share = share.map(|share| read_share(share).ok_or_else(|| columns.damaged())).transpose()?;
+    Ok((id, Ask { session, lock, share, asked_at, state }))
 }
 
 /// Reads a turn and its key from a row with the columns [`TURN`].
@@ -223,11 +242,12 @@ impl CompositeRows {
                 (if is_due { 6 } else { 3 }, Some(fence), Some(silence_micros))
             }
             LockState::Orphaned => (4, None, None),
+            LockState::Divided(_) => (7, None, None),
         };
         let (grant, last) = (lock.grant(), lock.last.as_ref());
         self.push(&[
             (&path.namespace(), Type::TEXT),
-            (&path.key(), Type::TEXT),
+            (&&*path.stored_key(), Type::TEXT),
             (&number, Type::INT2),
             (&lock.waiting.cast_signed(), Type::INT4),
             (&lock.served_turn.cast_signed(), Type::INT8),
@@ -258,13 +278,36 @@ impl CompositeRows {
         let most = lock.reaped.map(|most| i32::try_from(most.get()).unwrap_or(i32::MAX));
         self.push(&[
             (&path.namespace(), Type::TEXT),
-            (&path.key(), Type::TEXT),
+            (&&*path.stored_key(), Type::TEXT),
             (&most, Type::INT4),
             (&obituary.map(|obituary| sent(obituary.fence)), Type::INT8),
             (&obituary.map(|obituary| number_of(&ENDS, &obituary.end)), Type::INT2),
             (&obituary.map(|obituary| Micros(obituary.ended_at)), Type::TIMESTAMPTZ),
             (&obituary.map(|obituary| obituary.attempts.cast_signed()), Type::INT4),
         ])
+    }
+
+    /// Adds a row of the composite type `new_division`.
+    ///
+    /// # Errors
+    /// A value can't be written as its column's type.
+    pub(super) fn push_division(&mut self, path: &LockPath, division: Option<Division>) -> Result<()> {
+        let share = division.map(|division| division.share.number().cast_signed());
+        let slots = division.map(|division| division.words().map(u64::to_be_bytes).concat());
+        self.push(&[
+            (&path.namespace(), Type::TEXT),
+            (&&*path.stored_key(), Type::TEXT),
+            (&share, Type::INT2),
+            (&slots, Type::BYTEA),
+        ])
+    }
+
+    /// Adds a row of the composite type `new_share`.
+    ///
+    /// # Errors
+    /// A value can't be written as its column's type.
+    pub(super) fn push_share(&mut self, id: AskId, share: ShareMode) -> Result<()> {
+        self.push(&[(&id.0, Type::UUID), (&share.number().cast_signed(), Type::INT2)])
     }
 
     /// Adds a row of the composite type `new_ask`.
@@ -280,7 +323,7 @@ impl CompositeRows {
             (&id.0, Type::UUID),
             (&ask.session.0, Type::UUID),
             (&ask.lock.namespace(), Type::TEXT),
-            (&ask.lock.key(), Type::TEXT),
+            (&&*ask.lock.stored_key(), Type::TEXT),
             (&Micros(ask.asked_at), Type::TIMESTAMPTZ),
             (&turn, Type::INT8),
             (&fence, Type::INT8),
@@ -294,7 +337,7 @@ impl CompositeRows {
     pub(super) fn push_turn(&mut self, key: &TurnKey, turn: &Turn) -> Result<()> {
         self.push(&[
             (&key.lock.namespace(), Type::TEXT),
-            (&key.lock.key(), Type::TEXT),
+            (&&*key.lock.stored_key(), Type::TEXT),
             (&key.number.cast_signed(), Type::INT8),
             (&turn.ask.0, Type::UUID),
         ])

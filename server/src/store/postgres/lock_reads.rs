@@ -90,7 +90,7 @@ impl LockKeys {
 }
 
 fn texts(path: &LockPath) -> (String, String) {
-    (path.namespace().into(), path.key().into())
+    (path.namespace().into(), path.stored_key().into_owned())
 }
 
 fn with_texts<T>(path: &LockPath, number: T) -> (String, String, T) {
@@ -184,7 +184,7 @@ pub(super) async fn add_state(client: &Client, state: &mut State) -> Result<()> 
 /// Reads a lock; `None` if it has no row.
 pub(super) async fn lock(client: &Client, path: &LockPath) -> Result<Option<Lock>> {
     let sql = format!("SELECT {LOCK} FROM locks l WHERE l.namespace = $1 AND l.key = $2");
-    let (namespace, key) = (path.namespace(), path.key());
+    let (namespace, key) = (path.namespace(), &*path.stored_key());
     let row = client.query_typed_opt(&sql, &[(&namespace, Type::TEXT), (&key, Type::TEXT)]).await.map_err(failed)?;
     row.map(|row| columns::lock(&row).map(|(_, lock)| lock)).transpose()
 }
@@ -292,7 +292,7 @@ fn lock_place(position: &LockOrder) -> (u8, LockPlace) {
 /// The lists of locks in the order of their numbers: the condition of a list in the order of paths,
 /// `None` for the free locks.
 const LISTS: [Option<&str>; 5] = [
-    Some("l.state IN (2, 5)"),
+    Some("l.state IN (2, 5, 7)"),
     Some("l.silence_micros IS NOT NULL"),
     None,
     Some("l.obituary_fence IS NOT NULL AND l.state = 4 AND l.obituary_attempts < l.most_attempts"),

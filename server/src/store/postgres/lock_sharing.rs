@@ -4,13 +4,15 @@
 use std::sync::LazyLock;
 
 use leasehold_core::lease::Fence;
-use leasehold_core::lock::AskId;
+use leasehold_core::lock::{AskId, LockPath};
+use leasehold_core::locking::HeldSlot;
 use leasehold_core::session::{Session, SessionId};
 use rustc_hash::FxHashMap;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 use uuid::Uuid;
 
+use super::columns::damaged;
 use super::failure::failed;
 use super::lock_columns::{self, SESSION};
 use crate::store::error::StoreError;
@@ -55,8 +57,8 @@ const FORGET_SERVER: &str = "
         AND NOT EXISTS (SELECT FROM lock_sessions s WHERE s.home = $1 AND s.ended IS NULL)";
 
 const WAITING: &str = "
-    SELECT 1::smallint, a.uuid, a.fence FROM lock_asks a WHERE a.uuid = ANY ($1)
-    UNION ALL SELECT 2::smallint, s.uuid, (SELECT count(*) FROM lock_forced f WHERE f.session_uuid = s.uuid)
+    SELECT 1::smallint, a.uuid, a.fence, a.namespace, a.key FROM lock_asks a WHERE a.uuid = ANY ($1)
+    UNION ALL SELECT 2::smallint, s.uuid, (SELECT count(*) FROM lock_forced f WHERE f.session_uuid = s.uuid), '', ''
         FROM lock_sessions s WHERE s.uuid = ANY ($2) AND s.ended IS NULL";
 
 /// The addresses of the servers whose calls attend to asks.
@@ -141,7 +143,11 @@ pub(super) async fn waiting(client: &Client, asks: &[AskId], sessions: &[Session
     for row in &rows {
         let (id, number): (Uuid, Option<i64>) = (get(row, 1)?, get(row, 2)?);
         match get::<i16>(row, 0)? {
-            1 => _ = found.asks.insert(AskId(id), number.map(|fence| Fence(fence.cast_unsigned()))),
+            1 => {
+                let path = LockPath::parse_stored(get(row, 3)?, get(row, 4)?).map_err(|_| damaged("lock_asks"))?;
+                let hold = |fence: i64| HeldSlot { fence: Fence(fence.cast_unsigned()), slot: path.slot() };
+                _ = found.asks.insert(AskId(id), number.map(hold));
+            }
             _ => _ = found.sessions.insert(SessionId(id), number.unwrap_or_default().cast_unsigned()),
         }
     }

@@ -3,10 +3,11 @@
 //! The statement takes the fences of new grants from the sequence `lease_fences`. Until then, a new
 //! grant has a placeholder (`Fence::PLACEHOLDER`), which is sent as a negative number.
 
+use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use leasehold_core::lease::Fence;
-use leasehold_core::lock::{Ask, Lock, Turn};
+use leasehold_core::lock::{Ask, Lock, LockState, Turn};
 use leasehold_core::rows::{NetChanges, RowChange};
 use leasehold_core::session::Session;
 use rustc_hash::FxHashMap;
@@ -31,7 +32,7 @@ pub(super) struct LockWrites<'a> {
     forgotten_sessions: Vec<Uuid>,
     made: CompositeRows,
     changed_locks: CompositeRows,
-    forgotten_locks: (Vec<&'a str>, Vec<&'a str>),
+    forgotten_locks: (Vec<&'a str>, Vec<Cow<'a, str>>),
     asked: CompositeRows,
     changed_asks: CompositeRows,
     ended_asks: Vec<Uuid>,
@@ -39,6 +40,9 @@ pub(super) struct LockWrites<'a> {
     left_turns: CompositeRows,
     // The changed locks whose obituary or whose most attempts change.
     reaped: CompositeRows,
+    // The locks whose slots change, and the new asks that share a lock.
+    divided: CompositeRows,
+    sharing: CompositeRows,
     // The sessions that the group opens, or whose renewals it counts.
     moved: Vec<Uuid>,
     // True if the group counts a renewal or ends a session, which is news for the session's home.
@@ -51,22 +55,26 @@ pub(super) struct LockWrites<'a> {
 /// that the other statements are undone too.
 static WRITE_BESIDE: LazyLock<String> = LazyLock::new(|| call("save_locks", ""));
 static WRITE_REAPED_BESIDE: LazyLock<String> = LazyLock::new(|| call("save_reaped_locks", REAPED));
+static WRITE_SHARED_BESIDE: LazyLock<String> = LazyLock::new(|| call("save_shared_locks", SHARED));
 
 /// The call of `try_save_locks` as the only statement of a transaction. A lost race is reported in
 /// a row and not as an error, which the database would log.
 static TRY_WRITE: LazyLock<String> = LazyLock::new(|| call("try_save_locks", ""));
 static TRY_WRITE_REAPED: LazyLock<String> = LazyLock::new(|| call("try_save_reaped_locks", REAPED));
+static TRY_WRITE_SHARED: LazyLock<String> = LazyLock::new(|| call("try_save_shared_locks", SHARED));
 
 /// The last argument of the functions that write obituaries.
 const REAPED: &str = ", $19::new_obituary[]";
+/// The last arguments of the functions that also write slots.
+const SHARED: &str = ", $19::new_obituary[], $20::new_division[], $21::new_share[]";
 
 /// The first argument also sets the default of `lock_asks.attendant`, for this transaction. PostgreSQL
 /// evaluates it before it calls the function.
-fn call(function: &str, last_argument: &str) -> String {
+fn call(function: &str, last_arguments: &str) -> String {
     format!(
         "SELECT {function}(set_config('leasehold.server', $1::text, true)::bigint, $2, $3, $4, $5, $6, \
          $7::new_session[], $8::new_session[], $9, $10::new_lock[], $11::new_lock[], $12, $13, \
-         $14::new_ask[], $15::new_ask[], $16, $17::new_turn[], $18::new_turn[]{last_argument})"
+         $14::new_ask[], $15::new_ask[], $16, $17::new_turn[], $18::new_turn[]{last_arguments})"
     )
 }
 
@@ -117,12 +125,20 @@ impl<'a> LockWrites<'a> {
         {
             self.reaped.push_obituary(&change.key, lock)?;
         }
+        let division = |lock: Option<&Lock>| match lock?.state {
+            LockState::Divided(division) => Some(division),
+            _ => None,
+        };
+        let (before, after) = (division(change.before.as_ref()), division(change.after.as_ref()));
+        if before != after && change.after.is_some() {
+            self.divided.push_division(&change.key, after)?;
+        }
         match (&change.before, &change.after) {
             (None, Some(lock)) => self.made.push_lock(&change.key, lock)?,
             (Some(_), Some(lock)) => self.changed_locks.push_lock(&change.key, lock)?,
             (Some(_), None) => {
                 self.forgotten_locks.0.push(change.key.namespace());
-                self.forgotten_locks.1.push(change.key.key());
+                self.forgotten_locks.1.push(change.key.stored_key());
             }
             (None, None) => {}
         }
@@ -131,7 +147,10 @@ impl<'a> LockWrites<'a> {
 
     fn ask(&mut self, change: &RowChange<Ask>) -> Result<(), StoreError> {
         match (&change.before, &change.after) {
-            (None, Some(ask)) => self.asked.push_ask(change.key, ask)?,
+            (None, Some(ask)) => {
+                self.asked.push_ask(change.key, ask)?;
+                ask.share.into_iter().try_for_each(|share| self.sharing.push_share(change.key, share))?;
+            }
             (Some(_), Some(ask)) => self.changed_asks.push_ask(change.key, ask)?,
             (Some(_), None) => self.ended_asks.push(change.key.0),
             (None, None) => {}
@@ -180,16 +199,20 @@ impl<'a> LockWrites<'a> {
         if self.is_empty() {
             return Ok(FxHashMap::default());
         }
-        // Few groups change an obituary, and a second write of their locks' rows is not for the others.
-        let sql = match (is_alone, self.reaped.is_empty()) {
-            (true, true) => &TRY_WRITE,
-            (true, false) => &TRY_WRITE_REAPED,
-            (false, true) => &WRITE_BESIDE,
-            (false, false) => &WRITE_REAPED_BESIDE,
+        // Few groups change an obituary or slots, and a second write of their locks' rows is not for the
+        // others.
+        let shares = !(self.divided.is_empty() && self.sharing.is_empty());
+        let (alone, beside, more) = if shares {
+            let more = [self.reaped.parameter(), self.divided.parameter(), self.sharing.parameter()].concat();
+            (&TRY_WRITE_SHARED, &WRITE_SHARED_BESIDE, more)
+        } else if !self.reaped.is_empty() {
+            (&TRY_WRITE_REAPED, &WRITE_REAPED_BESIDE, self.reaped.parameter())
+        } else {
+            (&TRY_WRITE, &WRITE_BESIDE, Vec::new())
         };
+        let sql = if is_alone { alone } else { beside };
         let home = server.home();
-        let reaped = if self.reaped.is_empty() { Vec::new() } else { self.reaped.parameter() };
-        let parameters = [vec![(&home as _, Type::INT8)], self.parameters(), reaped].concat();
+        let parameters = [vec![(&home as _, Type::INT8)], self.parameters(), more].concat();
         let rows = client.query_typed(sql, &parameters).await.map_err(failed)?;
         let number = |row: &Row| row.try_get::<_, i64>(0).map_err(failed);
         (1_u64..).zip(&rows).map(|(place, row)| grant(place, number(row)?)).collect()

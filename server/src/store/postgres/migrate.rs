@@ -25,10 +25,11 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0008_lock_homes.sql"),
     include_str!("migrations/0009_lock_peers.sql"),
     include_str!("migrations/0010_reaped_locks.sql"),
+    include_str!("migrations/0011_shared_locks.sql"),
 ];
 
 /// The version of the tables that this program reads and writes.
-pub(super) const VERSION: i32 = 10;
+pub(super) const VERSION: i32 = 11;
 
 const TABLE: &str = "
     CREATE TABLE leasehold_migrations (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())";

@@ -1,8 +1,10 @@
-//! The stored form of sessions, locks, asks and turns (version 3), and of reaped locks (version 4).
+//! The stored form of sessions, locks, asks and turns (version 3), of reaped locks (version 4) and of
+//! shared ones (version 5).
 
 use std::borrow::Cow;
 use std::num::NonZeroU32;
 
+use leasehold_core::division::{self, Division};
 use leasehold_core::lease::Fence;
 use leasehold_core::lock::{self, AskId, LockPath, LockValue};
 use leasehold_core::rejection::Rejection;
@@ -82,6 +84,33 @@ pub enum AskState {
     Waiting(u64),
     /// The ask holds its lock under this fence.
     Holding(u64),
+    /// The ask waits at this turn to share its lock: a row of version 5.
+    WaitingToShare(u64, Share),
+    /// The ask shares its lock under this fence: a row of version 5.
+    Sharing(u64, Share),
+}
+
+/// The stored way to share a lock: 0 for shared asks, else the number of permits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "u16", into = "u16")]
+pub struct Share(division::ShareMode);
+
+/// The stored form of the state of a divided lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "DividedFields", into = "DividedFields")]
+pub struct DividedState {
+    division: Division,
+    most_attempts: Option<NonZeroU32>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DividedFields {
+    share: Share,
+    /// The taken slots as bits: the lowest bit of the first word is slot 1.
+    slots: [u64; 4],
+    /// The most cleanups of one obituary that are begun; `None` if the lock is not reaped.
+    most_attempts: Option<NonZeroU32>,
 }
 
 /// The stored form of an ask: a value of the keyspace `asks`.
@@ -167,6 +196,8 @@ pub enum LockState {
     },
     /// The lock is reaped: a row of version 4.
     Reaped(ReapedState),
+    /// Slots of the lock are taken: a row of version 5.
+    Divided(DividedState),
 }
 
 /// The stored form of the state of a reaped lock.
@@ -282,13 +313,42 @@ impl TryFrom<PathFields<String>> for Path {
     type Error = Rejection;
 
     fn try_from(path: PathFields<String>) -> Result<Self, Rejection> {
-        LockPath::parse_joined(&path.namespace, &path.key).map(Self)
+        LockPath::parse_stored(&path.namespace, &path.key).map(Self)
+    }
+}
+
+impl TryFrom<u16> for Share {
+    type Error = Rejection;
+
+    fn try_from(number: u16) -> Result<Self, Rejection> {
+        division::ShareMode::numbered(number).map(Self)
+    }
+}
+
+impl From<Share> for u16 {
+    fn from(share: Share) -> Self {
+        share.0.number()
+    }
+}
+
+impl TryFrom<DividedFields> for DividedState {
+    type Error = &'static str;
+
+    fn try_from(DividedFields { share, slots, most_attempts }: DividedFields) -> Result<Self, &'static str> {
+        let division = Division::from_words(share.0, slots).ok_or("the taken slots are none of the lock")?;
+        Ok(Self { division, most_attempts })
+    }
+}
+
+impl From<DividedState> for DividedFields {
+    fn from(DividedState { division, most_attempts }: DividedState) -> Self {
+        Self { share: Share(division.share), slots: division.words(), most_attempts }
     }
 }
 
 impl Serialize for Path {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        PathFields { namespace: self.0.namespace(), key: self.0.key() }.serialize(to)
+        PathFields { namespace: self.0.namespace(), key: &*self.0.stored_key() }.serialize(to)
     }
 }
 
@@ -361,9 +421,11 @@ impl From<Session> for session::Session {
 
 impl From<&lock::Ask> for Ask {
     fn from(ask: &lock::Ask) -> Self {
-        let state = match ask.state {
-            lock::AskState::Waiting(turn) => AskState::Waiting(turn),
-            lock::AskState::Holding(fence) => AskState::Holding(fence.0),
+        let state = match (ask.state, ask.share.map(Share)) {
+            (lock::AskState::Waiting(turn), None) => AskState::Waiting(turn),
+            (lock::AskState::Holding(fence), None) => AskState::Holding(fence.0),
+            (lock::AskState::Waiting(turn), Some(share)) => AskState::WaitingToShare(turn, share),
+            (lock::AskState::Holding(fence), Some(share)) => AskState::Sharing(fence.0, share),
         };
         Self { session: ask.session.0, lock: (&ask.lock).into(), asked_at: ask.asked_at.as_micros(), state }
     }
@@ -371,11 +433,13 @@ impl From<&lock::Ask> for Ask {
 
 impl From<Ask> for lock::Ask {
     fn from(ask: Ask) -> Self {
-        let state = match ask.state {
-            AskState::Waiting(turn) => lock::AskState::Waiting(turn),
-            AskState::Holding(fence) => lock::AskState::Holding(Fence(fence)),
+        let (state, share) = match ask.state {
+            AskState::Waiting(turn) => (lock::AskState::Waiting(turn), None),
+            AskState::Holding(fence) => (lock::AskState::Holding(Fence(fence)), None),
+            AskState::WaitingToShare(turn, share) => (lock::AskState::Waiting(turn), Some(share.0)),
+            AskState::Sharing(fence, share) => (lock::AskState::Holding(Fence(fence)), Some(share.0)),
         };
-        Self { session: SessionId(ask.session), lock: ask.lock.into(), asked_at: micros(ask.asked_at), state }
+        Self { session: SessionId(ask.session), lock: ask.lock.into(), share, asked_at: micros(ask.asked_at), state }
     }
 }
 
@@ -453,19 +517,6 @@ impl From<Obituary> for lock::Obituary {
     }
 }
 
-impl From<lock::LockState> for LockRest {
-    fn from(state: lock::LockState) -> Self {
-        match state {
-            lock::LockState::Free => Self::Free,
-            lock::LockState::Held(grant) => Self::Held(grant.into()),
-            lock::LockState::Withheld(lock::Withholding { fence, silence_micros }) => {
-                Self::Withheld { fence: fence.0, silence_micros }
-            }
-            lock::LockState::Orphaned => Self::Orphaned,
-        }
-    }
-}
-
 impl From<LockRest> for lock::LockState {
     fn from(state: LockRest) -> Self {
         match state {
@@ -479,11 +530,18 @@ impl From<LockRest> for lock::LockState {
     }
 }
 
-/// Returns the version of a lock's row.
+/// Returns the version of an ask's row.
+pub fn version_of_ask(ask: &lock::Ask) -> u64 {
+    let is_shared = ask.share.is_some() || ask.lock.slot() > 0;
+    if is_shared { super::SHARED_VERSION } else { super::LOCK_VERSION }
+}
+
+/// Returns the version of a lock's row. A slot has a row only beside that of its divided lock.
 pub fn version_of_lock(lock: &lock::Lock) -> u64 {
     match LockState::from(lock) {
         LockState::Free | LockState::Held(_) | LockState::Withheld { .. } => super::LOCK_VERSION,
         LockState::Reaped(_) => super::REAPED_VERSION,
+        LockState::Divided(_) => super::SHARED_VERSION,
     }
 }
 
@@ -491,13 +549,20 @@ pub fn version_of_lock(lock: &lock::Lock) -> u64 {
 impl From<&lock::Lock> for LockState {
     fn from(lock: &lock::Lock) -> Self {
         let is_reaped = lock.reaped.is_some() || lock.obituary.is_some();
-        match LockRest::from(lock.state) {
-            LockRest::Free if !is_reaped => Self::Free,
-            LockRest::Held(grant) if !is_reaped => Self::Held(grant),
-            LockRest::Withheld { fence, silence_micros } if !is_reaped => Self::Withheld { fence, silence_micros },
-            state => {
-                Self::Reaped(ReapedState { state, most_attempts: lock.reaped, obituary: lock.obituary.map(Into::into) })
-            }
+        let reaped = |state| {
+            Self::Reaped(ReapedState { state, most_attempts: lock.reaped, obituary: lock.obituary.map(Into::into) })
+        };
+        match lock.state {
+            lock::LockState::Free if !is_reaped => Self::Free,
+            lock::LockState::Free => reaped(LockRest::Free),
+            lock::LockState::Held(grant) if !is_reaped => Self::Held(grant.into()),
+            lock::LockState::Held(grant) => reaped(LockRest::Held(grant.into())),
+            lock::LockState::Withheld(lock::Withholding { fence: Fence(fence), silence_micros }) => match is_reaped {
+                false => Self::Withheld { fence, silence_micros },
+                true => reaped(LockRest::Withheld { fence, silence_micros }),
+            },
+            lock::LockState::Orphaned => reaped(LockRest::Orphaned),
+            lock::LockState::Divided(division) => Self::Divided(DividedState { division, most_attempts: lock.reaped }),
         }
     }
 }
@@ -515,30 +580,30 @@ impl From<&lock::Lock> for Lock {
     }
 }
 
-impl From<LockState> for ReapedState {
-    fn from(state: LockState) -> Self {
-        let state = match state {
-            LockState::Free => LockRest::Free,
-            LockState::Held(grant) => LockRest::Held(grant),
-            LockState::Withheld { fence, silence_micros } => LockRest::Withheld { fence, silence_micros },
-            LockState::Reaped(reaped) => return reaped,
-        };
-        Self { state, most_attempts: None, obituary: None }
-    }
-}
-
 impl From<Lock> for lock::Lock {
     fn from(lock: Lock) -> Self {
-        let ReapedState { state, most_attempts, obituary } = lock.state.into();
+        let (state, reaped, obituary) = match lock.state {
+            LockState::Free => (lock::LockState::Free, None, None),
+            LockState::Held(grant) => (lock::LockState::Held(grant.into()), None, None),
+            LockState::Withheld { fence, silence_micros } => {
+                (LockRest::Withheld { fence, silence_micros }.into(), None, None)
+            }
+            LockState::Reaped(ReapedState { state, most_attempts, obituary }) => {
+                (state.into(), most_attempts, obituary.map(Into::into))
+            }
+            LockState::Divided(DividedState { division, most_attempts }) => {
+                (lock::LockState::Divided(division), most_attempts, None)
+            }
+        };
         Self {
-            state: state.into(),
+            state,
             waiting: lock.waiting,
             served_turn: lock.served_turn,
             last_turn: lock.last_turn,
             last: lock.last.map(Into::into),
             updated_at: micros(lock.updated_at),
-            reaped: most_attempts,
-            obituary: obituary.map(Into::into),
+            reaped,
+            obituary,
         }
     }
 }
@@ -604,7 +669,13 @@ mod tests {
 
     fn ask(state: lock::AskState) -> lock::Ask {
         let lock = LockPath::parse_joined("a.b", "k").unwrap();
-        lock::Ask { session: SessionId(Uuid::from_u128(1)), lock, asked_at: Timestamp::from_micros(1), state }
+        lock::Ask {
+            session: SessionId(Uuid::from_u128(1)),
+            lock,
+            share: None,
+            asked_at: Timestamp::from_micros(1),
+            state,
+        }
     }
 
     /// Asserts that a value is written as these bytes and this JSON, and is read back from both.
@@ -689,6 +760,49 @@ mod tests {
                 r#"ted_at":1}"#
             ),
         );
+    }
+
+    #[test]
+    fn the_bytes_and_the_json_of_shared_locks_stay() {
+        let permits = division::ShareMode::permits(200).unwrap();
+        let division = Division::from_words(permits, [5, 0, 1, 0]).unwrap();
+        let divided = lock::Lock { reaped: NonZeroU32::new(3), ..lock(lock::LockState::Divided(division), None) };
+        assert_eq!(version_of_lock(&divided), 5);
+        golden::<_, Lock>(
+            &divided,
+            "04c8010500010001030102ac020001",
+            concat!(
+                r#"{"state":{"Divided":{"share":200,"slots":[5,0,1,0],"most_attempts":3}},"waiting":1,"serve"#,
+                r#"d_turn":2,"last_turn":300,"last":null,"updated_at":1}"#
+            ),
+        );
+        let sharing = |state, share| lock::Ask { share: Some(share), ..ask(state) };
+        let waiting = sharing(lock::AskState::Waiting(300), division::ShareMode::Shared);
+        let slot = waiting.lock.at_slot(7).unwrap();
+        let holding = lock::Ask { lock: slot, ..sharing(lock::AskState::Holding(Fence(300)), permits) };
+        golden::<_, Ask>(
+            &waiting,
+            "100000000000000000000000000000000103612e62016b0102ac0200",
+            concat!(
+                r#"{"session":"00000000-0000-0000-0000-000000000001","lock":{"namespace":"a.b","key":"k"}"#,
+                r#","asked_at":1,"state":{"WaitingToShare":[300,0]}}"#
+            ),
+        );
+        golden::<_, Ask>(
+            &holding,
+            "100000000000000000000000000000000103612e62056b1f3030370103ac02c801",
+            concat!(
+                r#"{"session":"00000000-0000-0000-0000-000000000001","lock":{"namespace":"a.b","key":"k\u0"#,
+                r#"01f007"},"asked_at":1,"state":{"Sharing":[300,200]}}"#
+            ),
+        );
+        assert_eq!([&waiting, &holding, &ask(lock::AskState::Waiting(1))].map(version_of_ask), [5, 5, 3]);
+        // Slots beyond the permits, or none, are no division.
+        let refused = |slots: &str| {
+            let json = format!(r#"{{"share":2,"slots":{slots},"most_attempts":null}}"#);
+            serde_json::from_str::<DividedState>(&json).is_err()
+        };
+        assert!(refused("[4,0,0,0]") && refused("[0,0,0,0]") && !refused("[2,0,0,0]"));
     }
 
     #[test]

@@ -66,13 +66,14 @@ impl LockRecord {
             LockState::Withheld(_) => "WITHHELD",
             LockState::Orphaned if self.lock.is_exhausted() => "SET_ASIDE",
             LockState::Orphaned => "ORPHANED",
+            LockState::Divided(_) => "SHARED",
         }
     }
 
     /// Returns the fence of the grant, or of the grant that was taken away; 0 if the lock is free.
     pub const fn fence(&self) -> u64 {
         match self.lock.state {
-            LockState::Free | LockState::Orphaned => 0,
+            LockState::Free | LockState::Orphaned | LockState::Divided(_) => 0,
             LockState::Held(grant) => grant.fence.0,
             LockState::Withheld(withholding) => withholding.fence.0,
         }
@@ -239,7 +240,7 @@ impl LockService {
         let (session, ask, principal) = (SessionId(session), AskId(ask), self.principal.clone());
         let reaped = self.reaped.iter().find(|(namespace, _)| is_within(path.namespace(), namespace));
         let reaped = reaped.map(|(_, attempts)| *attempts);
-        let command = Acquire { session, principal, ask, lock: path, wait: wait_micros > 0, reaped };
+        let command = Acquire { session, principal, ask, lock: path, share: None, wait: wait_micros > 0, reaped };
         let acquired = decision(acquire(&mut self.store, &command, now))?;
         // An ask that an earlier call left waiting is not served now.
         match acquired {
@@ -390,6 +391,8 @@ impl LockService {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+    use leasehold_core::locking::HeldSlot;
+
     use super::*;
 
     const NOW: Timestamp = Timestamp::from_micros(1_000_000);
@@ -404,13 +407,17 @@ mod tests {
         Uuid::from_u128(number)
     }
 
+    fn holding(fence: u64) -> Acquired {
+        Acquired::Holding(HeldSlot { fence: Fence(fence), slot: 0 })
+    }
+
     /// Returns a service in which one session holds the lock under the fence 1 and another waits.
     fn contended() -> LockService {
         let mut service = LockService::new("test").unwrap();
         for session in [HOLDER, WAITER] {
             assert_eq!(service.open(session, 15_000_000, 5_000_000, NOW), Ok(true));
         }
-        assert_eq!(service.acquire(HOLDER, ask(10), path(), 0, NOW), Ok(Acquired::Holding(Fence(1))));
+        assert_eq!(service.acquire(HOLDER, ask(10), path(), 0, NOW), Ok(holding(1)));
         assert_eq!(service.acquire(WAITER, ask(20), path(), 1, NOW), Ok(Acquired::Waiting(0)));
         service
     }
@@ -430,7 +437,7 @@ mod tests {
         assert_eq!(service.acquire(WAITER, ask(20), path(), 0, NOW).unwrap_err().code, "LOCK_HELD");
         let request = ReleaseRequest { fence: 1, failed: false, value: b"done" };
         assert_eq!(service.release(HOLDER, path(), request, NOW), Ok(true));
-        assert_eq!(grant_of_waiter(&mut service), Acquired::Holding(Fence(2)));
+        assert_eq!(grant_of_waiter(&mut service), holding(2));
         let page = service.locks("user", 0, None).unwrap();
         let record = page.locks.first().unwrap();
         assert_eq!((record.state(), record.fence(), record.session()), ("HELD", 2, Some(WAITER)));
@@ -443,7 +450,7 @@ mod tests {
     fn k06_a_silent_session_expires_and_renews_no_more() {
         let mut service = contended();
         assert_eq!(service.expire(HOLDER, NOW), Ok(true));
-        assert_eq!((grant_of_waiter(&mut service), last_end(&service)), (Acquired::Holding(Fence(2)), Some("EXPIRED")));
+        assert_eq!((grant_of_waiter(&mut service), last_end(&service)), (holding(2), Some("EXPIRED")));
         assert_eq!(service.renew(HOLDER, NOW).unwrap_err().code, "SESSION_ENDED");
         assert_eq!(service.renew(WAITER, NOW), Ok(vec![]));
         assert_eq!(service.expire(Uuid::nil(), NOW).unwrap_err().code, "SESSION_NOT_FOUND");
@@ -460,7 +467,7 @@ mod tests {
         assert_eq!((service.renew(HOLDER, NOW), service.renew(WAITER, NOW)), (Ok(vec![1]), Ok(vec![])));
         assert_eq!(grant_of_waiter(&mut service), Acquired::Waiting(0));
         assert_eq!(service.elapse(path(), NOW), Ok(true));
-        assert_eq!(grant_of_waiter(&mut service), Acquired::Holding(Fence(2)));
+        assert_eq!(grant_of_waiter(&mut service), holding(2));
         assert_eq!(service.force(path(), 2, true, NOW), Ok(true));
         assert_eq!((service.lock(&path()).unwrap().unwrap().state(), last_end(&service)), ("FREE", Some("FORCED")));
     }
@@ -509,7 +516,7 @@ mod tests {
         service.skip_fences(50).unwrap();
         let mut copy = service.clone();
         copy.close(HOLDER, NOW).unwrap();
-        assert_eq!(grant_of_waiter(&mut copy), Acquired::Holding(Fence(101)));
+        assert_eq!(grant_of_waiter(&mut copy), holding(101));
         assert_eq!(grant_of_waiter(&mut service), Acquired::Waiting(0));
     }
 

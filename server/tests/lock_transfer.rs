@@ -48,7 +48,15 @@ fn open(number: u128) -> LockCommand {
 
 fn acquire(session_number: u128, ask: u128, key: &str) -> LockCommand {
     let (session, ask) = (session(session_number), AskId(Uuid::from_u128(ask)));
-    LockCommand::Acquire(Acquire { session, principal: principal(), ask, lock: path(key), wait: true, reaped: None })
+    LockCommand::Acquire(Acquire {
+        session,
+        principal: principal(),
+        ask,
+        lock: path(key),
+        share: None,
+        wait: true,
+        reaped: None,
+    })
 }
 
 /// Returns a store with two sessions. The first holds the locks `x` and `y`, the second waits for
@@ -160,7 +168,7 @@ fn k06_a_salvage_frees_no_lock_whose_holder_may_still_work() {
                 LockState::Withheld(withheld) => {
                     assert!(is_lost_session && withheld.fence == fence && withheld.silence_micros > SILENCE);
                 }
-                LockState::Free | LockState::Orphaned => unreachable!("`{key}` is not held"),
+                LockState::Free | LockState::Orphaned | LockState::Divided(_) => unreachable!("`{key}` is not held"),
             }
             assert_eq!(state.locks[&path(key)].waiting, 1);
         }

@@ -33,17 +33,17 @@ fn locks(world: &World, locks: &LockWorld, hasher: &mut WideHasher) {
     (locks.ticked_at, locks.ahead_seconds, &locks.resources).hash(hasher);
     world.service().is_paused.hash(hasher);
     world.service().lock_host().into_iter().for_each(|host| host.hash(hasher));
-    let state = world.service().lock_state();
-    for (id, session) in &state.sessions {
+    let rows = world.service().lock_rows();
+    for (id, session) in rows.sessions.iter() {
         (id, session.asks, session.renewals, session.state, session.opened_at, session.updated_at).hash(hasher);
     }
-    for (path, lock) in &state.locks {
+    for (path, lock) in rows.locks.iter() {
         (path, lock.waiting, lock.served_turn, lock.last_turn, lock.updated_at).hash(hasher);
         lock.grant().map(|grant| (grant.ask, grant.fence, grant.granted_at)).hash(hasher);
         std::mem::discriminant(&lock.state).hash(hasher);
         lock.last.as_ref().map(|last| (last.grant.ask, last.grant.fence, last.end)).hash(hasher);
     }
-    for (id, ask) in &state.asks {
+    for (id, ask) in rows.asks.iter() {
         (id, ask.session, &ask.lock, ask.state).hash(hasher);
     }
 }

@@ -473,10 +473,10 @@ fn message(world: &World, message: &Message) -> MessageView {
     }
 }
 
-/// The edges of a lock that the world plays: it reaps no namespace.
+/// The edges of a lock that the world plays: it reaps no namespace, and shares no lock.
 fn lock_edges() -> impl Iterator<Item = &'static Edge<LockStatus, LockEvent>> {
-    let is_of_cleanup = |status| matches!(status, LockStatus::Orphaned | LockStatus::SetAside);
-    LOCK.iter().filter(move |edge| !is_of_cleanup(edge.from) && !is_of_cleanup(edge.to))
+    let is_played = |status| !matches!(status, LockStatus::Orphaned | LockStatus::SetAside | LockStatus::Divided);
+    LOCK.iter().filter(move |edge| is_played(edge.from) && is_played(edge.to))
 }
 
 pub(crate) fn transition(world: &World, transition: &Transition) -> TransitionView {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::{Stream, stream};
 use leasehold_core::command::{Command, Reply};
+use leasehold_core::division::ShareMode;
 use leasehold_core::lease::Fence;
 use leasehold_core::lock::{AskId, GrantEnd, Lock, LockPath, LockState, LockValue, Obituary, check_wait};
 use leasehold_core::locking::acquire::{Acquire, Acquired};
@@ -14,7 +15,8 @@ use leasehold_core::locking::leave::Leave;
 use leasehold_core::locking::release::{Release, ReleaseOutcome};
 use leasehold_core::locking::resolve::{Resolution, Resolve};
 use leasehold_core::locking::scan::{LockList, LockScan};
-use leasehold_core::locking::{LockCommand, LockReply};
+use leasehold_core::locking::{HeldSlot, LockCommand, LockReply};
+use leasehold_core::rejection::{Detail, Reason, Rejection};
 use leasehold_core::session::SessionId;
 use leasehold_proto::leasehold::locks::v1 as wire;
 use leasehold_proto::leasehold::locks::v1::acquire_lock_response::News;
@@ -60,9 +62,7 @@ impl LockHandler {
         caller: &Caller,
         path: Option<wire::LockPath>,
     ) -> Result<LockPath, Status> {
-        let wire::LockPath { namespace, key } = path.unwrap_or_default();
-        let path =
-            LockPath::parse_joined(&namespace, &key).map_err(|rejection| self.services.reject(config, &rejection))?;
+        let path = read_path(path).map_err(|rejection| self.services.reject(config, &rejection))?;
         match config.config.locks.allows(caller, path.namespace()) {
             true => Ok(path),
             false => Err(errors::denied(Denied::NamespaceDenied)),
@@ -84,15 +84,20 @@ impl LockHandler {
         &self,
         caller: LockCaller,
         (session, ask): (&[u8], &[u8]),
-        lock: Option<wire::LockPath>,
+        (lock, shared, permits): (Option<wire::LockPath>, bool, u32),
         wait: bool,
     ) -> Result<AllowedAcquire, Status> {
+        let share =
+            read_share(shared, permits).map_err(|rejection| self.services.reject(&caller.config, &rejection))?;
+        if lock.as_ref().is_some_and(|lock| lock.slot > 0) {
+            return Err(errors::invalid("`lock.slot` is not 0: an ask names the lock, and gets a slot that is free"));
+        }
         let (session, ask) = (SessionId(read_id("session_id", session)?), AskId(read_id("ask_id", ask)?));
         let lock = self.allowed_path(&caller.config, &caller.caller, lock)?;
         let _followed = self.services.follow(session, &caller.principal).await?;
         let attendance = self.services.locks.attend(ask, session, &caller.principal).await;
         let (principal, reaped) = (caller.principal.clone(), caller.config.config.locks.reaped(lock.namespace()));
-        let acquire = Acquire { session, principal, ask, lock, wait, reaped };
+        let acquire = Acquire { session, principal, ask, lock, share, wait, reaped };
         Ok(AllowedAcquire { caller, acquire, attendance })
     }
 
@@ -163,12 +168,13 @@ impl LockService for LockHandler {
         request: Request<wire::TryAcquireLockRequest>,
     ) -> Result<Response<wire::TryAcquireLockResponse>, Status> {
         let caller = LockCaller::of(&request)?;
-        let wire::TryAcquireLockRequest { session_id, ask_id, lock } = request.into_inner();
-        let mut allowed = self.allowed_acquire(caller, (&session_id, &ask_id), lock, false).await?;
+        let wire::TryAcquireLockRequest { session_id, ask_id, lock, shared, permits } = request.into_inner();
+        let asked = (lock, shared, permits);
+        let mut allowed = self.allowed_acquire(caller, (&session_id, &ask_id), asked, false).await?;
         match self.acquire(&mut allowed).await? {
-            Acquired::Holding(Fence(fence)) => {
+            Acquired::Holding(HeldSlot { fence: Fence(fence), slot }) => {
                 allowed.attendance.take_up();
-                Ok(Response::new(wire::TryAcquireLockResponse { fence }))
+                Ok(Response::new(wire::TryAcquireLockResponse { fence, slot }))
             }
             // The ask of an earlier `AcquireLock`, which still waits.
             Acquired::Waiting(_) => Err(errors::lock_held()),
@@ -183,11 +189,12 @@ impl LockService for LockHandler {
     ) -> Result<Response<Self::AcquireLockStream>, Status> {
         let caller = LockCaller::of(&request)?;
         let age = stream_age(&caller.config);
-        let wire::AcquireLockRequest { session_id, ask_id, lock, wait_micros } = request.into_inner();
+        let wire::AcquireLockRequest { session_id, ask_id, lock, wait_micros, shared, permits } = request.into_inner();
         check_wait(wait_micros).map_err(|rejection| self.services.reject(&caller.config, &rejection))?;
         let wait = Duration::from_micros(wait_micros);
         let now = Instant::now();
-        let mut allowed = self.allowed_acquire(caller, (&session_id, &ask_id), lock, !wait.is_zero()).await?;
+        let asked = (lock, shared, permits);
+        let mut allowed = self.allowed_acquire(caller, (&session_id, &ask_id), asked, !wait.is_zero()).await?;
         let first = self.acquire(&mut allowed).await?;
         let waiting = Waiting {
             services: self.services.clone(),
@@ -245,7 +252,7 @@ impl LockService for LockHandler {
         let call = ListCall::of("ListLocks", lock_list_sharer(&permit.caller()), &request);
         let wire::ListLocksRequest { namespace, limit, after } = request.into_inner();
         let reject = |rejection| self.services.reject(&config, &rejection);
-        let after = after.map(|after| LockPath::parse_joined(&after.namespace, &after.key)).transpose();
+        let after = after.map(|after| read_path(Some(after))).transpose();
         let scan = LockScan::parse(&namespace, limit, after.map_err(reject)?).map_err(reject)?;
         let caller = permit.caller();
         let is_of_service = !is_admin(&caller) && caller != Caller::Trusted;
@@ -338,7 +345,7 @@ enum Next {
 }
 
 fn message(news: News) -> wire::AcquireLockResponse {
-    wire::AcquireLockResponse { news: Some(news) }
+    wire::AcquireLockResponse { news: Some(news), slot: 0 }
 }
 
 impl Waiting {
@@ -347,7 +354,7 @@ impl Waiting {
         stream::unfold((self, Next::First(first)), |(mut waiting, next)| async move {
             let (item, next) = match next {
                 Next::End => return None,
-                Next::First(Acquired::Holding(fence)) => (Ok(waiting.granted(fence)), Next::End),
+                Next::First(Acquired::Holding(hold)) => (Ok(waiting.granted(hold)), Next::End),
                 Next::First(Acquired::Waiting(ahead)) => (Ok(message(News::Waiting(ahead))), Next::Waited),
                 Next::Waited => (waiting.news().await, Next::End),
             };
@@ -356,9 +363,9 @@ impl Waiting {
     }
 
     /// Returns the message of a grant. The caller counts as told, since the message leaves now.
-    fn granted(&mut self, fence: Fence) -> wire::AcquireLockResponse {
+    fn granted(&mut self, HeldSlot { fence, slot }: HeldSlot) -> wire::AcquireLockResponse {
         self.allowed.attendance.take_up();
-        message(News::Fence(fence.0))
+        wire::AcquireLockResponse { slot, ..message(News::Fence(fence.0)) }
     }
 
     /// Waits for the grant, the end of the ask or of the wait, or the stop of the server.
@@ -366,7 +373,7 @@ impl Waiting {
         tokio::select! {
             biased;
             news = self.allowed.attendance.news() => match news {
-                AskNews::Granted(fence) => Ok(self.granted(fence)),
+                AskNews::Granted(hold) => Ok(self.granted(hold)),
                 AskNews::None | AskNews::Over => Err(self.over()),
             },
             () = stopped(&mut self.stopping) => Ok(message(News::Moving(wire::Moving {}))),
@@ -440,8 +447,27 @@ async fn read_page(
     Ok(found)
 }
 
+/// Parses the path of a lock or of a slot.
+fn read_path(path: Option<wire::LockPath>) -> Result<LockPath, Rejection> {
+    let wire::LockPath { namespace, key, slot } = path.unwrap_or_default();
+    LockPath::parse_joined(&namespace, &key)?.at_slot(slot)
+}
+
+/// Parses the way in which an ask shares its lock.
+fn read_share(shared: bool, permits: u32) -> Result<Option<ShareMode>, Rejection> {
+    match (shared, permits) {
+        (false, 0) => Ok(None),
+        (true, 0) => Ok(Some(ShareMode::Shared)),
+        (false, permits) => ShareMode::permits(permits).map(Some),
+        (true, _) => {
+            Err(Rejection::whole(Reason::InvalidUpdate, Detail::Form("both `shared` and `permits` are set: set one")))
+        }
+    }
+}
+
 pub(super) fn wire_path(path: &LockPath) -> Option<wire::LockPath> {
-    Some(wire::LockPath { namespace: path.namespace().to_owned(), key: path.key().to_owned() })
+    let (namespace, key) = (path.namespace().to_owned(), path.key().to_owned());
+    Some(wire::LockPath { namespace, key, slot: path.slot() })
 }
 
 /// A lock without a row, which is free.
@@ -456,6 +482,11 @@ fn wire_lock(path: &LockPath, lock: &Lock) -> wire::Lock {
         LockState::Withheld(withholding) => (wire::lock::State::Withheld, withholding.fence.0, Vec::new()),
         LockState::Orphaned if lock.is_exhausted() => (wire::lock::State::SetAside, 0, Vec::new()),
         LockState::Orphaned => (wire::lock::State::Orphaned, 0, Vec::new()),
+        LockState::Divided(_) => (wire::lock::State::Shared, 0, Vec::new()),
+    };
+    let (taken_slots, permits) = match lock.state {
+        LockState::Divided(division) => (division.taken(), division.share.number().into()),
+        _ => (0, 0),
     };
     let last = lock.last.as_ref().map(|ended| wire::EndedGrant {
         fence: ended.grant.fence.0,
@@ -465,7 +496,8 @@ fn wire_lock(path: &LockPath, lock: &Lock) -> wire::Lock {
     });
     let (waiting, updated_at) = (lock.waiting, convert::timestamp(lock.updated_at));
     let obituary = lock.obituary.as_ref().map(|obituary| wire_obituary(lock, obituary));
-    wire::Lock { path: wire_path(path), state: state.into(), fence, session_id, updated_at, waiting, last, obituary }
+    let (path, state) = (wire_path(path), state.into());
+    wire::Lock { path, state, fence, session_id, updated_at, waiting, last, obituary, taken_slots, permits }
 }
 
 /// Returns an obituary of a lock with this row.

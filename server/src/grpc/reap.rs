@@ -10,7 +10,7 @@ use leasehold_core::lock::{AskId, AskState, Lock, LockPath, Obituary};
 use leasehold_core::locking::acquire::Acquired;
 use leasehold_core::locking::reap::{Reap, offered};
 use leasehold_core::locking::scan::{LockList, LockScan};
-use leasehold_core::locking::{LockCommand, LockReply};
+use leasehold_core::locking::{HeldSlot, LockCommand, LockReply};
 use leasehold_core::rejection::Reason;
 use leasehold_core::session::SessionId;
 use leasehold_proto::leasehold::locks::v1 as wire;
@@ -128,7 +128,7 @@ impl Reaping {
         let reap = Reap { session, principal, ask, lock: lock.clone(), fence: obituary.fence };
         let decision = services.committer().submit(caller.caller.clone(), Command::Lock(LockCommand::Reap(reap)));
         match decision.await.map_err(|refusal| errors::refused(&refusal))? {
-            Ok(Reply::Lock(LockReply::Acquired(Acquired::Holding(fence)))) => {
+            Ok(Reply::Lock(LockReply::Acquired(Acquired::Holding(HeldSlot { fence, .. })))) => {
                 services.take_over(caller, (session, ask), &mut attendance).await?;
                 Ok(Some(Box::new(Taken { lock, row, obituary, fence, attendance })))
             }

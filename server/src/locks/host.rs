@@ -197,7 +197,7 @@ impl LockHost {
         }
         changes.asks.iter().filter(|change| change.before.is_none()).for_each(|change| state.follow_ask(change));
         for grant in granted(changes).map(|grant| grant.with_fences(fences)) {
-            state.follow_grant(grant.ask, grant.session, AskNews::Granted(grant.fence));
+            state.follow_grant(grant.ask, grant.session, AskNews::Granted(grant.hold));
             saved.grants += 1;
         }
         changes.asks.iter().filter(|change| change.after.is_none()).for_each(|change| state.end_ask(change.key));
@@ -473,9 +473,7 @@ impl HostState {
                 let fence = fences.of_grant(withholding.fence);
                 self.observer.watch_lock(path, Withholding { fence, ..withholding });
             }
-            Some(LockState::Free | LockState::Held(_) | LockState::Orphaned) | None => {
-                self.observer.unwatch_lock(&path)
-            }
+            _ => self.observer.unwatch_lock(&path),
         }
         if let Some(grant) = Lock::newly_forced(before, after) {
             self.force(grant.session, fences.of_grant(grant.fence));
@@ -548,6 +546,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
     use leasehold_core::lock::{Ended, Grant, GrantEnd, LockValue};
+    use leasehold_core::locking::HeldSlot;
     use leasehold_core::locking::elapse::Elapse;
     use leasehold_core::session::SessionState;
     use leasehold_core::time::Timestamp;
@@ -582,6 +581,7 @@ mod tests {
         let ask = leasehold_core::lock::Ask {
             session: SESSION,
             lock,
+            share: None,
             asked_at: Timestamp::MIN,
             state: leasehold_core::lock::AskState::Holding(Fence(7)),
         };
@@ -754,7 +754,7 @@ mod tests {
         let host = host();
         let mut attendance = host.attend(ASK, SESSION, &principal()).await;
         host.saved(&grant(), &Fences::default());
-        assert_eq!(attendance.news().await, AskNews::Granted(Fence(7)));
+        assert_eq!(attendance.news().await, AskNews::Granted(HeldSlot { fence: Fence(7), slot: 0 }));
         attendance.finish();
         assert_eq!(host.size(), HostSize { sessions: 1, attended_asks: 1 });
     }

@@ -1,6 +1,6 @@
 //! The news that the host tells to waiting calls.
 
-use leasehold_core::lease::Fence;
+use leasehold_core::locking::HeldSlot;
 
 /// The last news of an ask.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -8,8 +8,8 @@ pub enum AskNews {
     /// The ask has had no news since the call began to attend.
     #[default]
     None,
-    /// The ask holds its lock under this fence.
-    Granted(Fence),
+    /// The ask holds its lock, or a slot of it.
+    Granted(HeldSlot),
     /// The ask has ended: it left, or its session has ended.
     Over,
 }

@@ -17,8 +17,8 @@ pub(super) fn after_event(world: &World) -> Result<(), Violation> {
         return Err(Violation::WrittenOutOfOrder { newer });
     }
     if world.effects().has_lock_changes {
-        let state = world.service().lock_state();
-        invariant::check_locks(&state, &FenceCheck::default()).map_err(Violation::Engine)?;
+        let rows = world.service().lock_rows();
+        invariant::check_locks(&rows, &FenceCheck::default()).map_err(Violation::Engine)?;
     }
     check_holders(world)
 }
@@ -47,6 +47,6 @@ fn is_kept(lock: &Lock, fence: Fence) -> bool {
     match lock.state {
         LockState::Held(grant) => grant.fence == fence,
         LockState::Withheld(withholding) => withholding.fence == fence,
-        LockState::Free | LockState::Orphaned => false,
+        LockState::Free | LockState::Orphaned | LockState::Divided(_) => false,
     }
 }

@@ -112,10 +112,8 @@ fn transition_text(transition: Transition) -> String {
                 format!("; the lock {} is free", lock_key(lock))
             }
             LockEvent::Forget => format!(", the free lock {}", lock_key(lock)),
-            // The world reaps no namespace, so the last four events do not happen.
-            LockEvent::Grant | LockEvent::Orphan | LockEvent::PutAside | LockEvent::Reap | LockEvent::Retry => {
-                String::new()
-            }
+            // The world reaps no namespace and shares no lock, so the other events do not happen.
+            _ => String::new(),
         },
         Transition::Claim { .. } | Transition::Lease { .. } => String::new(),
     }

@@ -38,15 +38,15 @@ pub(super) fn tick(world: &World) -> Option<Event> {
 /// nothing is left.
 fn remaining(world: &World) -> Option<(&'static str, u8)> {
     world.locks()?;
-    let state = world.service().lock_state();
-    if let Some(ask) = state.asks.values().next() {
+    let rows = world.service().lock_rows();
+    if let Some((_, ask)) = rows.asks.iter().next() {
         return Some(("asks", cell_of(ask.session)));
     }
-    if state.locks.values().any(|lock| lock.state != LockState::Free) {
+    if rows.locks.iter().any(|(_, lock)| lock.state != LockState::Free) {
         return Some(("a lock that is not free", 0));
     }
     let renewed = |cell: u8| world.client(cell).and_then(|client| client.session).map(|session| session.id);
-    let mut live = state.sessions.iter().filter(|(_, session)| session.is_live()).map(|(id, _)| *id);
+    let mut live = rows.sessions.iter().filter(|(_, session)| session.is_live()).map(|(id, _)| *id);
     let orphan = live.find(|id| renewed(cell_of(*id)) != Some(*id))?;
     Some(("a session that nobody renews", cell_of(orphan)))
 }

@@ -5,6 +5,7 @@
 //! proposes the ends of silent sessions and of elapsed withholdings, and lets an ask leave that no
 //! call has attended to for ten seconds (K09). The engine decides each proposal.
 
+use leasehold_core::invariant::LockRows;
 use leasehold_core::lease::Fence;
 use leasehold_core::lock::{Ask, AskId, AskState, Grant, Lock, LockPath, LockState, LockValue};
 use leasehold_core::locking::acquire::{Acquire, Acquired, acquire};
@@ -20,7 +21,7 @@ use leasehold_core::locking::{LockCommand, LockReply};
 use leasehold_core::memory::MemoryStore;
 use leasehold_core::observer::{Observer, Renewal};
 use leasehold_core::rejection::{Detail, Reason, Rejection};
-use leasehold_core::rows::{Changes, Kind, OrderedRead, State};
+use leasehold_core::rows::{Changes, Kind, OrderedRead};
 use leasehold_core::session::{Session, SessionId, Terms};
 use leasehold_core::table::{LockEvent, LockStatus, SessionEvent, SessionStatus};
 use leasehold_core::time::Timestamp;
@@ -373,14 +374,14 @@ impl Service {
         // The call attends before its acquire is decided, so it misses no grant.
         host.attend(ask, session, id);
         let principal = context.names.principal.clone();
-        let acquire = Acquire { session, principal, ask, lock, wait: true, reaped: None };
+        let acquire = Acquire { session, principal, ask, lock, share: None, wait: true, reaped: None };
         let decided = self.decide(&LockCommand::Acquire(acquire), context);
         let Some(host) = &mut self.locks else { return };
         match decided {
             // The host has told a grant of this write already. A repeated acquire gets its grant
             // here (K05).
-            Ok(LockReply::Acquired(Acquired::Holding(fence))) => {
-                host.take_call(ask).into_iter().for_each(|id| host.answer(id, LockAnswer::Holding(fence)));
+            Ok(LockReply::Acquired(Acquired::Holding(hold))) => {
+                host.take_call(ask).into_iter().for_each(|id| host.answer(id, LockAnswer::Holding(hold.fence)));
             }
             Ok(_) => {}
             Err(rejection) => host.refuse(ask, rejection.reason()),
@@ -429,12 +430,12 @@ impl Service {
     /// Forgets the sessions that ended, and the locks that became free, before a time. Returns their
     /// number.
     pub fn forget_locks(&mut self, before: Timestamp, context: &mut LockContext<'_>) -> usize {
-        let State { sessions, locks, .. } = self.lock_state();
+        let LockRows { sessions, locks, .. } = self.lock_rows();
         let is_old = |session: &Session| !session.is_live() && session.updated_at < before;
-        let sessions = sessions.into_iter().filter(|(_, session)| is_old(session));
-        let sessions = sessions.map(|(session, _)| ForgetSession { session, ended_before: before });
-        let locks = locks.into_iter().filter(|(_, lock)| lock.state == LockState::Free && lock.updated_at < before);
-        let locks = locks.map(|(lock, _)| ForgetLock { lock, free_before: before });
+        let sessions = sessions.iter().filter(|(_, session)| is_old(session));
+        let sessions = sessions.map(|(session, _)| ForgetSession { session: *session, ended_before: before });
+        let locks = locks.iter().filter(|(_, lock)| lock.state == LockState::Free && lock.updated_at < before);
+        let locks = locks.map(|(lock, _)| ForgetLock { lock: lock.clone(), free_before: before });
         let mut commands: Vec<_> = sessions.map(LockCommand::ForgetSession).collect();
         commands.extend(locks.map(LockCommand::ForgetLock));
         commands.iter().for_each(|command| _ = self.decide(command, context));
@@ -456,17 +457,17 @@ impl Service {
     pub fn load_locks(&mut self, context: &LockContext<'_>) {
         let mut host = LockHost::new(context.terms);
         let is_dated = [Rule::WholeDuration, Rule::ObservedSilence].iter().any(|rule| !context.rules_off.is_on(*rule));
-        let State { sessions, locks, .. } = self.lock_state();
-        for (id, session) in sessions.into_iter().filter(|(_, session)| session.is_live()) {
+        let LockRows { sessions, locks, .. } = self.lock_rows();
+        for (id, session) in sessions.iter().filter(|(_, session)| session.is_live()) {
             let date = if context.rules_off.is_on(Rule::WholeDuration) { context.now } else { session.updated_at };
-            host.watch(id, session.terms, session.renewals, date, is_dated);
+            host.watch(*id, session.terms, session.renewals, date, is_dated);
         }
-        for (path, lock) in locks {
-            Lock::newly_forced(None, Some(&lock))
+        for (path, lock) in locks.iter() {
+            Lock::newly_forced(None, Some(lock))
                 .into_iter()
                 .for_each(|grant| host.observer.force(grant.session, grant.fence));
             if let LockState::Withheld(withholding) = lock.state {
-                host.observer.watch_lock(path, withholding);
+                host.observer.watch_lock(path.clone(), withholding);
             }
         }
         self.locks = Some(host);
@@ -477,16 +478,14 @@ impl Service {
         self.locks.as_mut().map_or_else(Vec::new, |host| std::mem::take(&mut host.answers))
     }
 
-    /// Returns every row of sessions and locks, without the rows of claims. In WebAssembly, this is
-    /// half the code of [`state`](Self::state).
-    pub fn lock_state(&self) -> State {
-        State {
-            sessions: self.store.rows(),
-            locks: self.store.rows(),
-            asks: self.store.rows(),
-            turns: self.store.rows(),
+    /// Returns every row of sessions and locks.
+    pub fn lock_rows(&self) -> LockRows<'_> {
+        LockRows {
+            sessions: self.store.sorted_rows(),
+            locks: self.store.sorted_rows(),
+            asks: self.store.sorted_rows(),
+            turns: self.store.sorted_rows(),
             fence: self.store.last_fence().unwrap_or_default(),
-            ..State::default()
         }
     }
 

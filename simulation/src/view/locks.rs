@@ -111,9 +111,9 @@ pub struct ClientView {
 /// Returns the sessions and locks of a world, `None` in a world of claims.
 pub(super) fn locks(world: &World) -> Option<LocksView> {
     let locks = world.locks()?;
-    let state = world.service().lock_state();
+    let rows = world.service().lock_rows();
     Some(LocksView {
-        sessions: state.sessions.iter().map(|(id, row)| session(world, *id, row)).collect(),
+        sessions: rows.sessions.iter().map(|(id, row)| session(world, *id, row)).collect(),
         locks: (0..locks.terms.count).map(|number| lock(world, locks, number)).collect(),
         is_paused: world.service().is_paused,
         undecided: world.service().lock_host().map_or(0, |host| host.undecided()),
@@ -140,14 +140,14 @@ fn lock(world: &World, locks: &LockWorld, number: u8) -> LockView {
     let row = path.and_then(|path| world.service().lock(path));
     let grant = row.and_then(Lock::grant);
     let resource = locks.resources.all().get(usize::from(number)).copied().unwrap_or_default();
-    let state = world.service().lock_state();
-    let turns = state.turns.iter().filter(|(turn, _)| Some(&turn.lock) == path);
+    let rows = world.service().lock_rows();
+    let turns = rows.turns.iter().filter(|(turn, _)| Some(&turn.lock) == path);
     LockView {
         lock: lock_key(number).to_owned(),
         status: variant_name(&LockStatus::of(row)),
         holder: grant.map(|grant| cell_of(grant.session)),
         fence: grant.map(|grant| grant.fence.0),
-        waiting: turns.filter_map(|(_, turn)| state.asks.get(&turn.ask)).map(|ask| cell_of(ask.session)).collect(),
+        waiting: turns.filter_map(|(_, turn)| rows.asks.get(&turn.ask)).map(|ask| cell_of(ask.session)).collect(),
         newest_fence: resource.newest.map(|newest| newest.fence.0),
         writes: resource.writes,
         refused: resource.refused,

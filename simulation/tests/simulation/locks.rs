@@ -108,13 +108,13 @@ fn first_seed() -> u64 {
 }
 
 /// Returns the names under which the edges of the engine's tables are counted. A renewal is written
-/// only by a session that moves to another service, and a world has one service. It reaps no namespace:
-/// the worlds of core's tests reach the edges of cleanups.
+/// only by a session that moves to another service, and a world has one service. It reaps no namespace and
+/// shares no lock: the worlds of core's tests reach the other edges.
 fn edges() -> Vec<String> {
     let sessions = SESSION.iter().filter(|edge| edge.event != SessionEvent::Renew);
     let sessions = sessions.map(|edge| format!("session_{:?}_{:?}", edge.from, edge.event));
-    let is_of_cleanup = |status| matches!(status, LockStatus::Orphaned | LockStatus::SetAside);
-    let locks = LOCK.iter().filter(|edge| !is_of_cleanup(edge.from) && !is_of_cleanup(edge.to));
+    let is_played = |status| !matches!(status, LockStatus::Orphaned | LockStatus::SetAside | LockStatus::Divided);
+    let locks = LOCK.iter().filter(|edge| is_played(edge.from) && is_played(edge.to));
     sessions.chain(locks.map(|edge| format!("lock_{:?}_{:?}", edge.from, edge.event))).collect()
 }
 

@@ -98,7 +98,7 @@ impl SessionsAndLocks {
             service.acquire(session, ask, parse(&path)?, wait_micros, Timestamp::from_micros(now))
         })?;
         Ok(match acquired {
-            Acquired::Holding(fence) => (Some(fence.0), None),
+            Acquired::Holding(hold) => (Some(hold.fence.0), None),
             Acquired::Waiting(ahead) => (None, Some(ahead)),
         })
     }

@@ -1,10 +1,11 @@
 //! The verb `lock`: runs a command while it holds a lock, as `flock` does on one machine.
 
 use std::ffi::OsString;
+use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::time::Duration;
 
-use leasehold_client::{SessionTerms, Standing};
+use leasehold_client::{HeldLock, LockSession, SessionTerms, Standing};
 
 use crate::error::{CliError, call_failed};
 use crate::lock_work::{LockWork, Stops};
@@ -12,6 +13,8 @@ use crate::session::Session;
 
 /// The variable in which the command finds the fence of its lock.
 const FENCE: &str = "LEASEHOLD_FENCE";
+/// The variable in which the command finds the number of its slot, if the lock is shared.
+const SLOT: &str = "LEASEHOLD_SLOT";
 /// The variable in which the command finds the name of its lock.
 const NAME: &str = "LEASEHOLD_LOCK";
 
@@ -26,6 +29,14 @@ pub struct LockArgs {
     #[arg(long, value_name = "N", default_value_t = 86_400, value_parser = clap::value_parser!(u64).range(..=86_400))]
     wait_seconds: u64,
 
+    /// Share the lock with all other commands that are `--shared`, as readers do
+    #[arg(long, conflicts_with = "permits")]
+    shared: bool,
+
+    /// Hold one of N permits of the lock, so that at most N commands run at a time; all must name the same N
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    permits: Option<u32>,
+
     /// The time without an answer of the server after which the command is in jeopardy
     #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     duration_seconds: u64,
@@ -36,7 +47,8 @@ pub struct LockArgs {
 
     /// The command, with its arguments
     ///
-    /// It finds the fence of the lock in LEASEHOLD_FENCE, and the name in LEASEHOLD_LOCK. The lock is released when the
+    /// It finds the fence of the lock in LEASEHOLD_FENCE, the name in LEASEHOLD_LOCK, and with `--permits` the number of
+    /// its permit, from 1 to N, in LEASEHOLD_SLOT. The lock is released when the
     /// command and every process that it started have ended: as failed if the command's exit code is not 0. The exit
     /// code is the command's own.
     #[arg(last = true, required = true, value_name = "COMMAND")]
@@ -72,12 +84,12 @@ pub(crate) async fn lock(session: &Session<'_>, args: LockArgs) -> Result<(), Cl
         grace: Duration::from_secs(args.grace_seconds),
     };
     let locks = client.lock_session(terms).await.map_err(call_failed)?;
-    let wait = Duration::from_secs(args.wait_seconds);
     let result = tokio::select! {
-        held = locks.lock(&args.lock.namespace, &args.lock.key, wait) => match held {
+        held = acquire(&locks, &args) => match held {
             Ok(Some(held)) => {
                 let name = format!("{}/{}", args.lock.namespace, args.lock.key);
-                let environment = vec![(FENCE, held.fence().to_string()), (NAME, name)];
+                let mut environment = vec![(FENCE, held.fence().to_string()), (NAME, name)];
+                environment.extend((held.slot() > 0).then(|| (SLOT, held.slot().to_string())));
                 let work = LockWork { locks: &locks, held: &held, terms, command: &args.command, environment };
                 work.run(&mut stops).await
             }
@@ -94,6 +106,15 @@ pub(crate) async fn lock(session: &Session<'_>, args: LockArgs) -> Result<(), Cl
         let _ = locks.close().await;
     }
     result
+}
+
+async fn acquire(locks: &LockSession, args: &LockArgs) -> Result<Option<HeldLock>, leasehold_client::Error> {
+    let (LockName { namespace, key }, wait) = (&args.lock, Duration::from_secs(args.wait_seconds));
+    match args.permits.and_then(NonZeroU32::new) {
+        Some(permits) => locks.lock_permit(namespace, key, permits, wait).await,
+        None if args.shared => locks.lock_shared(namespace, key, wait).await,
+        None => locks.lock(namespace, key, wait).await,
+    }
 }
 
 #[cfg(test)]

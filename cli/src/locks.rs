@@ -40,6 +40,10 @@ pub struct ForceLockArgs {
     #[arg(long, value_name = "N")]
     fence: u64,
 
+    /// The slot of a shared lock, as `leasehold locks` shows it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    slot: Option<u32>,
+
     /// Pass the lock on at once, though its holder may still work under it: only fences then refuse its writes
     #[arg(long)]
     at_once: bool,
@@ -80,11 +84,11 @@ fn show(session: &Session<'_>, locks: &[Lock]) -> Result<(), CliError> {
     if locks.is_empty() {
         eprintln!("no lock is held, withheld or orphaned");
     }
-    Pages::new(&["LOCK", "STATE", "FENCE", "WAITING", "SESSION", "SINCE", "LAST"]).write(locks.iter().map(row))
+    Pages::new(&["LOCK", "SLOT", "STATE", "FENCE", "WAITING", "SESSION", "SINCE", "LAST"]).write(locks.iter().map(row))
 }
 
 fn row(lock: &Lock) -> Vec<String> {
-    let LockPath { namespace, key } = lock.path.clone().unwrap_or_default();
+    let LockPath { namespace, key, slot } = lock.path.clone().unwrap_or_default();
     let session = Uuid::from_slice(&lock.session_id).map(|id| id.to_string()).unwrap_or_default();
     // The fence by which an operator names the lock: that of its grant, or of the grant to clean up after.
     let due = lock.obituary.as_ref().map_or(0, |obituary| obituary.fence);
@@ -97,11 +101,20 @@ fn row(lock: &Lock) -> Vec<String> {
         lock::State::Withheld => "withheld",
         lock::State::Orphaned => "orphaned",
         lock::State::SetAside => "set-aside",
+        lock::State::Shared => "shared",
+    };
+    // A slot has its number. A shared lock has the number of its taken slots, and of its permits.
+    let slot = match (slot, lock.taken_slots, lock.permits) {
+        (0, 0, _) => String::new(),
+        (0, taken, 0) => format!("{taken} taken"),
+        (0, taken, permits) => format!("{taken} of {permits}"),
+        (slot, ..) => slot.to_string(),
     };
     let last = lock.last.as_ref().map(|last| last.end().as_str_name().to_lowercase()).unwrap_or_default();
     let last = if last == ended_grant::End::Unspecified.as_str_name().to_lowercase() { String::new() } else { last };
     vec![
         printable(&format!("{namespace}/{key}")),
+        slot,
         state.to_owned(),
         fence,
         lock.waiting.to_string(),
@@ -113,7 +126,8 @@ fn row(lock: &Lock) -> Vec<String> {
 
 pub(crate) async fn force(session: &Session<'_>, args: ForceLockArgs) -> Result<(), CliError> {
     let mut stub = session.open().await?;
-    let lock = Some(LockPath { namespace: args.lock.namespace, key: args.lock.key });
+    let lock =
+        Some(LockPath { namespace: args.lock.namespace, key: args.lock.key, slot: args.slot.unwrap_or_default() });
     let request = ForceLockRequest { lock, fence: args.fence, at_once: args.at_once };
     session.connection.wait(stub.force_lock(request)).await.map_err(CliError::for_admins)?;
     if !session.json && args.at_once {

@@ -54,6 +54,10 @@ pub struct ResolveOrphanArgs {
     #[arg(long, value_name = "N")]
     fence: u64,
 
+    /// The slot of a shared lock, as `leasehold locks` shows it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    slot: Option<u32>,
+
     #[command(flatten)]
     decision: Decision,
 }
@@ -133,7 +137,8 @@ fn environment(orphan: &Orphan) -> Vec<(&'static str, String)> {
 
 pub(crate) async fn resolve(session: &Session<'_>, args: ResolveOrphanArgs) -> Result<(), CliError> {
     let mut stub = session.open().await?;
-    let lock = Some(LockPath { namespace: args.lock.namespace, key: args.lock.key });
+    let lock =
+        Some(LockPath { namespace: args.lock.namespace, key: args.lock.key, slot: args.slot.unwrap_or_default() });
     let resolution = if args.decision.cleaned { Resolution::Cleaned } else { Resolution::Retry };
     let request = ResolveOrphanRequest { lock, fence: args.fence, resolution: resolution.into() };
     session.connection.wait(stub.resolve_orphan(request)).await.map_err(CliError::for_admins)?;

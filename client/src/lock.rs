@@ -1,5 +1,6 @@
 //! Locks: a session that renews itself, and the locks that it holds.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use leasehold_core::lock::MAX_WAIT_MICROS;
@@ -45,6 +46,27 @@ pub struct HeldLock {
     fence: u64,
 }
 
+/// What an ask wants: a lock alone, or a share of it.
+#[derive(Clone)]
+struct Wanted {
+    path: wire::LockPath,
+    shared: bool,
+    permits: u32,
+}
+
+/// The answer to an ask that was granted.
+struct Grant {
+    fence: u64,
+    slot: u32,
+}
+
+impl Wanted {
+    fn alone(namespace: &str, key: &str) -> Self {
+        let path = wire::LockPath { namespace: namespace.to_owned(), key: key.to_owned(), slot: 0 };
+        Self { path, shared: false, permits: 0 }
+    }
+}
+
 /// The outcome of the work under a lock (K03).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkOutcome {
@@ -71,6 +93,13 @@ impl HeldLock {
     #[must_use]
     pub fn key(&self) -> &str {
         &self.path.key
+    }
+
+    /// Returns the slot of the lock if it is shared: a number from 1 on. Of the permits of a lock, each has
+    /// another one. 0 if this process holds the lock alone.
+    #[must_use]
+    pub fn slot(&self) -> u32 {
+        self.path.slot
     }
 
     pub(crate) fn new(session: Uuid, path: wire::LockPath, fence: u64) -> Self {
@@ -183,42 +212,77 @@ impl LockSession {
     /// # Errors
     /// The server refused the acquire, or gave no answer for half a minute.
     pub async fn lock(&self, namespace: &str, key: &str, wait: Duration) -> Result<Option<HeldLock>, Error> {
-        let path = wire::LockPath { namespace: namespace.to_owned(), key: key.to_owned() };
+        self.acquire(&Wanted::alone(namespace, key), wait).await
+    }
+
+    /// Acquires a lock together with all others who share it in this way, as readers do (K13). Who wants
+    /// the lock alone waits for them, and later ones wait behind.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    pub async fn lock_shared(&self, namespace: &str, key: &str, wait: Duration) -> Result<Option<HeldLock>, Error> {
+        self.acquire(&Wanted { shared: true, ..Wanted::alone(namespace, key) }, wait).await
+    }
+
+    /// Acquires one of the permits of a lock, at most 256 (K13). All who use the lock must name the same
+    /// number of permits: an ask with another number waits until no permit is held.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    pub async fn lock_permit(
+        &self,
+        namespace: &str,
+        key: &str,
+        permits: NonZeroU32,
+        wait: Duration,
+    ) -> Result<Option<HeldLock>, Error> {
+        self.acquire(&Wanted { permits: permits.get(), ..Wanted::alone(namespace, key) }, wait).await
+    }
+
+    async fn acquire(&self, wanted: &Wanted, wait: Duration) -> Result<Option<HeldLock>, Error> {
         let mut leaving = self.leaving(random_id());
-        let fence = match wait.is_zero() {
-            true => self.try_acquire(&path, leaving.ask).await,
-            false => self.wait_for(&path, leaving.ask, wait).await,
+        let granted = match wait.is_zero() {
+            true => self.try_acquire(wanted, leaving.ask).await,
+            false => self.wait_for(wanted, leaving.ask, wait).await,
         };
         leaving.is_answered = true;
-        match fence {
-            Ok(fence) => Ok(Some(HeldLock { session: self.id, path, fence })),
+        match granted {
+            Ok(Grant { fence, slot }) => {
+                let path = wire::LockPath { slot, ..wanted.path.clone() };
+                Ok(Some(HeldLock { session: self.id, path, fence }))
+            }
             Err(Error::Refused(refusal)) if refusal.reason == LOCK_HELD => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    async fn try_acquire(&self, path: &wire::LockPath, ask: Uuid) -> Result<u64, Error> {
-        let message = self.try_message(path, ask);
+    async fn try_acquire(&self, wanted: &Wanted, ask: Uuid) -> Result<Grant, Error> {
+        let message = self.try_message(wanted, ask);
         let send = |mut stub: Stub<_>| {
             let message = message.clone();
             async move { stub.try_acquire_lock(message).await }
         };
-        Ok(self.client.call(CallIdentity::default(), send).await?.into_inner().fence)
+        let granted = self.client.call(CallIdentity::default(), send).await?.into_inner();
+        Ok(Grant { fence: granted.fence, slot: granted.slot })
     }
 
-    fn try_message(&self, path: &wire::LockPath, ask: Uuid) -> wire::TryAcquireLockRequest {
+    fn try_message(&self, wanted: &Wanted, ask: Uuid) -> wire::TryAcquireLockRequest {
         let (session_id, ask_id) = (id_bytes(self.id), id_bytes(ask));
-        wire::TryAcquireLockRequest { session_id, ask_id, lock: Some(path.clone()) }
+        let Wanted { path, shared, permits } = wanted.clone();
+        wire::TryAcquireLockRequest { session_id, ask_id, lock: Some(path), shared, permits }
     }
 
-    /// Acquires a lock if it is free, by one call. Returns `None` if another ask holds it, or if no
+    /// Acquires a lock if it has room, by one call. Returns `None` if the ask would have to wait, or if no
     /// answer came: the same ask then gets the grant that this call may have made (K05).
-    async fn try_once(&self, path: &wire::LockPath, ask: Uuid) -> Result<Option<u64>, Error> {
+    async fn try_once(&self, wanted: &Wanted, ask: Uuid) -> Result<Option<Grant>, Error> {
         let mut stub = self.client.stub();
-        let call = stub.try_acquire_lock(self.try_message(path, ask));
+        let call = stub.try_acquire_lock(self.try_message(wanted, ask));
         let Ok(answer) = tokio::time::timeout(self.client.retry.attempt_timeout, call).await else { return Ok(None) };
         match answer {
-            Ok(granted) => Ok(Some(granted.into_inner().fence)),
+            Ok(granted) => {
+                let granted = granted.into_inner();
+                Ok(Some(Grant { fence: granted.fence, slot: granted.slot }))
+            }
             Err(status) if Refusal::of(&status).reason == LOCK_HELD => Ok(None),
             Err(status) => Self::refusal_or_break(&status),
         }
@@ -227,19 +291,19 @@ impl LockSession {
     /// Waits for a lock. Most locks are free, and a call with one answer costs less than a stream, so
     /// the first call does not wait. A stream that breaks or moves is opened again under the same ask,
     /// which keeps its place.
-    async fn wait_for(&self, path: &wire::LockPath, ask: Uuid, wait: Duration) -> Result<u64, Error> {
+    async fn wait_for(&self, wanted: &Wanted, ask: Uuid, wait: Duration) -> Result<Grant, Error> {
         let until = Instant::now() + wait;
         // The server refuses a longer wait, which the first call does not name (K21).
         if micros(wait) <= MAX_WAIT_MICROS
-            && let Some(fence) = self.try_once(path, ask).await?
+            && let Some(granted) = self.try_once(wanted, ask).await?
         {
-            return Ok(fence);
+            return Ok(granted);
         }
         let mut heard_at = Instant::now();
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            match self.acquire_once(path, ask, left, &mut heard_at).await? {
-                Some(fence) => return Ok(fence),
+            match self.acquire_once(wanted, ask, left, &mut heard_at).await? {
+                Some(granted) => return Ok(granted),
                 None if heard_at.elapsed() < RESUME_FOR => tokio::time::sleep(RESUME_PAUSE).await,
                 None => {
                     self.leave(ask).await?;
@@ -252,15 +316,16 @@ impl LockSession {
     /// Reads one stream of an acquire. Returns `None` if it ended without a grant or a refusal.
     async fn acquire_once(
         &self,
-        path: &wire::LockPath,
+        wanted: &Wanted,
         ask: Uuid,
         wait: Duration,
         heard_at: &mut Instant,
-    ) -> Result<Option<u64>, Error> {
+    ) -> Result<Option<Grant>, Error> {
         // A wait of zero would make the server refuse an ask that is only late.
         let wait_micros = micros(wait).max(1);
         let (session_id, ask_id) = (id_bytes(self.id), id_bytes(ask));
-        let message = wire::AcquireLockRequest { session_id, ask_id, lock: Some(path.clone()), wait_micros };
+        let Wanted { path, shared, permits } = wanted.clone();
+        let message = wire::AcquireLockRequest { session_id, ask_id, lock: Some(path), wait_micros, shared, permits };
         let mut stream = match self.client.stub().acquire_lock(message).await {
             Ok(stream) => stream.into_inner(),
             Err(status) => return Self::refusal_or_break(&status),
@@ -275,7 +340,7 @@ impl LockSession {
                 Err(status) => return Self::refusal_or_break(&status),
             };
             match message.news {
-                Some(News::Fence(fence)) => return Ok(Some(fence)),
+                Some(News::Fence(fence)) => return Ok(Some(Grant { fence, slot: message.slot })),
                 Some(News::Moving(_)) => return Ok(None),
                 Some(News::Waiting(_)) | None => {}
             }

@@ -73,7 +73,7 @@ async fn session(server: &Server) -> LockSession {
 }
 
 fn path(key: &str) -> wire::LockPath {
-    wire::LockPath { namespace: "upgrade".into(), key: key.into() }
+    wire::LockPath { namespace: "upgrade".into(), key: key.into(), slot: 0 }
 }
 
 async fn get(server: &Server, key: &str) -> wire::Lock {
@@ -95,7 +95,8 @@ impl Holder {
         let open = OpenSessionRequest { session_id: id.clone(), duration_micros: micros, grace_micros: micros };
         stub.open_session(open).await.unwrap();
         let ask_id = rand::random::<[u8; 16]>().to_vec();
-        let ask = wire::TryAcquireLockRequest { session_id: id.clone(), ask_id, lock: Some(path(key)) };
+        let ask =
+            wire::TryAcquireLockRequest { session_id: id.clone(), ask_id, lock: Some(path(key)), ..Default::default() };
         let fence = stub.try_acquire_lock(ask).await.unwrap().into_inner().fence;
         Self { id, key: key.to_owned(), fence }
     }

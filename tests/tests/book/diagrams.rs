@@ -1,12 +1,13 @@
 //! Compares the diagrams and tables of the book with the transition tables of the engine.
 
+use leasehold_core::division::MAX_SLOTS;
 use leasehold_core::lock::{
     MAX_KEY_BYTES, MAX_NAMESPACE_BYTES, MAX_VALUE_BYTES, MAX_WAIT_MICROS, MAX_WAITERS_PER_LOCK,
 };
 use leasehold_core::session::{
     MAX_ASKS_PER_SESSION, MAX_DURATION_MICROS, MAX_GRACE_MICROS, MIN_DURATION_MICROS, MIN_GRACE_MICROS,
 };
-use leasehold_core::table::{CLAIM, LEASE, LOCK, RECONCILE, SESSION, mermaid};
+use leasehold_core::table::{CLAIM, LEASE, LOCK, RECONCILE, SESSION, SLOT, mermaid};
 use leasehold_tests::book::document;
 
 /// Returns the text of the chapter `docs/src/concepts/NAME.md`.
@@ -25,7 +26,7 @@ fn the_book_shows_the_state_diagrams_of_the_tables() {
 #[test]
 fn the_design_of_locks_shows_the_state_diagrams_of_the_tables() {
     let page = document("docs/src/design/locks.md").unwrap();
-    for diagram in [mermaid(&SESSION), mermaid(&LOCK)] {
+    for diagram in [mermaid(&SESSION), mermaid(&LOCK), mermaid(&SLOT)] {
         assert!(page.contains(&format!("```mermaid\n{diagram}```")), "docs/src/design/locks.md lacks:\n{diagram}");
     }
 }
@@ -41,6 +42,7 @@ fn k21_the_book_has_the_limits_of_the_engine() {
         ("asks_per_session", MAX_ASKS_PER_SESSION.to_string()),
         ("duration_micros", format!("{MIN_DURATION_MICROS} to {MAX_DURATION_MICROS}")),
         ("grace_micros", format!("{MIN_GRACE_MICROS} to {MAX_GRACE_MICROS}")),
+        ("permits", MAX_SLOTS.to_string()),
         ("wait_micros", MAX_WAIT_MICROS.to_string()),
     ] {
         let row = format!("| `{name}` | {figure} ");

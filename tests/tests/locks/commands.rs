@@ -1,5 +1,6 @@
 //! The verbs `lock`, `locks` and `force-lock`.
 
+use std::num::NonZeroU32;
 use std::process::Stdio;
 use std::time::{Duration, SystemTime};
 
@@ -44,6 +45,28 @@ async fn a_command_runs_under_the_lock_with_its_fence_and_gives_its_exit_code() 
         let arguments = ["lock", name, "--server", &url, "--", "true"];
         assert_eq!(leasehold(arguments).await.unwrap().status.code(), Some(code), "{name}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn k13_commands_share_a_lock_or_hold_permits_of_it() {
+    let server = Server::start().unwrap();
+    let holder = session(&server, LONG).await;
+    let held = holder.lock_permit("user.update", "q", NonZeroU32::new(2).unwrap(), NOW).await.unwrap().unwrap();
+    let permit = ["--permits", "2", "--wait-seconds", "0"];
+    let output = leasehold(run_under(&server, &permit, "echo $LEASEHOLD_SLOT $LEASEHOLD_LOCK")).await.unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "2 user.update/q\n");
+    let url = address(&server);
+    let shown = leasehold(["locks", "--server", &url]).await.unwrap();
+    let text = String::from_utf8(shown.stdout).unwrap();
+    assert!(text.contains("1 of 2") && text.lines().count() == 3, "{text}");
+    let shared = leasehold(run_under(&server, &["--shared", "--wait-seconds", "0"], "true")).await.unwrap();
+    assert_eq!(shared.status.code(), Some(4));
+    let both = leasehold(run_under(&server, &["--shared", "--permits", "2"], "true")).await.unwrap();
+    assert_eq!(both.status.code(), Some(2));
+    let fence = held.fence().to_string();
+    let slot = ["force-lock", "user.update/q", "--slot", "1", "--at-once", "--fence", &fence, "--server", &url];
+    assert!(leasehold(slot).await.unwrap().status.success());
+    assert_eq!(get(&server, "q").await.state().as_str_name(), "FREE");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -54,7 +54,8 @@ async fn k16_k21_malformed_paths_and_old_fences_are_refused_and_change_nothing()
     let ask = |namespace: &str, key: &str| wire::TryAcquireLockRequest {
         session_id: id.clone(),
         ask_id: vec![4; 16],
-        lock: Some(wire::LockPath { namespace: namespace.into(), key: key.into() }),
+        lock: Some(wire::LockPath { namespace: namespace.into(), key: key.into(), slot: 0 }),
+        ..Default::default()
     };
     let long = "k".repeat(2_048);
     for (namespace, key, expected) in [
@@ -87,6 +88,7 @@ async fn k16_k21_malformed_paths_and_old_fences_are_refused_and_change_nothing()
         ask_id: vec![5; 16],
         lock: Some(path("q")),
         wait_micros: 86_400_000_001,
+        ..Default::default()
     };
     assert_eq!(reason(stub.acquire_lock(wait).await), "LIMIT_EXCEEDED");
     let force = wire::ForceLockRequest { lock: Some(path("q")), fence: held.fence() + 1, at_once: false };

@@ -10,6 +10,7 @@ mod reap;
 mod relay;
 mod release;
 mod rights;
+mod shared;
 mod time;
 mod use_cases;
 
@@ -47,7 +48,7 @@ async fn stub(server: &Server) -> Stub<Channel> {
 }
 
 fn path(key: &str) -> wire::LockPath {
-    wire::LockPath { namespace: "user.update".into(), key: key.into() }
+    wire::LockPath { namespace: "user.update".into(), key: key.into(), slot: 0 }
 }
 
 async fn get(server: &Server, key: &str) -> wire::Lock {
@@ -137,6 +138,7 @@ async fn k09_a_grant_that_nobody_takes_up_passes_on() {
         ask_id: vec![7; 16],
         lock: Some(path("q")),
         wait_micros: 60_000_000,
+        ..Default::default()
     };
     let mut stream = stub(&server).await.acquire_lock(request).await.unwrap().into_inner();
     assert_eq!(stream.message().await.unwrap().unwrap().news, Some(News::Waiting(0)));
@@ -160,6 +162,7 @@ async fn k05_a_repeated_ask_gets_its_place_and_its_grant_again() {
         ask_id: vec![9; 16],
         lock: Some(path("q")),
         wait_micros: 60_000_000,
+        ..Default::default()
     };
     let mut stub = stub(&server).await;
     let mut first = stub.acquire_lock(request.clone()).await.unwrap().into_inner();

@@ -47,8 +47,8 @@ fn refused<T: std::fmt::Debug>(result: Result<Response<T>, Status>) -> String {
 }
 
 fn acquire(session: u8, ask: u8, namespace: &str) -> wire::TryAcquireLockRequest {
-    let lock = Some(wire::LockPath { namespace: namespace.into(), key: "secret-key".into() });
-    wire::TryAcquireLockRequest { session_id: vec![session; 16], ask_id: vec![ask; 16], lock }
+    let lock = Some(wire::LockPath { namespace: namespace.into(), key: "secret-key".into(), slot: 0 });
+    wire::TryAcquireLockRequest { session_id: vec![session; 16], ask_id: vec![ask; 16], lock, ..Default::default() }
 }
 
 fn open(id: u8) -> sessions::OpenSessionRequest {

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::{LONG, NOW, PATIENT, SHORT, get, path, session, stub, take, wait_for_waiters};
 
 /// Starts a server that has the same address after a restart, so that clients find it again.
-fn restartable() -> Server {
+pub(super) fn restartable() -> Server {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     Server::builder().listen(format!("127.0.0.1:{port}")).start().unwrap()
 }
@@ -29,8 +29,13 @@ async fn silent_session(server: &Server, duration: Duration, grace: Duration) ->
 }
 
 async fn hold(server: &Server, session: &[u8], key: &str) -> u64 {
-    let request =
-        AcquireLockRequest { session_id: session.to_vec(), ask_id: vec![1; 16], lock: Some(path(key)), wait_micros: 1 };
+    let request = AcquireLockRequest {
+        session_id: session.to_vec(),
+        ask_id: vec![1; 16],
+        lock: Some(path(key)),
+        wait_micros: 1,
+        ..Default::default()
+    };
     let mut stream = stub(server).await.acquire_lock(request).await.unwrap().into_inner();
     match stream.message().await.unwrap().unwrap().news {
         Some(News::Fence(fence)) => fence,
@@ -102,6 +107,7 @@ async fn k22_a_stop_moves_those_that_wait_and_loses_no_hold() {
         ask_id: vec![3; 16],
         lock: Some(path("q")),
         wait_micros: 60_000_000,
+        ..Default::default()
     };
     let mut stream = stub(&server).await.acquire_lock(request).await.unwrap().into_inner();
     assert_eq!(stream.message().await.unwrap().unwrap().news, Some(News::Waiting(0)));

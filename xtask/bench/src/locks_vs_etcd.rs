@@ -103,7 +103,7 @@ pub(crate) struct OurClient {
 impl OurClient {
     fn on(stub: Stub<Channel>) -> Self {
         let session = rand::random::<[u8; 16]>().to_vec();
-        let lock = LockPath { namespace: "bench".into(), key: format!("{:032x}", rand::random::<u128>()) };
+        let lock = LockPath { namespace: "bench".into(), key: format!("{:032x}", rand::random::<u128>()), slot: 0 };
         Self { stub, session, is_open: false, lock }
     }
 
@@ -123,6 +123,7 @@ impl OurClient {
             ask_id,
             lock: Some(self.lock.clone()),
             wait_micros: 60_000_000,
+            ..Default::default()
         };
         let mut stream = self.stub.acquire_lock(request).await.context("acquire failed")?.into_inner();
         let mut news = stream.message().await?.and_then(|message| message.news);
@@ -168,7 +169,7 @@ impl Peer for OurClient {
         }
         let ask_id = rand::random::<[u8; 16]>().to_vec();
         let (session_id, lock) = (self.session.clone(), Some(self.lock.clone()));
-        let request = TryAcquireLockRequest { session_id, ask_id: ask_id.clone(), lock };
+        let request = TryAcquireLockRequest { session_id, ask_id: ask_id.clone(), lock, ..Default::default() };
         match self.stub.try_acquire_lock(request).await {
             Ok(granted) => Ok(granted.into_inner().fence),
             Err(status) if status.code() == Code::FailedPrecondition => self.wait(ask_id).await,

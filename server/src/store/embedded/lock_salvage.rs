@@ -29,6 +29,7 @@ pub(super) fn repair(state: &mut State) {
         put_grant(lock, grants.get(path));
         put_ask(path, lock, asks);
     }
+    remove_ended_slots(locks);
     divide(locks, asks, *fence);
     let is_live = |ask: &Ask| sessions.get(&ask.session).is_some_and(|session| session.is_live());
     asks.retain(|id, ask| is_live(ask) && is_in_place(*id, ask, locks, turns));
@@ -43,6 +44,18 @@ pub(super) fn repair(state: &mut State) {
     for (id, session) in sessions {
         session.asks = counts.get(id).copied().unwrap_or(0);
     }
+}
+
+/// Removes the slots whose grant had ended by the time of their lock's row, which keeps the last end of a
+/// slot that became free (K13).
+fn remove_ended_slots(locks: &mut BTreeMap<LockPath, Lock>) {
+    let has_ended = |path: &LockPath, slot: &Lock| {
+        let last = locks.get(&path.base()).and_then(|lock| lock.last.as_ref());
+        path.slot() > 0 && last.is_some_and(|last| last.grant.fence == fence_of(slot))
+    };
+    let ended: Vec<_> =
+        locks.iter().filter(|(path, slot)| has_ended(path, slot)).map(|(path, _)| path.clone()).collect();
+    ended.iter().for_each(|path| _ = locks.remove(path));
 }
 
 /// Makes each lock count the slots that have rows (K13). A lock and its slots may be of different times:

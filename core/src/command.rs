@@ -1,7 +1,6 @@
 //! The types of all commands and all replies, for hosts that queue commands and run them in groups.
 
 use crate::lease::{IdempotencyKey, Lease, LeaseId, Replay};
-use crate::locking::acquire::Acquired;
 use crate::locking::{LockCommand, LockReads, LockReply};
 use crate::rows::{Keys, Workspace};
 use crate::time::Timestamp;
@@ -24,7 +23,7 @@ pub enum Command {
 }
 
 /// The reply to one command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// The reply to [`Command::Begin`].
     Begun(Begun),
@@ -48,9 +47,7 @@ impl Reply {
                 let fence = fences.leases.get(&begun.lease).copied().unwrap_or(begun.fence);
                 Self::Begun(Begun { fence, ..begun })
             }
-            Self::Lock(LockReply::Acquired(Acquired::Holding(hold))) => {
-                Self::Lock(LockReply::Acquired(Acquired::Holding(hold.with_fences(fences))))
-            }
+            Self::Lock(reply) => Self::Lock(reply.with_fences(fences)),
             reply => reply,
         }
     }

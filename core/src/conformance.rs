@@ -90,6 +90,7 @@ pub fn run_locks(harness: &mut impl Harness) {
     locks::the_end_of_a_session_ends_all_its_asks(harness);
     locks::large_rows_are_kept_whole(harness);
     locks::slots_are_held_and_given_back(harness);
+    locks::several_locks_are_asked_for_together(harness);
 }
 
 /// A small random generator (SplitMix64) with a fixed seed, so that every store runs the same

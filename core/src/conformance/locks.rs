@@ -13,6 +13,7 @@ use crate::lock::{
     AskId, Lock, LockPath, LockState, LockValue, MAX_CLEANUPS, MAX_KEY_BYTES, MAX_NAMESPACE_BYTES, MAX_VALUE_BYTES,
 };
 use crate::locking::acquire::{Acquire, Acquired};
+use crate::locking::acquire_all::{AcquireAll, AskFor};
 use crate::locking::elapse::Elapse;
 use crate::locking::end::{Cause, End, Silence};
 use crate::locking::force::Force;
@@ -83,7 +84,7 @@ impl<S: Store> Pair<S> {
     /// Runs one command that must not be refused.
     fn lock_command(&mut self, command: LockCommand) -> LockReply {
         match self.lock_commands(vec![command]).first() {
-            Some(Ok(Reply::Lock(reply))) => *reply,
+            Some(Ok(Reply::Lock(reply))) => reply.clone(),
             other => unreachable!("the command is refused: {other:?}"),
         }
     }
@@ -448,6 +449,46 @@ pub(super) fn large_rows_are_kept_whole(harness: &mut impl Harness) {
     pair.store = harness.reopen(pair.store);
     pair.compare();
     assert_eq!(pair.lock_row(&lock).last.map(|last| last.value.as_bytes().to_vec()), Some(bytes));
+}
+
+/// K14: the asks for several locks join all queues in one write, or none if a lock is held and the asks do
+/// not wait. Each lock passes on by itself.
+pub(super) fn several_locks_are_asked_for_together(harness: &mut impl Harness) {
+    let mut pair = Pair::new(harness.open());
+    let locks = ["a", "b", "c"].map(|key| path("together", key));
+    (0..3).for_each(|number| _ = pair.lock_command(open(number)));
+    let together = |number: u64, first: u64, wait| {
+        let asks = (first..).zip(&locks).map(|(number, lock)| AskFor {
+            ask: ask(number),
+            lock: lock.clone(),
+            share: None,
+            reaped: None,
+        });
+        let all = AcquireAll::parse(session(number), &principal("svc"), asks.collect(), wait);
+        LockCommand::AcquireAll(all.expect("distinct locks"))
+    };
+    pair.lock_command(acquire(0, 0, &locks[1], true));
+    let refused = pair.lock_commands(vec![together(1, 10, false)]);
+    assert!(refused.iter().all(Result::is_err), "{refused:?}");
+    assert_eq!(pair.store.lock(&locks[2]).expect("a lock can be read"), None);
+    // Both groups join in one save, and get the same answers again.
+    let commands = vec![together(1, 20, true), together(2, 30, true)];
+    let placed = pair.lock_commands(commands.clone());
+    let is_all = |reply: &_| matches!(reply, Ok(Reply::Lock(LockReply::AllAcquired(all))) if all.len() == 3);
+    assert!(placed.iter().all(is_all), "{placed:?}");
+    pair.store = harness.reopen(pair.store);
+    pair.compare();
+    assert_eq!(pair.lock_commands(commands), placed);
+    let (session_id, _, fence) = pair.holder(&locks[1]);
+    pair.lock_command(release(session_id, &locks[1], fence));
+    for (number, lock) in (0..).zip(&locks) {
+        assert_eq!((pair.holder(lock).1, pair.lock_row(lock).waiting), (ask(20 + number), 1));
+    }
+    pair.lock_command(end(1, Cause::Close(principal("svc"))));
+    for (number, lock) in (0..).zip(&locks) {
+        assert_eq!((pair.holder(lock).1, pair.lock_row(lock).waiting), (ask(30 + number), 0));
+    }
+    pair.compare();
 }
 
 /// K13: as many asks as there are slots share a lock, each in a slot of its own. The one behind them that

@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use super::hand_over::{Draft, HeldSlot};
 use super::{live_session, refused};
 use crate::division::ShareMode;
+use crate::lease::Fences;
 use crate::lock::{Ask, AskId, AskState, Lock, LockPath, LockState, MAX_WAITERS_PER_LOCK, Turn, TurnKey};
 use crate::rejection::{Detail, Reason, Rejection};
 use crate::session::{MAX_ASKS_PER_SESSION, Principal, Session, SessionId, check_limit};
@@ -43,6 +44,17 @@ pub enum Acquired {
     Waiting(u32),
 }
 
+impl Acquired {
+    /// Returns the reply with the fence that the store has assigned to the grant.
+    #[must_use]
+    pub fn with_fences(self, fences: &Fences) -> Self {
+        match self {
+            Self::Holding(hold) => Self::Holding(hold.with_fences(fences)),
+            Self::Waiting(ahead) => Self::Waiting(ahead),
+        }
+    }
+}
+
 /// Grants a lock to an ask, or lets the ask wait (K01). The same ask gets the same grant again
 /// (K05).
 ///
@@ -55,34 +67,50 @@ pub fn acquire<T: Transaction>(tx: &mut T, command: &Acquire, now: Timestamp) ->
         Ok(session) => session,
         Err(refusal) => return Ok(Err(refusal)),
     };
-    let lock = tx.row::<Lock>(&command.lock)?.cloned();
-    if let Some(ask) = tx.row::<Ask>(&command.ask)? {
-        if (ask.session, ask.share) != (command.session, command.share) || !ask.lock.is_of(&command.lock) {
-            return Ok(Err(refused(Reason::AskReused)));
-        }
-        let lock = lock.ok_or(BrokenState::AskWithoutLock(command.ask))?;
-        return Ok(Ok(repeated(ask, &lock)));
+    match known(tx, command)? {
+        Ok(None) => {}
+        Ok(Some(acquired)) => return Ok(Ok(acquired)),
+        Err(refusal) => return Ok(Err(refusal)),
     }
-    let mut lock = lock.unwrap_or_else(|| Lock::new(now));
-    if let Err(refusal) = check(command, &session, &lock) {
-        return Ok(Err(refusal));
-    }
-    // The promise to the holder stays, though an ask comes from a server that reaps nothing.
-    if lock.obituary.is_none() && (lock.state == LockState::Free || command.reaped.is_some()) {
-        lock.reaped = command.reaped;
-    }
+    let lock = match lock_for_new(tx, command, &session, now)? {
+        Ok(lock) => lock,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
     let mut draft = Draft::new(tx, now)?;
     let acquired = place(&mut draft, command, lock, now);
     draft.write(tx, command.session, session.with_one_ask_more())?;
     Ok(Ok(acquired))
 }
 
-/// Returns the reply to an acquire that is repeated.
-fn repeated(ask: &Ask, lock: &Lock) -> Acquired {
-    match ask.state {
+/// Returns what an acquire had led to if it is repeated, `None` if the ask is new.
+pub(super) fn known<T: Transaction>(tx: &T, command: &Acquire) -> Answer<Option<Acquired>, T::Error> {
+    let Some(ask) = tx.row::<Ask>(&command.ask)? else { return Ok(Ok(None)) };
+    if (ask.session, ask.share) != (command.session, command.share) || !ask.lock.is_of(&command.lock) {
+        return Ok(Err(refused(Reason::AskReused)));
+    }
+    let lock = tx.row::<Lock>(&command.lock)?.ok_or(BrokenState::AskWithoutLock(command.ask))?;
+    Ok(Ok(Some(match ask.state {
         AskState::Holding(fence) => Acquired::Holding(HeldSlot { fence, slot: ask.lock.slot() }),
         AskState::Waiting(turn) => Acquired::Waiting(lock.ahead_of(turn)),
+    })))
+}
+
+/// Returns the row of the lock to which a new ask can be added.
+pub(super) fn lock_for_new<T: Transaction>(
+    tx: &T,
+    command: &Acquire,
+    session: &Session,
+    now: Timestamp,
+) -> Answer<Lock, T::Error> {
+    let mut lock = tx.row::<Lock>(&command.lock)?.cloned().unwrap_or_else(|| Lock::new(now));
+    if let Err(refusal) = check(command, session, &lock) {
+        return Ok(Err(refusal));
     }
+    // The promise to the holder stays, though an ask comes from a server that reaps nothing.
+    if lock.obituary.is_none() && (lock.state == LockState::Free || command.reaped.is_some()) {
+        lock.reaped = command.reaped;
+    }
+    Ok(Ok(lock))
 }
 
 fn check(command: &Acquire, session: &Session, lock: &Lock) -> Result<(), Rejection> {
@@ -112,7 +140,7 @@ fn room(lock: &Lock, share: Option<ShareMode>) -> Option<u32> {
 }
 
 /// Grants the lock if it has room, else adds the ask to the end of the lock's queue (K08).
-fn place(draft: &mut Draft, command: &Acquire, mut lock: Lock, now: Timestamp) -> Acquired {
+pub(super) fn place(draft: &mut Draft, command: &Acquire, mut lock: Lock, now: Timestamp) -> Acquired {
     let turn = lock.last_turn.saturating_add(1);
     let Acquire { session, share, lock: path, .. } = command;
     let state = AskState::Waiting(turn);

@@ -3,6 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use super::LockCommand;
+use super::acquire::Acquire;
 use super::end::End;
 use super::reads::{asks_of, queue_of};
 use crate::division::MAX_SLOTS;
@@ -55,10 +56,9 @@ impl LockReads {
             LockCommand::Renew(renew) => keys.sessions.push(renew.session),
             LockCommand::ForgetSession(forget) => keys.sessions.push(forget.session),
             LockCommand::ForgetLock(forget) => keys.locks.push(forget.lock.clone()),
-            LockCommand::Acquire(acquire) => {
-                keys.sessions.push(acquire.session);
-                keys.asks.push(acquire.ask);
-                self.touch(&acquire.lock, workspace, keys).adds += 1;
+            LockCommand::Acquire(acquire) => self.add_acquire(acquire, workspace, keys),
+            LockCommand::AcquireAll(all) => {
+                all.acquires().iter().for_each(|acquire| self.add_acquire(acquire, workspace, keys));
             }
             LockCommand::Release(release) => {
                 keys.sessions.push(release.session);
@@ -88,6 +88,12 @@ impl LockReads {
                 asks.into_iter().for_each(|ask| self.end_ask(ask, workspace, keys));
             }
         }
+    }
+
+    fn add_acquire(&mut self, acquire: &Acquire, workspace: &Workspace, keys: &mut Keys) {
+        keys.sessions.push(acquire.session);
+        keys.asks.push(acquire.ask);
+        self.touch(&acquire.lock, workspace, keys).adds += 1;
     }
 
     /// Adds the reads of the locks' queues. Must be called after [`add`](Self::add) was called for

@@ -34,6 +34,7 @@
 //! ```
 
 pub mod acquire;
+pub mod acquire_all;
 pub mod elapse;
 pub mod end;
 pub mod force;
@@ -49,7 +50,9 @@ pub mod renew;
 pub mod resolve;
 pub mod scan;
 
-use crate::lease::Fence;
+use std::sync::Arc;
+
+use crate::lease::{Fence, Fences};
 use crate::rejection::{Detail, Reason, Rejection};
 use crate::session::{Principal, Session, SessionId};
 use crate::time::Timestamp;
@@ -70,6 +73,8 @@ pub enum LockCommand {
     End(end::End),
     /// Asks for a lock: run by [`acquire`](acquire::acquire).
     Acquire(acquire::Acquire),
+    /// Asks for several locks together: run by [`acquire_all`](acquire_all::acquire_all).
+    AcquireAll(acquire_all::AcquireAll),
     /// Releases a lock: run by [`release`](release::release).
     Release(release::Release),
     /// Leaves the queue of a lock: run by [`leave`](leave::leave).
@@ -89,14 +94,28 @@ pub enum LockCommand {
 }
 
 /// The reply to a command of sessions and locks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockReply {
     /// The reply to an acquire or a reap: the lock is held, or the ask waits.
     Acquired(acquire::Acquired),
+    /// The reply to an acquire of several locks, in the order in which it names them.
+    AllAcquired(Arc<[acquire::Acquired]>),
     /// The reply to a written renewal: the number of written renewals.
     Renewed(u64),
     /// The reply to every other command: true if the command changed something.
     Done(bool),
+}
+
+impl LockReply {
+    /// Returns the reply with the fences that the store has assigned to its grants.
+    #[must_use]
+    pub fn with_fences(self, fences: &Fences) -> Self {
+        match self {
+            Self::Acquired(acquired) => Self::Acquired(acquired.with_fences(fences)),
+            Self::AllAcquired(all) => Self::AllAcquired(all.iter().map(|one| one.with_fences(fences)).collect()),
+            reply => reply,
+        }
+    }
 }
 
 impl LockCommand {
@@ -111,6 +130,7 @@ impl LockCommand {
             Self::Renew(command) => renew::renew(tx, command, now)?.map(LockReply::Renewed),
             Self::End(command) => end::end(tx, command, now)?.map(LockReply::Done),
             Self::Acquire(command) => acquire::acquire(tx, command, now)?.map(LockReply::Acquired),
+            Self::AcquireAll(command) => acquire_all::acquire_all(tx, command, now)?.map(LockReply::AllAcquired),
             Self::Release(command) => release::release(tx, command, now)?.map(LockReply::Done),
             Self::Leave(command) => leave::leave(tx, command, now)?.map(LockReply::Done),
             Self::Force(command) => force::force(tx, command, now)?.map(LockReply::Done),

@@ -8,12 +8,14 @@ mod edges;
 mod model;
 mod observers;
 mod refusals;
+mod together;
 mod world;
 
 #[path = "../../src/properties.rs"]
 mod properties;
 
 use proptest::prelude::*;
+use proptest::sample::subsequence;
 
 use model::Step;
 use properties::config;
@@ -25,7 +27,12 @@ fn step() -> impl Strategy<Value = Step> {
     let place = (lock.clone(), 0..3_usize);
     // Most worlds have a way in which most asks share.
     let share = prop_oneof![3 => Just(0_usize), 1 => Just(1), 1 => Just(2), 3 => Just(3)];
+    let together = (session.clone(), 0..12_u128, subsequence(vec![0, 1, 2], 2..=3), share.clone(), any::<bool>());
     prop_oneof![
+        3 => together.prop_map(|(session, first, locks, share, wait)| {
+            let asks = locks.into_iter().enumerate().map(|(at, lock)| ((first + at as u128) % 12, lock, share));
+            Step::AcquireAll { session, asks: asks.collect(), wait }
+        }),
         2 => session.clone().prop_map(Step::Open),
         1 => session.clone().prop_map(Step::Renew),
         1 => session.clone().prop_map(Step::Close),
@@ -47,7 +54,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(config())]
 
-    /// K01, K02, K05, K08, K09, K10, K17, K19, K20: replies and states are those of the model, and no
+    /// K01, K02, K05, K08, K09, K10, K13, K14, K17, K19, K20: replies and states are those of the model, and no
     /// invariant breaks, whatever the steps are.
     #[test]
     fn the_engine_agrees_with_the_model(steps in proptest::collection::vec(step(), 1..120)) {
@@ -138,6 +145,32 @@ fn k13_every_short_sequence_of_shared_asks_agrees_with_the_model() {
         explore(&world, &steps, 4, &mut reached);
         assert_eq!(reached, 11 + 11_u64.pow(2) + 11_u64.pow(3) + 11_u64.pow(4));
     }
+}
+
+/// K14: every sequence of four steps of asks for two locks together, beside asks for one of them.
+#[test]
+fn k14_every_short_sequence_of_asks_together_agrees_with_the_model() {
+    let together = |session, first: u128, locks: [usize; 2], wait| {
+        let asks = vec![(first, locks[0], 0), (first + 1, locks[1], 0)];
+        Step::AcquireAll { session, asks, wait }
+    };
+    let single = Step::Acquire { session: 1, ask: 6, lock: 1, share: 0, wait: true };
+    let steps = [
+        together(0, 0, [0, 1], true),
+        together(1, 2, [1, 0], true),
+        together(1, 4, [0, 1], false),
+        single,
+        Step::Release { lock: 0, ok: true, age: 0 },
+        Step::Release { lock: 1, ok: true, age: 0 },
+        Step::Leave(1, 2),
+        Step::Silence(0, 0, true),
+        Step::Force((1, 0), true),
+    ];
+    let mut world = World::default();
+    world.run(&[Step::Open(0), Step::Open(1)]);
+    let mut reached = 0;
+    explore(&world, &steps, 4, &mut reached);
+    assert_eq!(reached, 9 + 9_u64.pow(2) + 9_u64.pow(3) + 9_u64.pow(4));
 }
 
 fn explore(world: &World, steps: &[Step], depth: u32, reached: &mut u64) {

@@ -21,6 +21,12 @@ pub(crate) enum Step {
         share: usize,
         wait: bool,
     },
+    /// The session, and for each ask its id, its lock and the index of its way in [`SHARES`].
+    AcquireAll {
+        session: u128,
+        asks: Vec<(u128, usize, usize)>,
+        wait: bool,
+    },
     /// Releases the grant of the lock that is `age / 3` grants older than the newest one.
     Release {
         lock: usize,
@@ -48,6 +54,8 @@ pub(crate) enum Answer {
     Holding(u64, u32),
     /// The ask waits, and this many asks wait before it.
     Waiting(u32),
+    /// What became of each ask.
+    All(Vec<Answer>),
     Refused(&'static str),
 }
 
@@ -122,6 +130,10 @@ impl Lock {
         self.places.iter().filter_map(|place| place.holder).find(|holder| holder.ask == ask)
     }
 
+    fn has(&self, ask: u128) -> bool {
+        self.holder_of(ask).is_some() || self.queue.iter().any(|(id, ..)| *id == ask)
+    }
+
     /// Returns the slot that an ask of this way could hold now.
     fn room(&self, share: usize) -> Option<u32> {
         if self.places.is_empty() {
@@ -166,6 +178,7 @@ impl Model {
             },
             Step::Evict(session) => self.end(session, "evicted"),
             Step::Acquire { session, ask, lock, share, wait } => self.acquire(session, (ask, share), lock, wait),
+            Step::AcquireAll { session, ref asks, wait } => self.acquire_all(session, asks, wait),
             Step::Release { lock, ok, age } => match self.grant_of_age(lock, age) {
                 Some(grant) => self.release(lock, grant, ok),
                 None => Answer::Refused("SESSION_NOT_FOUND"),
@@ -344,6 +357,29 @@ impl Model {
             Some(holder) => Answer::Holding(holder.fence, holder.slot),
             None => Answer::Waiting(before),
         }
+    }
+
+    /// Acquires one lock after the other, and takes everything back if an ask is refused.
+    fn acquire_all(&mut self, session: u128, asks: &[(u128, usize, usize)], wait: bool) -> Answer {
+        let before = self.clone();
+        let known = asks.iter().filter(|(ask, ..)| self.locks.iter().any(|lock| lock.has(*ask))).count();
+        let mut answers = Vec::new();
+        for (ask, lock, share) in asks {
+            let is_known = self.locks.iter().any(|lock| lock.has(*ask));
+            // A repeated ask may still wait; one that is new may not, beside others that are known.
+            let answer = self.acquire(session, (*ask, *share), *lock, wait || is_known);
+            if matches!(answer, Answer::Refused(_)) {
+                *self = before;
+                let is_mixed = known > 0 && known < asks.len() && self.refusal(session).is_none();
+                return if is_mixed { Answer::Refused("ASK_REUSED") } else { answer };
+            }
+            answers.push(answer);
+        }
+        if known > 0 && known < asks.len() {
+            *self = before;
+            return Answer::Refused("ASK_REUSED");
+        }
+        Answer::All(answers)
     }
 
     /// Serves the first asks that wait, as long as there is room for them.

@@ -9,6 +9,7 @@ use leasehold_core::invariant;
 use leasehold_core::lease::Fence;
 use leasehold_core::lock::{Ask, AskId, AskState, Lock, LockPath, LockState, LockValue};
 use leasehold_core::locking::acquire::{Acquire, Acquired};
+use leasehold_core::locking::acquire_all::{AcquireAll, AskFor};
 use leasehold_core::locking::elapse::Elapse;
 use leasehold_core::locking::end::{Cause, End, Silence};
 use leasehold_core::locking::force::Force;
@@ -132,6 +133,14 @@ impl World {
                 let reaped = MOST_CLEANUPS[at].and_then(NonZeroU32::new);
                 LockCommand::Acquire(Acquire { session, principal, ask, lock, share, wait, reaped })
             }
+            Step::AcquireAll { session: id, ref asks, wait } => {
+                let asks = asks.iter().map(|(number, at, way)| {
+                    let reaped = MOST_CLEANUPS[*at].and_then(NonZeroU32::new);
+                    AskFor { ask: ask(*number), lock: lock(*at), share: share(*way), reaped }
+                });
+                let all = AcquireAll::parse(session(id), &principal, asks.collect(), wait);
+                LockCommand::AcquireAll(all.unwrap())
+            }
             Step::Release { lock: at, ok, age } => {
                 let unknown = Granted { ask: 0, session: 999, fence: 0, slot: 0 };
                 let grant = self.model.grant_of_age(at, age).unwrap_or(unknown);
@@ -229,12 +238,21 @@ fn assert_agree(answer: &Answer, reply: &Result<Reply, Rejection>, step: &Step) 
         Err(rejection) => Answer::Refused(rejection.reason().code()),
         Ok(Reply::Lock(LockReply::Done(changed))) => Answer::Done(*changed),
         Ok(Reply::Lock(LockReply::Renewed(renewals))) => Answer::Renewed(*renewals),
-        Ok(Reply::Lock(LockReply::Acquired(Acquired::Holding(hold)))) => Answer::Holding(hold.fence.0, hold.slot),
-        Ok(Reply::Lock(LockReply::Acquired(Acquired::Waiting(ahead)))) => match answer {
-            Answer::Waiting(exact) if exact <= ahead => answer.clone(),
-            _ => Answer::Waiting(*ahead),
-        },
+        Ok(Reply::Lock(LockReply::Acquired(acquired))) => found_acquired(*acquired, Some(answer)),
+        Ok(Reply::Lock(LockReply::AllAcquired(all))) => {
+            let expected = if let Answer::All(expected) = answer { expected.as_slice() } else { &[] };
+            let each = all.iter().enumerate().map(|(at, one)| found_acquired(*one, expected.get(at)));
+            Answer::All(each.collect())
+        }
         Ok(other) => panic!("{other:?}"),
     };
     assert_eq!(found, *answer, "{step:?}");
+}
+
+fn found_acquired(acquired: Acquired, expected: Option<&Answer>) -> Answer {
+    match (acquired, expected) {
+        (Acquired::Holding(hold), _) => Answer::Holding(hold.fence.0, hold.slot),
+        (Acquired::Waiting(ahead), Some(Answer::Waiting(exact))) if *exact <= ahead => Answer::Waiting(*exact),
+        (Acquired::Waiting(ahead), _) => Answer::Waiting(ahead),
+    }
 }

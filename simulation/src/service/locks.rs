@@ -518,8 +518,9 @@ impl Service {
     }
 }
 
-/// Does the same as [`LockCommand::apply`] for the commands that the world plays. It reaps no namespace,
-/// and its WebAssembly shall have no code for cleanups: they take 2 KB of the 560 that it may have.
+/// Does the same as [`LockCommand::apply`] for the commands that the world plays. It reaps no namespace
+/// and acquires one lock at a time, and its WebAssembly shall have no code for the rest: cleanups take 2 KB
+/// of the 560 that it may have.
 fn apply<T: Transaction>(command: &LockCommand, tx: &mut T, now: Timestamp) -> Answer<LockReply, T::Error> {
     Ok(match command {
         LockCommand::Open(command) => open(tx, command, now)?.map(LockReply::Done),
@@ -532,7 +533,9 @@ fn apply<T: Transaction>(command: &LockCommand, tx: &mut T, now: Timestamp) -> A
         LockCommand::Elapse(command) => elapse(tx, command, now)?.map(LockReply::Done),
         LockCommand::ForgetSession(command) => Ok(LockReply::Done(forget_session(tx, command)?)),
         LockCommand::ForgetLock(command) => Ok(LockReply::Done(forget_lock(tx, command)?)),
-        LockCommand::Reap(_) | LockCommand::Resolve(_) => Err(Rejection::whole(Reason::FencePassed, Detail::None)),
+        LockCommand::AcquireAll(_) | LockCommand::Reap(_) | LockCommand::Resolve(_) => {
+            Err(Rejection::whole(Reason::FencePassed, Detail::None))
+        }
     })
 }
 

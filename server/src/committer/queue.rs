@@ -66,7 +66,9 @@ impl Job {
     pub(super) fn is_abandoned(&self) -> bool {
         let takes = match &self.command {
             Command::Begin(_) => true,
-            Command::Lock(command) => matches!(command, LockCommand::Open(_) | LockCommand::Acquire(_)),
+            Command::Lock(command) => {
+                matches!(command, LockCommand::Open(_) | LockCommand::Acquire(_) | LockCommand::AcquireAll(_))
+            }
             Command::Settle(_) | Command::Forget(_) => false,
         };
         takes && !self.tried && self.answer.is_closed()
@@ -523,6 +525,7 @@ fn frees_locks(command: &LockCommand) -> bool {
         | LockCommand::Resolve(_) => true,
         LockCommand::Open(_)
         | LockCommand::Acquire(_)
+        | LockCommand::AcquireAll(_)
         | LockCommand::Reap(_)
         | LockCommand::ForgetSession(_)
         | LockCommand::ForgetLock(_) => false,

@@ -80,6 +80,21 @@ impl LockHandler {
         self.allowed_path(config, caller, path)
     }
 
+    /// Returns the lock that an ask of this caller names, and the way in which the ask shares it.
+    pub(super) fn allowed_share(
+        &self,
+        caller: &LockCaller,
+        lock: Option<wire::LockPath>,
+        (shared, permits): (bool, u32),
+    ) -> Result<(LockPath, Option<ShareMode>), Status> {
+        let share =
+            read_share(shared, permits).map_err(|rejection| self.services.reject(&caller.config, &rejection))?;
+        if lock.as_ref().is_some_and(|lock| lock.slot > 0) {
+            return Err(errors::invalid("`lock.slot` is not 0: an ask names the lock, and gets a slot that is free"));
+        }
+        Ok((self.allowed_path(&caller.config, &caller.caller, lock)?, share))
+    }
+
     async fn allowed_acquire(
         &self,
         caller: LockCaller,
@@ -87,13 +102,8 @@ impl LockHandler {
         (lock, shared, permits): (Option<wire::LockPath>, bool, u32),
         wait: bool,
     ) -> Result<AllowedAcquire, Status> {
-        let share =
-            read_share(shared, permits).map_err(|rejection| self.services.reject(&caller.config, &rejection))?;
-        if lock.as_ref().is_some_and(|lock| lock.slot > 0) {
-            return Err(errors::invalid("`lock.slot` is not 0: an ask names the lock, and gets a slot that is free"));
-        }
         let (session, ask) = (SessionId(read_id("session_id", session)?), AskId(read_id("ask_id", ask)?));
-        let lock = self.allowed_path(&caller.config, &caller.caller, lock)?;
+        let (lock, share) = self.allowed_share(&caller, lock, (shared, permits))?;
         let _followed = self.services.follow(session, &caller.principal).await?;
         let attendance = self.services.locks.attend(ask, session, &caller.principal).await;
         let (principal, reaped) = (caller.principal.clone(), caller.config.config.locks.reaped(lock.namespace()));
@@ -146,7 +156,7 @@ impl Services {
 
     /// Makes an ask leave to which no call attends here. Returns false if a call at another server
     /// attends to it; from a true answer on, no later call may tell the grant (K06).
-    async fn leave(&self, config: &ActiveConfig, caller: Caller, leave: Leave) -> Result<bool, Status> {
+    pub(super) async fn leave(&self, config: &ActiveConfig, caller: Caller, leave: Leave) -> Result<bool, Status> {
         if let Some(shared) = &self.shared_locks
             && !shared.abandon(leave.ask).await.map_err(|error| errors::away(&error))?
         {
@@ -204,6 +214,17 @@ impl LockService for LockHandler {
             moves_at: now + age,
         };
         Ok(Response::new(Box::pin(waiting.into_stream(first))))
+    }
+
+    type AcquireLocksStream = ResponseStream<wire::AcquireLocksResponse>;
+
+    async fn acquire_locks(
+        &self,
+        request: Request<wire::AcquireLocksRequest>,
+    ) -> Result<Response<Self::AcquireLocksStream>, Status> {
+        let caller = LockCaller::of(&request)?;
+        let waiting = self.begin_acquire_locks(caller, request.into_inner()).await?;
+        Ok(Response::new(Box::pin(waiting.into_stream())))
     }
 
     async fn leave_lock(

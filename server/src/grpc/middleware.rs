@@ -371,7 +371,8 @@ fn refusal(framing: Framing, status: &Status) -> http::Response<Body> {
     }
 }
 
-/// The rpcs of sessions and locks, and those between servers, whose requests are small.
+/// The rpcs of sessions and locks, and those between servers, whose requests are small. `AcquireLocks`
+/// names several locks, so it is none of them.
 const LOCK_METHODS: [&str; 15] = [
     "OpenSession",
     "RenewSession",
@@ -394,6 +395,7 @@ const LOCK_METHODS: [&str; 15] = [
 /// can't add labels without bound.
 fn method_label(path: &str) -> &'static str {
     match path.rsplit('/').next() {
+        Some("AcquireLocks") => "AcquireLocks",
         Some("BeginUpdate") => "BeginUpdate",
         Some("CommitUpdate") => "CommitUpdate",
         Some("RollbackUpdate") => "RollbackUpdate",

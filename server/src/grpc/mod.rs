@@ -4,6 +4,7 @@
 //! This module has no rule of the protocol; those are in `leasehold_core`. Only this module has
 //! gRPC codes: the layers below it return typed failures.
 
+mod acquire_locks;
 mod admin;
 mod cells;
 mod claims;

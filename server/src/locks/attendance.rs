@@ -36,8 +36,17 @@ impl Attendance {
 
     /// Waits for news of the ask. Waits for ever if the host has stopped.
     pub async fn news(&mut self) -> AskNews {
+        self.wait_for(|news| *news != AskNews::None).await
+    }
+
+    /// Waits until the ask has ended. Waits for ever if the host has stopped.
+    pub async fn over(&mut self) {
+        self.wait_for(|news| *news == AskNews::Over).await;
+    }
+
+    async fn wait_for(&mut self, is_awaited: impl FnMut(&AskNews) -> bool) -> AskNews {
         let Some(news) = &mut self.news else { return std::future::pending().await };
-        let found = news.wait_for(|news| *news != AskNews::None).await.ok().map(|news| *news);
+        let found = news.wait_for(is_awaited).await.ok().map(|news| *news);
         match found {
             Some(news) => news,
             None => std::future::pending().await,

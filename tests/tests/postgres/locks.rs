@@ -175,7 +175,7 @@ fn k05_replies_and_grants_have_the_fence_of_the_database() {
     let fences = stores[0].save(&changes).unwrap();
     let reply = Reply::Lock(reply).with_fences(&fences);
     let held = LockReply::Acquired(Acquired::Holding(HeldSlot { fence: Fence(1), slot: 0 }));
-    assert_eq!(reply, Reply::Lock(held));
+    assert_eq!(reply, Reply::Lock(held.clone()));
     // A repeated acquire gets the same grant.
     assert_eq!(decided(&stores[1], acquire(1, 1)).1, held);
     run(&mut stores[1], vec![acquire(2, 2)]);

@@ -1,11 +1,11 @@
-//! The verb `lock`: runs a command while it holds a lock, as `flock` does on one machine.
+//! The verb `lock`: runs a command while it holds a lock or several, as `flock` does on one machine.
 
 use std::ffi::OsString;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::time::Duration;
 
-use leasehold_client::{HeldLock, LockSession, SessionTerms, Standing};
+use leasehold_client::{HeldLock, LockSession, SessionTerms, Standing, WantedLock};
 
 use crate::error::{CliError, call_failed};
 use crate::lock_work::{LockWork, Stops};
@@ -25,11 +25,15 @@ pub struct LockArgs {
     #[arg(value_name = "NAMESPACE/KEY")]
     lock: LockName,
 
+    /// Hold this lock too; may be repeated. The command runs once all locks are held, and nothing is kept if one is not
+    #[arg(long = "and", value_name = "NAMESPACE/KEY", conflicts_with = "permits")]
+    others: Vec<LockName>,
+
     /// Wait at most N seconds for the lock; 0 means now or never
     #[arg(long, value_name = "N", default_value_t = 86_400, value_parser = clap::value_parser!(u64).range(..=86_400))]
     wait_seconds: u64,
 
-    /// Share the lock with all other commands that are `--shared`, as readers do
+    /// Share the lock with all other commands that are `--shared`, as readers do; with `--and`, share all locks
     #[arg(long, conflicts_with = "permits")]
     shared: bool,
 
@@ -48,9 +52,9 @@ pub struct LockArgs {
     /// The command, with its arguments
     ///
     /// It finds the fence of the lock in LEASEHOLD_FENCE, the name in LEASEHOLD_LOCK, and with `--permits` the number of
-    /// its permit, from 1 to N, in LEASEHOLD_SLOT. The lock is released when the
-    /// command and every process that it started have ended: as failed if the command's exit code is not 0. The exit
-    /// code is the command's own.
+    /// its permit, from 1 to N, in LEASEHOLD_SLOT. With `--and`, each of these has a line for each lock. The locks are
+    /// released when the command and every process that it started have ended: as failed if the command's exit code is
+    /// not 0. The exit code is the command's own.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
@@ -87,9 +91,7 @@ pub(crate) async fn lock(session: &Session<'_>, args: LockArgs) -> Result<(), Cl
     let result = tokio::select! {
         held = acquire(&locks, &args) => match held {
             Ok(Some(held)) => {
-                let name = format!("{}/{}", args.lock.namespace, args.lock.key);
-                let mut environment = vec![(FENCE, held.fence().to_string()), (NAME, name)];
-                environment.extend((held.slot() > 0).then(|| (SLOT, held.slot().to_string())));
+                let environment = environment(&args, &held);
                 let work = LockWork { locks: &locks, held: &held, terms, command: &args.command, environment };
                 work.run(&mut stops).await
             }
@@ -108,12 +110,35 @@ pub(crate) async fn lock(session: &Session<'_>, args: LockArgs) -> Result<(), Cl
     result
 }
 
-async fn acquire(locks: &LockSession, args: &LockArgs) -> Result<Option<HeldLock>, leasehold_client::Error> {
-    let (LockName { namespace, key }, wait) = (&args.lock, Duration::from_secs(args.wait_seconds));
-    match args.permits.and_then(NonZeroU32::new) {
-        Some(permits) => locks.lock_permit(namespace, key, permits, wait).await,
-        None if args.shared => locks.lock_shared(namespace, key, wait).await,
-        None => locks.lock(namespace, key, wait).await,
+/// Returns the variables that tell the command its locks.
+fn environment(args: &LockArgs, held: &[HeldLock]) -> Vec<(&'static str, String)> {
+    let lines = |each: &dyn Fn(&HeldLock) -> String| held.iter().map(each).collect::<Vec<_>>().join("\n");
+    let names: Vec<_> = args.names().map(|LockName { namespace, key }| format!("{namespace}/{key}")).collect();
+    let mut environment = vec![(FENCE, lines(&|held| held.fence().to_string())), (NAME, names.join("\n"))];
+    if held.iter().any(|held| held.slot() > 0) {
+        environment.push((SLOT, lines(&|held| held.slot().to_string())));
+    }
+    environment
+}
+
+impl LockArgs {
+    fn names(&self) -> impl Iterator<Item = &LockName> {
+        std::iter::once(&self.lock).chain(&self.others)
+    }
+}
+
+async fn acquire(locks: &LockSession, args: &LockArgs) -> Result<Option<Vec<HeldLock>>, leasehold_client::Error> {
+    let wait = Duration::from_secs(args.wait_seconds);
+    let wanted = args.names().map(|LockName { namespace, key }| match args.permits.and_then(NonZeroU32::new) {
+        Some(permits) => WantedLock::permit(namespace, key, permits),
+        None if args.shared => WantedLock::shared(namespace, key),
+        None => WantedLock::alone(namespace, key),
+    });
+    let wanted: Vec<_> = wanted.collect();
+    match wanted.as_slice() {
+        // A server that knows no locks that are acquired together grants one lock.
+        [one] => Ok(locks.acquire(one, wait).await?.map(|held| vec![held])),
+        all => locks.lock_all(all, wait).await,
     }
 }
 

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::time::Duration;
 
+use futures_util::future::{join_all, select_all};
 use leasehold_client::{Error, HeldLock, LockSession, SessionTerms, Standing, WorkOutcome};
 use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
@@ -41,33 +42,34 @@ impl Stops {
                 *number
             })
         });
-        let stop = futures_util::future::select_all(received).await.0;
+        let stop = select_all(received).await.0;
         self.received = Some(stop);
         stop
     }
 }
 
-/// A command that is run under a lock.
+/// A command that is run under a lock, or under several that were acquired together.
 pub(crate) struct LockWork<'a> {
     pub(crate) locks: &'a LockSession,
-    pub(crate) held: &'a HeldLock,
+    // At least one lock.
+    pub(crate) held: &'a [HeldLock],
     pub(crate) terms: SessionTerms,
     pub(crate) command: &'a [OsString],
     pub(crate) environment: Vec<(&'static str, String)>,
 }
 
 impl LockWork<'_> {
-    /// Runs the command, and releases the lock after all of its processes have ended.
+    /// Runs the command, and releases the locks after all of its processes have ended.
     ///
     /// # Errors
-    /// The command failed, or the lock was lost.
+    /// The command failed, or a lock was lost.
     pub(crate) async fn run(self, stops: &mut Stops) -> Result<(), CliError> {
         let Self { locks, held, terms, command, environment } = self;
         // The session may have been silent while it waited. The command starts under a lock that this
         // process knows to hold, or not at all.
         let mut standing = locks.standing();
         let _ = standing.wait_for(|standing| *standing != Standing::Jeopardy).await;
-        if locks.remaining(held).is_zero() {
+        if remaining(locks, held).is_zero() {
             return Err(CliError::NeverHeld);
         }
         let code = match CommandGroup::start(command, environment) {
@@ -79,7 +81,7 @@ impl LockWork<'_> {
             }
         };
         let outcome = if code == 0 { WorkOutcome::Succeeded } else { WorkOutcome::Failed };
-        match locks.release(held, outcome, b"").await {
+        match release(locks, held, outcome).await {
             Ok(()) if code == 0 => Ok(()),
             Ok(()) => Err(CliError::Ended(code)),
             Err(Error::Refused(refusal)) if matches!(refusal.reason.as_str(), "SESSION_ENDED" | "FENCE_PASSED") => {
@@ -94,18 +96,30 @@ impl LockWork<'_> {
     }
 }
 
+/// Returns the time until the first of the locks may pass on.
+fn remaining(locks: &LockSession, held: &[HeldLock]) -> Duration {
+    held.iter().map(|held| locks.remaining(held)).min().unwrap_or_default()
+}
+
+/// Releases every lock, and returns the first failure.
+async fn release(locks: &LockSession, held: &[HeldLock], outcome: WorkOutcome) -> Result<(), Error> {
+    let released = join_all(held.iter().map(|held| locks.release(held, outcome, b""))).await;
+    released.into_iter().collect()
+}
+
 /// Follows the command to its end. Ends its process group before the lock can pass on: SIGTERM when
 /// half of the grace has passed or an operator has taken the lock, SIGKILL when the lock is lost.
 /// Returns its exit code.
 async fn follow(
     mut group: CommandGroup,
     locks: &LockSession,
-    held: &HeldLock,
+    held: &[HeldLock],
     terms: SessionTerms,
     stops: &mut Stops,
 ) -> u8 {
     let mut standing = locks.standing();
-    let mut forced = std::pin::pin!(locks.forced(held));
+    // There is at least one lock, so `select_all` does not panic.
+    let mut forced = select_all(held.iter().map(|held| Box::pin(locks.forced(held))));
     loop {
         let now = *standing.borrow_and_update();
         match now {
@@ -131,10 +145,10 @@ async fn follow(
                     () = locks.lost() => {}
                 }
             }
-            () = &mut forced => {
+            _ = &mut forced => {
                 eprintln!("warning: an operator has taken the lock: the command is ended");
                 group.signal(Signal::SIGTERM);
-                return end_in(group, locks.remaining(held)).await;
+                return end_in(group, remaining(locks, held)).await;
             }
             _ = standing.changed() => {}
         }

@@ -107,7 +107,8 @@ async fn clean_up(
             _ = stops.next() => return Ok(()),
         };
         let (command, environment) = (args.command.as_slice(), environment(&orphan));
-        let cleaned = LockWork { locks, held: orphan.lock(), terms, command, environment }.run(stops).await;
+        let cleaned =
+            LockWork { locks, held: std::slice::from_ref(orphan.lock()), terms, command, environment }.run(stops).await;
         if args.once {
             return cleaned;
         }

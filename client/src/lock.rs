@@ -20,7 +20,7 @@ use crate::refusal::{FENCE_PASSED, Refusal};
 use crate::stub::Stub;
 
 /// The reason of a refusal because another ask holds the lock.
-const LOCK_HELD: &str = "LOCK_HELD";
+pub(crate) const LOCK_HELD: &str = "LOCK_HELD";
 /// The pause before a waiting call is repeated, after its stream has ended without a grant.
 pub(crate) const RESUME_PAUSE: Duration = Duration::from_millis(100);
 /// The time for which a waiting call that gets no answer is repeated, before it fails.
@@ -46,12 +46,12 @@ pub struct HeldLock {
     fence: u64,
 }
 
-/// What an ask wants: a lock alone, or a share of it.
-#[derive(Clone)]
-struct Wanted {
-    path: wire::LockPath,
-    shared: bool,
-    permits: u32,
+/// What an ask wants: a lock alone, or a share of it (K13).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WantedLock {
+    pub(crate) path: wire::LockPath,
+    pub(crate) shared: bool,
+    pub(crate) permits: u32,
 }
 
 /// The answer to an ask that was granted.
@@ -60,10 +60,24 @@ struct Grant {
     slot: u32,
 }
 
-impl Wanted {
-    fn alone(namespace: &str, key: &str) -> Self {
+impl WantedLock {
+    /// A lock that the ask wants alone.
+    #[must_use]
+    pub fn alone(namespace: &str, key: &str) -> Self {
         let path = wire::LockPath { namespace: namespace.to_owned(), key: key.to_owned(), slot: 0 };
         Self { path, shared: false, permits: 0 }
+    }
+
+    /// A lock that the ask shares with all others who share it in this way, as readers do.
+    #[must_use]
+    pub fn shared(namespace: &str, key: &str) -> Self {
+        Self { shared: true, ..Self::alone(namespace, key) }
+    }
+
+    /// One of the permits of a lock, at most 256.
+    #[must_use]
+    pub fn permit(namespace: &str, key: &str, permits: NonZeroU32) -> Self {
+        Self { permits: permits.get(), ..Self::alone(namespace, key) }
     }
 }
 
@@ -212,7 +226,7 @@ impl LockSession {
     /// # Errors
     /// The server refused the acquire, or gave no answer for half a minute.
     pub async fn lock(&self, namespace: &str, key: &str, wait: Duration) -> Result<Option<HeldLock>, Error> {
-        self.acquire(&Wanted::alone(namespace, key), wait).await
+        self.acquire(&WantedLock::alone(namespace, key), wait).await
     }
 
     /// Acquires a lock together with all others who share it in this way, as readers do (K13). Who wants
@@ -221,7 +235,7 @@ impl LockSession {
     /// # Errors
     /// As [`lock`](Self::lock).
     pub async fn lock_shared(&self, namespace: &str, key: &str, wait: Duration) -> Result<Option<HeldLock>, Error> {
-        self.acquire(&Wanted { shared: true, ..Wanted::alone(namespace, key) }, wait).await
+        self.acquire(&WantedLock::shared(namespace, key), wait).await
     }
 
     /// Acquires one of the permits of a lock, at most 256 (K13). All who use the lock must name the same
@@ -236,10 +250,15 @@ impl LockSession {
         permits: NonZeroU32,
         wait: Duration,
     ) -> Result<Option<HeldLock>, Error> {
-        self.acquire(&Wanted { permits: permits.get(), ..Wanted::alone(namespace, key) }, wait).await
+        self.acquire(&WantedLock::permit(namespace, key, permits), wait).await
     }
 
-    async fn acquire(&self, wanted: &Wanted, wait: Duration) -> Result<Option<HeldLock>, Error> {
+    /// Acquires a lock in the way that `wanted` says, as [`lock`](Self::lock),
+    /// [`lock_shared`](Self::lock_shared) or [`lock_permit`](Self::lock_permit) does.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    pub async fn acquire(&self, wanted: &WantedLock, wait: Duration) -> Result<Option<HeldLock>, Error> {
         let mut leaving = self.leaving(random_id());
         let granted = match wait.is_zero() {
             true => self.try_acquire(wanted, leaving.ask).await,
@@ -247,16 +266,17 @@ impl LockSession {
         };
         leaving.is_answered = true;
         match granted {
-            Ok(Grant { fence, slot }) => {
-                let path = wire::LockPath { slot, ..wanted.path.clone() };
-                Ok(Some(HeldLock { session: self.id, path, fence }))
-            }
+            Ok(Grant { fence, slot }) => Ok(Some(self.held(wanted, fence, slot))),
             Err(Error::Refused(refusal)) if refusal.reason == LOCK_HELD => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    async fn try_acquire(&self, wanted: &Wanted, ask: Uuid) -> Result<Grant, Error> {
+    pub(crate) fn held(&self, wanted: &WantedLock, fence: u64, slot: u32) -> HeldLock {
+        HeldLock { session: self.id, path: wire::LockPath { slot, ..wanted.path.clone() }, fence }
+    }
+
+    async fn try_acquire(&self, wanted: &WantedLock, ask: Uuid) -> Result<Grant, Error> {
         let message = self.try_message(wanted, ask);
         let send = |mut stub: Stub<_>| {
             let message = message.clone();
@@ -266,15 +286,15 @@ impl LockSession {
         Ok(Grant { fence: granted.fence, slot: granted.slot })
     }
 
-    fn try_message(&self, wanted: &Wanted, ask: Uuid) -> wire::TryAcquireLockRequest {
+    fn try_message(&self, wanted: &WantedLock, ask: Uuid) -> wire::TryAcquireLockRequest {
         let (session_id, ask_id) = (id_bytes(self.id), id_bytes(ask));
-        let Wanted { path, shared, permits } = wanted.clone();
+        let WantedLock { path, shared, permits } = wanted.clone();
         wire::TryAcquireLockRequest { session_id, ask_id, lock: Some(path), shared, permits }
     }
 
     /// Acquires a lock if it has room, by one call. Returns `None` if the ask would have to wait, or if no
     /// answer came: the same ask then gets the grant that this call may have made (K05).
-    async fn try_once(&self, wanted: &Wanted, ask: Uuid) -> Result<Option<Grant>, Error> {
+    async fn try_once(&self, wanted: &WantedLock, ask: Uuid) -> Result<Option<Grant>, Error> {
         let mut stub = self.client.stub();
         let call = stub.try_acquire_lock(self.try_message(wanted, ask));
         let Ok(answer) = tokio::time::timeout(self.client.retry.attempt_timeout, call).await else { return Ok(None) };
@@ -291,7 +311,7 @@ impl LockSession {
     /// Waits for a lock. Most locks are free, and a call with one answer costs less than a stream, so
     /// the first call does not wait. A stream that breaks or moves is opened again under the same ask,
     /// which keeps its place.
-    async fn wait_for(&self, wanted: &Wanted, ask: Uuid, wait: Duration) -> Result<Grant, Error> {
+    async fn wait_for(&self, wanted: &WantedLock, ask: Uuid, wait: Duration) -> Result<Grant, Error> {
         let until = Instant::now() + wait;
         // The server refuses a longer wait, which the first call does not name (K21).
         if micros(wait) <= MAX_WAIT_MICROS
@@ -316,7 +336,7 @@ impl LockSession {
     /// Reads one stream of an acquire. Returns `None` if it ended without a grant or a refusal.
     async fn acquire_once(
         &self,
-        wanted: &Wanted,
+        wanted: &WantedLock,
         ask: Uuid,
         wait: Duration,
         heard_at: &mut Instant,
@@ -324,7 +344,7 @@ impl LockSession {
         // A wait of zero would make the server refuse an ask that is only late.
         let wait_micros = micros(wait).max(1);
         let (session_id, ask_id) = (id_bytes(self.id), id_bytes(ask));
-        let Wanted { path, shared, permits } = wanted.clone();
+        let WantedLock { path, shared, permits } = wanted.clone();
         let message = wire::AcquireLockRequest { session_id, ask_id, lock: Some(path), wait_micros, shared, permits };
         let mut stream = match self.client.stub().acquire_lock(message).await {
             Ok(stream) => stream.into_inner(),
@@ -368,7 +388,7 @@ impl LockSession {
         Leaving { session: self, ask, is_answered: false }
     }
 
-    async fn leave(&self, ask: Uuid) -> Result<(), Error> {
+    pub(crate) async fn leave(&self, ask: Uuid) -> Result<(), Error> {
         let message = wire::LeaveLockRequest { session_id: id_bytes(self.id), ask_id: id_bytes(ask) };
         let send = |mut stub: Stub<_>| {
             let message = message.clone();

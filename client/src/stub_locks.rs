@@ -91,6 +91,18 @@ impl<T: Transport> Stub<T> {
         self.locks.acquire_lock(request).await
     }
 
+    /// Acquires several locks together, and waits for them. The stream has no deadline of its own.
+    ///
+    /// # Errors
+    /// The server's refusal, or a broken connection.
+    pub async fn acquire_locks(
+        &mut self,
+        message: locks::AcquireLocksRequest,
+    ) -> Result<Response<Streaming<locks::AcquireLocksResponse>>, Status> {
+        let request = self.request(message);
+        self.locks.acquire_locks(request).await
+    }
+
     /// Leaves the queue of a lock.
     ///
     /// # Errors

@@ -70,6 +70,25 @@ async fn k13_commands_share_a_lock_or_hold_permits_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn k14_a_command_runs_under_several_locks_or_not_at_all() {
+    let server = Server::start().unwrap();
+    let holder = session(&server, LONG).await;
+    let held = take(&holder, "r", NOW).await.unwrap();
+    let both = ["--and", "user.update/r", "--wait-seconds", "0"];
+    let refused = leasehold(run_under(&server, &both, "true")).await.unwrap();
+    assert_eq!((refused.status.code(), get(&server, "q").await.state().as_str_name()), (Some(4), "FREE"));
+    holder.release(&held, WorkOutcome::Succeeded, b"").await.unwrap();
+    let output = leasehold(run_under(&server, &both, "echo \"$LEASEHOLD_LOCK\"; echo \"$LEASEHOLD_FENCE\"; exit 3"));
+    let output = output.await.unwrap();
+    let locks = [get(&server, "q").await, get(&server, "r").await].map(|lock| lock.last.unwrap());
+    let text = format!("user.update/q\nuser.update/r\n{}\n{}\n", locks[0].fence, locks[1].fence);
+    assert_eq!((output.status.code(), String::from_utf8(output.stdout).unwrap()), (Some(3), text));
+    assert!(locks.iter().all(|last| last.end().as_str_name() == "FAILED"));
+    let permits = leasehold(run_under(&server, &["--and", "user.update/r", "--permits", "2"], "true")).await.unwrap();
+    assert_eq!(permits.status.code(), Some(2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_held_lock_is_waited_for_or_refused_and_shown() {
     let server = Server::start().unwrap();
     let holder = session(&server, LONG).await;

@@ -12,6 +12,7 @@ mod release;
 mod rights;
 mod shared;
 mod time;
+mod together;
 mod use_cases;
 
 use std::time::Duration;

@@ -36,6 +36,23 @@ pub enum ShareMode {
 }
 
 impl ShareMode {
+    /// Parses the way in which an ask shares its lock: as readers do, or as one of a number of permits. `None`
+    /// if it wants the lock alone, because `shared` is false and `permits` is 0.
+    ///
+    /// # Errors
+    /// Both are set, or the number is above [`MAX_SLOTS`] (K21).
+    pub fn parse(shared: bool, permits: u32) -> Result<Option<Self>, Rejection> {
+        match (shared, permits) {
+            (false, 0) => Ok(None),
+            (true, 0) => Ok(Some(Self::Shared)),
+            (false, permits) => Self::permits(permits).map(Some),
+            (true, _) => Err(Rejection::whole(
+                Reason::InvalidUpdate,
+                Detail::Form("both `shared` and `permits` are set: set one"),
+            )),
+        }
+    }
+
     /// Parses a number of permits.
     ///
     /// # Errors

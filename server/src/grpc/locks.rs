@@ -16,7 +16,7 @@ use leasehold_core::locking::release::{Release, ReleaseOutcome};
 use leasehold_core::locking::resolve::{Resolution, Resolve};
 use leasehold_core::locking::scan::{LockList, LockScan};
 use leasehold_core::locking::{HeldSlot, LockCommand, LockReply};
-use leasehold_core::rejection::{Detail, Reason, Rejection};
+use leasehold_core::rejection::Rejection;
 use leasehold_core::session::SessionId;
 use leasehold_proto::leasehold::locks::v1 as wire;
 use leasehold_proto::leasehold::locks::v1::acquire_lock_response::News;
@@ -88,7 +88,7 @@ impl LockHandler {
         (shared, permits): (bool, u32),
     ) -> Result<(LockPath, Option<ShareMode>), Status> {
         let share =
-            read_share(shared, permits).map_err(|rejection| self.services.reject(&caller.config, &rejection))?;
+            ShareMode::parse(shared, permits).map_err(|rejection| self.services.reject(&caller.config, &rejection))?;
         if lock.as_ref().is_some_and(|lock| lock.slot > 0) {
             return Err(errors::invalid("`lock.slot` is not 0: an ask names the lock, and gets a slot that is free"));
         }
@@ -472,18 +472,6 @@ async fn read_page(
 fn read_path(path: Option<wire::LockPath>) -> Result<LockPath, Rejection> {
     let wire::LockPath { namespace, key, slot } = path.unwrap_or_default();
     LockPath::parse_joined(&namespace, &key)?.at_slot(slot)
-}
-
-/// Parses the way in which an ask shares its lock.
-fn read_share(shared: bool, permits: u32) -> Result<Option<ShareMode>, Rejection> {
-    match (shared, permits) {
-        (false, 0) => Ok(None),
-        (true, 0) => Ok(Some(ShareMode::Shared)),
-        (false, permits) => ShareMode::permits(permits).map(Some),
-        (true, _) => {
-            Err(Rejection::whole(Reason::InvalidUpdate, Detail::Form("both `shared` and `permits` are set: set one")))
-        }
-    }
 }
 
 pub(super) fn wire_path(path: &LockPath) -> Option<wire::LockPath> {

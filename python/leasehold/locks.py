@@ -33,6 +33,8 @@ class LockState(enum.Enum):
     """The holder has died in a namespace that is reaped. The lock waits for a cleanup."""
     SET_ASIDE = 5
     """The cleanup has failed too often. The lock waits for an operator, who calls `resolve_orphan`."""
+    SHARED = 6
+    """Several asks share the lock. Each holds a slot, which is a `Lock` of its own."""
 
 
 class GrantEnd(enum.Enum):
@@ -123,6 +125,12 @@ class Lock:
         The grant that ended last; None before the first end.
     obituary : Obituary or None
         The grant whose cleanup is due; None if none is.
+    slot : int
+        The number of the slot, from 1, if this is one of a lock that asks share; 0 if this is the lock itself.
+    taken_slots : int
+        The number of slots that are taken: held, withheld or waiting for a cleanup. 0 if the state is not `SHARED`.
+    permits : int
+        The number of permits while slots are taken; 0 if asks share the lock as readers do.
     """
 
     namespace: str
@@ -134,11 +142,14 @@ class Lock:
     waiting: int
     last: EndedGrant | None
     obituary: Obituary | None
+    slot: int = 0
+    taken_slots: int = 0
+    permits: int = 0
 
 
 @dataclass(frozen=True)
 class LockPage:
-    """A page of the locks that are not free, in the order of namespace and key.
+    """A page of the locks that are not free, in the order of namespace and key. Slots follow their lock.
 
     Attributes
     ----------

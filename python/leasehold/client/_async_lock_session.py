@@ -33,7 +33,7 @@ from leasehold.client._lock_base import (
     report_unclosed,
     report_unreleased,
 )
-from leasehold.client._lock_calls import LockPath
+from leasehold.client._lock_calls import Grant, LockPath, Wanted
 from leasehold.client._retry import ONCE, Retry
 from leasehold.errors import LeaseholdError, LockLostError, NoOrphanError
 from leasehold.locks import Obituary, Standing
@@ -116,6 +116,8 @@ class AsyncLockSession(LockSessionBase):
         *,
         wait_seconds: float = 0,
         on_place: Callable[[int], object] | None = None,
+        shared: bool = False,
+        permits: int | None = None,
     ) -> AsyncLockScope[AsyncHeldLock]:
         """Return a lock that an `async with` block holds.
 
@@ -132,11 +134,12 @@ class AsyncLockSession(LockSessionBase):
         >>> asyncio.run(work())
         True
         """
-        return AsyncLockScope(self, partial(self.acquire, namespace, key, wait_seconds=wait_seconds, on_place=on_place))
+        acquire = partial(self.acquire, wait_seconds=wait_seconds, on_place=on_place, shared=shared, permits=permits)
+        return AsyncLockScope(self, partial(acquire, namespace, key))
 
-    async def try_acquire(self, namespace: str, key: str) -> AsyncHeldLock:
+    async def try_acquire(self, namespace: str, key: str, *, shared: bool = False, permits: int | None = None) -> AsyncHeldLock:
         """Acquire a lock if it is free. See `LockSession.acquire`."""
-        return await self.acquire(namespace, key)
+        return await self.acquire(namespace, key, shared=shared, permits=permits)
 
     async def acquire(
         self,
@@ -145,18 +148,20 @@ class AsyncLockSession(LockSessionBase):
         *,
         wait_seconds: float = 0,
         on_place: Callable[[int], object] | None = None,
+        shared: bool = False,
+        permits: int | None = None,
     ) -> AsyncHeldLock:
         """Acquire a lock. The caller releases it, and no loss cancels a task. See `LockSession.acquire`."""
+        wanted = Wanted(LockPath(namespace, key), shared, permits)
         self._check_usable()
-        path = LockPath(namespace, key)
-        wait = LockWait(self._id.bytes, path, wait_seconds, on_place)
+        wait = LockWait(self._id.bytes, wanted, wait_seconds, on_place)
         try:
-            fence = await (self._client._run(wait.attempt(), None) if wait.is_immediate else self._wait_for(wait))  # noqa: SLF001
+            grant = await (self._client._run(wait.attempt(), None) if wait.is_immediate else self._wait_for(wait))  # noqa: SLF001
         except BaseException as error:
             if may_have_begun(error):
                 await self._leave(wait.ask)
             raise
-        return AsyncHeldLock(self, path, fence)
+        return AsyncHeldLock(self, LockPath(namespace, key, grant.slot), grant.fence)
 
     def reap(self, namespace: str, *, wait_seconds: float | None = None) -> AsyncLockScope[AsyncOrphan]:
         """Return an orphaned lock that an `async with` block holds in order to clean up.
@@ -175,10 +180,9 @@ class AsyncLockSession(LockSessionBase):
             if may_have_begun(error) or isinstance(error, NoOrphanError):
                 await self._leave(wait.ask)
             raise
-        path = LockPath(found.lock.namespace, found.lock.key)
-        return AsyncOrphan(self, path, found.fence, calls.obituary(found.obituary))
+        return AsyncOrphan(self, calls.path_of(found.lock), found.fence, calls.obituary(found.obituary))
 
-    async def _wait_for(self, wait: LockWait) -> int:
+    async def _wait_for(self, wait: LockWait) -> Grant:
         # Most locks are free, and a call with one answer costs less than a stream.
         if wait.is_allowed:
             try:

@@ -222,9 +222,9 @@ class AsyncClient(ClientBase):
         """
         return AsyncLockSession(self, duration_seconds, grace_seconds, on_jeopardy, on_safe, on_lost, on_forced)
 
-    async def get_lock(self, namespace: str, key: str, *, timeout_seconds: float | None = None) -> Lock:
-        """Return a lock: its holder, the number of asks that wait, and the grant that ended last."""
-        return await self._run(lock_calls.get(LockPath(namespace, key)), timeout_seconds)
+    async def get_lock(self, namespace: str, key: str, *, slot: int = 0, timeout_seconds: float | None = None) -> Lock:
+        """Return a lock, or a slot of it: its holder, the number of asks that wait, and the grant that ended last."""
+        return await self._run(lock_calls.get(LockPath(namespace, key, slot)), timeout_seconds)
 
     async def list_locks(
         self,
@@ -249,10 +249,17 @@ class AsyncClient(ClientBase):
             after = page.locks[-1]
 
     async def force_lock(
-        self, namespace: str, key: str, fence: int, *, at_once: bool = False, timeout_seconds: float | None = None
+        self,
+        namespace: str,
+        key: str,
+        fence: int,
+        *,
+        slot: int = 0,
+        at_once: bool = False,
+        timeout_seconds: float | None = None,
     ) -> None:
         """Take a lock from its holder. Only administrators may call it. See `Client.force_lock`."""
-        await self._run(lock_calls.force(LockPath(namespace, key), fence, at_once=at_once), timeout_seconds)
+        await self._run(lock_calls.force(LockPath(namespace, key, slot), fence, at_once=at_once), timeout_seconds)
 
     async def resolve_orphan(
         self,
@@ -260,12 +267,15 @@ class AsyncClient(ClientBase):
         key: str,
         fence: int,
         *,
+        slot: int = 0,
         retry: bool = False,
         cleaned: bool = False,
         timeout_seconds: float | None = None,
     ) -> None:
         """End the wait of an orphaned lock for a cleanup. Only administrators may call it. See `Client.resolve_orphan`."""
-        await self._run(lock_calls.resolve(LockPath(namespace, key), fence, retry=retry, cleaned=cleaned), timeout_seconds)
+        await self._run(
+            lock_calls.resolve(LockPath(namespace, key, slot), fence, retry=retry, cleaned=cleaned), timeout_seconds
+        )
 
     async def evict_lock_session(self, session_id: str, *, timeout_seconds: float | None = None) -> None:
         """End a session of any service. Only administrators may call it. See `Client.evict_lock_session`."""

@@ -18,7 +18,7 @@ from leasehold._proto.leasehold.locks.v1 import lock_service_pb2 as wire
 from leasehold.client import _lock_calls as calls
 from leasehold.client._base import ClientBase
 from leasehold.client._calls import Call
-from leasehold.client._lock_calls import LockPath
+from leasehold.client._lock_calls import Grant, LockPath, Wanted
 from leasehold.client._retry import is_retryable
 from leasehold.errors import (
     DeadlineExceededError,
@@ -185,7 +185,7 @@ atexit.register(_stop_watched)
 
 
 class HeldLockBase:
-    """A lock that this process holds: its name, its fence, and the time for which the process may believe so."""
+    """A lock that this process holds: its name, slot and fence, and the time for which the process may believe so."""
 
     def __init__(self, session: LockSessionBase, path: LockPath, fence: int) -> None:
         self._base = session
@@ -209,6 +209,11 @@ class HeldLockBase:
     def name(self) -> str:
         """The namespace and the key with a slash between them, as the guard of a database takes it."""
         return f"{self._path.namespace}/{self._path.key}"
+
+    @property
+    def slot(self) -> int:
+        """The number of the slot, from 1, if the lock is shared: each permit has another one. 0 if it is held alone."""
+        return self._path.slot
 
     @property
     def fence(self) -> int:
@@ -352,12 +357,12 @@ class AskWait(Generic[NewsT, ResultT]):
         return max(_RESUME_PAUSE_SECONDS, (error.retry_after_seconds if error else None) or 0.0)
 
 
-class LockWait(AskWait[wire.AcquireLockResponse, int]):
-    """One acquire that waits. Its result is the fence of the grant."""
+class LockWait(AskWait[wire.AcquireLockResponse, Grant]):
+    """One acquire that waits. Its result is the grant."""
 
-    def __init__(self, session: bytes, path: LockPath, wait_seconds: float, on_place: Callable[[int], object] | None) -> None:
+    def __init__(self, session: bytes, wanted: Wanted, wait_seconds: float, on_place: Callable[[int], object] | None) -> None:
         super().__init__(session)
-        self._path = path
+        self._wanted = wanted
         self._on_place = on_place
         seconds = calls.micros("wait_seconds", wait_seconds) / 1e6
         self._until = time.monotonic() + seconds
@@ -373,9 +378,9 @@ class LockWait(AskWait[wire.AcquireLockResponse, int]):
         """The time within which the server must end the stream."""
         return self._left_seconds() + _ANSWER_SECONDS
 
-    def attempt(self) -> Call[int]:
+    def attempt(self) -> Call[Grant]:
         """Return the call of an acquire that does not wait."""
-        return calls.try_acquire(self._session, self.ask, self._path)
+        return calls.try_acquire(self._session, self.ask, self._wanted)
 
     @staticmethod
     def check_first(failure: LeaseholdError) -> None:
@@ -391,14 +396,14 @@ class LockWait(AskWait[wire.AcquireLockResponse, int]):
         """Return the call of an acquire that waits. The ask keeps its place."""
         # The server refuses a wait of zero if the lock is held, but this ask may have its grant already.
         wait_micros = max(1, calls.micros("wait_seconds", self._left_seconds()))
-        return calls.acquire(self._session, self.ask, self._path, wait_micros)
+        return calls.acquire(self._session, self.ask, self._wanted, wait_micros)
 
-    def hear(self, news: wire.AcquireLockResponse) -> int | None:
-        """Take one message of the stream. Return the fence if the message is the grant."""
+    def hear(self, news: wire.AcquireLockResponse) -> Grant | None:
+        """Take one message of the stream. Return the grant if the message has it."""
         self._heard_at = time.monotonic()
         if news.WhichOneof("news") == "waiting" and self._on_place is not None:
             self._on_place(news.waiting)
-        return news.fence if news.WhichOneof("news") == "fence" else None
+        return Grant(news.fence, news.slot) if news.WhichOneof("news") == "fence" else None
 
 
 class OrphanWait(AskWait[wire.ReapLockResponse, wire.Orphan]):

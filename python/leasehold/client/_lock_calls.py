@@ -24,25 +24,57 @@ LOCKS = "leasehold.locks.v1.LockService"
 SESSIONS = "leasehold.sessions.v1.SessionService"
 ACQUIRE = f"/{LOCKS}/AcquireLock"
 
-# The largest number of an unsigned field. The server refuses smaller numbers by its own limits.
+# The largest numbers of unsigned fields. The server refuses smaller numbers by its own limits.
 _MAX = 2**64 - 1
+_MAX_32 = 2**32 - 1
 
 
 @dataclass(frozen=True)
 class LockPath:
-    """The namespace and the key of a lock, of checked types."""
+    """The namespace and the key of a lock, and the number of a slot: 0 for the lock itself. The types are checked."""
 
     namespace: str
     key: str
+    slot: int = 0
 
     def __post_init__(self) -> None:
         for name in ("namespace", "key"):
             check_text(name, getattr(self, name))
+        _number("slot", self.slot, _MAX_32)
 
     @property
     def message(self) -> wire.LockPath:
         """The Protobuf message for this path."""
-        return wire.LockPath(namespace=self.namespace, key=self.key)
+        return wire.LockPath(namespace=self.namespace, key=self.key, slot=self.slot)
+
+
+def path_of(message: wire.LockPath) -> LockPath:
+    """Return the path of a lock that the server has sent."""
+    return LockPath(message.namespace, message.key, message.slot)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What an ask wants: a lock alone, the lock together with other readers, or one of its permits."""
+
+    path: LockPath
+    shared: bool
+    permits: int | None
+
+    def __post_init__(self) -> None:
+        if self.permits is None:
+            return
+        if self.shared:
+            raise MisconfiguredError("both `shared` and `permits` are given: pass one of them")
+        _number("permits", self.permits, _MAX_32, smallest=1)
+
+
+@dataclass(frozen=True)
+class Grant:
+    """The fence of a grant, and the slot that it is for: 0 if the lock is held alone."""
+
+    fence: int
+    slot: int
 
 
 def check_text(name: str, value: object) -> None:
@@ -68,9 +100,9 @@ def micros(name: str, seconds: float) -> int:
     return min(round(seconds * 1e6), _MAX)
 
 
-def _number(name: str, value: object, largest: int) -> int:
-    if not (isinstance(value, int) and 0 <= value <= largest):
-        raise MisconfiguredError(f"`{name}` is {value!r}: pass an integer from 0 to {largest}")
+def _number(name: str, value: object, largest: int, *, smallest: int = 0) -> int:
+    if not (isinstance(value, int) and smallest <= value <= largest):
+        raise MisconfiguredError(f"`{name}` is {value!r}: pass an integer from {smallest} to {largest}")
     return value
 
 
@@ -91,16 +123,28 @@ def evict_session(session_id: str) -> Call[None]:
     return _call(SESSIONS, "EvictSession", sessions.EvictSessionRequest(session_id=session), _ignore)
 
 
-def try_acquire(session: bytes, ask: bytes, path: LockPath) -> Call[int]:
-    request = wire.TryAcquireLockRequest(session_id=session, ask_id=ask, lock=path.message)
-    return _call(
-        LOCKS, "TryAcquireLock", request, lambda response, _headers: wire.TryAcquireLockResponse.FromString(response).fence
+def try_acquire(session: bytes, ask: bytes, wanted: Wanted) -> Call[Grant]:
+    request = wire.TryAcquireLockRequest(
+        session_id=session, ask_id=ask, lock=wanted.path.message, shared=wanted.shared, permits=wanted.permits or 0
     )
 
+    def decode(response: bytes, _headers: Headers) -> Grant:
+        granted = wire.TryAcquireLockResponse.FromString(response)
+        return Grant(granted.fence, granted.slot)
 
-def acquire(session: bytes, ask: bytes, path: LockPath, wait_micros: int) -> Call[wire.AcquireLockResponse]:
+    return _call(LOCKS, "TryAcquireLock", request, decode)
+
+
+def acquire(session: bytes, ask: bytes, wanted: Wanted, wait_micros: int) -> Call[wire.AcquireLockResponse]:
     """Return the call of a stream, each of whose messages `decode` returns."""
-    request = wire.AcquireLockRequest(session_id=session, ask_id=ask, lock=path.message, wait_micros=wait_micros)
+    request = wire.AcquireLockRequest(
+        session_id=session,
+        ask_id=ask,
+        lock=wanted.path.message,
+        wait_micros=wait_micros,
+        shared=wanted.shared,
+        permits=wanted.permits or 0,
+    )
     return _call(LOCKS, "AcquireLock", request, lambda response, _headers: wire.AcquireLockResponse.FromString(response))
 
 
@@ -128,8 +172,8 @@ def get(path: LockPath) -> Call[Lock]:
 
 def list_locks(namespace: str, limit: int | None, after: Lock | None) -> Call[LockPage]:
     check_text("namespace", namespace)
-    last = None if after is None else LockPath(after.namespace, after.key).message
-    request = wire.ListLocksRequest(namespace=namespace, limit=_number("limit", limit or 0, 2**32 - 1), after=last)
+    last = None if after is None else LockPath(after.namespace, after.key, after.slot).message
+    request = wire.ListLocksRequest(namespace=namespace, limit=_number("limit", limit or 0, _MAX_32), after=last)
 
     def decode(response: bytes, _headers: Headers) -> LockPage:
         page = wire.ListLocksResponse.FromString(response)
@@ -173,6 +217,9 @@ def _lock(message: wire.Lock) -> Lock:
         waiting=message.waiting,
         last=_ended(message.last) if message.HasField("last") else None,
         obituary=obituary(message.obituary) if message.HasField("obituary") else None,
+        slot=message.path.slot,
+        taken_slots=message.taken_slots,
+        permits=message.permits,
     )
 
 

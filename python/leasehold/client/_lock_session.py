@@ -32,7 +32,7 @@ from leasehold.client._lock_base import (
     report_unclosed,
     report_unreleased,
 )
-from leasehold.client._lock_calls import LockPath
+from leasehold.client._lock_calls import Grant, LockPath, Wanted
 from leasehold.client._retry import ONCE, Retry
 from leasehold.errors import LeaseholdError, NoOrphanError
 from leasehold.locks import Obituary
@@ -111,6 +111,8 @@ class LockSession(LockSessionBase):
         *,
         wait_seconds: float = 0,
         on_place: Callable[[int], object] | None = None,
+        shared: bool = False,
+        permits: int | None = None,
     ) -> LockScope[HeldLock]:
         """Return a lock that a `with` block holds.
 
@@ -124,11 +126,12 @@ class LockSession(LockSessionBase):
         ...         held.fence > 0, held.is_held
         (True, True)
         """
-        return LockScope(self, partial(self.acquire, namespace, key, wait_seconds=wait_seconds, on_place=on_place))
+        acquire = partial(self.acquire, wait_seconds=wait_seconds, on_place=on_place, shared=shared, permits=permits)
+        return LockScope(self, partial(acquire, namespace, key))
 
-    def try_acquire(self, namespace: str, key: str) -> HeldLock:
+    def try_acquire(self, namespace: str, key: str, *, shared: bool = False, permits: int | None = None) -> HeldLock:
         """Acquire a lock if it is free. See `acquire`."""
-        return self.acquire(namespace, key)
+        return self.acquire(namespace, key, shared=shared, permits=permits)
 
     def acquire(
         self,
@@ -137,6 +140,8 @@ class LockSession(LockSessionBase):
         *,
         wait_seconds: float = 0,
         on_place: Callable[[int], object] | None = None,
+        shared: bool = False,
+        permits: int | None = None,
     ) -> HeldLock:
         """Acquire a lock. The caller releases it by `HeldLock.release`.
 
@@ -150,28 +155,36 @@ class LockSession(LockSessionBase):
             The longest wait, at most a day. Zero means now or never.
         on_place
             A function that is called with the most asks that are served before this one. It runs in this thread.
+        shared
+            Hold the lock together with all others who share it, as readers do. Who wants the lock alone waits for them, and
+            later ones wait behind.
+        permits
+            Hold one of this many permits of the lock, at most 256. All who use the lock must name the same number: an ask
+            with another one waits until no permit is held.
 
         Raises
         ------
         BusyError
             Another ask held the lock all the time.
         InvalidError
-            The server refuses the name or the wait.
+            The server refuses the name, the wait or the number of permits.
+        MisconfiguredError
+            Both `shared` and `permits` are given. This is also a `ValueError`.
         DeniedError
             The caller has no right to the namespace.
         LockLostError
             The session is lost.
         """
+        wanted = Wanted(LockPath(namespace, key), shared, permits)
         self._check_usable()
-        path = LockPath(namespace, key)
-        wait = LockWait(self._id.bytes, path, wait_seconds, on_place)
+        wait = LockWait(self._id.bytes, wanted, wait_seconds, on_place)
         try:
-            fence = self._client._run(wait.attempt(), None) if wait.is_immediate else self._wait_for(wait)  # noqa: SLF001
+            grant = self._client._run(wait.attempt(), None) if wait.is_immediate else self._wait_for(wait)  # noqa: SLF001
         except BaseException as error:
             if may_have_begun(error):
                 self._leave(wait.ask)
             raise
-        return HeldLock(self, path, fence)
+        return HeldLock(self, LockPath(namespace, key, grant.slot), grant.fence)
 
     def reap(self, namespace: str, *, wait_seconds: float | None = None) -> LockScope[Orphan]:
         """Return an orphaned lock that a `with` block holds in order to clean up after the holder that has died.
@@ -216,9 +229,9 @@ class LockSession(LockSessionBase):
             if may_have_begun(error) or isinstance(error, NoOrphanError):
                 self._leave(wait.ask)
             raise
-        return Orphan(self, LockPath(found.lock.namespace, found.lock.key), found.fence, calls.obituary(found.obituary))
+        return Orphan(self, calls.path_of(found.lock), found.fence, calls.obituary(found.obituary))
 
-    def _wait_for(self, wait: LockWait) -> int:
+    def _wait_for(self, wait: LockWait) -> Grant:
         # Most locks are free, and a call with one answer costs less than a stream.
         if wait.is_allowed:
             try:

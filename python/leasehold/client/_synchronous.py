@@ -340,9 +340,9 @@ class Client(ClientBase):
         """
         return LockSession(self, duration_seconds, grace_seconds, on_jeopardy, on_safe, on_lost, on_forced)
 
-    def get_lock(self, namespace: str, key: str, *, timeout_seconds: float | None = None) -> Lock:
-        """Return a lock: its holder, the number of asks that wait, and the grant that ended last."""
-        return self._run(lock_calls.get(LockPath(namespace, key)), timeout_seconds)
+    def get_lock(self, namespace: str, key: str, *, slot: int = 0, timeout_seconds: float | None = None) -> Lock:
+        """Return a lock, or a slot of it: its holder, the number of asks that wait, and the grant that ended last."""
+        return self._run(lock_calls.get(LockPath(namespace, key, slot)), timeout_seconds)
 
     def list_locks(
         self,
@@ -384,7 +384,14 @@ class Client(ClientBase):
             after = page.locks[-1]
 
     def force_lock(
-        self, namespace: str, key: str, fence: int, *, at_once: bool = False, timeout_seconds: float | None = None
+        self,
+        namespace: str,
+        key: str,
+        fence: int,
+        *,
+        slot: int = 0,
+        at_once: bool = False,
+        timeout_seconds: float | None = None,
     ) -> None:
         """Take a lock from its holder, which is told. Only administrators may call it.
 
@@ -396,6 +403,8 @@ class Client(ClientBase):
             The name of the lock.
         fence
             The fence of the grant that is taken away.
+        slot
+            The slot that its holder loses, if several hold the lock; the others go on. `locks` shows the slots.
         at_once
             Let the lock pass on at once, though its holder may still work. Only fences then refuse the holder's writes.
         timeout_seconds
@@ -406,7 +415,7 @@ class Client(ClientBase):
         ChangedError
             The lock is not held under this fence.
         """
-        self._run(lock_calls.force(LockPath(namespace, key), fence, at_once=at_once), timeout_seconds)
+        self._run(lock_calls.force(LockPath(namespace, key, slot), fence, at_once=at_once), timeout_seconds)
 
     def resolve_orphan(
         self,
@@ -414,6 +423,7 @@ class Client(ClientBase):
         key: str,
         fence: int,
         *,
+        slot: int = 0,
         retry: bool = False,
         cleaned: bool = False,
         timeout_seconds: float | None = None,
@@ -426,6 +436,8 @@ class Client(ClientBase):
             The name of the lock.
         fence
             The fence of the grant whose cleanup is due: `Obituary.fence`.
+        slot
+            The slot whose cleanup is due, if several held the lock.
         retry
             Begin the cleanup again, and count its attempts from 0.
         cleaned
@@ -440,7 +452,7 @@ class Client(ClientBase):
         MisconfiguredError
             Not exactly one of `retry` and `cleaned` is true.
         """
-        self._run(lock_calls.resolve(LockPath(namespace, key), fence, retry=retry, cleaned=cleaned), timeout_seconds)
+        self._run(lock_calls.resolve(LockPath(namespace, key, slot), fence, retry=retry, cleaned=cleaned), timeout_seconds)
 
     def evict_lock_session(self, session_id: str, *, timeout_seconds: float | None = None) -> None:
         """End a session of any service. Its locks are withheld as by `force_lock`. Only administrators may call it."""

@@ -12,54 +12,114 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class LockPath(_message.Message):
-    __slots__ = ("namespace", "key")
+    __slots__ = ("namespace", "key", "slot")
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
     namespace: str
     key: str
-    def __init__(self, namespace: _Optional[str] = ..., key: _Optional[str] = ...) -> None: ...
+    slot: int
+    def __init__(self, namespace: _Optional[str] = ..., key: _Optional[str] = ..., slot: _Optional[int] = ...) -> None: ...
 
 class TryAcquireLockRequest(_message.Message):
-    __slots__ = ("session_id", "ask_id", "lock")
+    __slots__ = ("session_id", "ask_id", "lock", "shared", "permits")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     ASK_ID_FIELD_NUMBER: _ClassVar[int]
     LOCK_FIELD_NUMBER: _ClassVar[int]
+    SHARED_FIELD_NUMBER: _ClassVar[int]
+    PERMITS_FIELD_NUMBER: _ClassVar[int]
     session_id: bytes
     ask_id: bytes
     lock: LockPath
-    def __init__(self, session_id: _Optional[bytes] = ..., ask_id: _Optional[bytes] = ..., lock: _Optional[_Union[LockPath, _Mapping]] = ...) -> None: ...
+    shared: bool
+    permits: int
+    def __init__(self, session_id: _Optional[bytes] = ..., ask_id: _Optional[bytes] = ..., lock: _Optional[_Union[LockPath, _Mapping]] = ..., shared: _Optional[bool] = ..., permits: _Optional[int] = ...) -> None: ...
 
 class TryAcquireLockResponse(_message.Message):
-    __slots__ = ("fence",)
+    __slots__ = ("fence", "slot")
     FENCE_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
     fence: int
-    def __init__(self, fence: _Optional[int] = ...) -> None: ...
+    slot: int
+    def __init__(self, fence: _Optional[int] = ..., slot: _Optional[int] = ...) -> None: ...
 
 class AcquireLockRequest(_message.Message):
-    __slots__ = ("session_id", "ask_id", "lock", "wait_micros")
+    __slots__ = ("session_id", "ask_id", "lock", "wait_micros", "shared", "permits")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     ASK_ID_FIELD_NUMBER: _ClassVar[int]
     LOCK_FIELD_NUMBER: _ClassVar[int]
     WAIT_MICROS_FIELD_NUMBER: _ClassVar[int]
+    SHARED_FIELD_NUMBER: _ClassVar[int]
+    PERMITS_FIELD_NUMBER: _ClassVar[int]
     session_id: bytes
     ask_id: bytes
     lock: LockPath
     wait_micros: int
-    def __init__(self, session_id: _Optional[bytes] = ..., ask_id: _Optional[bytes] = ..., lock: _Optional[_Union[LockPath, _Mapping]] = ..., wait_micros: _Optional[int] = ...) -> None: ...
+    shared: bool
+    permits: int
+    def __init__(self, session_id: _Optional[bytes] = ..., ask_id: _Optional[bytes] = ..., lock: _Optional[_Union[LockPath, _Mapping]] = ..., wait_micros: _Optional[int] = ..., shared: _Optional[bool] = ..., permits: _Optional[int] = ...) -> None: ...
 
 class AcquireLockResponse(_message.Message):
-    __slots__ = ("waiting", "fence", "moving")
+    __slots__ = ("waiting", "fence", "moving", "slot")
     WAITING_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     MOVING_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
     waiting: int
     fence: int
     moving: Moving
-    def __init__(self, waiting: _Optional[int] = ..., fence: _Optional[int] = ..., moving: _Optional[_Union[Moving, _Mapping]] = ...) -> None: ...
+    slot: int
+    def __init__(self, waiting: _Optional[int] = ..., fence: _Optional[int] = ..., moving: _Optional[_Union[Moving, _Mapping]] = ..., slot: _Optional[int] = ...) -> None: ...
 
 class Moving(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class LockAsk(_message.Message):
+    __slots__ = ("ask_id", "lock", "shared", "permits")
+    ASK_ID_FIELD_NUMBER: _ClassVar[int]
+    LOCK_FIELD_NUMBER: _ClassVar[int]
+    SHARED_FIELD_NUMBER: _ClassVar[int]
+    PERMITS_FIELD_NUMBER: _ClassVar[int]
+    ask_id: bytes
+    lock: LockPath
+    shared: bool
+    permits: int
+    def __init__(self, ask_id: _Optional[bytes] = ..., lock: _Optional[_Union[LockPath, _Mapping]] = ..., shared: _Optional[bool] = ..., permits: _Optional[int] = ...) -> None: ...
+
+class AcquireLocksRequest(_message.Message):
+    __slots__ = ("session_id", "asks", "wait_micros")
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    ASKS_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MICROS_FIELD_NUMBER: _ClassVar[int]
+    session_id: bytes
+    asks: _containers.RepeatedCompositeFieldContainer[LockAsk]
+    wait_micros: int
+    def __init__(self, session_id: _Optional[bytes] = ..., asks: _Optional[_Iterable[_Union[LockAsk, _Mapping]]] = ..., wait_micros: _Optional[int] = ...) -> None: ...
+
+class AcquireLocksResponse(_message.Message):
+    __slots__ = ("waiting", "granted", "moving")
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    GRANTED_FIELD_NUMBER: _ClassVar[int]
+    MOVING_FIELD_NUMBER: _ClassVar[int]
+    waiting: int
+    granted: GrantedLocks
+    moving: Moving
+    def __init__(self, waiting: _Optional[int] = ..., granted: _Optional[_Union[GrantedLocks, _Mapping]] = ..., moving: _Optional[_Union[Moving, _Mapping]] = ...) -> None: ...
+
+class GrantedLocks(_message.Message):
+    __slots__ = ("locks",)
+    LOCKS_FIELD_NUMBER: _ClassVar[int]
+    locks: _containers.RepeatedCompositeFieldContainer[GrantedLock]
+    def __init__(self, locks: _Optional[_Iterable[_Union[GrantedLock, _Mapping]]] = ...) -> None: ...
+
+class GrantedLock(_message.Message):
+    __slots__ = ("fence", "slot")
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    fence: int
+    slot: int
+    def __init__(self, fence: _Optional[int] = ..., slot: _Optional[int] = ...) -> None: ...
 
 class LeaveLockRequest(_message.Message):
     __slots__ = ("session_id", "ask_id")
@@ -104,7 +164,7 @@ class GetLockResponse(_message.Message):
     def __init__(self, lock: _Optional[_Union[Lock, _Mapping]] = ...) -> None: ...
 
 class Lock(_message.Message):
-    __slots__ = ("path", "state", "fence", "session_id", "updated_at", "waiting", "last", "obituary")
+    __slots__ = ("path", "state", "fence", "session_id", "updated_at", "waiting", "last", "obituary", "taken_slots", "permits")
     class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         STATE_UNSPECIFIED: _ClassVar[Lock.State]
@@ -113,12 +173,14 @@ class Lock(_message.Message):
         WITHHELD: _ClassVar[Lock.State]
         ORPHANED: _ClassVar[Lock.State]
         SET_ASIDE: _ClassVar[Lock.State]
+        SHARED: _ClassVar[Lock.State]
     STATE_UNSPECIFIED: Lock.State
     FREE: Lock.State
     HELD: Lock.State
     WITHHELD: Lock.State
     ORPHANED: Lock.State
     SET_ASIDE: Lock.State
+    SHARED: Lock.State
     PATH_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
@@ -127,6 +189,8 @@ class Lock(_message.Message):
     WAITING_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
     OBITUARY_FIELD_NUMBER: _ClassVar[int]
+    TAKEN_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    PERMITS_FIELD_NUMBER: _ClassVar[int]
     path: LockPath
     state: Lock.State
     fence: int
@@ -135,7 +199,9 @@ class Lock(_message.Message):
     waiting: int
     last: EndedGrant
     obituary: Obituary
-    def __init__(self, path: _Optional[_Union[LockPath, _Mapping]] = ..., state: _Optional[_Union[Lock.State, str]] = ..., fence: _Optional[int] = ..., session_id: _Optional[bytes] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., waiting: _Optional[int] = ..., last: _Optional[_Union[EndedGrant, _Mapping]] = ..., obituary: _Optional[_Union[Obituary, _Mapping]] = ...) -> None: ...
+    taken_slots: int
+    permits: int
+    def __init__(self, path: _Optional[_Union[LockPath, _Mapping]] = ..., state: _Optional[_Union[Lock.State, str]] = ..., fence: _Optional[int] = ..., session_id: _Optional[bytes] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., waiting: _Optional[int] = ..., last: _Optional[_Union[EndedGrant, _Mapping]] = ..., obituary: _Optional[_Union[Obituary, _Mapping]] = ..., taken_slots: _Optional[int] = ..., permits: _Optional[int] = ...) -> None: ...
 
 class Obituary(_message.Message):
     __slots__ = ("fence", "end", "ended_at", "attempts", "most_attempts")

@@ -9,31 +9,33 @@ const ANSWER_MILLIS = 10_000;
 /** An acquire, which is run once. */
 export class Acquisition {
     #ask;
-    #lock;
+    #wanted;
     #wait;
     #onPlace;
 
-    constructor(session, path, { wait = 0, signal, onPlace }) {
+    /** `wanted` is the part of each request that names the lock, and says how the ask shares it. */
+    constructor(session, wanted, { wait = 0, signal, onPlace }) {
         this.#ask = new Ask(session, signal);
-        this.#lock = path;
+        this.#wanted = wanted;
         this.#wait = Number(micros("wait", wait)) / 1e3;
         this.#onPlace = onPlace;
     }
 
-    /** Returns the fence of the grant. Throws if there is none; nothing is then left of the ask. */
+    /** Returns the fence and the slot of the grant. Throws if there is none; nothing is then left of the ask. */
     async run() {
-        return BigInt(await this.#ask.decide(() => (this.#wait === 0 ? this.#tryAcquire() : this.#waitFor())));
+        const { fence, slot } = await this.#ask.decide(() => (this.#wait === 0 ? this.#tryAcquire() : this.#waitFor()));
+        return { fence: BigInt(fence), slot };
     }
 
     async #tryAcquire() {
-        return (await this.#ask.call("TryAcquireLock", { lock: this.#lock })).fence;
+        return await this.#ask.call("TryAcquireLock", this.#wanted);
     }
 
-    // Returns the fence; undefined if another ask holds the lock, or if no answer came: the same ask
+    // Returns the grant; undefined if another ask holds the lock, or if no answer came: the same ask
     // then gets the grant that this call may have made.
     async #tryFirst() {
         try {
-            return (await this.#ask.attempt("TryAcquireLock", { lock: this.#lock })).fence;
+            return await this.#ask.attempt("TryAcquireLock", this.#wanted);
         } catch (error) {
             if (error instanceof CallError && (error.isRepeatable || error.code === "LOCK_HELD")) return undefined;
             throw error;
@@ -44,13 +46,13 @@ export class Acquisition {
         const endsAt = performance.now() + this.#wait;
         // Most locks are free, and a call with one answer costs less than a stream. So the first call
         // does not wait. The server refuses a longer wait, which the first call does not name (K21).
-        const fence = this.#wait <= MAX_WAIT_MILLIS ? await this.#tryFirst() : undefined;
-        if (fence !== undefined) return fence;
+        const granted = this.#wait <= MAX_WAIT_MILLIS ? await this.#tryFirst() : undefined;
+        if (granted !== undefined) return granted;
         let heardAt = performance.now();
         const hear = (message) => {
             heardAt = performance.now();
             if (message.news === "waiting") this.#onPlace?.(message.waiting);
-            return message.fence;
+            return message.news === "fence" ? message : undefined;
         };
         // A stream may be silent for long, so the silence counts from its end.
         const hearEnd = () => (heardAt = performance.now());
@@ -61,7 +63,7 @@ export class Acquisition {
 
     async #read(left, listeners) {
         // The server refuses a wait of zero, but this ask may have its grant already.
-        const request = { lock: this.#lock, waitMicros: String(Math.max(Math.round(left * 1e3), 1)) };
+        const request = { ...this.#wanted, waitMicros: String(Math.max(Math.round(left * 1e3), 1)) };
         const millis = Math.min(left, MAX_WAIT_MILLIS) + ANSWER_MILLIS;
         return await this.#ask.stream("AcquireLock", request, { millis, ...listeners });
     }

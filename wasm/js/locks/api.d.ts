@@ -46,6 +46,23 @@ export interface AcquireOptions {
     readonly signal?: AbortSignal;
     /** Called with the most asks that are served before this one, while it waits. */
     readonly onPlace?: (place: number) => void;
+    /**
+     * True to hold the lock together with all others who share it, as readers do. Who wants the lock
+     * alone waits for them, and later ones wait behind.
+     */
+    readonly shared?: boolean;
+    /**
+     * The number of permits of the lock, at most 256, of which this acquire wants one. All who use the
+     * lock must name the same number: an acquire with another one waits until no permit is held.
+     * Throws `MISCONFIGURED` if `shared` is true too.
+     */
+    readonly permits?: number;
+}
+
+/** The slot of a lock that several processes hold. */
+export interface SlotOptions {
+    /** The number of the slot, from 1 on; 0, the default, stands for the lock itself. */
+    readonly slot?: number;
 }
 
 /** The options of a reap. */
@@ -70,6 +87,11 @@ export interface HeldLock {
     readonly key: string;
     /** The namespace and the key with a slash between them, for the guard of a database. */
     readonly name: string;
+    /**
+     * The number of the slot, from 1 on, if the lock is shared: each permit has another one. 0 if this
+     * process holds the lock alone.
+     */
+    readonly slot: number;
     /** The fence of the grant, larger than the fence of every grant before it. */
     readonly fence: bigint;
     /** The standing of the lock; `lost` too if the lock was released. */
@@ -137,12 +159,14 @@ export interface Obituary {
 export interface LockStatus {
     readonly namespace: string;
     readonly key: string;
+    /** The number of the slot, from 1 on, if this is one of a lock that is shared; 0 for the lock itself. */
+    readonly slot: number;
     /**
      * `withheld`: an operator took the lock, and the time of its holder is not over. `orphaned`: its
      * holder has died, and the lock waits for a cleanup. `set-aside`: the cleanup has failed too
-     * often, and the lock waits for an operator.
+     * often, and the lock waits for an operator. `shared`: each holder has a slot of the lock.
      */
-    readonly state: "free" | "held" | "withheld" | "orphaned" | "set-aside";
+    readonly state: "free" | "held" | "withheld" | "orphaned" | "set-aside" | "shared";
     /** The fence of the grant, or of the grant that was taken away; undefined if there is none. */
     readonly fence: bigint | undefined;
     /** The session that holds the lock. */
@@ -154,6 +178,10 @@ export interface LockStatus {
     readonly last: EndedGrant | undefined;
     /** The grant whose cleanup is due. */
     readonly obituary: Obituary | undefined;
+    /** The number of slots that are taken: held, withheld or waiting for a cleanup. */
+    readonly takenSlots: number;
+    /** The number of permits while slots are taken; 0 if the lock is shared as readers do. */
+    readonly permits: number;
 }
 
 /**
@@ -192,25 +220,37 @@ export interface Locks {
         options: ReapOptions,
         run: (orphan: Orphan) => T | PromiseLike<T>,
     ): Promise<T | undefined>;
-    /** Reads a lock. A lock that nobody has held is free. */
-    get(namespace: string, key: string): Promise<LockStatus>;
+    /** Reads a lock, or a slot of it. A lock that nobody has held is free. */
+    get(namespace: string, key: string, options?: SlotOptions): Promise<LockStatus>;
     /**
      * Lists the locks of a namespace and of those in it that are not free, in the order of
-     * namespace and key. Without a namespace it lists all locks, which is for administrators.
+     * namespace and key. The slots that are taken follow their lock. Without a namespace it lists all locks, which is for administrators.
      */
     list(namespace?: string): AsyncIterableIterator<LockStatus>;
     /**
      * Takes a lock from its holder, and tells it so; for administrators. The lock passes on when the
      * time of the holder is over. With `atOnce` it passes on now: only fences refuse the former
-     * holder's writes. Throws `FENCE_PASSED` if the lock is not held under this fence.
+     * holder's writes. If several processes hold the lock, `slot` names the one that loses it. Throws
+     * `FENCE_PASSED` if the lock is not held under this fence.
      */
-    force(namespace: string, key: string, fence: bigint, options?: { readonly atOnce?: boolean }): Promise<void>;
+    force(
+        namespace: string,
+        key: string,
+        fence: bigint,
+        options?: SlotOptions & { readonly atOnce?: boolean },
+    ): Promise<void>;
     /**
      * Ends the wait of an orphaned lock for a cleanup; for administrators. `fence` is that of its
      * obituary. `retry` begins the cleanup again, and counts its attempts from 0. `cleaned` lets the
      * lock pass on. Throws `FENCE_PASSED` if no cleanup after this grant is due.
      */
-    resolveOrphan(namespace: string, key: string, fence: bigint, resolution: "retry" | "cleaned"): Promise<void>;
+    resolveOrphan(
+        namespace: string,
+        key: string,
+        fence: bigint,
+        resolution: "retry" | "cleaned",
+        options?: SlotOptions,
+    ): Promise<void>;
     /** Closes the session. Its locks pass on at once, so nothing may work under them any more. */
     close(): Promise<void>;
 }

@@ -28,6 +28,10 @@ export class HeldLock {
         return `${this.namespace}/${this.key}`;
     }
 
+    get slot() {
+        return this.#path.slot;
+    }
+
     get fence() {
         return this.#fence;
     }

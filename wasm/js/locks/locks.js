@@ -3,7 +3,7 @@ import { Calls } from "./calls.js";
 import { endpointOf } from "./endpoint.js";
 import { hasEnded, misconfigured } from "./error.js";
 import { HeldLock, work } from "./held_lock.js";
-import { fenceNumber, lockPath, lockStatus, micros, resolutionOf, text } from "./messages.js";
+import { fenceNumber, lockPath, lockStatus, micros, resolutionOf, shareOf, text } from "./messages.js";
 import { Orphan } from "./orphan.js";
 import { Reaping } from "./reaping.js";
 import { Session } from "./session.js";
@@ -38,10 +38,10 @@ class Locks {
 
     async acquire(namespace, key, options = {}) {
         options.signal?.throwIfAborted();
-        const path = lockPath(namespace, key);
+        const wanted = { lock: lockPath(namespace, key), ...shareOf(options) };
         return await this.#underSession(async (session) => {
-            const fence = await new Acquisition(session, path, options).run();
-            return new HeldLock(session, path, fence);
+            const { fence, slot } = await new Acquisition(session, wanted, options).run();
+            return new HeldLock(session, { ...wanted.lock, slot }, fence);
         });
     }
 
@@ -55,8 +55,8 @@ class Locks {
         return orphan && (await work(orphan, run));
     }
 
-    async get(namespace, key) {
-        return lockStatus((await this.#run("GetLock", { lock: lockPath(namespace, key) })).lock);
+    async get(namespace, key, { slot } = {}) {
+        return lockStatus((await this.#run("GetLock", { lock: lockPath(namespace, key, slot) })).lock);
     }
 
     async *list(prefix = "") {
@@ -67,13 +67,13 @@ class Locks {
         }
     }
 
-    async force(namespace, key, fence, { atOnce = false } = {}) {
-        await this.#run("ForceLock", { lock: lockPath(namespace, key), fence: fenceNumber(fence), atOnce });
+    async force(namespace, key, fence, { atOnce = false, slot } = {}) {
+        await this.#run("ForceLock", { lock: lockPath(namespace, key, slot), fence: fenceNumber(fence), atOnce });
     }
 
-    async resolveOrphan(namespace, key, fence, resolution) {
-        const request = { lock: lockPath(namespace, key), fence: fenceNumber(fence), resolution: resolutionOf(resolution) };
-        await this.#run("ResolveOrphan", request);
+    async resolveOrphan(namespace, key, fence, resolution, { slot } = {}) {
+        const lock = lockPath(namespace, key, slot);
+        await this.#run("ResolveOrphan", { lock, fence: fenceNumber(fence), resolution: resolutionOf(resolution) });
     }
 
     async close() {

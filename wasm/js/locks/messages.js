@@ -5,6 +5,7 @@ import { LeaseholdError } from "../error.js";
 import { misconfigured } from "./error.js";
 
 const MAX_UINT64 = 2n ** 64n - 1n;
+const MAX_UINT32 = 2 ** 32 - 1;
 /** Half of a surrogate pair, which Protobuf cannot carry. */
 const HALF_PAIR = /\p{Surrogate}/u;
 
@@ -13,9 +14,22 @@ export function randomId() {
     return Buffer.from(randomUUID().replaceAll("-", ""), "hex");
 }
 
-/** Returns the message for the name of a lock. No error contains a part of it (K24). */
-export function lockPath(namespace, key) {
-    return { namespace: text("namespace", namespace), key: text("key", key) };
+/** Returns the message for the name of a lock, or of a slot of it. No error contains a part of it (K24). */
+export function lockPath(namespace, key, slot = 0) {
+    return { namespace: text("namespace", namespace), key: text("key", key), slot: whole("slot", slot, 0) };
+}
+
+/** Returns the part of an acquire that says how the ask shares its lock (K13). */
+export function shareOf({ shared = false, permits }) {
+    if (permits === undefined) return { shared: Boolean(shared), permits: 0 };
+    if (shared) throw misconfigured("both `shared` and `permits` are given: pass one of them");
+    return { shared: false, permits: whole("permits", permits, 1) };
+}
+
+/** Returns a number that the contract can carry. The server refuses smaller ones by its own limits. */
+function whole(name, number, smallest) {
+    if (Number.isInteger(number) && number >= smallest && number <= MAX_UINT32) return number;
+    throw misconfigured(`\`${name}\` is no whole number from ${smallest} on: pass one`);
 }
 
 /** Returns a text that Protobuf can carry. */
@@ -58,7 +72,7 @@ export function resolutionOf(resolution) {
 }
 
 /** Returns a lock as the server stores it. */
-export function lockStatus({ path, state, fence, sessionId, updatedAt, waiting, last, obituary }) {
+export function lockStatus({ path, state, fence, sessionId, updatedAt, waiting, last, obituary, takenSlots, permits }) {
     return {
         ...path,
         state: state.toLowerCase().replace("_", "-"),
@@ -68,6 +82,8 @@ export function lockStatus({ path, state, fence, sessionId, updatedAt, waiting, 
         waiting,
         last: last ? endedGrant(last) : undefined,
         obituary: obituary ? obituaryOf(obituary) : undefined,
+        takenSlots,
+        permits,
     };
 }
 

@@ -31,7 +31,7 @@ pub use leasehold_core::rejection::{List, Reason};
 pub use leasehold_core::standing::{Deadlines, Standing};
 pub use leasehold_core::time::Timestamp;
 pub use leasehold_core::verify;
-pub use locks::{Acquired, LockRecord, LockRecords, LockService, ReleaseRequest, Resolution};
+pub use locks::{Acquired, LockRecord, LockRecords, LockService, ReleaseRequest, Resolution, ShareMode};
 pub use service::{
     Begun, ClaimRecord, LeasePage, OutstandingLease, RecordPage, RecordSelection, RecordStatus, Service,
 };

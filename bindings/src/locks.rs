@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 
 use leasehold_core::lease::Fence;
 use leasehold_core::lock::{
-    Ask, AskId, AskState, GrantEnd, Lock, LockPath, LockState, LockValue, MAX_CLEANUPS, check_wait,
+    Ask, AskId, AskState, Grant, GrantEnd, Lock, LockPath, LockState, LockValue, MAX_CLEANUPS, check_wait,
 };
 use leasehold_core::locking::acquire::{Acquire, acquire};
 use leasehold_core::locking::elapse::{Elapse, elapse};
@@ -31,6 +31,7 @@ use uuid::Uuid;
 
 use crate::error::{DetailedError, decision, or_internal};
 
+pub use leasehold_core::division::ShareMode;
 pub use leasehold_core::locking::acquire::Acquired;
 pub use leasehold_core::locking::resolve::Resolution;
 
@@ -76,6 +77,15 @@ impl LockRecord {
             LockState::Free | LockState::Orphaned | LockState::Divided(_) => 0,
             LockState::Held(grant) => grant.fence.0,
             LockState::Withheld(withholding) => withholding.fence.0,
+        }
+    }
+
+    /// Returns the number of slots that are taken, and the number of permits: 0 if asks share the lock as
+    /// readers do. Both are 0 if the lock is not shared.
+    pub fn division(&self) -> (u32, u32) {
+        match &self.lock.state {
+            LockState::Divided(division) => (division.taken(), division.share.number().into()),
+            _ => (0, 0),
         }
     }
 
@@ -223,24 +233,30 @@ impl LockService {
         Ok(has_ended)
     }
 
-    /// Acquires a lock (K01). A wait of 0 is for now or never. An ask that waits learns of its grant
-    /// by the same call again, which gets the same grant or the place in the queue (K05).
+    /// Acquires a lock (K01), alone or as a share of it (K13). A wait of 0 is for now or never. An ask that
+    /// waits learns of its grant by the same call again, which gets the same grant or the place in the
+    /// queue (K05).
     ///
     /// # Errors
-    /// The wait is too long, or the engine refuses the acquire.
+    /// The wait is too long, the path is that of a slot, or the engine refuses the acquire.
     pub fn acquire(
         &mut self,
         session: Uuid,
         ask: Uuid,
         path: LockPath,
+        share: Option<ShareMode>,
         wait_micros: u64,
         now: Timestamp,
     ) -> Result<Acquired, DetailedError> {
         check_wait(wait_micros)?;
+        if path.slot() > 0 {
+            let message = "`lock.slot` is not 0: an ask names the lock, and gets a slot that is free";
+            return Err(DetailedError::new("INVALID_UPDATE", message));
+        }
         let (session, ask, principal) = (SessionId(session), AskId(ask), self.principal.clone());
         let reaped = self.reaped.iter().find(|(namespace, _)| is_within(path.namespace(), namespace));
         let reaped = reaped.map(|(_, attempts)| *attempts);
-        let command = Acquire { session, principal, ask, lock: path, share: None, wait: wait_micros > 0, reaped };
+        let command = Acquire { session, principal, ask, lock: path, share, wait: wait_micros > 0, reaped };
         let acquired = decision(acquire(&mut self.store, &command, now))?;
         // An ask that an earlier call left waiting is not served now.
         match acquired {
@@ -330,19 +346,34 @@ impl LockService {
         decision(release(&mut self.store, &command, now))
     }
 
-    /// Takes a lock from its holder (K20). Returns false if it is withheld under this fence already.
+    /// Takes a lock, or a slot of it, from its holder (K20). Returns false if it is withheld under this fence
+    /// already.
     ///
     /// # Errors
     /// The lock is not held under this fence.
     pub fn force(&mut self, path: LockPath, fence: u64, at_once: bool, now: Timestamp) -> Result<bool, DetailedError> {
-        let before = or_internal(self.store.lock(&path))?;
+        let before = self.rows_of(&path)?;
         let command = Force { lock: path, fence: Fence(fence), at_once };
         let is_taken = decision(force(&mut self.store, &command, now))?;
-        let after = or_internal(self.store.lock(&command.lock))?;
-        if let Some(grant) = Lock::newly_forced(before.as_ref(), after.as_ref()) {
-            self.observer.force(grant.session, grant.fence);
+        for (before, after) in before.iter().zip(self.rows_of(&command.lock)?) {
+            if let Some(grant) = Lock::newly_forced(before.as_ref(), after.as_ref()) {
+                self.tell_forced(*grant);
+            }
         }
         Ok(is_taken)
+    }
+
+    /// Returns the row at a path, and that of its lock: a slot that is free again has no row, and its lock
+    /// keeps the last end.
+    fn rows_of(&self, path: &LockPath) -> Result<[Option<Lock>; 2], DetailedError> {
+        Ok([or_internal(self.store.lock(path))?, or_internal(self.store.lock(&path.base()))?])
+    }
+
+    /// Notes a grant for the answers to its session's renewals, once.
+    fn tell_forced(&mut self, grant: Grant) {
+        if self.observer.forced(grant.session).all(|fence| fence != grant.fence) {
+            self.observer.force(grant.session, grant.fence);
+        }
     }
 
     /// Ends the withholding of a lock, because the time of its former holder is over (K20). Returns
@@ -417,13 +448,13 @@ mod tests {
         for session in [HOLDER, WAITER] {
             assert_eq!(service.open(session, 15_000_000, 5_000_000, NOW), Ok(true));
         }
-        assert_eq!(service.acquire(HOLDER, ask(10), path(), 0, NOW), Ok(holding(1)));
-        assert_eq!(service.acquire(WAITER, ask(20), path(), 1, NOW), Ok(Acquired::Waiting(0)));
+        assert_eq!(service.acquire(HOLDER, ask(10), path(), None, 0, NOW), Ok(holding(1)));
+        assert_eq!(service.acquire(WAITER, ask(20), path(), None, 1, NOW), Ok(Acquired::Waiting(0)));
         service
     }
 
     fn grant_of_waiter(service: &mut LockService) -> Acquired {
-        service.acquire(WAITER, ask(20), path(), 1, NOW).unwrap()
+        service.acquire(WAITER, ask(20), path(), None, 1, NOW).unwrap()
     }
 
     fn last_end(service: &LockService) -> Option<&'static str> {
@@ -433,8 +464,8 @@ mod tests {
     #[test]
     fn k01_k03_k05_a_lock_passes_from_its_holder_to_the_ask_that_waits() {
         let mut service = contended();
-        assert_eq!(service.acquire(WAITER, ask(21), path(), 0, NOW).unwrap_err().code, "LOCK_HELD");
-        assert_eq!(service.acquire(WAITER, ask(20), path(), 0, NOW).unwrap_err().code, "LOCK_HELD");
+        assert_eq!(service.acquire(WAITER, ask(21), path(), None, 0, NOW).unwrap_err().code, "LOCK_HELD");
+        assert_eq!(service.acquire(WAITER, ask(20), path(), None, 0, NOW).unwrap_err().code, "LOCK_HELD");
         let request = ReleaseRequest { fence: 1, failed: false, value: b"done" };
         assert_eq!(service.release(HOLDER, path(), request, NOW), Ok(true));
         assert_eq!(grant_of_waiter(&mut service), holding(2));
@@ -473,13 +504,36 @@ mod tests {
     }
 
     #[test]
+    fn k13_k20_each_holder_of_a_permit_has_a_slot_which_an_operator_takes_alone() {
+        let mut service = LockService::new("test").unwrap();
+        service.open(HOLDER, 15_000_000, 5_000_000, NOW).unwrap();
+        service.open(WAITER, 15_000_000, 5_000_000, NOW).unwrap();
+        let two = ShareMode::parse(false, 2).unwrap();
+        let slot = |number| path().at_slot(number).unwrap();
+        let held = |fence, slot| Ok(Acquired::Holding(HeldSlot { fence: Fence(fence), slot }));
+        assert_eq!(service.acquire(HOLDER, ask(1), path(), two, 0, NOW), held(1, 1));
+        assert_eq!(service.acquire(WAITER, ask(2), path(), two, 0, NOW), held(2, 2));
+        assert_eq!(service.acquire(WAITER, ask(3), path(), two, 0, NOW).unwrap_err().code, "LOCK_HELD");
+        let record = service.lock(&path()).unwrap().unwrap();
+        assert_eq!((record.state(), record.fence(), record.division()), ("SHARED", 0, (2, 2)));
+        assert_eq!(service.force(slot(1), 1, false, NOW), Ok(true));
+        assert_eq!(service.lock(&slot(1)).unwrap().map(|record| record.state()), Some("WITHHELD"));
+        // The row of a slot that is free again goes. Its former holder is told all the same, and once.
+        assert_eq!(service.force(slot(1), 1, true, NOW), Ok(true));
+        assert_eq!((service.renew(HOLDER, NOW), service.renew(WAITER, NOW)), (Ok(vec![1]), Ok(vec![])));
+        assert_eq!(service.force(slot(2), 2, true, NOW), Ok(true));
+        assert_eq!((service.lock(&slot(2)), service.renew(WAITER, NOW)), (Ok(None), Ok(vec![2])));
+        assert_eq!(service.acquire(WAITER, ask(4), slot(1), two, 0, NOW).unwrap_err().code, "INVALID_UPDATE");
+    }
+
+    #[test]
     fn k17_a_reaped_lock_waits_for_its_cleanup_which_comes_until_it_is_set_aside() {
         let mut service = LockService::new("test").unwrap();
         service.reap_namespace("user", 2).unwrap();
         for session in [HOLDER, WAITER] {
             service.open(session, 15_000_000, 5_000_000, NOW).unwrap();
         }
-        service.acquire(HOLDER, ask(10), path(), 0, NOW).unwrap();
+        service.acquire(HOLDER, ask(10), path(), None, 0, NOW).unwrap();
         assert_eq!(service.reap(WAITER, ask(30), "user", NOW), Ok(None));
         service.expire(HOLDER, NOW).unwrap();
         let state = |service: &LockService| service.lock(&path()).unwrap().unwrap().state();
@@ -524,7 +578,7 @@ mod tests {
     fn k21_limits_are_those_of_a_server() {
         let mut service = LockService::new("test").unwrap();
         assert_eq!(service.open(HOLDER, 1, 1, NOW).unwrap_err().code, "INVALID_UPDATE");
-        assert_eq!(service.acquire(HOLDER, ask(1), path(), u64::MAX, NOW).unwrap_err().code, "LIMIT_EXCEEDED");
+        assert_eq!(service.acquire(HOLDER, ask(1), path(), None, u64::MAX, NOW).unwrap_err().code, "LIMIT_EXCEEDED");
         assert_eq!(service.locks("", 1_001, None).unwrap_err().code, "LIMIT_EXCEEDED");
         assert!(LockService::new("").is_err());
         assert_eq!(service.reap(HOLDER, ask(1), "", NOW).unwrap_err().code, "INVALID_UPDATE");

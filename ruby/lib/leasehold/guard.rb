@@ -21,7 +21,12 @@ module Leasehold
     # The text has no value: Rails logs it, and keys of locks appear in no log (K24). It selects no column, because
     # ActiveRecord warns of the type void.
     SQL = "SELECT FROM leasehold_guard($1, $2, make_interval(secs => $3))"
-    private_constant :SQL
+    # The form for a slot of a shared lock. A guard that was installed before locks could be shared lacks it (K13).
+    SLOT_SQL = "SELECT FROM leasehold_guard($1, $2, make_interval(secs => $3), $4)"
+    NO_GUARD = "the database has no function `leasehold_guard`: run the migration of `rails generate leasehold:guard`"
+    OLDER_GUARD = "the database has no function `leasehold_guard` for shared locks: run `rails generate leasehold:guard` " \
+                  "again, and its migration"
+    private_constant :SQL, :SLOT_SQL, :NO_GUARD, :OLDER_GUARD
 
     # Prepended to the adapter of PostgreSQL: a deferred trigger of the guard can refuse any COMMIT.
     module Translation
@@ -53,24 +58,27 @@ module Leasehold
     # @param resource [String] the name of what the lock protects
     # @param fence [Integer]
     # @param remaining [Float] seconds until the session of the lock is lost
+    # @param slot [Integer] the slot of a shared lock; 0 if the lock is held alone
     # @raise [GuardRefused]
-    # @raise [Error::Misconfigured] if the database has no guard
+    # @raise [Error::Misconfigured] if the database has no guard, or an older one
     # @return [void]
-    def call(resource, fence, remaining)
-      @connection.exec_query(SQL, "Leasehold", binds(String(resource), Integer(fence), Float(remaining)))
+    def call(resource, fence, remaining, slot = 0)
+      values = { resource: String(resource), fence: Integer(fence), remaining: Float(remaining) }
+      values[:slot] = slot unless slot.zero?
+      @connection.exec_query(slot.zero? ? SQL : SLOT_SQL, "Leasehold", binds(values))
       nil
     rescue ActiveRecord::StatementInvalid => error
       raise unless error.cause.is_a?(PG::UndefinedFunction)
 
-      raise Error::Misconfigured, "the database has no function `leasehold_guard`: run the migration of `rails generate leasehold:guard`"
+      raise Error::Misconfigured, slot.zero? ? NO_GUARD : OLDER_GUARD
     end
 
     private
 
     # @return [Array<ActiveModel::Attribute>]
-    def binds(*values)
-      %w[resource fence remaining].zip(values).map do |name, value|
-        ActiveRecord::Relation::QueryAttribute.new(name, value, ActiveModel::Type::Value.new)
+    def binds(values)
+      values.map do |name, value|
+        ActiveRecord::Relation::QueryAttribute.new(name.to_s, value, ActiveModel::Type::Value.new)
       end
     end
   end

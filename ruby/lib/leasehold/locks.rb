@@ -47,14 +47,18 @@ module Leasehold
     #
     # @param wait [Numeric] seconds to wait for the lock at most; 0 for now or never (K01)
     # @param on_wait [Proc, nil] called with the most asks that are served before this one, while it waits
+    # @param shared [Boolean] true to hold the lock together with all others who share it, as readers do. Who wants the
+    #   lock alone waits for them, and later ones wait behind (K13)
+    # @param permits [Integer, nil] to hold one of this many permits of the lock, at most 256. All who use the lock must
+    #   name the same number: an acquire with another one waits until no permit is held (K13)
     # @yieldparam held [HeldLock]
     # @raise [Error::LockHeld] if the lock did not become free in time; the block was not run
     # @raise [Error::LockLost] if the lock was lost before the block had ended
     # @return [Object] the block's result
-    def with(namespace, key, wait: 0, on_wait: nil, &block)
+    def with(namespace, key, wait: 0, on_wait: nil, shared: false, permits: nil, &block)
       # Interrupts come only while a call waits for its answer, so none leaves a lock behind that nobody releases.
       Thread.handle_interrupt(Object => :on_blocking) do
-        held = acquire(namespace, key, wait: wait, on_wait: on_wait)
+        held = acquire(namespace, key, wait: wait, on_wait: on_wait, shared: shared, permits: permits)
         return held.use(&block) if held
       end
       raise Error::LockHeld.new("the lock did not become free in time: try again, or pass a longer `wait`", code: "LOCK_HELD")
@@ -64,21 +68,25 @@ module Leasehold
     #
     # @param wait [Numeric] see {#with}
     # @param on_wait [Proc, nil] see {#with}
+    # @param shared [Boolean] see {#with}
+    # @param permits [Integer, nil] see {#with}
     # @raise [Error::Invalid, Error::Denied, Error::Unavailable]
     # @return [HeldLock, nil] nil if the lock did not become free in time
-    def acquire(namespace, key, wait: 0, on_wait: nil)
-      path = Messages.path(namespace, key)
+    def acquire(namespace, key, wait: 0, on_wait: nil, shared: false, permits: nil)
+      wanted = { lock: Messages.path(namespace, key), **Messages.share(shared, permits) }
       under_session do |session|
-        fence = Acquisition.new(session, path, on_wait).run(wait)
-        fence && HeldLock.new(session, path, fence)
+        granted = Acquisition.new(session, wanted, on_wait).run(wait)
+        granted && HeldLock.new(session, Messages.path(namespace, key, granted.slot), granted.fence)
       end
     end
 
     # Acquires a lock if it is free.
     #
+    # @param shared [Boolean] see {#with}
+    # @param permits [Integer, nil] see {#with}
     # @return [HeldLock, nil] nil if it is not free
-    def try_acquire(namespace, key)
-      acquire(namespace, key, wait: 0)
+    def try_acquire(namespace, key, shared: false, permits: nil)
+      acquire(namespace, key, shared: shared, permits: permits)
     end
 
     # Waits for a lock whose holder has died, in a namespace that is reaped, and runs the block while this process holds
@@ -126,11 +134,12 @@ module Leasehold
       end
     end
 
-    # Reads a lock. A lock that nobody has held is free.
+    # Reads a lock, or one of its slots. A lock that nobody has held is free.
     #
+    # @param slot [Integer] the number of a slot, if several processes hold the lock; 0 for the lock itself
     # @return [LockStatus]
-    def get(namespace, key)
-      Messages.status(calls.run(:get_lock, Messages.get(namespace, key)).lock)
+    def get(namespace, key, slot: 0)
+      Messages.status(calls.run(:get_lock, Messages.get(namespace, key, slot)).lock)
     end
 
     # Ends the wait of an orphaned lock for a cleanup. Only administrators may call this.
@@ -138,14 +147,16 @@ module Leasehold
     # @param fence [Integer] the fence of the grant whose cleanup is due: that of {LockStatus#obituary}
     # @param resolution [Symbol] `:retry` to begin the cleanup again, with its attempts counted from 0; `:cleaned` to
     #   let the lock pass on, because the caller has cleaned up
+    # @param slot [Integer] the slot whose cleanup is due, if several processes held the lock
     # @raise [Error::FencePassed, Error::Denied, Error::Invalid]
     # @return [void]
-    def resolve_orphan(namespace, key, fence:, resolution:)
-      calls.run(:resolve_orphan, Messages.resolve(namespace, key, fence, resolution))
+    def resolve_orphan(namespace, key, fence:, resolution:, slot: 0)
+      calls.run(:resolve_orphan, Messages.resolve(Messages.path(namespace, key, slot), fence, resolution))
       nil
     end
 
-    # Lists the locks of a namespace and of the namespaces in it that are not free.
+    # Lists the locks of a namespace and of the namespaces in it that are not free. The slots that are taken follow
+    # their lock.
     #
     # @param namespace [String] empty for all locks, which only administrators may list
     # @param limit [Integer, nil] the most locks of a page; 100 if nil
@@ -161,10 +172,11 @@ module Leasehold
     # @param fence [Integer] the fence of the holder, so that no later grant is taken by mistake
     # @param at_once [Boolean] true to pass the lock on at once, though its holder may still work under it: only fences
     #   then refuse its writes
+    # @param slot [Integer] the slot that its holder loses, if several processes hold the lock; the others go on
     # @raise [Error::FencePassed, Error::Denied]
     # @return [void]
-    def force(namespace, key, fence:, at_once: false)
-      calls.run(:force_lock, Messages.force(namespace, key, fence, at_once))
+    def force(namespace, key, fence:, at_once: false, slot: 0)
+      calls.run(:force_lock, Messages.force(Messages.path(namespace, key, slot), fence, at_once))
       nil
     end
 

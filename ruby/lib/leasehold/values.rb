@@ -81,8 +81,13 @@ module Leasehold
   # has failed too often. `fence` is that of the grant, nil if there is none; `session_id` is the holder's. `waiting`
   # counts those that wait. `last` is the {EndedGrant} that ended last, or nil. `obituary` is the {Obituary} of the
   # grant whose cleanup is due, or nil.
+  #
+  # The state is `:shared` if each holder has a slot, which is a LockStatus with its number as `slot`; a lock itself has
+  # 0. `taken_slots` counts the slots that are not free. `permits` is the number of permits while slots are taken, 0 if
+  # the lock is shared as readers do (K13).
   LockStatus = Struct.new(
-    :namespace, :key, :state, :fence, :session_id, :updated_at, :waiting, :last, :obituary, keyword_init: true
+    :namespace, :key, :state, :fence, :session_id, :updated_at, :waiting, :last, :obituary, :slot, :taken_slots, :permits,
+    keyword_init: true
   ) do
     include FilteredInspect
   end

@@ -74,6 +74,30 @@ RSpec.describe "the guard of a lock (K18)", :rails do
       .tap { |process| (@formers ||= []) << process.pid }
   end
 
+  # Calls the guard for a lock, and returns its statement: the call, the fence and the slot.
+  def guard_statement(held)
+    statement = nil
+    subscriber = ->(*, payload) { statement = payload if payload[:sql].include?("leasehold_guard(") }
+    ActiveSupport::Notifications.subscribed(subscriber, "sql.active_record") { yield held }
+    [statement[:sql][/leasehold_guard\(.*\z/], *statement[:binds].map(&:value).values_at(1, 3)]
+  end
+
+  it "hands the slot of a shared lock to a form of the function that an older guard lacks (K13)" do
+    alone = Leasehold.locks.acquire("user.update", "7")
+    slots = Array.new(2) { Leasehold.locks.acquire("user.update", "p", permits: 2) }
+
+    expect(guard_statement(alone) { |held| User.transaction { held.guard! } })
+      .to eq(["leasehold_guard($1, $2, make_interval(secs => $3))", alone.fence, nil])
+    execute("DROP FUNCTION IF EXISTS leasehold_guard(text, bigint, interval, integer)")
+    slots.each do |slot|
+      statement = guard_statement(slot) do |held|
+        expect { User.transaction { held.guard! } }.to raise_error(Leasehold::Error::Misconfigured, /no function `leasehold_guard` for shared locks/)
+      end
+      expect(statement).to eq(["leasehold_guard($1, $2, make_interval(secs => $3), $4)", slot.fence, slot.slot])
+    end
+    expect(slots.map(&:slot)).to eq([1, 2])
+  end
+
   it "refuses the COMMIT of a holder that was stopped in its transaction, and the next holder writes" do
     former = holder("User.transaction { held.guard!; write(held); stop }")
     former.wait_for("stopped")

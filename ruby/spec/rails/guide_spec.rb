@@ -79,6 +79,14 @@ RSpec.describe "the guide for Rails", :rails do
     ActiveRecord::Base.connection.execute("DROP TABLE leasehold_guards; DROP FUNCTION leasehold_guard, leasehold_guard_check_time")
   end
 
+  it "shares a lock, and holds one of its permits" do
+    sheet = Struct.new(:id) { def export = Leasehold.locks.get("sheets", id).state }.new(7)
+    code = self.class.code("permits:").lines
+    sharing, permit = code.map { |line| TOPLEVEL_BINDING.dup.tap { |scope| scope.local_variable_set(:sheet, sheet) }.eval(line) }
+
+    expect([sharing, permit]).to eq([:shared, 1])
+  end
+
   it "switches Sidekiq's retries off" do
     options = nil
     Leasehold::ReconcileJob.define_singleton_method(:sidekiq_options) { |**given| options = given }

@@ -16,9 +16,9 @@ RSpec.describe Leasehold::TestHelp::LockServer, :rails do
   end
 
   # @return [Leasehold::HeldLock] a lock of the application, and a queue that `on_lost` fills
-  def watched(locks, key = "7")
+  def watched(locks, key = "7", **share)
     told = Queue.new
-    [locks.acquire("user.update", key).on_lost { told << :lost }, told]
+    [locks.acquire("user.update", key, **share).on_lost { told << :lost }, told]
   end
 
   def waiting_thread(key = "7", **options, &block)
@@ -71,6 +71,22 @@ RSpec.describe Leasehold::TestHelp::LockServer, :rails do
     expect(waiting.value).to be > held.fence
     expect { stub.end_withholding("user.update", 7) }.to raise_error(ArgumentError, /not withheld/)
     expect { stub.force_lock("user.update", 7) }.to raise_error(Leasehold::Error::FencePassed)
+  end
+
+  it "has a lock that other processes share, and takes one of its slots (K13, K20)" do
+    reader = stub.hold_lock("user.update", 7, shared: true)
+    expect([reader.slot, Leasehold.lock("user.update", 7, shared: true, &:slot)]).to eq([1, 2])
+    expect { Leasehold.lock("user.update", 7) { nil } }.to raise_error(Leasehold::Error::LockHeld)
+    reader.release
+
+    other, told = stub.hold_lock("user.update", "p", permits: 2), Queue.new
+    held = Leasehold.locks.acquire("user.update", "p", permits: 2).on_lost { told << :lost }
+    expect { stub.hold_lock("user.update", "p", permits: 2) }.to raise_error(Leasehold::Error::LockHeld)
+    expect { stub.force_lock("user.update", "p") }.to raise_error(Leasehold::Error::FencePassed)
+    stub.force_lock("user.update", "p", slot: held.slot)
+    expect([next_of(told), held.held?, other.held?, status("p").taken_slots]).to eq([:lost, false, true, 2])
+    stub.end_withholding("user.update", "p", slot: held.slot)
+    expect(Leasehold.locks.acquire("user.update", "p", permits: 2)).to have_attributes(slot: held.slot, fence: be > held.fence)
   end
 
   it "expires the session of the application, or of another holder (K06)" do
@@ -225,14 +241,17 @@ RSpec.describe Leasehold::TestHelp::LockServer, :rails do
 
   # Plays a script, and returns what the callers see in each step, without ids and times.
   def play(side)
-    steps = %i[contention waiting interruption refusals lists blocks force force_at_once expiry cleanup close]
+    steps = %i[
+      contention waiting interruption refusals lists blocks readers permits force force_of_slot force_at_once expiry cleanup close
+    ]
     steps.to_h { |step| [step, send("see_#{step}", side)] }
   end
 
   def plain(lock)
     last = lock.last && [lock.last.reason, lock.last.value]
     obituary = lock.obituary && lock.obituary.to_h.slice(:reason, :attempts, :most_attempts)
-    [lock.namespace, lock.key, lock.state, lock.fence.nil?, lock.session_id.nil?, lock.waiting, last, obituary]
+    shares = [lock.slot, lock.taken_slots, lock.permits]
+    [lock.namespace, lock.key, lock.state, lock.fence.nil?, lock.session_id.nil?, lock.waiting, last, obituary, *shares]
   end
 
   def seen(side, key = "7")
@@ -299,6 +318,43 @@ RSpec.describe Leasehold::TestHelp::LockServer, :rails do
     [ends, outcome { side.locks.with("user.update", "7", wait: 1) { |lock| lock.value = "x" * 2_049 } }, seen(side)]
   end
 
+  def see_readers(side)
+    readers = [side.locks, side.other].map { |locks| locks.acquire("user.update", "s", shared: true) }
+    writer = Thread.new { side.locks.acquire("user.update", "s", wait: 60) }
+    wait_for_waiters(side.other, "s", 1)
+    behind = side.other.try_acquire("user.update", "s", shared: true)
+    later = Thread.new { side.other.acquire("user.update", "s", wait: 60, shared: true) }
+    wait_for_waiters(side.other, "s", 2)
+    before = seen(side, "s")
+    released = readers.map(&:release)
+    alone = writer.value
+    seen_alone, served = seen(side, "s"), [alone, alone.release && later.value]
+    [readers.map(&:slot), behind, before, released, seen_alone, served.map(&:slot), served.map(&:release), seen(side, "s")]
+  end
+
+  def see_permits(side)
+    held = [side.locks, side.other].map { |locks| locks.acquire("user.update", "p", wait: 1, permits: 2) }
+    others = [{ permits: 2 }, { permits: 3 }, { shared: true }, {}].map { |share| side.other.try_acquire("user.update", "p", **share) }
+    waiting = Thread.new { side.other.acquire("user.update", "p", wait: 60, permits: 2) }
+    wait_for_waiters(side.other, "p", 1)
+    listed = [side.other.list("user.update"), side.other.list("user.update", limit: 2)].map { |page| page.locks.map { |lock| plain(lock) } }
+    rest = side.other.list("user.update", after: side.other.list("user.update", limit: 2).locks.last).locks.map { |lock| plain(lock) }
+    released = held[1].release(value: "one")
+    granted = waiting.value
+    wrong = [{ permits: 257 }, { permits: 0 }, { shared: true, permits: 2 }].map { |share| outcome { side.locks.acquire("user.update", "w", **share) } }
+    [held.map(&:slot), others, listed, rest, released, granted.slot, seen(side, "p"), [held[0], granted].map(&:release), seen(side, "p"), wrong]
+  end
+
+  def see_force_of_slot(side)
+    (held, told), other = watched(side.locks, "slot", permits: 3), side.other.acquire("user.update", "slot", permits: 3)
+    kept = side.locks.acquire("user.update", "slot", permits: 3)
+    wrong = [0, other.slot, 257].map { |slot| outcome { side.other.force("user.update", "slot", fence: held.fence, slot: slot) } }
+    side.other.force("user.update", "slot", fence: held.fence, slot: held.slot)
+    lost = [next_of(told), outcome { held.release }, kept.standing, other.standing, plain(side.other.get("user.update", "slot", slot: held.slot))]
+    at_once = outcome { side.other.force("user.update", "slot", fence: held.fence, slot: held.slot, at_once: true) }
+    [wrong, lost, at_once, seen(side, "slot"), [other, kept].map(&:release), seen(side, "slot")]
+  end
+
   def see_force(side)
     held, told = watched(side.locks, "forced")
     wrong = outcome { side.other.force("user.update", "forced", fence: held.fence + 1) }
@@ -354,7 +410,7 @@ RSpec.describe Leasehold::TestHelp::LockServer, :rails do
     [held.standing, outcome { held.release }, seen(side, "8"), outcome { side.locks.acquire("user.update", "8") }]
   end
 
-  it "shows callers the same as the server (K01, K03, K05, K06, K08, K10, K16, K17, K19, K20, K21)" do
+  it "shows callers the same as the server (K01, K03, K05, K06, K08, K10, K13, K16, K17, K19, K20, K21)" do
     reaped = "[[locks.reaped]]\nnamespaces = [\"reaped\"]\nattempts = 2\n"
     real = Support::ClaimsServer.run(settings: reaped) { |server| play(server_side(server.address)) }
     stub.reap_namespace("reaped", attempts: 2)
@@ -362,6 +418,9 @@ RSpec.describe Leasehold::TestHelp::LockServer, :rails do
 
     real.each { |step, seen| expect([step, stubbed[step]]).to eq([step, seen]) }
     # The steps reach what they are named after.
+    expect(real[:readers].values_at(0, 1, 5)).to eq([[1, 2], nil, [0, 1]])
+    expect(real[:permits].values_at(0, 1)).to eq([[1, 2], [nil] * 4])
+    expect(real[:force_of_slot][1]).to match([:lost, include(Leasehold::Error::FencePassed), :safe, :safe, include(:withheld)])
     expect(real[:force].values_at(2, 3)).to match([include(:withheld), :lost])
     expect(real[:expiry].values_at(0, 5)).to match([:lost, include([:expired, ""])])
     expect(real[:cleanup].first).to match([include(:orphaned), include(:set_aside)])

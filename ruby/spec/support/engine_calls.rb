@@ -46,23 +46,32 @@ module Support
 
     def lock_answers
       holder, waiter = %w[a b].map { |letter| letter * 16 }
-      path = %w[user.update 7]
+      path = ["user.update", "7", 0]
       service = Leasehold::Native::LockService.new("test", 5)
       [holder, waiter].each { |session| service.open(session, 15_000_000, 5_000_000, 1) }
-      asked = [[holder, 0], [waiter, 1]].map { |session, wait| service.acquire(session, session, path, wait, 2) }
+      asked = [[holder, 0], [waiter, 1]].map { |session, wait| service.acquire(session, session, path, [false, 0], wait, 2) }
       forced = [service.force(path, 6, false, 3), service.renew(holder, 3), service.elapse(path, 4)]
       released = service.release(waiter, path, 7, false, "done", 5)
       ended = [service.leave(waiter, waiter, 6), service.expire(holder, 6), service.close(waiter, 6)]
-      [asked, forced, released, ended, reaped(service), service.lock(path), service.copy(9).locks("user", 0, nil)]
+      [asked, forced, released, ended, reaped(service), shared(service), service.lock(path), service.copy(9).locks("user", 0, nil)]
+    end
+
+    # Lets a session hold two permits, and loses one of them.
+    def shared(service)
+      session = "e" * 16
+      service.open(session, 15_000_000, 5_000_000, 13)
+      held = %w[f g].map { |ask| service.acquire(session, ask * 16, ["user", "p", 0], [false, 2], 0, 13) }
+      forced = service.force(["user", "p", 1], held[0][0], false, 14)
+      [held, forced, service.lock(["user", "p", 1]), service.elapse(["user", "p", 1], 15), service.lock(["user", "p", 0])]
     end
 
     # Lets a holder die, and another session clean up.
     def reaped(service)
       holder, cleaner = %w[c d].map { |letter| letter * 16 }
-      path = %w[reaped 7]
+      path = ["reaped", "7", 0]
       service.reap_namespace("reaped", 1)
       [holder, cleaner].each { |session| service.open(session, 15_000_000, 5_000_000, 7) }
-      service.acquire(holder, holder, path, 0, 7)
+      service.acquire(holder, holder, path, [false, 0], 0, 7)
       service.expire(holder, 8)
       held = service.reap(cleaner, cleaner, "reaped", 9)
       released = service.release(cleaner, path, held[2], true, "", 10)

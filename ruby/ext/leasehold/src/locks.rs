@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::sync::Mutex;
 
 use leasehold_bindings::{
-    Acquired, DetailedError, LockPath, LockRecord, LockService, ReleaseRequest, Resolution, Timestamp,
+    Acquired, DetailedError, LockPath, LockRecord, LockService, ReleaseRequest, Resolution, ShareMode, Timestamp,
 };
 use magnus::{Error, IntoValue, RArray, RModule, RString, Ruby, Value, function, method, prelude::*};
 use uuid::Uuid;
@@ -16,8 +16,11 @@ use crate::errors::{self, catch_panic};
 #[magnus::wrap(class = "Leasehold::Native::LockService", free_immediately, size)]
 struct SessionsAndLocks(Mutex<LockService>);
 
-/// The namespace and the key of a lock.
-type Path = (String, String);
+/// The namespace and the key of a lock, and the number of a slot: 0 for the lock itself.
+type Path = (String, String, u32);
+
+/// True if an ask shares its lock as readers do, and the number of permits of which it wants one.
+type Share = (bool, u32);
 
 pub(crate) fn init(ruby: &Ruby, leasehold: RModule) -> Result<(), Error> {
     let native: RModule = leasehold.const_get("Native")?;
@@ -28,7 +31,7 @@ pub(crate) fn init(ruby: &Ruby, leasehold: RModule) -> Result<(), Error> {
     class.define_method("renew", method!(SessionsAndLocks::renew, 2))?;
     class.define_method("close", method!(SessionsAndLocks::close, 2))?;
     class.define_method("expire", method!(SessionsAndLocks::expire, 2))?;
-    class.define_method("acquire", method!(SessionsAndLocks::acquire, 5))?;
+    class.define_method("acquire", method!(SessionsAndLocks::acquire, 6))?;
     class.define_method("leave", method!(SessionsAndLocks::leave, 3))?;
     class.define_method("release", method!(SessionsAndLocks::release, 6))?;
     class.define_method("force", method!(SessionsAndLocks::force, 4))?;
@@ -83,23 +86,26 @@ impl SessionsAndLocks {
         service.call(ruby, |service| service.expire(session, Timestamp::from_micros(now)))
     }
 
-    /// Returns the fence of the grant, and nil. If the ask waits, returns nil and its place.
+    /// Returns the fence of the grant, the slot, and nil. If the ask waits, returns nil, 0 and its place.
+    #[expect(clippy::too_many_arguments, reason = "a Ruby method takes values, not a struct")]
     fn acquire(
         ruby: &Ruby,
         service: &Self,
         session: RString,
         ask: RString,
         path: Path,
+        (shared, permits): Share,
         wait_micros: u64,
         now: u64,
-    ) -> Result<(Option<u64>, Option<u32>), Error> {
+    ) -> Result<(Option<u64>, u32, Option<u32>), Error> {
         let (session, ask) = (id(ruby, session)?, id(ruby, ask)?);
         let acquired = service.call(ruby, |service| {
-            service.acquire(session, ask, parse(&path)?, wait_micros, Timestamp::from_micros(now))
+            let share = ShareMode::parse(shared, permits)?;
+            service.acquire(session, ask, parse(&path)?, share, wait_micros, Timestamp::from_micros(now))
         })?;
         Ok(match acquired {
-            Acquired::Holding(hold) => (Some(hold.fence.0), None),
-            Acquired::Waiting(ahead) => (None, Some(ahead)),
+            Acquired::Holding(hold) => (Some(hold.fence.0), hold.slot, None),
+            Acquired::Waiting(ahead) => (None, 0, Some(ahead)),
         })
     }
 
@@ -199,14 +205,14 @@ fn id(ruby: &Ruby, id: RString) -> Result<Uuid, Error> {
     id.map_err(|_| errors::internal(ruby, "INVALID_UPDATE", "the id of a session or an ask does not have 16 bytes"))
 }
 
-fn parse((namespace, key): &Path) -> Result<LockPath, DetailedError> {
-    Ok(LockPath::parse_joined(namespace, key)?)
+fn parse((namespace, key, slot): &Path) -> Result<LockPath, DetailedError> {
+    Ok(LockPath::parse_joined(namespace, key)?.at_slot(*slot)?)
 }
 
-/// Returns the members of a lock: namespace and key; state, fence, session; the time of its last
+/// Returns the members of a lock: namespace, key and slot; state, fence, session; the time of its last
 /// change, the number of asks that wait; the last grant with its fence, end, value and time of its
 /// end; the grant whose cleanup is due with its fence, end, time of its end, and the number and the
-/// most of its cleanups.
+/// most of its cleanups; the number of slots that are taken, and the number of permits.
 fn members(ruby: &Ruby, record: &LockRecord) -> Value {
     let session = record.session().map(|session| ruby.str_from_slice(session.as_bytes()));
     let last = record.lock.last.as_ref().zip(record.last_end()).map(|(last, end)| {
@@ -217,7 +223,7 @@ fn members(ruby: &Ruby, record: &LockRecord) -> Value {
         (obituary.fence.0, end, obituary.ended_at.as_micros(), obituary.attempts, most)
     });
     (
-        (record.path.namespace(), record.path.key()),
+        (record.path.namespace(), record.path.key(), record.path.slot()),
         record.state(),
         record.fence(),
         session,
@@ -225,6 +231,7 @@ fn members(ruby: &Ruby, record: &LockRecord) -> Value {
         record.lock.waiting,
         last,
         obituary,
+        record.division(),
     )
         .into_value_with(ruby)
 }

@@ -9,16 +9,18 @@ module Leasehold
       private_constant :ANSWER_SECONDS
 
       # @param session [Session]
+      # @param wanted [Hash] the part of each request that names the lock, and says how the ask shares it
       # @param on_wait [Proc, nil] see {Locks#with}
-      def initialize(session, path, on_wait)
+      def initialize(session, wanted, on_wait)
         super(session)
-        @path = path
+        @wanted = wanted
         @on_wait = on_wait
       end
 
       # @param wait [Numeric] seconds to wait at most; 0 for now or never
       # @raise [Error]
-      # @return [Integer, nil] the fence; nil if the lock did not become free in time
+      # @return [Object, nil] a message with the `fence` and the `slot` of the grant; nil if the lock did not become free
+      #   in time
       def run(wait)
         seconds = Messages.seconds(wait)
         deciding { seconds.zero? ? try_acquire : wait_for(seconds) }
@@ -27,7 +29,7 @@ module Leasehold
       private
 
       def try_acquire(**options)
-        @calls.run(:try_acquire_lock, Messages.try_acquire(@session.id, @ask_id, @path), **options).fence
+        @calls.run(:try_acquire_lock, Messages.try_acquire(@session.id, @ask_id, @wanted), **options)
       end
 
       # Most locks are free, and a call with one answer costs less than a stream. So the first call does not wait.
@@ -35,35 +37,35 @@ module Leasehold
       def wait_for(wait)
         ends_at = now + wait
         # The server refuses a longer wait, which the first call does not name (K21).
-        fence = try_first if wait <= MAX_STREAM_SECONDS
-        fence || resuming { resume(ends_at) }
+        granted = try_first if wait <= MAX_STREAM_SECONDS
+        granted || resuming { resume(ends_at) }
       end
 
-      # @return [Integer, nil] the fence; nil if another ask holds the lock, or if no answer came: the same ask then
-      #   gets the grant that this call may have made
+      # @return [Object, nil] the grant; nil if another ask holds the lock, or if no answer came: the same ask then gets
+      #   the grant that this call may have made
       def try_first
         try_acquire(tries: 1)
       rescue Error => error
         raise unless error.is_a?(Error::LockHeld) || unanswered?(error)
       end
 
-      # @return [Integer, nil] the fence; nil if nobody has decided the ask
+      # @return [Object, nil] the grant; nil if nobody has decided the ask
       def resume(ends_at)
         read_stream([ends_at - now, 0].max)
       rescue Error => error
         raise if !unanswered?(error) || now > [ends_at, @heard_at + RESUME_SECONDS].min
       end
 
-      # @return [Integer, nil] the fence; nil if the stream ended without a grant or a refusal
+      # @return [Object, nil] the grant; nil if the stream ended without a grant or a refusal
       def read_stream(seconds)
-        request = Messages.acquire(@session.id, @ask_id, @path, seconds)
+        request = Messages.acquire(@session.id, @ask_id, @wanted, seconds)
         deadline = [seconds, MAX_STREAM_SECONDS].min + ANSWER_SECONDS
         # A stream may be silent for long, so the silence counts from its end.
         @calls.stream(:acquire_lock, request, deadline, heard: -> { @heard_at = now }) do |message|
           @heard_at = now
           @on_wait&.call(message.waiting) if message.news == :waiting
           # The server ends the stream itself when it moves the ask to another server.
-          message.fence if message.news == :fence
+          message if message.news == :fence
         end
       end
     end

@@ -30,6 +30,12 @@ module Leasehold
       @path.key
     end
 
+    # @return [Integer] the number of the slot, from 1, if the lock is shared: each permit has another one. 0 if this
+    #   process holds the lock alone (K13)
+    def slot
+      @path.slot
+    end
+
     # @return [Symbol] `:safe`; `:jeopardy` if the server has not answered for the session's duration: pause, until
     #   an answer makes it safe again; `:lost` if the session is lost, or the lock is released or taken by an operator
     def standing
@@ -97,8 +103,9 @@ module Leasehold
       raise
     end
 
-    # Calls `leasehold_guard` in the current transaction of ActiveRecord: it can't commit if another holder of the lock
-    # has guarded the resource, or after the session is lost (K18). The guard is installed by
+    # Calls `leasehold_guard` in the current transaction of ActiveRecord: it can't commit if a later holder of the lock
+    # has guarded the resource, or after the session is lost (K18). Of a shared lock, only a later holder of the same slot
+    # or of the whole lock counts. The guard is installed by
     # `rails generate leasehold:guard`.
     #
     # @param on [Class] a model; the transaction is that of its database
@@ -108,7 +115,7 @@ module Leasehold
     # @return [self]
     def guard!(on: ActiveRecord::Base, resource: "#{namespace}/#{key}")
       check!
-      Guard.new(on).call(resource, fence, remaining)
+      Guard.new(on).call(resource, fence, remaining, slot)
       self
     end
 

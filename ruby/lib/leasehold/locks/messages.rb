@@ -8,12 +8,28 @@ module Leasehold
       Sessions = Contract::Leasehold::Sessions::V1
       # Errors of google-protobuf and of numbers for a value that a message cannot hold.
       ENCODING_ERRORS = [ArgumentError, TypeError, RangeError, EncodingError].freeze
-      private_constant :ENCODING_ERRORS
+      MAX_UINT32 = (2**32) - 1
+      private_constant :ENCODING_ERRORS, :MAX_UINT32
 
       class << self
+        # @param slot [Integer] the number of a slot; 0 for the lock itself
         # @raise [Error::Invalid] if a part is no text. Its message quotes neither part (K24).
-        def path(namespace, key)
-          encode("namespace` or `key") { Wire::LockPath.new(namespace: text(namespace), key: text(key)) }
+        def path(namespace, key, slot = 0)
+          path = encode("namespace` or `key") { Wire::LockPath.new(namespace: text(namespace), key: text(key)) }
+          encode("slot") { path.slot = slot }
+          path
+        end
+
+        # Returns the part of an acquire that says how the ask shares its lock (K13).
+        #
+        # @raise [Error::Invalid] if both are given, or `permits` is no number of permits
+        # @return [Hash]
+        def share(shared, permits)
+          return { shared: shared ? true : false } if permits.nil?
+          raise Error::Invalid.new("both `shared` and `permits` are given: pass one of them", code: "INVALID_UPDATE") if shared
+          return { permits: permits } if permits.is_a?(Integer) && permits.between?(1, MAX_UINT32)
+
+          raise Error::Invalid.new("`permits` is no number of permits: pass an Integer from 1 on", code: "INVALID_UPDATE")
         end
 
         def open(session_id, duration_micros, grace_micros)
@@ -30,15 +46,17 @@ module Leasehold
           Sessions::CloseSessionRequest.new(session_id: session_id)
         end
 
-        def try_acquire(session_id, ask_id, path)
-          Wire::TryAcquireLockRequest.new(session_id: session_id, ask_id: ask_id, lock: path)
+        # @param wanted [Hash] the path of the lock as `lock`, and the {share} of it
+        def try_acquire(session_id, ask_id, wanted)
+          Wire::TryAcquireLockRequest.new(session_id: session_id, ask_id: ask_id, **wanted)
         end
 
+        # @param wanted [Hash] see {try_acquire}
         # @param seconds [Numeric] of at least a microsecond: the server would refuse a wait that is over
-        def acquire(session_id, ask_id, path, seconds)
+        def acquire(session_id, ask_id, wanted, seconds)
           encode("wait") do
             micros = [micros(seconds), 1].max
-            Wire::AcquireLockRequest.new(session_id: session_id, ask_id: ask_id, lock: path, wait_micros: micros)
+            Wire::AcquireLockRequest.new(session_id: session_id, ask_id: ask_id, wait_micros: micros, **wanted)
           end
         end
 
@@ -54,17 +72,16 @@ module Leasehold
           end
         end
 
-        def get(namespace, key)
-          Wire::GetLockRequest.new(lock: path(namespace, key))
+        def get(namespace, key, slot)
+          Wire::GetLockRequest.new(lock: path(namespace, key, slot))
         end
 
         def list(namespace, limit, after)
-          after &&= path(after.namespace, after.key)
+          after &&= path(after.namespace, after.key, after.slot || 0)
           encode("namespace` or `limit") { Wire::ListLocksRequest.new(namespace: text(namespace), limit: limit || 0, after: after) }
         end
 
-        def force(namespace, key, fence, at_once)
-          path = path(namespace, key)
+        def force(path, fence, at_once)
           encode("fence") { Wire::ForceLockRequest.new(lock: path, fence: fence, at_once: at_once) }
         end
 
@@ -75,12 +92,11 @@ module Leasehold
 
         # @param resolution [Symbol] `:retry` or `:cleaned`
         # @raise [Error::Invalid]
-        def resolve(namespace, key, fence, resolution)
+        def resolve(path, fence, resolution)
           unless %i[retry cleaned].include?(resolution)
             raise Error::Invalid.new("the resolution is unknown: pass `:retry` or `:cleaned`", code: "INVALID_UPDATE")
           end
 
-          path = path(namespace, key)
           encode("fence") { Wire::ResolveOrphanRequest.new(lock: path, fence: fence, resolution: resolution.upcase) }
         end
 
@@ -95,7 +111,7 @@ module Leasehold
             namespace: lock.path.namespace, key: lock.path.key, state: symbol(lock.state),
             fence: (lock.fence unless lock.fence.zero?), session_id: uuid(lock.session_id),
             updated_at: time(lock.updated_at), waiting: lock.waiting, last: ended(lock.last),
-            obituary: obituary(lock.obituary)
+            obituary: obituary(lock.obituary), slot: lock.path.slot, taken_slots: lock.taken_slots, permits: lock.permits
           )
         end
 

@@ -36,10 +36,12 @@ module Leasehold
 
       # Acquires a lock as another process, so that it is not free.
       #
+      # @param shared [Boolean] true to share the lock, as readers do
+      # @param permits [Integer, nil] to hold one of this many permits of the lock
       # @raise [Error::LockHeld] if the lock is not free already
       # @return [HeldLock] the other process's lock, which {HeldLock#release} passes on
-      def hold_lock(namespace, key)
-        held = @other_locks.try_acquire(namespace, key) and return held
+      def hold_lock(namespace, key, shared: false, permits: nil)
+        held = @other_locks.try_acquire(namespace, key, shared: shared, permits: permits) and return held
 
         raise Error::LockHeld.new("the lock is not free: let its holder release it first", code: "LOCK_HELD")
       end
@@ -47,11 +49,12 @@ module Leasehold
       # Takes a lock from its holder, and tells it so. The lock is withheld until {#end_withholding}.
       #
       # @param at_once [Boolean] true to pass the lock on at once
+      # @param slot [Integer] the slot that its holder loses, if several processes hold the lock
       # @raise [Error::FencePassed] if nobody holds the lock
       # @return [void]
-      def force_lock(namespace, key, at_once: false)
-        fence = @other_locks.get(namespace, key).fence || 0
-        @other_locks.force(namespace, key, fence: fence, at_once: at_once)
+      def force_lock(namespace, key, at_once: false, slot: 0)
+        fence = @other_locks.get(namespace, key, slot: slot).fence || 0
+        @other_locks.force(namespace, key, fence: fence, at_once: at_once, slot: slot)
       end
 
       # Makes the locks of a namespace wait for a cleanup after the death of their holder, as `[[locks.reaped]]` does
@@ -67,10 +70,11 @@ module Leasehold
 
       # Passes a withheld lock on, because the time of its former holder is over.
       #
+      # @param slot [Integer] the slot that is withheld, if several processes held the lock
       # @raise [ArgumentError] if the lock is not withheld
       # @return [void]
-      def end_withholding(namespace, key)
-        ended = change { |service, now| service.elapse([namespace.to_s, key.to_s], now) }
+      def end_withholding(namespace, key, slot: 0)
+        ended = change { |service, now| service.elapse([namespace.to_s, key.to_s, slot], now) }
         raise ArgumentError, "the lock is not withheld: take it from its holder with `force_lock` first" unless ended
       end
 

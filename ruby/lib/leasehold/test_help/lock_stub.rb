@@ -36,8 +36,8 @@ module Leasehold
       end
 
       def try_acquire_lock(request, **)
-        fence, = acquire(request, 0)
-        answer(Wire::TryAcquireLockResponse.new(fence: fence))
+        fence, slot, = acquire(request, 0)
+        answer(Wire::TryAcquireLockResponse.new(fence: fence, slot: slot))
       end
 
       # @return [Operation] with the messages of a stream
@@ -92,12 +92,12 @@ module Leasehold
       #
       # @raise [Error::LockHeld] if the wait is over; the ask has left the queue
       def each_news(request)
-        fence, ahead = acquire(request, request.wait_micros)
+        fence, slot, ahead = acquire(request, request.wait_micros)
         unless fence
           yield Wire::AcquireLockResponse.new(waiting: ahead)
-          fence = wait_for(request) || give_up(request)
+          fence, slot = wait_for(request) || give_up(request)
         end
-        yield Wire::AcquireLockResponse.new(fence: fence)
+        yield Wire::AcquireLockResponse.new(fence: fence, slot: slot)
       end
 
       # Yields an orphaned lock, which the session then holds.
@@ -119,7 +119,10 @@ module Leasehold
 
       # The engine answers a repeated acquire with the grant that the ask has got meanwhile (K05).
       def wait_for(request)
-        @server.await(request.wait_micros / 1e6) { acquire(request, request.wait_micros).first }
+        @server.await(request.wait_micros / 1e6) do
+          granted = acquire(request, request.wait_micros)
+          granted if granted.first
+        end
       end
 
       def give_up(request)
@@ -127,10 +130,11 @@ module Leasehold
         raise Error.from_engine("LOCK_HELD", "the lock is not free", [])
       end
 
-      # @return [Array(Integer, Integer)] the fence, or else nil and the place in the queue
+      # @return [Array(Integer, Integer, Integer)] the fence and the slot, or else nil, 0 and the place in the queue
       def acquire(request, wait_micros)
         @server.call do |service, now|
-          service.acquire(request.session_id, request.ask_id, path(request.lock), wait_micros, now)
+          share = [request.shared, request.permits]
+          service.acquire(request.session_id, request.ask_id, path(request.lock), share, wait_micros, now)
         end
       end
 
@@ -147,13 +151,14 @@ module Leasehold
       end
 
       def path(lock)
-        [lock&.namespace.to_s, lock&.key.to_s]
+        [lock&.namespace.to_s, lock&.key.to_s, lock&.slot.to_i]
       end
 
-      def lock(path, state, fence, session_id, updated_at, waiting, last, obituary)
-        namespace, key = path
+      def lock(path, state, fence, session_id, updated_at, waiting, last, obituary, division)
+        path = %i[namespace key slot].zip(path).to_h
+        taken_slots, permits = division
         Wire::Lock.new(
-          path: { namespace: namespace, key: key }, state: state.to_sym, fence: fence, session_id: session_id.to_s,
+          path: path, taken_slots: taken_slots, permits: permits, state: state.to_sym, fence: fence, session_id: session_id.to_s,
           updated_at: time(updated_at), waiting: waiting, last: last && ended(*last),
           obituary: obituary && obituary_of(*obituary)
         )

@@ -29,6 +29,12 @@ module Leasehold
               # the queue, then the grant, and ends. An ask whose stream has ended keeps its place or its grant
               # for ten seconds, within which a call with the same ask takes it up again.
               rpc :AcquireLock, ::Leasehold::Contract::Leasehold::Locks::V1::AcquireLockRequest, stream(::Leasehold::Contract::Leasehold::Locks::V1::AcquireLockResponse)
+              # Acquires several locks together, and waits for them if other sessions hold some. The stream sends
+              # the number of locks that are waited for, then the grants of all, and ends. All asks join their
+              # queues at the same time, so callers never wait for each other in a circle, whatever the order in
+              # which they name the locks. A lock that comes first is kept until all have come. As with
+              # `AcquireLock`, the asks of a stream that has ended keep their places for ten seconds.
+              rpc :AcquireLocks, ::Leasehold::Contract::Leasehold::Locks::V1::AcquireLocksRequest, stream(::Leasehold::Contract::Leasehold::Locks::V1::AcquireLocksResponse)
               # Leaves the queue of a lock. If the lock was granted to the ask meanwhile, it goes to the next
               # ask. A repeated call changes nothing.
               rpc :LeaveLock, ::Leasehold::Contract::Leasehold::Locks::V1::LeaveLockRequest, ::Leasehold::Contract::Leasehold::Locks::V1::LeaveLockResponse

@@ -199,8 +199,8 @@ impl LockSession {
     }
 
     /// Returns the time until a lock may pass on if no renewal succeeds from now on; zero once the
-    /// session is lost. A transaction in the caller's own PostgreSQL hands it to `leasehold_guard`
-    /// (K18).
+    /// session is lost. A transaction in the caller's own PostgreSQL hands it to `leasehold_guard`,
+    /// with the [fence](HeldLock::fence) and the [slot](HeldLock::slot) of the lock (K18).
     #[must_use]
     pub fn remaining(&self, lock: &HeldLock) -> Duration {
         self.keepalive.remaining(lock.fence)

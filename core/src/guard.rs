@@ -4,8 +4,10 @@
 //! A lock alone can't stop a holder that was paused and comes back after its lock has passed on. The
 //! guard compares fences where the data is, in the transaction that writes it.
 
-/// The SQL that installs the guard: the table `leasehold_guards`, the function
-/// `leasehold_guard(resource, fence, remaining)`, and a deferred trigger. It may be run again.
+/// The SQL that installs the guard: the tables `leasehold_guards` and `leasehold_guard_slots`, the
+/// functions `leasehold_guard(resource, fence, remaining)` and
+/// `leasehold_guard(resource, fence, remaining, slot)`, and deferred triggers. It may be run again,
+/// also over the former version without slots.
 ///
 /// ```
 /// assert!(leasehold_core::guard::SQL.contains("FUNCTION leasehold_guard("));

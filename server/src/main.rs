@@ -56,7 +56,9 @@ enum Command {
     /// Print the SQL that installs the guard of locks in your own PostgreSQL database
     ///
     /// A transaction that writes under a lock calls leasehold_guard(resource, fence, remaining) first. It then can't commit
-    /// once a later holder of the lock has written. Install it with: leasehold guard | psql DATABASE
+    /// once a later holder of the lock has written. The holder of a slot of a shared lock adds the slot's number:
+    /// leasehold_guard(resource, fence, remaining, slot). Install it, also over a former version, with:
+    /// leasehold guard | psql --single-transaction DATABASE
     Guard,
     /// Print completions for a shell
     Completions {

@@ -47,10 +47,11 @@ RSpec.describe "the generator of the guard" do
     stub_const("CreateLeaseholdGuards", Class.new)
     Object.send(:remove_const, :CreateLeaseholdGuards)
     eval(migration) # rubocop:disable Security/Eval
-    objects = "SELECT count(*) FROM pg_proc WHERE proname LIKE 'leasehold_guard%' UNION ALL SELECT count(*) FROM pg_class WHERE relname = 'leasehold_guards'"
+    objects = "SELECT count(*) FROM pg_proc WHERE proname LIKE 'leasehold_guard%' " \
+              "UNION ALL SELECT count(*) FROM pg_class WHERE relname LIKE 'leasehold_guard%' AND relkind = 'r'"
     ActiveRecord::Migration.suppress_messages { CreateLeaseholdGuards.migrate(:up) }
     expect { User.transaction { Leasehold::Guard.new(User).call("user.update/7", 1, 0) } }.to raise_error(Leasehold::GuardSessionLost)
-    expect(ActiveRecord::Base.connection.select_values(objects)).to eq([2, 1])
+    expect(ActiveRecord::Base.connection.select_values(objects)).to eq([4, 2])
 
     ActiveRecord::Migration.suppress_messages { CreateLeaseholdGuards.migrate(:down) }
     expect(ActiveRecord::Base.connection.uncached { ActiveRecord::Base.connection.select_values(objects) }).to eq([0, 0])

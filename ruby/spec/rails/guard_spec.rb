@@ -11,7 +11,8 @@ RSpec.describe "the guard of a lock (K18)", :rails do
   after do
     # A process that is stopped in its transaction would keep its locks of the tables.
     @formers&.each { |pid| end_process(pid) }
-    execute("DROP TABLE guarded_writes, leasehold_guards; DROP FUNCTION IF EXISTS leasehold_guard, leasehold_guard_check_time")
+    execute("DROP TABLE guarded_writes")
+    Support::Guard.remove
   end
 
   def end_process(pid)

@@ -76,7 +76,7 @@ RSpec.describe "the guide for Rails", :rails do
     expect(User.connection.select_rows("SELECT resource, fence FROM leasehold_guards").map(&:first)).to eq(["user.update/#{user.id}"])
     expect(Leasehold.locks.get("user.update", user.id).last.reason).to eq(:succeeded)
   ensure
-    ActiveRecord::Base.connection.execute("DROP TABLE leasehold_guards; DROP FUNCTION leasehold_guard, leasehold_guard_check_time")
+    Support::Guard.remove
   end
 
   it "shares a lock, and holds one of its permits" do

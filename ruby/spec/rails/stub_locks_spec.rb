@@ -187,7 +187,7 @@ RSpec.describe Leasehold::TestHelp::LockServer, :rails do
     expect(later.fence).to be > held.fence
     expect(held).not_to be_held
   ensure
-    connection.execute("DROP TABLE leasehold_guards; DROP FUNCTION leasehold_guard, leasehold_guard_check_time")
+    Support::Guard.remove
   end
 
   it "belongs to the threads that its test has started, until the test ends" do

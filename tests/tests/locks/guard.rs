@@ -11,11 +11,11 @@ use tokio_postgres::NoTls;
 use super::{LONG, PATIENT, SHORT, session, take};
 
 /// The SQLSTATE of a fence that has passed.
-const FENCE_PASSED: &str = "LH001";
+pub(super) const FENCE_PASSED: &str = "LH001";
 /// The SQLSTATE of a transaction that has outlived its session.
-const SESSION_LOST: &str = "LH002";
+pub(super) const SESSION_LOST: &str = "LH002";
 /// The time that a session has left in tests in which time plays no part.
-const MINUTE: Duration = Duration::from_secs(60);
+pub(super) const MINUTE: Duration = Duration::from_secs(60);
 
 /// A user's database with the guard and a table of writes, each with the fence of its transaction.
 pub(super) struct Database(Cluster);
@@ -25,11 +25,15 @@ pub(super) struct Holder(pub(super) tokio_postgres::Client);
 
 impl Database {
     pub(super) async fn new() -> Self {
+        Self::with_guard(&printed_guard().await).await
+    }
+
+    /// A database whose guard is installed by this SQL.
+    pub(super) async fn with_guard(sql: &str) -> Self {
         let start = || Cluster::start(&["fsync=off", "max_prepared_transactions=4"]).unwrap();
         let database = Self(tokio::task::spawn_blocking(start).await.unwrap());
-        let printed = leasehold(["guard"]).await.unwrap();
         let owner = database.connect().await;
-        owner.run(std::str::from_utf8(&printed.stdout).unwrap()).await.unwrap();
+        owner.run(sql).await.unwrap();
         owner.run("CREATE TABLE writes (number bigserial PRIMARY KEY, fence bigint)").await.unwrap();
         database
     }
@@ -41,17 +45,22 @@ impl Database {
     }
 
     /// The fences of all committed writes, in the order in which their transactions took the guard.
-    async fn writes(&self) -> Vec<i64> {
+    pub(super) async fn writes(&self) -> Vec<i64> {
         let rows = self.connect().await.0.query("SELECT fence FROM writes ORDER BY number", &[]).await.unwrap();
         rows.iter().map(|row| row.get(0)).collect()
     }
 
     /// Waits until a statement waits for a row that another transaction has locked.
     pub(super) async fn await_a_waiting_statement(&self) {
+        self.await_waiting_statements(1).await;
+    }
+
+    /// Waits until this number of statements wait for rows that other transactions have locked.
+    pub(super) async fn await_waiting_statements(&self, count: usize) {
         let observer = self.connect().await;
         let waiting = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%leasehold_guard%'";
-        let is_there = async || (observer.0.query(waiting, &[]).await.unwrap().len() == 1).then_some(());
-        eventually("a guard waits", is_there).await.unwrap();
+        let is_there = async || (observer.0.query(waiting, &[]).await.unwrap().len() == count).then_some(());
+        eventually("guards wait", is_there).await.unwrap();
     }
 }
 
@@ -66,19 +75,30 @@ impl Holder {
         self.run(&format!("SELECT leasehold_guard('user/7', {fence}, interval '{millis} milliseconds')")).await
     }
 
-    async fn write(&self, fence: u64) -> Result<(), String> {
+    /// Guards as the holder of a slot of a shared lock.
+    pub(super) async fn guard_slot(&self, fence: u64, slot: u32, remaining: Duration) -> Result<(), String> {
+        let millis = remaining.as_millis();
+        self.run(&format!("SELECT leasehold_guard('user/7', {fence}, interval '{millis} milliseconds', {slot})")).await
+    }
+
+    pub(super) async fn write(&self, fence: u64) -> Result<(), String> {
         self.run(&format!("INSERT INTO writes (fence) VALUES ({fence})")).await
     }
 
     /// Begins a transaction that guards and writes, and leaves it open.
-    async fn begin(&self, fence: u64, remaining: Duration) -> Result<(), String> {
+    pub(super) async fn begin(&self, fence: u64, remaining: Duration) -> Result<(), String> {
         self.run("BEGIN").await?;
         self.guard(fence, remaining).await?;
         self.write(fence).await
     }
 }
 
-fn refused(code: &str) -> Result<(), String> {
+/// The SQL that installs the guard, as the program prints it.
+pub(super) async fn printed_guard() -> String {
+    String::from_utf8(leasehold(["guard"]).await.unwrap().stdout).unwrap()
+}
+
+pub(super) fn refused(code: &str) -> Result<(), String> {
     Err(code.to_owned())
 }
 
@@ -187,6 +207,18 @@ async fn k18_a_transaction_with_an_older_snapshot_fails_instead_of_working_on_ol
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn k18_serializable_transactions_of_two_resources_do_not_fail_because_of_each_other() {
+    let database = Database::new().await;
+    let (one, other) = (database.connect().await, database.connect().await);
+    let guard = |fence| format!("SELECT leasehold_guard('user/{fence}', {fence}, interval '1 minute')");
+    one.run(&format!("{}; {}; ANALYZE leasehold_guards", guard(7), guard(8))).await.unwrap();
+    for (holder, fence) in [(&one, 7), (&other, 8)] {
+        holder.run(&format!("BEGIN ISOLATION LEVEL SERIALIZABLE; {}", guard(fence))).await.unwrap();
+    }
+    assert_eq!((one.run("COMMIT").await, other.run("COMMIT").await), (Ok(()), Ok(())));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn k18_transactions_of_many_holders_commit_in_the_order_of_their_fences() {
     let database = Database::new().await;
     let mut holders = JoinSet::new();
@@ -223,8 +255,7 @@ async fn k18_malformed_guards_are_refused_and_change_nothing() {
         assert_eq!(holder.run(&format!("SELECT leasehold_guard({arguments})")).await, refused(code), "{arguments}");
     }
     // The installation keeps the fences when it is repeated, and so does another caller's search path.
-    let printed = leasehold(["guard"]).await.unwrap();
-    holder.run(std::str::from_utf8(&printed.stdout).unwrap()).await.unwrap();
+    holder.run(&printed_guard().await).await.unwrap();
     holder
         .run("SET search_path = pg_catalog; SELECT public.leasehold_guard('user/7', 7, interval '1 second')")
         .await

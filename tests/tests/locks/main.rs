@@ -5,6 +5,7 @@
 
 mod commands;
 mod guard;
+mod guard_slots;
 mod input;
 mod reap;
 mod relay;

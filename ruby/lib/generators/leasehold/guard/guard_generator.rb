@@ -19,7 +19,9 @@ module Leasehold
                   "`bin/rails db:migrate`."
       # Said if the application keeps `db/structure.sql`.
       STRUCTURE_SQL = "`db/structure.sql` keeps the guard with its functions and its trigger."
-      private_constant :SCHEMA_RB, :STRUCTURE_SQL
+      FUNCTIONS = ["leasehold_guard(text, bigint, interval)", "leasehold_guard(text, bigint, interval, integer)",
+                   "leasehold_guard_check_time()", "leasehold_guard_check_slot_time()"].freeze
+      private_constant :SCHEMA_RB, :STRUCTURE_SQL, :FUNCTIONS
 
       source_root File.expand_path("templates", __dir__)
       desc "Adds the migration that installs the guard of locks in a PostgreSQL database."
@@ -43,7 +45,7 @@ module Leasehold
 
       # @return [String] the statements that remove the guard
       def remove_statement
-        statement("execute \"DROP FUNCTION leasehold_guard(text, bigint, interval), leasehold_guard_check_time()\"")
+        statement("execute \"DROP FUNCTION #{FUNCTIONS.join(", ")}\"")
       end
     end
   end

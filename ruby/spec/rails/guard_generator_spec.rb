@@ -17,8 +17,15 @@ RSpec.describe "the generator of the guard" do
     $stdout = STDOUT
   end
 
-  def migration
-    File.read(Dir[File.join(@root, "db/migrate/*_create_leasehold_guards.rb")].first)
+  def migration(name = "create_leasehold_guards")
+    File.read(Dir[File.join(@root, "db/migrate/*_#{name}.rb")].first)
+  end
+
+  # Makes the application's migrations those of an earlier version, whose guard has no slots.
+  def forget_slots
+    Dir[File.join(@root, "db/migrate/*.rb")].each do |path|
+      File.write(path, File.read(path).gsub("interval, slot integer) RETURNS", "interval, former integer) RETURNS"))
+    end
   end
 
   it "writes a migration that calls no code of the gem" do
@@ -40,6 +47,18 @@ RSpec.describe "the generator of the guard" do
     expect(generate).to match(/`db.schema\.rb` has no functions.*schema_format = :sql/m)
     FileUtils.rm_rf(File.join(@root, "db"))
     expect(generate).to match(/`db.structure\.sql` keeps the guard/)
+  end
+
+  it "writes nothing if the migrations have the present guard, and else a migration that installs it over the former one" do
+    generate
+    expect(generate).to include("nothing to update")
+    %w[update_leasehold_guards update_leasehold_guards_2].each do |name|
+      forget_slots
+      expect(generate).to include("#{name}.rb")
+      expect(generate).to include("nothing to update")
+      expect(migration(name)).to include("class #{name.camelize} ").and include(Leasehold::Native::GUARD_SQL.lines[3].strip)
+      expect { RubyVM::InstructionSequence.compile(migration(name)) }.not_to raise_error
+    end
   end
 
   it "installs the guard, and removes all of it", :rails do

@@ -3,14 +3,17 @@
 require "leasehold/native"
 require "rails/generators"
 require "rails/generators/active_record"
+require_relative "../install/application_migrations"
 require_relative "../install/statements"
 
 module Leasehold
   module Generators
     # `rails generate leasehold:guard`: adds the migration that installs the guard of locks, so that a transaction
-    # under a passed fence can't commit (K18).
+    # under a passed fence can't commit (K18). If the application's last migration of the guard has another version's
+    # SQL, adds one that installs this version's over it.
     class GuardGenerator < ::Rails::Generators::Base
       include ::ActiveRecord::Generators::Migration
+      include ApplicationMigrations
       include Statements
 
       # Said if the application keeps `db/schema.rb`.
@@ -19,9 +22,12 @@ module Leasehold
                   "`bin/rails db:migrate`."
       # Said if the application keeps `db/structure.sql`.
       STRUCTURE_SQL = "`db/structure.sql` keeps the guard with its functions and its trigger."
+      CURRENT = "the migrations have the guard of this version: nothing to update"
       FUNCTIONS = ["leasehold_guard(text, bigint, interval)", "leasehold_guard(text, bigint, interval, integer)",
                    "leasehold_guard_check_time()", "leasehold_guard_check_slot_time()"].freeze
-      private_constant :SCHEMA_RB, :STRUCTURE_SQL, :FUNCTIONS
+      # The statement that each version of the guard has.
+      DEFINITION = /CREATE OR REPLACE FUNCTION leasehold_guard\(/
+      private_constant :SCHEMA_RB, :STRUCTURE_SQL, :CURRENT, :FUNCTIONS, :DEFINITION
 
       source_root File.expand_path("templates", __dir__)
       desc "Adds the migration that installs the guard of locks in a PostgreSQL database."
@@ -29,7 +35,11 @@ module Leasehold
       class_option :database, type: :string, aliases: %w[--db], desc: "The database for the migration, of several"
 
       def create_guard_migration
-        migration_template "migration.rb.tt", File.join(db_migrate_path, "create_leasehold_guards.rb")
+        newest = migrations_with(DEFINITION).last
+        return say(CURRENT) if newest&.include?(squeeze(Native::GUARD_SQL))
+        return add_migration("migration", "create_leasehold_guards") unless newest
+
+        add_migration("update", free_name("update_leasehold_guards"))
       end
 
       def advise_on_schema
@@ -37,6 +47,10 @@ module Leasehold
       end
 
       private
+
+      def add_migration(template, name)
+        migration_template "#{template}.rb.tt", File.join(db_migrate_path, "#{name}.rb")
+      end
 
       # @return [String] the statement that installs the guard, indented for the migration
       def install_statement

@@ -2,6 +2,7 @@
 
 require "rails/generators"
 require "rails/generators/active_record"
+require_relative "../install/application_migrations"
 require_relative "../install/fx_definitions"
 
 module Leasehold
@@ -11,6 +12,7 @@ module Leasehold
     # the guard has it already.
     class UpdateGenerator < ::Rails::Generators::Base
       include ::ActiveRecord::Generators::Migration
+      include ApplicationMigrations
       include FxDefinitions
 
       NAME = "update_cells_outstanding_leases"
@@ -28,7 +30,7 @@ module Leasehold
         return say(CURRENT) if current? && !options[:force]
 
         write_definitions if fx?
-        migration_template "migration.rb.tt", File.join(db_migrate_path, "#{migration_name}.rb")
+        migration_template "migration.rb.tt", File.join(db_migrate_path, "#{free_name(NAME)}.rb")
         say(KEPT_SCHEMA) unless schema_format == :sql || options[:skip_schema_format] || fx?
       end
 
@@ -39,23 +41,7 @@ module Leasehold
       def current?
         return definitions_current? if fx?
 
-        defining = migrations.map { |path| squeeze(File.read(path)) }.grep(/CREATE CONSTRAINT TRIGGER #{LeaseTable::GUARD} /)
-        defining.last&.include?(squeeze(LeaseTable.guard_sql)) || false
-      end
-
-      # @return [Array<String>] the paths of the application's migrations, the oldest first
-      def migrations
-        Dir[File.join(destination_root, db_migrate_path, "*.rb")].sort
-      end
-
-      def squeeze(code)
-        code.gsub(/\s+/, " ").strip
-      end
-
-      # Returns a name that no migration of the application has: ActiveRecord refuses a second migration of one name.
-      def migration_name
-        updates = migrations.count { |path| File.basename(path).include?(NAME) }
-        updates.zero? ? NAME : "#{NAME}_#{updates + 1}"
+        migrations_with(/CREATE CONSTRAINT TRIGGER #{LeaseTable::GUARD} /).last&.include?(squeeze(LeaseTable.guard_sql)) || false
       end
     end
   end

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -22,6 +22,7 @@ from leasehold.client._lock_base import (
     AskWait,
     HeldLockBase,
     LockSessionBase,
+    LocksWait,
     LockWait,
     NewsT,
     OrphanBase,
@@ -33,7 +34,7 @@ from leasehold.client._lock_base import (
     report_unclosed,
     report_unreleased,
 )
-from leasehold.client._lock_calls import Grant, LockPath, Wanted
+from leasehold.client._lock_calls import Grant, LockPath, Wanted, WantedLock
 from leasehold.client._retry import ONCE, Retry
 from leasehold.errors import LeaseholdError, LockLostError, NoOrphanError
 from leasehold.locks import Obituary, Standing
@@ -66,7 +67,7 @@ class AsyncLockSession(LockSessionBase):
         super().__init__(client, duration_seconds, grace_seconds)
         self._client = client
         self._functions = SessionFunctions(on_jeopardy, on_safe, on_lost, on_forced)
-        self._holders: set[AsyncLockScope[Any]] = set()
+        self._holders: set[_AsyncScope[Any]] = set()
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -94,7 +95,7 @@ class AsyncLockSession(LockSessionBase):
 
     def _tell(self, name: str, fences: list[int]) -> None:
         for holder in self._holders:
-            if name == Standing.LOST.value or holder.fence in fences:
+            if name == Standing.LOST.value or not holder.fences.isdisjoint(fences):
                 holder.cancel()
         self._functions.tell(name, fences)
 
@@ -159,9 +160,37 @@ class AsyncLockSession(LockSessionBase):
             grant = await (self._client._run(wait.attempt(), None) if wait.is_immediate else self._wait_for(wait))  # noqa: SLF001
         except BaseException as error:
             if may_have_begun(error):
-                await self._leave(wait.ask)
+                await self._leave(wait.asks)
             raise
         return AsyncHeldLock(self, LockPath(namespace, key, grant.slot), grant.fence)
+
+    def lock_all(self, locks: Iterable[WantedLock | tuple[str, str]], *, wait_seconds: float = 0) -> AsyncLocksScope:
+        """Return several locks that an `async with` block holds together.
+
+        The end of the block releases all: as failed if an exception leaves the block. If one of them is lost, the task of
+        the block is cancelled, and the end of the block raises `LockLostError`. See `LockSession.acquire_all` for the
+        parameters.
+
+        Examples
+        --------
+        >>> async def work() -> list[str]:
+        ...     async with AsyncClient(server) as client, client.lock_session() as session:
+        ...         async with session.lock_all([("account", "7"), ("account", "8")], wait_seconds=2) as held:
+        ...             return [lock.key for lock in held]
+        >>> asyncio.run(work())
+        ['7', '8']
+        """
+        return AsyncLocksScope(self, partial(self.acquire_all, locks, wait_seconds=wait_seconds))
+
+    async def acquire_all(
+        self, locks: Iterable[WantedLock | tuple[str, str]], *, wait_seconds: float = 0
+    ) -> tuple[AsyncHeldLock, ...]:
+        """Acquire several locks together. The caller releases each. See `LockSession.acquire_all`."""
+        wanted = calls.wanted_locks(locks)
+        self._check_usable()
+        grants = await self._wait_for_all(LocksWait(self._id.bytes, wanted, LocksWait.until(wait_seconds)))
+        paths = [LockPath(each.path.namespace, each.path.key, grant.slot) for each, grant in zip(wanted, grants, strict=True)]
+        return tuple(AsyncHeldLock(self, path, grant.fence) for path, grant in zip(paths, grants, strict=True))
 
     def reap(self, namespace: str, *, wait_seconds: float | None = None) -> AsyncLockScope[AsyncOrphan]:
         """Return an orphaned lock that an `async with` block holds in order to clean up.
@@ -178,7 +207,7 @@ class AsyncLockSession(LockSessionBase):
         except BaseException as error:
             # The server may have granted a lock at the moment at which the wait was over.
             if may_have_begun(error) or isinstance(error, NoOrphanError):
-                await self._leave(wait.ask)
+                await self._leave(wait.asks)
             raise
         return AsyncOrphan(self, calls.path_of(found.lock), found.fence, calls.obituary(found.obituary))
 
@@ -190,6 +219,18 @@ class AsyncLockSession(LockSessionBase):
             except LeaseholdError as failure:
                 wait.check_first(failure)
         return await self._wait(wait)
+
+    async def _wait_for_all(self, wait: LocksWait) -> Sequence[Grant]:
+        while True:
+            try:
+                return await self._wait(wait)
+            except BaseException as error:
+                must_ask_anew = wait.must_ask_anew(error)
+                if must_ask_anew or may_have_begun(error):
+                    await self._leave(wait.asks)
+                if not must_ask_anew:
+                    raise
+            wait = wait.anew()
 
     async def _wait(self, wait: AskWait[NewsT, ResultT]) -> ResultT:
         while True:
@@ -222,11 +263,12 @@ class AsyncLockSession(LockSessionBase):
             stream.cancel()
         return None
 
-    async def _leave(self, ask: bytes) -> None:
+    async def _leave(self, asks: Sequence[bytes]) -> None:
         # The server may have granted the lock to an ask that nobody waits for any more. Without this call, the grant would
         # pass on after ten seconds (K09).
         with suppress(LeaseholdError):
-            await self._client._run(calls.leave(self._id.bytes, ask), LEAVE_SECONDS, Retry())  # noqa: SLF001
+            for ask in asks:
+                await self._client._run(calls.leave(self._id.bytes, ask), LEAVE_SECONDS, Retry())  # noqa: SLF001
 
 
 class AsyncHeldLock(HeldLockBase):
@@ -256,64 +298,69 @@ class AsyncOrphan(OrphanBase, AsyncHeldLock):
         self._obituary = obituary
 
 
-class AsyncLockScope(Generic[HeldT]):
-    """The lock of an `async with` block, created by `AsyncLockSession.lock` and `AsyncLockSession.reap`."""
+class _AsyncScope(Generic[HeldT]):
+    """An `async with` block, whose task is cancelled if one of its locks is lost."""
 
-    def __init__(self, session: AsyncLockSession, acquire: Callable[[], Awaitable[HeldT]]) -> None:
+    def __init__(self, session: AsyncLockSession) -> None:
         self._session = session
-        self._acquire = acquire
-        self._held: HeldT | None = None
+        self._held: tuple[HeldT, ...] = ()
         self._task: asyncio.Task[object] | None = None
         self._is_cancelled = False
 
     @property
-    def fence(self) -> int | None:
-        """The fence of the grant; None outside of the block."""
-        return None if self._held is None else self._held.fence
+    def fences(self) -> set[int]:
+        """The fences of the block's grants; empty outside of the block."""
+        return {held.fence for held in self._held}
 
     def cancel(self) -> None:
-        """Cancel the task of the block, because the lock is lost."""
+        """Cancel the task of the block, because a lock is lost."""
         if self._task is not None and not self._is_cancelled:
             self._is_cancelled = True
             self._task.cancel(LOCK_LOST)
 
-    async def __aenter__(self) -> HeldT:
-        self._held = held = await self._acquire()
+    def _enter(self, held: tuple[HeldT, ...]) -> None:
+        self._held = held
         self._task = asyncio.current_task()
         self._cancelling = self._cancel_requests()
         self._session._holders.add(self)  # noqa: SLF001 - same module
-        if held.is_forced or not held.is_held:
+        if any(lock.is_lost for lock in held):
             # The lock was lost before the block could be told.
             self.cancel()
-        return held
 
     async def __aexit__(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
-        held, session = self._held, self._session
-        session._holders.discard(self)  # noqa: SLF001
+        session = self._session
+        session._holders.discard(self)  # noqa: SLF001 - same module
         is_own_cancellation = self._is_cancelled and self._take_back_cancellation(error)
-        if held is None or held._is_released or not session._is_own():  # noqa: SLF001
+        held = [lock for lock in self._held if not lock._is_released]  # noqa: SLF001
+        if not held or not session._is_own():  # noqa: SLF001
             return
-        if is_own_cancellation:
-            await self._give_up(held)
-            raise lost("an operator took the lock" if held.is_forced else "the session of the lock is lost") from error
-        await self._release(held, error)
+        if not is_own_cancellation:
+            await self._release(held, error)
+            return
+        loss = lost("an operator took the lock" if any(lock.is_forced for lock in held) else "the session of the lock is lost")
+        # The server may not know of the loss yet. The release then lets the next process begin at once.
+        for lock in held:
+            if lock.is_lost:
+                await self._give_up(lock)
+        await self._release([lock for lock in held if lock.is_held and not lock.is_forced], loss)
+        raise loss from error
 
-    async def _release(self, held: AsyncHeldLock, error: BaseException | None) -> None:
-        release = asyncio.ensure_future(held.release(failed=error is not None))
+    async def _release(self, held: Sequence[HeldT], error: BaseException | None) -> None:
+        releases = [asyncio.ensure_future(lock.release(failed=error is not None)) for lock in held]
         try:
-            # `shield` lets the release finish if this task is cancelled. Without it, the lock would be held until the
-            # session is closed.
-            await asyncio.shield(release)
-        except LeaseholdError as failure:
-            if error is None:
-                raise
-            report_unreleased(error, failure)
+            # `shield` lets the releases finish if this task is cancelled. Without it, the locks would be held until the
+            # session is closed. `gather` waits for all, also if one fails.
+            ends = await asyncio.shield(asyncio.gather(*releases, return_exceptions=True))
         except asyncio.CancelledError:
-            await asyncio.wait([release], timeout=LEAVE_SECONDS)
+            await asyncio.wait(releases, timeout=LEAVE_SECONDS)
             raise
+        for failure in ends:
+            if isinstance(failure, BaseException):
+                if error is None or not isinstance(failure, LeaseholdError):
+                    raise failure
+                report_unreleased(error, failure)
 
     async def _give_up(self, held: AsyncHeldLock) -> None:
-        # The server may not know of the loss yet. The release then lets the next process begin at once.
         with suppress(LeaseholdError):
             await held._release(True, retry=ONCE)  # noqa: FBT003, SLF001
 
@@ -330,3 +377,29 @@ class AsyncLockScope(Generic[HeldT]):
         uncancel: Callable[[], int] = getattr(self._task, "uncancel", lambda: 0)
         is_only = uncancel() <= self._cancelling
         return is_only and (error is None or isinstance(error, asyncio.CancelledError | LockLostError))
+
+
+class AsyncLockScope(_AsyncScope[HeldT]):
+    """The lock of an `async with` block, created by `AsyncLockSession.lock` and `AsyncLockSession.reap`."""
+
+    def __init__(self, session: AsyncLockSession, acquire: Callable[[], Awaitable[HeldT]]) -> None:
+        super().__init__(session)
+        self._acquire = acquire
+
+    async def __aenter__(self) -> HeldT:
+        held = await self._acquire()
+        self._enter((held,))
+        return held
+
+
+class AsyncLocksScope(_AsyncScope[AsyncHeldLock]):
+    """The locks of an `async with` block, created by `AsyncLockSession.lock_all`."""
+
+    def __init__(self, session: AsyncLockSession, acquire: Callable[[], Awaitable[tuple[AsyncHeldLock, ...]]]) -> None:
+        super().__init__(session)
+        self._acquire = acquire
+
+    async def __aenter__(self) -> tuple[AsyncHeldLock, ...]:
+        held = await self._acquire()
+        self._enter(held)
+        return held

@@ -9,7 +9,7 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Generic, TypeVar
 
@@ -30,11 +30,14 @@ from leasehold.errors import (
 )
 from leasehold.locks import Obituary, Standing
 
-NewsT = TypeVar("NewsT", wire.AcquireLockResponse, wire.ReapLockResponse)
+NewsT = TypeVar("NewsT", wire.AcquireLockResponse, wire.AcquireLocksResponse, wire.ReapLockResponse)
 ResultT = TypeVar("ResultT")
 
 LOCK_HELD = "LOCK_HELD"
 """The code of the refusal of a lock that another ask holds."""
+
+ASK_REUSED = "ASK_REUSED"
+"""The code of the refusal of several asks of which one has ended."""
 
 LOCK_LOST = "LOCK_LOST"
 """The argument with which the task of an asyncio block is cancelled if its lock is lost."""
@@ -308,15 +311,15 @@ def has_ended(failure: LeaseholdError) -> bool:
 
 
 class AskWait(Generic[NewsT, ResultT]):
-    """One ask that waits on a stream, and the decision to repeat a call that broke."""
+    """One or more asks that wait on a stream, and the decision to repeat a call that broke."""
 
     ends_by_leave: bool = True
     """True if the server ends the stream when the ask leaves."""
 
-    def __init__(self, session: bytes) -> None:
+    def __init__(self, session: bytes, count: int = 1) -> None:
         self._session = session
         self._heard_at = time.monotonic()
-        self.ask = uuid.uuid4().bytes
+        self.asks = [uuid.uuid4().bytes for _ in range(count)]
 
     @property
     def timeout_seconds(self) -> float | None:
@@ -380,7 +383,7 @@ class LockWait(AskWait[wire.AcquireLockResponse, Grant]):
 
     def attempt(self) -> Call[Grant]:
         """Return the call of an acquire that does not wait."""
-        return calls.try_acquire(self._session, self.ask, self._wanted)
+        return calls.try_acquire(self._session, self.asks[0], self._wanted)
 
     @staticmethod
     def check_first(failure: LeaseholdError) -> None:
@@ -396,7 +399,7 @@ class LockWait(AskWait[wire.AcquireLockResponse, Grant]):
         """Return the call of an acquire that waits. The ask keeps its place."""
         # The server refuses a wait of zero if the lock is held, but this ask may have its grant already.
         wait_micros = max(1, calls.micros("wait_seconds", self._left_seconds()))
-        return calls.acquire(self._session, self.ask, self._wanted, wait_micros)
+        return calls.acquire(self._session, self.asks[0], self._wanted, wait_micros)
 
     def hear(self, news: wire.AcquireLockResponse) -> Grant | None:
         """Take one message of the stream. Return the grant if the message has it."""
@@ -404,6 +407,52 @@ class LockWait(AskWait[wire.AcquireLockResponse, Grant]):
         if news.WhichOneof("news") == "waiting" and self._on_place is not None:
             self._on_place(news.waiting)
         return Grant(news.fence, news.slot) if news.WhichOneof("news") == "fence" else None
+
+
+class LocksWait(AskWait[wire.AcquireLocksResponse, Sequence[Grant]]):
+    """One acquire of several locks together. Its result is the grants, in the order of the asks (K14)."""
+
+    def __init__(self, session: bytes, wanted: Sequence[Wanted], until: float) -> None:
+        super().__init__(session, len(wanted))
+        self._wanted = wanted
+        self._until = until
+        self._is_first = True
+
+    @staticmethod
+    def until(wait_seconds: float) -> float:
+        """Return the time at which a wait that begins now is over."""
+        return time.monotonic() + calls.micros("wait_seconds", wait_seconds) / 1e6
+
+    def _left_seconds(self) -> float:
+        return max(0.0, self._until - time.monotonic())
+
+    @property
+    def timeout_seconds(self) -> float:
+        """The time within which the server must end the stream."""
+        return self._left_seconds() + _ANSWER_SECONDS
+
+    def stream(self) -> Call[wire.AcquireLocksResponse]:
+        """Return the call of the acquire. The asks keep their places."""
+        # The server refuses a wait of zero if a lock is held, but asks of an earlier call may have their grants already.
+        wait_micros = max(0 if self._is_first else 1, calls.micros("wait_seconds", self._left_seconds()))
+        self._is_first = False
+        return calls.acquire_all(self._session, self.asks, self._wanted, wait_micros)
+
+    def hear(self, news: wire.AcquireLocksResponse) -> Sequence[Grant] | None:
+        """Take one message of the stream. Return the grants if the message has them."""
+        self._heard_at = time.monotonic()
+        if news.WhichOneof("news") != "granted":
+            return None
+        return [Grant(granted.fence, granted.slot) for granted in news.granted.locks]
+
+    @staticmethod
+    def must_ask_anew(error: BaseException) -> bool:
+        """Return True if the stream was broken for so long that asks have left. The others leave, and all ask anew."""
+        return isinstance(error, LeaseholdError) and error.code == ASK_REUSED
+
+    def anew(self) -> LocksWait:
+        """Return the rest of the wait, with new asks."""
+        return LocksWait(self._session, self._wanted, self._until)
 
 
 class OrphanWait(AskWait[wire.ReapLockResponse, wire.Orphan]):
@@ -426,7 +475,7 @@ class OrphanWait(AskWait[wire.ReapLockResponse, wire.Orphan]):
 
     def stream(self) -> Call[wire.ReapLockResponse]:
         """Return the call that waits for an orphaned lock. A lock that the ask has got stays its own."""
-        return calls.reap(self._session, self.ask, self._namespace)
+        return calls.reap(self._session, self.asks[0], self._namespace)
 
     def hear(self, news: wire.ReapLockResponse) -> wire.Orphan | None:
         """Take one message of the stream. Return the lock if the message has one: a server that stops sends none."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import enum
 import math
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from google.protobuf.message import Message
@@ -67,6 +67,40 @@ class Wanted:
         if self.shared:
             raise MisconfiguredError("both `shared` and `permits` are given: pass one of them")
         _number("permits", self.permits, _MAX_32, smallest=1)
+
+
+@dataclass(frozen=True)
+class WantedLock:
+    """One lock of several that are acquired together, for `LockSession.lock_all`.
+
+    Attributes
+    ----------
+    namespace, key : str
+        The name of the lock.
+    shared : bool
+        Hold the lock together with all others who share it. See `LockSession.acquire`.
+    permits : int or None
+        Hold one of this many permits of the lock. See `LockSession.acquire`.
+    """
+
+    namespace: str
+    key: str = field(repr=False)  # A representation may get into a log (K24).
+    shared: bool = field(default=False, kw_only=True)
+    permits: int | None = field(default=None, kw_only=True)
+
+
+def wanted_locks(locks: Iterable[WantedLock | tuple[str, str]]) -> list[Wanted]:
+    """Return the asks for several locks. The server checks their number."""
+    return [_wanted(position, lock) for position, lock in enumerate(locks)]
+
+
+def _wanted(position: int, lock: object) -> Wanted:
+    if isinstance(lock, tuple) and len(lock) == 2:
+        return Wanted(LockPath(*lock), shared=False, permits=None)
+    if not isinstance(lock, WantedLock):
+        name = type(lock).__name__
+        raise TypeError(f"`locks[{position}]` is a `{name}`: pass a `WantedLock`, or a tuple of a namespace and a key")
+    return Wanted(LockPath(lock.namespace, lock.key), lock.shared, lock.permits)
 
 
 @dataclass(frozen=True)
@@ -146,6 +180,16 @@ def acquire(session: bytes, ask: bytes, wanted: Wanted, wait_micros: int) -> Cal
         permits=wanted.permits or 0,
     )
     return _call(LOCKS, "AcquireLock", request, lambda response, _headers: wire.AcquireLockResponse.FromString(response))
+
+
+def acquire_all(
+    session: bytes, asks: Sequence[bytes], wanted: Sequence[Wanted], wait_micros: int
+) -> Call[wire.AcquireLocksResponse]:
+    """Return the call of a stream, each of whose messages `decode` returns."""
+    request = wire.AcquireLocksRequest(session_id=session, wait_micros=wait_micros)
+    for ask, each in zip(asks, wanted, strict=True):
+        request.asks.add(ask_id=ask, lock=each.path.message, shared=each.shared, permits=each.permits or 0)
+    return _call(LOCKS, "AcquireLocks", request, lambda response, _headers: wire.AcquireLocksResponse.FromString(response))
 
 
 def reap(session: bytes, ask: bytes, namespace: str) -> Call[wire.ReapLockResponse]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -22,6 +22,7 @@ from leasehold.client._lock_base import (
     AskWait,
     HeldLockBase,
     LockSessionBase,
+    LocksWait,
     LockWait,
     NewsT,
     OrphanBase,
@@ -32,7 +33,7 @@ from leasehold.client._lock_base import (
     report_unclosed,
     report_unreleased,
 )
-from leasehold.client._lock_calls import Grant, LockPath, Wanted
+from leasehold.client._lock_calls import Grant, LockPath, Wanted, WantedLock
 from leasehold.client._retry import ONCE, Retry
 from leasehold.errors import LeaseholdError, NoOrphanError
 from leasehold.locks import Obituary
@@ -182,9 +183,57 @@ class LockSession(LockSessionBase):
             grant = self._client._run(wait.attempt(), None) if wait.is_immediate else self._wait_for(wait)  # noqa: SLF001
         except BaseException as error:
             if may_have_begun(error):
-                self._leave(wait.ask)
+                self._leave(wait.asks)
             raise
         return HeldLock(self, LockPath(namespace, key, grant.slot), grant.fence)
+
+    def lock_all(self, locks: Iterable[WantedLock | tuple[str, str]], *, wait_seconds: float = 0) -> LocksScope:
+        """Return several locks that a `with` block holds together.
+
+        The block begins with `acquire_all`, whose parameters and exceptions these are, and gets the locks in their order.
+        Its end releases all: as failed if an exception leaves the block. If a lock has passed on by then, the end of the
+        block raises `LockLostError`.
+
+        Examples
+        --------
+        >>> with Client(server) as client, client.lock_session() as session:
+        ...     with session.lock_all([("account", "7"), ("account", "8")], wait_seconds=2) as (seven, eight):
+        ...         seven.key, eight.key
+        ('7', '8')
+        """
+        return LocksScope(self, partial(self.acquire_all, locks, wait_seconds=wait_seconds))
+
+    def acquire_all(self, locks: Iterable[WantedLock | tuple[str, str]], *, wait_seconds: float = 0) -> tuple[HeldLock, ...]:
+        """Acquire several locks together: all or none. The caller releases each by `HeldLock.release`.
+
+        While the call waits for one lock, those that it has already are kept for it. Callers that name the same locks never
+        wait for each other in a circle, in whatever order they name them.
+
+        Parameters
+        ----------
+        locks
+            The locks, at most 16: each a namespace and a key, or a `WantedLock`.
+        wait_seconds
+            The longest wait for all locks, at most a day. Zero means now or never.
+
+        Raises
+        ------
+        BusyError
+            Other asks held one or more of the locks all the time. None is held.
+        InvalidError
+            The server refuses a name, the wait, or the number of locks or permits. A lock is named twice.
+        MisconfiguredError
+            Both `shared` and `permits` of a lock are given. This is also a `ValueError`.
+        DeniedError
+            The caller has no right to a namespace.
+        LockLostError
+            The session is lost.
+        """
+        wanted = calls.wanted_locks(locks)
+        self._check_usable()
+        grants = self._wait_for_all(LocksWait(self._id.bytes, wanted, LocksWait.until(wait_seconds)))
+        paths = [LockPath(each.path.namespace, each.path.key, grant.slot) for each, grant in zip(wanted, grants, strict=True)]
+        return tuple(HeldLock(self, path, grant.fence) for path, grant in zip(paths, grants, strict=True))
 
     def reap(self, namespace: str, *, wait_seconds: float | None = None) -> LockScope[Orphan]:
         """Return an orphaned lock that a `with` block holds in order to clean up after the holder that has died.
@@ -227,7 +276,7 @@ class LockSession(LockSessionBase):
         except BaseException as error:
             # The server may have granted a lock at the moment at which the wait was over.
             if may_have_begun(error) or isinstance(error, NoOrphanError):
-                self._leave(wait.ask)
+                self._leave(wait.asks)
             raise
         return Orphan(self, calls.path_of(found.lock), found.fence, calls.obituary(found.obituary))
 
@@ -239,6 +288,18 @@ class LockSession(LockSessionBase):
             except LeaseholdError as failure:
                 wait.check_first(failure)
         return self._wait(wait)
+
+    def _wait_for_all(self, wait: LocksWait) -> Sequence[Grant]:
+        while True:
+            try:
+                return self._wait(wait)
+            except BaseException as error:
+                must_ask_anew = wait.must_ask_anew(error)
+                if must_ask_anew or may_have_begun(error):
+                    self._leave(wait.asks)
+                if not must_ask_anew:
+                    raise
+            wait = wait.anew()
 
     def _wait(self, wait: AskWait[NewsT, ResultT]) -> ResultT:
         while True:
@@ -272,11 +333,12 @@ class LockSession(LockSessionBase):
             stream.cancel()
         return None
 
-    def _leave(self, ask: bytes) -> None:
+    def _leave(self, asks: Sequence[bytes]) -> None:
         # The server may have granted the lock to an ask that nobody waits for any more. Without this call, the grant would
         # pass on after ten seconds (K09).
         with suppress(LeaseholdError):
-            self._client._run(calls.leave(self._id.bytes, ask), LEAVE_SECONDS, Retry())  # noqa: SLF001
+            for ask in asks:
+                self._client._run(calls.leave(self._id.bytes, ask), LEAVE_SECONDS, Retry())  # noqa: SLF001
 
 
 def _uninterrupted(begin: Callable[[], StreamT]) -> StreamT:
@@ -365,3 +427,39 @@ class LockScope(Generic[HeldT]):
             if error is None:
                 raise
             report_unreleased(error, failure)
+
+
+class LocksScope:
+    """The locks of a `with` block, created by `LockSession.lock_all`."""
+
+    def __init__(self, session: LockSession, acquire: Callable[[], tuple[HeldLock, ...]]) -> None:
+        self._session = session
+        self._acquire = acquire
+        self._held: tuple[HeldLock, ...] = ()
+
+    def __enter__(self) -> tuple[HeldLock, ...]:
+        self._held = held = self._acquire()
+        return held
+
+    def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
+        # A forked process leaves the block too, and must not release the locks of its parent.
+        if not self._session._is_own():  # noqa: SLF001 - same module
+            return
+        failures: list[LeaseholdError] = []
+        # The stack goes on with the other locks if a release raises.
+        with ExitStack() as releases:
+            for held in reversed(self._held):
+                releases.callback(_release, held, error is not None, failures)
+        for failure in failures:
+            if error is None:
+                raise failure
+            report_unreleased(error, failure)
+
+
+def _release(held: HeldLock, failed: bool, failures: list[LeaseholdError]) -> None:  # noqa: FBT001 - private
+    if held._is_released:  # noqa: SLF001 - same module
+        return
+    try:
+        held.release(failed=failed)
+    except LeaseholdError as failure:
+        failures.append(failure)

@@ -4,7 +4,7 @@ import { CallError } from "./error.js";
 import { micros } from "./messages.js";
 
 /** The time after its wait for which a stream is kept open: the server's answer needs some. */
-const ANSWER_MILLIS = 10_000;
+export const ANSWER_MILLIS = 10_000;
 
 /** An acquire, which is run once. */
 export class Acquisition {
@@ -16,7 +16,7 @@ export class Acquisition {
     /** `wanted` is the part of each request that names the lock, and says how the ask shares it. */
     constructor(session, wanted, { wait = 0, signal, onPlace }) {
         this.#ask = new Ask(session, signal);
-        this.#wanted = wanted;
+        this.#wanted = { askId: this.#ask.askIds[0], ...wanted };
         this.#wait = Number(micros("wait", wait)) / 1e3;
         this.#onPlace = onPlace;
     }

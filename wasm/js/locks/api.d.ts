@@ -59,6 +59,27 @@ export interface AcquireOptions {
     readonly permits?: number;
 }
 
+/** One lock of several that are acquired together. */
+export interface WantedLock {
+    readonly namespace: string;
+    readonly key: string;
+    /** True to hold this lock together with all others who share it: see `AcquireOptions`. */
+    readonly shared?: boolean;
+    /** The number of permits of this lock, of which one is wanted: see `AcquireOptions`. */
+    readonly permits?: number;
+}
+
+/** The options of an acquire of several locks. */
+export interface AcquireAllOptions {
+    /** The most seconds to wait for all locks; 0, the default, means now or never. */
+    readonly wait?: number;
+    /** Ends the wait. The acquire then leaves all queues, and throws the signal's reason. */
+    readonly signal?: AbortSignal;
+}
+
+/** The held locks of several that were wanted, in the same order. */
+export type HeldLocks<W extends readonly WantedLock[]> = { readonly [Position in keyof W]: HeldLock };
+
 /** The slot of a lock that several processes hold. */
 export interface SlotOptions {
     /** The number of the slot, from 1 on; 0, the default, stands for the lock itself. */
@@ -207,6 +228,24 @@ export interface Locks {
     ): Promise<T>;
     /** Acquires a lock, which the caller releases. Throws as `lock` does. */
     acquire(namespace: string, key: string, options?: AcquireOptions): Promise<HeldLock>;
+    /**
+     * Calls a function while this process holds several locks, at most 16, and returns its result.
+     * Gets all of them or none. Releases all when the function's promise is settled: as failed if
+     * the function throws.
+     *
+     * While the call waits for one lock, those that it has already are kept for it. Callers that name
+     * the same locks never wait for each other in a circle, in whatever order they name them.
+     *
+     * Throws `LOCK_HELD` if one or more did not become free in time; the function is not called then.
+     * Throws `LOCK_LOST` if a lock was lost before the function had ended.
+     */
+    lockAll<W extends readonly WantedLock[] | [], T>(
+        wanted: W,
+        options: AcquireAllOptions,
+        run: (locks: HeldLocks<W>) => T | PromiseLike<T>,
+    ): Promise<T>;
+    /** Acquires several locks together, each of which the caller releases. Throws as `lockAll` does. */
+    acquireAll<W extends readonly WantedLock[] | []>(wanted: W, options?: AcquireAllOptions): Promise<HeldLocks<W>>;
     /**
      * Waits for an orphaned lock of a namespace that is reaped, or of the namespaces in it, and calls
      * a function while this process holds the lock. Returns the function's result, and undefined if

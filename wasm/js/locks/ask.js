@@ -14,18 +14,18 @@ export const RESUME_MILLIS = 30_000;
 export const MAX_WAIT_MILLIS = 86_400_000;
 
 /**
- * One ask for a lock. All its calls carry the id of the ask, so that a repeated call gets the same
- * grant (K05).
+ * One ask for a lock, or several that are decided together. All calls carry the ids of the asks, so
+ * that a repeated call gets the same grants (K05).
  */
 export class Ask {
-    /** The members of each request. */
-    ids;
+    /** The id of each ask. */
+    askIds;
     #session;
     #signals;
 
-    /** `signal` is the caller's, and may be undefined. */
-    constructor(session, signal) {
-        this.ids = { sessionId: session.id, askId: randomId() };
+    /** `signal` is the caller's, and may be undefined. `count` is the number of asks. */
+    constructor(session, signal, count = 1) {
+        this.askIds = Array.from({ length: count }, () => randomId());
         this.#session = session;
         this.#signals = [session.signal, signal].filter((given) => given !== undefined);
     }
@@ -43,18 +43,18 @@ export class Ask {
     /** Sends a call that does not wait. */
     async call(name, request) {
         const options = { millis: this.#session.millis, signals: this.#signals };
-        return await this.#session.calls.run(name, { ...this.ids, ...request }, options);
+        return await this.#session.calls.run(name, this.#of(request), options);
     }
 
     /** Sends a call that does not wait, once. */
     async attempt(name, request) {
-        return await this.#session.calls.attempt(name, { ...this.ids, ...request }, { signals: this.#signals });
+        return await this.#session.calls.attempt(name, this.#of(request), { signals: this.#signals });
     }
 
     /** Reads one stream, and returns its result; undefined if it ended without a result or a refusal. */
     async stream(name, request, { millis, hear, hearEnd }) {
         const options = { millis, signals: this.#signals, hearEnd };
-        return await this.#session.calls.stream(name, { ...this.ids, ...request }, options, hear);
+        return await this.#session.calls.stream(name, this.#of(request), options, hear);
     }
 
     /**
@@ -76,7 +76,12 @@ export class Ask {
     /** Leaves. A grant that nobody learnt of passes on (K10). */
     async leave() {
         if (this.#session.judge() === "lost") return;
-        await this.#session.finish("LeaveLock", this.ids, LEAVE_MILLIS).catch(() => {});
+        const leave = (askId) => this.#session.finish("LeaveLock", this.#of({ askId }), LEAVE_MILLIS);
+        await Promise.allSettled(this.askIds.map(leave));
+    }
+
+    #of(request) {
+        return { sessionId: this.#session.id, ...request };
     }
 }
 

@@ -109,14 +109,23 @@ function hasPassed(error) {
 
 /** Calls a function with a held lock, and releases the lock when the function's promise is settled. */
 export async function work(lock, run) {
+    return await workTogether([lock], () => run(lock));
+}
+
+/**
+ * Calls a function with held locks, and releases all of them when the function's promise is settled.
+ * If a release fails, the others are released all the same.
+ */
+export async function workTogether(locks, run) {
     let result;
     try {
-        result = await run(lock);
+        result = await run(locks);
     } catch (error) {
         // The caller learns of this error. A lock that is lost needs no release.
-        await lock.release({ outcome: "failed" }).catch(() => {});
+        await Promise.allSettled(locks.map((lock) => lock.release({ outcome: "failed" })));
         throw error;
     }
-    await lock.release();
+    const releases = await Promise.allSettled(locks.map((lock) => lock.release()));
+    for (const { status, reason } of releases) if (status === "rejected") throw reason;
     return result;
 }

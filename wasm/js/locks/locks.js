@@ -2,8 +2,9 @@ import { Acquisition } from "./acquisition.js";
 import { Calls } from "./calls.js";
 import { endpointOf } from "./endpoint.js";
 import { hasEnded, misconfigured } from "./error.js";
-import { HeldLock, work } from "./held_lock.js";
-import { fenceNumber, lockPath, lockStatus, micros, resolutionOf, shareOf, text } from "./messages.js";
+import { GroupAcquisition } from "./group_acquisition.js";
+import { HeldLock, work, workTogether } from "./held_lock.js";
+import { fenceNumber, lockPath, lockStatus, micros, resolutionOf, text, wantedLock, wantedLocks } from "./messages.js";
 import { Orphan } from "./orphan.js";
 import { Reaping } from "./reaping.js";
 import { Session } from "./session.js";
@@ -38,10 +39,25 @@ class Locks {
 
     async acquire(namespace, key, options = {}) {
         options.signal?.throwIfAborted();
-        const wanted = { lock: lockPath(namespace, key), ...shareOf(options) };
+        const wanted = wantedLock({ ...options, namespace, key });
         return await this.#underSession(async (session) => {
             const { fence, slot } = await new Acquisition(session, wanted, options).run();
             return new HeldLock(session, { ...wanted.lock, slot }, fence);
+        });
+    }
+
+    async lockAll(wanted, options, run) {
+        return await workTogether(await this.acquireAll(wanted, options), run);
+    }
+
+    async acquireAll(wanted, options = {}) {
+        options.signal?.throwIfAborted();
+        const asks = wantedLocks(wanted);
+        return await this.#underSession(async (session) => {
+            const grants = await new GroupAcquisition(session, asks, options).run();
+            return grants.map(({ fence, slot }, position) => {
+                return new HeldLock(session, { ...asks[position].lock, slot }, BigInt(fence));
+            });
         });
     }
 

@@ -19,8 +19,19 @@ export function lockPath(namespace, key, slot = 0) {
     return { namespace: text("namespace", namespace), key: text("key", key), slot: whole("slot", slot, 0) };
 }
 
+/** Returns the part of an acquire that names a lock, and says how the ask shares it. */
+export function wantedLock({ namespace, key, shared, permits }) {
+    return { lock: lockPath(namespace, key), ...shareOf({ shared, permits }) };
+}
+
+/** Returns this part for each lock of several. The server checks their number. */
+export function wantedLocks(wanted) {
+    if (!Array.isArray(wanted)) throw new TypeError("`wanted` is no array: pass one of locks");
+    return wanted.map((each) => wantedLock({ ...each }));
+}
+
 /** Returns the part of an acquire that says how the ask shares its lock (K13). */
-export function shareOf({ shared = false, permits }) {
+function shareOf({ shared = false, permits }) {
     if (permits === undefined) return { shared: Boolean(shared), permits: 0 };
     if (shared) throw misconfigured("both `shared` and `permits` are given: pass one of them");
     return { shared: false, permits: whole("permits", permits, 1) };

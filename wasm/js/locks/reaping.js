@@ -45,7 +45,8 @@ export class Reaping {
         // A stream may be silent for long, so the silence counts from its end.
         const hearEnd = () => (this.#heardAt = performance.now());
         try {
-            const found = await this.#ask.stream("ReapLock", { namespace: this.#namespace }, { millis, hear, hearEnd });
+            const request = { askId: this.#ask.askIds[0], namespace: this.#namespace };
+            const found = await this.#ask.stream("ReapLock", request, { millis, hear, hearEnd });
             return found ?? (isOver() ? null : undefined);
         } catch (error) {
             if (error.code !== "DEADLINE_EXCEEDED") throw error;

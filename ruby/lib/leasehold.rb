@@ -63,6 +63,14 @@ module Leasehold
       locks.with(namespace, key, **options, &block)
     end
 
+    # Runs the block while this process holds several locks. See {Locks#with_all}.
+    #
+    # @yieldparam held [Array<HeldLock>]
+    # @return [Object] the block's result
+    def lock_all(*names, **options, &block)
+      locks.with_all(*names, **options, &block)
+    end
+
     # Waits for a lock whose holder has died, and runs the block to clean up. See {Locks#reap}.
     #
     # @yieldparam orphan [Orphan]

@@ -11,6 +11,7 @@ require_relative "locks/acquisition"
 require_relative "locks/calls"
 require_relative "locks/clock"
 require_relative "locks/exit_hook"
+require_relative "locks/group_acquisition"
 require_relative "locks/held_lock"
 require_relative "locks/listeners"
 require_relative "locks/messages"
@@ -64,6 +65,43 @@ module Leasehold
       raise Error::LockHeld.new("the lock did not become free in time: try again, or pass a longer `wait`", code: "LOCK_HELD")
     end
 
+    # Runs the block while this process holds several locks: it gets all of them or none (K14). Releases all when the
+    # block has ended, as failed if the block raises.
+    #
+    # While the call waits for one lock, those that it has already are kept for it. Callers that name the same locks never
+    # wait for each other in a circle, in whatever order they name them.
+    #
+    # @example
+    #   Leasehold.locks.with_all(["account", 7], ["rates", "today", shared: true], wait: 2) do |account, rates|
+    #     account.fence
+    #   end
+    # @param locks [Array<Array>] each a namespace and a key, and `shared:` or `permits:` of {#with}; at most 16
+    # @param wait [Numeric] seconds to wait for all locks at most; 0 for now or never
+    # @yieldparam held [Array<HeldLock>] one argument for each lock, in their order
+    # @raise [Error::LockHeld] if one or more locks did not become free in time; the block was not run
+    # @raise [Error::LockLost] if a lock was lost before the block had ended
+    # @return [Object] the block's result
+    def with_all(*locks, wait: 0, &block)
+      Thread.handle_interrupt(Object => :on_blocking) do
+        held = acquire_all(*locks, wait: wait)
+        return HeldLock.use_all(held, &block) if held
+      end
+      raise Error::LockHeld.new("the locks did not become free in time: try again, or pass a longer `wait`", code: "LOCK_HELD")
+    end
+
+    # Acquires several locks together. The caller must call {HeldLock#release} of each.
+    #
+    # @param locks [Array<Array>] see {#with_all}
+    # @param wait [Numeric] see {#with_all}
+    # @raise [Error::Invalid, Error::Denied, Error::Unavailable]
+    # @return [Array<HeldLock>, nil] the locks in their order; nil if one or more did not become free in time
+    def acquire_all(*locks, wait: 0)
+      wanted = locks.map { |lock| Messages.wanted_of(lock) }
+      under_session do |session|
+        GroupAcquisition.new(session, wanted).run(wait)&.zip(wanted)&.map { |granted, ask| hold(session, ask, granted) }
+      end
+    end
+
     # Acquires a lock, and waits for it. The caller must call {HeldLock#release}.
     #
     # @param wait [Numeric] see {#with}
@@ -73,10 +111,10 @@ module Leasehold
     # @raise [Error::Invalid, Error::Denied, Error::Unavailable]
     # @return [HeldLock, nil] nil if the lock did not become free in time
     def acquire(namespace, key, wait: 0, on_wait: nil, shared: false, permits: nil)
-      wanted = { lock: Messages.path(namespace, key), **Messages.share(shared, permits) }
+      wanted = Messages.wanted(namespace, key, shared: shared, permits: permits)
       under_session do |session|
         granted = Acquisition.new(session, wanted, on_wait).run(wait)
-        granted && HeldLock.new(session, Messages.path(namespace, key, granted.slot), granted.fence)
+        granted && hold(session, wanted, granted)
       end
     end
 
@@ -196,6 +234,12 @@ module Leasehold
     end
 
     private
+
+    # @param granted [Object] a message with the `fence` and the `slot` of the grant
+    def hold(session, wanted, granted)
+      path = wanted.fetch(:lock)
+      HeldLock.new(session, Messages.path(path.namespace, path.key, granted.slot), granted.fence)
+    end
 
     # Runs the block with the session of this process. Runs it again with another one if the session has ended without
     # the knowledge of this process: an operator evicted it, for example.

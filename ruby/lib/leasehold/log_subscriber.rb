@@ -13,8 +13,8 @@ module Leasehold
       unsettled: :warn, reconcile_failed: :warn, refused: :warn, lost: :error, unverifiable: :error,
       verification_disabled: :info,
       open_session: :info, close_session: :info, session_jeopardy: :warn, session_lost: :error,
-      try_acquire_lock: :debug, acquire_lock: :debug, leave_lock: :debug, release_lock: :debug, force_lock: :info,
-      reap_lock: :debug, resolve_orphan: :info
+      try_acquire_lock: :debug, acquire_lock: :debug, acquire_locks: :debug, leave_lock: :debug, release_lock: :debug,
+      force_lock: :info, reap_lock: :debug, resolve_orphan: :info
     }.freeze
 
     LEVELS.each do |name, level|

@@ -79,12 +79,13 @@ RSpec.describe "the guide for Rails", :rails do
     Support::Guard.remove
   end
 
-  it "shares a lock, and holds one of its permits" do
+  it "shares a lock, holds one of its permits, and several locks together" do
     sheet = Struct.new(:id) { def export = Leasehold.locks.get("sheets", id).state }.new(7)
     code = self.class.code("permits:").lines
-    sharing, permit = code.map { |line| TOPLEVEL_BINDING.dup.tap { |scope| scope.local_variable_set(:sheet, sheet) }.eval(line) }
+    sharing, permit, together = code.map { |line| TOPLEVEL_BINDING.dup.tap { |scope| scope.local_variable_set(:sheet, sheet) }.eval(line) }
 
-    expect([sharing, permit]).to eq([:shared, 1])
+    expect([sharing, permit, together]).to eq([:shared, 1, :shared])
+    expect(Leasehold.locks.get("accounts", 7).last.reason).to eq(:succeeded)
   end
 
   it "switches Sidekiq's retries off" do

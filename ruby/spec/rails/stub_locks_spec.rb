@@ -242,7 +242,8 @@ RSpec.describe Leasehold::TestHelp::LockServer, :rails do
   # Plays a script, and returns what the callers see in each step, without ids and times.
   def play(side)
     steps = %i[
-      contention waiting interruption refusals lists blocks readers permits force force_of_slot force_at_once expiry cleanup close
+      contention waiting interruption refusals lists blocks readers permits together wait_for_all force force_of_slot
+      force_at_once expiry cleanup close
     ]
     steps.to_h { |step| [step, send("see_#{step}", side)] }
   end
@@ -345,6 +346,45 @@ RSpec.describe Leasehold::TestHelp::LockServer, :rails do
     [held.map(&:slot), others, listed, rest, released, granted.slot, seen(side, "p"), [held[0], granted].map(&:release), seen(side, "p"), wrong]
   end
 
+  def see_all(side, *keys)
+    keys.map { |key| seen(side, key) }
+  end
+
+  def named(*keys)
+    keys.map { |key| ["user.update", key] }
+  end
+
+  def see_together(side)
+    held = side.other.acquire("user.update", "t2")
+    refused = [side.locks.acquire_all(*named("t1", "t2", "t3")), side.locks.acquire_all(*named("t1", "t2"), wait: 0.05)]
+    before = [see_all(side, "t2", "t3"), seen(side, "t1").first(6), held.release]
+    all = side.locks.acquire_all(*named("t1", "t2"), ["user.update", "t3", { permits: 2 }], ["user.update", "t4", { shared: true }])
+    during, released = see_all(side, "t1", "t2", "t3", "t4"), all.map(&:release)
+    failed = outcome { side.locks.with_all(*named("t1", "t2"), wait: 1) { |one, other| raise Leasehold::Error, [one, other].map(&:key).join } }
+    wrong = [[], named(*"a".."q"), named("a", "a"), named("a", ""), [["a"]], [["a", "b", { wait: 1 }]], [["a", "b", { shared: true, permits: 2 }]]]
+    refusals = wrong.map { |names| outcome { side.locks.acquire_all(*names, wait: 1) } }
+    [refused, before, all.map(&:slot), during, released, failed, see_all(side, "t1", "t2"), refusals]
+  end
+
+  # The locks that came first are kept. A force of one of them, the end of the thread or the grant of the last ends the wait.
+  def see_wait_for_all(side)
+    ends = {
+      grant: ->(held, _) { held.release }, kill: ->(_, waiting) { waiting.kill },
+      force: ->(*) { side.other.force("user.update", "w1", fence: side.other.get("user.update", "w1").fence, at_once: true) }
+    }
+    ends.map do |name, finish|
+      held = side.other.acquire("user.update", "w2")
+      waiting = Thread.new { side.locks.with_all(*named("w1", "w2", "w3"), wait: 60) { |*all| all.map(&:key) } }
+      waiting.report_on_exception = false
+      wait_for_waiters(side.other, "w2", 1)
+      during = see_all(side, "w1", "w2", "w3").push(side.other.try_acquire("user.update", "w1"))
+      finish.call(held, waiting)
+      result = outcome { waiting.value }
+      after = see_all(side, "w1", "w2", "w3")
+      [name, during, result, after, held.release]
+    end
+  end
+
   def see_force_of_slot(side)
     (held, told), other = watched(side.locks, "slot", permits: 3), side.other.acquire("user.update", "slot", permits: 3)
     kept = side.locks.acquire("user.update", "slot", permits: 3)
@@ -410,7 +450,7 @@ RSpec.describe Leasehold::TestHelp::LockServer, :rails do
     [held.standing, outcome { held.release }, seen(side, "8"), outcome { side.locks.acquire("user.update", "8") }]
   end
 
-  it "shows callers the same as the server (K01, K03, K05, K06, K08, K10, K13, K16, K17, K19, K20, K21)" do
+  it "shows callers the same as the server (K01, K03, K05, K06, K08, K10, K13, K14, K16, K17, K19, K20, K21)" do
     reaped = "[[locks.reaped]]\nnamespaces = [\"reaped\"]\nattempts = 2\n"
     real = Support::ClaimsServer.run(settings: reaped) { |server| play(server_side(server.address)) }
     stub.reap_namespace("reaped", attempts: 2)
@@ -420,6 +460,8 @@ RSpec.describe Leasehold::TestHelp::LockServer, :rails do
     # The steps reach what they are named after.
     expect(real[:readers].values_at(0, 1, 5)).to eq([[1, 2], nil, [0, 1]])
     expect(real[:permits].values_at(0, 1)).to eq([[1, 2], [nil] * 4])
+    expect(real[:together].values_at(0, 2)).to eq([[nil, nil], [0, 0, 1, 1]])
+    expect(real[:wait_for_all].map { |seen| seen[2] }).to match([%w[w1 w2 w3], nil, include(Leasehold::Error::LockHeld)])
     expect(real[:force_of_slot][1]).to match([:lost, include(Leasehold::Error::FencePassed), :safe, :safe, include(:withheld)])
     expect(real[:force].values_at(2, 3)).to match([include(:withheld), :lost])
     expect(real[:expiry].values_at(0, 5)).to match([:lost, include([:expired, ""])])

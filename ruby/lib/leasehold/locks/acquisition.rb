@@ -4,10 +4,6 @@ module Leasehold
   class Locks
     # One acquire of a lock, under one ask. A repeated call keeps its place in the queue.
     class Acquisition < Ask
-      # The time beyond its wait for which a stream is kept: the server's answer needs some.
-      ANSWER_SECONDS = 10
-      private_constant :ANSWER_SECONDS
-
       # @param session [Session]
       # @param wanted [Hash] the part of each request that names the lock, and says how the ask shares it
       # @param on_wait [Proc, nil] see {Locks#with}
@@ -29,7 +25,7 @@ module Leasehold
       private
 
       def try_acquire(**options)
-        @calls.run(:try_acquire_lock, Messages.try_acquire(@session.id, @ask_id, @wanted), **options)
+        @calls.run(:try_acquire_lock, Messages.try_acquire(@session.id, @ask_ids.first, @wanted), **options)
       end
 
       # Most locks are free, and a call with one answer costs less than a stream. So the first call does not wait.
@@ -58,7 +54,7 @@ module Leasehold
 
       # @return [Object, nil] the grant; nil if the stream ended without a grant or a refusal
       def read_stream(seconds)
-        request = Messages.acquire(@session.id, @ask_id, @wanted, seconds)
+        request = Messages.acquire(@session.id, @ask_ids.first, @wanted, seconds)
         deadline = [seconds, MAX_STREAM_SECONDS].min + ANSWER_SECONDS
         # A stream may be silent for long, so the silence counts from its end.
         @calls.stream(:acquire_lock, request, deadline, heard: -> { @heard_at = now }) do |message|

@@ -4,7 +4,8 @@ require "securerandom"
 
 module Leasehold
   class Locks
-    # One ask for a lock. All its calls carry the id of the ask, so that a repeated call gets the same grant (K05).
+    # One ask for a lock, or several that are decided together. All calls carry the ids of the asks, so that a repeated
+    # call gets the same grants (K05).
     class Ask
       # The pause before a call is repeated, after its stream has ended without a grant.
       RESUME_PAUSE_SECONDS = 0.1
@@ -13,13 +14,16 @@ module Leasehold
       # The longest deadline of a stream, a day, which is also the longest wait that a server allows. gRPC's core has no
       # deadline after 2038 (grpc 1.51.1, src/ruby/ext/grpc/rb_grpc.c:89).
       MAX_STREAM_SECONDS = 86_400
-      private_constant :RESUME_PAUSE_SECONDS, :RESUME_SECONDS, :MAX_STREAM_SECONDS
+      # The time beyond its wait for which the stream of an acquire is kept: the server's answer needs some.
+      ANSWER_SECONDS = 10
+      private_constant :RESUME_PAUSE_SECONDS, :RESUME_SECONDS, :MAX_STREAM_SECONDS, :ANSWER_SECONDS
 
       # @param session [Session]
-      def initialize(session)
+      # @param count [Integer] the number of asks
+      def initialize(session, count = 1)
         @session = session
         @calls = session.calls
-        @ask_id = SecureRandom.random_bytes(16)
+        @ask_ids = Array.new(count) { SecureRandom.random_bytes(16) }
       end
 
       private
@@ -56,9 +60,20 @@ module Leasehold
 
       # The lock may have been granted to an ask whose caller was interrupted or got no answer (K10).
       def leave
-        @session.finish(:leave_lock, Messages.leave(@session.id, @ask_id)) if @session.own?
+        return unless @session.own?
+
+        answered = true
+        @ask_ids.each do |ask_id|
+          request = Messages.leave(@session.id, ask_id)
+          # After one call without an answer, the caller does not wait for those of the others.
+          answered ? answered = leave_one(request) : @session.finish_later(:leave_lock, request)
+        end
+      end
+
+      def leave_one(request)
+        @session.finish(:leave_lock, request)
       rescue Error
-        nil
+        true
       end
 
       # Returns true if the call may be repeated: nobody has decided it.

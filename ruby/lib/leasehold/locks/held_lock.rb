@@ -122,16 +122,41 @@ module Leasehold
     # Runs the block, and releases the lock after it.
     #
     # @api private
-    def use
+    def use(&block)
+      HeldLock.use_all([self], &block)
+    end
+
+    # Runs the block with these locks, and releases all of them after it.
+    #
+    # @api private
+    # @param locks [Array<HeldLock>]
+    def self.use_all(locks)
       failed = false
       # {Locks#with} defers interrupts, such as that of Timeout, so that none comes between the grant and this line.
-      Thread.handle_interrupt(Object => :immediate) { yield self }
+      Thread.handle_interrupt(Object => :immediate) { yield(*locks) }
     rescue Exception # rubocop:disable Lint/RescueException
       failed = true
       raise
     ensure
       # A killed thread comes here without an exception (Thread#kill).
-      failed || Thread.current.status == "aborting" ? release_failed : release_succeeded
+      release_all(locks, failed || Thread.current.status == "aborting")
+    end
+
+    # Releases locks after a block. If a release raises or is interrupted, the others are released all the same.
+    #
+    # @api private
+    def self.release_all(locks, failed)
+      first, *others = locks
+      first&.end_use(failed)
+    ensure
+      release_all(others, failed) if others&.any?
+    end
+
+    # Releases the lock after a block.
+    #
+    # @api private
+    def end_use(failed)
+      failed ? release_failed : release_succeeded
     end
 
     # Returns a text without the key (K24).

@@ -20,6 +20,30 @@ module Leasehold
           path
         end
 
+        # Returns the part of an acquire that names a lock, and says how the ask shares it.
+        #
+        # @raise [Error::Invalid]
+        # @return [Hash]
+        def wanted(namespace, key, shared: false, permits: nil)
+          { lock: path(namespace, key), **share(shared, permits) }
+        end
+
+        # Returns this part for one lock of several.
+        #
+        # @param lock [Array] a namespace and a key, and a Hash with the arguments of {wanted} if it is shared
+        # @raise [Error::Invalid]
+        # @return [Hash]
+        def wanted_of(lock)
+          raise ArgumentError unless lock.is_a?(Array)
+
+          *name, share = lock.last.is_a?(Hash) ? lock : [*lock, {}]
+          wanted(*name, **share)
+        rescue ArgumentError
+          # The message of the original error is left out, because it may quote a key.
+          text = "a lock is no Array of a namespace and a key: pass one, with `shared:` or `permits:` at its end if it is shared"
+          raise Error::Invalid.new(text, code: "INVALID_UPDATE"), cause: nil
+        end
+
         # Returns the part of an acquire that says how the ask shares its lock (K13).
         #
         # @raise [Error::Invalid] if both are given, or `permits` is no number of permits
@@ -58,6 +82,11 @@ module Leasehold
             micros = [micros(seconds), 1].max
             Wire::AcquireLockRequest.new(session_id: session_id, ask_id: ask_id, wait_micros: micros, **wanted)
           end
+        end
+
+        # @param asks [Array<Hash>] each an `ask_id`, and what its ask has {wanted}
+        def acquire_all(session_id, asks, seconds)
+          encode("wait") { Wire::AcquireLocksRequest.new(session_id: session_id, asks: asks, wait_micros: micros(seconds)) }
         end
 
         def leave(session_id, ask_id)

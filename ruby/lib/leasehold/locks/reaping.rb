@@ -21,7 +21,7 @@ module Leasehold
       # @param namespace [String]
       def initialize(session, namespace)
         super(session)
-        @request = Messages.reap(session.id, @ask_id, namespace)
+        @request = Messages.reap(session.id, @ask_ids.first, namespace)
       end
 
       # @param wait [Numeric, nil] seconds to wait at most; nil for no end

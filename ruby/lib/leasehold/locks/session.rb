@@ -124,7 +124,17 @@ module Leasehold
 
         false
       ensure
-        repeat_later(method, request) unless answered
+        finish_later(method, request) unless answered
+      end
+
+      # Lets the session's thread send a release or a leave, and repeat it until an answer comes.
+      #
+      # @return [void]
+      def finish_later(method, request)
+        @lock.synchronize do
+          @unfinished << [method, request]
+          @wake.signal
+        end
       end
 
       # Renews the session now.
@@ -185,13 +195,6 @@ module Leasehold
       end
 
       private
-
-      def repeat_later(method, request)
-        @lock.synchronize do
-          @unfinished << [method, request]
-          @wake.signal
-        end
-      end
 
       # Renews the session until it is lost.
       def keep

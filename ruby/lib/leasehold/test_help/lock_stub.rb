@@ -13,7 +13,9 @@ module Leasehold
       Operation = Struct.new(:execute, :metadata) do
         def cancel; end
       end
-      private_constant :Wire, :Sessions, :Operation
+      # The most locks of one acquire.
+      MAX_LOCKS_TOGETHER = 16
+      private_constant :Wire, :Sessions, :Operation, :MAX_LOCKS_TOGETHER
 
       # @param server [LockServer]
       def initialize(server)
@@ -43,6 +45,11 @@ module Leasehold
       # @return [Operation] with the messages of a stream
       def acquire_lock(request, **)
         answer(enum_for(:each_news, request))
+      end
+
+      # @return [Operation] with the messages of a stream
+      def acquire_locks(request, **)
+        answer(enum_for(:each_news_of_all, request))
       end
 
       def leave_lock(request, **)
@@ -100,6 +107,56 @@ module Leasehold
         yield Wire::AcquireLockResponse.new(fence: fence, slot: slot)
       end
 
+      # Yields the number of locks that are waited for, then the grants of all.
+      #
+      # @raise [Error::LockHeld] if the wait is over; the asks have left the queues
+      def each_news_of_all(request)
+        check_names(request.asks.map { |ask| path(ask.lock) })
+        grants = acquire_all(request)
+        unless grants.all?(&:first)
+          yield Wire::AcquireLocksResponse.new(waiting: grants.count { |fence, *| fence.nil? })
+          grants = wait_for_all(request, grants.filter_map(&:first)) || give_up(*leaves(request))
+        end
+        locks = grants.map { |fence, slot, *| Wire::GrantedLock.new(fence: fence, slot: slot) }
+        yield Wire::AcquireLocksResponse.new(granted: { locks: locks })
+      end
+
+      # The bindings know one ask only, so the rules for several are repeated here (core, `AcquireAll::parse`).
+      def check_names(paths)
+        if paths.size > MAX_LOCKS_TOGETHER
+          text = "a limit is exceeded: `locks_together` is #{paths.size}, at most #{MAX_LOCKS_TOGETHER} is allowed"
+          raise Error.from_engine("LIMIT_EXCEEDED", text, [])
+        end
+        text = "no lock is named: name at least one" if paths.empty?
+        text = "a lock is named twice: name each lock once" if paths.uniq.size < paths.size
+        raise Error.from_engine("INVALID_UPDATE", "the request is not valid: #{text}", []) if text
+      end
+
+      # Asks for all locks, in a copy first: if the engine refuses one of the asks there, none is asked here.
+      #
+      # @return [Array<Array>] the result of {#acquire} for each
+      def acquire_all(request)
+        @server.call do |service, now|
+          [service.copy(0), service].map { |each| request.asks.map { |ask| ask_for(each, request, ask, now) } }.last
+        end
+      end
+
+      # @return [Array<Array>, nil] the grants; nil if the wait is over, or an operator took one of the first grants
+      def wait_for_all(request, kept)
+        result = @server.await(request.wait_micros / 1e6) do
+          taken = @server.call { |service, now| service.renew(request.session_id, now) }
+          next [] if (taken & kept).any?
+
+          grants = acquire_all(request)
+          grants if grants.all?(&:first)
+        end
+        result if result&.any?
+      end
+
+      def leaves(request)
+        request.asks.map { |ask| Wire::LeaveLockRequest.new(session_id: request.session_id, ask_id: ask.ask_id) }
+      end
+
       # Yields an orphaned lock, which the session then holds.
       #
       # @raise [GRPC::DeadlineExceeded] if the wait is over
@@ -125,17 +182,19 @@ module Leasehold
         end
       end
 
-      def give_up(request)
-        leave(request)
+      def give_up(*requests)
+        requests.each { |request| leave(request) }
         raise Error.from_engine("LOCK_HELD", "the lock is not free", [])
       end
 
       # @return [Array(Integer, Integer, Integer)] the fence and the slot, or else nil, 0 and the place in the queue
       def acquire(request, wait_micros)
-        @server.call do |service, now|
-          share = [request.shared, request.permits]
-          service.acquire(request.session_id, request.ask_id, path(request.lock), share, wait_micros, now)
-        end
+        @server.call { |service, now| ask_for(service, request, request, now, wait_micros) }
+      end
+
+      # @param ask [Object] a message with the members of an ask
+      def ask_for(service, request, ask, now, wait_micros = request.wait_micros)
+        service.acquire(request.session_id, ask.ask_id, path(ask.lock), [ask.shared, ask.permits], wait_micros, now)
       end
 
       def leave(request)

@@ -47,6 +47,7 @@ pub mod bucket;
 mod canonical;
 pub mod catalogue;
 pub mod cell;
+pub mod circle;
 pub mod claim;
 pub mod command;
 #[cfg(feature = "conformance")]

@@ -25,6 +25,9 @@ pub const MAX_VALUE_BYTES: usize = 2_048;
 /// The largest number of asks that may wait for one lock (K21).
 pub const MAX_WAITERS_PER_LOCK: u32 = 10_000;
 
+/// The largest number of asks that an ask names as held by its caller (K21).
+pub const MAX_HELD_ASKS: usize = 64;
+
 /// The largest number of cleanups that may be begun after a holder has died (K21).
 pub const MAX_CLEANUPS: u32 = 1_000;
 
@@ -242,6 +245,9 @@ pub struct Ask {
     pub lock: LockPath,
     /// The way in which the ask shares the lock; `None` if it wants the lock alone.
     pub share: Option<ShareMode>,
+    /// The asks under which the caller holds locks while it waits for this one, or asks for others
+    /// together with it. At most [`MAX_HELD_ASKS`].
+    pub held: Vec<AskId>,
     /// The time of the acquire.
     pub asked_at: Timestamp,
     /// The state of the ask: waiting or holding.

@@ -56,11 +56,13 @@ pub enum Reason {
     LockHeld = 20,
     /// The time of the lock's former holder is not over (K20).
     LockWithheld = 21,
+    /// The ask waited for a lock whose holder waited for the caller (K15).
+    LockCircle = 22,
 }
 
 impl Reason {
     /// Every reason, in order of precedence.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::InvalidUpdate,
         Self::LimitExceeded,
         Self::ValueNotAllowed,
@@ -82,6 +84,7 @@ impl Reason {
         Self::FencePassed,
         Self::LockHeld,
         Self::LockWithheld,
+        Self::LockCircle,
     ];
 
     /// Returns the code of the reason, which is the same in every language and on the wire.
@@ -108,6 +111,7 @@ impl Reason {
             Self::FencePassed => "FENCE_PASSED",
             Self::LockHeld => "LOCK_HELD",
             Self::LockWithheld => "LOCK_WITHHELD",
+            Self::LockCircle => "LOCK_CIRCLE",
         }
     }
 
@@ -133,7 +137,8 @@ impl Reason {
             | Self::SessionReused
             | Self::SessionAlive
             | Self::AskReused
-            | Self::FencePassed => false,
+            | Self::FencePassed
+            | Self::LockCircle => false,
         }
     }
 
@@ -161,6 +166,9 @@ impl Reason {
             Self::FencePassed => "the lock is not held under this fence",
             Self::LockHeld => "the lock is not free",
             Self::LockWithheld => "the time of the former holder is not over",
+            Self::LockCircle => {
+                "the wait would never end: the holder of the lock waits for a lock of the caller, which must release it first"
+            }
         }
     }
 }

@@ -64,7 +64,16 @@ fn open(number: u64) -> LockCommand {
 
 fn acquire(session_number: u64, ask_number: u64, lock: &LockPath, wait: bool) -> LockCommand {
     let (session, ask, lock) = (session(session_number), ask(ask_number), lock.clone());
-    LockCommand::Acquire(Acquire { session, principal: principal("svc"), ask, lock, share: None, wait, reaped: None })
+    LockCommand::Acquire(Acquire {
+        session,
+        principal: principal("svc"),
+        ask,
+        lock,
+        share: None,
+        held: Vec::new(),
+        wait,
+        reaped: None,
+    })
 }
 
 fn release(session: SessionId, lock: &LockPath, fence: Fence) -> LockCommand {
@@ -167,7 +176,9 @@ fn random_acquire(lock: &LockPath, asks: &mut u64, dice: &mut Dice) -> LockComma
     let (session, principal) = (some_session(*asks, dice), principal("svc"));
     let wait = !dice.one_in(4);
     let (lock, share, reaped) = (lock.clone(), random_share(lock, dice), reaped(lock));
-    LockCommand::Acquire(Acquire { session, principal, ask: ask(number), lock, share, wait, reaped })
+    let names = if dice.one_in(4) { dice.roll(3) } else { 0 };
+    let held = (0..names).map(|back| ask(asks.saturating_sub(back))).collect();
+    LockCommand::Acquire(Acquire { session, principal, ask: ask(number), lock, share, held, wait, reaped })
 }
 
 /// Two of the random locks are shared by most asks. One of them is reaped, too.
@@ -438,6 +449,7 @@ pub(super) fn large_rows_are_kept_whole(harness: &mut impl Harness) {
         ask,
         lock: lock.clone(),
         share: None,
+        held: Vec::new(),
         wait: false,
         reaped: NonZeroU32::new(MAX_CLEANUPS),
     }));
@@ -464,7 +476,7 @@ pub(super) fn several_locks_are_asked_for_together(harness: &mut impl Harness) {
             share: None,
             reaped: None,
         });
-        let all = AcquireAll::parse(session(number), &principal("svc"), asks.collect(), wait);
+        let all = AcquireAll::parse(session(number), &principal("svc"), asks.collect(), &[ask(0)], wait);
         LockCommand::AcquireAll(all.expect("distinct locks"))
     };
     pair.lock_command(acquire(0, 0, &locks[1], true));

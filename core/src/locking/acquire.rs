@@ -6,7 +6,9 @@ use super::hand_over::{Draft, HeldSlot};
 use super::{live_session, refused};
 use crate::division::ShareMode;
 use crate::lease::Fences;
-use crate::lock::{Ask, AskId, AskState, Lock, LockPath, LockState, MAX_WAITERS_PER_LOCK, Turn, TurnKey};
+use crate::lock::{
+    Ask, AskId, AskState, Lock, LockPath, LockState, MAX_HELD_ASKS, MAX_WAITERS_PER_LOCK, Turn, TurnKey,
+};
 use crate::rejection::{Detail, Reason, Rejection};
 use crate::session::{MAX_ASKS_PER_SESSION, Principal, Session, SessionId, check_limit};
 use crate::time::Timestamp;
@@ -26,6 +28,9 @@ pub struct Acquire {
     pub lock: LockPath,
     /// The way in which the ask shares the lock; `None` if it wants the lock alone (K13).
     pub share: Option<ShareMode>,
+    /// The asks under which the caller holds locks while it waits for this one (K15). A repeated acquire
+    /// does not change them.
+    pub held: Vec<AskId>,
     /// True if the ask waits for its turn while the lock is not free, false if it is then refused
     /// (K01).
     pub wait: bool,
@@ -115,6 +120,7 @@ pub(super) fn lock_for_new<T: Transaction>(
 
 fn check(command: &Acquire, session: &Session, lock: &Lock) -> Result<(), Rejection> {
     check_new(command.ask, session, lock)?;
+    check_limit("held_asks", MAX_HELD_ASKS as u64, command.held.len() as u64)?;
     if room(lock, command.share).is_some() {
         return Ok(());
     }
@@ -142,9 +148,9 @@ fn room(lock: &Lock, share: Option<ShareMode>) -> Option<u32> {
 /// Grants the lock if it has room, else adds the ask to the end of the lock's queue (K08).
 pub(super) fn place(draft: &mut Draft, command: &Acquire, mut lock: Lock, now: Timestamp) -> Acquired {
     let turn = lock.last_turn.saturating_add(1);
-    let Acquire { session, share, lock: path, .. } = command;
+    let Acquire { session, share, lock: path, held, .. } = command;
     let state = AskState::Waiting(turn);
-    let ask = Ask { session: *session, lock: path.clone(), share: *share, asked_at: now, state };
+    let ask = Ask { session: *session, lock: path.clone(), share: *share, held: held.clone(), asked_at: now, state };
     let acquired = if let Some(slot) = room(&lock, command.share) {
         Acquired::Holding(draft.grant(path, &mut lock, slot, command.ask, &ask))
     } else {

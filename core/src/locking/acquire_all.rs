@@ -45,12 +45,18 @@ pub struct AcquireAll {
 }
 
 impl AcquireAll {
-    /// Makes the command of a session for these asks. If `wait` is false, the asks are refused unless
-    /// every lock has room.
+    /// Makes the command of a session for these asks. The caller holds locks under the asks `held`
+    /// meanwhile. If `wait` is false, the asks are refused unless every lock has room.
     ///
     /// # Errors
     /// There is no ask, or more than [`MAX_LOCKS_TOGETHER`]. Or two of them have the same id or lock.
-    pub fn parse(session: SessionId, principal: &Principal, asks: Vec<AskFor>, wait: bool) -> Result<Self, Rejection> {
+    pub fn parse(
+        session: SessionId,
+        principal: &Principal,
+        asks: Vec<AskFor>,
+        held: &[AskId],
+        wait: bool,
+    ) -> Result<Self, Rejection> {
         check_limit("locks_together", MAX_LOCKS_TOGETHER as u64, asks.len() as u64)?;
         if asks.is_empty() {
             return Err(invalid("no lock is named: name at least one"));
@@ -63,9 +69,11 @@ impl AcquireAll {
                 return Err(invalid("two asks have the same id: generate one for each lock"));
             }
         }
+        let ids: Vec<AskId> = asks.iter().map(|ask| ask.ask).collect();
         let acquires = asks.into_iter().map(|AskFor { ask, lock, share, reaped }| {
-            let principal = principal.clone();
-            Acquire { session, principal, ask, lock, share, wait, reaped }
+            // The others are held while this one is waited for.
+            let held = held.iter().chain(ids.iter().filter(|other| **other != ask)).copied().collect();
+            Acquire { session, principal: principal.clone(), ask, lock, share, held, wait, reaped }
         });
         Ok(Self { session, principal: principal.clone(), acquires: acquires.collect() })
     }

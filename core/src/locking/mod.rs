@@ -23,7 +23,7 @@
 //!
 //! let lock = LockPath::parse(&["user", "update"], "7").unwrap();
 //! let ask = AskId(Uuid::from_u128(2));
-//! let command = Acquire { session, principal: principal.clone(), ask, lock: lock.clone(), share: None, wait: false, reaped: None };
+//! let command = Acquire { session, principal: principal.clone(), ask, lock: lock.clone(), share: None, held: vec![], wait: false, reaped: None };
 //! let Acquired::Holding(hold) = acquire(&mut store, &command, now).unwrap().unwrap() else { unreachable!() };
 //!
 //! let (fence, outcome, value) = (hold.fence, ReleaseOutcome::Succeeded, LockValue::default());

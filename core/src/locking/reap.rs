@@ -62,7 +62,14 @@ pub fn reap<T: Transaction>(tx: &mut T, command: &Reap, now: Timestamp) -> Answe
     let mut draft = Draft::new(tx, now)?;
     // The state of the ask is set by the grant.
     let state = AskState::Waiting(lock.last_turn);
-    let ask = Ask { session: command.session, lock: command.lock.clone(), share: None, asked_at: now, state };
+    let ask = Ask {
+        session: command.session,
+        lock: command.lock.clone(),
+        share: None,
+        held: Vec::new(),
+        asked_at: now,
+        state,
+    };
     let fence = draft.hold(&command.lock, &mut lock, command.ask, &ask);
     draft.changes().locks.push((command.lock.clone(), Some(lock)));
     draft.write(tx, command.session, session.with_one_ask_more())?;

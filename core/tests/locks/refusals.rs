@@ -40,6 +40,7 @@ fn acquire_command(of: u128, number: u128, at: usize) -> Acquire {
         ask: ask(number),
         lock: lock(at),
         share: None,
+        held: Vec::new(),
         wait: true,
         reaped: None,
     }

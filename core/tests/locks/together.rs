@@ -26,7 +26,7 @@ fn ask_for(number: u128, at: usize) -> AskFor {
 /// K14, K21: no lock, too many locks, a lock or an id that is named twice.
 #[test]
 fn k14_a_list_that_is_no_set_of_locks_is_refused() {
-    let refusal = |asks| AcquireAll::parse(session(0), &principal(), asks, true).unwrap_err();
+    let refusal = |asks| AcquireAll::parse(session(0), &principal(), asks, &[], true).unwrap_err();
     let many = (0..=MAX_LOCKS_TOGETHER).map(|at| ask_for(at as u128, at)).collect();
     let refused = refusal(many);
     assert_eq!(
@@ -37,7 +37,7 @@ fn k14_a_list_that_is_no_set_of_locks_is_refused() {
         assert_eq!(refusal(asks).reason(), Reason::InvalidUpdate);
     }
     let most = (0..MAX_LOCKS_TOGETHER).map(|at| ask_for(at as u128, at)).collect();
-    assert!(AcquireAll::parse(session(0), &principal(), most, true).is_ok());
+    assert!(AcquireAll::parse(session(0), &principal(), most, &[], true).is_ok());
 }
 
 /// Returns the locks that the asks of one command hold, if they hold all.
@@ -63,7 +63,7 @@ proptest! {
         open(&mut store, &Open { session: session(0), principal: principal(), terms: terms() }, NOW).unwrap().unwrap();
         let mut commands: Vec<_> = named.iter().zip(&counts).enumerate().map(|(number, (locks, count))| {
             let asks = locks[..*count].iter().map(|at| ask_for(number as u128 * 10 + *at as u128, *at));
-            AcquireAll::parse(session(0), &principal(), asks.collect(), true).unwrap()
+            AcquireAll::parse(session(0), &principal(), asks.collect(), &[], true).unwrap()
         }).collect();
         for command in &commands {
             acquire_all(&mut store, command, NOW).unwrap().unwrap();

@@ -131,14 +131,14 @@ impl World {
             Step::Acquire { session: id, ask: number, lock: at, share: way, wait } => {
                 let (session, ask, lock, share) = (session(id), ask(number), lock(at), share(way));
                 let reaped = MOST_CLEANUPS[at].and_then(NonZeroU32::new);
-                LockCommand::Acquire(Acquire { session, principal, ask, lock, share, wait, reaped })
+                LockCommand::Acquire(Acquire { session, principal, ask, lock, share, held: Vec::new(), wait, reaped })
             }
             Step::AcquireAll { session: id, ref asks, wait } => {
                 let asks = asks.iter().map(|(number, at, way)| {
                     let reaped = MOST_CLEANUPS[*at].and_then(NonZeroU32::new);
                     AskFor { ask: ask(*number), lock: lock(*at), share: share(*way), reaped }
                 });
-                let all = AcquireAll::parse(session(id), &principal, asks.collect(), wait);
+                let all = AcquireAll::parse(session(id), &principal, asks.collect(), &[], wait);
                 LockCommand::AcquireAll(all.unwrap())
             }
             Step::Release { lock: at, ok, age } => {

@@ -374,7 +374,8 @@ impl Service {
         // The call attends before its acquire is decided, so it misses no grant.
         host.attend(ask, session, id);
         let principal = context.names.principal.clone();
-        let acquire = Acquire { session, principal, ask, lock, share: None, wait: true, reaped: None };
+        let acquire =
+            Acquire { session, principal, ask, lock, share: None, held: Vec::new(), wait: true, reaped: None };
         let decided = self.decide(&LockCommand::Acquire(acquire), context);
         let Some(host) = &mut self.locks else { return };
         match decided {

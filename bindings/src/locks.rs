@@ -256,7 +256,8 @@ impl LockService {
         let (session, ask, principal) = (SessionId(session), AskId(ask), self.principal.clone());
         let reaped = self.reaped.iter().find(|(namespace, _)| is_within(path.namespace(), namespace));
         let reaped = reaped.map(|(_, attempts)| *attempts);
-        let command = Acquire { session, principal, ask, lock: path, share, wait: wait_micros > 0, reaped };
+        let command =
+            Acquire { session, principal, ask, lock: path, share, held: Vec::new(), wait: wait_micros > 0, reaped };
         let acquired = decision(acquire(&mut self.store, &command, now))?;
         // An ask that an earlier call left waiting is not served now.
         match acquired {

@@ -132,7 +132,16 @@ fn more_lock_commands() -> Vec<LockCommand> {
     let lock = LockPath::parse_joined("a", "k").unwrap();
     let wait = |ask| {
         let (principal, lock, ask) = (principal.clone(), lock.clone(), AskId(Uuid::from_u128(ask)));
-        LockCommand::Acquire(Acquire { session, principal, ask, lock, share: None, wait: true, reaped: None })
+        LockCommand::Acquire(Acquire {
+            session,
+            principal,
+            ask,
+            lock,
+            share: None,
+            held: Vec::new(),
+            wait: true,
+            reaped: None,
+        })
     };
     let (fence, outcome, value) = (Fence(1), ReleaseOutcome::Failed, LockValue::parse(b"value").unwrap());
     let commands = [wait(3), wait(4)];
@@ -147,7 +156,16 @@ fn lock_commands() -> Vec<LockCommand> {
     let (ask, lock) = (AskId(Uuid::from_u128(2)), LockPath::parse_joined("a", "k").unwrap());
     vec![
         LockCommand::Open(Open { session, principal: principal.clone(), terms }),
-        LockCommand::Acquire(Acquire { session, principal, ask, lock, share: None, wait: false, reaped: None }),
+        LockCommand::Acquire(Acquire {
+            session,
+            principal,
+            ask,
+            lock,
+            share: None,
+            held: Vec::new(),
+            wait: false,
+            reaped: None,
+        }),
     ]
 }
 

@@ -54,6 +54,7 @@ fn acquire(session_number: u128, ask: u128, key: &str) -> LockCommand {
         ask,
         lock: path(key),
         share: None,
+        held: Vec::new(),
         wait: true,
         reaped: None,
     })

@@ -565,8 +565,16 @@ mod tests {
     fn b25_an_untried_acquire_is_dropped_with_its_caller_and_a_release_is_not() {
         let (session, principal) = (SessionId(Uuid::nil()), Principal::parse("service/a").unwrap());
         let (ask, lock) = (AskId(Uuid::nil()), LockPath::parse(&["a"], "k").unwrap());
-        let acquire =
-            Acquire { session, principal: principal.clone(), ask, lock, share: None, wait: true, reaped: None };
+        let acquire = Acquire {
+            session,
+            principal: principal.clone(),
+            ask,
+            lock,
+            share: None,
+            held: Vec::new(),
+            wait: true,
+            reaped: None,
+        };
         let acquire = LockCommand::Acquire(acquire);
         let leave = LockCommand::Leave(Leave { session, principal, ask });
         // The receiver of each answer is dropped at once.

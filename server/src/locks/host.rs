@@ -582,6 +582,7 @@ mod tests {
             session: SESSION,
             lock,
             share: None,
+            held: Vec::new(),
             asked_at: Timestamp::MIN,
             state: leasehold_core::lock::AskState::Holding(Fence(7)),
         };

@@ -487,7 +487,14 @@ mod tests {
     /// Saves the grant of an ask of the session.
     fn grant(host: &LockHost, key: AskId) {
         let lock = LockPath::parse(&["a"], "k").unwrap();
-        let ask = Ask { session: ID, lock, share: None, asked_at: Timestamp::MIN, state: AskState::Holding(Fence(7)) };
+        let ask = Ask {
+            session: ID,
+            lock,
+            share: None,
+            held: Vec::new(),
+            asked_at: Timestamp::MIN,
+            state: AskState::Holding(Fence(7)),
+        };
         let change = RowChange { key, before: None, after: Some(ask) };
         host.saved(&NetChanges { asks: vec![change], ..NetChanges::default() }, &Fences::default());
     }

@@ -18,6 +18,7 @@ use futures_util::future::BoxFuture;
 use leasehold_core::bucket::BucketKey;
 use leasehold_core::catalogue::BucketRule;
 use leasehold_core::cell::CellId;
+use leasehold_core::circle::CircleRead;
 use leasehold_core::claim::{Claim, SourceType};
 use leasehold_core::command::Fences;
 use leasehold_core::lease::{Fence, LeaseId};
@@ -269,6 +270,12 @@ pub trait StoreReader: Send + Sync {
     /// # Errors
     /// The row could not be read.
     fn ask(&self, id: AskId) -> StoreFuture<'_, Option<Ask>>;
+
+    /// Reads asks for a search for circles (K15).
+    ///
+    /// # Errors
+    /// A row could not be read.
+    fn related_asks(&self, read: CircleRead) -> StoreFuture<'_, Vec<(AskId, Ask)>>;
 
     /// Reads all rows of the store, so that tests can check the state's invariants.
     ///

@@ -54,6 +54,7 @@ fn acquire(session_number: u128, ask_number: u128) -> LockCommand {
         ask,
         lock: lock(),
         share: None,
+        held: Vec::new(),
         wait: true,
         reaped: None,
     })

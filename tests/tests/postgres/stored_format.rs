@@ -134,6 +134,7 @@ fn acquire(number: u128, ask: u128, key: &str) -> LockCommand {
         ask,
         lock: lock(key),
         share: None,
+        held: Vec::new(),
         wait: true,
         reaped: None,
     })
@@ -215,7 +216,8 @@ fn commands_of_reaped_locks() -> Vec<LockCommand> {
     commands
 }
 
-/// Returns commands that leave slots of shared locks in every state, and asks that wait to share.
+/// Returns commands that leave slots of shared locks in every state, asks that wait to share, and one
+/// whose caller holds another lock.
 fn commands_of_shared_locks() -> Vec<LockCommand> {
     let share = |share: ShareMode, command: LockCommand| {
         let LockCommand::Acquire(acquire) = command else { unreachable!() };
@@ -228,6 +230,8 @@ fn commands_of_shared_locks() -> Vec<LockCommand> {
     commands.extend([permit(acquire(10, 54, "permits")), acquire(10, 55, "permits")]);
     commands.extend([permit(acquire_reaped(10, 56, "reaped")), permit(acquire_reaped(12, 57, "reaped"))]);
     commands.extend([share(ShareMode::Shared, acquire(10, 58, "alone")), end(11, Cause::Evict)]);
+    let LockCommand::Acquire(nested) = acquire(10, 59, "alone") else { unreachable!() };
+    commands.push(LockCommand::Acquire(Acquire { held: vec![AskId(lease(50).0)], ..nested }));
     commands.push(end(12, Cause::Silence(Silence { renewals_seen: 0, quiet_micros: 11_000_000 })));
     commands
 }

@@ -10,10 +10,12 @@ use std::ops::Bound;
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use fjall::Snapshot;
-use leasehold_core::lock::{Ask, AskId, Lock, Turn, TurnKey};
+use leasehold_core::circle::{CircleRead, MAX_SEARCHED_ASKS};
+use leasehold_core::lock::{Ask, AskId, Lock, LockPath, LockState, Turn, TurnKey};
 use leasehold_core::rows::{AnyRow, Keys, NetChanges, OrderedRead, RowChange, Workspace};
 use leasehold_core::session::{Session, SessionId};
 use rustc_hash::FxHashMap;
+use uuid::Uuid;
 
 use super::Result;
 use super::lock_rows::LockRow;
@@ -160,6 +162,42 @@ impl Locks {
             into.load_first(read, turns.map(|(key, turn)| (key.clone(), *turn)).collect());
         }
         Ok(())
+    }
+
+    /// Reads asks for a search for circles (K15).
+    ///
+    /// # Errors
+    /// A row could not be read.
+    pub(super) fn related_asks(&self, read: &CircleRead) -> Result<Vec<(AskId, Ask)>> {
+        let ids = match read {
+            CircleRead::OfSession(session) => {
+                let (from, to) = ((*session, AskId(Uuid::nil())), (*session, AskId(Uuid::max())));
+                self.queues().asks.range(from..=to).map(|(_, id)| *id).collect()
+            }
+            CircleRead::OfLock(lock) => {
+                let mut ids = self.holders(lock)?;
+                let from = TurnKey { lock: lock.clone(), number: 0 };
+                let queues = self.queues();
+                let turns = queues.turns.range(from..).take_while(|(turn, _)| turn.lock == *lock);
+                ids.extend(turns.take(MAX_SEARCHED_ASKS).map(|(_, turn)| turn.ask));
+                ids
+            }
+        };
+        let queues = self.queues();
+        Ok(ids.into_iter().filter_map(|id| Some((id, queues.ask_rows.get(&id)?.clone()))).collect())
+    }
+
+    /// Returns the asks that hold a lock or a slot of it.
+    fn holders(&self, path: &LockPath) -> Result<Vec<AskId>> {
+        let Some(lock) = get::<Lock>(&self.locks, path)? else { return Ok(Vec::new()) };
+        let LockState::Divided(division) = lock.state else {
+            return Ok(lock.grant().map(|grant| grant.ask).into_iter().collect());
+        };
+        let mut holders = Vec::new();
+        for slot in division.slots().filter_map(|slot| path.at_slot(slot).ok()) {
+            holders.extend(get::<Lock>(&self.locks, &slot)?.and_then(|slot| Some(slot.grant()?.ask)));
+        }
+        Ok(holders)
     }
 
     /// Adds the changes of a group to the batch. Returns true if there is at least one new or

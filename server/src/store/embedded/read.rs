@@ -9,6 +9,7 @@ use futures_util::FutureExt;
 use leasehold_core::bucket::BucketKey;
 use leasehold_core::catalogue::BucketRule;
 use leasehold_core::cell::CellId;
+use leasehold_core::circle::CircleRead;
 use leasehold_core::claim::{Claim, SourceType};
 use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId, Replay};
 use leasehold_core::lock::{Ask, AskId, Lock, LockPath};
@@ -432,6 +433,10 @@ impl StoreReader for EmbeddedStore {
 
     fn ask(&self, id: AskId) -> StoreFuture<'_, Option<Ask>> {
         std::future::ready(locks::get(&self.inner.locks.asks, &id)).boxed()
+    }
+
+    fn related_asks(&self, read: CircleRead) -> StoreFuture<'_, Vec<(AskId, Ask)>> {
+        std::future::ready(self.inner.locks.related_asks(&read)).boxed()
     }
 
     fn state(&self) -> StoreFuture<'_, State> {

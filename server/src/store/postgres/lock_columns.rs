@@ -32,7 +32,7 @@ pub(super) const LOCK: &str = "l.namespace, l.key, l.state, l.waiting, l.served_
     l.obituary_end, l.obituary_ended_at, l.obituary_attempts, l.share, l.slots";
 
 /// The columns of `lock_asks`, under the alias `a`, that [`ask`] reads.
-pub(super) const ASK: &str = "a.uuid, a.session_uuid, a.namespace, a.key, a.asked_at, a.turn, a.fence, a.share";
+pub(super) const ASK: &str = "a.uuid, a.session_uuid, a.namespace, a.key, a.asked_at, a.turn, a.fence, a.share, a.held";
 
 /// The columns of `lock_turns`, under the alias `t`, that [`turn`] reads.
 pub(super) const TURN: &str = "t.namespace, t.key, t.number, t.ask_uuid";
@@ -195,7 +195,8 @@ pub(super) fn ask(row: &Row) -> Result<(AskId, Ask)> {
     };
     let share = columns.take::<Option<i16>>()?;
     let share = share.map(|share| read_share(share).ok_or_else(|| columns.damaged())).transpose()?;
-    Ok((id, Ask { session, lock, share, asked_at, state }))
+    let held = columns.take::<Option<Vec<uuid::Uuid>>>()?.unwrap_or_default().into_iter().map(AskId).collect();
+    Ok((id, Ask { session, lock, share, held, asked_at, state }))
 }
 
 /// Reads a turn and its key from a row with the columns [`TURN`].
@@ -306,8 +307,13 @@ impl CompositeRows {
     ///
     /// # Errors
     /// A value can't be written as its column's type.
-    pub(super) fn push_share(&mut self, id: AskId, share: ShareMode) -> Result<()> {
-        self.push(&[(&id.0, Type::UUID), (&share.number().cast_signed(), Type::INT2)])
+    pub(super) fn push_share(&mut self, id: AskId, ask: &Ask) -> Result<()> {
+        let held: Vec<_> = ask.held.iter().map(|held| held.0).collect();
+        self.push(&[
+            (&id.0, Type::UUID),
+            (&ask.share.map(|share| share.number().cast_signed()), Type::INT2),
+            (&Some(held).filter(|held| !held.is_empty()), Type::UUID_ARRAY),
+        ])
     }
 
     /// Adds a row of the composite type `new_ask`.

@@ -3,6 +3,7 @@
 use std::ops::Bound;
 use std::sync::LazyLock;
 
+use leasehold_core::circle::{CircleRead, MAX_SEARCHED_ASKS};
 use leasehold_core::lock::{Ask, AskId, Lock, LockPath, Turn, TurnKey};
 use leasehold_core::locking::reads::{lock_of, queue_of, session_of};
 use leasehold_core::rows::{Keys, LockOrder, OrderedRead, SessionOrder, State, Workspace};
@@ -194,6 +195,30 @@ pub(super) async fn ask(client: &Client, id: AskId) -> Result<Option<Ask>> {
     let sql = format!("SELECT {ASK} FROM lock_asks a WHERE a.uuid = $1");
     let row = client.query_typed_opt(&sql, &[(&id.0, Type::UUID)]).await.map_err(failed)?;
     row.map(|row| columns::ask(&row).map(|(_, ask)| ask)).transpose()
+}
+
+/// Reads asks for a search for circles (K15).
+pub(super) async fn related_asks(client: &Client, read: &CircleRead) -> Result<Vec<(AskId, Ask)>> {
+    let found = match read {
+        CircleRead::OfSession(session) => {
+            let sql = format!("SELECT {ASK} FROM lock_asks a WHERE a.session_uuid = $1");
+            rows(client, &sql, vec![(&session.0, Type::UUID)], true).await?
+        }
+        CircleRead::OfLock(lock) => {
+            // The slots of a lock have its key, U+001F and a number.
+            let sql = format!(
+                "SELECT {ASK} FROM locks l JOIN lock_asks a ON a.uuid = l.ask_uuid
+                 WHERE l.namespace = $1 AND (l.key = $2 OR l.key > $2 || chr(31) AND l.key < $2 || chr(32))
+                 UNION ALL
+                 (SELECT {ASK} FROM lock_turns t JOIN lock_asks a ON a.uuid = t.ask_uuid
+                  WHERE t.namespace = $1 AND t.key = $2 ORDER BY t.number LIMIT $3)"
+            );
+            let ((namespace, key), limit) = (texts(lock), sql_limit(MAX_SEARCHED_ASKS));
+            let parameters: Parameters<'_> = vec![(&namespace, Type::TEXT), (&key, Type::TEXT), (&limit, Type::INT8)];
+            rows(client, &sql, parameters, true).await?
+        }
+    };
+    found.iter().map(columns::ask).collect()
 }
 
 /// Returns the operator of a lower bound and its place, the place `first` if there is no bound.

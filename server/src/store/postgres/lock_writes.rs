@@ -40,7 +40,7 @@ pub(super) struct LockWrites<'a> {
     left_turns: CompositeRows,
     // The changed locks whose obituary or whose most attempts change.
     reaped: CompositeRows,
-    // The locks whose slots change, and the new asks that share a lock.
+    // The locks whose slots change, and the new asks that share a lock or whose caller holds others.
     divided: CompositeRows,
     sharing: CompositeRows,
     // The sessions that the group opens, or whose renewals it counts.
@@ -149,7 +149,9 @@ impl<'a> LockWrites<'a> {
         match (&change.before, &change.after) {
             (None, Some(ask)) => {
                 self.asked.push_ask(change.key, ask)?;
-                ask.share.into_iter().try_for_each(|share| self.sharing.push_share(change.key, share))?;
+                if ask.share.is_some() || !ask.held.is_empty() {
+                    self.sharing.push_share(change.key, ask)?;
+                }
             }
             (Some(_), Some(ask)) => self.changed_asks.push_ask(change.key, ask)?,
             (Some(_), None) => self.ended_asks.push(change.key.0),

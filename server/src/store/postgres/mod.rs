@@ -38,6 +38,7 @@ use arc_swap::ArcSwap;
 use leasehold_core::bucket::BucketKey;
 use leasehold_core::catalogue::BucketRule;
 use leasehold_core::cell::CellId;
+use leasehold_core::circle::CircleRead;
 use leasehold_core::claim::{Claim, SourceType};
 use leasehold_core::lease::{Fence, LeaseId};
 use leasehold_core::lock::{Ask, AskId, Lock, LockPath};
@@ -348,6 +349,13 @@ impl StoreReader for PostgresStore {
 
     fn ask(&self, id: AskId) -> StoreFuture<'_, Option<Ask>> {
         self.run(move |client| async move { lock_reads::ask(&client, id).await })
+    }
+
+    fn related_asks(&self, read: CircleRead) -> StoreFuture<'_, Vec<(AskId, Ask)>> {
+        self.run(move |client| {
+            let read = read.clone();
+            async move { lock_reads::related_asks(&client, &read).await }
+        })
     }
 
     fn state(&self) -> StoreFuture<'_, State> {

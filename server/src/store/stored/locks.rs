@@ -78,16 +78,26 @@ struct PathFields<T> {
 }
 
 /// The stored form of an ask's state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AskState {
     /// The ask waits at this turn of its lock.
     Waiting(u64),
     /// The ask holds its lock under this fence.
     Holding(u64),
-    /// The ask waits at this turn to share its lock: a row of version 5.
-    WaitingToShare(u64, Share),
-    /// The ask shares its lock under this fence: a row of version 5.
-    Sharing(u64, Share),
+    /// The ask waits at this turn, on these terms: a row of version 5.
+    WaitingOn(u64, AskTerms),
+    /// The ask holds its lock under this fence, on these terms: a row of version 5.
+    HoldingOn(u64, AskTerms),
+}
+
+/// The stored form of what an ask adds to the wish for a lock alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AskTerms {
+    /// The way in which the ask shares its lock.
+    pub share: Option<Share>,
+    /// The asks that its caller holds while it waits.
+    pub held: Vec<Uuid>,
 }
 
 /// The stored way to share a lock: 0 for shared asks, else the number of permits.
@@ -421,11 +431,12 @@ impl From<Session> for session::Session {
 
 impl From<&lock::Ask> for Ask {
     fn from(ask: &lock::Ask) -> Self {
-        let state = match (ask.state, ask.share.map(Share)) {
-            (lock::AskState::Waiting(turn), None) => AskState::Waiting(turn),
-            (lock::AskState::Holding(fence), None) => AskState::Holding(fence.0),
-            (lock::AskState::Waiting(turn), Some(share)) => AskState::WaitingToShare(turn, share),
-            (lock::AskState::Holding(fence), Some(share)) => AskState::Sharing(fence.0, share),
+        let terms = || AskTerms { share: ask.share.map(Share), held: ask.held.iter().map(|held| held.0).collect() };
+        let state = match (ask.state, ask.share.is_none() && ask.held.is_empty()) {
+            (lock::AskState::Waiting(turn), true) => AskState::Waiting(turn),
+            (lock::AskState::Holding(fence), true) => AskState::Holding(fence.0),
+            (lock::AskState::Waiting(turn), false) => AskState::WaitingOn(turn, terms()),
+            (lock::AskState::Holding(fence), false) => AskState::HoldingOn(fence.0, terms()),
         };
         Self { session: ask.session.0, lock: (&ask.lock).into(), asked_at: ask.asked_at.as_micros(), state }
     }
@@ -433,13 +444,16 @@ impl From<&lock::Ask> for Ask {
 
 impl From<Ask> for lock::Ask {
     fn from(ask: Ask) -> Self {
-        let (state, share) = match ask.state {
-            AskState::Waiting(turn) => (lock::AskState::Waiting(turn), None),
-            AskState::Holding(fence) => (lock::AskState::Holding(Fence(fence)), None),
-            AskState::WaitingToShare(turn, share) => (lock::AskState::Waiting(turn), Some(share.0)),
-            AskState::Sharing(fence, share) => (lock::AskState::Holding(Fence(fence)), Some(share.0)),
+        let alone = AskTerms { share: None, held: Vec::new() };
+        let (state, terms) = match ask.state {
+            AskState::Waiting(turn) => (lock::AskState::Waiting(turn), alone),
+            AskState::Holding(fence) => (lock::AskState::Holding(Fence(fence)), alone),
+            AskState::WaitingOn(turn, terms) => (lock::AskState::Waiting(turn), terms),
+            AskState::HoldingOn(fence, terms) => (lock::AskState::Holding(Fence(fence)), terms),
         };
-        Self { session: SessionId(ask.session), lock: ask.lock.into(), share, asked_at: micros(ask.asked_at), state }
+        let (share, held) = (terms.share.map(|share| share.0), terms.held.into_iter().map(AskId).collect());
+        let (session, lock) = (SessionId(ask.session), ask.lock.into());
+        Self { session, lock, share, held, asked_at: micros(ask.asked_at), state }
     }
 }
 
@@ -532,8 +546,8 @@ impl From<LockRest> for lock::LockState {
 
 /// Returns the version of an ask's row.
 pub fn version_of_ask(ask: &lock::Ask) -> u64 {
-    let is_shared = ask.share.is_some() || ask.lock.slot() > 0;
-    if is_shared { super::SHARED_VERSION } else { super::LOCK_VERSION }
+    let is_plain = ask.share.is_none() && ask.held.is_empty() && ask.lock.slot() == 0;
+    if is_plain { super::LOCK_VERSION } else { super::SHARED_VERSION }
 }
 
 /// Returns the version of a lock's row. A slot has a row only beside that of its divided lock.
@@ -673,6 +687,7 @@ mod tests {
             session: SessionId(Uuid::from_u128(1)),
             lock,
             share: None,
+            held: Vec::new(),
             asked_at: Timestamp::from_micros(1),
             state,
         }
@@ -782,21 +797,32 @@ mod tests {
         let holding = lock::Ask { lock: slot, ..sharing(lock::AskState::Holding(Fence(300)), permits) };
         golden::<_, Ask>(
             &waiting,
-            "100000000000000000000000000000000103612e62016b0102ac0200",
+            "100000000000000000000000000000000103612e62016b0102ac02010000",
             concat!(
                 r#"{"session":"00000000-0000-0000-0000-000000000001","lock":{"namespace":"a.b","key":"k"}"#,
-                r#","asked_at":1,"state":{"WaitingToShare":[300,0]}}"#
+                r#","asked_at":1,"state":{"WaitingOn":[300,{"share":0,"held":[]}]}}"#
             ),
         );
         golden::<_, Ask>(
             &holding,
-            "100000000000000000000000000000000103612e62056b1f3030370103ac02c801",
+            "100000000000000000000000000000000103612e62056b1f3030370103ac0201c80100",
             concat!(
                 r#"{"session":"00000000-0000-0000-0000-000000000001","lock":{"namespace":"a.b","key":"k\u0"#,
-                r#"01f007"},"asked_at":1,"state":{"Sharing":[300,200]}}"#
+                r#"01f007"},"asked_at":1,"state":{"HoldingOn":[300,{"share":200,"held":[]}]}}"#
             ),
         );
-        assert_eq!([&waiting, &holding, &ask(lock::AskState::Waiting(1))].map(version_of_ask), [5, 5, 3]);
+        let nested = lock::Ask { held: vec![AskId(Uuid::from_u128(2))], ..ask(lock::AskState::Waiting(300)) };
+        golden::<_, Ask>(
+            &nested,
+            "100000000000000000000000000000000103612e62016b0102ac0200011000000000000000000000000000000002",
+            concat!(
+                r#"{"session":"00000000-0000-0000-0000-000000000001","lock":{"namespace":"a.b","key":"k"}"#,
+                r#","asked_at":1,"state":{"WaitingOn":[300,{"share":null,"held":["00000000-0000-0000-0000-0"#,
+                r#"00000000002"]}]}}"#
+            ),
+        );
+        let versions = [&waiting, &holding, &nested, &ask(lock::AskState::Waiting(1))].map(version_of_ask);
+        assert_eq!(versions, [5, 5, 5, 3]);
         // Slots beyond the permits, or none, are no division.
         let refused = |slots: &str| {
             let json = format!(r#"{{"share":2,"slots":{slots},"most_attempts":null}}"#);

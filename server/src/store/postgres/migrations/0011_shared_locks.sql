@@ -1,4 +1,4 @@
--- Version 11 of the tables: locks that asks share. Each slot of such a lock has a row of its own, whose
+-- Version 11 of the tables: locks that asks share, and asks whose caller holds other locks. Each slot of such a lock has a row of its own, whose
 -- key is that of the lock, the character U+001F and the number of the slot.
 --
 -- A server of version 10 can't read the row of a divided lock, nor a key with that character, and
@@ -7,7 +7,9 @@ ALTER TABLE locks
     ADD COLUMN share smallint CHECK (share BETWEEN 0 AND 256),
     ADD COLUMN slots bytea CHECK (length(slots) = 32),
     ADD CHECK ((share IS NULL) = (slots IS NULL));
-ALTER TABLE lock_asks ADD COLUMN share smallint CHECK (share BETWEEN 0 AND 256);
+ALTER TABLE lock_asks
+    ADD COLUMN share smallint CHECK (share BETWEEN 0 AND 256),
+    ADD COLUMN held uuid[] CHECK (cardinality(held) BETWEEN 1 AND 80);
 
 -- The constraints of the state have names that the database chose.
 DO $$
@@ -43,12 +45,15 @@ COMMENT ON COLUMN locks.slots IS
 COMMENT ON COLUMN lock_asks.key IS 'The key of the lock, or of the slot that the ask holds';
 COMMENT ON COLUMN lock_asks.share IS
     'How the ask shares its lock: 0 as readers do, else the number of permits; NULL if it wants the lock alone';
+COMMENT ON COLUMN lock_asks.held IS
+    'The asks under which the caller holds locks while it waits for this one, or asks for others together with it; NULL if none';
 
 CREATE TYPE new_division AS (namespace text, key text, share smallint, slots bytea);
-CREATE TYPE new_share AS (uuid uuid, share smallint);
+CREATE TYPE new_share AS (uuid uuid, share smallint, held uuid[]);
 
 COMMENT ON TYPE new_division IS 'The columns of a row of locks that a divided lock has in addition';
-COMMENT ON TYPE new_share IS 'The column of a row of lock_asks that an ask which shares its lock has in addition';
+COMMENT ON TYPE new_share IS
+    'The columns of a row of lock_asks that an ask has in addition which shares its lock, or whose caller holds others';
 
 CREATE FUNCTION save_shared_locks(
     at_server bigint, moved uuid[], tells boolean, forced_sessions uuid[], forced_fences bigint[],
@@ -65,7 +70,7 @@ BEGIN
         changed_asks, ended_asks, queued, left_turns, reaped));
     UPDATE locks l SET share = n.share, slots = n.slots
     FROM unnest(divided) AS n WHERE l.namespace = n.namespace AND l.key = n.key;
-    UPDATE lock_asks a SET share = n.share FROM unnest(sharing) AS n WHERE a.uuid = n.uuid;
+    UPDATE lock_asks a SET share = n.share, held = n.held FROM unnest(sharing) AS n WHERE a.uuid = n.uuid;
     RETURN QUERY SELECT unnest(fences);
 END $$;
 

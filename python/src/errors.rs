@@ -26,7 +26,7 @@ const fn class(reason: Reason) -> &'static str {
         Reason::LeaseRolledBack => "RolledBackError",
         Reason::LeaseCommitted => "CommittedError",
         Reason::ClaimTaken => "TakenError",
-        Reason::ClaimChanged | Reason::SessionAlive | Reason::FencePassed => "ChangedError",
+        Reason::ClaimChanged | Reason::SessionAlive | Reason::FencePassed | Reason::LockCircle => "ChangedError",
         Reason::ClaimBusy | Reason::LockHeld | Reason::LockWithheld => "BusyError",
     }
 }

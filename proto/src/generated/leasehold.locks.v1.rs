@@ -87,6 +87,11 @@ pub struct AcquireLockRequest {
     /// lock alone, or is shared.
     #[prost(uint32, tag = "6")]
     pub permits: u32,
+    /// The asks under which the same thread of the caller holds locks while it waits for this one; at most
+    /// 64. If their locks are waited for, by however many callers, until this ask is served, the call is
+    /// refused as LOCK_CIRCLE.
+    #[prost(bytes = "vec", repeated, tag = "7")]
+    pub held_ask_ids: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
 }
 impl ::prost::Name for AcquireLockRequest {
     const NAME: &'static str = "AcquireLockRequest";
@@ -180,6 +185,9 @@ pub struct AcquireLocksRequest {
     /// asks leave, and the call is refused as LOCK_HELD.
     #[prost(uint64, tag = "3")]
     pub wait_micros: u64,
+    /// As in `AcquireLockRequest`.
+    #[prost(bytes = "vec", repeated, tag = "4")]
+    pub held_ask_ids: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
 }
 impl ::prost::Name for AcquireLocksRequest {
     const NAME: &'static str = "AcquireLocksRequest";

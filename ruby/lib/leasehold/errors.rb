@@ -146,6 +146,8 @@ module Leasehold
     class LockHeld < Busy; end
     # The lock was taken from its former holder, whose time is not over.
     class LockWithheld < Busy; end
+    # The thread waited for a lock whose holder waited for a lock of this thread.
+    class LockCircle < Changed; end
 
     # This process was forked from one that had made a call. gRPC's core does not support that.
     class Forked < Error; end
@@ -177,6 +179,7 @@ module Leasehold
       "FENCE_PASSED" => FencePassed,
       "LOCK_HELD" => LockHeld,
       "LOCK_WITHHELD" => LockWithheld,
+      "LOCK_CIRCLE" => LockCircle,
       "SESSION_LOST" => SessionLost,
       "NO_IDENTITY" => Unauthenticated,
       "RULE_DENIED" => Denied,

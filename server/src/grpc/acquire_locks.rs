@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::Status;
 
-use super::locks::LockHandler;
+use super::locks::{LockHandler, read_held};
 use super::sessions::{LockCaller, read_id, stopped, stream_age};
 use super::{Services, errors};
 use crate::locks::{AskNews, Attendance};
@@ -36,6 +36,7 @@ pub(super) struct WaitingForAll {
     stopping: watch::Receiver<bool>,
     caller: LockCaller,
     session: SessionId,
+    all: Arc<AcquireAll>,
     asks: Vec<Attended>,
     wait_until: Instant,
     // The time at which the stream ends so that the client begins another.
@@ -61,8 +62,9 @@ impl LockHandler {
         let wait = Duration::from_micros(request.wait_micros);
         let session = SessionId(read_id("session_id", &request.session_id)?);
         let asks = request.asks.into_iter().map(|ask| self.ask_for(&caller, ask)).collect::<Result<_, _>>()?;
-        let all = AcquireAll::parse(session, &caller.principal, asks, !wait.is_zero())
-            .map_err(|rejection| self.services.reject(&caller.config, &rejection))?;
+        let all =
+            AcquireAll::parse(session, &caller.principal, asks, &read_held(&request.held_ask_ids)?, !wait.is_zero())
+                .map_err(|rejection| self.services.reject(&caller.config, &rejection))?;
         let _followed = self.services.follow(session, &caller.principal).await?;
         let mut waiting = WaitingForAll {
             services: self.services.clone(),
@@ -70,11 +72,12 @@ impl LockHandler {
             caller,
             session,
             asks: Vec::with_capacity(all.acquires().len()),
+            all: Arc::new(all),
             wait_until: now + wait,
             moves_at: now + age,
         };
-        waiting.attend(&all).await;
-        waiting.submit(all).await?;
+        waiting.attend().await;
+        waiting.submit().await?;
         Ok(waiting)
     }
 
@@ -88,16 +91,16 @@ impl LockHandler {
 
 impl WaitingForAll {
     /// Begins to attend to every ask, so that no grant is missed.
-    async fn attend(&mut self, all: &AcquireAll) {
-        for acquire in all.acquires() {
+    async fn attend(&mut self) {
+        for acquire in self.all.acquires() {
             let attendance = self.services.locks.attend(acquire.ask, self.session, &self.caller.principal).await;
             self.asks.push(Attended { ask: acquire.ask, attendance, hold: None });
         }
     }
 
     /// Submits the asks. If the engine refuses them, the caller is told that there are none.
-    async fn submit(&mut self, all: AcquireAll) -> Result<(), Status> {
-        let command = Command::Lock(LockCommand::AcquireAll(all));
+    async fn submit(&mut self) -> Result<(), Status> {
+        let command = Command::Lock(LockCommand::AcquireAll(AcquireAll::clone(&self.all)));
         let decision = self.services.committer().submit(self.caller.caller.clone(), command).await;
         match decision.map_err(|refusal| errors::refused(&refusal))? {
             Ok(Reply::Lock(LockReply::AllAcquired(placed))) => self.placed(&placed).await,
@@ -128,7 +131,9 @@ impl WaitingForAll {
             let (item, next) = match next {
                 Next::End => return None,
                 Next::First if missing == 0 => (Ok(waiting.granted()), Next::End),
-                Next::First if waiting.wait_until <= Instant::now() => (Err(waiting.leave().await), Next::End),
+                Next::First if waiting.wait_until <= Instant::now() => {
+                    (Err(waiting.leave(errors::lock_held).await), Next::End)
+                }
                 // The engine bounds the number of asks.
                 Next::First => (Ok(message(News::Waiting(u32::try_from(missing).unwrap_or(u32::MAX)))), Next::Waited),
                 Next::Waited => (waiting.news().await, Next::End),
@@ -147,6 +152,7 @@ impl WaitingForAll {
 
     /// Waits for all grants, the end of an ask or of the wait, or the stop of the server.
     async fn news(&mut self) -> Result<wire::AcquireLocksResponse, Status> {
+        let all = self.all.clone();
         tokio::select! {
             biased;
             all = all_granted(&mut self.asks) => match all {
@@ -154,7 +160,8 @@ impl WaitingForAll {
                 Err(Over) => Err(self.over().await),
             },
             () = stopped(&mut self.stopping) => Ok(moving()),
-            () = tokio::time::sleep_until(self.wait_until) => Err(self.leave().await),
+            () = self.services.wait_for_circle(all.acquires()) => Err(self.leave(errors::lock_circle).await),
+            () = tokio::time::sleep_until(self.wait_until) => Err(self.leave(errors::lock_held).await),
             () = tokio::time::sleep_until(self.moves_at) => Ok(moving()),
         }
     }
@@ -162,7 +169,7 @@ impl WaitingForAll {
     /// Returns the status of a call one of whose asks has ended without a grant. The others leave.
     async fn over(&mut self) -> Status {
         match self.services.locks.watch(self.session, &self.caller.principal) {
-            Some(_) => self.leave().await,
+            Some(_) => self.leave(errors::lock_held).await,
             None => {
                 self.asks.iter_mut().for_each(|ask| ask.attendance.finish());
                 errors::session_ended()
@@ -170,9 +177,9 @@ impl WaitingForAll {
         }
     }
 
-    /// Leaves with every ask, because the wait is over (K10). An ask stays to which another call of the
+    /// Leaves with every ask, because the wait is over (K10) or would never end (K15), as `reason` says. An ask stays to which another call of the
     /// same client attends by now, as in the wait for one lock.
-    async fn leave(&mut self) -> Status {
+    async fn leave(&mut self, reason: fn() -> Status) -> Status {
         let leaving: Vec<_> = self.asks.iter().filter(|ask| ask.attendance.begin_leave()).map(|ask| ask.ask).collect();
         let (session, principal) = (self.session, self.caller.principal.clone());
         let leaves = leaving.iter().map(|ask| Leave { session, principal: principal.clone(), ask: *ask });
@@ -189,7 +196,7 @@ impl WaitingForAll {
                 Err(status) => refusal = Some(status),
             }
         }
-        refusal.unwrap_or_else(errors::lock_held)
+        refusal.unwrap_or_else(reason)
     }
 
     /// Begins the decision of one leave.

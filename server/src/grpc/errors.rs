@@ -50,6 +50,7 @@ fn code(reason: Reason) -> Code {
         | Reason::FencePassed
         | Reason::LockHeld
         | Reason::LockWithheld => Code::FailedPrecondition,
+        Reason::LockCircle => Code::Aborted,
         Reason::ClaimNotFound | Reason::LeaseNotFound | Reason::SessionNotFound => Code::NotFound,
         Reason::NotOwner | Reason::SessionNotOwned => Code::PermissionDenied,
     }
@@ -253,6 +254,11 @@ pub(super) fn source_too_large(source_type: SourceType) -> Status {
 /// The gRPC status of a lock that is not free.
 pub(super) fn lock_held() -> Status {
     rejected(&Rejection::whole(Reason::LockHeld, Detail::None))
+}
+
+/// The gRPC status of an ask that waited in a circle (K15).
+pub(super) fn lock_circle() -> Status {
+    rejected(&Rejection::whole(Reason::LockCircle, Detail::None))
 }
 
 /// The gRPC status of a call under a session that has ended.

@@ -100,14 +100,16 @@ impl LockHandler {
         caller: LockCaller,
         (session, ask): (&[u8], &[u8]),
         (lock, shared, permits): (Option<wire::LockPath>, bool, u32),
+        held: &[Vec<u8>],
         wait: bool,
     ) -> Result<AllowedAcquire, Status> {
+        let held = read_held(held)?;
         let (session, ask) = (SessionId(read_id("session_id", session)?), AskId(read_id("ask_id", ask)?));
         let (lock, share) = self.allowed_share(&caller, lock, (shared, permits))?;
         let _followed = self.services.follow(session, &caller.principal).await?;
         let attendance = self.services.locks.attend(ask, session, &caller.principal).await;
         let (principal, reaped) = (caller.principal.clone(), caller.config.config.locks.reaped(lock.namespace()));
-        let acquire = Acquire { session, principal, ask, lock, share, wait, reaped };
+        let acquire = Acquire { session, principal, ask, lock, share, held, wait, reaped };
         Ok(AllowedAcquire { caller, acquire, attendance })
     }
 
@@ -180,7 +182,7 @@ impl LockService for LockHandler {
         let caller = LockCaller::of(&request)?;
         let wire::TryAcquireLockRequest { session_id, ask_id, lock, shared, permits } = request.into_inner();
         let asked = (lock, shared, permits);
-        let mut allowed = self.allowed_acquire(caller, (&session_id, &ask_id), asked, false).await?;
+        let mut allowed = self.allowed_acquire(caller, (&session_id, &ask_id), asked, &[], false).await?;
         match self.acquire(&mut allowed).await? {
             Acquired::Holding(HeldSlot { fence: Fence(fence), slot }) => {
                 allowed.attendance.take_up();
@@ -199,12 +201,14 @@ impl LockService for LockHandler {
     ) -> Result<Response<Self::AcquireLockStream>, Status> {
         let caller = LockCaller::of(&request)?;
         let age = stream_age(&caller.config);
-        let wire::AcquireLockRequest { session_id, ask_id, lock, wait_micros, shared, permits } = request.into_inner();
+        let wire::AcquireLockRequest { session_id, ask_id, lock, wait_micros, shared, permits, held_ask_ids } =
+            request.into_inner();
         check_wait(wait_micros).map_err(|rejection| self.services.reject(&caller.config, &rejection))?;
         let wait = Duration::from_micros(wait_micros);
         let now = Instant::now();
         let asked = (lock, shared, permits);
-        let mut allowed = self.allowed_acquire(caller, (&session_id, &ask_id), asked, !wait.is_zero()).await?;
+        let mut allowed =
+            self.allowed_acquire(caller, (&session_id, &ask_id), asked, &held_ask_ids, !wait.is_zero()).await?;
         let first = self.acquire(&mut allowed).await?;
         let waiting = Waiting {
             services: self.services.clone(),
@@ -398,7 +402,8 @@ impl Waiting {
                 AskNews::None | AskNews::Over => Err(self.over()),
             },
             () = stopped(&mut self.stopping) => Ok(message(News::Moving(wire::Moving {}))),
-            () = tokio::time::sleep_until(self.wait_until) => Err(self.leave().await),
+            () = self.services.wait_for_circle(std::slice::from_ref(&self.allowed.acquire)) => Err(self.leave(errors::lock_circle).await),
+            () = tokio::time::sleep_until(self.wait_until) => Err(self.leave(errors::lock_held).await),
             () = tokio::time::sleep_until(self.moves_at) => Ok(message(News::Moving(wire::Moving {}))),
         }
     }
@@ -413,9 +418,9 @@ impl Waiting {
         }
     }
 
-    /// Leaves the queue, because the wait is over (K10). The client may have repeated the ask, and hold
+    /// Leaves the queue, because the wait is over (K10) or would never end (K15), as `reason` says. The client may have repeated the ask, and hold
     /// its lock by now, because this call's server was suspended or cut off: the ask then stays (K06).
-    async fn leave(&mut self) -> Status {
+    async fn leave(&mut self, reason: fn() -> Status) -> Status {
         if !self.allowed.attendance.begin_leave() {
             // This call does not count as finished: if it is the last one here, the ask leaves later.
             return errors::lock_held();
@@ -434,11 +439,16 @@ impl Waiting {
                 if has_left {
                     self.allowed.attendance.finish();
                 }
-                errors::lock_held()
+                reason()
             }
             Err(status) => status,
         }
     }
+}
+
+/// Parses the ids of the asks that a caller holds.
+pub(super) fn read_held(ids: &[Vec<u8>]) -> Result<Vec<AskId>, Status> {
+    ids.iter().map(|id| read_id("held_ask_ids", id).map(AskId)).collect()
 }
 
 /// Reads a page of locks that are not free, in the order of their paths, and one more lock

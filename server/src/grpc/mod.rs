@@ -7,6 +7,7 @@
 mod acquire_locks;
 mod admin;
 mod cells;
+mod circles;
 mod claims;
 mod classify;
 mod convert;

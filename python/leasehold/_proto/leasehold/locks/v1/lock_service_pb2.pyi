@@ -44,20 +44,22 @@ class TryAcquireLockResponse(_message.Message):
     def __init__(self, fence: _Optional[int] = ..., slot: _Optional[int] = ...) -> None: ...
 
 class AcquireLockRequest(_message.Message):
-    __slots__ = ("session_id", "ask_id", "lock", "wait_micros", "shared", "permits")
+    __slots__ = ("session_id", "ask_id", "lock", "wait_micros", "shared", "permits", "held_ask_ids")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     ASK_ID_FIELD_NUMBER: _ClassVar[int]
     LOCK_FIELD_NUMBER: _ClassVar[int]
     WAIT_MICROS_FIELD_NUMBER: _ClassVar[int]
     SHARED_FIELD_NUMBER: _ClassVar[int]
     PERMITS_FIELD_NUMBER: _ClassVar[int]
+    HELD_ASK_IDS_FIELD_NUMBER: _ClassVar[int]
     session_id: bytes
     ask_id: bytes
     lock: LockPath
     wait_micros: int
     shared: bool
     permits: int
-    def __init__(self, session_id: _Optional[bytes] = ..., ask_id: _Optional[bytes] = ..., lock: _Optional[_Union[LockPath, _Mapping]] = ..., wait_micros: _Optional[int] = ..., shared: _Optional[bool] = ..., permits: _Optional[int] = ...) -> None: ...
+    held_ask_ids: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, session_id: _Optional[bytes] = ..., ask_id: _Optional[bytes] = ..., lock: _Optional[_Union[LockPath, _Mapping]] = ..., wait_micros: _Optional[int] = ..., shared: _Optional[bool] = ..., permits: _Optional[int] = ..., held_ask_ids: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class AcquireLockResponse(_message.Message):
     __slots__ = ("waiting", "fence", "moving", "slot")
@@ -88,14 +90,16 @@ class LockAsk(_message.Message):
     def __init__(self, ask_id: _Optional[bytes] = ..., lock: _Optional[_Union[LockPath, _Mapping]] = ..., shared: _Optional[bool] = ..., permits: _Optional[int] = ...) -> None: ...
 
 class AcquireLocksRequest(_message.Message):
-    __slots__ = ("session_id", "asks", "wait_micros")
+    __slots__ = ("session_id", "asks", "wait_micros", "held_ask_ids")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     ASKS_FIELD_NUMBER: _ClassVar[int]
     WAIT_MICROS_FIELD_NUMBER: _ClassVar[int]
+    HELD_ASK_IDS_FIELD_NUMBER: _ClassVar[int]
     session_id: bytes
     asks: _containers.RepeatedCompositeFieldContainer[LockAsk]
     wait_micros: int
-    def __init__(self, session_id: _Optional[bytes] = ..., asks: _Optional[_Iterable[_Union[LockAsk, _Mapping]]] = ..., wait_micros: _Optional[int] = ...) -> None: ...
+    held_ask_ids: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, session_id: _Optional[bytes] = ..., asks: _Optional[_Iterable[_Union[LockAsk, _Mapping]]] = ..., wait_micros: _Optional[int] = ..., held_ask_ids: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class AcquireLocksResponse(_message.Message):
     __slots__ = ("waiting", "granted", "moving")

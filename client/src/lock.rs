@@ -41,6 +41,7 @@ pub struct LockSession {
 /// Dropping the value does not release the lock: it stays with the session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldLock {
+    pub(crate) ask: Uuid,
     session: Uuid,
     path: wire::LockPath,
     fence: u64,
@@ -116,8 +117,8 @@ impl HeldLock {
         self.path.slot
     }
 
-    pub(crate) fn new(session: Uuid, path: wire::LockPath, fence: u64) -> Self {
-        Self { session, path, fence }
+    pub(crate) fn new((session, ask): (Uuid, Uuid), path: wire::LockPath, fence: u64) -> Self {
+        Self { ask, session, path, fence }
     }
 }
 
@@ -266,14 +267,14 @@ impl LockSession {
         };
         leaving.is_answered = true;
         match granted {
-            Ok(Grant { fence, slot }) => Ok(Some(self.held(wanted, fence, slot))),
+            Ok(Grant { fence, slot }) => Ok(Some(self.held(wanted, leaving.ask, fence, slot))),
             Err(Error::Refused(refusal)) if refusal.reason == LOCK_HELD => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    pub(crate) fn held(&self, wanted: &WantedLock, fence: u64, slot: u32) -> HeldLock {
-        HeldLock { session: self.id, path: wire::LockPath { slot, ..wanted.path.clone() }, fence }
+    pub(crate) fn held(&self, wanted: &WantedLock, ask: Uuid, fence: u64, slot: u32) -> HeldLock {
+        HeldLock::new((self.id, ask), wire::LockPath { slot, ..wanted.path.clone() }, fence)
     }
 
     async fn try_acquire(&self, wanted: &WantedLock, ask: Uuid) -> Result<Grant, Error> {
@@ -345,7 +346,15 @@ impl LockSession {
         let wait_micros = micros(wait).max(1);
         let (session_id, ask_id) = (id_bytes(self.id), id_bytes(ask));
         let WantedLock { path, shared, permits } = wanted.clone();
-        let message = wire::AcquireLockRequest { session_id, ask_id, lock: Some(path), wait_micros, shared, permits };
+        let message = wire::AcquireLockRequest {
+            session_id,
+            ask_id,
+            lock: Some(path),
+            wait_micros,
+            shared,
+            permits,
+            ..Default::default()
+        };
         let mut stream = match self.client.stub().acquire_lock(message).await {
             Ok(stream) => stream.into_inner(),
             Err(status) => return Self::refusal_or_break(&status),

@@ -15,6 +15,9 @@ use crate::refusal::Refusal;
 /// The reason of a refusal because asks of an earlier call have ended.
 const ASK_REUSED: &str = "ASK_REUSED";
 
+/// The locks that a task holds, those that it wants, and the id of the ask for each of these.
+type Asked<'a> = (&'a [HeldLock], &'a [WantedLock], &'a [Uuid]);
+
 impl LockSession {
     /// Acquires several locks together, and waits for all of them at most for `wait`. Returns `None` if
     /// other sessions held one or more all the time, and then holds none (K14). A wait of zero means now
@@ -39,12 +42,28 @@ impl LockSession {
     /// # Errors
     /// The server refused the acquire, or gave no answer for half a minute.
     pub async fn lock_all(&self, wanted: &[WantedLock], wait: Duration) -> Result<Option<Vec<HeldLock>>, Error> {
+        self.lock_all_while_holding(&[], wanted, wait).await
+    }
+
+    /// Does what [`lock_all`](Self::lock_all) does for a task that holds these other locks meanwhile. If
+    /// they are waited for, by however many other tasks, until this one is served, it would wait for ever: the
+    /// server then refuses the call as `LOCK_CIRCLE` (K15). The task must release what it holds, and begin
+    /// again.
+    ///
+    /// # Errors
+    /// As [`lock_all`](Self::lock_all), or the wait would be a circle.
+    pub async fn lock_all_while_holding(
+        &self,
+        held: &[HeldLock],
+        wanted: &[WantedLock],
+        wait: Duration,
+    ) -> Result<Option<Vec<HeldLock>>, Error> {
         let until = Instant::now() + wait;
         loop {
             let asks: Vec<Uuid> = wanted.iter().map(|_| random_id()).collect();
             // Each ask leaves if this future is dropped.
             let mut leaving: Vec<_> = asks.iter().map(|ask| self.leaving(*ask)).collect();
-            let granted = self.wait_for_all(wanted, &asks, until).await;
+            let granted = self.wait_for_all((held, wanted, &asks), until).await;
             let is_refused =
                 |reason: &str| matches!(&granted, Err(Error::Refused(refusal)) if refusal.reason == reason);
             // The stream was broken for so long that asks have left. The others leave, and all ask anew.
@@ -54,8 +73,9 @@ impl LockSession {
             leaving.iter_mut().for_each(|leaving| leaving.is_answered = true);
             return match granted {
                 Ok(grants) => {
-                    let each = wanted.iter().zip(grants.locks);
-                    Ok(Some(each.map(|(wanted, grant)| self.held(wanted, grant.fence, grant.slot)).collect()))
+                    let each = wanted.iter().zip(asks).zip(grants.locks);
+                    let held = each.map(|((wanted, ask), grant)| self.held(wanted, ask, grant.fence, grant.slot));
+                    Ok(Some(held.collect()))
                 }
                 Err(_) if is_refused(LOCK_HELD) => Ok(None),
                 Err(error) => Err(error),
@@ -65,20 +85,15 @@ impl LockSession {
 
     /// Waits for all grants. A stream that breaks or moves is opened again under the same asks, which keep
     /// their places.
-    async fn wait_for_all(
-        &self,
-        wanted: &[WantedLock],
-        asks: &[Uuid],
-        until: Instant,
-    ) -> Result<wire::GrantedLocks, Error> {
+    async fn wait_for_all(&self, asked: Asked<'_>, until: Instant) -> Result<wire::GrantedLocks, Error> {
         let mut heard_at = Instant::now();
         let mut left = until.saturating_duration_since(heard_at);
         loop {
-            match self.acquire_all_once(wanted, asks, left, &mut heard_at).await? {
+            match self.acquire_all_once(asked, left, &mut heard_at).await? {
                 Some(granted) => return Ok(granted),
                 None if heard_at.elapsed() < RESUME_FOR => tokio::time::sleep(RESUME_PAUSE).await,
                 None => {
-                    for ask in asks {
+                    for ask in asked.2 {
                         self.leave(*ask).await?;
                     }
                     return Err(Error::Refused(Box::new(Refusal::late(RESUME_FOR))));
@@ -92,8 +107,7 @@ impl LockSession {
     /// Reads one stream of the acquire. Returns `None` if it ended without the grants or a refusal.
     async fn acquire_all_once(
         &self,
-        wanted: &[WantedLock],
-        asks: &[Uuid],
+        (held, wanted, asks): Asked<'_>,
         wait: Duration,
         heard_at: &mut Instant,
     ) -> Result<Option<wire::GrantedLocks>, Error> {
@@ -102,7 +116,8 @@ impl LockSession {
             wire::LockAsk { ask_id, lock, shared: *shared, permits: *permits }
         });
         let (session_id, asks) = (id_bytes(self.id()), asks.collect());
-        let message = wire::AcquireLocksRequest { session_id, asks, wait_micros: micros(wait) };
+        let held_ask_ids = held.iter().map(|held| id_bytes(held.ask)).collect();
+        let message = wire::AcquireLocksRequest { session_id, asks, wait_micros: micros(wait), held_ask_ids };
         let mut stream = match self.stub().acquire_locks(message).await {
             Ok(stream) => stream.into_inner(),
             Err(status) => return Self::refusal_or_break(&status),

@@ -100,7 +100,7 @@ impl LockSession {
             Err(status) => return Self::refusal_or_break(&status),
         };
         let Some(News::Orphan(wire::Orphan { lock: Some(path), fence, obituary })) = news else { return Ok(None) };
-        let lock = HeldLock::new(self.id(), path, fence);
+        let lock = HeldLock::new((self.id(), ask), path, fence);
         Ok(Some(Orphan { lock, obituary: obituary.unwrap_or_default() }))
     }
 }

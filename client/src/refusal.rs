@@ -248,7 +248,7 @@ fn kind_of_reason(reason: Reason) -> RefusalKind {
         Reason::LeaseRolledBack => RefusalKind::RolledBack,
         Reason::LeaseCommitted => RefusalKind::Committed,
         Reason::ClaimTaken => RefusalKind::Taken,
-        Reason::ClaimChanged | Reason::SessionAlive | Reason::FencePassed => RefusalKind::Changed,
+        Reason::ClaimChanged | Reason::SessionAlive | Reason::FencePassed | Reason::LockCircle => RefusalKind::Changed,
         Reason::ClaimBusy | Reason::LockHeld | Reason::LockWithheld => RefusalKind::Busy,
     }
 }

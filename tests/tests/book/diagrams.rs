@@ -2,7 +2,7 @@
 
 use leasehold_core::division::MAX_SLOTS;
 use leasehold_core::lock::{
-    MAX_KEY_BYTES, MAX_NAMESPACE_BYTES, MAX_VALUE_BYTES, MAX_WAIT_MICROS, MAX_WAITERS_PER_LOCK,
+    MAX_HELD_ASKS, MAX_KEY_BYTES, MAX_NAMESPACE_BYTES, MAX_VALUE_BYTES, MAX_WAIT_MICROS, MAX_WAITERS_PER_LOCK,
 };
 use leasehold_core::locking::acquire_all::MAX_LOCKS_TOGETHER;
 use leasehold_core::session::{
@@ -43,6 +43,7 @@ fn k21_the_book_has_the_limits_of_the_engine() {
         ("asks_per_session", MAX_ASKS_PER_SESSION.to_string()),
         ("duration_micros", format!("{MIN_DURATION_MICROS} to {MAX_DURATION_MICROS}")),
         ("grace_micros", format!("{MIN_GRACE_MICROS} to {MAX_GRACE_MICROS}")),
+        ("held_asks", MAX_HELD_ASKS.to_string()),
         ("locks_together", MAX_LOCKS_TOGETHER.to_string()),
         ("permits", MAX_SLOTS.to_string()),
         ("wait_micros", MAX_WAIT_MICROS.to_string()),

@@ -128,7 +128,8 @@ async fn k05_k21_a_repeated_call_gets_the_same_grants_and_wrong_ones_are_refused
     let holder = session(&server, LONG).await;
     let ask = |id: u8, key: &str| wire::LockAsk { ask_id: vec![id; 16], lock: Some(path(key)), ..Default::default() };
     let call = |asks: Vec<wire::LockAsk>, wait_micros| {
-        let request = wire::AcquireLocksRequest { session_id: holder.id().as_bytes().to_vec(), asks, wait_micros };
+        let session_id = holder.id().as_bytes().to_vec();
+        let request = wire::AcquireLocksRequest { session_id, asks, wait_micros, ..Default::default() };
         let stub = stub(&server);
         async move { stub.await.acquire_locks(request).await }
     };

@@ -55,16 +55,16 @@ enum Needed {
     Ended(AskId),
 }
 
-/// The asks that share a lock one after the other in its line, before some ask.
+/// The part of a line before some ask: the last asks that share the lock in one way, and all before them.
 #[derive(Default)]
-struct Company {
+struct Sharers {
     share: Option<ShareMode>,
     members: Vec<AskId>,
-    // The asks before the company, which must end before it.
+    // The asks before them, which all end before one of them is served.
     before: Vec<AskId>,
 }
 
-impl Company {
+impl Sharers {
     /// Adds the next ask of the line.
     fn add(&mut self, id: AskId, share: Option<ShareMode>) {
         if share.is_none() || share != self.share {
@@ -74,8 +74,7 @@ impl Company {
         self.members.push(id);
     }
 
-    /// Makes an ask that shares in this way the next one. Returns the number of slots that the company
-    /// then has.
+    /// Makes room for an ask that shares in this way as the next one. Returns the number of slots.
     fn admit(&mut self, share: Option<ShareMode>) -> usize {
         if share.is_none() || share != self.share {
             self.before.append(&mut self.members);
@@ -191,10 +190,10 @@ impl CircleSearch {
     /// Returns what must happen before an ask is served or has ended, and never will.
     fn needs(&self, need: Needed, served: &FxHashSet<AskId>) -> Vec<Needed> {
         match need {
-            Needed::Ended(id) if served.contains(&id) => self.unserved_inside(id, served).map(Needed::Served).collect(),
-            Needed::Ended(id) => std::iter::once(Needed::Served(id))
-                .chain(self.unserved_inside(id, served).map(Needed::Served))
-                .collect(),
+            Needed::Ended(id) => {
+                let unserved = (!served.contains(&id)).then_some(id);
+                unserved.into_iter().chain(self.unserved_inside(id, served)).map(Needed::Served).collect()
+            }
             Needed::Served(id) => self.needs_of_waiting(id, served),
         }
     }
@@ -202,17 +201,17 @@ impl CircleSearch {
     fn needs_of_waiting(&self, id: AskId, served: &FxHashSet<AskId>) -> Vec<Needed> {
         let Some(ask) = self.asks.get(&id) else { return Vec::new() };
         let Some(line) = self.locks.get(&ask.lock.base()) else { return Vec::new() };
-        let mut company = self.holding(line);
+        let mut sharers = self.holding(line);
         for ahead in line.waiting.iter().take_while(|ahead| **ahead != id) {
-            company.add(*ahead, self.share_of(*ahead));
+            sharers.add(*ahead, self.share_of(*ahead));
         }
-        let slots = company.admit(ask.share);
+        let slots = sharers.admit(ask.share);
         let unended = |ids: &[AskId]| -> Vec<Needed> {
             ids.iter().filter(|id| !self.ends(**id, served)).map(|id| Needed::Ended(*id)).collect()
         };
-        let mut needs = unended(&company.before);
-        needs.extend(company.members.iter().filter(|id| !served.contains(*id)).map(|id| Needed::Served(*id)));
-        let remaining = unended(&company.members);
+        let mut needs = unended(&sharers.before);
+        needs.extend(sharers.members.iter().filter(|id| !served.contains(*id)).map(|id| Needed::Served(*id)));
+        let remaining = unended(&sharers.members);
         if remaining.len() >= slots {
             needs.extend(remaining);
         }
@@ -235,12 +234,12 @@ impl CircleSearch {
     /// Adds the asks of one line that are served, provided that these others are.
     fn serve(&self, line: &Line, served: &mut FxHashSet<AskId>) {
         served.extend(&line.holders);
-        let company = self.holding(line);
+        let sharers = self.holding(line);
         let unended =
             |ids: &[AskId], served: &FxHashSet<AskId>| ids.iter().filter(|id| !self.ends(**id, served)).count();
-        let mut share = company.share;
-        let (mut is_free, mut is_served) = (unended(&company.before, served) == 0, true);
-        let mut remaining = unended(&company.members, served);
+        let mut share = sharers.share;
+        let (mut is_free, mut is_served) = (unended(&sharers.before, served) == 0, true);
+        let mut remaining = unended(&sharers.members, served);
         for id in &line.waiting {
             let own = self.share_of(*id);
             if own.is_none() || own != share {
@@ -255,12 +254,12 @@ impl CircleSearch {
         }
     }
 
-    /// Returns the holders of a lock as the first company of its line. All share it in one way, or one
-    /// holds it alone.
-    fn holding(&self, line: &Line) -> Company {
-        let mut company = Company::default();
-        line.holders.iter().for_each(|id| company.add(*id, self.share_of(*id)));
-        company
+    /// Returns the holders of a lock as the beginning of its line. All share it in one way, or one holds it
+    /// alone.
+    fn holding(&self, line: &Line) -> Sharers {
+        let mut sharers = Sharers::default();
+        line.holders.iter().for_each(|id| sharers.add(*id, self.share_of(*id)));
+        sharers
     }
 
     fn share_of(&self, id: AskId) -> Option<ShareMode> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use leasehold_client::{Client, HeldLock, LockSession, SessionTerms, Stub, WorkOutcome};
+use leasehold_client::{Client, HeldLock, LockSession, SessionTerms, Stub, WantedLock, WorkOutcome};
 use leasehold_proto::leasehold::locks::v1 as wire;
 use leasehold_proto::leasehold::locks::v1::acquire_lock_response::News;
 use leasehold_proto::leasehold::sessions::v1::{EvictSessionRequest, OpenSessionRequest, RenewSessionRequest};
@@ -213,6 +213,62 @@ async fn pass_permits_on(one: Server, two: Server) {
     assert!(behind.slot() == 1 && behind.fence() > alone.fence());
     assert_eq!(permit(&holder, NOW).await.unwrap().slot(), 2);
     assert_eq!(permit(&holder, NOW).await, None);
+}
+
+#[test]
+fn k08_k14_locks_are_granted_together_at_two_servers() {
+    play(Pair::start(), async |one: Server, two: Server| {
+        let (holder, other) = (session(&one, LONG).await, session(&two, LONG).await);
+        let held = take(&holder, "b", NOW).await.unwrap();
+        let waiting =
+            tokio::spawn(async move { take_all(&other, ["a", "b", "c"], PATIENT).await.map(|all| (other, all)) });
+        wait_for_waiters(&one, "b", 1).await;
+        holder.release(&held, WorkOutcome::Succeeded, b"").await.unwrap();
+        let (other, all) = waiting.await.unwrap().unwrap();
+        assert_eq!(take_all(&holder, ["c", "d", "e"], NOW).await, None);
+        for lock in &all {
+            other.release(lock, WorkOutcome::Succeeded, b"").await.unwrap();
+        }
+        // Commands of two servers that join the same queues conflict, and one of them is repeated.
+        let callers = [(holder, ["a", "b", "c"]), (other, ["c", "b", "a"])].map(|(session, keys)| {
+            tokio::spawn(async move {
+                for _ in 0..10 {
+                    for lock in take_all(&session, keys, PATIENT).await.unwrap() {
+                        session.release(&lock, WorkOutcome::Succeeded, b"").await.unwrap();
+                    }
+                }
+            })
+        });
+        for caller in callers {
+            caller.await.unwrap();
+        }
+    });
+}
+
+async fn take_all(session: &LockSession, keys: [&str; 3], wait: Duration) -> Option<Vec<HeldLock>> {
+    session.lock_all(&keys.map(|key| WantedLock::alone("user.update", key)), wait).await.unwrap()
+}
+
+#[test]
+fn k15_one_of_the_callers_at_two_servers_that_close_a_circle_is_refused() {
+    play(Pair::start(), async |one: Server, two: Server| {
+        for _ in 0..3 {
+            let (first, second) = (session(&one, LONG).await, session(&two, LONG).await);
+            let (a, b) = (take(&first, "a", NOW).await.unwrap(), take(&second, "b", NOW).await.unwrap());
+            let callers = [(first, a, "b"), (second, b, "a")].map(|(session, held, key)| {
+                tokio::spawn(async move {
+                    let wanted = [WantedLock::alone("user.update", key)];
+                    let found = session.lock_all_while_holding(&[held], &wanted, PATIENT).await;
+                    session.close().await.unwrap();
+                    found.map_err(|error| error.refusal().unwrap().reason.clone()).map(|locks| locks.is_some())
+                })
+            });
+            let [first, second] = callers;
+            let mut found = [first.await.unwrap(), second.await.unwrap()];
+            found.sort_unstable();
+            assert_eq!(found, [Ok(true), Err("LOCK_CIRCLE".to_owned())]);
+        }
+    });
 }
 
 #[test]

@@ -177,18 +177,16 @@ impl WaitingForAll {
         }
     }
 
-    /// Leaves with every ask, because the wait is over (K10) or would never end (K15), as `reason` says. An ask stays to which another call of the
-    /// same client attends by now, as in the wait for one lock.
+    /// Leaves with every ask, because the wait is over (K10) or would never end (K15), as `reason` says. An
+    /// ask stays to which another call of the same client attends by now, as in the wait for one lock.
     async fn leave(&mut self, reason: fn() -> Status) -> Status {
         let leaving: Vec<_> = self.asks.iter().filter(|ask| ask.attendance.begin_leave()).map(|ask| ask.ask).collect();
         let (session, principal) = (self.session, self.caller.principal.clone());
         let leaves = leaving.iter().map(|ask| Leave { session, principal: principal.clone(), ask: *ask });
-        let leaves: Vec<_> = leaves.map(|leave| self.decide(leave)).collect();
-        // Tasks of their own decide the leaves to their end, also if the caller goes away meanwhile.
-        let left = join_all(leaves).await;
+        let left = join_all(leaves.map(|leave| self.services.decide_leave(&self.caller, leave))).await;
         let mut refusal = None;
         for (ask, left) in leaving.into_iter().zip(left) {
-            match left.unwrap_or_else(|error| Err(errors::internal(&error.to_string()))) {
+            match left {
                 Ok(false) => {}
                 Ok(true) => {
                     self.asks.iter_mut().filter(|one| one.ask == ask).for_each(|one| one.attendance.finish());
@@ -197,17 +195,6 @@ impl WaitingForAll {
             }
         }
         refusal.unwrap_or_else(reason)
-    }
-
-    /// Begins the decision of one leave.
-    fn decide(&self, leave: Leave) -> tokio::task::JoinHandle<Result<bool, Status>> {
-        let (services, caller, config) =
-            (self.services.clone(), self.caller.caller.clone(), self.caller.config.clone());
-        tokio::spawn(async move {
-            let left = services.leave(&config, caller, leave.clone()).await;
-            services.locks.end_leave(leave.ask);
-            left
-        })
     }
 }
 

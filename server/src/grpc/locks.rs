@@ -158,7 +158,7 @@ impl Services {
 
     /// Makes an ask leave to which no call attends here. Returns false if a call at another server
     /// attends to it; from a true answer on, no later call may tell the grant (K06).
-    pub(super) async fn leave(&self, config: &ActiveConfig, caller: Caller, leave: Leave) -> Result<bool, Status> {
+    async fn leave(&self, config: &ActiveConfig, caller: Caller, leave: Leave) -> Result<bool, Status> {
         if let Some(shared) = &self.shared_locks
             && !shared.abandon(leave.ask).await.map_err(|error| errors::away(&error))?
         {
@@ -166,6 +166,18 @@ impl Services {
         }
         self.submit_lock(config, caller, LockCommand::Leave(leave)).await?;
         Ok(true)
+    }
+
+    /// Decides a leave that [`begin_leave`](Attendance::begin_leave) has noted, as [`leave`](Self::leave)
+    /// does. A task of its own decides it to its end, also if the caller goes away meanwhile.
+    pub(super) async fn decide_leave(self: &Arc<Self>, caller: &LockCaller, leave: Leave) -> Result<bool, Status> {
+        let (services, caller, config) = (self.clone(), caller.caller.clone(), caller.config.clone());
+        let decided = tokio::spawn(async move {
+            let left = services.leave(&config, caller, leave.clone()).await;
+            services.locks.end_leave(leave.ask);
+            left
+        });
+        decided.await.unwrap_or_else(|error| Err(errors::internal(&error.to_string())))
     }
 }
 
@@ -418,23 +430,17 @@ impl Waiting {
         }
     }
 
-    /// Leaves the queue, because the wait is over (K10) or would never end (K15), as `reason` says. The client may have repeated the ask, and hold
-    /// its lock by now, because this call's server was suspended or cut off: the ask then stays (K06).
+    /// Leaves the queue, because the wait is over (K10) or would never end (K15), as `reason` says. The
+    /// client may have repeated the ask, and hold its lock by now, because this call's server was suspended
+    /// or cut off: the ask then stays (K06).
     async fn leave(&mut self, reason: fn() -> Status) -> Status {
         if !self.allowed.attendance.begin_leave() {
             // This call does not count as finished: if it is the last one here, the ask leaves later.
             return errors::lock_held();
         }
-        let (services, AllowedAcquire { caller, acquire, .. }) = (self.services.clone(), &self.allowed);
+        let AllowedAcquire { caller, acquire, .. } = &self.allowed;
         let leave = Leave { session: acquire.session, principal: caller.principal.clone(), ask: acquire.ask };
-        let (caller, config) = (caller.caller.clone(), caller.config.clone());
-        // A task of its own decides the leave to its end, also if the caller goes away meanwhile.
-        let left = tokio::spawn(async move {
-            let left = services.leave(&config, caller, leave.clone()).await;
-            services.locks.end_leave(leave.ask);
-            left
-        });
-        match left.await.unwrap_or_else(|error| Err(errors::internal(&error.to_string()))) {
+        match self.services.decide_leave(caller, leave).await {
             Ok(has_left) => {
                 if has_left {
                     self.allowed.attendance.finish();

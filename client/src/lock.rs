@@ -47,7 +47,7 @@ pub struct HeldLock {
     fence: u64,
 }
 
-/// What an ask wants: a lock alone, or a share of it (K13).
+/// The wish of an ask: a lock alone, or a share of it (K13).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WantedLock {
     pub(crate) path: wire::LockPath,
@@ -234,7 +234,7 @@ impl LockSession {
     /// the lock alone waits for them, and later ones wait behind.
     ///
     /// # Errors
-    /// As [`lock`](Self::lock).
+    /// The errors are those of [`lock`](Self::lock).
     pub async fn lock_shared(&self, namespace: &str, key: &str, wait: Duration) -> Result<Option<HeldLock>, Error> {
         self.acquire(&WantedLock::shared(namespace, key), wait).await
     }
@@ -243,7 +243,7 @@ impl LockSession {
     /// number of permits: an ask with another number waits until no permit is held.
     ///
     /// # Errors
-    /// As [`lock`](Self::lock).
+    /// The errors are those of [`lock`](Self::lock).
     pub async fn lock_permit(
         &self,
         namespace: &str,
@@ -258,7 +258,7 @@ impl LockSession {
     /// [`lock_shared`](Self::lock_shared) or [`lock_permit`](Self::lock_permit) does.
     ///
     /// # Errors
-    /// As [`lock`](Self::lock).
+    /// The errors are those of [`lock`](Self::lock).
     pub async fn acquire(&self, wanted: &WantedLock, wait: Duration) -> Result<Option<HeldLock>, Error> {
         let mut leaving = self.leaving(random_id());
         let granted = match wait.is_zero() {

@@ -51,7 +51,7 @@ impl LockSession {
     /// again.
     ///
     /// # Errors
-    /// As [`lock_all`](Self::lock_all), or the wait would be a circle.
+    /// The errors are those of [`lock_all`](Self::lock_all). Or the wait would be a circle.
     pub async fn lock_all_while_holding(
         &self,
         held: &[HeldLock],

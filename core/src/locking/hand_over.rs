@@ -182,7 +182,7 @@ pub struct Granted {
     pub ask: AskId,
     /// The session of the ask.
     pub session: SessionId,
-    /// What the ask holds.
+    /// The lock or slot that the ask holds.
     pub hold: HeldSlot,
 }
 

@@ -29,8 +29,13 @@ use crate::lock_servers::server;
 
 const KEYS: usize = 6;
 const CLIENTS: u64 = 12;
-/// The duration of the fight in seconds, unless `LEASEHOLD_LOCK_FIGHT_SECONDS` is set.
+/// The least duration of the fight in seconds, unless `LEASEHOLD_LOCK_FIGHT_SECONDS` is set.
 const SECONDS: u64 = 3;
+/// The longest time by which slow clients extend a fight.
+const LONGEST_EXTENSION: Duration = Duration::from_secs(60);
+/// The numbers of grants and of committed transactions below which a fight proves little.
+const ENOUGH_GRANTS: u64 = 30;
+const ENOUGH_COMMITS: u64 = 20;
 const DURATION_MICROS: u64 = 1_000_000;
 const GRACE_MICROS: u64 = 600_000;
 /// The longest time that a client waits for an answer.
@@ -92,6 +97,12 @@ struct Arena {
 impl Arena {
     fn note_lie(&self, text: String) {
         self.lies.lock().unwrap().push(text);
+    }
+
+    /// Returns true if enough locks were granted and enough transactions committed.
+    fn has_enough(&self) -> bool {
+        let [grants, commits] = [&self.grants, &self.committed].map(|count| count.load(Ordering::SeqCst));
+        grants > ENOUGH_GRANTS && commits > ENOUGH_COMMITS
     }
 
     fn stub(&self, rng: &mut SmallRng) -> Stub<Channel> {
@@ -333,10 +344,12 @@ struct Target {
 }
 
 impl Target {
-    /// Kills, suspends or cuts off the server again and again. Returns the number of faults.
-    async fn torment(&mut self, until: Instant) -> u64 {
-        let (mut steps, mut faults) = (interval(STEP), 0);
-        while Instant::now() < until {
+    /// Kills, suspends or cuts off the server again and again, until the time is over and the clients
+    /// have done enough. Returns the number of faults.
+    async fn torment(&mut self, arena: &Arena, fight_for: Duration) -> u64 {
+        let (mut steps, mut faults, begin) = (interval(STEP), 0, Instant::now());
+        let longest = fight_for + LONGEST_EXTENSION;
+        while begin.elapsed() < fight_for || (!arena.has_enough() && begin.elapsed() < longest) {
             for _ in 0..self.rng.random_range(3..12) {
                 steps.tick().await;
             }
@@ -419,8 +432,7 @@ async fn fight([one, two]: &mut [Target; 2], url: &str, seed: u64, fight_for: Du
         let rng = SmallRng::seed_from_u64(seed.wrapping_add(number));
         fighters.spawn(Fighter { arena: arena.clone(), rng, database, history: Vec::new() }.run());
     }
-    let until = Instant::now() + fight_for;
-    let (first, second) = tokio::join!(one.torment(until), two.torment(until));
+    let (first, second) = tokio::join!(one.torment(&arena, fight_for), two.torment(&arena, fight_for));
     let grants = || arena.grants.load(Ordering::SeqCst);
     let before = grants();
     eventually("locks pass on after the fight", async || (grants() > before + 5).then_some(())).await.unwrap();
@@ -432,7 +444,7 @@ async fn fight([one, two]: &mut [Target; 2], url: &str, seed: u64, fight_for: Du
         history.len(),
         first + second
     );
-    assert!(history.len() > 30 && committed > 20, "{} grants, {committed} transactions", history.len());
+    assert!(arena.has_enough(), "{} grants, {committed} transactions", history.len());
     assert_eq!(*arena.lies.lock().unwrap(), [""; 0]);
     if let Some((former, later)) = overlap(&history) {
         panic!("two holders of one lock: {former:?} and {later:?}");

@@ -13,6 +13,7 @@ require_relative "locks/clock"
 require_relative "locks/exit_hook"
 require_relative "locks/group_acquisition"
 require_relative "locks/held_lock"
+require_relative "locks/held_locks"
 require_relative "locks/listeners"
 require_relative "locks/messages"
 require_relative "locks/orphan"
@@ -46,6 +47,10 @@ module Leasehold
     # Runs the block while this process holds a lock. Releases the lock when the block has ended, as failed if the
     # block raises. Join the threads and processes that the block starts before it ends.
     #
+    # An acquire in the block tells the server which locks the blocks of its thread hold. The server refuses a wait that
+    # would never end, because it is for a lock whose holder waits for one of these (K15). Locks without a block, and blocks
+    # of other threads and fibers, do not count.
+    #
     # @param wait [Numeric] seconds to wait for the lock at most; 0 for now or never (K01)
     # @param on_wait [Proc, nil] called with the most asks that are served before this one, while it waits
     # @param shared [Boolean] true to hold the lock together with all others who share it, as readers do. Who wants the
@@ -54,6 +59,7 @@ module Leasehold
     #   name the same number: an acquire with another one waits until no permit is held (K13)
     # @yieldparam held [HeldLock]
     # @raise [Error::LockHeld] if the lock did not become free in time; the block was not run
+    # @raise [Error::LockCircle] if the wait would never end: end the outer blocks, and begin again
     # @raise [Error::LockLost] if the lock was lost before the block had ended
     # @return [Object] the block's result
     def with(namespace, key, wait: 0, on_wait: nil, shared: false, permits: nil, &block)
@@ -79,6 +85,7 @@ module Leasehold
     # @param wait [Numeric] seconds to wait for all locks at most; 0 for now or never
     # @yieldparam held [Array<HeldLock>] one argument for each lock, in their order
     # @raise [Error::LockHeld] if one or more locks did not become free in time; the block was not run
+    # @raise [Error::LockCircle] see {#with}
     # @raise [Error::LockLost] if a lock was lost before the block had ended
     # @return [Object] the block's result
     def with_all(*locks, wait: 0, &block)
@@ -93,12 +100,15 @@ module Leasehold
     #
     # @param locks [Array<Array>] see {#with_all}
     # @param wait [Numeric] see {#with_all}
+    # @raise [Error::LockCircle] see {#with}
     # @raise [Error::Invalid, Error::Denied, Error::Unavailable]
     # @return [Array<HeldLock>, nil] the locks in their order; nil if one or more did not become free in time
     def acquire_all(*locks, wait: 0)
       wanted = locks.map { |lock| Messages.wanted_of(lock) }
       under_session do |session|
-        GroupAcquisition.new(session, wanted).run(wait)&.zip(wanted)&.map { |granted, ask| hold(session, ask, granted) }
+        acquisition = GroupAcquisition.new(session, wanted)
+        granted = acquisition.run(wait)
+        granted&.zip(wanted, acquisition.ask_ids)&.map { |grant, lock, ask_id| hold(session, lock, grant, ask_id) }
       end
     end
 
@@ -108,13 +118,15 @@ module Leasehold
     # @param on_wait [Proc, nil] see {#with}
     # @param shared [Boolean] see {#with}
     # @param permits [Integer, nil] see {#with}
+    # @raise [Error::LockCircle] see {#with}
     # @raise [Error::Invalid, Error::Denied, Error::Unavailable]
     # @return [HeldLock, nil] nil if the lock did not become free in time
     def acquire(namespace, key, wait: 0, on_wait: nil, shared: false, permits: nil)
       wanted = Messages.wanted(namespace, key, shared: shared, permits: permits)
       under_session do |session|
-        granted = Acquisition.new(session, wanted, on_wait).run(wait)
-        granted && hold(session, wanted, granted)
+        acquisition = Acquisition.new(session, wanted, on_wait)
+        granted = acquisition.run(wait)
+        granted && hold(session, wanted, granted, acquisition.ask_ids.first)
       end
     end
 
@@ -140,8 +152,9 @@ module Leasehold
     def reap(namespace, wait: nil, &block)
       Thread.handle_interrupt(Object => :on_blocking) do
         orphan = under_session do |session|
-          found = Reaping.new(session, namespace).run(wait)
-          found && Orphan.new(session, found)
+          reaping = Reaping.new(session, namespace)
+          found = reaping.run(wait)
+          found && Orphan.new(session, found, reaping.ask_ids.first)
         end
         return orphan&.use(&block)
       end
@@ -236,9 +249,9 @@ module Leasehold
     private
 
     # @param granted [Object] a message with the `fence` and the `slot` of the grant
-    def hold(session, wanted, granted)
+    def hold(session, wanted, granted, ask_id)
       path = wanted.fetch(:lock)
-      HeldLock.new(session, Messages.path(path.namespace, path.key, granted.slot), granted.fence)
+      HeldLock.new(session, Messages.path(path.namespace, path.key, granted.slot), granted.fence, ask_id)
     end
 
     # Runs the block with the session of this process. Runs it again with another one if the session has ended without

@@ -148,7 +148,7 @@ RSpec.describe Leasehold::Locks do
     expect(next_of(told)).to eq(:lost)
 
     # The late answer to an acquire makes such a lock.
-    late = Leasehold::HeldLock.new(*%i[@session @path].map { |name| held.instance_variable_get(name) }, held.fence)
+    late = Leasehold::HeldLock.new(*%i[@session @path @fence @ask_id].map { |name| held.instance_variable_get(name) })
     late.on_lost { told << :late }
     expect([late.held?, next_of(told)]).to eq([false, :late])
   end

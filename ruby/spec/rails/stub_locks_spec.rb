@@ -49,6 +49,19 @@ RSpec.describe Leasehold::TestHelp::LockServer, :rails do
     expect(Array.new(3) { next_of(order) }).to eq([0, 1, 2])
   end
 
+  it "refuses the wait of a thread for a lock that it holds itself (K15)" do
+    Leasehold.lock("user.update", 7) do
+      expect { Leasehold.lock("user.update", 7, wait: 60) { raise "run" } }.to raise_error(Leasehold::Error::LockCircle)
+      expect { Leasehold.lock_all(["user.update", 8], ["user.update", 7], wait: 60) { raise "run" } }
+        .to raise_error(Leasehold::Error::LockCircle)
+      expect { Leasehold.lock("user.update", 7) { raise "run" } }.to raise_error(Leasehold::Error::LockHeld)
+      expect([status, status("8")].map { |lock| [lock.state, lock.waiting] }).to eq([[:held, 0], [:free, 0]])
+    end
+    # A thread that is started in the block waits for the end of the block.
+    thread = Leasehold.lock("user.update", 7) { waiting_thread { :served } }
+    expect(thread.join(Support::Waiting::DEADLINE_SECONDS)&.value).to eq(:served)
+  end
+
   it "ends waits after `longest_wait`, and none before its time (K10)" do
     stub.hold_lock("user.update", 7)
     stub.longest_wait = 0

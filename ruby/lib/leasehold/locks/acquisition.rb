@@ -54,7 +54,7 @@ module Leasehold
 
       # @return [Object, nil] the grant; nil if the stream ended without a grant or a refusal
       def read_stream(seconds)
-        request = Messages.acquire(@session.id, @ask_ids.first, @wanted, seconds)
+        request = Messages.acquire(@session.id, @ask_ids.first, { held_ask_ids: @held_ask_ids, **@wanted }, seconds)
         deadline = [seconds, MAX_STREAM_SECONDS].min + ANSWER_SECONDS
         # A stream may be silent for long, so the silence counts from its end.
         @calls.stream(:acquire_lock, request, deadline, heard: -> { @heard_at = now }) do |message|

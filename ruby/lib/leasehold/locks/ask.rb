@@ -18,15 +18,23 @@ module Leasehold
       ANSWER_SECONDS = 10
       private_constant :RESUME_PAUSE_SECONDS, :RESUME_SECONDS, :MAX_STREAM_SECONDS, :ANSWER_SECONDS
 
+      # @return [Array<String>] the id of each ask
+      attr_reader :ask_ids
+
       # @param session [Session]
       # @param count [Integer] the number of asks
       def initialize(session, count = 1)
         @session = session
         @calls = session.calls
-        @ask_ids = Array.new(count) { SecureRandom.random_bytes(16) }
+        @held_ask_ids = HeldLocks.ask_ids
+        renew_ask_ids(count)
       end
 
       private
+
+      def renew_ask_ids(count)
+        @ask_ids = Array.new(count) { SecureRandom.random_bytes(16) }
+      end
 
       # Runs the block. Leaves if it is interrupted, or if nobody has decided the ask at its end.
       #

@@ -21,7 +21,8 @@ module Leasehold
       rescue Error::AskReused
         # The stream was broken for so long that asks have left. The others leave, and all ask anew.
         leave
-        GroupAcquisition.new(@session, @wanted).run([ends_at - now, 0].max)
+        renew_ask_ids(@wanted.size)
+        run([ends_at - now, 0].max)
       end
 
       private
@@ -47,7 +48,7 @@ module Leasehold
       # @return [Array<Object>, nil] the grants; nil if the stream ended without grants or a refusal
       def read_stream(seconds)
         asks = @ask_ids.zip(@wanted).map { |ask_id, wanted| { ask_id: ask_id, **wanted } }
-        request = Messages.acquire_all(@session.id, asks, seconds)
+        request = Messages.acquire_all(@session.id, asks, @held_ask_ids, seconds)
         deadline = [seconds, MAX_STREAM_SECONDS].min + ANSWER_SECONDS
         # A stream may be silent for long, so the silence counts from its end.
         @calls.stream(:acquire_locks, request, deadline, heard: -> { @heard_at = now }) do |message|

@@ -8,14 +8,18 @@ module Leasehold
   class HeldLock
     # @return [Integer] the fence of the grant, greater than that of every earlier grant (K05)
     attr_reader :fence
+    # @api private
+    # @return [String] the id of the ask under which this process holds the lock, 16 bytes
+    attr_reader :ask_id
     # @return [String] the value for readers of the lock that the end of the block releases it with (K03)
     attr_accessor :value
 
     # @api private
-    def initialize(session, path, fence)
+    def initialize(session, path, fence, ask_id)
       @session = session
       @path = path
       @fence = fence
+      @ask_id = ask_id
       @value = ""
       @session.hold(self)
     end
@@ -133,7 +137,7 @@ module Leasehold
     def self.use_all(locks)
       failed = false
       # {Locks#with} defers interrupts, such as that of Timeout, so that none comes between the grant and this line.
-      Thread.handle_interrupt(Object => :immediate) { yield(*locks) }
+      Locks::HeldLocks.during(locks) { Thread.handle_interrupt(Object => :immediate) { yield(*locks) } }
     rescue Exception # rubocop:disable Lint/RescueException
       failed = true
       raise

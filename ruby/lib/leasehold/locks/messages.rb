@@ -75,7 +75,7 @@ module Leasehold
           Wire::TryAcquireLockRequest.new(session_id: session_id, ask_id: ask_id, **wanted)
         end
 
-        # @param wanted [Hash] see {try_acquire}
+        # @param wanted [Hash] see {try_acquire}; also the asks that the caller holds, as `held_ask_ids`
         # @param seconds [Numeric] of at least a microsecond: the server would refuse a wait that is over
         def acquire(session_id, ask_id, wanted, seconds)
           encode("wait") do
@@ -85,8 +85,13 @@ module Leasehold
         end
 
         # @param asks [Array<Hash>] each an `ask_id`, and what its ask has {wanted}
-        def acquire_all(session_id, asks, seconds)
-          encode("wait") { Wire::AcquireLocksRequest.new(session_id: session_id, asks: asks, wait_micros: micros(seconds)) }
+        # @param held_ask_ids [Array<String>] the asks that the caller holds
+        def acquire_all(session_id, asks, held_ask_ids, seconds)
+          encode("wait") do
+            Wire::AcquireLocksRequest.new(
+              session_id: session_id, asks: asks, held_ask_ids: held_ask_ids, wait_micros: micros(seconds)
+            )
+          end
         end
 
         def leave(session_id, ask_id)

@@ -6,8 +6,8 @@ module Leasehold
   class Orphan < HeldLock
     # @api private
     # @param orphan [Contract::Leasehold::Locks::V1::Orphan]
-    def initialize(session, orphan)
-      super(session, orphan.lock, orphan.fence)
+    def initialize(session, orphan, ask_id)
+      super(session, orphan.lock, orphan.fence, ask_id)
       @obituary = Locks::Messages.obituary(orphan.obituary)
     end
 

@@ -20,6 +20,7 @@ module Leasehold
       # @param server [LockServer]
       def initialize(server)
         @server = server
+        @ask_ids = {}
       end
 
       def open_session(request, **)
@@ -98,9 +99,11 @@ module Leasehold
       # Yields the place of an ask that waits, then its grant.
       #
       # @raise [Error::LockHeld] if the wait is over; the ask has left the queue
+      # @raise [Error::LockCircle] if the caller waits for a lock of its own
       def each_news(request)
         fence, slot, ahead = acquire(request, request.wait_micros)
         unless fence
+          refuse_circle([request], request.held_ask_ids)
           yield Wire::AcquireLockResponse.new(waiting: ahead)
           fence, slot = wait_for(request) || give_up(request)
         end
@@ -110,10 +113,12 @@ module Leasehold
       # Yields the number of locks that are waited for, then the grants of all.
       #
       # @raise [Error::LockHeld] if the wait is over; the asks have left the queues
+      # @raise [Error::LockCircle] if the caller waits for a lock of its own
       def each_news_of_all(request)
         check_names(request.asks.map { |ask| path(ask.lock) })
         grants = acquire_all(request)
         unless grants.all?(&:first)
+          refuse_circle(request.asks.to_a, request.held_ask_ids, leaves(request))
           yield Wire::AcquireLocksResponse.new(waiting: grants.count { |fence, *| fence.nil? })
           grants = wait_for_all(request, grants.filter_map(&:first)) || give_up(*leaves(request))
         end
@@ -187,6 +192,28 @@ module Leasehold
         raise Error.from_engine("LOCK_HELD", "the lock is not free", [])
       end
 
+      # Refuses an ask for a lock that the caller holds alone itself: that wait never ends (K15). Unlike a server, the stub
+      # looks for no longer circles, because the bindings have no search for them.
+      #
+      # @param asks [Array<Object>] messages with the members of an ask
+      # @param held_ask_ids [Enumerable<String>] the asks that the caller holds
+      # @param leaves [Array<Object>] a message with the ids of each ask that waits
+      def refuse_circle(asks, held_ask_ids, leaves = asks)
+        return unless asks.any? { |ask| held_ask_ids.include?(holder(ask.lock)) }
+
+        leaves.each { |request| leave(request) }
+        text = "the wait would never end: the caller holds the lock itself, and must release it first"
+        raise Error.from_engine("LOCK_CIRCLE", text, [])
+      end
+
+      # @return [String, nil] the id of the ask that holds the lock alone, if it is one of this process
+      def holder(lock)
+        @server.call do |service|
+          _, state, fence, = service.lock(path(lock))
+          @ask_ids[fence] if state == "HELD"
+        end
+      end
+
       # @return [Array(Integer, Integer, Integer)] the fence and the slot, or else nil, 0 and the place in the queue
       def acquire(request, wait_micros)
         @server.call { |service, now| ask_for(service, request, request, now, wait_micros) }
@@ -194,7 +221,9 @@ module Leasehold
 
       # @param ask [Object] a message with the members of an ask
       def ask_for(service, request, ask, now, wait_micros = request.wait_micros)
-        service.acquire(request.session_id, ask.ask_id, path(ask.lock), [ask.shared, ask.permits], wait_micros, now)
+        acquired = service.acquire(request.session_id, ask.ask_id, path(ask.lock), [ask.shared, ask.permits], wait_micros, now)
+        @ask_ids[acquired.first] = ask.ask_id if acquired.first
+        acquired
       end
 
       def leave(request)

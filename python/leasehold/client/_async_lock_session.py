@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import grpc
 from typing_extensions import Self
 
+from leasehold.client import _held_locks as held_locks
 from leasehold.client import _lock_calls as calls
 from leasehold.client._base import call_error, decode_response
 from leasehold.client._lease_scope import may_have_begun
@@ -162,7 +163,7 @@ class AsyncLockSession(LockSessionBase):
             if may_have_begun(error):
                 await self._leave(wait.asks)
             raise
-        return AsyncHeldLock(self, LockPath(namespace, key, grant.slot), grant.fence)
+        return AsyncHeldLock(self, LockPath(namespace, key, grant.slot), grant.fence, grant.ask_id)
 
     def lock_all(self, locks: Iterable[WantedLock | tuple[str, str]], *, wait_seconds: float = 0) -> AsyncLocksScope:
         """Return several locks that an `async with` block holds together.
@@ -190,7 +191,7 @@ class AsyncLockSession(LockSessionBase):
         self._check_usable()
         grants = await self._wait_for_all(LocksWait(self._id.bytes, wanted, LocksWait.until(wait_seconds)))
         paths = [LockPath(each.path.namespace, each.path.key, grant.slot) for each, grant in zip(wanted, grants, strict=True)]
-        return tuple(AsyncHeldLock(self, path, grant.fence) for path, grant in zip(paths, grants, strict=True))
+        return tuple(AsyncHeldLock(self, path, grant.fence, grant.ask_id) for path, grant in zip(paths, grants, strict=True))
 
     def reap(self, namespace: str, *, wait_seconds: float | None = None) -> AsyncLockScope[AsyncOrphan]:
         """Return an orphaned lock that an `async with` block holds in order to clean up.
@@ -209,7 +210,7 @@ class AsyncLockSession(LockSessionBase):
             if may_have_begun(error) or isinstance(error, NoOrphanError):
                 await self._leave(wait.asks)
             raise
-        return AsyncOrphan(self, calls.path_of(found.lock), found.fence, calls.obituary(found.obituary))
+        return AsyncOrphan(self, calls.path_of(found.lock), found.fence, wait.asks[0], calls.obituary(found.obituary))
 
     async def _wait_for(self, wait: LockWait) -> Grant:
         # Most locks are free, and a call with one answer costs less than a stream.
@@ -274,8 +275,8 @@ class AsyncLockSession(LockSessionBase):
 class AsyncHeldLock(HeldLockBase):
     """A lock that this process holds, until its release or the loss of its session."""
 
-    def __init__(self, session: AsyncLockSession, path: LockPath, fence: int) -> None:
-        super().__init__(session, path, fence)
+    def __init__(self, session: AsyncLockSession, path: LockPath, fence: int, ask_id: bytes) -> None:
+        super().__init__(session, path, fence, ask_id)
         self._session = session
 
     async def release(self, *, failed: bool = False, value: bytes | None = None) -> None:
@@ -293,8 +294,8 @@ class AsyncHeldLock(HeldLockBase):
 class AsyncOrphan(OrphanBase, AsyncHeldLock):
     """An orphaned lock that this process holds in order to clean up, given by `AsyncLockSession.reap`."""
 
-    def __init__(self, session: AsyncLockSession, path: LockPath, fence: int, obituary: Obituary) -> None:
-        super().__init__(session, path, fence)
+    def __init__(self, session: AsyncLockSession, path: LockPath, fence: int, ask_id: bytes, obituary: Obituary) -> None:
+        super().__init__(session, path, fence, ask_id)
         self._obituary = obituary
 
 
@@ -320,6 +321,7 @@ class _AsyncScope(Generic[HeldT]):
 
     def _enter(self, held: tuple[HeldT, ...]) -> None:
         self._held = held
+        held_locks.enter(held)
         self._task = asyncio.current_task()
         self._cancelling = self._cancel_requests()
         self._session._holders.add(self)  # noqa: SLF001 - same module
@@ -329,6 +331,7 @@ class _AsyncScope(Generic[HeldT]):
 
     async def __aexit__(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
         session = self._session
+        held_locks.leave(self._held)
         session._holders.discard(self)  # noqa: SLF001 - same module
         is_own_cancellation = self._is_cancelled and self._take_back_cancellation(error)
         held = [lock for lock in self._held if not lock._is_released]  # noqa: SLF001

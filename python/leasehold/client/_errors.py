@@ -57,6 +57,9 @@ _UNKNOWN = {
     _Status.DATA_LOSS,
 }
 
+# The code of an ask that has left because its wait would never end. A proxy may send the same status, ABORTED, without it.
+_LOCK_CIRCLE = "LOCK_CIRCLE"
+
 # Messages of a failed TLS handshake. gRPC's core has no status for it: the call fails as UNAVAILABLE, and only the message
 # names TLS (src/core/tsi/ssl_transport_security.cc, src/core/credentials/transport/tls). An unexpected EOF is not matched: the
 # server may have stopped during the handshake, so a retry can succeed.
@@ -87,7 +90,7 @@ def error_for_status(status: grpc.StatusCode, message: str, trailers: Metadata) 
         retry_after_seconds=details.retry_after_seconds(),
         metadata=dict(details.info.metadata),
     )
-    error.outcome_is_unknown = status in _UNKNOWN
+    error.outcome_is_unknown = status in _UNKNOWN and code != _LOCK_CIRCLE
     return error
 
 

@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 
 from leasehold import _native
 from leasehold._proto.leasehold.locks.v1 import lock_service_pb2 as wire
+from leasehold.client import _held_locks as held_locks
 from leasehold.client import _lock_calls as calls
 from leasehold.client._base import ClientBase
 from leasehold.client._calls import Call
@@ -190,10 +191,11 @@ atexit.register(_stop_watched)
 class HeldLockBase:
     """A lock that this process holds: its name, slot and fence, and the time for which the process may believe so."""
 
-    def __init__(self, session: LockSessionBase, path: LockPath, fence: int) -> None:
+    def __init__(self, session: LockSessionBase, path: LockPath, fence: int, ask_id: bytes) -> None:
         self._base = session
         self._path = path
         self._fence = fence
+        self._ask_id = ask_id
         self._is_released = False
         self.value: bytes = b""
         """The value for the lock's readers that the end of the block gives with the release."""
@@ -320,6 +322,7 @@ class AskWait(Generic[NewsT, ResultT]):
         self._session = session
         self._heard_at = time.monotonic()
         self.asks = [uuid.uuid4().bytes for _ in range(count)]
+        self._held_ask_ids = held_locks.ask_ids()
 
     @property
     def timeout_seconds(self) -> float | None:
@@ -399,14 +402,14 @@ class LockWait(AskWait[wire.AcquireLockResponse, Grant]):
         """Return the call of an acquire that waits. The ask keeps its place."""
         # The server refuses a wait of zero if the lock is held, but this ask may have its grant already.
         wait_micros = max(1, calls.micros("wait_seconds", self._left_seconds()))
-        return calls.acquire(self._session, self.asks[0], self._wanted, wait_micros)
+        return calls.acquire(self._session, self.asks[0], self._wanted, wait_micros, self._held_ask_ids)
 
     def hear(self, news: wire.AcquireLockResponse) -> Grant | None:
         """Take one message of the stream. Return the grant if the message has it."""
         self._heard_at = time.monotonic()
         if news.WhichOneof("news") == "waiting" and self._on_place is not None:
             self._on_place(news.waiting)
-        return Grant(news.fence, news.slot) if news.WhichOneof("news") == "fence" else None
+        return Grant(news.fence, news.slot, self.asks[0]) if news.WhichOneof("news") == "fence" else None
 
 
 class LocksWait(AskWait[wire.AcquireLocksResponse, Sequence[Grant]]):
@@ -436,14 +439,14 @@ class LocksWait(AskWait[wire.AcquireLocksResponse, Sequence[Grant]]):
         # The server refuses a wait of zero if a lock is held, but asks of an earlier call may have their grants already.
         wait_micros = max(0 if self._is_first else 1, calls.micros("wait_seconds", self._left_seconds()))
         self._is_first = False
-        return calls.acquire_all(self._session, self.asks, self._wanted, wait_micros)
+        return calls.acquire_all(self._session, self.asks, self._wanted, wait_micros, self._held_ask_ids)
 
     def hear(self, news: wire.AcquireLocksResponse) -> Sequence[Grant] | None:
         """Take one message of the stream. Return the grants if the message has them."""
         self._heard_at = time.monotonic()
         if news.WhichOneof("news") != "granted":
             return None
-        return [Grant(granted.fence, granted.slot) for granted in news.granted.locks]
+        return [Grant(granted.fence, granted.slot, ask) for granted, ask in zip(news.granted.locks, self.asks, strict=True)]
 
     @staticmethod
     def must_ask_anew(error: BaseException) -> bool:

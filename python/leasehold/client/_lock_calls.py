@@ -105,10 +105,11 @@ def _wanted(position: int, lock: object) -> Wanted:
 
 @dataclass(frozen=True)
 class Grant:
-    """The fence of a grant, and the slot that it is for: 0 if the lock is held alone."""
+    """The fence of a grant, the slot that it is for, and the id of its ask. The slot is 0 if the lock is held alone."""
 
     fence: int
     slot: int
+    ask_id: bytes
 
 
 def check_text(name: str, value: object) -> None:
@@ -164,12 +165,14 @@ def try_acquire(session: bytes, ask: bytes, wanted: Wanted) -> Call[Grant]:
 
     def decode(response: bytes, _headers: Headers) -> Grant:
         granted = wire.TryAcquireLockResponse.FromString(response)
-        return Grant(granted.fence, granted.slot)
+        return Grant(granted.fence, granted.slot, ask)
 
     return _call(LOCKS, "TryAcquireLock", request, decode)
 
 
-def acquire(session: bytes, ask: bytes, wanted: Wanted, wait_micros: int) -> Call[wire.AcquireLockResponse]:
+def acquire(
+    session: bytes, ask: bytes, wanted: Wanted, wait_micros: int, held_ask_ids: Sequence[bytes]
+) -> Call[wire.AcquireLockResponse]:
     """Return the call of a stream, each of whose messages `decode` returns."""
     request = wire.AcquireLockRequest(
         session_id=session,
@@ -178,15 +181,16 @@ def acquire(session: bytes, ask: bytes, wanted: Wanted, wait_micros: int) -> Cal
         wait_micros=wait_micros,
         shared=wanted.shared,
         permits=wanted.permits or 0,
+        held_ask_ids=held_ask_ids,
     )
     return _call(LOCKS, "AcquireLock", request, lambda response, _headers: wire.AcquireLockResponse.FromString(response))
 
 
 def acquire_all(
-    session: bytes, asks: Sequence[bytes], wanted: Sequence[Wanted], wait_micros: int
+    session: bytes, asks: Sequence[bytes], wanted: Sequence[Wanted], wait_micros: int, held_ask_ids: Sequence[bytes]
 ) -> Call[wire.AcquireLocksResponse]:
     """Return the call of a stream, each of whose messages `decode` returns."""
-    request = wire.AcquireLocksRequest(session_id=session, wait_micros=wait_micros)
+    request = wire.AcquireLocksRequest(session_id=session, wait_micros=wait_micros, held_ask_ids=held_ask_ids)
     for ask, each in zip(asks, wanted, strict=True):
         request.asks.add(ask_id=ask, lock=each.path.message, shared=each.shared, permits=each.permits or 0)
     return _call(LOCKS, "AcquireLocks", request, lambda response, _headers: wire.AcquireLocksResponse.FromString(response))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import grpc
 from typing_extensions import Self
 
+from leasehold.client import _held_locks as held_locks
 from leasehold.client import _lock_calls as calls
 from leasehold.client._base import call_error, decode_response
 from leasehold.client._lease_scope import may_have_begun
@@ -120,6 +121,10 @@ class LockSession(LockSessionBase):
         The block begins with `acquire`, whose parameters and exceptions these are. Its end releases the lock: as failed
         if an exception leaves the block. If the lock has passed on by then, the end of the block raises `LockLostError`.
 
+        An acquire within the block tells the server which locks the blocks of its task or thread hold. The server refuses a
+        wait that would never end, because it is for a lock whose holder waits for one of these. Locks without a block, and
+        blocks of other tasks and threads, do not count.
+
         Examples
         --------
         >>> with Client(server) as client, client.lock_session() as session:
@@ -167,6 +172,8 @@ class LockSession(LockSessionBase):
         ------
         BusyError
             Another ask held the lock all the time.
+        ChangedError
+            The wait would never end (`LOCK_CIRCLE`): end the outer blocks, and begin again. See `lock`.
         InvalidError
             The server refuses the name, the wait or the number of permits.
         MisconfiguredError
@@ -185,7 +192,7 @@ class LockSession(LockSessionBase):
             if may_have_begun(error):
                 self._leave(wait.asks)
             raise
-        return HeldLock(self, LockPath(namespace, key, grant.slot), grant.fence)
+        return HeldLock(self, LockPath(namespace, key, grant.slot), grant.fence, grant.ask_id)
 
     def lock_all(self, locks: Iterable[WantedLock | tuple[str, str]], *, wait_seconds: float = 0) -> LocksScope:
         """Return several locks that a `with` block holds together.
@@ -220,6 +227,8 @@ class LockSession(LockSessionBase):
         ------
         BusyError
             Other asks held one or more of the locks all the time. None is held.
+        ChangedError
+            The wait would never end (`LOCK_CIRCLE`): end the outer blocks, and begin again. See `lock`.
         InvalidError
             The server refuses a name, the wait, or the number of locks or permits. A lock is named twice.
         MisconfiguredError
@@ -233,7 +242,7 @@ class LockSession(LockSessionBase):
         self._check_usable()
         grants = self._wait_for_all(LocksWait(self._id.bytes, wanted, LocksWait.until(wait_seconds)))
         paths = [LockPath(each.path.namespace, each.path.key, grant.slot) for each, grant in zip(wanted, grants, strict=True)]
-        return tuple(HeldLock(self, path, grant.fence) for path, grant in zip(paths, grants, strict=True))
+        return tuple(HeldLock(self, path, grant.fence, grant.ask_id) for path, grant in zip(paths, grants, strict=True))
 
     def reap(self, namespace: str, *, wait_seconds: float | None = None) -> LockScope[Orphan]:
         """Return an orphaned lock that a `with` block holds in order to clean up after the holder that has died.
@@ -278,7 +287,7 @@ class LockSession(LockSessionBase):
             if may_have_begun(error) or isinstance(error, NoOrphanError):
                 self._leave(wait.asks)
             raise
-        return Orphan(self, calls.path_of(found.lock), found.fence, calls.obituary(found.obituary))
+        return Orphan(self, calls.path_of(found.lock), found.fence, wait.asks[0], calls.obituary(found.obituary))
 
     def _wait_for(self, wait: LockWait) -> Grant:
         # Most locks are free, and a call with one answer costs less than a stream.
@@ -370,8 +379,8 @@ def _uninterrupted(begin: Callable[[], StreamT]) -> StreamT:
 class HeldLock(HeldLockBase):
     """A lock that this process holds, until its release or the loss of its session."""
 
-    def __init__(self, session: LockSession, path: LockPath, fence: int) -> None:
-        super().__init__(session, path, fence)
+    def __init__(self, session: LockSession, path: LockPath, fence: int, ask_id: bytes) -> None:
+        super().__init__(session, path, fence, ask_id)
         self._session = session
 
     def release(self, *, failed: bool = False, value: bytes | None = None) -> None:
@@ -399,8 +408,8 @@ class HeldLock(HeldLockBase):
 class Orphan(OrphanBase, HeldLock):
     """An orphaned lock that this process holds in order to clean up, given by `LockSession.reap`."""
 
-    def __init__(self, session: LockSession, path: LockPath, fence: int, obituary: Obituary) -> None:
-        super().__init__(session, path, fence)
+    def __init__(self, session: LockSession, path: LockPath, fence: int, ask_id: bytes, obituary: Obituary) -> None:
+        super().__init__(session, path, fence, ask_id)
         self._obituary = obituary
 
 
@@ -414,12 +423,16 @@ class LockScope(Generic[HeldT]):
 
     def __enter__(self) -> HeldT:
         self._held = held = self._acquire()
+        held_locks.enter((held,))
         return held
 
     def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
         held = self._held
+        if held is None:
+            return
+        held_locks.leave((held,))
         # A forked process leaves the block too, and must not release the lock of its parent.
-        if held is None or held._is_released or not self._session._is_own():  # noqa: SLF001 - same module
+        if held._is_released or not self._session._is_own():  # noqa: SLF001 - same module
             return
         try:
             held.release(failed=error is not None)
@@ -439,9 +452,11 @@ class LocksScope:
 
     def __enter__(self) -> tuple[HeldLock, ...]:
         self._held = held = self._acquire()
+        held_locks.enter(held)
         return held
 
     def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
+        held_locks.leave(self._held)
         # A forked process leaves the block too, and must not release the locks of its parent.
         if not self._session._is_own():  # noqa: SLF001 - same module
             return

@@ -395,12 +395,13 @@ describe("an operator", BOUND, () => {
             await session.close();
             calls.close();
         });
-        const granted = await calls.run("TryAcquireLock", { sessionId: session.id, askId: randomId(), lock: path }, { millis });
+        const askId = randomId();
+        const granted = await calls.run("TryAcquireLock", { sessionId: session.id, askId, lock: path }, { millis });
         const fence = BigInt(granted.fence);
-        const early = new Held(session, path, fence);
+        const early = new Held(session, path, { fence, askId });
         await shared.connect(test).force(NAMESPACE, "late", fence);
         assert.match((await loss(early)).message, /an operator took the lock/u);
-        const late = new Held(session, path, fence);
+        const late = new Held(session, path, { fence, askId });
         assert.ok(!late.isHeld);
         assert.match((await loss(late)).message, /an operator took the lock/u);
     });

@@ -21,10 +21,13 @@ export class Acquisition {
         this.#onPlace = onPlace;
     }
 
-    /** Returns the fence and the slot of the grant. Throws if there is none; nothing is then left of the ask. */
+    /**
+     * Returns the fence and the slot of the grant, and the id of its ask. Throws if there is none;
+     * nothing is then left of the ask.
+     */
     async run() {
         const { fence, slot } = await this.#ask.decide(() => (this.#wait === 0 ? this.#tryAcquire() : this.#waitFor()));
-        return { fence: BigInt(fence), slot };
+        return { fence: BigInt(fence), slot, askId: this.#ask.askIds[0] };
     }
 
     async #tryAcquire() {
@@ -63,7 +66,8 @@ export class Acquisition {
 
     async #read(left, listeners) {
         // The server refuses a wait of zero, but this ask may have its grant already.
-        const request = { ...this.#wanted, waitMicros: String(Math.max(Math.round(left * 1e3), 1)) };
+        const waitMicros = String(Math.max(Math.round(left * 1e3), 1));
+        const request = { ...this.#wanted, waitMicros, heldAskIds: this.#ask.heldAskIds };
         const millis = Math.min(left, MAX_WAIT_MILLIS) + ANSWER_MILLIS;
         return await this.#ask.stream("AcquireLock", request, { millis, ...listeners });
     }

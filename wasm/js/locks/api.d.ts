@@ -217,7 +217,13 @@ export interface Locks {
      * Calls a function while this process holds a lock, and returns its result. Releases the lock
      * when the function's promise is settled: as failed if the function throws.
      *
+     * An acquire within the function, or within a branch that it starts, tells the server that the
+     * function's lock is held meanwhile. So let the function await all that it starts. The locks of
+     * one branch do not count for another one, nor does a lock without a function.
+     *
      * Throws `LOCK_HELD` if the lock did not become free in time; the function is not called then.
+     * Throws `LOCK_CIRCLE` if the wait would never end, because the holder of the lock waits for a lock
+     * that is held around this call: end the outer functions, and begin again.
      * Throws `LOCK_LOST` if the lock was lost before the function had ended.
      */
     lock<T>(
@@ -237,6 +243,7 @@ export interface Locks {
      * the same locks never wait for each other in a circle, in whatever order they name them.
      *
      * Throws `LOCK_HELD` if one or more did not become free in time; the function is not called then.
+     * Throws `LOCK_CIRCLE` as `lock` does.
      * Throws `LOCK_LOST` if a lock was lost before the function had ended.
      */
     lockAll<W extends readonly WantedLock[] | [], T>(

@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { CallError } from "./error.js";
+import { heldAskIds } from "./held_locks.js";
 import { randomId } from "./messages.js";
 
 /** The pause before a stream is opened again, after it has ended without a result. */
@@ -20,6 +21,8 @@ export const MAX_WAIT_MILLIS = 86_400_000;
 export class Ask {
     /** The id of each ask. */
     askIds;
+    /** The asks that the caller holds while it waits. */
+    heldAskIds = heldAskIds();
     #session;
     #signals;
 

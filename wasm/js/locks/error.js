@@ -17,6 +17,11 @@ const UNKNOWN = [
     GRPC.UNAVAILABLE,
     GRPC.DATA_LOSS,
 ];
+/**
+ * The codes of calls that did not take effect, in spite of their statuses: an ask whose wait would
+ * never end has left.
+ */
+const WITHOUT_EFFECT = ["TLS_REFUSED", "LOCK_CIRCLE"];
 /** The statuses of a call that may succeed if it is repeated. */
 const REPEATED = [GRPC.CANCELLED, GRPC.DEADLINE_EXCEEDED, GRPC.UNAVAILABLE];
 /** The codes of calls for a session that has ended. */
@@ -43,7 +48,7 @@ export class CallError extends LeaseholdError {
         const code = reason || (isTlsFailure(status, message) ? "TLS_REFUSED" : GRPC[status]);
         super(code, code === "TLS_REFUSED" ? `the TLS handshake failed: check \`tls\` (${message})` : message || code);
         this.isRepeatable = code === "OVERLOADED" || (REPEATED.includes(status) && code !== "TLS_REFUSED");
-        this.isUnanswered = UNKNOWN.includes(status) && code !== "TLS_REFUSED";
+        this.isUnanswered = UNKNOWN.includes(status) && !WITHOUT_EFFECT.includes(code);
         this.isFinal = hasEnded(this) || status === GRPC.PERMISSION_DENIED || status === GRPC.UNAUTHENTICATED;
         this.retryAfterMillis = retryAfterMillis;
     }

@@ -20,15 +20,16 @@ export class GroupAcquisition {
     }
 
     /**
-     * Returns the fence and the slot of each grant, in the order of the asks. Throws if one has none;
-     * nothing is then left of any ask.
+     * Returns the fence and the slot of each grant with the id of its ask, in the order of the asks.
+     * Throws if one has none; nothing is then left of any ask.
      */
     async run() {
         const endsAt = performance.now() + this.#wait;
         for (;;) {
             const ask = new Ask(this.#session, this.#signal, this.#wanted.length);
             try {
-                return await ask.decide(() => this.#waitFor(ask, endsAt));
+                const grants = await ask.decide(() => this.#waitFor(ask, endsAt));
+                return grants.map(({ fence, slot }, position) => ({ fence: BigInt(fence), slot, askId: ask.askIds[position] }));
             } catch (error) {
                 if (!(error instanceof CallError) || error.code !== "ASK_REUSED") throw error;
                 // The stream was broken for so long that asks have left. The others leave, and all ask anew.
@@ -53,7 +54,8 @@ export class GroupAcquisition {
         let shortest = 0;
         const read = async () => {
             const left = Math.max(endsAt - performance.now(), 0);
-            const request = { asks, waitMicros: String(Math.max(Math.round(left * 1e3), shortest)) };
+            const waitMicros = String(Math.max(Math.round(left * 1e3), shortest));
+            const request = { asks, waitMicros, heldAskIds: ask.heldAskIds };
             shortest = 1;
             const millis = Math.min(left, MAX_WAIT_MILLIS) + ANSWER_MILLIS;
             return await ask.stream("AcquireLocks", request, { millis, hear, hearEnd });

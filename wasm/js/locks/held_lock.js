@@ -1,18 +1,22 @@
 import { hasEnded, lost } from "./error.js";
+import { whileHolding } from "./held_locks.js";
 import { ending } from "./messages.js";
 
 /** A lock that this process holds, until its release or its loss. `api.d.ts` declares its types. */
 export class HeldLock {
+    /** The id of the ask under which this process holds the lock. */
+    askId;
     #session;
     #path;
     #fence;
     #lost = new AbortController();
     #release;
 
-    constructor(session, path, fence) {
+    constructor(session, path, { fence, askId }) {
         this.#session = session;
         this.#path = path;
         this.#fence = fence;
+        this.askId = askId;
         session.hold(this);
     }
 
@@ -119,7 +123,7 @@ export async function work(lock, run) {
 export async function workTogether(locks, run) {
     let result;
     try {
-        result = await run(locks);
+        result = await whileHolding(locks, () => run(locks));
     } catch (error) {
         // The caller learns of this error. A lock that is lost needs no release.
         await Promise.allSettled(locks.map((lock) => lock.release({ outcome: "failed" })));

@@ -41,8 +41,8 @@ class Locks {
         options.signal?.throwIfAborted();
         const wanted = wantedLock({ ...options, namespace, key });
         return await this.#underSession(async (session) => {
-            const { fence, slot } = await new Acquisition(session, wanted, options).run();
-            return new HeldLock(session, { ...wanted.lock, slot }, fence);
+            const { slot, ...grant } = await new Acquisition(session, wanted, options).run();
+            return new HeldLock(session, { ...wanted.lock, slot }, grant);
         });
     }
 
@@ -55,9 +55,7 @@ class Locks {
         const asks = wantedLocks(wanted);
         return await this.#underSession(async (session) => {
             const grants = await new GroupAcquisition(session, asks, options).run();
-            return grants.map(({ fence, slot }, position) => {
-                return new HeldLock(session, { ...asks[position].lock, slot }, BigInt(fence));
-            });
+            return grants.map(({ slot, ...grant }, position) => new HeldLock(session, { ...asks[position].lock, slot }, grant));
         });
     }
 

@@ -5,8 +5,8 @@ import { obituaryOf } from "./messages.js";
 export class Orphan extends HeldLock {
     #obituary;
 
-    constructor(session, { lock, fence, obituary }) {
-        super(session, lock, BigInt(fence));
+    constructor(session, { lock, fence, obituary, askId }) {
+        super(session, lock, { fence: BigInt(fence), askId });
         this.#obituary = obituaryOf(obituary);
     }
 

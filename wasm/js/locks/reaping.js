@@ -19,12 +19,12 @@ export class Reaping {
     }
 
     /**
-     * Returns the message of an orphaned lock, which the session then holds; undefined if none came
-     * in time. Throws as an acquire does; nothing is then left of the ask.
+     * Returns the message of an orphaned lock, which the session then holds, and the id of its ask;
+     * undefined if none came in time. Throws as an acquire does; nothing is then left of the ask.
      */
     async run() {
         const found = await this.#ask.decide(() => this.#waitFor());
-        if (found !== null) return found;
+        if (found !== null) return { ...found, askId: this.#ask.askIds[0] };
         // A lock may have come at the moment at which the wait was over.
         await this.#ask.leave();
         return undefined;

@@ -44,15 +44,21 @@ pub enum CliError {
     /// The server's answer breaks the wire contract.
     #[error("the server's answer breaks the wire contract: {0}")]
     BadAnswer(&'static str),
-    /// Another session holds the lock.
-    #[error("the lock is held by another session")]
-    LockHeld,
+    /// Other sessions hold the lock, or waited for it before.
+    #[error("the lock is not free: others hold it, or came before")]
+    LockHeld {
+        /// True if the command waited for the lock.
+        has_waited: bool,
+    },
     /// The session was lost before the command was started.
     #[error("the lock was lost before the command was started")]
     NeverHeld,
     /// The lock passed on before the command had ended.
     #[error("the lock was lost before the command had ended")]
     LockLost,
+    /// The command was ended by `lock`, so that the lock could pass on.
+    #[error("the command was ended, because its lock was about to pass on")]
+    CommandStopped,
     /// A command that ran under a lock ended with this exit code. It has written its own messages.
     #[error("the command ended with the exit code {0}")]
     Ended(u8),
@@ -88,8 +94,8 @@ impl CliError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) => exit::USAGE,
-            Self::LockHeld | Self::NeverHeld => exit::TRY_AGAIN,
-            Self::LockLost => exit::LOCK_LOST,
+            Self::LockHeld { .. } | Self::NeverHeld => exit::TRY_AGAIN,
+            Self::LockLost | Self::CommandStopped => exit::LOCK_LOST,
             Self::Ended(code) => *code,
             Self::Unreachable { .. } => exit::UNAVAILABLE,
             Self::NotAccepted { .. } => exit::NOT_ALLOWED,
@@ -149,9 +155,13 @@ impl CliError {
             Self::Unreachable { hint, .. } => Some(hint.clone()),
             Self::NotAccepted { hint, .. } => Some((*hint).to_owned()),
             Self::Refused(call) => call.hint(),
-            Self::LockHeld => Some("wait for it with --wait-seconds; `leasehold locks` shows who holds it".to_owned()),
+            Self::LockHeld { has_waited } => Some(format!(
+                "`leasehold locks` shows who holds it; --wait-seconds waits {}",
+                if *has_waited { "longer" } else { "for it" }
+            )),
             Self::NeverHeld => Some("the server did not answer for too long: the command has not run".to_owned()),
             Self::LockLost => Some("another process may hold it by now: check what the command has done".to_owned()),
+            Self::CommandStopped => Some("check what the command has done, and repeat it if that is safe".to_owned()),
             _ => None,
         }
     }

@@ -1,14 +1,15 @@
 //! The verb `lock`: runs a command while it holds a lock or several, as `flock` does on one machine.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::time::Duration;
 
-use leasehold_client::{HeldLock, LockSession, SessionTerms, Standing, WantedLock};
+use leasehold_client::{HeldLock, LockSession, SessionTerms, WantedLock};
 
 use crate::error::{CliError, call_failed};
-use crate::lock_work::{LockWork, Stops};
+use crate::lock_work::{self, LockWork, Stops};
 use crate::session::Session;
 
 /// The variable in which the command finds the fence of its lock.
@@ -17,6 +18,8 @@ const FENCE: &str = "LEASEHOLD_FENCE";
 const SLOT: &str = "LEASEHOLD_SLOT";
 /// The variable in which the command finds the name of its lock.
 const NAME: &str = "LEASEHOLD_LOCK";
+/// The variable in which the command finds the session that holds its lock.
+const SESSION: &str = "LEASEHOLD_SESSION";
 
 /// Arguments of `lock`.
 #[derive(Clone, Debug, clap::Args)]
@@ -25,7 +28,8 @@ pub struct LockArgs {
     #[arg(value_name = "NAMESPACE/KEY")]
     lock: LockName,
 
-    /// Hold this lock too; may be repeated. The command runs once all locks are held, and nothing is kept if one is not
+    /// Hold this lock too; may be repeated, but not with `--permits`. The command runs once all locks are held, and
+    /// nothing is kept if one is not
     #[arg(long = "and", value_name = "NAMESPACE/KEY", conflicts_with = "permits")]
     others: Vec<LockName>,
 
@@ -37,7 +41,7 @@ pub struct LockArgs {
     #[arg(long, conflicts_with = "permits")]
     shared: bool,
 
-    /// Hold one of N permits of the lock, so that at most N commands run at a time; all must name the same N
+    /// Hold one of N permits of one lock, so that at most N commands run at a time; all must name the same N
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     permits: Option<u32>,
 
@@ -51,10 +55,11 @@ pub struct LockArgs {
 
     /// The command, with its arguments
     ///
-    /// It finds the fence of the lock in LEASEHOLD_FENCE, the name in LEASEHOLD_LOCK, and with `--permits` the number of
-    /// its permit, from 1 to N, in LEASEHOLD_SLOT. With `--and`, each of these has a line for each lock. The locks are
+    /// It finds the fence of the lock in LEASEHOLD_FENCE, the name in LEASEHOLD_LOCK, and the session that holds it in
+    /// LEASEHOLD_SESSION. With `--permits`, the number of its permit, from 1 to N, is in LEASEHOLD_SLOT; with `--shared`,
+    /// a number that no other holder has. With `--and`, all but the session have a line for each lock. The locks are
     /// released when the command and every process that it started have ended: as failed if the command's exit code is
-    /// not 0. The exit code is the command's own.
+    /// not 0. The exit code is the command's own, or 9 if the command was ended before its lock could pass on.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
@@ -64,6 +69,12 @@ pub struct LockArgs {
 pub(crate) struct LockName {
     pub(crate) namespace: String,
     pub(crate) key: String,
+}
+
+impl fmt::Display for LockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.key)
+    }
 }
 
 impl FromStr for LockName {
@@ -80,6 +91,7 @@ impl FromStr for LockName {
 }
 
 pub(crate) async fn lock(session: &Session<'_>, args: LockArgs) -> Result<(), CliError> {
+    warn_of_own_locks(&args);
     session.open().await?;
     let client = session.connection.client()?;
     let mut stops = Stops::install()?;
@@ -91,30 +103,40 @@ pub(crate) async fn lock(session: &Session<'_>, args: LockArgs) -> Result<(), Cl
     let result = tokio::select! {
         held = acquire(&locks, &args) => match held {
             Ok(Some(held)) => {
-                let environment = environment(&args, &held);
+                let environment = environment(&args, &locks, &held);
                 let work = LockWork { locks: &locks, held: &held, terms, command: &args.command, environment };
                 work.run(&mut stops).await
             }
-            Ok(None) => Err(CliError::LockHeld),
+            Ok(None) => Err(CliError::LockHeld { has_waited: args.wait_seconds > 0 }),
             Err(error) => Err(call_failed(error)),
         },
         () = locks.lost() => Err(CliError::NeverHeld),
         // The session's end ends its ask, too.
         stop = stops.next() => Err(CliError::Ended(128 + stop as u8)),
     };
-    // A session that can't be closed ends by its silence.
-    let is_lost = *locks.standing().borrow() == Standing::Lost;
-    if !is_lost {
-        let _ = locks.close().await;
-    }
+    lock_work::close(locks).await;
     result
 }
 
+/// Warns if the lock is one of those under which this process runs itself. It then waits for its own
+/// end, unless both share the lock.
+fn warn_of_own_locks(args: &LockArgs) {
+    let around = std::env::var(NAME).unwrap_or_default();
+    for name in args.names().map(LockName::to_string).filter(|_| args.wait_seconds > 0) {
+        if around.lines().any(|held| held == name) {
+            eprintln!(
+                "warning: this runs under the lock {name} already, and may wait for it until --wait-seconds are over"
+            );
+        }
+    }
+}
+
 /// Returns the variables that tell the command its locks.
-fn environment(args: &LockArgs, held: &[HeldLock]) -> Vec<(&'static str, String)> {
+fn environment(args: &LockArgs, locks: &LockSession, held: &[HeldLock]) -> Vec<(&'static str, String)> {
     let lines = |each: &dyn Fn(&HeldLock) -> String| held.iter().map(each).collect::<Vec<_>>().join("\n");
-    let names: Vec<_> = args.names().map(|LockName { namespace, key }| format!("{namespace}/{key}")).collect();
-    let mut environment = vec![(FENCE, lines(&|held| held.fence().to_string())), (NAME, names.join("\n"))];
+    let names: Vec<_> = args.names().map(LockName::to_string).collect();
+    let fences = lines(&|held| held.fence().to_string());
+    let mut environment = vec![(FENCE, fences), (NAME, names.join("\n")), (SESSION, locks.id().to_string())];
     if held.iter().any(|held| held.slot() > 0) {
         environment.push((SLOT, lines(&|held| held.slot().to_string())));
     }

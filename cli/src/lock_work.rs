@@ -16,6 +16,8 @@ use crate::error::CliError;
 const NOT_FOUND: u8 = 127;
 /// The exit code of a command that can't be started, as shells give it.
 const NOT_STARTED: u8 = 126;
+/// The longest time for which a server that has been silent is called to tell it an end.
+const LAST_CALL: Duration = Duration::from_secs(1);
 
 /// The signals that this process hands on to its command.
 pub(crate) struct Stops {
@@ -72,24 +74,60 @@ impl LockWork<'_> {
         if remaining(locks, held).is_zero() {
             return Err(CliError::NeverHeld);
         }
-        let code = match CommandGroup::start(command, environment) {
+        let end = match CommandGroup::start(command, environment) {
             Ok(group) => follow(group, locks, held, terms, stops).await,
             Err(error) => {
                 let program = command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
                 eprintln!("error: `{program}` can't be started: {error}");
-                if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_STARTED }
+                End::Own(if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_STARTED })
             }
         };
-        let outcome = if code == 0 { WorkOutcome::Succeeded } else { WorkOutcome::Failed };
-        match release(locks, held, outcome).await {
-            Ok(()) if code == 0 => Ok(()),
-            Ok(()) => Err(CliError::Ended(code)),
-            Err(Error::Refused(refusal)) if matches!(refusal.reason.as_str(), "SESSION_ENDED" | "FENCE_PASSED") => {
+        let released = match end {
+            End::Own(0) => release(locks, held, WorkOutcome::Succeeded).await,
+            End::Own(_) => release(locks, held, WorkOutcome::Failed).await,
+            End::Forced => match tokio::time::timeout(LAST_CALL, release(locks, held, WorkOutcome::Failed)).await {
+                Ok(released) => released,
+                // The session's end frees the lock.
+                Err(_) => Ok(()),
+            },
+        };
+        end.result(released)
+    }
+}
+
+/// Closes a session. One that can't be closed ends by its silence.
+pub(crate) async fn close(locks: LockSession) {
+    let standing = *locks.standing().borrow();
+    match standing {
+        Standing::Safe => _ = locks.close().await,
+        Standing::Jeopardy => _ = tokio::time::timeout(LAST_CALL, locks.close()).await,
+        Standing::Lost => {}
+    }
+}
+
+/// The end of a command that ran under a lock.
+enum End {
+    /// It ended by itself, or by a signal of its user, with this exit code.
+    Own(u8),
+    /// This process ended it, before its lock could pass on.
+    Forced,
+}
+
+impl End {
+    /// Returns the result of the command, whose locks were released with this answer.
+    fn result(self, released: Result<(), Error>) -> Result<(), CliError> {
+        match (self, released) {
+            (_, Err(Error::Refused(refusal)))
+                if matches!(refusal.reason.as_str(), "SESSION_ENDED" | "FENCE_PASSED") =>
+            {
                 Err(CliError::LockLost)
             }
-            // The release is not known to have arrived. The end of the session frees the lock.
-            Err(error) => {
-                eprintln!("warning: the lock is not released: {error}; it passes on when the session ends");
+            (Self::Forced, _) => Err(CliError::CommandStopped),
+            (Self::Own(code), released) => {
+                // The release is not known to have arrived. The end of the session frees the lock.
+                if let Err(error) = released {
+                    eprintln!("warning: the lock is not released: {error}; it passes on when the session ends");
+                }
                 if code == 0 { Ok(()) } else { Err(CliError::Ended(code)) }
             }
         }
@@ -109,14 +147,13 @@ async fn release(locks: &LockSession, held: &[HeldLock], outcome: WorkOutcome) -
 
 /// Follows the command to its end. Ends its process group before the lock can pass on: SIGTERM when
 /// half of the grace has passed or an operator has taken the lock, SIGKILL when the lock is lost.
-/// Returns its exit code.
 async fn follow(
     mut group: CommandGroup,
     locks: &LockSession,
     held: &[HeldLock],
     terms: SessionTerms,
     stops: &mut Stops,
-) -> u8 {
+) -> End {
     let mut standing = locks.standing();
     // There is at least one lock, so `select_all` does not panic.
     let mut forced = select_all(held.iter().map(|held| Box::pin(locks.forced(held))));
@@ -125,7 +162,10 @@ async fn follow(
         match now {
             Standing::Safe => {}
             Standing::Jeopardy => eprintln!("warning: the server does not answer: the command is in jeopardy"),
-            Standing::Lost => return exit_code(group.killed().await),
+            Standing::Lost => {
+                group.killed().await;
+                return End::Forced;
+            }
         }
         let half_grace = async {
             match now {
@@ -134,21 +174,22 @@ async fn follow(
             }
         };
         tokio::select! {
-            status = group.ended() => return exit_code(status),
+            status = group.ended() => return End::Own(exit_code(status)),
             stop = stops.next() => group.signal(stop),
             () = half_grace => {
                 eprintln!("warning: the lock is about to be lost: the command is ended");
                 group.signal(Signal::SIGTERM);
                 // Only the end of the command or the loss of the session is waited for now.
                 tokio::select! {
-                    status = group.ended() => return exit_code(status),
+                    _ = group.ended() => return End::Forced,
                     () = locks.lost() => {}
                 }
             }
             _ = &mut forced => {
                 eprintln!("warning: an operator has taken the lock: the command is ended");
                 group.signal(Signal::SIGTERM);
-                return end_in(group, remaining(locks, held)).await;
+                end_in(group, remaining(locks, held)).await;
+                return End::Forced;
             }
             _ = standing.changed() => {}
         }
@@ -156,10 +197,8 @@ async fn follow(
 }
 
 /// Waits for the end of the command, and kills its process group after the time `left`.
-async fn end_in(mut group: CommandGroup, left: Duration) -> u8 {
-    let status = match tokio::time::timeout(left, group.ended()).await {
-        Ok(status) => status,
-        Err(_) => group.killed().await,
-    };
-    exit_code(status)
+async fn end_in(mut group: CommandGroup, left: Duration) {
+    if tokio::time::timeout(left, group.ended()).await.is_err() {
+        group.killed().await;
+    }
 }

@@ -1,5 +1,6 @@
 //! The verb `locks`: lists locks with their holders and the number of those that wait.
 
+use std::str::FromStr;
 use std::time::Duration;
 
 use leasehold_proto::leasehold::locks::v1::{ForceLockRequest, ListLocksRequest, Lock, LockPath, ended_grant, lock};
@@ -20,13 +21,40 @@ const CLEAR: &str = "\x1b[2J\x1b[H";
 /// Arguments of `locks`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct LocksArgs {
-    /// Only locks of this namespace and of the namespaces in it; all if not given, for administrators
-    #[arg(value_name = "NAMESPACE", default_value = "")]
-    namespace: String,
+    /// Only locks of this namespace and of the namespaces in it, or one lock; all if not given, for administrators
+    #[arg(value_name = "NAMESPACE[/KEY]", default_value = "")]
+    of: Wanted,
 
     /// Show the locks again each second, until this is interrupted
     #[arg(long)]
     watch: bool,
+}
+
+/// The locks that a user wants to see: those of a namespace, or one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Wanted {
+    namespace: String,
+    key: Option<String>,
+}
+
+impl FromStr for Wanted {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if !text.contains('/') {
+            return Ok(Self { namespace: text.to_owned(), key: None });
+        }
+        let LockName { namespace, key } = text.parse()?;
+        Ok(Self { namespace, key: Some(key) })
+    }
+}
+
+impl Wanted {
+    /// Returns true for a lock that the user wants to see, of those in the namespace.
+    fn has(&self, lock: &Lock) -> bool {
+        let is_named = |path: &LockPath| path.namespace == self.namespace && Some(&path.key) == self.key.as_ref();
+        self.key.is_none() || lock.path.as_ref().is_some_and(is_named)
+    }
 }
 
 /// Arguments of `force-lock`.
@@ -55,7 +83,7 @@ pub(crate) async fn locks(session: &Session<'_>, args: LocksArgs) -> Result<(), 
         if args.watch && !session.json {
             line(CLEAR)?;
         }
-        show(session, &locks)?;
+        show(session, &args.of, &locks)?;
         if !args.watch {
             return Ok(());
         }
@@ -67,22 +95,24 @@ async fn read(session: &Session<'_>, args: &LocksArgs) -> Result<Vec<Lock>, CliE
     let mut stub = session.open().await?;
     let (mut found, mut after) = (Vec::new(), None);
     loop {
-        let request = ListLocksRequest { namespace: args.namespace.clone(), limit: 1_000, after };
+        let request = ListLocksRequest { namespace: args.of.namespace.clone(), limit: 1_000, after };
         let page = session.connection.wait(stub.list_locks(request)).await?.into_inner();
         after = page.locks.last().and_then(|lock| lock.path.clone());
-        found.extend(page.locks);
+        found.extend(page.locks.into_iter().filter(|lock| args.of.has(lock)));
         if !page.truncated || after.is_none() {
             return Ok(found);
         }
     }
 }
 
-fn show(session: &Session<'_>, locks: &[Lock]) -> Result<(), CliError> {
+fn show(session: &Session<'_>, of: &Wanted, locks: &[Lock]) -> Result<(), CliError> {
     if session.json {
         return locks.iter().try_for_each(json_line);
     }
-    if locks.is_empty() {
-        eprintln!("no lock is held, withheld or orphaned");
+    match &of.key {
+        _ if !locks.is_empty() => {}
+        Some(_) => eprintln!("this lock is free: nobody holds it, and none waits"),
+        None => eprintln!("no lock is held, withheld or orphaned"),
     }
     Pages::new(&["LOCK", "SLOT", "STATE", "FENCE", "WAITING", "SESSION", "SINCE", "LAST"]).write(locks.iter().map(row))
 }

@@ -4,13 +4,13 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use leasehold_client::{LockSession, Orphan, SessionTerms, Standing};
+use leasehold_client::{LockSession, Orphan, SessionTerms};
 use leasehold_proto::leasehold::locks::v1::resolve_orphan_request::Resolution;
 use leasehold_proto::leasehold::locks::v1::{LockPath, ResolveOrphanRequest};
 
 use crate::error::{CliError, call_failed};
 use crate::lock::LockName;
-use crate::lock_work::{LockWork, Stops};
+use crate::lock_work::{self, LockWork, Stops};
 use crate::session::Session;
 use crate::words::printable;
 
@@ -85,11 +85,7 @@ pub(crate) async fn reap(session: &Session<'_>, args: ReapArgs) -> Result<(), Cl
     };
     let locks = client.lock_session(terms).await.map_err(call_failed)?;
     let result = clean_up(&locks, &args, terms, &mut stops).await;
-    // A session that can't be closed ends by its silence.
-    let is_lost = *locks.standing().borrow() == Standing::Lost;
-    if !is_lost {
-        let _ = locks.close().await;
-    }
+    lock_work::close(locks).await;
     result
 }
 

@@ -91,6 +91,10 @@ impl RefusedCall {
             "NOT_OWNER" => "only the cell that owns it can change it: check --cell".to_owned(),
             "LIMIT_EXCEEDED" => self.hint_of_limit().to_owned(),
             "IDEMPOTENCY_KEY_REUSED" => "use another --idempotency-key for another update".to_owned(),
+            "FENCE_PASSED" => {
+                "`leasehold locks NAMESPACE/KEY` shows the present fence, and that of each --slot of a shared lock"
+                    .to_owned()
+            }
             "NO_IDENTITY" => self.hint_of_identity(),
             "RULE_DENIED" => format!("use the certificate {}", self.allowed),
             "STORE_UNAVAILABLE" => self.hint_of_store(),

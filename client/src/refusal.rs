@@ -115,7 +115,8 @@ impl Refusal {
     /// Returns the failure of a call whose answer did not come within `timeout`.
     #[must_use]
     pub fn late(timeout: Duration) -> Self {
-        Self::of(&Status::deadline_exceeded(format!("no answer within {} s", timeout.as_secs_f64())))
+        let seconds = (timeout.as_secs_f64() * 10.0).round() / 10.0;
+        Self::of(&Status::deadline_exceeded(format!("no answer within {seconds} s")))
     }
 
     /// Returns the kind of the refusal: by its reason, or by its gRPC code if the reason is missing

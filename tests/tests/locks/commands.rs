@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 use std::process::Stdio;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use leasehold_client::WorkOutcome;
 use leasehold_tests::server::Server;
@@ -11,6 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
+use uuid::Uuid;
 
 use super::{LONG, NOW, PATIENT, get, session, take, wait_for_waiters};
 
@@ -64,6 +65,10 @@ async fn k13_commands_share_a_lock_or_hold_permits_of_it() {
     let both = leasehold(run_under(&server, &["--shared", "--permits", "2"], "true")).await.unwrap();
     assert_eq!(both.status.code(), Some(2));
     let fence = held.fence().to_string();
+    let without_slot = ["force-lock", "user.update/q", "--fence", &fence, "--server", &url];
+    let refused = leasehold(without_slot).await.unwrap();
+    assert_eq!(refused.status.code(), Some(3));
+    assert!(String::from_utf8(refused.stderr).unwrap().contains("--slot of a shared lock"));
     let slot = ["force-lock", "user.update/q", "--slot", "1", "--at-once", "--fence", &fence, "--server", &url];
     assert!(leasehold(slot).await.unwrap().status.success());
     assert_eq!(get(&server, "q").await.state().as_str_name(), "FREE");
@@ -100,6 +105,12 @@ async fn a_held_lock_is_waited_for_or_refused_and_shown() {
     let shown = leasehold(["locks", "user", "--server", &url]).await.unwrap();
     let text = String::from_utf8(shown.stdout).unwrap();
     assert!(text.contains("user.update/q") && text.contains(&holder.id().to_string()), "{text}");
+    let other = take(&holder, "q2", NOW).await.unwrap();
+    for (of, count) in [("user.update", 3), ("user.update/q", 2), ("user/q", 0), ("user.update/none", 0)] {
+        let shown = leasehold(["locks", of, "--server", &url]).await.unwrap();
+        assert_eq!(String::from_utf8(shown.stdout).unwrap().lines().count(), count, "{of}");
+    }
+    holder.release(&other, WorkOutcome::Succeeded, b"").await.unwrap();
     let json = leasehold(["--json", "locks", "--server", &url]).await.unwrap();
     let lock: Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!((&lock["state"], &lock["path"]["key"]), (&"HELD".into(), &"q".into()), "{lock}");
@@ -112,6 +123,21 @@ async fn a_held_lock_is_waited_for_or_refused_and_shown() {
     let forced = leasehold(["force-lock", "user.update/q", "--fence", &fence, "--server", &url]).await.unwrap();
     assert!(forced.status.success(), "{forced:?}");
     assert_eq!(get(&server, "q").await.state().as_str_name(), "WITHHELD");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_asks_for_the_lock_around_it_is_warned() {
+    let server = Server::start().unwrap();
+    let program = command().unwrap().as_std().get_program().to_string_lossy().into_owned();
+    let script = format!(
+        "echo $LEASEHOLD_SESSION; exec {program} lock user.update/q --wait-seconds 1 --server {} -- true",
+        address(&server)
+    );
+    let output = leasehold(run_under(&server, &[], &script)).await.unwrap();
+    assert_eq!(output.status.code(), Some(4));
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("this runs under the lock user.update/q already"), "{text}");
+    assert!(Uuid::parse_str(String::from_utf8(output.stdout).unwrap().trim()).is_ok());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -149,13 +175,32 @@ async fn k11_a_command_whose_server_is_gone_is_ended_before_the_lock_can_pass_on
     let killed_at = SystemTime::now();
     server.kill_9().unwrap();
     let output = child.wait_with_output().await.unwrap();
-    // SIGKILL gives 137. The release can't be told to anybody.
-    assert_eq!(output.status.code(), Some(137), "{output:?}");
+    // The release can't be told to anybody.
+    assert_eq!(output.status.code(), Some(9), "{output:?}");
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(text.contains("in jeopardy") && text.contains("about to be lost"), "{text}");
     // The last renewal was sent before the kill, and the lock passes on four seconds after it.
     let last_beat = beat.metadata().unwrap().modified().unwrap();
     assert!(last_beat.duration_since(killed_at).unwrap() < Duration::from_secs(4));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn k11_a_command_that_was_ended_has_not_done_its_work_whatever_its_own_exit_code() {
+    let server = Server::start().unwrap();
+    let terms = ["--duration-seconds", "1", "--grace-seconds", "3"];
+    let mut child = command().unwrap();
+    child.args(run_under(&server, &terms, "trap 'exit 0' TERM; echo up; while :; do sleep 0.02; done"));
+    let mut child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut first = [0; 3];
+    tokio::io::AsyncReadExt::read_exact(child.stdout.as_mut().unwrap(), &mut first).await.unwrap();
+    let suspended_at = Instant::now();
+    // The server takes calls, and answers none.
+    server.suspend().unwrap();
+    let output = child.wait_with_output().await.unwrap();
+    assert_eq!(output.status.code(), Some(9), "{output:?}");
+    assert!(String::from_utf8(output.stderr).unwrap().contains("check what the command has done"));
+    // The duration, half of the grace, and a last call each for the lock and for the session.
+    assert!(suspended_at.elapsed() < Duration::from_secs(8), "{:?}", suspended_at.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread")]

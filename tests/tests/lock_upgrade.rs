@@ -28,6 +28,9 @@ const LONG: SessionTerms = SessionTerms { duration: Duration::from_secs(3_600), 
 /// A wait that no test reaches.
 const PATIENT: Duration = Duration::from_secs(60);
 const NOW: Duration = Duration::ZERO;
+/// The positions of the versions among two servers.
+const FORMER: usize = 0;
+const PRESENT: usize = 1;
 /// The duration, and the grace, of a session that its test renews, in seconds.
 const SHORT: u64 = 1;
 
@@ -178,30 +181,40 @@ fn k02_k06_a_session_renews_at_two_versions_and_expires_at_either() {
     });
 }
 
+/// The server at the position `stops` stops or is killed, and the other one adopts its sessions.
+async fn adopt(mut servers: [Server; 2], stops: usize, kills: bool) {
+    let stays = 1 - stops;
+    let kept = Holder::open(&servers[stops], "kept", 600).await;
+    let silent = Holder::open(&servers[stops], "silent", SHORT).await;
+    let heir = session(&servers[stays]).await;
+    let since = Instant::now();
+    match kills {
+        true => _ = servers[stops].kill_9().unwrap(),
+        false => assert!(servers[stops].terminate().unwrap().success()),
+    }
+    let lock = heir.lock("upgrade", &silent.key, PATIENT).await.unwrap().unwrap();
+    assert!(lock.fence() > silent.fence);
+    assert!(since.elapsed() >= Duration::from_secs(2 * SHORT), "{:?}", since.elapsed());
+    assert!(kept.is_held(&servers[stays]).await);
+    kept.renew(&servers[stays]).await.unwrap();
+    let restarted = servers[stops].restart();
+    if stops == FORMER {
+        let refusal = restarted.unwrap_err().to_string();
+        assert!(refusal.contains("newer than the"), "{refusal}");
+        return;
+    }
+    restarted.unwrap();
+    kept.renew(&servers[stops]).await.unwrap();
+    assert!(kept.is_held(&servers[stops]).await);
+}
+
+/// A server of the former version that has stopped does not start any more: the present one has
+/// changed the tables.
 #[test]
 fn k06_k22_each_version_adopts_the_sessions_of_the_other_that_stops_or_is_killed() {
-    play(async |Versions { former, present }: Versions| {
-        let mut servers = [former, present];
-        for (number, kills) in [false, false, true, true].into_iter().enumerate() {
-            let [stops, stays] = [number % 2, 1 - number % 2];
-            let kept = Holder::open(&servers[stops], &format!("kept-{number}"), 600).await;
-            let silent = Holder::open(&servers[stops], &format!("silent-{number}"), SHORT).await;
-            let heir = session(&servers[stays]).await;
-            let since = Instant::now();
-            match kills {
-                true => _ = servers[stops].kill_9().unwrap(),
-                false => assert!(servers[stops].terminate().unwrap().success()),
-            }
-            let lock = heir.lock("upgrade", &silent.key, PATIENT).await.unwrap().unwrap();
-            assert!(lock.fence() > silent.fence);
-            assert!(since.elapsed() >= Duration::from_secs(2 * SHORT), "{:?}", since.elapsed());
-            assert!(kept.is_held(&servers[stays]).await);
-            kept.renew(&servers[stays]).await.unwrap();
-            servers[stops].restart().unwrap();
-            kept.renew(&servers[stops]).await.unwrap();
-            assert!(kept.is_held(&servers[stops]).await);
-        }
-    });
+    for (stops, kills) in [(FORMER, false), (PRESENT, false), (FORMER, true), (PRESENT, true)] {
+        play(async |Versions { former, present }: Versions| adopt([former, present], stops, kills).await);
+    }
 }
 
 /// A lock that waits for its cleanup, or is held by its cleaner, is not granted by a server that knows

@@ -44,6 +44,14 @@ impl BlockingStore {
         let writer = writer.ok_or_else(|| StoreError::Failed("the backend has no writer".into()))?;
         Ok(Self { writer: RefCell::new(writer), reader: backend.reader(), runtime })
     }
+
+    /// Lets the writer decide groups on assumed rows, as it does in a server. Then
+    /// [`StoreError::Misspeculated`] means that the group must be decided again.
+    #[must_use]
+    pub fn speculating(self) -> Self {
+        self.writer.borrow_mut().enable_speculation();
+        self
+    }
 }
 
 impl Store for BlockingStore {

@@ -29,6 +29,7 @@ mod lock_failover;
 mod lock_fight;
 mod lock_rings;
 mod lock_servers;
+mod lock_speculation;
 mod locks;
 mod lost_answers;
 mod monitoring;

@@ -43,12 +43,12 @@ static READ_ASKS: LazyLock<String> = LazyLock::new(|| format!("SELECT {ASK} FROM
 /// The rows of sessions and locks that one load has read.
 #[derive(Default)]
 pub(super) struct LoadedLocks {
-    sessions: FxHashMap<SessionId, Session>,
-    locks: FxHashMap<LockPath, Lock>,
-    asks: FxHashMap<AskId, Ask>,
-    turns: Vec<(TurnKey, Turn)>,
+    pub(super) sessions: FxHashMap<SessionId, Session>,
+    pub(super) locks: FxHashMap<LockPath, Lock>,
+    pub(super) asks: FxHashMap<AskId, Ask>,
+    pub(super) turns: Vec<(TurnKey, Turn)>,
     // The queues whose first turns were read, each with the number of turns that was asked for.
-    queues: Vec<(LockPath, usize)>,
+    pub(super) queues: Vec<(LockPath, usize)>,
 }
 
 /// The parameters of the statements that load sessions and locks.

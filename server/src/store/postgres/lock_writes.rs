@@ -26,23 +26,23 @@ use crate::store::error::StoreError;
 #[derive(Default)]
 pub(super) struct LockWrites<'a> {
     // The number of fences that the group gives out.
-    drawn: i32,
+    pub(super) drawn: i32,
     opened: CompositeRows,
     changed_sessions: CompositeRows,
     forgotten_sessions: Vec<Uuid>,
     made: CompositeRows,
-    changed_locks: CompositeRows,
+    pub(super) changed_locks: CompositeRows,
     forgotten_locks: (Vec<&'a str>, Vec<Cow<'a, str>>),
-    asked: CompositeRows,
-    changed_asks: CompositeRows,
-    ended_asks: Vec<Uuid>,
-    queued: CompositeRows,
-    left_turns: CompositeRows,
+    pub(super) asked: CompositeRows,
+    pub(super) changed_asks: CompositeRows,
+    pub(super) ended_asks: Vec<Uuid>,
+    pub(super) queued: CompositeRows,
+    pub(super) left_turns: CompositeRows,
     // The changed locks whose obituary or whose most attempts change.
     reaped: CompositeRows,
     // The locks whose slots change, and the new asks that share a lock or whose caller holds others.
     divided: CompositeRows,
-    sharing: CompositeRows,
+    pub(super) sharing: CompositeRows,
     // The sessions that the group opens, or whose renewals it counts.
     moved: Vec<Uuid>,
     // True if the group counts a renewal or ends a session, which is news for the session's home.
@@ -186,20 +186,24 @@ impl<'a> LockWrites<'a> {
             && self.left_turns.is_empty()
     }
 
+    /// True if [`LockSwaps`](super::lock_swaps::LockSwaps) can write the changes: the group only changes
+    /// asks and turns, and the rows of the sessions and locks that have them.
+    pub(super) fn is_swap(&self) -> bool {
+        let makes = !(self.opened.is_empty() && self.made.is_empty());
+        let forgets = !(self.forgotten_sessions.is_empty() && self.forgotten_locks.0.is_empty());
+        let tells = self.tells || !(self.moved.is_empty() && self.forced.0.is_empty());
+        !(makes || forgets || tells) && self.reaped.is_empty() && self.divided.is_empty()
+    }
+
     /// Writes the changes, and returns the fences of new grants by placeholder. `is_alone` is true if
     /// the transaction has no other statement that writes. `server` becomes the home of the sessions
     /// that are opened or renewed.
     ///
     /// # Errors
     /// Another transaction was first, or the database failed.
-    pub(super) async fn write(
-        &self,
-        client: &Client,
-        server: ServerId,
-        is_alone: bool,
-    ) -> Result<FxHashMap<Fence, Fence>, StoreError> {
+    pub(super) async fn write(&self, client: &Client, server: ServerId, is_alone: bool) -> Result<Grants, StoreError> {
         if self.is_empty() {
-            return Ok(FxHashMap::default());
+            return Ok(Grants::default());
         }
         // Few groups change an obituary or slots, and a second write of their locks' rows is not for the
         // others.
@@ -216,8 +220,7 @@ impl<'a> LockWrites<'a> {
         let home = server.home();
         let parameters = [vec![(&home as _, Type::INT8)], self.parameters(), more].concat();
         let rows = client.query_typed(sql, &parameters).await.map_err(failed)?;
-        let number = |row: &Row| row.try_get::<_, i64>(0).map_err(failed);
-        (1_u64..).zip(&rows).map(|(place, row)| grant(place, number(row)?)).collect()
+        grants(&rows)
     }
 
     fn parameters(&self) -> Parameters<'_> {
@@ -241,9 +244,21 @@ impl<'a> LockWrites<'a> {
     }
 }
 
+/// The fences of new grants by their placeholders.
+pub(super) type Grants = FxHashMap<Fence, Fence>;
+
+/// Reads the fences of new grants, in the order of their placeholders.
+///
+/// # Errors
+/// Another transaction was first, or the group waited too long for a lock.
+pub(super) fn grants(rows: &[Row]) -> Result<Grants, StoreError> {
+    let number = |row: &Row| row.try_get::<_, i64>(0).map_err(failed);
+    (1_u64..).zip(rows).map(|(place, row)| grant(place, number(row)?)).collect()
+}
+
 /// Returns the changes in the order of their keys. All transactions write in this order, so two of
 /// them can't wait for each other.
-fn sorted<K: leasehold_core::rows::RowKind>(changes: &[RowChange<K>]) -> Vec<&RowChange<K>> {
+pub(super) fn sorted<K: leasehold_core::rows::RowKind>(changes: &[RowChange<K>]) -> Vec<&RowChange<K>> {
     let mut changes: Vec<_> = changes.iter().collect();
     changes.sort_unstable_by(|a, b| a.key.cmp(&b.key));
     changes

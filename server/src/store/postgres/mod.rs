@@ -16,9 +16,11 @@ mod connect;
 mod failure;
 mod fences;
 mod lease_cache;
+mod lock_cache;
 mod lock_columns;
 mod lock_reads;
 mod lock_sharing;
+mod lock_swaps;
 mod lock_writes;
 mod migrate;
 mod pool;
@@ -54,6 +56,7 @@ use self::active_servers::ServerId;
 use self::connect::Connector;
 use self::failure::failed;
 use self::lease_cache::LeaseCache;
+use self::lock_cache::LockCache;
 use self::pool::{Pool, PooledConnection};
 use self::probe::DatabaseProbe;
 use self::writer::PostgresWriter;
@@ -249,10 +252,10 @@ impl PostgresStore {
 
 impl Backend for PostgresStore {
     fn writers(&self) -> std::io::Result<Vec<Box<dyn GroupStore>>> {
-        let cache = LeaseCache::default();
+        let caches = (LeaseCache::default(), LockCache::default());
         let Inner { settings, server, connector, .. } = &*self.inner;
         let writer = |_| -> std::io::Result<Box<dyn GroupStore>> {
-            Ok(Box::new(PostgresWriter::new(connector.clone(), *server, cache.clone(), settings)?))
+            Ok(Box::new(PostgresWriter::new(connector.clone(), *server, caches.clone(), settings)?))
         };
         (0..settings.write_connections).map(writer).collect()
     }

@@ -1,8 +1,9 @@
 //! Speculation: a group of commands is decided on rows that are assumed instead of read.
 //!
 //! Leases that this server has begun are in its cache, and most names that begins ask for are free.
-//! The commit writes every assumed row, and fails if an assumption is wrong. If all assumptions are
-//! right, the group takes one round trip instead of two. After each failure, the next 1, 2, 4, up
+//! The commit writes every assumed row, and fails if an assumption is wrong. Sessions and locks that
+//! this server has read or written lately are in another cache, and the commit compares them. If all
+//! assumptions are right, the group takes one round trip instead of two. After each failure, the next 1, 2, 4, up
 //! to 64 groups read their rows, so that a store with many conflicts loses little time to failed
 //! speculation.
 
@@ -10,6 +11,8 @@ use leasehold_core::lease::LeaseId;
 use leasehold_core::rows::{Keys, NetChanges};
 
 use super::lease_cache::{CachedLease, LeaseCache};
+use super::lock_cache::{AssumedLocks, LockCache};
+use super::lock_reads::LoadedLocks;
 
 /// The most groups that read their rows after a failed speculation, before a group speculates
 /// again.
@@ -23,8 +26,15 @@ pub(super) struct Speculation {
     groups_to_read: u32,
     // The number of groups that must read their rows after the next failure.
     backoff: u32,
-    // The numbers of rows that the current group assumed; `None` if the group has assumed none.
-    assumed: Option<AssumedRows>,
+    // The rows that the current group assumed; `None` if the group has assumed none.
+    assumed: Option<Assumed>,
+}
+
+/// The rows that a group assumed instead of reading them: those of claims, or those of locks.
+#[derive(Debug)]
+pub(super) enum Assumed {
+    Claims(AssumedRows),
+    Locks(AssumedLocks),
 }
 
 /// For each kind of row, the number of rows that a group assumed instead of reading them.
@@ -56,22 +66,53 @@ impl Speculation {
     /// The reasons are: speculation is off or failed recently, a lease is not cached, the keys
     /// name sessions or locks, or this is not the group's first load.
     pub(super) fn assume(&mut self, keys: &Keys, cache: &LeaseCache) -> Option<Vec<(LeaseId, CachedLease)>> {
-        if !self.is_enabled || self.assumed.is_some() || has_locks(keys) {
-            return None;
-        }
-        if self.groups_to_read > 0 {
-            self.groups_to_read -= 1;
+        if has_locks(keys) || !self.may_assume() {
             return None;
         }
         let cached: Vec<_> = keys.leases.iter().map(|id| Some((*id, cache.lease(*id)?))).collect::<Option<_>>()?;
         let held: usize = cached.iter().map(|(_, cached)| cached.claims.len()).sum();
-        self.assumed =
-            Some(AssumedRows { claims: keys.claims.len() + held, leases: cached.len(), replays: keys.replays.len() });
+        let (claims, leases) = (keys.claims.len() + held, cached.len());
+        self.assumed = Some(Assumed::Claims(AssumedRows { claims, leases, replays: keys.replays.len() }));
         Some(cached)
     }
 
-    /// Takes the numbers of rows that the current group assumed; `None` if its rows were read.
-    pub(super) fn take(&mut self) -> Option<AssumedRows> {
+    /// Returns the cached sessions and locks among `keys` as loaded rows, which the group may assume.
+    /// Returns `None` if the rows must be read. The reasons are those of [`assume`](Self::assume), or
+    /// `keys` name other rows than sessions, locks and asks.
+    pub(super) fn assume_locks(&mut self, keys: &Keys, cache: &LockCache) -> Option<LoadedLocks> {
+        if !has_locks(keys) || has_more_than_locks(keys) || !self.may_assume() {
+            return None;
+        }
+        let assumed = cache.assume(keys)?;
+        let loaded = assumed.loaded();
+        self.assumed = Some(Assumed::Locks(assumed));
+        Some(loaded)
+    }
+
+    /// True if the current group may assume rows: speculation is on, has not failed recently, and this
+    /// is the group's first load.
+    fn may_assume(&mut self) -> bool {
+        if !self.is_enabled || self.assumed.is_some() {
+            return false;
+        }
+        let may_assume = self.groups_to_read == 0;
+        self.groups_to_read = self.groups_to_read.saturating_sub(1);
+        may_assume
+    }
+
+    /// True if the current group has assumed locks.
+    pub(super) fn has_assumed_locks(&self) -> bool {
+        matches!(self.assumed, Some(Assumed::Locks(_)))
+    }
+
+    /// Lets the next group read its rows. The commit did not find a wrong assumption, so the groups
+    /// after it may speculate.
+    pub(super) fn read_next(&mut self) {
+        self.groups_to_read = self.groups_to_read.max(1);
+    }
+
+    /// Takes the rows that the current group assumed; `None` if its rows were read.
+    pub(super) fn take(&mut self) -> Option<Assumed> {
         self.assumed.take()
     }
 
@@ -87,12 +128,18 @@ impl Speculation {
     }
 }
 
-/// True if the keys name rows of sessions and locks. They are always read: most of them exist, and
-/// other servers change them.
+/// True if the keys name rows of sessions and locks.
 fn has_locks(keys: &Keys) -> bool {
     let Keys { sessions, locks, asks, turns, asks_of_session, turns_of_lock, claims: _, leases: _, replays: _ } = keys;
     let by_key = sessions.len() + locks.len() + asks.len() + turns.len();
     by_key + asks_of_session.len() + turns_of_lock.len() > 0
+}
+
+/// True if the keys name rows that the cache of locks does not have. The queues of the locks come
+/// with them.
+fn has_more_than_locks(keys: &Keys) -> bool {
+    let Keys { claims, leases, replays, turns, asks_of_session, .. } = keys;
+    claims.len() + leases.len() + replays.len() + turns.len() + asks_of_session.len() > 0
 }
 
 impl AssumedRows {

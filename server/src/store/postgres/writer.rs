@@ -1,10 +1,10 @@
 //! A writer of the shared store. It has one connection, and writes each group of commands as one
 //! transaction.
 //!
-//! Most groups begin updates of new names and settle leases that this server has begun. They are
-//! decided on assumed rows (see [`super::speculation`]). A single statement, which is a transaction
-//! of its own, then writes the changes and so proves the assumptions. All other groups take two
-//! round trips:
+//! Most groups begin updates of new names and settle leases that this server has begun, or acquire
+//! and release locks that this server has seen. They are decided on assumed rows (see
+//! [`super::speculation`]). A single statement, which is a transaction of its own, then writes the
+//! changes and so proves the assumptions. All other groups take two round trips:
 //!
 //! 1. `BEGIN` at REPEATABLE READ and, without waiting for its answer, the reads of the group's
 //!    rows. Leases to be settled are locked in the order of their ids. Claims and keys are read in
@@ -27,12 +27,16 @@
 //! - A command of sessions and locks writes every row that it decides on. An acquire and a release
 //!   write the rows of their session and of their lock, and so conflict with any other command that
 //!   changes the session's asks or the lock's queue.
+//! - A speculative group of sessions and locks compares each assumed row with the row in the table. It
+//!   compares the rows that it writes when it locks them. Last, it compares the others in one snapshot,
+//!   in which a command that changes nothing has its place: see [`super::lock_swaps`].
 //!
 //! **Why writers don't deadlock.** Each transaction first locks leases, then the claims at rest
 //! that it changes. Then it inserts claims and idempotency keys, and last it locks sessions and
-//! locks and inserts the others, each in the order of their keys. Two transactions never conflict on any other row: a claim under a lease changes only
-//! together with the row of its lease, and asks and turns together with that of their lock. A speculative group locks no row in advance. It waits for a
-//! lock for at most 100 ms, then fails and is decided again.
+//! locks and inserts the others, each in the order of their keys. Two transactions never conflict on
+//! any other row: a claim under a lease changes only together with the row of its lease, and asks and
+//! turns together with that of their lock. A speculative group writes its rows in the same order. It
+//! waits for a lock for at most 100 ms, then fails and is decided again.
 //!
 //! **Why a lost connection at COMMIT is safe.** Every transaction of a group keeps the advisory
 //! lock of the group's number to its end. A retry first waits for that lock, and so for the end of
@@ -61,10 +65,12 @@ use super::connect::{Connector, DatabaseConnection};
 use super::failure::failed;
 use super::fences;
 use super::lease_cache::{CachedLease, LeaseCache};
+use super::lock_cache::{AssumedLocks, LockCache};
 use super::lock_reads::{self, LoadedLocks, LockKeys};
+use super::lock_swaps::LockSwaps;
 use super::reads::{OUTSTANDING, REPLAY, SETTLED};
 use super::session::{End, Session};
-use super::speculation::{AssumedRows, Speculation};
+use super::speculation::{Assumed, AssumedRows, Speculation};
 use super::writes::Writes;
 use crate::config::PostgresConfig;
 use crate::store::error::StoreError;
@@ -96,6 +102,7 @@ pub(super) struct PostgresWriter {
     connector: Connector,
     statement_timeout: Duration,
     cache: LeaseCache,
+    lock_cache: LockCache,
     speculation: Speculation,
     session: Session<DatabaseConnection>,
     server: ServerId,
@@ -108,7 +115,7 @@ impl PostgresWriter {
     pub(super) fn new(
         connector: Connector,
         server: ServerId,
-        cache: LeaseCache,
+        (cache, lock_cache): (LeaseCache, LockCache),
         settings: &PostgresConfig,
     ) -> std::io::Result<Self> {
         Ok(Self {
@@ -116,6 +123,7 @@ impl PostgresWriter {
             connector,
             statement_timeout: Duration::from_secs(settings.statement_timeout_seconds),
             cache,
+            lock_cache,
             speculation: Speculation::default(),
             session: Session::default(),
             group: server.group(),
@@ -204,6 +212,9 @@ impl PostgresWriter {
             }
         };
         let loaded = self.wait(load_rows(&connection, begin, keys, &self.cache));
+        if let Ok(loaded) = &loaded {
+            self.lock_cache.add_read(&loaded.locks);
+        }
         let end = End::of(&loaded);
         match Session::after_read(connection, end) {
             Session::Open(connection) if end == End::Failed => self.roll_back(connection),
@@ -213,13 +224,18 @@ impl PostgresWriter {
     }
 
     /// Assumes the rows of `keys` instead of reading them: leases and their claims come from the
-    /// cache, and all other rows are assumed to be absent. Returns `None` if the rows must be read.
+    /// cache, and all other rows are assumed to be absent. Sessions, locks and their asks come from
+    /// another cache. Returns `None` if the rows must be read.
     fn assume(&mut self, keys: &Keys) -> Option<LoadedRows> {
         let is_between_groups = matches!(self.session, Session::Idle(_) | Session::Down);
         if !is_between_groups || self.lock_timeout == LockTimeout::Short {
             return None;
         }
         let mut loaded = LoadedRows::default();
+        if let Some(locks) = self.speculation.assume_locks(keys, &self.lock_cache) {
+            loaded.locks = locks;
+            return Some(loaded);
+        }
         for (id, cached) in self.speculation.assume(keys, &self.cache)? {
             loaded.leases.insert(id, cached.lease);
             loaded.claims.extend(cached.claims);
@@ -265,10 +281,39 @@ impl PostgresWriter {
             Ok(Fences { leases, ..Fences::default() })
         });
         self.session = Session::after_commit(connection, End::of(&committed));
-        committed.map_err(|error| match error {
-            StoreError::Conflict(cause) | StoreError::Locked(cause) => StoreError::Misspeculated(cause),
-            error => error,
-        })
+        committed.map_err(misspeculated)
+    }
+
+    /// Commits a group of sessions and locks that assumed rows of the cache, and returns the fences of
+    /// its new grants. The commit fails if a row is not as it is in the cache.
+    fn commit_swaps(&mut self, assumed: &AssumedLocks, changes: &NetChanges) -> Result<Fences> {
+        let writes = Writes::of(changes)?;
+        let swaps = LockSwaps::of(changes, assumed)?.filter(|_| writes.locks().is_swap());
+        let Some(swaps) = swaps else { return Err(self.read_instead()) };
+        let connection = self.take_idle()?;
+        let committed = self.wait(swaps.write(&connection, self.server, self.group, writes.locks()));
+        self.session = Session::after_commit(connection, End::of(&committed));
+        if committed.is_err() {
+            self.lock_cache.forget(assumed);
+        }
+        let committed = committed.map(|grants| Fences { grants, ..Fences::default() }).map_err(misspeculated);
+        self.record(&committed);
+        committed
+    }
+
+    /// Notes if the database found the assumptions of a speculative group right.
+    fn record(&mut self, committed: &Result<Fences>) {
+        match committed {
+            Ok(_) => self.speculation.record(true),
+            Err(StoreError::Misspeculated(_)) => self.speculation.record(false),
+            Err(_) => {}
+        }
+    }
+
+    /// Returns the error of a group whose rows can't be assumed, and lets the group read them.
+    fn read_instead(&mut self) -> StoreError {
+        self.speculation.read_next();
+        StoreError::Misspeculated("a command of the group changes or reads other rows than the cache has".into())
     }
 
     fn group_error(&self, error: StoreError) -> GroupError {
@@ -282,6 +327,14 @@ impl PostgresWriter {
             _ => Failure::Row,
         };
         GroupError { failure, may_be_committed: self.session.is_unknown(), error }
+    }
+}
+
+/// Returns the error of a speculative group: a lost race means that an assumption was wrong.
+fn misspeculated(error: StoreError) -> StoreError {
+    match error {
+        StoreError::Conflict(cause) | StoreError::Locked(cause) => StoreError::Misspeculated(cause),
+        error => error,
     }
 }
 
@@ -456,6 +509,10 @@ impl GroupStore for PostgresWriter {
     }
 
     fn load(&mut self, keys: Keys, into: &mut Workspace) -> std::result::Result<(), GroupError> {
+        if self.speculation.has_assumed_locks() {
+            let error = self.read_instead();
+            return Err(self.group_error(error));
+        }
         let loaded = match self.assume(&keys) {
             Some(assumed) => assumed,
             None => self.read(&keys).map_err(|error| self.group_error(error))?,
@@ -467,15 +524,16 @@ impl GroupStore for PostgresWriter {
     fn commit(&mut self, changes: &NetChanges) -> std::result::Result<Fences, GroupError> {
         let assumed = self.speculation.take();
         let committed = match &assumed {
-            Some(assumed) => self.commit_speculative(assumed, changes),
+            Some(Assumed::Claims(assumed)) => {
+                let committed = self.commit_speculative(assumed, changes);
+                self.record(&committed);
+                committed
+            }
+            Some(Assumed::Locks(assumed)) => self.commit_swaps(assumed, changes),
             None => self.commit_open(changes),
         };
-        match &committed {
-            Ok(_) if assumed.is_some() => self.speculation.record(true),
-            Err(StoreError::Misspeculated(_)) => self.speculation.record(false),
-            _ => {}
-        }
         self.cache.update(changes, committed.as_ref().ok());
+        self.lock_cache.update(changes, committed.as_ref().ok());
         committed.map_err(|error| self.group_error(error))
     }
 

@@ -33,6 +33,10 @@ const MIN_BATCH: usize = 8;
 /// The most commands that a writer to a shared store waits for before its next group. A longer wait
 /// would leave the database idle.
 const MAX_BATCH: usize = 16;
+/// The number of commands that a writer to a shared store waits for if its last group had commands of
+/// sessions and locks alone. Such a command costs the database much less than a save, and a group as
+/// much as some twenty of them.
+const LOCK_BATCH: usize = 64;
 /// The time that a database without load takes for one command of a group. If the last group took
 /// longer, the next group waits for more commands.
 const COMMAND_TIME: Duration = Duration::from_micros(150);
@@ -221,10 +225,9 @@ impl BatchPolicy {
         Self { jobs: 1, at_most: Duration::ZERO, jobs_beside: 1, at_most_beside: Duration::ZERO };
 
     /// The policy after a group of `jobs` jobs that took `save` to commit. A lone writer waits for
-    /// as many jobs as its last group had. If there are several writers, each waits for at most the
-    /// number that [`batch_after`] returns.
-    fn after(jobs: usize, save: Duration, is_alone: bool) -> Self {
-        let jobs_beside = batch_after(save);
+    /// as many jobs as its last group had. If there are several writers, each waits for at most
+    /// `jobs_beside` jobs.
+    fn after(jobs: usize, save: Duration, is_alone: bool, jobs_beside: usize) -> Self {
         let jobs = if is_alone { jobs } else { jobs.min(jobs_beside) };
         Self { jobs, at_most: save.min(MAX_BATCH_WAIT), jobs_beside, at_most_beside: save.min(MAX_WAIT_BESIDE) }
     }
@@ -364,9 +367,11 @@ impl Queue {
         self.arrived.notify_one();
     }
 
-    /// The batch policy of a writer after a group of `jobs` jobs that took `save` to commit.
-    pub(super) fn policy_after(&self, jobs: usize, save: Duration) -> BatchPolicy {
-        BatchPolicy::after(jobs, save, self.write_slots() == 1)
+    /// The batch policy of a writer after a group that took `save` to commit.
+    pub(super) fn policy_after(&self, group: &[Job], save: Duration) -> BatchPolicy {
+        let has_locks_alone = group.iter().all(|job| matches!(job.command, Command::Lock(_)));
+        let jobs_beside = if has_locks_alone { LOCK_BATCH } else { batch_after(save) };
+        BatchPolicy::after(group.len(), save, self.write_slots() == 1, jobs_beside)
     }
 
     /// Waits until the writer has a write slot, or until the writers with slots take no commands
@@ -540,6 +545,7 @@ mod tests {
     use leasehold_core::lock::{AskId, LockPath};
     use leasehold_core::locking::acquire::Acquire;
     use leasehold_core::locking::leave::Leave;
+    use leasehold_core::locking::renew::Renew;
     use leasehold_core::session::{Principal, SessionId};
     use leasehold_core::time::Timestamp;
     use leasehold_core::update::Forget;
@@ -582,6 +588,11 @@ mod tests {
         assert!(with(acquire.clone(), false).is_abandoned());
         assert!(!with(acquire, true).is_abandoned());
         assert!(!with(leave, false).is_abandoned());
+    }
+
+    fn renew() -> LockCommand {
+        let (session, principal) = (SessionId(Uuid::nil()), Principal::parse("service/a").unwrap());
+        LockCommand::Renew(Renew { session, principal })
     }
 
     fn queue_of_two() -> Queue {
@@ -665,13 +676,23 @@ mod tests {
 
     #[test]
     fn a_slower_shared_store_makes_a_group_wait_for_more_commands() {
-        let jobs = |jobs, micros| BatchPolicy::after(jobs, Duration::from_micros(micros), false).jobs;
+        let queue = queue_of_two();
+        let group = |jobs| (0..jobs).map(|_| job()).collect::<Vec<_>>();
+        let jobs = |jobs, micros| queue.policy_after(&group(jobs), Duration::from_micros(micros)).jobs;
         assert_eq!([jobs(64, 900), jobs(64, 1_800), jobs(64, 2_800), jobs(64, 60_000_000)], [8, 12, 16, 16]);
         assert_eq!(jobs(3, 2_800), 3, "no more than last time may come");
     }
 
     #[test]
+    fn a_writer_waits_for_more_commands_of_locks() {
+        let queue = queue_of_two();
+        let renewal = || Job { command: Command::Lock(renew()), ..job() };
+        let jobs = |group: &[Job]| queue.policy_after(group, Duration::from_micros(900)).jobs_beside;
+        assert_eq!((jobs(&[renewal(), renewal()]), jobs(&[renewal(), job()])), (LOCK_BATCH, MIN_BATCH));
+    }
+
+    #[test]
     fn a_lone_writer_waits_for_all_commands_of_the_last_group() {
-        assert_eq!(BatchPolicy::after(64, Duration::from_micros(100), true).jobs, 64);
+        assert_eq!(BatchPolicy::after(64, Duration::from_micros(100), true, MIN_BATCH).jobs, 64);
     }
 }

@@ -471,7 +471,7 @@ impl Writer {
         self.shared.locks.saving(self.index, &changes);
         let fences = self.store.commit(&changes)?;
         let took = saving.elapsed();
-        self.policy = self.shared.queue.policy_after(group.len(), took);
+        self.policy = self.shared.queue.policy_after(group, took);
         self.shared.metrics.saved(took);
         self.shared.metrics.locks_saved(self.shared.locks.saved(&changes, &fences));
         let decisions = decisions.into_iter().map(|decision| decision.map(|decision| numbered(decision, &fences)));

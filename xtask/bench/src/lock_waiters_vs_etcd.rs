@@ -10,7 +10,7 @@ use hdrhistogram::Histogram;
 use xtask::needs;
 
 use super::load::{CLAIMS, median, microseconds};
-use super::locks_vs_etcd::{EtcdLocks, OurLocks, SharedLock};
+use super::locks_vs_etcd::{EtcdLocks, NamedLock, OurLocks};
 use super::row::{Better, Heading, Row};
 use super::saves_vs_etcd::clients;
 use super::server::Contender;
@@ -40,7 +40,7 @@ pub(crate) async fn row(context: &Context) -> Result<Row> {
 
 /// Runs one round on an empty store. Returns the 99th percentile of a hand-over's time, in
 /// microseconds.
-async fn round<C: Contender<Client: SharedLock>>(number: u32, load: &LoadArguments) -> Result<f64> {
+async fn round<C: Contender<Client: NamedLock>>(number: u32, load: &LoadArguments) -> Result<f64> {
     let contender = C::start().await.with_context(|| format!("cannot start {}", C::NAME))?;
     let load = LoadArguments { clients: CLIENTS, connections: Some(load.connections()), ..*load };
     let waiters = clients(&contender, &load).await?.into_iter().flatten();
@@ -56,8 +56,8 @@ async fn round<C: Contender<Client: SharedLock>>(number: u32, load: &LoadArgumen
 }
 
 /// Asks for the lock, releases it at once, and asks again.
-async fn hold_and_release(mut client: impl SharedLock, hand_overs: &HandOvers) -> Result<()> {
-    client.ask_for_the_shared_lock();
+async fn hold_and_release(mut client: impl NamedLock, hand_overs: &HandOvers) -> Result<()> {
+    client.ask_for("shared");
     // The clients of locks claim no names.
     let names: [String; CLAIMS] = Default::default();
     loop {

@@ -46,7 +46,7 @@ async fn by_hand(number: u32, script: &str, load: &LoadArguments) -> Result<f64>
 }
 
 /// One server of Leasehold on PostgreSQL, as a server of locks.
-struct OnPostgres(OurLocks);
+pub(crate) struct OnPostgres(OurLocks);
 
 impl Contender for OnPostgres {
     const NAME: &'static str = "our locks on PostgreSQL";

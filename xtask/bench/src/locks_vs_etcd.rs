@@ -139,24 +139,21 @@ impl OurClient {
     }
 }
 
-/// A client that can ask for one lock which all clients share, in place of a lock of its own.
-pub(crate) trait SharedLock: Peer {
-    /// Asks for the shared lock from now on.
-    fn ask_for_the_shared_lock(&mut self);
+/// A client that can ask for a lock which it shares with others, in place of a lock of its own.
+pub(crate) trait NamedLock: Peer {
+    /// Asks for the lock with this name from now on.
+    fn ask_for(&mut self, name: &str);
 }
 
-/// The name of the lock that all clients share.
-const SHARED: &str = "shared";
-
-impl SharedLock for OurClient {
-    fn ask_for_the_shared_lock(&mut self) {
-        self.lock.key = SHARED.into();
+impl NamedLock for OurClient {
+    fn ask_for(&mut self, name: &str) {
+        self.lock.key = name.into();
     }
 }
 
-impl SharedLock for EtcdClient {
-    fn ask_for_the_shared_lock(&mut self) {
-        self.name = SHARED.into();
+impl NamedLock for EtcdClient {
+    fn ask_for(&mut self, name: &str) {
+        self.name = name.into();
     }
 }
 

@@ -73,6 +73,8 @@ pub mod organization;
 mod properties;
 mod punycode;
 pub mod query;
+pub mod queue;
+pub mod queueing;
 pub mod reconcile;
 pub mod rejection;
 pub mod rows;

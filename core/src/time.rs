@@ -28,6 +28,11 @@ impl Timestamp {
         Self(self.0.saturating_sub(micros))
     }
 
+    /// Returns the time `micros` microseconds after this time, at the latest [`MAX`](Self::MAX).
+    pub const fn plus_micros(self, micros: u64) -> Self {
+        Self(self.0.saturating_add(micros))
+    }
+
     /// Returns the microseconds from `earlier` to this time, 0 if `earlier` is later than this
     /// time.
     pub const fn micros_since(self, earlier: Self) -> u64 {

@@ -72,6 +72,9 @@ pub enum BrokenState {
     /// such an ask has no row or another holder.
     #[error("session {0} has other asks than its row counts, or a lock that it does not hold")]
     SessionAsksDiffer(SessionId),
+    /// A lane's row counts other requests than the lane has.
+    #[error("a lane counts other requests than it has")]
+    LaneMiscounts,
     /// A command read a row that the host had not loaded. The value is the name of the row's kind.
     #[error("a row of `{0}` was read that had not been loaded")]
     NotLoaded(&'static str),

@@ -144,7 +144,7 @@ impl LockCommand {
 }
 
 /// Returns the session with this id if the principal opened it.
-fn own_session<T: Transaction>(tx: &T, id: SessionId, principal: &Principal) -> Answer<Session, T::Error> {
+pub(crate) fn own_session<T: Transaction>(tx: &T, id: SessionId, principal: &Principal) -> Answer<Session, T::Error> {
     Ok(match tx.row::<Session>(&id)? {
         None => Err(refused(Reason::SessionNotFound)),
         Some(session) if session.principal != *principal => Err(refused(Reason::SessionNotOwned)),
@@ -153,7 +153,7 @@ fn own_session<T: Transaction>(tx: &T, id: SessionId, principal: &Principal) -> 
 }
 
 /// Returns the session with this id if it is live and the principal opened it.
-fn live_session<T: Transaction>(tx: &T, id: SessionId, principal: &Principal) -> Answer<Session, T::Error> {
+pub(crate) fn live_session<T: Transaction>(tx: &T, id: SessionId, principal: &Principal) -> Answer<Session, T::Error> {
     let session = own_session(tx, id, principal)?;
     Ok(session.and_then(|session| if session.is_live() { Ok(session) } else { Err(refused(Reason::SessionEnded)) }))
 }
@@ -164,6 +164,6 @@ fn draw(newest: &mut Fence) -> Fence {
     *newest
 }
 
-fn refused(reason: Reason) -> Rejection {
+pub(crate) fn refused(reason: Reason) -> Rejection {
     Rejection::whole(reason, Detail::None)
 }

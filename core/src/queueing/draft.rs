@@ -1,0 +1,94 @@
+//! The code that is shared by the commands that change a lane.
+
+use super::QueueTransaction;
+use super::reads::{taken_of, waiting_of};
+use super::rows::Changes;
+use crate::queue::{EndedHold, Head, HoldEnd, Lane, LaneHold, LanePath, LaneState, Request, RequestId};
+use crate::rows;
+use crate::time::Timestamp;
+use crate::transaction::BrokenState;
+
+/// The changes that one command has gathered so far.
+pub(super) struct Draft {
+    /// The changes of the rows of queues.
+    pub(super) changes: Changes,
+    now: Timestamp,
+}
+
+impl Draft {
+    pub(super) fn new(now: Timestamp) -> Self {
+        Self { changes: Changes::default(), now }
+    }
+
+    /// Adds the row of a lane, as of now.
+    pub(super) fn put_lane(&mut self, path: &LanePath, lane: Lane) {
+        self.changes.lanes.push((path.clone(), Some(Lane { updated_at: self.now, ..lane })));
+    }
+
+    /// Adds the row of a lane that no worker holds, with the state that follows from the first request
+    /// that waits: one that this command has made new, or one of the store that the command leaves as it
+    /// is.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub(super) fn rest<T: QueueTransaction>(
+        &mut self,
+        tx: &T,
+        path: &LanePath,
+        mut lane: Lane,
+    ) -> Result<(), T::Error> {
+        let changed = |id: &RequestId| self.changes.requests.iter().any(|(other, _)| other == id);
+        let removed = self.changes.requests.iter().filter(|(_, row)| row.is_none()).count();
+        let stored = tx.queue_first::<Request>(&waiting_of(path, removed + 1))?;
+        let stored = match stored.iter().find(|id| !changed(id)) {
+            Some(id) => Some(tx.queue_row::<Request>(id)?.ok_or(BrokenState::LaneMiscounts)?),
+            None => None,
+        };
+        let own = self.changes.requests.iter().filter_map(|(_, row)| row.as_ref());
+        let own = own.filter(|request| request.is_new() && request.lane == *path);
+        let first = own.chain(stored).min_by_key(|request| request.number);
+        if first.is_some() != (lane.waiting > 0) {
+            return Err(BrokenState::LaneMiscounts.into());
+        }
+        lane.state = first.map_or(LaneState::Idle, |request| LaneState::Waiting(Head::of(request)));
+        self.put_lane(path, lane);
+        Ok(())
+    }
+
+    /// Ends the hold of a lane with all requests that were taken under it. `retry_at` is the time of the
+    /// next attempt of those that have one.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub(super) fn end_hold<T: QueueTransaction>(
+        &mut self,
+        tx: &T,
+        (path, lane, hold): (&LanePath, &Lane, &LaneHold),
+        end: HoldEnd,
+        retry_at: Timestamp,
+    ) -> Result<(), T::Error> {
+        let ids = tx.queue_first::<Request>(&taken_of(path))?;
+        let mut lane = lane.clone();
+        let mut last_number = 0;
+        for id in ids {
+            let taken = tx.queue_row::<Request>(&id)?.ok_or(BrokenState::LaneMiscounts)?;
+            last_number = taken.number;
+            let request = taken.ended(end, retry_at, self.now);
+            lane.waiting = lane.waiting.saturating_add(request.is_new().into());
+            self.changes.requests.push((id, Some(request)));
+        }
+        if last_number != hold.last_number {
+            return Err(BrokenState::LaneMiscounts.into());
+        }
+        lane.last = Some(EndedHold { hold: hold.clone(), end, ended_at: self.now });
+        self.rest(tx, path, lane)
+    }
+
+    /// Writes the changes.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub(super) fn write<T: QueueTransaction>(self, tx: &mut T) -> Result<(), T::Error> {
+        tx.write_queue(rows::Changes::default(), self.changes)
+    }
+}

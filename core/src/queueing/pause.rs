@@ -1,0 +1,73 @@
+//! Pauses a queue or a lane, and resumes it.
+
+use super::QueueTransaction;
+use super::draft::Draft;
+use super::rows::Changes;
+use crate::queue::{Lane, LanePath, PausedQueue, QueuePath};
+use crate::rows;
+use crate::time::Timestamp;
+
+/// A part of a queue that an operator pauses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PauseScope {
+    /// All lanes of a queue.
+    Queue(QueuePath),
+    /// One lane.
+    Lane(LanePath),
+}
+
+/// The command to pause or to resume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pause {
+    /// The queue or the lane.
+    pub scope: PauseScope,
+    /// True to pause, false to resume.
+    pub is_paused: bool,
+}
+
+/// Pauses a queue or a lane, or resumes it (Q19). A lane that is paused, or whose queue is, takes requests in and is
+/// not taken. What is taken already goes on. A lane is resumed by its own command alone. Returns true if the command
+/// changed something.
+///
+/// # Errors
+/// The store failed.
+pub fn pause<T: QueueTransaction>(tx: &mut T, command: &Pause, now: Timestamp) -> Result<bool, T::Error> {
+    match &command.scope {
+        PauseScope::Queue(path) => pause_queue(tx, path, command.is_paused, now),
+        PauseScope::Lane(path) => pause_lane(tx, path, command.is_paused, now),
+    }
+}
+
+fn pause_queue<T: QueueTransaction>(
+    tx: &mut T,
+    path: &QueuePath,
+    is_paused: bool,
+    now: Timestamp,
+) -> Result<bool, T::Error> {
+    if tx.queue_row::<PausedQueue>(path)?.is_some() == is_paused {
+        return Ok(false);
+    }
+    let row = is_paused.then_some(PausedQueue { paused_at: now });
+    tx.write_queue(
+        rows::Changes::default(),
+        Changes { paused_queues: vec![(path.clone(), row)], ..Changes::default() },
+    )?;
+    Ok(true)
+}
+
+fn pause_lane<T: QueueTransaction>(
+    tx: &mut T,
+    path: &LanePath,
+    is_paused: bool,
+    now: Timestamp,
+) -> Result<bool, T::Error> {
+    let lane = tx.queue_row::<Lane>(path)?;
+    if lane.is_some_and(|lane| lane.is_paused) == is_paused {
+        return Ok(false);
+    }
+    let lane = lane.cloned().unwrap_or_else(|| Lane::new(now));
+    let mut draft = Draft::new(now);
+    draft.put_lane(path, Lane { is_paused, ..lane });
+    draft.write(tx)?;
+    Ok(true)
+}

@@ -13,6 +13,7 @@
 //! ```
 
 mod locks;
+mod queues;
 
 use rustc_hash::FxHashSet;
 
@@ -23,6 +24,7 @@ use crate::rows::State;
 use crate::time::Timestamp;
 
 pub use locks::{LockRows, LockViolation};
+pub use queues::{QueueViolation, check_queues};
 
 /// The latest time that a row may have: the last microsecond of the year 9999. RFC 3339 has four
 /// digits for the year, so a later time could not be shown.

@@ -6,6 +6,7 @@ use std::fmt::Write;
 use crate::claim::{Claim, ClaimState};
 use crate::lease::{Lease, LeaseState, Outcome};
 use crate::lock::{Lock, LockState};
+use crate::queue::{Request, RequestState};
 use crate::reconcile::{Decision, Presence};
 use crate::session::{Session, SessionEnd, SessionState};
 use crate::verify::{Phase, PhaseEvent};
@@ -287,6 +288,71 @@ pub const SLOT: [Edge<LockStatus, LockEvent>; 16] = {
     ]
 };
 
+/// The states of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RequestStatus {
+    /// The request was never known, or is withdrawn or forgotten.
+    Absent,
+    /// The request waits to be taken.
+    New,
+    /// A worker has taken the request.
+    InProgress,
+    /// The work succeeded.
+    Complete,
+    /// The last attempt failed.
+    Error,
+}
+
+/// The events that move a request to another state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RequestEvent {
+    /// A front submits the request.
+    Submit,
+    /// A worker takes the request, which counts an attempt.
+    Take,
+    /// The worker completes the request.
+    Complete,
+    /// The worker fails the request, and an attempt is left.
+    Fail,
+    /// The worker fails the request in its last attempt.
+    FailLast,
+    /// The worker gives the request back, and the attempt does not count.
+    GiveBack,
+    /// The worker's session has ended, and an attempt is left.
+    Silence,
+    /// The worker's session has ended in the last attempt.
+    SilenceLast,
+    /// A front withdraws the request.
+    Withdraw,
+    /// The failed request is submitted again, with all its attempts.
+    Resubmit,
+    /// The request is forgotten, a while after it was settled.
+    Forget,
+}
+
+/// Every edge of the state machine of a request. The engine refuses any other event, or leaves the
+/// request as it is.
+pub const REQUEST: [Edge<RequestStatus, RequestEvent>; 12] = {
+    use RequestEvent::{
+        Complete as Completed, Fail, FailLast, Forget, GiveBack, Resubmit, Silence, SilenceLast, Submit, Take, Withdraw,
+    };
+    use RequestStatus::{Absent, Complete, Error, InProgress, New};
+    [
+        edge(Absent, Submit, New),
+        edge(New, Take, InProgress),
+        edge(InProgress, Completed, Complete),
+        edge(InProgress, Fail, New),
+        edge(InProgress, FailLast, Error),
+        edge(InProgress, GiveBack, New),
+        edge(InProgress, Silence, New),
+        edge(InProgress, SilenceLast, Error),
+        edge(New, Withdraw, Absent),
+        edge(Error, Resubmit, New),
+        edge(Complete, Forget, Absent),
+        edge(Error, Forget, Absent),
+    ]
+};
+
 /// One row of the decision table of reconciliation: the presence of a lease on both sides, and the
 /// decision about the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -393,6 +459,19 @@ impl LockStatus {
             LockState::Withheld(_) => Self::Withheld,
             LockState::Orphaned if lock.is_exhausted() => Self::SetAside,
             LockState::Orphaned => Self::Orphaned,
+        }
+    }
+}
+
+impl RequestStatus {
+    /// Returns the status of a request, [`Absent`](Self::Absent) for `None`.
+    pub fn of(request: Option<&Request>) -> Self {
+        match request.map(|request| request.state) {
+            None => Self::Absent,
+            Some(RequestState::New) => Self::New,
+            Some(RequestState::InProgress) => Self::InProgress,
+            Some(RequestState::Complete) => Self::Complete,
+            Some(RequestState::Error) => Self::Error,
         }
     }
 }

@@ -1,0 +1,170 @@
+//! The invariants of queues. A violation names ids and fences, never a key (Q22).
+
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashSet;
+
+use super::locks;
+use super::locks::LockRows;
+use crate::lease::Fence;
+use crate::queue::{
+    Head, Lane, LaneHold, LanePath, LaneState, MAX_BATCH_BYTES, MAX_BATCH_REQUESTS, Request, RequestId, RequestKind,
+    RequestState,
+};
+use crate::queueing::rows;
+use crate::rows::State;
+
+/// The first broken invariant of queues. No variant stands for two workers of one lane: the row of a lane
+/// names at most one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QueueViolation {
+    /// A request that waits or is worked has no row of its lane. Or its number was not given out by the lane, or is
+    /// another's too.
+    #[error("request {0} is not where its lane has it")]
+    RequestOutOfPlace(RequestId),
+    /// A request has no body or another one than its row says, or a body has no request.
+    #[error("the body of request {0} is missing or another's")]
+    BodyDiffers(RequestId),
+    /// A request has more attempts than it may, or another number than fits its state.
+    #[error("request {0} has a number of attempts that does not fit its state")]
+    AttemptsOutOfRange(RequestId),
+    /// A lane's count of waiting requests differs from their number.
+    #[error("a lane counts {counted} waiting requests and has {waiting}")]
+    LaneMiscounts {
+        /// The lane's count of waiting requests.
+        counted: u32,
+        /// The number of requests that wait in the lane.
+        waiting: usize,
+    },
+    /// A lane that is not taken is idle while requests wait, waits for none, or is ordered by another request than
+    /// the first. Or it has requests in progress.
+    #[error("a lane with {waiting} waiting requests is not ordered by the first of them")]
+    LaneOutOfOrder {
+        /// The number of requests that wait in the lane.
+        waiting: usize,
+    },
+    /// A lane is taken, and the requests in progress are not those that were taken: too few or too many, not the
+    /// first of the lane, or some beside a create.
+    #[error("the lane with fence {} has other requests in progress than were taken", .0.0)]
+    BatchDiffers(Fence),
+    /// A lane names a create that is unknown or of another lane, or a create is not the one of its lane.
+    #[error("request {0} is not the create of its lane")]
+    CreateDiffers(RequestId),
+    /// Two grants or holds have the same fence, or a fence is 0 or above the newest fence given out. Or the fence of a
+    /// lane's hold is not above the fence of the hold before.
+    #[error("fence {} of a lane is doubled or out of order", .0.0)]
+    FenceOutOfOrder(Fence),
+}
+
+/// The unsettled requests of one lane, in the order of their numbers.
+#[derive(Default)]
+struct Open<'a> {
+    taken: Vec<&'a Request>,
+    waiting: Vec<&'a Request>,
+}
+
+/// Checks every invariant of queues, in a store whose other rows are `state`.
+///
+/// # Errors
+/// The first violation found.
+pub fn check_queues(queues: &rows::State, state: &State) -> Result<(), QueueViolation> {
+    let open = open_requests(queues)?;
+    queues.requests.iter().try_for_each(|(id, request)| check_request(queues, *id, request))?;
+    let mut bodies = queues.bodies.keys();
+    if let Some(id) = bodies.find(|id| !queues.requests.contains_key(id)) {
+        return Err(QueueViolation::BodyDiffers(*id));
+    }
+    let none = Open::default();
+    for (path, lane) in &queues.lanes {
+        check_lane(lane, open.get(path).unwrap_or(&none))?;
+        if let Some(id) = lane.create
+            && !queues
+                .requests
+                .get(&id)
+                .is_some_and(|create| create.lane == *path && create.kind == RequestKind::Create)
+        {
+            return Err(QueueViolation::CreateDiffers(id));
+        }
+    }
+    check_fences(queues, state)
+}
+
+/// Returns the unsettled requests of each lane.
+fn open_requests(queues: &rows::State) -> Result<BTreeMap<&LanePath, Open<'_>>, QueueViolation> {
+    let mut numbers = BTreeMap::new();
+    for (id, request) in queues.requests.iter().filter(|(_, request)| !request.is_settled()) {
+        let is_given_out = |lane: &Lane| (1..=lane.last_number).contains(&request.number);
+        let is_doubled = numbers.insert((&request.lane, request.number), request).is_some();
+        if is_doubled || !queues.lanes.get(&request.lane).is_some_and(is_given_out) {
+            return Err(QueueViolation::RequestOutOfPlace(*id));
+        }
+    }
+    let mut open: BTreeMap<_, Open<'_>> = BTreeMap::new();
+    for ((lane, _), request) in numbers {
+        let open = open.entry(lane).or_default();
+        let list = if request.is_new() { &mut open.waiting } else { &mut open.taken };
+        list.push(request);
+    }
+    Ok(open)
+}
+
+fn check_request(queues: &rows::State, id: RequestId, request: &Request) -> Result<(), QueueViolation> {
+    if queues.bodies.get(&id).map(|body| body.digest()) != Some(request.body) {
+        return Err(QueueViolation::BodyDiffers(id));
+    }
+    let is_fit = match request.state {
+        RequestState::New => request.attempts < request.max_attempts,
+        RequestState::InProgress | RequestState::Complete => (1..=request.max_attempts).contains(&request.attempts),
+        RequestState::Error => request.attempts == request.max_attempts,
+    };
+    if !is_fit {
+        return Err(QueueViolation::AttemptsOutOfRange(id));
+    }
+    let is_first = queues.lanes.get(&request.lane).is_some_and(|lane| lane.create == Some(id));
+    if request.kind == RequestKind::Create && !is_first { Err(QueueViolation::CreateDiffers(id)) } else { Ok(()) }
+}
+
+fn check_lane(lane: &Lane, open: &Open<'_>) -> Result<(), QueueViolation> {
+    let waiting = open.waiting.len();
+    if lane.waiting as usize != waiting {
+        return Err(QueueViolation::LaneMiscounts { counted: lane.waiting, waiting });
+    }
+    let first = open.waiting.first().map(|request| Head::of(request));
+    let is_in_order = match &lane.state {
+        LaneState::Taken(hold) => return check_batch(hold, open),
+        LaneState::Idle => first.is_none() && open.taken.is_empty(),
+        LaneState::Waiting(head) => first == Some(*head) && open.taken.is_empty(),
+    };
+    if is_in_order { Ok(()) } else { Err(QueueViolation::LaneOutOfOrder { waiting }) }
+}
+
+/// Checks that the requests in progress are the first of their lane: nothing is taken behind an unfinished create,
+/// and a create is taken alone (Q02, Q07).
+fn check_batch(hold: &LaneHold, open: &Open<'_>) -> Result<(), QueueViolation> {
+    let count = open.taken.len();
+    let bytes: usize = open.taken.iter().map(|request| request.body.bytes as usize).sum();
+    let is_bounded = (1..=MAX_BATCH_REQUESTS).contains(&count) && bytes <= MAX_BATCH_BYTES;
+    let is_alone = count == 1 || open.taken.iter().all(|request| request.kind == RequestKind::Update);
+    let last = open.taken.last().map(|request| request.number);
+    let is_first = open.waiting.first().is_none_or(|first| last < Some(first.number));
+    let fits = last == Some(hold.last_number) && is_bounded && is_alone && is_first;
+    if fits { Ok(()) } else { Err(QueueViolation::BatchDiffers(hold.fence)) }
+}
+
+/// Checks that each hold has a fence of its own, which was given out and which no lease or grant of a lock has. Also
+/// checks that the fences of one lane's holds grow.
+fn check_fences(queues: &rows::State, state: &State) -> Result<(), QueueViolation> {
+    let mut seen: FxHashSet<Fence> = locks::fences(&LockRows::from(state)).collect();
+    seen.extend(state.leases.values().map(|lease| lease.fence));
+    for lane in queues.lanes.values() {
+        let mut before = Fence(0);
+        let last = lane.last.as_ref().map(|last| last.hold.fence);
+        for fence in last.into_iter().chain(lane.hold().map(|hold| hold.fence)) {
+            if fence <= before || fence > state.fence || !seen.insert(fence) {
+                return Err(QueueViolation::FenceOutOfOrder(fence));
+            }
+            before = fence;
+        }
+    }
+    Ok(())
+}

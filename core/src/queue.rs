@@ -2,6 +2,7 @@
 //! is worked in order by one worker at a time.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -417,6 +418,8 @@ pub struct LaneHold {
     pub withholding_micros: u64,
     /// The number of the last request that was taken.
     pub last_number: u64,
+    /// True if the queue's row counts the hold (Q17).
+    pub is_counted: bool,
 }
 
 /// The hold of a lane that ended last. It is kept so that a repeated settle gets the true answer
@@ -541,12 +544,24 @@ impl Lane {
     }
 }
 
-/// The row of a queue that an operator has paused (Q19). Any other queue has none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The row of a queue that an operator has paused or limited. Any other queue has none, so that its takes
+/// and settles do not wait for each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct PausedQueue {
-    /// The time of the pause.
-    pub paused_at: Timestamp,
+pub struct Queue {
+    /// True if no lane of the queue is taken (Q19).
+    pub is_paused: bool,
+    /// The largest number of lanes of the queue that are taken at a time, `None` for any number (Q17).
+    pub limit: Option<NonZeroU32>,
+    /// The number of lanes that were taken since the queue has a limit, and are not settled.
+    pub taken: u32,
+}
+
+impl Queue {
+    /// True if one more lane of the queue can be taken. A host offers no lanes of a queue that is not open.
+    pub fn is_open(&self) -> bool {
+        !self.is_paused && self.limit.is_none_or(|limit| self.taken < limit.get())
+    }
 }
 
 pub(crate) fn invalid(what: &'static str) -> Rejection {

@@ -75,6 +75,9 @@ pub enum BrokenState {
     /// A lane's row counts other requests than the lane has.
     #[error("a lane counts other requests than it has")]
     LaneMiscounts,
+    /// A queue's row counts fewer taken lanes than the queue has.
+    #[error("a queue counts fewer taken lanes than it has")]
+    QueueMiscounts,
     /// A command read a row that the host had not loaded. The value is the name of the row's kind.
     #[error("a row of `{0}` was read that had not been loaded")]
     NotLoaded(&'static str),

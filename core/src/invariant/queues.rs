@@ -8,8 +8,8 @@ use super::locks;
 use super::locks::LockRows;
 use crate::lease::Fence;
 use crate::queue::{
-    Head, Lane, LaneHold, LanePath, LaneState, MAX_BATCH_BYTES, MAX_BATCH_REQUESTS, Request, RequestId, RequestKind,
-    RequestState,
+    Head, Lane, LaneHold, LanePath, LaneState, MAX_BATCH_BYTES, MAX_BATCH_REQUESTS, Queue, QueuePath, Request,
+    RequestId, RequestKind, RequestState,
 };
 use crate::queueing::rows;
 use crate::rows::State;
@@ -47,6 +47,14 @@ pub enum QueueViolation {
     /// first of the lane, or some beside a create.
     #[error("the lane with fence {} has other requests in progress than were taken", .0.0)]
     BatchDiffers(Fence),
+    /// A queue's row says nothing, or a queue counts another number of taken lanes than it has.
+    #[error("a queue counts {counted} taken lanes and has {taken}")]
+    QueueMiscounts {
+        /// The queue's count of taken lanes.
+        counted: u32,
+        /// The number of taken lanes that count.
+        taken: u32,
+    },
     /// A lane names a create that is unknown or of another lane, or a create is not the one of its lane.
     #[error("request {0} is not the create of its lane")]
     CreateDiffers(RequestId),
@@ -86,7 +94,23 @@ pub fn check_queues(queues: &rows::State, state: &State) -> Result<(), QueueViol
             return Err(QueueViolation::CreateDiffers(id));
         }
     }
+    check_counts(queues)?;
     check_fences(queues, state)
+}
+
+/// Checks that each queue counts the lanes that were taken under its limit (Q17).
+fn check_counts(queues: &rows::State) -> Result<(), QueueViolation> {
+    let mut taken: BTreeMap<&QueuePath, u32> = BTreeMap::new();
+    let counted = queues.lanes.iter().filter(|(_, lane)| lane.hold().is_some_and(|hold| hold.is_counted));
+    counted.for_each(|(path, _)| *taken.entry(path.queue()).or_default() += 1);
+    for (path, queue) in &queues.queues {
+        let taken = taken.remove(path).unwrap_or(0);
+        if *queue == Queue::default() || queue.taken != taken {
+            return Err(QueueViolation::QueueMiscounts { counted: queue.taken, taken });
+        }
+    }
+    let other = taken.into_values().next();
+    other.map_or(Ok(()), |taken| Err(QueueViolation::QueueMiscounts { counted: 0, taken }))
 }
 
 /// Returns the unsettled requests of each lane.

@@ -3,7 +3,9 @@
 use super::QueueTransaction;
 use super::reads::{taken_of, waiting_of};
 use super::rows::Changes;
-use crate::queue::{EndedHold, Head, HoldEnd, Lane, LaneHold, LanePath, LaneState, Request, RequestId};
+use crate::queue::{
+    EndedHold, Head, HoldEnd, Lane, LaneHold, LanePath, LaneState, Queue, QueuePath, Request, RequestId,
+};
 use crate::rows;
 use crate::time::Timestamp;
 use crate::transaction::BrokenState;
@@ -23,6 +25,12 @@ impl Draft {
     /// Adds the row of a lane, as of now.
     pub(super) fn put_lane(&mut self, path: &LanePath, lane: Lane) {
         self.changes.lanes.push((path.clone(), Some(Lane { updated_at: self.now, ..lane })));
+    }
+
+    /// Adds the row of a queue, or removes it if it says nothing.
+    pub(super) fn put_queue(&mut self, path: &QueuePath, queue: Queue) {
+        let row = (queue != Queue::default()).then_some(queue);
+        self.changes.queues.push((path.clone(), row));
     }
 
     /// Adds the row of a lane that no worker holds, with the state that follows from the first request
@@ -79,6 +87,11 @@ impl Draft {
         }
         if last_number != hold.last_number {
             return Err(BrokenState::LaneMiscounts.into());
+        }
+        if hold.is_counted {
+            let queue = tx.queue_row::<Queue>(path.queue())?.filter(|queue| queue.taken > 0);
+            let queue = *queue.ok_or(BrokenState::QueueMiscounts)?;
+            self.put_queue(path.queue(), Queue { taken: queue.taken - 1, ..queue });
         }
         lane.last = Some(EndedHold { hold: hold.clone(), end, ended_at: self.now });
         self.rest(tx, path, lane)

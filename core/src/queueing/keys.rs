@@ -146,7 +146,6 @@ impl QueueReads {
             }
             QueueCommand::Take(take) => {
                 keys.sessions.sessions.push(take.worker.session);
-                keys.queue.paused_queues.push(take.lane.queue().clone());
                 self.touch(&take.lane).takes += 1;
             }
             QueueCommand::NoteProgress(note) => {
@@ -176,9 +175,10 @@ impl QueueReads {
                 self.touch_request(forget.request, workspace, keys);
             }
             QueueCommand::Pause(pause) => match &pause.scope {
-                PauseScope::Queue(queue) => keys.queue.paused_queues.push(queue.clone()),
+                PauseScope::Queue(queue) => keys.queue.queues.push(queue.clone()),
                 PauseScope::Lane(lane) => _ = self.touch(lane),
             },
+            QueueCommand::LimitQueue(limit) => keys.queue.queues.push(limit.queue.clone()),
             QueueCommand::ForgetLane(forget) => _ = self.touch(&forget.lane),
         }
     }
@@ -203,6 +203,7 @@ impl QueueReads {
         for (path, touches) in self.lanes {
             let withdraws = touches.withdraws + self.withdraws;
             if touches.takes + touches.ends > 0 {
+                keys.queue.queues.push(path.queue().clone());
                 keys.queue.requests_of_lane.push(taken_of(&path));
             }
             if touches.takes + touches.ends + withdraws > 0 {

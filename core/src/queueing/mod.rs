@@ -56,6 +56,7 @@
 mod draft;
 pub mod forget;
 mod keys;
+pub mod limit;
 pub mod note;
 pub mod pause;
 pub mod reads;
@@ -126,6 +127,8 @@ pub enum QueueCommand {
     Resubmit(revise::Resubmit),
     /// Pauses or resumes a queue or a lane: run by [`pause`](pause::pause).
     Pause(pause::Pause),
+    /// Sets the limit of a queue: run by [`limit_queue`](limit::limit_queue).
+    LimitQueue(limit::LimitQueue),
     /// Forgets a settled request: run by [`forget_request`](forget::forget_request).
     ForgetRequest(forget::ForgetRequest),
     /// Forgets an idle lane: run by [`forget_lane`](forget::forget_lane).
@@ -172,6 +175,7 @@ impl QueueCommand {
             Self::Withdraw(command) => Ok(QueueReply::Found(revise::withdraw(tx, command, now)?)),
             Self::Resubmit(command) => revise::resubmit(tx, command, now)?.map(QueueReply::Found),
             Self::Pause(command) => Ok(QueueReply::Done(pause::pause(tx, command, now)?)),
+            Self::LimitQueue(command) => Ok(QueueReply::Done(limit::limit_queue(tx, command, now)?)),
             Self::ForgetRequest(command) => Ok(QueueReply::Done(forget::forget_request(tx, command, now)?)),
             Self::ForgetLane(command) => Ok(QueueReply::Done(forget::forget_lane(tx, command)?)),
         })

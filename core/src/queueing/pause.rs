@@ -2,9 +2,7 @@
 
 use super::QueueTransaction;
 use super::draft::Draft;
-use super::rows::Changes;
-use crate::queue::{Lane, LanePath, PausedQueue, QueuePath};
-use crate::rows;
+use crate::queue::{Lane, LanePath, Queue, QueuePath};
 use crate::time::Timestamp;
 
 /// A part of a queue that an operator pauses.
@@ -44,14 +42,13 @@ fn pause_queue<T: QueueTransaction>(
     is_paused: bool,
     now: Timestamp,
 ) -> Result<bool, T::Error> {
-    if tx.queue_row::<PausedQueue>(path)?.is_some() == is_paused {
+    let queue = tx.queue_row::<Queue>(path)?.copied().unwrap_or_default();
+    if queue.is_paused == is_paused {
         return Ok(false);
     }
-    let row = is_paused.then_some(PausedQueue { paused_at: now });
-    tx.write_queue(
-        rows::Changes::default(),
-        Changes { paused_queues: vec![(path.clone(), row)], ..Changes::default() },
-    )?;
+    let mut draft = Draft::new(now);
+    draft.put_queue(path, Queue { is_paused, ..queue });
+    draft.write(tx)?;
     Ok(true)
 }
 

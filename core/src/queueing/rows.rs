@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 
 use crate::lease::Fence;
-use crate::queue::{Lane, LanePath, LaneState, PausedQueue, QueuePath, Request, RequestBody, RequestId, RequestState};
+use crate::queue::{Lane, LanePath, LaneState, Queue, QueuePath, Request, RequestBody, RequestId, RequestState};
 use crate::rows::{Key, Loaded, OrderedRead, RowChange, RowKind, Table, WrittenRow};
 use crate::session::SessionId;
 use crate::time::Timestamp;
 
 crate::row_family! {
-    /// Rows of the kind `PausedQueue`: a queue that an operator has paused.
-    paused_queues: PausedQueue,
+    /// Rows of the kind `Queue`: a queue that an operator has paused or limited.
+    queues: Queue,
     /// Rows of the kind `Lane`: the requests of one key, as a whole.
     lanes: Lane,
     /// Rows of the kind `Request`: a request, waiting, taken or settled.
@@ -24,8 +24,8 @@ crate::row_family! {
     requests_of_lane: Request
 }
 
-impl RowKind for PausedQueue {
-    const NAME: &'static str = "paused_queues";
+impl RowKind for Queue {
+    const NAME: &'static str = "queues";
     type Key = QueuePath;
     type Position = QueuePath;
 

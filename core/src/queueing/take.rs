@@ -6,8 +6,8 @@ use super::{QueueTransaction, Worker};
 use crate::lease::{Fence, Fences};
 use crate::locking::{live_session, refused};
 use crate::queue::{
-    Lane, LaneHold, LanePath, LaneState, MAX_BATCH_BYTES, MAX_BATCH_REQUESTS, PausedQueue, Progress, Request,
-    RequestId, RequestKind, TakeId,
+    Lane, LaneHold, LanePath, LaneState, MAX_BATCH_BYTES, MAX_BATCH_REQUESTS, Progress, Queue, Request, RequestId,
+    RequestKind, TakeId,
 };
 use crate::rejection::Reason;
 use crate::rows;
@@ -56,7 +56,8 @@ impl Taken {
 /// as [`MAX_BATCH_REQUESTS`] and [`MAX_BATCH_BYTES`] allow (Q02). Counts an attempt of each (Q03). The same take
 /// gets the same requests again.
 ///
-/// Returns `None` if the lane is not ready: it is empty, delayed, paused or taken. The worker then tries another.
+/// Returns `None` if the lane is not ready: it is empty, delayed, paused or taken, or its queue is paused or has
+/// reached its limit (Q17). The worker then tries another.
 ///
 /// # Errors
 /// The store failed. The inner error is a refusal: the session is unknown, ended or another service's, or the id of
@@ -75,11 +76,12 @@ pub fn take<T: QueueTransaction>(tx: &mut T, command: &Take, now: Timestamp) -> 
     if lane.last.as_ref().is_some_and(|last| last.hold.take == command.take) {
         return Ok(Err(refused(Reason::AskReused)));
     }
-    if !lane.is_ready(now) || tx.queue_row::<PausedQueue>(command.lane.queue())?.is_some() {
+    let queue = tx.queue_row::<Queue>(command.lane.queue())?.copied().unwrap_or_default();
+    if !lane.is_ready(now) || !queue.is_open() {
         return Ok(Ok(None));
     }
     let lane = lane.clone();
-    take_first(tx, command, (session, lane), now).map(|taken| Ok(Some(taken)))
+    take_first(tx, command, (session, queue, lane), now).map(|taken| Ok(Some(taken)))
 }
 
 /// Returns what a take had led to.
@@ -95,7 +97,7 @@ fn again<T: QueueTransaction>(tx: &T, command: &Take, lane: &Lane, fence: Fence)
 fn take_first<T: QueueTransaction>(
     tx: &mut T,
     command: &Take,
-    (session, mut lane): (Session, Lane),
+    (session, queue, mut lane): (Session, Queue, Lane),
     now: Timestamp,
 ) -> Result<Taken, T::Error> {
     let fence = tx.last_fence()?.next();
@@ -109,6 +111,7 @@ fn take_first<T: QueueTransaction>(
         taken_at: now,
         withholding_micros: session.terms.withholding_micros(),
         last_number: last.1.number,
+        is_counted: queue.limit.is_some(),
     };
     lane.note = lane.note.filter(|note| first.1.number <= note.last_number);
     lane.state = LaneState::Taken(hold);
@@ -117,6 +120,9 @@ fn take_first<T: QueueTransaction>(
     let mut draft = Draft::new(now);
     draft.changes.requests.extend(batch.into_iter().map(|(id, request)| (id, Some(request))));
     draft.put_lane(&command.lane, lane);
+    if queue.limit.is_some() {
+        draft.put_queue(command.lane.queue(), Queue { taken: queue.taken.saturating_add(1), ..queue });
+    }
     // A take renews its session in writing. So it conflicts with an end of the session that another server writes at
     // the same time, and no lane is taken by a session whose end has been seen.
     let renewed = Session { renewals: session.renewals.saturating_add(1), updated_at: now, ..session };

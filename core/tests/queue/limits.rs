@@ -104,7 +104,7 @@ fn loaded(store: &MemoryStore, command: &QueueCommand) -> usize {
             return rows;
         }
         let queue = &keys.queue;
-        rows += keys.sessions.sessions.len() + queue.paused_queues.len() + queue.lanes.len();
+        rows += keys.sessions.sessions.len() + queue.queues.len() + queue.lanes.len();
         rows += queue.requests.len() + queue.bodies.len();
         rows += queue.requests_of_lane.iter().map(|read| read.limit).sum::<usize>();
         store.load_queue(keys, &mut workspace);

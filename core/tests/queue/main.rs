@@ -72,6 +72,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => id.clone().prop_map(Step::Resubmit),
         1 => (0..2_usize, any::<bool>()).prop_map(|(queue, paused)| Step::PauseQueue(queue, paused)),
         1 => (lane.clone(), any::<bool>()).prop_map(|(lane, paused)| Step::PauseLane(lane, paused)),
+        1 => (0..2_usize, 0..3_u32).prop_map(|(queue, limit)| Step::LimitQueue(queue, limit)),
         2 => id.prop_map(Step::ForgetRequest),
         1 => lane.prop_map(Step::ForgetLane),
     ]
@@ -80,7 +81,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(config())]
 
-    /// Q01, Q02, Q03, Q07 to Q13, Q19, Q20: replies and states are those of the model, and no invariant breaks,
+    /// Q01, Q02, Q03, Q07 to Q13, Q17, Q19, Q20: replies and states are those of the model, and no invariant breaks,
     /// whatever the steps are.
     #[test]
     fn the_engine_agrees_with_the_model(steps in proptest::collection::vec(step(), 1..120)) {
@@ -193,4 +194,22 @@ fn q09_every_short_sequence_of_creates_agrees_with_the_model() {
         Step::ForgetLane(0),
     ];
     run_all(&[Step::Open(0)], &steps, 5);
+}
+
+/// Q17: every sequence of five steps of two lanes of a queue with a limit, whose worker may die.
+#[test]
+fn q17_every_short_sequence_of_a_limited_queue_agrees_with_the_model() {
+    let steps = [
+        Step::LimitQueue(0, 1),
+        Step::LimitQueue(0, 0),
+        Step::Take(0, 0, 0),
+        Step::Take(1, 1, 1),
+        Step::Settle(0, 0, Settled::Completed),
+        Step::Settle(1, 0, Settled::GivenBack),
+        Step::Close(0),
+        Step::Reclaim(0, 0, true, 0),
+        Step::PauseQueue(0, true),
+    ];
+    let submit = Step::Submit(vec![update(0), New { lane: 1, ..update(1) }]);
+    run_all(&[Step::Open(0), Step::Open(1), submit], &steps, 5);
 }

@@ -48,6 +48,8 @@ pub(crate) enum Step {
     Resubmit(u128),
     PauseQueue(usize, bool),
     PauseLane(usize, bool),
+    /// The queue, and the most lanes of it that are taken at a time; 0 for any number.
+    LimitQueue(usize, u32),
     ForgetRequest(u128),
     ForgetLane(usize),
 }
@@ -89,6 +91,8 @@ pub(crate) struct Hold {
     take: u128,
     pub fence: u64,
     pub count: usize,
+    /// True if the queue had a limit when the hold began.
+    counts: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -124,6 +128,7 @@ pub(crate) struct Model {
     sessions: BTreeMap<u128, Session>,
     pub lanes: [Lane; LANES],
     paused: [bool; 2],
+    limits: [u32; 2],
     /// The settled requests, each with its state.
     pub settled: BTreeMap<u128, (Request, &'static str)>,
     pub fence: u64,
@@ -196,6 +201,7 @@ impl Model {
                 (lane.paused, lane.is_known) = (paused, lane.is_known || is_changed);
                 Answer::Done(is_changed)
             }
+            Step::LimitQueue(queue, limit) => Answer::Done(std::mem::replace(&mut self.limits[queue], limit) != limit),
             Step::ForgetRequest(id) => {
                 let found = self.settled.remove(&id);
                 for lane in &mut self.lanes {
@@ -277,7 +283,11 @@ impl Model {
         if let Some(refusal) = self.refusal(session) {
             return refusal;
         }
-        let is_open = self.is_ready(at) && !self.paused[QUEUE_OF[at]];
+        let (queue, limit) = (QUEUE_OF[at], self.limits[QUEUE_OF[at]]);
+        let of_queue = self.lanes.iter().enumerate().filter(|(lane, _)| QUEUE_OF[*lane] == queue);
+        let counted = of_queue.filter(|(_, lane)| lane.hold.is_some_and(|hold| hold.counts)).count();
+        let is_full = limit > 0 && counted as u32 >= limit;
+        let is_open = self.is_ready(at) && !self.paused[queue] && !is_full;
         let now = self.now;
         let lane = &mut self.lanes[at];
         if let Some(hold) = lane.hold.filter(|hold| hold.take == take) {
@@ -299,7 +309,7 @@ impl Model {
             lane.note = None;
         }
         self.fence += 1;
-        let hold = Hold { session, take, fence: self.fence, count };
+        let hold = Hold { session, take, fence: self.fence, count, counts: limit > 0 };
         lane.hold = Some(hold);
         lane.holds.push(hold);
         // A take renews its session.

@@ -1,6 +1,8 @@
 //! A world that runs the same steps on the model and on the engine with the reference store: once command by command,
 //! and once in groups.
 
+use std::num::NonZeroU32;
+
 use leasehold_core::invariant::{check, check_queues};
 use leasehold_core::lease::Fence;
 use leasehold_core::locking::LockCommand;
@@ -12,6 +14,7 @@ use leasehold_core::queue::{
     Lane, LanePath, Priority, Progress, QueuePath, RequestBody, RequestId, RequestKind, RequestState, TakeId,
 };
 use leasehold_core::queueing::forget::{ForgetLane, ForgetRequest};
+use leasehold_core::queueing::limit::LimitQueue;
 use leasehold_core::queueing::note::NoteProgress;
 use leasehold_core::queueing::pause::{Pause, PauseScope};
 use leasehold_core::queueing::reads::{delayed_of, in_order, ready_of};
@@ -211,6 +214,9 @@ impl World {
             }
             Step::PauseLane(at, is_paused) => {
                 QueueCommand::Pause(Pause { scope: PauseScope::Lane(lane(at)), is_paused })
+            }
+            Step::LimitQueue(at, limit) => {
+                QueueCommand::LimitQueue(LimitQueue { queue: queue(at), limit: NonZeroU32::new(limit) })
             }
             Step::ForgetRequest(id) => {
                 QueueCommand::ForgetRequest(ForgetRequest { request: request(id), settled_before: Timestamp::MAX })

@@ -6,7 +6,8 @@
 //! user or project that uses the value, and its *source*, the table row that the value comes from.
 //! An *update* is a batch of creates and destroys ([`batch`]) under one *lease* ([`lease`]): begun,
 //! then committed or rolled back. A *lock* has nothing to do with claims: one *session* at a time
-//! holds it, under an *ask* ([`lock`], [`session`], [`locking`]).
+//! holds it, under an *ask* ([`lock`], [`session`], [`locking`]). A *queue* hands requests from fronts
+//! to workers, which have sessions as well ([`mod@queue`], [`queueing`]).
 //!
 //! **The kinds of function.**
 //! - *Parsing* turns a request from outside into a command, or refuses the request before any row

@@ -20,7 +20,7 @@ pub enum Reason {
     LimitExceeded = 2,
     /// The bucket type does not allow the value (B12).
     ValueNotAllowed = 3,
-    /// The idempotency key of the request was used for another update (B09).
+    /// The idempotency key or the id of the request was used for another one (B09, Q09).
     IdempotencyKeyReused = 4,
     /// The lease was never known or is forgotten (B24).
     LeaseNotFound = 5,
@@ -48,13 +48,13 @@ pub enum Reason {
     SessionReused = 16,
     /// The session renewed, or was not silent for its duration and grace (K06).
     SessionAlive = 17,
-    /// The id of the ask was used for another lock or session, or the ask has ended (K05).
+    /// The id of the ask or take was used for another lock, lane or session, or the ask or take has ended (K05).
     AskReused = 18,
-    /// The lock is not held under this fence any more (K19).
+    /// The lock or the lane is not held under this fence any more (K19, Q10).
     FencePassed = 19,
     /// The lock is not free, and the ask does not wait (K01).
     LockHeld = 20,
-    /// The time of the lock's former holder is not over (K20).
+    /// The time of the former holder of the lock or lane is not over (K20).
     LockWithheld = 21,
     /// The ask waited for a lock whose holder waited for the caller (K15).
     LockCircle = 22,
@@ -163,7 +163,7 @@ impl Reason {
             Self::SessionReused => "the id was used for a session with other terms",
             Self::SessionAlive => "the session has renewed, or was not silent for long enough",
             Self::AskReused => "the id was used for another ask, or for one that has ended",
-            Self::FencePassed => "the lock is not held under this fence",
+            Self::FencePassed => "the lock or the lane is not held under this fence",
             Self::LockHeld => "the lock is not free",
             Self::LockWithheld => "the time of the former holder is not over",
             Self::LockCircle => {

@@ -8,7 +8,9 @@ use leasehold_core::queue::{
     Lane, LanePath, MAX_BATCH_BYTES, MAX_BATCH_REQUESTS, MAX_BODY_BYTES, MAX_DELAY_MICROS, MAX_SUBMITTED_REQUESTS,
     MAX_WAITING_PER_LANE, Priority, RequestBody, RequestKind,
 };
-use leasehold_core::queueing::reads::{delayed_of, idle_before, in_order, ready_of, settled_before, taken_by};
+use leasehold_core::queueing::reads::{
+    all_taken, delayed_of, idle_before, in_order, ready_of, settled_before, taken_by,
+};
 use leasehold_core::queueing::reclaim::Reclaim;
 use leasehold_core::queueing::rows::Changes;
 use leasehold_core::queueing::settle::{SettleWork, WorkOutcome};
@@ -152,6 +154,7 @@ fn q07_stuck_lanes_are_not_in_the_ready_order() {
     assert_eq!(offered(later).len(), 12, "the delayed lanes are due");
     assert_eq!(store.queue_rows(&taken_by(worker(0).session, 1_000)).len(), 150);
     assert_eq!(store.queue_rows(&taken_by(worker(1).session, 1_000)), []);
+    assert_eq!(store.queue_rows(&all_taken(1_000)).len(), 150);
 }
 
 /// Q12: a higher priority comes first, and a request that has waited for the head start comes before it.

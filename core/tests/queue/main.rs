@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod edges;
+mod invariants;
 mod limits;
 mod model;
 mod refusals;

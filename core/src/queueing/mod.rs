@@ -57,6 +57,7 @@ mod draft;
 pub mod forget;
 mod keys;
 pub mod limit;
+pub mod news;
 pub mod note;
 pub mod pause;
 pub mod reads;

@@ -8,6 +8,7 @@ use leasehold_core::queue::{
     Lane, LanePath, MAX_BATCH_BYTES, MAX_BATCH_REQUESTS, MAX_BODY_BYTES, MAX_DELAY_MICROS, MAX_SUBMITTED_REQUESTS,
     MAX_WAITING_PER_LANE, Priority, RequestBody, RequestKind,
 };
+use leasehold_core::queueing::news::readied;
 use leasehold_core::queueing::reads::{
     all_taken, delayed_of, idle_before, in_order, ready_of, settled_before, taken_by,
 };
@@ -21,7 +22,7 @@ use leasehold_core::rejection::{Reason, Rejection};
 use leasehold_core::rows;
 use leasehold_core::time::Timestamp;
 
-use super::world::{START, lane, open, queue, request, take_id, worker};
+use super::world::{START, lane, loaded, open, queue, request, take_id, worker};
 
 const NOW: Timestamp = Timestamp::from_micros(START);
 
@@ -97,7 +98,7 @@ fn q02_a_batch_is_bounded_in_bytes() {
 }
 
 /// Returns the number of rows that a host loads at most for a command.
-fn loaded(store: &MemoryStore, command: &QueueCommand) -> usize {
+fn loaded_rows(store: &MemoryStore, command: &QueueCommand) -> usize {
     let (mut workspace, mut rows) = (QueueWorkspace::default(), 0);
     loop {
         let keys = workspace.missing([command]);
@@ -120,10 +121,10 @@ fn q16_the_reads_of_a_take_and_a_settle_do_not_grow_with_the_lane() {
         let mut store = opened();
         submit(&mut store, (0..waiting).map(|number| update(number, lane(0))).collect(), NOW);
         let taking = QueueCommand::Take(Take { worker: worker(0), take: take_id(0), lane: lane(0) });
-        let cost = loaded(&store, &taking);
+        let cost = loaded_rows(&store, &taking);
         let fence = take(&mut store, 0, lane(0)).unwrap().fence;
         let submitting = QueueCommand::Submit(Submit::parse(vec![update(waiting, lane(0))]).unwrap());
-        (cost, loaded(&store, &settle(lane(0), fence, WorkOutcome::Completed)), loaded(&store, &submitting))
+        (cost, loaded_rows(&store, &settle(lane(0), fence, WorkOutcome::Completed)), loaded_rows(&store, &submitting))
     });
     assert_eq!(costs[0], costs[1]);
     assert!(costs[0].0 <= 2 * MAX_BATCH_REQUESTS + 10 && costs[0].2 == 2, "{costs:?}");
@@ -245,4 +246,23 @@ fn the_waiting_requests_of_a_lane_are_limited() {
     let command = QueueCommand::Submit(Submit::parse(vec![update(1, lane(0))]).unwrap());
     let (_, text) = refusal(&mut store, &command);
     assert!(text.ends_with("`waiting_per_lane` is 1000001, at most 1000000 is allowed"), "{text}");
+}
+
+/// Q18: a submit tells of one lane, a submit behind others of none, and a settle of the lane whose next requests wait.
+#[test]
+fn q18_a_lane_that_becomes_ready_is_told() {
+    let mut store = opened();
+    let new = |number| QueueCommand::Submit(Submit::parse(vec![update(number, lane(0))]).unwrap());
+    let taking = QueueCommand::Take(Take { worker: worker(0), take: take_id(0), lane: lane(0) });
+    let settling = settle(lane(0), Fence(1), WorkOutcome::Completed);
+    let mut told = |group: &[QueueCommand]| {
+        let mut workspace = loaded(&store, group);
+        group.iter().for_each(|command| _ = command.apply(&mut workspace, NOW).unwrap().unwrap());
+        let (changes, queue) = workspace.into_changes();
+        store.save_queue(&changes, &queue);
+        readied(&queue).count()
+    };
+    assert_eq!(told(&[new(0)]), 1);
+    assert_eq!(told(&[new(1)]), 0);
+    assert_eq!(told(&[taking, new(2), settling]), 1);
 }

@@ -15,17 +15,19 @@ use leasehold_core::queue::{
 };
 use leasehold_core::queueing::forget::{ForgetLane, ForgetRequest};
 use leasehold_core::queueing::limit::LimitQueue;
+use leasehold_core::queueing::news::{opened, readied};
 use leasehold_core::queueing::note::NoteProgress;
 use leasehold_core::queueing::pause::{Pause, PauseScope};
 use leasehold_core::queueing::reads::{delayed_of, in_order, ready_of};
 use leasehold_core::queueing::reclaim::Reclaim;
 use leasehold_core::queueing::revise::{Resubmit, Withdraw};
-use leasehold_core::queueing::rows::State;
+use leasehold_core::queueing::rows::{LaneOrder, NetChanges, State};
 use leasehold_core::queueing::settle::{SettleWork, WorkOutcome};
 use leasehold_core::queueing::submit::{NewRequest, Submit};
 use leasehold_core::queueing::take::Take;
 use leasehold_core::queueing::{QueueCommand, QueueReply, QueueWorkspace, Worker};
 use leasehold_core::rejection::Rejection;
+use leasehold_core::rows::RowKind;
 use leasehold_core::session::{Principal, SessionId, Terms};
 use leasehold_core::store::Store;
 use leasehold_core::time::Timestamp;
@@ -147,18 +149,13 @@ impl World {
         expected: &mut Vec<Result<QueueReply, Rejection>>,
         now: Timestamp,
     ) {
-        let mut workspace = QueueWorkspace::new(self.grouped.last_fence().unwrap());
-        loop {
-            let keys = workspace.missing(group.iter());
-            if keys.is_empty() {
-                break;
-            }
-            self.grouped.load_queue(keys, &mut workspace);
-        }
+        let mut workspace = loaded(&self.grouped, group);
         let replies: Vec<_> = group.iter().map(|command| command.apply(&mut workspace, now).unwrap()).collect();
         assert_eq!(replies, *expected, "{group:?}");
         let (changes, queue) = workspace.into_changes();
+        let before = self.grouped.queue_state();
         self.grouped.save_queue(&changes, &queue);
+        check_news(&before, &self.grouped.queue_state(), &queue);
         assert_eq!(self.grouped.queue_state(), self.store.queue_state(), "{group:?}");
         assert_eq!(self.grouped.state().unwrap(), self.store.state().unwrap(), "{group:?}");
         (*group, *expected) = (Vec::new(), Vec::new());
@@ -254,6 +251,36 @@ impl World {
         let ready = self.store.queue_rows(&ready_of(&queue(number), LANES));
         let due = self.store.queue_rows(&delayed_of(&queue(number), self.now(), LANES));
         in_order(ready, due)
+    }
+}
+
+/// Returns a workspace with all rows that a group reads.
+pub(crate) fn loaded(store: &MemoryStore, group: &[QueueCommand]) -> QueueWorkspace {
+    let mut workspace = QueueWorkspace::new(store.last_fence().unwrap());
+    loop {
+        let keys = workspace.missing(group);
+        if keys.is_empty() {
+            return workspace;
+        }
+        store.load_queue(keys, &mut workspace);
+    }
+}
+
+/// Checks the lanes and queues for which a host wakes workers (Q18).
+fn check_news(before: &State, after: &State, changes: &NetChanges) {
+    let told: Vec<_> = readied(changes).collect();
+    for at in (0..LANES).map(lane) {
+        let is_ready = |state: &State| {
+            let row = state.lanes.get(&at)?;
+            matches!(Lane::position(&at, row), Some(LaneOrder::Ready(..))).then(|| row.last.clone())
+        };
+        let is_new = is_ready(after).is_some() && is_ready(after) != is_ready(before);
+        assert_eq!(told.contains(&&at), is_new);
+    }
+    let told: Vec<_> = opened(changes).collect();
+    for path in (0..2).map(queue) {
+        let is_open = |state: &State| state.queues.get(&path).is_none_or(|row| row.is_open());
+        assert_eq!(told.contains(&&path), !is_open(before) && is_open(after));
     }
 }
 

@@ -8,12 +8,13 @@ use leasehold_core::queue::{
     Lane, LanePath, MAX_BATCH_BYTES, MAX_BATCH_REQUESTS, MAX_BODY_BYTES, MAX_DELAY_MICROS, MAX_SUBMITTED_REQUESTS,
     MAX_WAITING_PER_LANE, Priority, RequestBody, RequestKind,
 };
+use leasehold_core::queueing::forget::{ForgetLane, ForgetRequest};
 use leasehold_core::queueing::news::readied;
 use leasehold_core::queueing::reads::{
     all_taken, delayed_of, idle_before, in_order, ready_of, settled_before, taken_by,
 };
 use leasehold_core::queueing::reclaim::Reclaim;
-use leasehold_core::queueing::rows::Changes;
+use leasehold_core::queueing::rows::{Changes, State};
 use leasehold_core::queueing::settle::{SettleWork, WorkOutcome};
 use leasehold_core::queueing::submit::{NewRequest, Submit};
 use leasehold_core::queueing::take::{Take, Taken};
@@ -265,4 +266,25 @@ fn q18_a_lane_that_becomes_ready_is_told() {
     assert_eq!(told(&[new(0)]), 1);
     assert_eq!(told(&[new(1)]), 0);
     assert_eq!(told(&[taking, new(2), settling]), 1);
+}
+
+/// What was settled or idle at a time is forgotten by a command that names a later time, and not before.
+#[test]
+fn requests_and_lanes_are_forgotten_after_their_time() {
+    let mut store = opened();
+    submit(&mut store, vec![update(0, lane(0))], NOW);
+    let taken = take(&mut store, 0, lane(0)).unwrap();
+    let forget_request =
+        |settled_before| QueueCommand::ForgetRequest(ForgetRequest { request: request(0), settled_before });
+    let forget_lane = |idle_before| QueueCommand::ForgetLane(ForgetLane { lane: lane(0), idle_before });
+    let mut run = |command: QueueCommand| match command.apply(&mut store, NOW).unwrap() {
+        Ok(QueueReply::Done(changed)) => changed,
+        other => panic!("{other:?}"),
+    };
+    assert!(!run(forget_request(Timestamp::MAX)) && !run(forget_lane(Timestamp::MAX)));
+    assert!(run(settle(lane(0), taken.fence, WorkOutcome::Completed)));
+    assert!(!run(forget_request(NOW)) && !run(forget_lane(NOW)));
+    let later = NOW.plus_micros(1);
+    assert!(run(forget_request(later)) && run(forget_lane(later)));
+    assert_eq!(store.queue_state(), State::default());
 }

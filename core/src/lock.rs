@@ -50,6 +50,9 @@ pub fn check_wait(micros: u64) -> Result<(), Rejection> {
 
 /// The separator between the parts of a namespace.
 pub(crate) const SEPARATOR: char = '.';
+/// The characters that no part of a namespace has: the separator, and the slash that people write between
+/// a namespace and a key.
+const SEPARATORS: [char; 2] = [SEPARATOR, '/'];
 /// The character between the namespace and the key of a path.
 const KEY_SEPARATOR: char = '\0';
 /// The character between the key of a lock and the number of one of its slots. It is a control character,
@@ -548,9 +551,11 @@ pub(crate) fn check_namespace(joined: &str) -> Result<(), Rejection> {
 }
 
 fn check_parts(parts: &[&str]) -> Result<(), Rejection> {
-    let is_bad = |part: &&str| part.is_empty() || part.contains(|c: char| c == SEPARATOR || c.is_control());
+    let is_bad = |part: &&str| part.is_empty() || part.contains(|c: char| SEPARATORS.contains(&c) || c.is_control());
     if parts.is_empty() || parts.iter().any(is_bad) {
-        return Err(invalid("`namespace` has no part, or a part that is empty or has a dot or a control character"));
+        return Err(invalid(
+            "`namespace` has no part, or a part that is empty or has a dot, a slash or a control character",
+        ));
     }
     let separators = parts.len() - 1;
     let bytes = parts.iter().map(|part| part.len()).sum::<usize>() + separators;
@@ -574,7 +579,7 @@ mod tests {
         let path = LockPath::parse(&["user", "update"], "7.1").unwrap();
         assert_eq!((path.namespace(), path.key()), ("user.update", "7.1"));
         assert_eq!(LockPath::parse_joined("user.update", "7.1"), Ok(path));
-        for namespace in [&[][..], &[""], &["a", ""], &["a.b"], &["a\n"]] {
+        for namespace in [&[][..], &[""], &["a", ""], &["a.b"], &["a/b"], &["a\n"]] {
             assert_eq!(reason(namespace, "k"), Reason::InvalidUpdate, "{namespace:?}");
         }
         assert!(LockPath::parse_joined("a..b", "k").is_err());

@@ -167,7 +167,7 @@ impl Reason {
             Self::LockHeld => "the lock is not free",
             Self::LockWithheld => "the time of the former holder is not over",
             Self::LockCircle => {
-                "the wait would never end: the holder of the lock waits for a lock of the caller, which must release it first"
+                "the wait would never end: the lock is the caller's own, or its holder waits for a lock of the caller"
             }
         }
     }

@@ -197,8 +197,7 @@ class HeldLockBase:
         self._fence = fence
         self._ask_id = ask_id
         self._is_released = False
-        self.value: bytes = b""
-        """The value for the lock's readers that the end of the block gives with the release."""
+        self._value = b""
 
     @property
     def namespace(self) -> str:
@@ -219,6 +218,18 @@ class HeldLockBase:
     def slot(self) -> int:
         """The number of the slot, from 1, if the lock is shared: each permit has another one. 0 if it is held alone."""
         return self._path.slot
+
+    @property
+    def value(self) -> bytes:
+        """The value for the lock's readers that the end of the block gives with the release, at most 2 KiB.
+
+        A value that is too long is refused here, since a release with it would leave the lock held.
+        """
+        return self._value
+
+    @value.setter
+    def value(self, value: bytes) -> None:
+        self._value = calls.checked_value(value)
 
     @property
     def fence(self) -> int:
@@ -382,7 +393,7 @@ class LockWait(AskWait[wire.AcquireLockResponse, Grant]):
     @property
     def timeout_seconds(self) -> float:
         """The time within which the server must end the stream."""
-        return self._left_seconds() + _ANSWER_SECONDS
+        return min(self._left_seconds(), _MAX_WAIT_SECONDS) + _ANSWER_SECONDS
 
     def attempt(self) -> Call[Grant]:
         """Return the call of an acquire that does not wait."""
@@ -432,7 +443,7 @@ class LocksWait(AskWait[wire.AcquireLocksResponse, Sequence[Grant]]):
     @property
     def timeout_seconds(self) -> float:
         """The time within which the server must end the stream."""
-        return self._left_seconds() + _ANSWER_SECONDS
+        return min(self._left_seconds(), _MAX_WAIT_SECONDS) + _ANSWER_SECONDS
 
     def stream(self) -> Call[wire.AcquireLocksResponse]:
         """Return the call of the acquire. The asks keep their places."""

@@ -27,6 +27,8 @@ ACQUIRE = f"/{LOCKS}/AcquireLock"
 # The largest numbers of unsigned fields. The server refuses smaller numbers by its own limits.
 _MAX = 2**64 - 1
 _MAX_32 = 2**32 - 1
+# The longest value that the engine keeps (K21).
+_MAX_VALUE_BYTES = 2_048
 
 
 @dataclass(frozen=True)
@@ -206,9 +208,17 @@ def leave(session: bytes, ask: bytes) -> Call[None]:
     return _call(LOCKS, "LeaveLock", wire.LeaveLockRequest(session_id=session, ask_id=ask), _ignore)
 
 
-def release(session: bytes, path: LockPath, fence: int, value: bytes, *, failed: bool) -> Call[None]:
+def checked_value(value: object) -> bytes:
+    """Return a value that a release may leave. No error contains the value (K24)."""
     if not isinstance(value, bytes):
         raise TypeError(f"`value` is a `{type(value).__name__}`, not bytes: pass bytes")
+    if len(value) > _MAX_VALUE_BYTES:
+        raise error_for_code("LIMIT_EXCEEDED", f"`value_bytes` is {len(value)}, at most {_MAX_VALUE_BYTES} is allowed")
+    return value
+
+
+def release(session: bytes, path: LockPath, fence: int, value: bytes, *, failed: bool) -> Call[None]:
+    checked_value(value)
     request = wire.ReleaseLockRequest(session_id=session, lock=path.message, fence=fence, failed=failed, value=value)
     return _call(LOCKS, "ReleaseLock", request, _ignore)
 

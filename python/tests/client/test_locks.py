@@ -310,10 +310,16 @@ def test_k16_k21_k24_malformed_names_are_refused_without_their_text(client: Clie
                 refused = raised_by(lambda: session.acquire(namespace, key, wait_seconds=wait))  # noqa: B023
                 assert (type(refused), refused.code) == (errors.InvalidError, code), (namespace, key)
                 assert "secret" not in str(refused)
-        assert raised_by(lambda: session.acquire("a", "k", wait_seconds=86_401)).code == "LIMIT_EXCEEDED"
+        for wait_seconds in (86_401, 1e10, 1e30):
+            refused = raised_by(lambda: session.acquire("a", "k", wait_seconds=wait_seconds))  # noqa: B023
+            assert refused.code == "LIMIT_EXCEEDED"
         for seconds in (-1.0, float("nan"), float("inf")):
             assert raised_by(lambda: session.acquire("a", "k", wait_seconds=seconds)).code == "MISCONFIGURED"  # noqa: B023
         assert raised_by(lambda: held.release(value=b"v" * 2049)).code == "LIMIT_EXCEEDED"
+        # A value that is too long is refused before the end of the block, which then releases the lock.
+        with pytest.raises(errors.InvalidError), session.lock("a", "other") as other:
+            other.value = b"v" * 2049
+        assert not other.is_held
         assert held.is_held
         assert [lock.fence for lock in client.locks("a")] == [held.fence]
 

@@ -1,7 +1,7 @@
 // One acquire of a lock. Its ask keeps its place in the queue while a call is repeated.
 import { Ask, MAX_WAIT_MILLIS, RESUME_MILLIS } from "./ask.js";
 import { CallError } from "./error.js";
-import { micros } from "./messages.js";
+import { micros, waitMicros } from "./messages.js";
 
 /** The time after its wait for which a stream is kept open: the server's answer needs some. */
 export const ANSWER_MILLIS = 10_000;
@@ -66,8 +66,7 @@ export class Acquisition {
 
     async #read(left, listeners) {
         // The server refuses a wait of zero, but this ask may have its grant already.
-        const waitMicros = String(Math.max(Math.round(left * 1e3), 1));
-        const request = { ...this.#wanted, waitMicros, heldAskIds: this.#ask.heldAskIds };
+        const request = { ...this.#wanted, waitMicros: waitMicros(left, 1), heldAskIds: this.#ask.heldAskIds };
         const millis = Math.min(left, MAX_WAIT_MILLIS) + ANSWER_MILLIS;
         return await this.#ask.stream("AcquireLock", request, { millis, ...listeners });
     }

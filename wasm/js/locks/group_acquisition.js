@@ -2,7 +2,7 @@
 import { ANSWER_MILLIS } from "./acquisition.js";
 import { Ask, MAX_WAIT_MILLIS, RESUME_MILLIS } from "./ask.js";
 import { CallError } from "./error.js";
-import { micros } from "./messages.js";
+import { micros, waitMicros } from "./messages.js";
 
 /** An acquire of several locks, which is run once. */
 export class GroupAcquisition {
@@ -54,8 +54,7 @@ export class GroupAcquisition {
         let shortest = 0;
         const read = async () => {
             const left = Math.max(endsAt - performance.now(), 0);
-            const waitMicros = String(Math.max(Math.round(left * 1e3), shortest));
-            const request = { asks, waitMicros, heldAskIds: ask.heldAskIds };
+            const request = { asks, waitMicros: waitMicros(left, shortest), heldAskIds: ask.heldAskIds };
             shortest = 1;
             const millis = Math.min(left, MAX_WAIT_MILLIS) + ANSWER_MILLIS;
             return await ask.stream("AcquireLocks", request, { millis, hear, hearEnd });

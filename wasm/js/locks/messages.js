@@ -59,6 +59,12 @@ export function micros(name, seconds) {
     return micros < MAX_UINT64 ? micros : MAX_UINT64;
 }
 
+/** Returns a rest of a wait, in milliseconds, as the microseconds of a request. */
+export function waitMicros(millis, shortest) {
+    // The server refuses waits of more than a day, so none that it allows is cut.
+    return String(Math.max(Math.round(Math.min(millis, Number.MAX_SAFE_INTEGER / 1e3) * 1e3), shortest));
+}
+
 /** Returns the message for a fence. */
 export function fenceNumber(fence) {
     if (typeof fence === "bigint" && fence >= 0n && fence <= MAX_UINT64) return String(fence);

@@ -10,17 +10,41 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill, killpg};
-use nix::sys::wait::{WaitStatus, waitpid};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpgid};
-use tokio::sync::oneshot;
+use tokio::sync::mpsc;
+
+use crate::terminal::{Foreground, suspend_this_job};
 
 /// The time after which processes that are not dead yet are killed again.
 const KILL_AGAIN: Duration = Duration::from_millis(50);
 
+/// The variables that a command under a lock may find. A command within it finds its own alone.
+const VARIABLES: [&str; 8] = [
+    "LEASEHOLD_FENCE",
+    "LEASEHOLD_SLOT",
+    "LEASEHOLD_LOCK",
+    "LEASEHOLD_SESSION",
+    "LEASEHOLD_LOCK_NAMESPACE",
+    "LEASEHOLD_LOCK_KEY",
+    "LEASEHOLD_FORMER_FENCE",
+    "LEASEHOLD_ATTEMPT",
+];
+
 /// A running command with the processes that it starts.
 pub(crate) struct CommandGroup {
     group: Pid,
-    end: oneshot::Receiver<ExitStatus>,
+    events: mpsc::UnboundedReceiver<CommandEvent>,
+    // The terminal of the command, if it has one in the foreground.
+    foreground: Option<Foreground>,
+}
+
+/// What happens to a command.
+pub(crate) enum CommandEvent {
+    /// The user of its terminal has suspended it, by Ctrl-Z.
+    Suspended,
+    /// It has ended with all processes that it left behind.
+    Ended(ExitStatus),
 }
 
 impl CommandGroup {
@@ -37,19 +61,50 @@ impl CommandGroup {
         };
         #[cfg(target_os = "linux")]
         nix::sys::prctl::set_child_subreaper(true)?;
-        let child = Command::new(program).args(arguments).envs(environment).process_group(0).spawn()?;
+        let mut command = Command::new(program);
+        VARIABLES.iter().for_each(|name| _ = command.env_remove(name));
+        let child = command.args(arguments).envs(environment).process_group(0).spawn()?;
         // INVARIANT: process ids of the operating system fit into its own type of them.
         let group = Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?);
-        let (sender, end) = oneshot::channel();
+        let (sender, events) = mpsc::unbounded_channel();
         std::thread::Builder::new().name("children".into()).spawn(move || {
-            // The send fails if nobody waits any more.
-            let _ = sender.send(wait_for_all(group));
+            // A send fails if nobody waits any more.
+            let status = wait_for_all(group, || _ = sender.send(CommandEvent::Suspended));
+            let _ = sender.send(CommandEvent::Ended(status));
         })?;
-        Ok(Self { group, end })
+        let mut started = Self { group, events, foreground: None };
+        started.resume();
+        Ok(started)
     }
 
-    /// Sends a signal to every process of the command. Those that have ended get none.
+    /// Waits for the next event.
+    pub(crate) async fn next(&mut self) -> CommandEvent {
+        // INVARIANT: the thread sends an end before it ends itself.
+        self.events.recv().await.unwrap_or(CommandEvent::Ended(ExitStatus::default()))
+    }
+
+    /// Suspends this process together with its suspended command. Returns once the user lets the job go
+    /// on. The command is still suspended then.
+    pub(crate) async fn suspend_with(&mut self) -> io::Result<()> {
+        self.foreground = None;
+        suspend_this_job().await
+    }
+
+    /// Gives the command the terminal if this process has it, and lets the command go on.
+    pub(crate) fn resume(&mut self) {
+        self.foreground = Foreground::give(self.group);
+        // The command may have asked for the terminal already, and have been stopped for it.
+        self.send(Signal::SIGCONT);
+    }
+
+    /// Sends a signal to every process of the command, and lets those go on that were stopped. They would
+    /// not act on the signal before. Those that have ended get none.
     pub(crate) fn signal(&self, signal: Signal) {
+        self.send(signal);
+        self.send(Signal::SIGCONT);
+    }
+
+    fn send(&self, signal: Signal) {
         // The call fails if the group has ended.
         let _ = killpg(self.group, signal);
         let has_left = |pid: &Pid| getpgid(Some(*pid)).is_ok_and(|group| group != self.group);
@@ -71,8 +126,11 @@ impl CommandGroup {
     /// Waits until the command and all processes that it left behind have ended. Returns the exit
     /// status of the command.
     pub(crate) async fn ended(&mut self) -> ExitStatus {
-        // INVARIANT: the thread sends before it ends.
-        (&mut self.end).await.unwrap_or_default()
+        loop {
+            if let CommandEvent::Ended(status) = self.next().await {
+                return status;
+            }
+        }
     }
 }
 
@@ -98,11 +156,13 @@ fn descendants() -> Vec<Pid> {
     found.into_iter().map(Pid::from_raw).collect()
 }
 
-/// Waits for all children of this process. Returns the status of the child `main`.
-fn wait_for_all(main: Pid) -> ExitStatus {
+/// Waits for all children of this process, and calls `suspended` when a terminal suspends the child
+/// `main`. Returns the status of this child.
+fn wait_for_all(main: Pid, suspended: impl Fn()) -> ExitStatus {
     let mut status = ExitStatus::default();
     loop {
-        match waitpid(None::<Pid>, None) {
+        match waitpid(None::<Pid>, Some(WaitPidFlag::WUNTRACED)) {
+            Ok(WaitStatus::Stopped(pid, Signal::SIGTSTP)) if pid == main => suspended(),
             Ok(WaitStatus::Exited(pid, code)) if pid == main => status = ExitStatus::from_raw(code << 8),
             Ok(WaitStatus::Signaled(pid, signal, _)) if pid == main => status = ExitStatus::from_raw(signal as i32),
             Ok(_) | Err(Errno::EINTR) => {}

@@ -45,13 +45,13 @@ pub enum CliError {
     #[error("the server's answer breaks the wire contract: {0}")]
     BadAnswer(&'static str),
     /// Other sessions hold the lock, or waited for it before.
-    #[error("the lock is not free: others hold it, or came before")]
+    #[error("the lock is not free: others hold it, came before, or have to clean up first")]
     LockHeld {
         /// True if the command waited for the lock.
         has_waited: bool,
     },
     /// The session was lost before the command was started.
-    #[error("the lock was lost before the command was started")]
+    #[error("the session was lost before the command was started")]
     NeverHeld,
     /// The lock passed on before the command had ended.
     #[error("the lock was lost before the command had ended")]
@@ -159,7 +159,10 @@ impl CliError {
                 "`leasehold locks` shows who holds it; --wait-seconds waits {}",
                 if *has_waited { "longer" } else { "for it" }
             )),
-            Self::NeverHeld => Some("the server did not answer for too long: the command has not run".to_owned()),
+            Self::NeverHeld => Some(
+                "the server did not answer for too long, or this process was paused: the command has not run"
+                    .to_owned(),
+            ),
             Self::LockLost => Some("another process may hold it by now: check what the command has done".to_owned()),
             Self::CommandStopped => Some("check what the command has done, and repeat it if that is safe".to_owned()),
             _ => None,

@@ -34,6 +34,7 @@ mod refused;
 mod reload;
 mod scripts;
 mod session;
+mod terminal;
 mod update;
 mod words;
 

@@ -18,6 +18,9 @@ const FENCE: &str = "LEASEHOLD_FENCE";
 const SLOT: &str = "LEASEHOLD_SLOT";
 /// The variable in which the command finds the name of its lock.
 const NAME: &str = "LEASEHOLD_LOCK";
+/// The variable that tells a `leasehold lock` within the command which locks are held around it: a line
+/// for each, with its server, its slot and its name.
+const AROUND: &str = "LEASEHOLD_LOCKS_AROUND";
 /// The variable in which the command finds the session that holds its lock.
 const SESSION: &str = "LEASEHOLD_SESSION";
 
@@ -91,7 +94,7 @@ impl FromStr for LockName {
 }
 
 pub(crate) async fn lock(session: &Session<'_>, args: LockArgs) -> Result<(), CliError> {
-    warn_of_own_locks(&args);
+    warn_of_own_locks(session, &args);
     session.open().await?;
     let client = session.connection.client()?;
     let mut stops = Stops::install()?;
@@ -100,10 +103,12 @@ pub(crate) async fn lock(session: &Session<'_>, args: LockArgs) -> Result<(), Cl
         grace: Duration::from_secs(args.grace_seconds),
     };
     let locks = client.lock_session(terms).await.map_err(call_failed)?;
+    // The server ends the wait, and needs some time to answer.
+    let longest = Duration::from_secs(args.wait_seconds).saturating_add(session.connection.timeout());
     let result = tokio::select! {
-        held = acquire(&locks, &args) => match held {
+        held = tokio::time::timeout(longest, acquire(&locks, &args)) => match held.unwrap_or(Ok(None)) {
             Ok(Some(held)) => {
-                let environment = environment(&args, &locks, &held);
+                let environment = environment(session, &args, &locks, &held);
                 let work = LockWork { locks: &locks, held: &held, terms, command: &args.command, environment };
                 work.run(&mut stops).await
             }
@@ -120,23 +125,39 @@ pub(crate) async fn lock(session: &Session<'_>, args: LockArgs) -> Result<(), Cl
 
 /// Warns if the lock is one of those under which this process runs itself. It then waits for its own
 /// end, unless both share the lock.
-fn warn_of_own_locks(args: &LockArgs) {
-    let around = std::env::var(NAME).unwrap_or_default();
+fn warn_of_own_locks(session: &Session<'_>, args: &LockArgs) {
+    let around = std::env::var(AROUND).unwrap_or_default();
+    let is_shared = args.shared || args.permits.is_some();
     for name in args.names().map(LockName::to_string).filter(|_| args.wait_seconds > 0) {
-        if around.lines().any(|held| held == name) {
+        let is_own = |line: &str| {
+            let mut fields = line.splitn(3, ' ');
+            let server = fields.next() == Some(&session.connection.url());
+            let is_alone = fields.next() == Some("0");
+            server && (is_alone || !is_shared) && fields.next() == Some(&name)
+        };
+        if around.lines().any(is_own) {
             eprintln!(
-                "warning: this runs under the lock {name} already, and may wait for it until --wait-seconds are over"
+                "warning: this runs under the lock {name} already, and waits for it until --wait-seconds are over"
             );
         }
     }
 }
 
 /// Returns the variables that tell the command its locks.
-fn environment(args: &LockArgs, locks: &LockSession, held: &[HeldLock]) -> Vec<(&'static str, String)> {
+fn environment(
+    session: &Session<'_>,
+    args: &LockArgs,
+    locks: &LockSession,
+    held: &[HeldLock],
+) -> Vec<(&'static str, String)> {
     let lines = |each: &dyn Fn(&HeldLock) -> String| held.iter().map(each).collect::<Vec<_>>().join("\n");
     let names: Vec<_> = args.names().map(LockName::to_string).collect();
+    let server = session.connection.url();
+    let own = lines(&|held| format!("{server} {} {}/{}", held.slot(), held.namespace(), held.key()));
+    let around = std::env::var(AROUND).map(|around| format!("{around}\n{own}")).unwrap_or(own);
     let fences = lines(&|held| held.fence().to_string());
-    let mut environment = vec![(FENCE, fences), (NAME, names.join("\n")), (SESSION, locks.id().to_string())];
+    let mut environment =
+        vec![(FENCE, fences), (NAME, names.join("\n")), (SESSION, locks.id().to_string()), (AROUND, around)];
     if held.iter().any(|held| held.slot() > 0) {
         environment.push((SLOT, lines(&|held| held.slot().to_string())));
     }

@@ -9,7 +9,7 @@ use leasehold_client::{Error, HeldLock, LockSession, SessionTerms, Standing, Wor
 use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::command_group::{CommandGroup, exit_code};
+use crate::command_group::{CommandEvent, CommandGroup, exit_code};
 use crate::error::CliError;
 
 /// The exit code of a command that is not found, as shells give it.
@@ -32,6 +32,9 @@ impl Stops {
             (Signal::SIGTERM, SignalKind::terminate()),
             (Signal::SIGINT, SignalKind::interrupt()),
             (Signal::SIGHUP, SignalKind::hangup()),
+            (Signal::SIGQUIT, SignalKind::quit()),
+            (Signal::SIGUSR1, SignalKind::user_defined1()),
+            (Signal::SIGUSR2, SignalKind::user_defined2()),
         ];
         let signals = kinds.into_iter().map(|(number, kind)| Ok((number, signal(kind)?))).collect::<io::Result<_>>()?;
         Ok(Self { signals, received: None })
@@ -174,7 +177,10 @@ async fn follow(
             }
         };
         tokio::select! {
-            status = group.ended() => return End::Own(exit_code(status)),
+            event = group.next() => match event {
+                CommandEvent::Ended(status) => return End::Own(exit_code(status)),
+                CommandEvent::Suspended => if !suspend(&mut group, locks, held).await { return End::Forced },
+            },
             stop = stops.next() => group.signal(stop),
             () = half_grace => {
                 eprintln!("warning: the lock is about to be lost: the command is ended");
@@ -194,6 +200,20 @@ async fn follow(
             _ = standing.changed() => {}
         }
     }
+}
+
+/// Suspends this process with its suspended command, until their user lets both go on. Nobody renews the
+/// session meanwhile. Returns false if the lock may have passed on; the command is then ended.
+async fn suspend(group: &mut CommandGroup, locks: &LockSession, held: &[HeldLock]) -> bool {
+    if let Err(error) = group.suspend_with().await {
+        eprintln!("warning: the command can't be suspended: {error}");
+    }
+    if remaining(locks, held).is_zero() {
+        group.killed().await;
+        return false;
+    }
+    group.resume();
+    true
 }
 
 /// Waits for the end of the command, and kills its process group after the time `left`.

@@ -4,12 +4,14 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use leasehold_proto::leasehold::locks::v1::{ForceLockRequest, ListLocksRequest, Lock, LockPath, ended_grant, lock};
+use serde_json::Value;
 use tokio::time::sleep;
 use uuid::Uuid;
 
+use crate::contract::object_of;
 use crate::error::CliError;
 use crate::lock::LockName;
-use crate::output::{Pages, json_line, line, show_time};
+use crate::output::{Pages, line, show_time};
 use crate::session::Session;
 use crate::words::printable;
 
@@ -107,7 +109,12 @@ async fn read(session: &Session<'_>, args: &LocksArgs) -> Result<Vec<Lock>, CliE
 
 fn show(session: &Session<'_>, of: &Wanted, locks: &[Lock]) -> Result<(), CliError> {
     if session.json {
-        return locks.iter().try_for_each(json_line);
+        return locks.iter().try_for_each(|lock| {
+            let mut object = object_of(lock)?;
+            // The text form, by which a log of LEASEHOLD_SESSION names the session too.
+            object.insert("sessionId".to_owned(), session_of(lock).into());
+            line(&Value::Object(object).to_string())
+        });
     }
     match &of.key {
         _ if !locks.is_empty() => {}
@@ -117,9 +124,14 @@ fn show(session: &Session<'_>, of: &Wanted, locks: &[Lock]) -> Result<(), CliErr
     Pages::new(&["LOCK", "SLOT", "STATE", "FENCE", "WAITING", "SESSION", "SINCE", "LAST"]).write(locks.iter().map(row))
 }
 
+/// Returns the id of the session that holds a lock; empty if none does.
+fn session_of(lock: &Lock) -> String {
+    Uuid::from_slice(&lock.session_id).map(|id| id.to_string()).unwrap_or_default()
+}
+
 fn row(lock: &Lock) -> Vec<String> {
     let LockPath { namespace, key, slot } = lock.path.clone().unwrap_or_default();
-    let session = Uuid::from_slice(&lock.session_id).map(|id| id.to_string()).unwrap_or_default();
+    let session = session_of(lock);
     // The fence by which an operator names the lock: that of its grant, or of the grant to clean up after.
     let due = lock.obituary.as_ref().map_or(0, |obituary| obituary.fence);
     let fence = if lock.fence == 0 { due } else { lock.fence };

@@ -35,9 +35,9 @@ pub struct ReapArgs {
 
     /// The command that cleans up, with its arguments
     ///
-    /// It finds the lock in LEASEHOLD_NAMESPACE and LEASEHOLD_KEY, the fence of the cleanup in LEASEHOLD_FENCE, the
-    /// fence of the grant whose holder has died in LEASEHOLD_FORMER_FENCE, and the number of this attempt in
-    /// LEASEHOLD_ATTEMPT. The exit code 0 lets the lock pass on. After any other exit code the cleanup is begun again
+    /// It finds the lock in LEASEHOLD_LOCK_NAMESPACE and LEASEHOLD_LOCK_KEY, the number of a share or permit in
+    /// LEASEHOLD_SLOT, the fence of the cleanup in LEASEHOLD_FENCE, the fence of the grant whose holder has died in
+    /// LEASEHOLD_FORMER_FENCE, and the number of this attempt in LEASEHOLD_ATTEMPT. The exit code 0 lets the lock pass on. After any other exit code the cleanup is begun again
     /// after a pause, up to the number of attempts in the server's configuration.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -123,13 +123,18 @@ fn name(orphan: &Orphan) -> String {
 }
 
 fn environment(orphan: &Orphan) -> Vec<(&'static str, String)> {
-    vec![
-        ("LEASEHOLD_NAMESPACE", orphan.lock().namespace().to_owned()),
-        ("LEASEHOLD_KEY", orphan.lock().key().to_owned()),
+    let slot = orphan.lock().slot();
+    let mut environment = vec![
+        ("LEASEHOLD_LOCK_NAMESPACE", orphan.lock().namespace().to_owned()),
+        ("LEASEHOLD_LOCK_KEY", orphan.lock().key().to_owned()),
         ("LEASEHOLD_FENCE", orphan.lock().fence().to_string()),
         ("LEASEHOLD_FORMER_FENCE", orphan.former_fence().to_string()),
         ("LEASEHOLD_ATTEMPT", orphan.attempt().to_string()),
-    ]
+    ];
+    if slot > 0 {
+        environment.push(("LEASEHOLD_SLOT", slot.to_string()));
+    }
+    environment
 }
 
 pub(crate) async fn resolve(session: &Session<'_>, args: ResolveOrphanArgs) -> Result<(), CliError> {

@@ -92,7 +92,8 @@ impl RefusedCall {
             "LIMIT_EXCEEDED" => self.hint_of_limit().to_owned(),
             "IDEMPOTENCY_KEY_REUSED" => "use another --idempotency-key for another update".to_owned(),
             "FENCE_PASSED" => {
-                "`leasehold locks NAMESPACE/KEY` shows the present fence, and that of each --slot of a shared lock"
+                "`leasehold locks NAMESPACE/KEY` shows the present fence, and that of each --slot of a shared lock; an \
+                 orphaned lock needs `resolve-orphan`"
                     .to_owned()
             }
             "NO_IDENTITY" => self.hint_of_identity(),

@@ -194,9 +194,11 @@ pub(crate) fn show_source_id(bytes: &[u8]) -> String {
     }
 }
 
-/// Returns a text with escaped control characters, so that stored data cannot control the terminal.
+/// Returns a text with escaped control characters, so that stored data cannot control the terminal, and
+/// with escaped line separators and marks of direction, so that it cannot change the order of what is read.
 pub(crate) fn printable(text: &str) -> String {
-    let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    let turns = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let escape = |c: char| if c.is_control() || turns(c) { c.escape_default().to_string() } else { c.to_string() };
     text.chars().map(escape).collect()
 }
 
@@ -307,5 +309,6 @@ mod tests {
     #[test]
     fn control_characters_never_reach_the_terminal() {
         assert_eq!(printable("a\u{1b}[2Jé\n"), "a\\u{1b}[2Jé\\n");
+        assert_eq!(printable("\u{202e}gnp"), "\\u{202e}gnp");
     }
 }

@@ -11,6 +11,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
+use tokio::io::AsyncWriteExt;
+use tokio::process::{Child, Command};
 use uuid::Uuid;
 
 use super::{LONG, NOW, PATIENT, get, session, take, wait_for_waiters};
@@ -126,18 +128,107 @@ async fn a_held_lock_is_waited_for_or_refused_and_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_that_asks_for_the_lock_around_it_is_warned() {
+async fn a_command_that_asks_for_a_lock_around_it_is_warned_and_finds_its_own_alone() {
     let server = Server::start().unwrap();
     let program = command().unwrap().as_std().get_program().to_string_lossy().into_owned();
-    let script = format!(
-        "echo $LEASEHOLD_SESSION; exec {program} lock user.update/q --wait-seconds 1 --server {} -- true",
-        address(&server)
-    );
-    let output = leasehold(run_under(&server, &[], &script)).await.unwrap();
+    let url = address(&server);
+    let inner = format!("{program} lock user.update/q --wait-seconds 1 --server {url} -- true");
+    let middle = format!("{program} lock user.update/r --server {url} -- sh -c 'env; exec {inner}'");
+    let output = leasehold(run_under(&server, &["--permits", "2"], &middle)).await.unwrap();
     assert_eq!(output.status.code(), Some(4));
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(text.contains("this runs under the lock user.update/q already"), "{text}");
-    assert!(Uuid::parse_str(String::from_utf8(output.stdout).unwrap().trim()).is_ok());
+    let own = String::from_utf8(output.stdout).unwrap();
+    let value = |name: &str| own.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
+    assert_eq!((value("LEASEHOLD_LOCK="), value("LEASEHOLD_SLOT=")), (Some("user.update/r".to_owned()), None));
+    assert!(Uuid::parse_str(&value("LEASEHOLD_SESSION=").unwrap()).is_ok());
+    let shared = ["--permits", "2", "--wait-seconds", "1"];
+    let beside = format!("{program} lock user.update/q --permits 2 --server {url} -- true");
+    let output = leasehold(run_under(&server, &shared, &beside)).await.unwrap();
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+}
+
+/// A shell with job control on a terminal of its own.
+struct Shell {
+    child: Child,
+    folder: TempDir,
+}
+
+impl Shell {
+    fn start() -> Self {
+        let folder = TempDir::new().unwrap();
+        let mut script = Command::new("script");
+        script.args(["--quiet", "--command", "bash --norc --noprofile -i", "/dev/null"]).current_dir(folder.path());
+        let child = script.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+        Self { child: child.spawn().unwrap(), folder }
+    }
+
+    /// Types a text on the terminal.
+    async fn types(&mut self, text: &str) {
+        self.child.stdin.as_mut().unwrap().write_all(text.as_bytes()).await.unwrap();
+    }
+
+    /// Waits until a file of the shell has a whole line, and returns the line.
+    async fn line(&self, file: &str) -> String {
+        let path = self.folder.path().join(file);
+        let line = async || std::fs::read_to_string(&path).ok()?.strip_suffix('\n').map(str::to_owned);
+        eventually(&format!("the file `{file}` has a line"), line).await.unwrap()
+    }
+
+    /// Types a `leasehold lock` of a script.
+    async fn lock(&mut self, server: &Server, script: &str) {
+        let program = command().unwrap().as_std().get_program().to_string_lossy().into_owned();
+        let terms = "--duration-seconds 1 --grace-seconds 1";
+        self.types(&format!("{program} lock user.update/q {terms} --server {} -- {script}\n", address(server))).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_reads_its_terminal_and_gets_its_signals() {
+    let server = Server::start().unwrap();
+    let mut shell = Shell::start();
+    shell.lock(&server, "bash -c 'echo > asked; read x; echo $x > answer'").await;
+    shell.line("asked").await;
+    shell.types("bob\n").await;
+    assert_eq!(shell.line("answer").await, "bob");
+    shell.types("echo $? > first\n").await;
+    assert_eq!(shell.line("first").await, "0");
+    // Ctrl-\ ends the command.
+    shell.lock(&server, "bash -c 'echo > runs; while :; do sleep 0.02; done'").await;
+    shell.line("runs").await;
+    shell.types("\x1c").await;
+    shell.types("echo $? > second\n").await;
+    assert_eq!(shell.line("second").await, "131");
+    assert_eq!(get(&server, "q").await.state().as_str_name(), "FREE");
+}
+
+/// K06, K11: a command that was suspended does not go on once its lock may have passed on.
+#[tokio::test(flavor = "multi_thread")]
+async fn k06_k11_a_suspended_command_does_not_go_on_after_its_lock_has_passed_on() {
+    let server = Server::start().unwrap();
+    let mut shell = Shell::start();
+    shell.lock(&server, "bash -c 'echo $$ > runs; while :; do echo > beat; sleep 0.02; done'").await;
+    let process = shell.line("runs").await;
+    let state = |process: &str| {
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+        stat.rsplit_once(')')?.1.trim_start().chars().next()
+    };
+    shell.types("\x1a").await;
+    let is_stopped = async || (state(&process) == Some('T')).then_some(());
+    eventually("the command is stopped", is_stopped).await.unwrap();
+    let other = session(&server, LONG).await;
+    let next = take(&other, "q", PATIENT).await.unwrap();
+    let beat = shell.folder.path().join("beat");
+    let last = beat.metadata().unwrap().modified().unwrap();
+    shell.types("fg\necho $? > code\n").await;
+    assert_eq!(shell.line("code").await, "9");
+    assert_eq!((beat.metadata().unwrap().modified().unwrap(), state(&process)), (last, None));
+    other.release(&next, WorkOutcome::Succeeded, b"").await.unwrap();
+    // A command that goes on in time has lost nothing.
+    shell.lock(&server, "bash -c 'echo > again; read x; echo $x > done'").await;
+    shell.line("again").await;
+    shell.types("\x1afg\nbob\n").await;
+    assert_eq!(shell.line("done").await, "bob");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -201,6 +292,22 @@ async fn k11_a_command_that_was_ended_has_not_done_its_work_whatever_its_own_exi
     assert!(String::from_utf8(output.stderr).unwrap().contains("check what the command has done"));
     // The duration, half of the grace, and a last call each for the lock and for the session.
     assert!(suspended_at.elapsed() < Duration::from_secs(8), "{:?}", suspended_at.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn k01_a_wait_ends_in_its_time_although_the_server_is_silent() {
+    let server = Server::start().unwrap();
+    let holder = session(&server, LONG).await;
+    take(&holder, "q", NOW).await.unwrap();
+    let options = ["--wait-seconds", "1", "--timeout-seconds", "1", "--duration-seconds", "300"];
+    let waiting = tokio::spawn(leasehold(run_under(&server, &options, "true")));
+    wait_for_waiters(&server, "q", 1).await;
+    let suspended_at = Instant::now();
+    server.suspend().unwrap();
+    assert_eq!(waiting.await.unwrap().unwrap().status.code(), Some(4));
+    // The wait, the time of its answer, and that of the close.
+    assert!(suspended_at.elapsed() < Duration::from_secs(20), "{:?}", suspended_at.elapsed());
+    server.signal(Signal::SIGCONT).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

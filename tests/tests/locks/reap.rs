@@ -1,6 +1,7 @@
 //! Reaped namespaces: after a holder has died, nobody gets its lock before the cleanup has succeeded
 //! (K17).
 
+use std::num::NonZeroU32;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -166,11 +167,21 @@ async fn k16_a_cleaner_names_a_namespace_and_has_a_live_session() {
 async fn k17_a_command_cleans_up_after_each_lock_until_it_is_stopped() {
     let server = server();
     let url = format!("http://{}", server.address());
-    let script = "echo $LEASEHOLD_NAMESPACE $LEASEHOLD_KEY $LEASEHOLD_FORMER_FENCE $LEASEHOLD_ATTEMPT; \
-                  test $LEASEHOLD_FENCE -gt $LEASEHOLD_FORMER_FENCE && test $LEASEHOLD_KEY != bad";
+    let script = "echo $LEASEHOLD_LOCK_NAMESPACE $LEASEHOLD_LOCK_KEY $LEASEHOLD_FORMER_FENCE $LEASEHOLD_ATTEMPT; \
+                  test $LEASEHOLD_FENCE -gt $LEASEHOLD_FORMER_FENCE && test $LEASEHOLD_LOCK_KEY != bad";
     let fence = die_holding(&server, "one").await;
     let (code, shown, _) = run(&server, &["reap", "user", "--once", "--", "sh", "-c", script]).await;
     assert_eq!((code, shown), (Some(0), format!("user.update one {fence} 1\n")));
+    // A dead permit is cleaned up under its own number, so that the guard lets the others go on.
+    let (dead, alive) = (session(&server, LONG).await, session(&server, LONG).await);
+    let two = NonZeroU32::new(2).unwrap();
+    dead.lock_permit("user", "shared", two, NOW).await.unwrap().unwrap();
+    let other = alive.lock_permit("user", "shared", two, NOW).await.unwrap().unwrap();
+    dead.close().await.unwrap();
+    let slot = "echo $LEASEHOLD_LOCK_KEY $LEASEHOLD_SLOT";
+    let (code, shown, _) = run(&server, &["reap", "user", "--once", "--", "sh", "-c", slot]).await;
+    assert_eq!((code, shown), (Some(0), "shared 1\n".to_owned()));
+    alive.release(&other, WorkOutcome::Succeeded, b"").await.unwrap();
     let mut reaper = command().unwrap();
     let reaper = reaper
         .args(["reap", "user", "--server", &url, "--", "sh", "-c", script])

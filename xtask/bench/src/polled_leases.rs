@@ -14,8 +14,8 @@ use super::locks_vs_etcd::NamedLock;
 use super::postgres;
 use super::server::Contender;
 
-/// The pause of a client before it asks for a held lock again. With a pause of 1 ms, the polls of 48
-/// clients would use all of the machine.
+/// The pause of a client before it asks for a held lock again. A shorter pause costs the database more:
+/// with 1 ms, 48 clients that wait would ask up to 48,000 times a second.
 const POLL: Duration = Duration::from_millis(10);
 
 /// The key of a lease is its lock, and the lease key names its holder. Pages have room for the next

@@ -175,28 +175,43 @@ impl Shell {
         eventually(&format!("the file `{file}` has a line"), line).await.unwrap()
     }
 
-    /// Types a `leasehold lock` of a script.
-    async fn lock(&mut self, server: &Server, script: &str) {
+    /// Types Ctrl-Z, and waits until this process of the command is stopped.
+    async fn suspend(&mut self, process: &str) {
+        self.types("\x1a").await;
+        let is_stopped = async || (state(process) == Some('T')).then_some(());
+        eventually("the command is stopped", is_stopped).await.unwrap();
+    }
+
+    /// Types a `leasehold lock` of a script, whose session has this duration.
+    async fn lock(&mut self, server: &Server, seconds: u64, script: &str) {
         let program = command().unwrap().as_std().get_program().to_string_lossy().into_owned();
-        let terms = "--duration-seconds 1 --grace-seconds 1";
+        let terms = format!("--duration-seconds {seconds} --grace-seconds 1");
         self.types(&format!("{program} lock user.update/q {terms} --server {} -- {script}\n", address(server))).await;
     }
+}
+
+/// Returns the state of a process as `ps` shows it; `None` if the process has ended.
+fn state(process: &str) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.trim_start().chars().next()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_reads_its_terminal_and_gets_its_signals() {
     let server = Server::start().unwrap();
     let mut shell = Shell::start();
-    shell.lock(&server, "bash -c 'echo > asked; read x; echo $x > answer'").await;
+    shell.lock(&server, 60, "sh -c 'echo > asked; read x; echo $x > answer'").await;
     shell.line("asked").await;
     shell.types("bob\n").await;
     assert_eq!(shell.line("answer").await, "bob");
     shell.types("echo $? > first\n").await;
     assert_eq!(shell.line("first").await, "0");
-    // Ctrl-\ ends the command.
-    shell.lock(&server, "bash -c 'echo > runs; while :; do sleep 0.02; done'").await;
-    shell.line("runs").await;
+    // Ctrl-\ ends the command. A terminal drops what was typed before such a character.
+    shell.lock(&server, 60, "sh -c 'echo $$ > runs; while :; do sleep 0.02; done'").await;
+    let process = shell.line("runs").await;
     shell.types("\x1c").await;
+    let has_ended = async || state(&process).is_none().then_some(());
+    eventually("the command has ended", has_ended).await.unwrap();
     shell.types("echo $? > second\n").await;
     assert_eq!(shell.line("second").await, "131");
     assert_eq!(get(&server, "q").await.state().as_str_name(), "FREE");
@@ -207,15 +222,9 @@ async fn a_command_reads_its_terminal_and_gets_its_signals() {
 async fn k06_k11_a_suspended_command_does_not_go_on_after_its_lock_has_passed_on() {
     let server = Server::start().unwrap();
     let mut shell = Shell::start();
-    shell.lock(&server, "bash -c 'echo $$ > runs; while :; do echo > beat; sleep 0.02; done'").await;
+    shell.lock(&server, 1, "sh -c 'echo $$ > runs; while :; do echo > beat; sleep 0.02; done'").await;
     let process = shell.line("runs").await;
-    let state = |process: &str| {
-        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-        stat.rsplit_once(')')?.1.trim_start().chars().next()
-    };
-    shell.types("\x1a").await;
-    let is_stopped = async || (state(&process) == Some('T')).then_some(());
-    eventually("the command is stopped", is_stopped).await.unwrap();
+    shell.suspend(&process).await;
     let other = session(&server, LONG).await;
     let next = take(&other, "q", PATIENT).await.unwrap();
     let beat = shell.folder.path().join("beat");
@@ -225,9 +234,13 @@ async fn k06_k11_a_suspended_command_does_not_go_on_after_its_lock_has_passed_on
     assert_eq!((beat.metadata().unwrap().modified().unwrap(), state(&process)), (last, None));
     other.release(&next, WorkOutcome::Succeeded, b"").await.unwrap();
     // A command that goes on in time has lost nothing.
-    shell.lock(&server, "bash -c 'echo > again; read x; echo $x > done'").await;
-    shell.line("again").await;
-    shell.types("\x1afg\nbob\n").await;
+    shell.lock(&server, 60, "sh -c 'echo $$ > again; read x; echo $x > done'").await;
+    let process = shell.line("again").await;
+    shell.suspend(&process).await;
+    shell.types("fg\n").await;
+    let goes_on = async || (state(&process) != Some('T')).then_some(());
+    eventually("the command goes on", goes_on).await.unwrap();
+    shell.types("bob\n").await;
     assert_eq!(shell.line("done").await, "bob");
 }
 

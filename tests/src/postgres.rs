@@ -191,6 +191,46 @@ impl Cluster {
         Ok(cluster)
     }
 
+    /// Creates a standby of this cluster and starts it. From then on each commit of this cluster waits until
+    /// the standby has it.
+    ///
+    /// # Errors
+    /// The cluster can't be copied, or the standby does not start; the error contains its log.
+    pub fn standby(&self) -> Result<Self> {
+        let directory = directory()?;
+        let data = directory.path().join("data");
+        std::fs::create_dir(&data)?;
+        std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o700))?;
+        give_to_user(&data)?;
+        let mut words = as_user();
+        words.push(programs()?.join("pg_basebackup").display().to_string());
+        let options = ["--no-sync", "--checkpoint=fast", "--write-recovery-conf", "--dbname"].map(str::to_owned);
+        words.extend(options);
+        words.extend([self.url("postgres"), "--pgdata".to_owned(), data.display().to_string()]);
+        run(&words)?;
+        let (settings, databases) = (self.settings.clone(), AtomicU32::new(self.databases.load(Ordering::Relaxed)));
+        let mut standby = Self { process: None, port: free_port()?, settings, databases, directory };
+        standby.run()?;
+        self.execute("postgres", "ALTER SYSTEM SET synchronous_standby_names = '*'")?;
+        self.execute("postgres", "SELECT pg_reload_conf()")?;
+        let deadline = Instant::now() + DEADLINE;
+        while self.execute("postgres", "SELECT sync_state FROM pg_stat_replication")? != ["sync"] {
+            ensure!(Instant::now() < deadline, "no commit waits for the standby within {DEADLINE:?}");
+            std::thread::park_timeout(POLL);
+        }
+        Ok(standby)
+    }
+
+    /// Lets a standby take writes, in the place of the cluster that it was copied from.
+    ///
+    /// # Errors
+    /// The cluster is no standby, or does not end its recovery in time.
+    pub fn promote(&self) -> Result<()> {
+        let promoted = self.execute("postgres", "SELECT pg_promote()")?;
+        ensure!(promoted == ["t"], "the standby does not end its recovery");
+        Ok(())
+    }
+
     fn data(&self) -> PathBuf {
         self.directory.path().join("data")
     }

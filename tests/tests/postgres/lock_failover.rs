@@ -1,5 +1,5 @@
-//! A test of a failover: the database of two servers ends and starts again under a thousand held
-//! locks.
+//! Tests of a failover: the database of two servers ends under a thousand held locks. It starts again, or
+//! its standby takes its place.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -146,10 +146,24 @@ async fn try_all(stranger: Arc<Holder>, holders: &[Arc<Holder>]) {
 }
 
 #[test]
-fn k06_k07_a_failover_loses_none_of_a_thousand_locks_and_grants_none_twice() {
-    let mut cluster = Cluster::start(NO_SYNC).unwrap();
+fn k06_k07_a_crash_of_the_database_loses_none_of_a_thousand_locks_and_grants_none_twice() {
+    let cluster = Cluster::start(NO_SYNC).unwrap();
     let url = cluster.url(&cluster.database().unwrap());
-    let (servers, runtime) = ([server(&url), server(&url)], Runtime::new().unwrap());
+    lose_none(&url, cluster, |cluster| cluster.restart().unwrap());
+}
+
+#[test]
+fn k06_k07_a_failover_to_a_standby_loses_none_of_a_thousand_locks_and_grants_none_twice() {
+    let primary = Cluster::start(NO_SYNC).unwrap();
+    let database = primary.database().unwrap();
+    let standby = primary.standby().unwrap();
+    let url = format!("postgres://leasehold@127.0.0.1:{},127.0.0.1:{}/{database}", primary.port(), standby.port());
+    lose_none(&url, primary, |_| standby.promote().unwrap());
+}
+
+/// Crashes a cluster under a thousand locks of two servers, and lets `recover` bring a database back.
+fn lose_none(url: &str, mut cluster: Cluster, recover: impl FnOnce(&mut Cluster)) {
+    let (servers, runtime) = ([server(url), server(url)], Runtime::new().unwrap());
     let opened = async {
         let mut opening = JoinSet::new();
         for number in 0..SESSIONS {
@@ -180,7 +194,7 @@ fn k06_k07_a_failover_loses_none_of_a_thousand_locks_and_grants_none_twice() {
         holders.iter().all(|holder| holder.silence() > SILENCE)
     });
     let restored_at = Instant::now();
-    cluster.restart().unwrap();
+    recover(&mut cluster);
     await_condition("each client has renewed its session", || kept.iter().all(|holder| holder.silence() < SILENCE));
     runtime.block_on(async {
         let stranger = Arc::new(Holder::open(SESSIONS, &servers[1]).await);

@@ -15,21 +15,10 @@ use nix::unistd::{Pid, getpgid};
 use tokio::sync::mpsc;
 
 use crate::terminal::{Foreground, suspend_this_job};
+use crate::variables;
 
 /// The time after which processes that are not dead yet are killed again.
 const KILL_AGAIN: Duration = Duration::from_millis(50);
-
-/// The variables that a command under a lock may find. A command within it finds its own alone.
-const VARIABLES: [&str; 8] = [
-    "LEASEHOLD_FENCE",
-    "LEASEHOLD_SLOT",
-    "LEASEHOLD_LOCK",
-    "LEASEHOLD_SESSION",
-    "LEASEHOLD_LOCK_NAMESPACE",
-    "LEASEHOLD_LOCK_KEY",
-    "LEASEHOLD_FORMER_FENCE",
-    "LEASEHOLD_ATTEMPT",
-];
 
 /// A running command with the processes that it starts.
 pub(crate) struct CommandGroup {
@@ -39,7 +28,7 @@ pub(crate) struct CommandGroup {
     foreground: Option<Foreground>,
 }
 
-/// What happens to a command.
+/// An event of a command.
 pub(crate) enum CommandEvent {
     /// The user of its terminal has suspended it, by Ctrl-Z.
     Suspended,
@@ -62,7 +51,7 @@ impl CommandGroup {
         #[cfg(target_os = "linux")]
         nix::sys::prctl::set_child_subreaper(true)?;
         let mut command = Command::new(program);
-        VARIABLES.iter().for_each(|name| _ = command.env_remove(name));
+        variables::OWN.iter().for_each(|name| _ = command.env_remove(name));
         let child = command.args(arguments).envs(environment).process_group(0).spawn()?;
         // INVARIANT: process ids of the operating system fit into its own type of them.
         let group = Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?);
@@ -86,6 +75,8 @@ impl CommandGroup {
     /// Suspends this process together with its suspended command. Returns once the user lets the job go
     /// on. The command is still suspended then.
     pub(crate) async fn suspend_with(&mut self) -> io::Result<()> {
+        // Ctrl-Z does not reach processes that have left the group, and the others may go on already.
+        self.send(Signal::SIGSTOP);
         self.foreground = None;
         suspend_this_job().await
     }

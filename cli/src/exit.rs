@@ -14,7 +14,7 @@ Exit codes:
   5  the server cannot be reached, or its store is down
   6  not allowed: no identity, an identity without the right, or one that the server or its database does not accept
   8  `serve` stopped by itself, because its store failed: start it again
-  9  `lock` lost its lock before the command had ended, or ended the command before; else it exits as its command did
+  9  `lock` lost its lock, or ended its command because the lock was about to pass on; else it exits as its command did
  10  `serve` can't start, because rows of its store are damaged: see its error for the remedy";
 
 /// Exit code of a failure that no other code describes.

@@ -5,8 +5,10 @@
 //! |---|---|
 //! | `lib.rs` | the verbs, and their dispatch |
 //! | `read.rs`, `update.rs`, `decommission.rs`, `bench.rs` | the verbs' arguments and their execution |
-//! | `lock.rs`, `command_group.rs`, `locks.rs` | a command under a lock, with its processes; the list of locks |
-//! | `completions.rs` | completions for shells |
+//! | `lock.rs`, `reap.rs`, `lock_work.rs`, `variables.rs` | a command under a lock, and what it finds |
+//! | `command_group.rs`, `terminal.rs` | the processes of a command, and its terminal |
+//! | `locks.rs` | the list of locks |
+//! | `scripts.rs` | completions for shells, and the guard's SQL |
 //! | `session.rs`, `connection.rs`, `obstacle.rs` | the connection of a verb, its options, and the fault that broke it |
 //! | `error.rs`, `refused.rs`, `exit.rs` | failures: messages, hints, exit codes |
 //! | `words.rs`, `contract.rs`, `output.rs` | typed values, JSON and tables |
@@ -36,6 +38,7 @@ mod scripts;
 mod session;
 mod terminal;
 mod update;
+mod variables;
 mod words;
 
 use clap::Subcommand;

@@ -6,23 +6,12 @@ use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::time::Duration;
 
-use leasehold_client::{HeldLock, LockSession, SessionTerms, WantedLock};
+use leasehold_client::{HeldLock, LockSession, Refusal, SessionTerms, WantedLock};
 
 use crate::error::{CliError, call_failed};
 use crate::lock_work::{self, LockWork, Stops};
 use crate::session::Session;
-
-/// The variable in which the command finds the fence of its lock.
-const FENCE: &str = "LEASEHOLD_FENCE";
-/// The variable in which the command finds the number of its slot, if the lock is shared.
-const SLOT: &str = "LEASEHOLD_SLOT";
-/// The variable in which the command finds the name of its lock.
-const NAME: &str = "LEASEHOLD_LOCK";
-/// The variable that tells a `leasehold lock` within the command which locks are held around it: a line
-/// for each, with its server, its slot and its name.
-const AROUND: &str = "LEASEHOLD_LOCKS_AROUND";
-/// The variable in which the command finds the session that holds its lock.
-const SESSION: &str = "LEASEHOLD_SESSION";
+use crate::variables;
 
 /// Arguments of `lock`.
 #[derive(Clone, Debug, clap::Args)]
@@ -106,14 +95,15 @@ pub(crate) async fn lock(session: &Session<'_>, args: LockArgs) -> Result<(), Cl
     // The server ends the wait, and needs some time to answer.
     let longest = Duration::from_secs(args.wait_seconds).saturating_add(session.connection.timeout());
     let result = tokio::select! {
-        held = tokio::time::timeout(longest, acquire(&locks, &args)) => match held.unwrap_or(Ok(None)) {
-            Ok(Some(held)) => {
+        held = tokio::time::timeout(longest, acquire(&locks, &args)) => match held {
+            Ok(Ok(Some(held))) => {
                 let environment = environment(session, &args, &locks, &held);
                 let work = LockWork { locks: &locks, held: &held, terms, command: &args.command, environment };
                 work.run(&mut stops).await
             }
-            Ok(None) => Err(CliError::LockHeld { has_waited: args.wait_seconds > 0 }),
-            Err(error) => Err(call_failed(error)),
+            Ok(Ok(None)) => Err(CliError::LockHeld { has_waited: args.wait_seconds > 0 }),
+            Ok(Err(error)) => Err(call_failed(error)),
+            Err(_) => Err(Refusal::late(longest).into()),
         },
         () = locks.lost() => Err(CliError::NeverHeld),
         // The session's end ends its ask, too.
@@ -126,14 +116,12 @@ pub(crate) async fn lock(session: &Session<'_>, args: LockArgs) -> Result<(), Cl
 /// Warns if the lock is one of those under which this process runs itself. It then waits for its own
 /// end, unless both share the lock.
 fn warn_of_own_locks(session: &Session<'_>, args: &LockArgs) {
-    let around = std::env::var(AROUND).unwrap_or_default();
-    let is_shared = args.shared || args.permits.is_some();
+    let around = std::env::var(variables::AROUND).unwrap_or_default();
+    let (url, is_shared) = (session.connection.url(), args.shared || args.permits.is_some());
     for name in args.names().map(LockName::to_string).filter(|_| args.wait_seconds > 0) {
-        let is_own = |line: &str| {
-            let mut fields = line.splitn(3, ' ');
-            let server = fields.next() == Some(&session.connection.url());
-            let is_alone = fields.next() == Some("0");
-            server && (is_alone || !is_shared) && fields.next() == Some(&name)
+        let is_own = |line: &str| match line.splitn(3, ' ').collect::<Vec<_>>()[..] {
+            [server, slot, held] => (server, held) == (&url, &name) && (slot == "0" || !is_shared),
+            _ => false,
         };
         if around.lines().any(is_own) {
             eprintln!(
@@ -154,12 +142,16 @@ fn environment(
     let names: Vec<_> = args.names().map(LockName::to_string).collect();
     let server = session.connection.url();
     let own = lines(&|held| format!("{server} {} {}/{}", held.slot(), held.namespace(), held.key()));
-    let around = std::env::var(AROUND).map(|around| format!("{around}\n{own}")).unwrap_or(own);
+    let around = std::env::var(variables::AROUND).map(|around| format!("{around}\n{own}")).unwrap_or(own);
     let fences = lines(&|held| held.fence().to_string());
-    let mut environment =
-        vec![(FENCE, fences), (NAME, names.join("\n")), (SESSION, locks.id().to_string()), (AROUND, around)];
+    let mut environment = vec![
+        (variables::FENCE, fences),
+        (variables::LOCK, names.join("\n")),
+        (variables::SESSION, locks.id().to_string()),
+        (variables::AROUND, around),
+    ];
     if held.iter().any(|held| held.slot() > 0) {
-        environment.push((SLOT, lines(&|held| held.slot().to_string())));
+        environment.push((variables::SLOT, lines(&|held| held.slot().to_string())));
     }
     environment
 }

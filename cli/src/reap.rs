@@ -12,6 +12,7 @@ use crate::error::{CliError, call_failed};
 use crate::lock::LockName;
 use crate::lock_work::{self, LockWork, Stops};
 use crate::session::Session;
+use crate::variables;
 use crate::words::printable;
 
 /// Arguments of `reap`.
@@ -37,8 +38,9 @@ pub struct ReapArgs {
     ///
     /// It finds the lock in LEASEHOLD_LOCK_NAMESPACE and LEASEHOLD_LOCK_KEY, the number of a share or permit in
     /// LEASEHOLD_SLOT, the fence of the cleanup in LEASEHOLD_FENCE, the fence of the grant whose holder has died in
-    /// LEASEHOLD_FORMER_FENCE, and the number of this attempt in LEASEHOLD_ATTEMPT. The exit code 0 lets the lock pass on. After any other exit code the cleanup is begun again
-    /// after a pause, up to the number of attempts in the server's configuration.
+    /// LEASEHOLD_FORMER_FENCE, and the number of this attempt in LEASEHOLD_ATTEMPT. The exit code 0 lets the lock pass
+    /// on. After any other exit code the cleanup is begun again after a pause, up to the number of attempts in the
+    /// server's configuration.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
@@ -125,14 +127,14 @@ fn name(orphan: &Orphan) -> String {
 fn environment(orphan: &Orphan) -> Vec<(&'static str, String)> {
     let slot = orphan.lock().slot();
     let mut environment = vec![
-        ("LEASEHOLD_LOCK_NAMESPACE", orphan.lock().namespace().to_owned()),
-        ("LEASEHOLD_LOCK_KEY", orphan.lock().key().to_owned()),
-        ("LEASEHOLD_FENCE", orphan.lock().fence().to_string()),
-        ("LEASEHOLD_FORMER_FENCE", orphan.former_fence().to_string()),
-        ("LEASEHOLD_ATTEMPT", orphan.attempt().to_string()),
+        (variables::LOCK_NAMESPACE, orphan.lock().namespace().to_owned()),
+        (variables::LOCK_KEY, orphan.lock().key().to_owned()),
+        (variables::FENCE, orphan.lock().fence().to_string()),
+        (variables::FORMER_FENCE, orphan.former_fence().to_string()),
+        (variables::ATTEMPT, orphan.attempt().to_string()),
     ];
     if slot > 0 {
-        environment.push(("LEASEHOLD_SLOT", slot.to_string()));
+        environment.push((variables::SLOT, slot.to_string()));
     }
     environment
 }

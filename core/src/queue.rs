@@ -531,7 +531,7 @@ impl Lane {
     /// Adds a request to the end of the lane, and gives it its place.
     ///
     /// # Errors
-    /// As many requests wait as may.
+    /// The lane has as many waiting requests as it may have.
     pub(crate) fn add(&mut self, request: &mut Request) -> Result<(), Rejection> {
         check_limit("waiting_per_lane", MAX_WAITING_PER_LANE.into(), u64::from(self.waiting) + 1)?;
         self.last_number = self.last_number.saturating_add(1);

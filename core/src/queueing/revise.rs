@@ -67,7 +67,7 @@ pub fn resubmit<T: QueueTransaction>(
     // The lane may have been idle for so long that it is forgotten.
     let mut lane = tx.queue_row::<Lane>(&request.lane)?.cloned().unwrap_or_else(|| Lane::new(now));
     let before = request.state;
-    // Of a request that failed long ago, the age must not move the lane before those that have waited since.
+    // The age of a request that failed long ago must not move the lane before those that have waited since.
     let mut request = Request { state: RequestState::New, attempts: 0, not_before: now, updated_at: now, ..request };
     if let Err(refusal) = lane.add(&mut request) {
         return Ok(Err(refusal));

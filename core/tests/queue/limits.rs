@@ -268,7 +268,7 @@ fn q18_a_lane_that_becomes_ready_is_told() {
     assert_eq!(told(&[taking, new(2), settling]), 1);
 }
 
-/// What was settled or idle at a time is forgotten by a command that names a later time, and not before.
+/// A request or lane that was settled or idle at a time is forgotten by a command that names a later time.
 #[test]
 fn requests_and_lanes_are_forgotten_after_their_time() {
     let mut store = opened();

@@ -13,6 +13,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
+use tokio::time::interval_at;
 use uuid::Uuid;
 
 use super::{LONG, NOW, PATIENT, get, session, take, wait_for_waiters};
@@ -175,11 +176,28 @@ impl Shell {
         eventually(&format!("the file `{file}` has a line"), line).await.unwrap()
     }
 
-    /// Types Ctrl-Z, and waits until this process of the command is stopped.
+    /// Types a control character once this process of the command has the foreground of the terminal.
+    async fn types_to(&mut self, process: &str, character: &str) {
+        let has_terminal = async || has_terminal(process).then_some(());
+        eventually("the command has the terminal", has_terminal).await.unwrap();
+        self.types(character).await;
+    }
+
+    /// Types Ctrl-Z, and waits until this process of the command and its `leasehold lock` are stopped.
     async fn suspend(&mut self, process: &str) {
-        self.types("\x1a").await;
-        let is_stopped = async || (state(process) == Some('T')).then_some(());
-        eventually("the command is stopped", is_stopped).await.unwrap();
+        let keeper = stat(process).unwrap()[1].clone();
+        let is_stopped = async || [process, &keeper].iter().all(|id| state(id) == Some('T')).then_some(());
+        self.types_to(process, "\x1a").await;
+        // `leasehold lock` lets the command go on once it has the terminal. If it does so right after this
+        // character, the user types another one.
+        let mut again = interval_at((Instant::now() + Duration::from_secs(2)).into(), Duration::from_secs(2));
+        let mut stopped = Box::pin(eventually("the command and its lock are stopped", is_stopped));
+        loop {
+            tokio::select! {
+                _ = again.tick() => self.types("\x1a").await,
+                stopped = &mut stopped => return stopped.unwrap(),
+            }
+        }
     }
 
     /// Types a `leasehold lock` of a script, whose session has this duration.
@@ -190,10 +208,20 @@ impl Shell {
     }
 }
 
+/// Returns what Linux tells of a process after its name; `None` if the process has ended.
+fn stat(process: &str) -> Option<Vec<String>> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    Some(stat.rsplit_once(')')?.1.split_ascii_whitespace().map(str::to_owned).collect())
+}
+
 /// Returns the state of a process as `ps` shows it; `None` if the process has ended.
 fn state(process: &str) -> Option<char> {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    stat.rsplit_once(')')?.1.trim_start().chars().next()
+    stat(process)?.first()?.chars().next()
+}
+
+/// True if the group of a process has the foreground of its terminal.
+fn has_terminal(process: &str) -> bool {
+    stat(process).is_some_and(|stat| stat[2] == stat[5])
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -209,7 +237,7 @@ async fn a_command_reads_its_terminal_and_gets_its_signals() {
     // Ctrl-\ ends the command. A terminal drops what was typed before such a character.
     shell.lock(&server, 60, "sh -c 'echo $$ > runs; while :; do sleep 0.02; done'").await;
     let process = shell.line("runs").await;
-    shell.types("\x1c").await;
+    shell.types_to(&process, "\x1c").await;
     let has_ended = async || state(&process).is_none().then_some(());
     eventually("the command has ended", has_ended).await.unwrap();
     shell.types("echo $? > second\n").await;
@@ -222,9 +250,13 @@ async fn a_command_reads_its_terminal_and_gets_its_signals() {
 async fn k06_k11_a_suspended_command_does_not_go_on_after_its_lock_has_passed_on() {
     let server = Server::start().unwrap();
     let mut shell = Shell::start();
-    shell.lock(&server, 1, "sh -c 'echo $$ > runs; while :; do echo > beat; sleep 0.02; done'").await;
-    let process = shell.line("runs").await;
+    // The process that writes has left the group of the terminal.
+    let script = "sh -c 'setsid sh -c \"echo \\$\\$ > writes; while :; do echo > beat; sleep 0.02; done\" & echo $$ > runs; wait'";
+    shell.lock(&server, 1, script).await;
+    let (process, writer) = (shell.line("runs").await, shell.line("writes").await);
     shell.suspend(&process).await;
+    let is_stopped = async || (state(&writer) == Some('T')).then_some(());
+    eventually("the writer is stopped", is_stopped).await.unwrap();
     let other = session(&server, LONG).await;
     let next = take(&other, "q", PATIENT).await.unwrap();
     let beat = shell.folder.path().join("beat");
@@ -232,6 +264,7 @@ async fn k06_k11_a_suspended_command_does_not_go_on_after_its_lock_has_passed_on
     shell.types("fg\necho $? > code\n").await;
     assert_eq!(shell.line("code").await, "9");
     assert_eq!((beat.metadata().unwrap().modified().unwrap(), state(&process)), (last, None));
+    assert_eq!(state(&writer), None);
     other.release(&next, WorkOutcome::Succeeded, b"").await.unwrap();
     // A command that goes on in time has lost nothing.
     shell.lock(&server, 60, "sh -c 'echo $$ > again; read x; echo $x > done'").await;
@@ -317,7 +350,10 @@ async fn k01_a_wait_ends_in_its_time_although_the_server_is_silent() {
     wait_for_waiters(&server, "q", 1).await;
     let suspended_at = Instant::now();
     server.suspend().unwrap();
-    assert_eq!(waiting.await.unwrap().unwrap().status.code(), Some(4));
+    let output = waiting.await.unwrap().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    // Nobody knows if the lock is held.
+    assert!(output.status.code() == Some(4) && text.contains("no answer within 2 s"), "{text}");
     // The wait, the time of its answer, and that of the close.
     assert!(suspended_at.elapsed() < Duration::from_secs(20), "{:?}", suspended_at.elapsed());
     server.signal(Signal::SIGCONT).unwrap();

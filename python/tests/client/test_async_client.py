@@ -216,10 +216,11 @@ def test_the_timeout_of_a_call_bounds_all_attempts(proxy: TcpProxy) -> None:
         start = time.monotonic()
         error = await raised_by(client.begin([username("alice")], timeout_seconds=0.7, idempotency_key="mine"))
         assert isinstance(error, errors.DeadlineExceededError)
-        assert time.monotonic() - start < 3
+        # The attempts alone would take more than three minutes.
+        assert time.monotonic() - start < 60
         assert (error.outcome_is_unknown, error.idempotency_key) == (True, "mine")
 
-    run(f"http://{proxy.address}", play, Retry(attempts=100, attempt_timeout_seconds=0.2, backoff_seconds=0.01))
+    run(f"http://{proxy.address}", play, Retry(attempts=1000, attempt_timeout_seconds=0.2, backoff_seconds=0.01))
 
 
 def test_tls_works_as_in_the_blocking_client(authority: Authority) -> None:

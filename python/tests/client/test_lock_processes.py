@@ -127,12 +127,13 @@ def outlast_short_terms(client: Client) -> None:
     wait_for("the silent session to expire", lambda: client.get_lock("other", "silent").state is LockState.FREE)
 
 
-# `PyDLL` keeps the global interpreter lock during a call, so this one holds it for four seconds whatever else runs.
+# `PyDLL` keeps the global interpreter lock during a call, so this one holds it for eight seconds whatever else runs. The
+# terms of six seconds leave the renewing thread five for a pause of the machine.
 BUSY = """
 import ctypes
-with client.lock_session(**SHORT) as session, session.lock("work", "q") as held:
+with client.lock_session(duration_seconds=1, grace_seconds=5) as session, session.lock("work", "q") as held:
     say(held.fence)
-    left = ctypes.PyDLL(None).sleep(4)
+    left = ctypes.PyDLL(None).sleep(8)
     say(held.is_held, left)
 """
 

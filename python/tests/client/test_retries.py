@@ -68,30 +68,31 @@ def test_each_attempt_has_its_timeout_and_the_last_one_raises(proxy: TcpProxy) -
         error = raised_by(lambda: client.commit(name))
         elapsed = time.monotonic() - start
     assert isinstance(error, errors.DeadlineExceededError)
-    assert 0.55 < elapsed < 3
+    assert elapsed > 0.55
     assert (error.outcome_is_unknown, error.lease_uuid, error.is_temporary) == (True, name, True)
 
 
 def test_the_timeout_of_a_call_bounds_all_attempts(proxy: TcpProxy) -> None:
-    many = Retry(attempts=100, attempt_timeout_seconds=0.2, backoff_seconds=0.01)
+    # The attempts alone would take more than three minutes.
+    many = Retry(attempts=1000, attempt_timeout_seconds=0.2, backoff_seconds=0.01)
     with proxied(proxy, many) as client:
         proxy.hold_answers()
         start = time.monotonic()
         error = raised_by(lambda: client.begin([username("alice")], timeout_seconds=0.7, idempotency_key="mine"))
         elapsed = time.monotonic() - start
     assert isinstance(error, errors.DeadlineExceededError)
-    assert elapsed < 3
+    assert elapsed < 60
     assert (error.outcome_is_unknown, error.idempotency_key) == (True, "mine")
 
 
 def test_a_refusal_is_not_retried(direct: Client, proxy: TcpProxy) -> None:
     direct.begin([username("alice")])
-    many = Retry(attempts=100, backoff_seconds=30.0, max_backoff_seconds=30.0)
+    many = Retry(attempts=100, backoff_seconds=300.0, max_backoff_seconds=300.0)
     with proxied(proxy, many) as client:
         start = time.monotonic()
         assert isinstance(raised_by(lambda: client.begin([username("alice")])), errors.BusyError)
         assert isinstance(raised_by(lambda: client.begin([username("no name")])), errors.InvalidError)
-        assert time.monotonic() - start < 10
+        assert time.monotonic() - start < 60
 
 
 def test_a_killed_server_keeps_its_leases(server: ClaimsServer) -> None:

@@ -255,10 +255,10 @@ RSpec.describe "failure points", :rails do
 
     it "is judged by the age of the lease, not of the transaction" do
       connection = ActiveRecord::Base.connection
-      replace_guard(connection, 0.2)
+      replace_guard(connection, 3)
       User.transaction do
         User.create!(username: "alice")
-        connection.execute("SELECT pg_sleep(0.3)")
+        connection.execute("SELECT pg_sleep(3.5)")
       end
 
       expect_same_on_both_sides(["alice"])

@@ -69,7 +69,7 @@ RSpec.describe "a save that is interrupted while the server hangs", :rails do
 
   it "is rolled back after `Timeout.timeout`, which throws" do
     hanging do
-      expect { Timeout.timeout(1) { user.update!(username: "bob") } }.to raise_error(Timeout::Error)
+      expect { Timeout.timeout(5) { user.update!(username: "bob") } }.to raise_error(Timeout::Error)
       expect(state(User.connection)).to eq([0, PG::PQTRANS_IDLE])
     end
 
@@ -135,7 +135,7 @@ RSpec.describe "a save that is interrupted while its lease is committed", :rails
 
   it "is saved, and publishes its unsettled lease, if interrupted by throw, raise or kill" do
     interruptions = {
-      "a" => -> { expect { Timeout.timeout(1) { User.create!(username: "a") } }.to raise_error(Timeout::Error) },
+      "a" => -> { expect { Timeout.timeout(5) { User.create!(username: "a") } }.to raise_error(Timeout::Error) },
       "b" => -> { expect { in_thread("b") { |thread| thread.raise(Interrupt) }.join }.to raise_error(Interrupt) },
       "c" => -> { in_thread("c", &:kill).join }
     }

@@ -20,7 +20,7 @@ pub const BUCKET_TYPE: wire::bucket::Type = wire::bucket::Type::Usernames;
 pub const SOURCE_TYPE: wire::source::Type = wire::source::Type::RailsTableUsers;
 
 /// The deadline of each call. A call that takes longer shows that the server hangs.
-const CALL_DEADLINE: Duration = Duration::from_secs(15);
+const CALL_DEADLINE: Duration = Duration::from_secs(60);
 
 /// The update that a test begins: its creates, its destroys and its idempotency key.
 #[derive(Clone, Debug, Default, PartialEq)]

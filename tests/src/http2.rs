@@ -20,7 +20,7 @@ pub const GOAWAY: u8 = 7;
 
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
-const DEADLINE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A frame that the server sent.
 #[derive(Clone, Debug)]

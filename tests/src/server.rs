@@ -25,9 +25,9 @@ use crate::suspend::suspend;
 /// The longest time that a server may take to start. It is long because a start waits for the disk,
 /// on which other tests write. Only a hanging server takes longer.
 const START_DEADLINE: Duration = Duration::from_secs(60);
-const STOP_DEADLINE: Duration = Duration::from_secs(30);
+const STOP_DEADLINE: Duration = Duration::from_secs(60);
 /// The longest time after which a line of the log reaches a test.
-const LOG_DEADLINE: Duration = Duration::from_secs(30);
+const LOG_DEADLINE: Duration = Duration::from_secs(60);
 const LISTENING: &str = "listening on ";
 
 /// The configuration of the development cells, equal to the cells of a server without a

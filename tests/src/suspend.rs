@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-const DEADLINE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Suspends the processes with these ids until they get SIGCONT. Returns when every thread has
 /// stopped: a thread could still answer a call for a moment after the signal. Ended processes are

@@ -33,7 +33,7 @@ use crate::server::binary;
 
 pub use leasehold_client::Refusal;
 
-const DEADLINE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_secs(60);
 /// The wire number of the bucket type for usernames.
 pub const USERNAMES: i32 = 4;
 /// The wire number of a source table that has no name in the contract.

@@ -379,10 +379,16 @@ fn a_silent_connection_delays_its_own_server_and_other_servers_only_briefly() {
 }
 
 /// After the first signal a server completes its commands before it stops. After a second signal it
-/// must stop at once, also if nobody reads its log.
+/// must stop at once, also if nobody reads its log. A server that waits for a reader takes a second at
+/// least. On a machine that stalls any stop may take so long, and then another one is timed.
 #[test]
 fn a_second_signal_stops_a_server_at_once_while_its_database_hangs() {
     let cluster = Cluster::start(NO_SYNC).unwrap();
+    await_condition("a server stops at once", || time_second_signal(&cluster) < Duration::from_secs(1));
+}
+
+/// Returns the time from the second signal to the end of a server whose database hangs.
+fn time_second_signal(cluster: &Cluster) -> Duration {
     let url = cluster.url(&cluster.database().unwrap());
     let builder = Server::builder().config(format!("[postgres]\nurl = \"{url}\"\nwrite_connections = 1\n"));
     let mut server = builder.arg("--log").arg("info,h2=trace").leave_stderr_unread().start().unwrap();
@@ -404,9 +410,10 @@ fn a_second_signal_stops_a_server_at_once_while_its_database_hangs() {
     let signalled = Instant::now();
     server.signal(Signal::SIGTERM).unwrap();
     assert!(server.wait().unwrap().success());
-    assert!(signalled.elapsed() < Duration::from_secs(1), "{:?}", signalled.elapsed());
+    let took = signalled.elapsed();
     assert!(runtime.block_on(hanging).unwrap().is_err());
     drop(frozen);
+    took
 }
 
 /// A row that someone deleted by hand is no outage: callers must not retry.

@@ -48,10 +48,10 @@ async fn k06_a_silent_session_passes_its_lock_on_after_duration_and_grace_and_no
     let server = Server::start().unwrap();
     let other = session(&server, LONG).await;
     let opened = Instant::now();
-    let silent = silent_session(&server, Duration::from_secs(2), Duration::from_secs(1)).await;
+    let silent = silent_session(&server, SHORT.duration, SHORT.grace).await;
     let fence = hold(&server, &silent, "q").await;
     let next = take(&other, "q", PATIENT).await.unwrap();
-    assert!(opened.elapsed() >= Duration::from_secs(3), "{:?}", opened.elapsed());
+    assert!(opened.elapsed() >= SHORT.duration + SHORT.grace, "{:?}", opened.elapsed());
     assert!(next.fence() > fence);
     // A lost lock can't be revived (K02).
     let renewal = stub(&server).await.renew_session(RenewSessionRequest { session_id: silent }).await.unwrap_err();
@@ -62,12 +62,12 @@ async fn k06_a_silent_session_passes_its_lock_on_after_duration_and_grace_and_no
 async fn k06_a_server_that_is_suspended_expires_nobody() {
     let server = Server::start().unwrap();
     let kept = session(&server, SHORT).await;
-    let long = silent_session(&server, Duration::from_secs(4), Duration::from_secs(1)).await;
+    let long = silent_session(&server, Duration::from_secs(8), Duration::from_secs(2)).await;
     let held = hold(&server, &long, "q").await;
-    // Far longer than the terms: the server counts the ticks while it is awake.
+    // Longer than the terms: the server counts the ticks while it is awake.
     server.suspend().unwrap();
     let (sender, receiver) = std::sync::mpsc::channel::<()>();
-    let waited = tokio::task::spawn_blocking(move || receiver.recv_timeout(Duration::from_secs(6)));
+    let waited = tokio::task::spawn_blocking(move || receiver.recv_timeout(Duration::from_secs(12)));
     assert!(waited.await.unwrap().is_err());
     drop(sender);
     server.signal(Signal::SIGCONT).unwrap();
@@ -80,7 +80,7 @@ async fn k06_a_server_that_is_suspended_expires_nobody() {
 #[tokio::test(flavor = "multi_thread")]
 async fn k07_after_a_crash_every_hold_stays_and_every_session_has_its_whole_duration_again() {
     let mut server = restartable();
-    let silent = silent_session(&server, Duration::from_secs(3), Duration::from_secs(1)).await;
+    let silent = silent_session(&server, SHORT.duration, SHORT.grace).await;
     let fence = hold(&server, &silent, "q").await;
     let kept = session(&server, LONG).await;
     let held = take(&kept, "kept", NOW).await.unwrap();
@@ -91,7 +91,7 @@ async fn k07_after_a_crash_every_hold_stays_and_every_session_has_its_whole_dura
     let other = session(&server, LONG).await;
     assert_eq!(take(&other, "kept", NOW).await, None);
     let next = take(&other, "q", PATIENT).await.unwrap();
-    assert!(restarted.elapsed() >= Duration::from_secs(4), "{:?}", restarted.elapsed());
+    assert!(restarted.elapsed() >= SHORT.duration + SHORT.grace, "{:?}", restarted.elapsed());
     assert!(next.fence() > held.fence());
     kept.release(&held, WorkOutcome::Succeeded, b"").await.unwrap();
 }

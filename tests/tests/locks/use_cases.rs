@@ -129,7 +129,7 @@ async fn k11_a_module_is_cancelled_at_its_deadline_with_all_calls_that_it_made()
     let killed = Instant::now();
     server.kill_9().unwrap();
     assert!(work.await.unwrap().is_zero());
-    // The terms of the session are two seconds. Without a deadline the work would never end.
+    // The terms of the session are eight seconds. Without a deadline the work would never end.
     assert!(killed.elapsed() < PATIENT / 2, "{:?}", killed.elapsed());
     eventually("all calls end", async || count(0).await).await.unwrap();
 }

@@ -137,9 +137,9 @@ async fn k18_a_holder_that_stops_in_its_transaction_can_not_commit_after_the_loc
 async fn k18_the_order_of_fences_holds_when_the_deadline_is_checked_early() {
     let database = Database::new().await;
     let (former, later) = (database.connect().await, database.connect().await);
-    former.begin(5, Duration::from_millis(200)).await.unwrap();
+    former.begin(5, Duration::from_secs(8)).await.unwrap();
     former.run("SET CONSTRAINTS ALL IMMEDIATE").await.unwrap();
-    later.run("SET lock_timeout = 300").await.unwrap();
+    later.run("SET lock_timeout = '9s'").await.unwrap();
     assert_eq!(later.begin(6, MINUTE).await, refused("55P03"), "the row is locked until the COMMIT");
     later.run("ROLLBACK; RESET lock_timeout").await.unwrap();
     // Its deadline has passed, but nothing was written under a later fence.

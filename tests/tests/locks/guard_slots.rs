@@ -290,7 +290,7 @@ async fn k18_the_order_of_slots_holds_when_the_deadline_is_checked_early() {
     let (former, later) = (database.connect().await, database.connect_impatient().await);
     for (fence, later_slot) in [(5, 1), (7, ALONE)] {
         former.run("BEGIN").await.unwrap();
-        former.guard_slot(fence, 1, Duration::from_secs(2)).await.unwrap();
+        former.guard_slot(fence, 1, Duration::from_secs(8)).await.unwrap();
         former.run("SET CONSTRAINTS ALL IMMEDIATE").await.unwrap();
         assert_eq!(later.commit(fence + 1, later_slot).await, refused(LOCK_TIMEOUT));
         former.await_deadline("leasehold_guard_slots").await;

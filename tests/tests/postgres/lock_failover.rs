@@ -25,7 +25,8 @@ const LOCKS_PER_SESSION: usize = 20;
 /// The sessions whose clients end with the database.
 const SILENT: usize = 10;
 const DURATION: u64 = 3;
-const GRACE: u64 = 1;
+/// The clients that renew outlast a machine that stalls.
+const GRACE: u64 = 9;
 /// The silence after which a session may expire.
 const SILENCE: Duration = Duration::from_secs(DURATION + GRACE);
 const PAUSE: Duration = Duration::from_millis(300);

@@ -2,8 +2,8 @@
 //! and restarted.
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use leasehold_client::{Client, HeldLock, LockSession, SessionTerms, Stub, WantedLock, WorkOutcome};
@@ -274,17 +274,18 @@ fn k15_one_of_the_callers_at_two_servers_that_close_a_circle_is_refused() {
 #[test]
 fn k02_k06_a_session_may_renew_at_any_server() {
     play(Pair::start(), async |one: Server, two: Server| {
-        let renewed = open(&one, 2, 1).await;
+        let renewed = open(&one, 2, 8).await;
         let fence = hold(&one, &renewed, 1, "q").await;
         renew_for(Duration::from_secs(5), &[&one, &two], &renewed).await;
         // The last home is `two`. It must not end the session while the client renews at `one` alone.
         renew(&two, &renewed).await.unwrap();
-        renew_for(Duration::from_secs(6), &[&one], &renewed).await;
+        renew_for(Duration::from_secs(14), &[&one], &renewed).await;
         assert_eq!(get(&two, "q").await.fence, fence);
         // A silence is noticed, wherever the session renewed last.
         let (other, silent_since) = (session(&two, LONG).await, Instant::now());
+        renew(&one, &renewed).await.unwrap();
         assert!(take(&other, "q", PATIENT).await.unwrap().fence() > fence);
-        assert!(silent_since.elapsed() >= Duration::from_millis(2_600), "{:?}", silent_since.elapsed());
+        assert!(silent_since.elapsed() >= Duration::from_secs(10), "{:?}", silent_since.elapsed());
         for server in [&one, &two] {
             assert_eq!(Refusal::of(&renew(server, &renewed).await.unwrap_err()).reason, "SESSION_ENDED");
         }
@@ -294,7 +295,7 @@ fn k02_k06_a_session_may_renew_at_any_server() {
 #[test]
 fn k06_k07_the_sessions_of_a_killed_server_are_adopted_with_their_whole_duration() {
     play(Pair::start(), async |mut one: Server, two: Server| {
-        let silent = open(&one, 3, 1).await;
+        let silent = open(&one, 3, 7).await;
         let fence = hold(&one, &silent, 1, "q").await;
         let kept = open(&one, 3_600, 60).await;
         let held = hold(&one, &kept, 2, "kept").await;
@@ -302,7 +303,7 @@ fn k06_k07_the_sessions_of_a_killed_server_are_adopted_with_their_whole_duration
         one.kill_9().unwrap();
         let killed = Instant::now();
         assert!(take(&other, "q", PATIENT).await.unwrap().fence() > fence);
-        assert!(killed.elapsed() >= Duration::from_secs(4), "{:?}", killed.elapsed());
+        assert!(killed.elapsed() >= Duration::from_secs(10), "{:?}", killed.elapsed());
         assert_eq!(get(&two, "kept").await.fence, held);
         assert_eq!(take(&other, "kept", NOW).await, None);
         // The session goes on at the other server.
@@ -315,18 +316,18 @@ fn k06_k07_the_sessions_of_a_killed_server_are_adopted_with_their_whole_duration
 #[test]
 fn k06_a_server_that_was_suspended_renews_nothing_from_memory() {
     play(Pair::start(), async |one: Server, two: Server| {
-        let (lost, moved) = (open(&one, 1, 1).await, open(&one, 2, 2).await);
+        let (lost, moved) = (open(&one, 1, 7).await, open(&one, 2, 10).await);
         let (fence, kept) = (hold(&one, &lost, 1, "q").await, hold(&one, &moved, 2, "moved").await);
         let other = session(&two, LONG).await;
         one.suspend().unwrap();
         // One session moves, the other one expires at the server that adopts it.
         let taken = async { take(&other, "q", PATIENT).await.unwrap() };
         let servers = [&two];
-        let (taken, ()) = tokio::join!(taken, renew_for(Duration::from_secs(14), &servers, &moved));
+        let (taken, ()) = tokio::join!(taken, renew_for(Duration::from_secs(18), &servers, &moved));
         assert!(taken.fence() > fence);
         one.signal(Signal::SIGCONT).unwrap();
         assert_eq!(Refusal::of(&renew(&one, &lost).await.unwrap_err()).reason, "SESSION_ENDED");
-        renew_for(Duration::from_secs(6), &[&one], &moved).await;
+        renew_for(Duration::from_secs(14), &[&one], &moved).await;
         assert_eq!(get(&one, "moved").await.fence, kept);
         assert_eq!(get(&one, "q").await.fence, taken.fence());
     });
@@ -336,18 +337,18 @@ fn k06_a_server_that_was_suspended_renews_nothing_from_memory() {
 fn k07_a_restart_of_the_only_server_loses_no_hold_and_gives_whole_durations() {
     play(Pair::start(), async |mut only: Server, mut two: Server| {
         assert!(two.terminate().unwrap().success());
-        let silent = open(&only, 3, 1).await;
+        let silent = open(&only, 3, 7).await;
         let fence = hold(&only, &silent, 1, "q").await;
         let kept = session(&only, LONG).await;
         let held = take(&kept, "kept", NOW).await.unwrap();
         only.kill_9().unwrap();
+        let killed = Instant::now();
         only.restart().unwrap();
-        let restarted = Instant::now();
         assert_eq!((get(&only, "q").await.fence, get(&only, "kept").await.fence), (fence, held.fence()));
         let other = session(&only, LONG).await;
         assert_eq!(take(&other, "kept", NOW).await, None);
         assert!(take(&other, "q", PATIENT).await.unwrap().fence() > held.fence());
-        assert!(restarted.elapsed() >= Duration::from_secs(4), "{:?}", restarted.elapsed());
+        assert!(killed.elapsed() >= Duration::from_secs(10), "{:?}", killed.elapsed());
         kept.release(&held, WorkOutcome::Succeeded, b"").await.unwrap();
     });
 }
@@ -355,27 +356,40 @@ fn k07_a_restart_of_the_only_server_loses_no_hold_and_gives_whole_durations() {
 #[test]
 fn k22_a_server_that_stops_hands_its_sessions_over_at_once() {
     play(Pair::start(), async |mut one: Server, two: Server| {
-        let silent = open(&one, 2, 1).await;
-        hold(&one, &silent, 1, "q").await;
-        let waiting = open(&one, 60, 5).await;
-        let mut stream = stub(&one).await.acquire_lock(asked(&waiting, 2, "q", PATIENT)).await.unwrap().into_inner();
-        assert_eq!(stream.message().await.unwrap().unwrap().news, Some(News::Waiting(0)));
-        assert!(one.terminate().unwrap().success());
-        assert!(matches!(stream.message().await.unwrap().unwrap().news, Some(News::Moving(_))));
-        let stopped = Instant::now();
-        let mut stream = stub(&two).await.acquire_lock(asked(&waiting, 2, "q", PATIENT)).await.unwrap().into_inner();
-        assert_eq!(stream.message().await.unwrap().unwrap().news, Some(News::Waiting(0)), "the ask keeps its place");
-        assert!(matches!(stream.message().await.unwrap().unwrap().news, Some(News::Fence(_))));
-        // Duration and grace are 3 s. A server that is killed is noticed 5 s later than one that stops.
-        let passed = stopped.elapsed();
-        assert!(passed >= Duration::from_millis(2_500) && passed < Duration::from_secs(7), "{passed:?}");
+        // Duration and grace are 10 s. A server that is killed is noticed 5 s later than one that stops. On a
+        // machine that stalls any grant may be late, and then another one is timed.
+        for number in 0.. {
+            let passed = pass_on_at_a_stop(&mut one, &two, &format!("q-{number}")).await;
+            assert!(passed >= Duration::from_secs(10) && number < 5, "{passed:?}");
+            if passed < Duration::from_secs(14) {
+                break;
+            }
+            one.restart().unwrap();
+        }
     });
+}
+
+/// Stops a server at which a silent session holds a lock for which another session waits. Returns the time
+/// from the last renewal of the silent session to the grant at the other server.
+async fn pass_on_at_a_stop(one: &mut Server, two: &Server, key: &str) -> Duration {
+    let (silent, waiting) = (open(one, 2, 8).await, open(one, 60, 5).await);
+    hold(one, &silent, 1, key).await;
+    let mut stream = stub(one).await.acquire_lock(asked(&waiting, 2, key, PATIENT)).await.unwrap().into_inner();
+    assert_eq!(stream.message().await.unwrap().unwrap().news, Some(News::Waiting(0)));
+    let renewed = Instant::now();
+    renew(one, &silent).await.unwrap();
+    assert!(one.terminate().unwrap().success());
+    assert!(matches!(stream.message().await.unwrap().unwrap().news, Some(News::Moving(_))));
+    let mut stream = stub(two).await.acquire_lock(asked(&waiting, 2, key, PATIENT)).await.unwrap().into_inner();
+    assert_eq!(stream.message().await.unwrap().unwrap().news, Some(News::Waiting(0)), "the ask keeps its place");
+    assert!(matches!(stream.message().await.unwrap().unwrap().news, Some(News::Fence(_))));
+    renewed.elapsed()
 }
 
 #[test]
 fn k20_each_home_of_a_session_tells_which_grants_were_taken() {
     play(Pair::start(), async |one: Server, two: Server| {
-        let holder = open(&one, 4, 1).await;
+        let holder = open(&one, 60, 5).await;
         let fence = hold(&one, &holder, 1, "q").await;
         let force = wire::ForceLockRequest { lock: Some(path("q")), fence, at_once: true };
         stub(&two).await.force_lock(force).await.unwrap();
@@ -447,26 +461,47 @@ fn k06_k09_a_wait_that_ends_late_at_one_server_takes_no_lock_from_its_holder() {
 /// The observations of the workers of a fight.
 #[derive(Default)]
 struct Fight {
-    inside: AtomicU64,
-    newest: AtomicU64,
+    // The fence of the newest worker, and the moment until which it may work if it works.
+    inside: Mutex<(u64, Option<Instant>)>,
     grants: AtomicU64,
     is_over: AtomicBool,
 }
 
 impl Fight {
-    /// Works under a lock while its client says that the lock is held.
+    /// Works under a lock while its client says that the lock is held. A machine that stalls may delay the
+    /// work until the lock has passed on rightly.
     async fn work(&self, session: &LockSession, lock: &HeldLock) {
-        let before = self.inside.swap(lock.fence(), Ordering::SeqCst);
-        assert_eq!(before, 0, "two holders at once");
-        assert!(self.newest.swap(lock.fence(), Ordering::SeqCst) < lock.fence(), "a fence came twice");
+        let until = Instant::now() + session.remaining(lock);
+        if !self.enter(lock.fence(), until) {
+            return;
+        }
         let mut steps = interval(Duration::from_millis(5));
         for _ in 0..4 {
             steps.tick().await;
-            assert_eq!(self.inside.load(Ordering::SeqCst), lock.fence(), "two holders at once");
+            let newest = self.inside.lock().unwrap().0;
+            assert!(newest == lock.fence() || until <= Instant::now(), "two holders at once");
         }
-        assert!(!session.remaining(lock).is_zero(), "the worker's terms are far longer than its work");
-        self.inside.store(0, Ordering::SeqCst);
+        self.leave(lock.fence());
         self.grants.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Begins the work under a fence. Returns false if the time for it is over.
+    fn enter(&self, fence: u64, until: Instant) -> bool {
+        let (mut inside, now) = (self.inside.lock().unwrap(), Instant::now());
+        if until <= now {
+            return false;
+        }
+        assert!(inside.1.is_none_or(|until| until <= now), "two holders at once");
+        assert!(inside.0 < fence, "a fence came twice");
+        *inside = (fence, Some(until));
+        true
+    }
+
+    fn leave(&self, fence: u64) {
+        let mut inside = self.inside.lock().unwrap();
+        if inside.0 == fence {
+            inside.1 = None;
+        }
     }
 
     async fn run(&self, client: Client) {

@@ -198,7 +198,7 @@ async fn an_empty_home_variable_counts_as_unset() {
     command.args(["serve", "--listen", "127.0.0.1:0"]).env("HOME", "").env_remove("XDG_STATE_HOME");
     let server = command.current_dir(directory.path()).spawn().unwrap();
     let output = server.wait_with_output();
-    let output = tokio::time::timeout(std::time::Duration::from_secs(10), output).await.unwrap().unwrap();
+    let output = tokio::time::timeout(std::time::Duration::from_secs(60), output).await.unwrap().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(
         stderr.starts_with("error: this user has no state folder: name the data directory with `--data DIR`"),

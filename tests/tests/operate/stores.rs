@@ -33,7 +33,7 @@ async fn init(data: &Path) -> Value {
 async fn serve_in(directory: &Path, arguments: &[&str]) -> Output {
     let mut command = command().unwrap();
     command.args(["serve", "--listen", "127.0.0.1:0"]).args(arguments).current_dir(directory);
-    tokio::time::timeout(std::time::Duration::from_secs(30), command.output()).await.unwrap().unwrap()
+    tokio::time::timeout(std::time::Duration::from_secs(60), command.output()).await.unwrap().unwrap()
 }
 
 /// Returns the line of the banner with the store's identity and contents.

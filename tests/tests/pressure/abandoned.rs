@@ -60,8 +60,12 @@ async fn b25_a_begin_that_is_answered_too_late_leaves_no_lease() {
         if calls == MOST_CALLS || taken_back(&server).await >= 5.0 {
             break;
         }
-        begin_many(&mut stream, calls, usual * percent / 100).await;
+        let took = begin_many(&mut stream, calls, usual * percent / 100).await;
         calls += 1;
+        // The speed of a machine may change, so a call that has time enough is measured again.
+        if percent == DEADLINE_PERCENT[0] {
+            usual = took;
+        }
     }
     let late = metric(server.address(), &requests("DEADLINE_EXCEEDED")).await;
     let begun = metric(server.address(), &requests("OK")).await;

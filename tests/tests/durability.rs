@@ -30,7 +30,7 @@ const CLIENTS: u64 = 16;
 const KILLS: u64 = 60;
 /// The number of active claims above which a client destroys more claims than it creates.
 const ENOUGH_CLAIMS: usize = 40;
-const PROGRESS_DEADLINE: Duration = Duration::from_secs(30);
+const PROGRESS_DEADLINE: Duration = Duration::from_secs(60);
 
 /// A claim as a read returns it: the claim, its status, and the lease that it is under.
 type Shown = (Metadata, Status, Option<String>);

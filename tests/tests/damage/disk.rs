@@ -19,7 +19,7 @@ use tonic_health::pb::health_client::HealthClient;
 
 use super::{creates, name};
 
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(60);
 /// The longest time from a failed write until the health status reports it.
 const AT_ONCE: Duration = Duration::from_secs(1);
 

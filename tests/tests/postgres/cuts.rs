@@ -17,8 +17,8 @@ use crate::NO_SYNC;
 use crate::link::{Fault, Link};
 use crate::lock_servers::{LONG, NOW, PATIENT, get, hold, open, renew, renew_for, server, session, stub, take};
 
-/// The terms of the sessions whose server is cut off, in seconds. The grace is long, so that their
-/// server answers renewals from memory for a while, and so that a machine that stalls ends none of them.
+/// The terms of the sessions whose server is cut off, in seconds. The grace is long: their
+/// server answers renewals from memory for a while, and a machine that stalls ends none of them.
 const DURATION: u64 = 1;
 const GRACE: u64 = 10;
 const TERMS: SessionTerms = SessionTerms { duration: Duration::from_secs(DURATION), grace: Duration::from_secs(GRACE) };

@@ -260,7 +260,7 @@ fn k09_a_server_that_hangs_delays_no_release() {
     play([&in_plain_text, &in_plain_text], async |one, two, _| {
         await_first_ring(&one, &two).await;
         let mut waits = Vec::new();
-        for number in 0..10 {
+        for number in 0..30 {
             let key = format!("{number}");
             waits.push((one.hold(&key).await, two.wait(&two.session, &key).await, key));
         }
@@ -270,15 +270,15 @@ fn k09_a_server_that_hangs_delays_no_release() {
             one.release(key, *fence).await;
         }
         let took = started.elapsed();
-        // A ring takes a second until it fails, and there are ten.
-        assert!(took < Duration::from_secs(5), "{took:?}");
+        // A ring takes a second until it fails, and there are thirty.
+        assert!(took < Duration::from_secs(20), "{took:?}");
         one.await_rings("failed", 1).await;
         two.server.signal(Signal::SIGCONT).unwrap();
         for (fence, stream, _) in waits {
             assert!(granted(stream).await > fence);
         }
-        // The server was left alone meanwhile.
-        assert!(one.rings("failed").await <= 2, "{}", one.rings("failed").await);
+        // The server was left alone meanwhile, but may be rung again while the machine stalls.
+        assert!(one.rings("failed").await <= 10, "{}", one.rings("failed").await);
     });
 }
 

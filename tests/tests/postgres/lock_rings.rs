@@ -25,7 +25,7 @@ use uuid::Uuid;
 use crate::{NO_SYNC, cells};
 
 /// The longest time in which a hand-over must be over, whatever happens to its ring.
-const PATIENT: Duration = Duration::from_secs(30);
+const PATIENT: Duration = Duration::from_secs(60);
 /// The time for which a process has waited before its lock is released. The pause between two reads
 /// is the longest by then.
 const LONG_ENOUGH: Duration = Duration::from_millis(1_100);

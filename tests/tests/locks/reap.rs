@@ -80,8 +80,8 @@ async fn k17_a_cleanup_that_fails_too_often_is_set_aside_for_an_operator() {
     let cleaner = session(&server, LONG).await;
     let fence = die_holding(&server, "7").await;
     let first = cleaner.reap("user.update").await.unwrap();
-    release(&cleaner, &first, WorkOutcome::Failed).await;
     let failed = Instant::now();
+    release(&cleaner, &first, WorkOutcome::Failed).await;
     let second = cleaner.reap("user.update").await.unwrap();
     assert!(failed.elapsed() > Duration::from_millis(900), "a failed cleanup is offered after a pause");
     assert_eq!((second.former_fence(), second.attempt()), (fence, 2));

@@ -129,7 +129,8 @@ async fn k11_a_module_is_cancelled_at_its_deadline_with_all_calls_that_it_made()
     let killed = Instant::now();
     server.kill_9().unwrap();
     assert!(work.await.unwrap().is_zero());
-    // The terms of the session are eight seconds. Without a deadline the work would never end.
-    assert!(killed.elapsed() < PATIENT / 2, "{:?}", killed.elapsed());
+    // An answer that arrived right before the kill is the last one. The deadline lies three seconds before the end
+    // of the terms, which a machine that stalls may take.
+    assert!(killed.elapsed() < SHORT.duration + SHORT.grace, "{:?}", killed.elapsed());
     eventually("all calls end", async || count(0).await).await.unwrap();
 }

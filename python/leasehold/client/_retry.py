@@ -85,7 +85,9 @@ class Attempts:
         return wait if wait < self._remaining_seconds() else None
 
     def _backoff_seconds(self) -> float:
-        longest = min(self._retry.backoff_seconds * 2.0 ** (self._count - 1), self._retry.max_backoff_seconds)
+        # Python refuses a power beyond the largest float, which is about 2 ** 1024.
+        doubled = self._retry.backoff_seconds * 2.0 ** min(self._count - 1, 1000)
+        longest = min(doubled, self._retry.max_backoff_seconds)
         return longest * random.uniform(0.5, 1.0)  # noqa: S311 - jitter needs no cryptographic randomness
 
     def _remaining_seconds(self) -> float:

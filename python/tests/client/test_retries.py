@@ -16,6 +16,7 @@ from support.waiting import wait_for
 from leasehold import errors
 from leasehold.claims import Lease
 from leasehold.client import Client, Retry
+from leasehold.client._retry import Attempts
 
 PATIENT = Retry(attempts=2, attempt_timeout_seconds=5.0, backoff_seconds=0.01)
 HASTY = Retry(attempts=2, attempt_timeout_seconds=0.3, backoff_seconds=0.01)
@@ -138,6 +139,15 @@ def test_a_closed_client_raises(embedded: ClaimsServer) -> None:
     client.close()
     error = raised_by(client.cells)
     assert (type(error), error.code) == (errors.MisconfiguredError, "CLOSED")
+
+
+def test_the_delay_is_bounded_after_thousands_of_attempts() -> None:
+    attempts = Attempts(Retry(attempts=10_000, max_backoff_seconds=2.0), timeout_seconds=1e6)
+    for _ in range(2_000):
+        attempts.attempt_timeout_seconds()
+    delay = attempts.wait_seconds(errors.UnavailableError("the server is down", code="UNAVAILABLE"))
+    assert delay is not None
+    assert 1.0 <= delay <= 2.0
 
 
 @pytest.mark.parametrize("cell", [0, -1, 2**63, "1"])

@@ -142,7 +142,7 @@ def test_messages_name_the_options_of_the_command(cli_server: ClaimsServer, tmp_
 def test_a_failed_run_prints_its_counts_and_stores_a_checkpoint(cli_server: ClaimsServer, tmp_path: Path) -> None:
     path, checkpoint = tmp_path / "users.csv", tmp_path / "checkpoint"
     pyarrow.csv.write_csv(as_arrow([User(key, f"user{key}") for key in range(1, 100_001)]), path)
-    more = ["--apply", "--checkpoint", str(checkpoint), "--timeout-seconds", "0.5"]
+    more = ["--apply", "--checkpoint", str(checkpoint), "--timeout-seconds", "15"]
     with Client(cli_server.url, cell_id=1) as client:
         command = [*COMMAND, *options(cli_server, str(path)), *more]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()) as ended:

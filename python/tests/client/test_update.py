@@ -107,8 +107,8 @@ def test_reading_the_lease_before_the_block_raises(client: Client) -> None:
 def test_a_server_killed_during_a_save_leaves_the_lease_to_a_later_settlement(
     server: ClaimsServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    once = Retry(attempts=1)
-    with Client(server.url, cell_id=1, retry=once) as client:
+    once = Retry(attempts=1, attempt_timeout_seconds=60)
+    with Client(server.url, cell_id=1, retry=once, timeout_seconds=60) as client:
         # The server is killed before the commit, so the commit's outcome is unknown: no rollback, and a second commit is safe.
         update = client.update(creates=[username("alice")])
 
@@ -120,7 +120,7 @@ def test_a_server_killed_during_a_save_leaves_the_lease_to_a_later_settlement(
         assert isinstance(error, errors.UnavailableError)
         assert (error.outcome_is_unknown, error.lease_uuid) == (True, update.uuid)
     server.start()
-    with Client(server.url, cell_id=1, retry=once) as client:
+    with Client(server.url, cell_id=1, retry=once, timeout_seconds=60) as client:
         assert outstanding(client) == [update.uuid]
         client.commit(update.uuid)
         assert is_claimed(client, "alice")
@@ -142,13 +142,13 @@ def test_a_server_killed_during_a_save_leaves_the_lease_to_a_later_settlement(
 def test_b09_a_begin_without_an_answer_is_rolled_back(embedded: ClaimsServer, proxy: TcpProxy) -> None:
     with (
         Client(embedded.url, cell_id=1) as direct,
-        Client(f"http://{proxy.address}", cell_id=1, retry=Retry(attempts=1)) as client,
+        Client(f"http://{proxy.address}", cell_id=1, retry=Retry(attempts=1, attempt_timeout_seconds=60)) as client,
     ):
-        client.cells()
+        client.cells(timeout_seconds=60)
         proxy.cut_next_answer(lambda: wait_for("the lease", lambda: outstanding(direct)))
 
         def saves() -> None:
-            with client.update(creates=[username("alice")], timeout_seconds=30):
+            with client.update(creates=[username("alice")], timeout_seconds=60):
                 raise AssertionError("the block must not run")
 
         error = raised_by(saves)

@@ -115,8 +115,8 @@ def test_v07_a_failed_run_reports_its_counts_and_a_checkpoint(client: Client, em
         if report.updates == 1:
             embedded.kill()
 
-    # One attempt is enough: a killed server refuses connections at once. The long timeout is for busy machines.
-    once = Client(embedded.url, cell_id=1, retry=Retry(attempts=1, attempt_timeout_seconds=10.0))
+    # One attempt is enough: a killed server refuses connections at once. The long timeouts are for busy machines.
+    once = Client(embedded.url, cell_id=1, retry=Retry(attempts=1, attempt_timeout_seconds=60.0), timeout_seconds=60)
     error = raised_by(lambda: verify(once, table, apply=True, on_progress=kill, on_failure=partial.append))
     assert isinstance(error, errors.UnavailableError | errors.DeadlineExceededError)
     (found,) = partial

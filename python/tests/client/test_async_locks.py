@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 from support.claims_server import ClaimsServer
-from support.locks import LONG, PATIENT, SHORT, ended, line, program
+from support.locks import LONG, PATIENT, STEADY, ended, line, program
 from support.waiting import DEADLINE_SECONDS
 
 from leasehold import LeaseholdError, LockLostError, errors
@@ -111,7 +111,7 @@ def test_k11_a_loss_without_an_answer_of_the_server_cancels_the_block_too(embedd
                 embedded.kill()
                 await asyncio.Event().wait()
 
-        async with client.lock_session(**SHORT, on_jeopardy=jeopardy.set) as session:
+        async with client.lock_session(**STEADY, on_jeopardy=jeopardy.set) as session:
             task = asyncio.create_task(work())
             await jeopardy.wait()
             assert isinstance(await raised_by(task), LockLostError)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.claims_server import ClaimsServer
-from support.locks import LONG, PATIENT, ended, line, program, tell
+from support.locks import LONG, PATIENT, STEADY, ended, line, program, tell
 from support.waiting import wait_for
 
 from leasehold.client import Client
@@ -81,7 +81,7 @@ def is_stopped(pid: int) -> bool:
 
 FORKED = """
 import gc, os
-with client.lock_session(**SHORT, on_lost=lambda: say("told the loss")) as session:
+with client.lock_session(**STEADY, on_lost=lambda: say("told the loss")) as session:
     with session.lock("work", "q") as held:
         say(held.fence)
         child = os.fork()
@@ -110,7 +110,7 @@ def test_a_forked_child_neither_renews_nor_releases_the_lock_of_its_parent(clien
         fence = int(line(parent))
         assert [line(parent) for _ in range(4)] == ["False 0:00:00 LOST", "FORKED", "FORKED", "CLOSED"]
         # A session of the same terms opens, falls silent and expires meanwhile, so the parent renews.
-        outlast_short_terms(client)
+        outlast_steady_terms(client)
         lock = client.get_lock("work", "q")
         assert (lock.state, lock.fence) == (LockState.HELD, fence)
         tell(parent)
@@ -118,22 +118,22 @@ def test_a_forked_child_neither_renews_nor_releases_the_lock_of_its_parent(clien
     assert client.get_lock("work", "q").state is LockState.FREE
 
 
-def outlast_short_terms(client: Client) -> None:
-    """Wait until a session of short terms that was never renewed has expired."""
-    session = client.lock_session(duration_seconds=1, grace_seconds=1)
+def outlast_steady_terms(client: Client) -> None:
+    """Wait until a session of steady terms that was never renewed has expired."""
+    session = client.lock_session(**STEADY)
     session.open()
     session.acquire("other", "silent")
     session._stop()
     wait_for("the silent session to expire", lambda: client.get_lock("other", "silent").state is LockState.FREE)
 
 
-# `PyDLL` keeps the global interpreter lock during a call, so this one holds it for eight seconds whatever else runs. The
-# terms of six seconds leave the renewing thread five for a pause of the machine.
+# `PyDLL` keeps the global interpreter lock during a call, so this one holds it for twelve seconds whatever else runs. The
+# terms are ten seconds: a machine that pauses meanwhile for some of them does not end the session.
 BUSY = """
 import ctypes
-with client.lock_session(duration_seconds=1, grace_seconds=5) as session, session.lock("work", "q") as held:
+with client.lock_session(**STEADY) as session, session.lock("work", "q") as held:
     say(held.fence)
-    left = ctypes.PyDLL(None).sleep(8)
+    left = ctypes.PyDLL(None).sleep(12)
     say(held.is_held, left)
 """
 

@@ -9,7 +9,10 @@ from contextlib import contextmanager
 from typing import Any
 
 SHORT: dict[str, Any] = {"duration_seconds": 1, "grace_seconds": 1}
-"""The shortest terms: a second, and a grace of a second."""
+"""The shortest terms: a second, and a grace of a second. They are for sessions that may be lost at any moment."""
+
+STEADY: dict[str, Any] = {"duration_seconds": 1, "grace_seconds": 9}
+"""Terms that pass in a test, but not during a pause of some seconds, which a busy machine may make at any moment."""
 
 LONG: dict[str, Any] = {"duration_seconds": 3600, "grace_seconds": 60}
 """Terms that never pass in a test."""
@@ -26,6 +29,7 @@ from leasehold import *
 from leasehold.client import *
 
 SHORT = {"duration_seconds": 1, "grace_seconds": 1}
+STEADY = {"duration_seconds": 1, "grace_seconds": 9}
 
 def say(*words):
     print(*words, flush=True)

@@ -216,9 +216,9 @@ mod tests {
 
     use super::*;
 
-    /// Starts a shell whose child keeps standard output open for a minute.
+    /// Starts a shell whose child keeps standard output open for ten minutes.
     fn shell_with_a_child() -> Group {
-        let script = "sleep 60 & echo started; wait";
+        let script = "sleep 600 & echo started; wait";
         Group::start(Command::new("sh").args(["-c", script]).stdout(Stdio::piped())).unwrap()
     }
 
@@ -230,7 +230,7 @@ mod tests {
         output.read_line(&mut line).await.unwrap();
         assert_eq!(line, "started\n");
         drop(group);
-        let closed = tokio::time::timeout(GRACE, output.read_to_string(&mut line)).await;
+        let closed = tokio::time::timeout(Duration::from_secs(60), output.read_to_string(&mut line)).await;
         assert_eq!(closed.unwrap().unwrap(), 0, "the output closes once every process that holds it has ended");
     }
 

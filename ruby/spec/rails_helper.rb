@@ -12,8 +12,8 @@ raise "the load path leads to Rails #{ActiveJob::VERSION::STRING}, not to #{want
 # server of its own.
 module RailsSpecs
   CELLS = [1, 2].freeze
-  # The deadline of the specs' own reads. The cells' shorter deadline is for the calls under test.
-  READ_DEADLINE_SECONDS = 10
+  # The deadline of the specs' own reads, whatever deadline an example sets for the calls under test.
+  READ_DEADLINE_SECONDS = 30
 
   attr_reader :server
 
@@ -59,6 +59,16 @@ module RailsSpecs
     Leasehold.client.list_records(
       source_type: model.cells_claims_source_type, bucket_types: [type], deadline_seconds: READ_DEADLINE_SECONDS
     ).records
+  end
+
+  # Runs the block with a deadline that its calls await in vain. The long one is back as soon as a begin has ended.
+  def with_short_deadline
+    before = Leasehold.configuration.request_deadline_seconds
+    Leasehold.configuration.request_deadline_seconds = 0.3
+    restore = ->(*) { Leasehold.configuration.request_deadline_seconds = before }
+    ActiveSupport::Notifications.subscribed(restore, "begin_update.leasehold") { yield }
+  ensure
+    restore.call
   end
 
   def outstanding_leases

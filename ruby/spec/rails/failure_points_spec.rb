@@ -73,7 +73,7 @@ RSpec.describe "failure points", :rails do
         proxy.release_answers if payload[:code] != "OK"
       end
       user = User.new(username: "alice")
-      expect(user.save).to be(false)
+      expect(with_short_deadline { user.save }).to be(false)
       expect(user.errors.details).to eq(base: [{ error: :claims_unavailable }])
       expect(user.save).to be(true)
     ensure
@@ -93,7 +93,7 @@ RSpec.describe "failure points", :rails do
       late = ActiveSupport::Notifications.subscribe("begin_update.leasehold") do |*, payload|
         proxy.release_answers if payload[:code] == "DEADLINE_EXCEEDED"
       end
-      expect(User.new(username: "alice").save).to be(false)
+      expect(with_short_deadline { User.new(username: "alice").save }).to be(false)
       expect(outstanding_leases).to be_empty
       expect { Leasehold.client.begin_update(creates: [Support::Claims.username("bob")]) }
         .to raise_error(Leasehold::Error::CircuitOpen)
@@ -255,10 +255,11 @@ RSpec.describe "failure points", :rails do
 
     it "is judged by the age of the lease, not of the transaction" do
       connection = ActiveRecord::Base.connection
-      replace_guard(connection, 3)
+      # A pause of some seconds between the begin and the COMMIT makes no COMMIT late.
+      replace_guard(connection, 10)
       User.transaction do
         User.create!(username: "alice")
-        connection.execute("SELECT pg_sleep(3.5)")
+        connection.execute("SELECT pg_sleep(11)")
       end
 
       expect_same_on_both_sides(["alice"])

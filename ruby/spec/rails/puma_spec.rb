@@ -17,7 +17,6 @@ RSpec.describe "an application preloaded by Puma", :rails do
     bind "tcp://127.0.0.1:0"
     preload_app!
     app do |request|
-      Leasehold.configuration.request_deadline_seconds = 5
       User.create!(username: request["PATH_INFO"].delete_prefix("/"))
       [200, {}, [Process.pid.to_s]]
     rescue StandardError => error
@@ -46,7 +45,7 @@ RSpec.describe "an application preloaded by Puma", :rails do
 
   # @return [String] the port, after both workers have booted
   def port(output)
-    Timeout.timeout(60) do
+    Timeout.timeout(300) do
       lines = output.each_line.take_while { |line| !line.include?("Worker 1 (") || !line.include?("booted") }
       lines.join[%r{Listening on http://127\.0\.0\.1:(\d+)}, 1] or raise "Puma does not listen: #{lines.join}"
     end
@@ -104,7 +103,7 @@ RSpec.describe "an application preloaded by Puma", :rails do
   # @return [Array<String>] the lines that Puma prints until worker 1 has booted again
   def refork(pid, output, phase)
     Process.kill("URG", pid)
-    Timeout.timeout(60) do
+    Timeout.timeout(300) do
       lines = []
       lines << output.gets until lines.last&.match?(/Worker 1 .* phase: #{phase}$/)
       lines

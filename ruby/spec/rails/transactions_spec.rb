@@ -438,10 +438,6 @@ RSpec.describe "claims of a transaction", :rails do
   end
 
   describe "that are more than one update can hold (B11)" do
-    # A begin of 2,000 claims takes long on a busy machine.
-    before { Leasehold.configuration.request_deadline_seconds = 10 }
-    after { Leasehold.configuration.request_deadline_seconds = 0.3 }
-
     def create_many(last)
       User.transaction { [*1..1000, last].each { |number| User.create!(username: "user#{number}") } }
     end

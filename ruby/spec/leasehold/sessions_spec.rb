@@ -235,7 +235,7 @@ RSpec.describe "sessions" do
       thread = Thread.new { loop { feed_many and fed << true } }
       fed.pop
       thread.kill
-      expect(thread.join(10)).to eq(thread)
+      expect(thread.join(Support::Waiting::DEADLINE_SECONDS)).to eq(thread)
     end
 
     it "cannot use a session at the same time" do

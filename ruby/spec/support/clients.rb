@@ -9,7 +9,7 @@ module Support
     # busy.
     def client_of(address, **settings)
       configuration = Leasehold::Configuration.new
-      defaults = { address: address, cell_id: 1, tls: { insecure: true }, request_deadline_seconds: 5 }
+      defaults = { address: address, cell_id: 1, tls: { insecure: true }, request_deadline_seconds: 30 }
       defaults.merge(settings).each { |name, value| configuration.public_send("#{name}=", value) }
       Leasehold::Client.new(configuration)
     end

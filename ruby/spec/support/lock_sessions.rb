@@ -9,8 +9,12 @@ module Support
   module LockSessions
     # Terms that never pass in an example.
     LONG = { session_duration_seconds: 3_600, session_grace_seconds: 60 }.freeze
-    # The shortest terms that leave a busy machine some time.
+    # Terms for a session that may be lost at any moment.
     SHORT = { session_duration_seconds: 2, session_grace_seconds: 1 }.freeze
+    # Terms that pass in an example, but not during a pause of some seconds, which a busy machine may make at any moment.
+    STEADY = { session_duration_seconds: 2, session_grace_seconds: 10 }.freeze
+    # The deadline of one try of a call. A server that is killed refuses calls at once, whatever their deadline.
+    DEADLINE_SECONDS = 30
 
     PRELUDE = <<~'RUBY'
       require "leasehold"
@@ -22,6 +26,7 @@ module Support
       Leasehold.configure do |config|
         config.address = ARGV.fetch(0)
         config.tls = { insecure: true }
+        config.lock_deadline_seconds = 30
         config.session_duration_seconds, config.session_grace_seconds = ARGV[1, 2].map { |time| Float(time) }
       end
       def attempt
@@ -85,7 +90,7 @@ module Support
     # Returns locks with a session of their own, as those of another process.
     def locks_of(address, terms = LONG, **settings)
       configuration = Leasehold::Configuration.new
-      defaults = { address: address, tls: { insecure: true }, logger: Logger.new(IO::NULL) }
+      defaults = { address: address, tls: { insecure: true }, logger: Logger.new(IO::NULL), lock_deadline_seconds: DEADLINE_SECONDS }
       { **defaults, **terms, **settings }.each { |name, value| configuration.public_send("#{name}=", value) }
       Leasehold::Locks.new(configuration).tap { |locks| (@opened_locks ||= []) << locks }
     end

@@ -13,7 +13,7 @@ module Support
       # `-W0` turns warnings off: Ruby 3.2 and later warn of gRPC 1.51.
       command = [RbConfig.ruby, "-W0", "-I", File.expand_path("../../lib", __dir__), "-e", script, address]
       # A forked child that waits in C code ignores every signal but this one, and keeps the output open.
-      output, status = Open3.capture2e("timeout", "--signal=KILL", "60", *command)
+      output, status = Open3.capture2e("timeout", "--signal=KILL", "300", *command)
       expect(status).to be_success, output
       output.lines.map(&:chomp)
     end

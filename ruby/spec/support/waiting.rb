@@ -3,7 +3,7 @@
 module Support
   # Waits for conditions instead of durations.
   module Waiting
-    DEADLINE_SECONDS = 15
+    DEADLINE_SECONDS = 60
     # Seconds between two evaluations, in which the awaited work can run.
     PAUSE_SECONDS = 0.005
 

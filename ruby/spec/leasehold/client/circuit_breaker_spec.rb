@@ -1,7 +1,15 @@
 # frozen_string_literal: true
 
 RSpec.describe Leasehold::Client::CircuitBreaker do
-  let(:breaker) { described_class.new(limit: 3, failures: 2, open_seconds: 0.05) }
+  let(:breaker) { described_class.new(limit: 3, failures: 2, open_seconds: 60) }
+  let(:clock) { [1_000.0] }
+
+  before { allow(breaker).to receive(:now) { clock.first } }
+
+  # Lets the time pass for which an open circuit sends no begin.
+  def outlive_the_open_circuit
+    clock[0] += 60
+  end
 
   def fail_once
     breaker.run { raise Leasehold::Error::Unavailable }
@@ -26,16 +34,15 @@ RSpec.describe Leasehold::Client::CircuitBreaker do
     open
     entered = Queue.new
     fate = Queue.new
-    probe = wait_for("a probe") do
-      thread = Thread.new { breaker.run { entered << true and raise(fate.pop) } rescue $! }
-      entered.pop(true) rescue (thread.join(0.01) || entered.empty? ? nil : entered.pop)
-      thread if thread.alive?
-    end
+    outlive_the_open_circuit
+    probe = Thread.new { breaker.run { entered << true and raise(fate.pop) } rescue $! }
+    entered.pop
     expect(fail_once).to be_a(Leasehold::Error::CircuitOpen)
     fate << Leasehold::Error::Unavailable.new
     expect(probe.value).to be_a(Leasehold::Error::Unavailable)
     expect(fail_once).to be_a(Leasehold::Error::CircuitOpen)
-    expect(wait_for("an answered probe") { breaker.run { :answered } rescue nil }).to eq(:answered)
+    outlive_the_open_circuit
+    expect(breaker.run { :answered }).to eq(:answered)
     expect(breaker.run { :closed }).to eq(:closed)
   end
 

@@ -13,7 +13,7 @@ RSpec.describe Leasehold::Client, "across a fork" do
       c.address = ARGV.fetch(0)
       c.cell_id = 1
       c.tls = { insecure: true }
-      c.request_deadline_seconds = 5
+      c.request_deadline_seconds = 30
     end
     def claim(name)
       { bucket_type: 4, bucket_value: name, subject_type: 4, subject_id: 7, source_type: 1, source_id: [7].pack("Q>") }

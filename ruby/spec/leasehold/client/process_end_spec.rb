@@ -15,6 +15,7 @@ RSpec.describe Leasehold::Client, "at the end of a process" do
         c.address = ARGV.fetch(0)
         c.cell_id = 1
         c.tls = { insecure: true }
+        c.request_deadline_seconds = 30
       end
       def working(&ended)
         ready = Queue.new

@@ -65,7 +65,7 @@ RSpec.describe Leasehold::Client, "over TLS" do
   it "reports a server that closes its connections as unavailable" do
     TCPServer.open("localhost", 0) do |server|
       closing = Thread.new { loop { server.accept.close } }
-      client = client_of("localhost:#{server.addr[1]}", tls: cell, request_deadline_seconds: 1)
+      client = client_of("localhost:#{server.addr[1]}", tls: cell)
       expect { client.list_leases }.to raise_error(Leasehold::Error::Unavailable)
     ensure
       closing.kill
@@ -74,7 +74,7 @@ RSpec.describe Leasehold::Client, "over TLS" do
 
   it "reports a stopped server as unavailable" do
     address = with_server(&:itself)
-    expect { client_of(address, tls: cell, request_deadline_seconds: 1).list_leases }.to raise_error(Leasehold::Error::Unavailable)
+    expect { client_of(address, tls: cell).list_leases }.to raise_error(Leasehold::Error::Unavailable)
   end
 
   it "fails without TLS if the server requires it" do

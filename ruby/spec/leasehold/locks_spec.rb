@@ -193,11 +193,11 @@ RSpec.describe Leasehold::Locks do
   end
 
   describe "without an answer of the server" do
-    let(:locks) { locks_of(@server.address, Support::LockSessions::SHORT, lock_deadline_seconds: 0.5) }
+    let(:locks) { locks_of(@server.address, Support::LockSessions::STEADY) }
 
     it "keeps its lock over a restart of the server (K07, K11)" do
       terms = { session_duration_seconds: 2, session_grace_seconds: 60 }
-      held = locks_of(@server.address, terms, lock_deadline_seconds: 0.5).acquire("user.update", "7")
+      held = locks_of(@server.address, terms).acquire("user.update", "7")
       told = Queue.new
       held.on_jeopardy { told << :jeopardy && Queue.new.pop }
       held.on_lost { told << :lost }
@@ -212,17 +212,22 @@ RSpec.describe Leasehold::Locks do
 
     it "counts its deadline from the sending of a renewal, not from the answer (K11)" do
       Support::TcpProxy.run(@server.address) do |proxy|
-        held = locks_of(proxy.address, { session_duration_seconds: 12, session_grace_seconds: 60 }).acquire("user.update", "7")
-        # A renewal is due after 4 of the 67.5 seconds. Nothing else is sent shortly before.
-        Support::Waiting.wait_for("the renewal to be near") { held.remaining < 64 }
+        held_for = 15 / 16r * Support::LockSessions::LONG.values.sum
+        # No renewal is due for 20 minutes, so that the only one is that of the thread.
+        late = locks_of(proxy.address)
+        held = late.acquire("user.update", "7")
+        Support::Waiting.wait_for("the deadline to be near") { held.remaining < held_for - 2 }
         proxy.hold_answers
-        bytes = proxy.client_bytes
+        bytes, begun_at = proxy.client_bytes, boot_clock
+        renewal = Thread.new { late.send(:session).renew }
         Support::Waiting.wait_for("a renewal") { proxy.client_bytes > bytes }
         sent_at, remaining = boot_clock, held.remaining
         Support::Waiting.wait_for("the answer to be late") { held.remaining < remaining - 1 }
         proxy.release_answers
-        Support::Waiting.wait_for("the deadline to move") { held.remaining > remaining }
-        expect(boot_clock + held.remaining).to be < sent_at + 67.5 + 0.2
+        expect(renewal.value).to be(true)
+        before, remaining, after = boot_clock, held.remaining, boot_clock
+        expect(after + remaining).to be >= begun_at + held_for
+        expect(before + remaining).to be < sent_at + held_for + 0.2
       end
     end
 
@@ -255,7 +260,7 @@ RSpec.describe Leasehold::Locks do
     end
 
     it "repeats a release until it is answered" do
-      held = locks_of(@server.address, lock_deadline_seconds: 0.5).acquire("user.update", "7")
+      held = locks_of(@server.address).acquire("user.update", "7")
       @server.kill
       expect([held.release, held.held?]).to eq([false, false])
       @server.start

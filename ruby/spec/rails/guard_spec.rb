@@ -57,7 +57,7 @@ RSpec.describe "the guard of a lock (K18)", :rails do
       $stdout.sync = true
       Leasehold.configuration.tls = { insecure: true }
       Leasehold.configuration.session_duration_seconds = 2
-      Leasehold.configuration.session_grace_seconds = 1
+      Leasehold.configuration.session_grace_seconds = 10
       def stop
         puts "stopped"
         Process.kill("STOP", Process.pid)

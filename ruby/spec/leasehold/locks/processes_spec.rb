@@ -72,7 +72,7 @@ RSpec.describe Leasehold::Locks, "of several processes" do
   end
 
   it "renews beside busy threads (K11)" do
-    process = script(@server.address, { session_duration_seconds: 9, session_grace_seconds: 1 }, <<~'RUBY')
+    process = script(@server.address, { session_duration_seconds: 9, session_grace_seconds: 60 }, <<~'RUBY')
       held = Leasehold.locks.acquire("user.update", "7")
       busy = Array.new(4) { Thread.new { loop { nil } } }
       deadlines = [deadline_of(held)]

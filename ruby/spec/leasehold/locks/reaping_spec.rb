@@ -140,7 +140,7 @@ RSpec.describe Leasehold::Locks, "that are reaped" do
     fence = die_holding
     told = Queue.new
     reap = lambda do
-      locks_of(@server.address, { session_duration_seconds: 3, session_grace_seconds: 1 }).reap("reaped", wait: 60) do |orphan|
+      locks_of(@server.address, { session_duration_seconds: 3, session_grace_seconds: 60 }).reap("reaped", wait: 60) do |orphan|
         orphan.on_lost { told << :lost }
         other.force("reaped.runner", "7", fence: orphan.fence)
         next_of(told)
@@ -172,7 +172,7 @@ RSpec.describe Leasehold::Locks, "that are reaped" do
     stub_const("Runner", Class.new { define_singleton_method(:find) { |key| runner.new(key) } })
     die_holding
     allow(Leasehold).to receive(:locks).and_return(locks)
-    eval(code.sub('"runner"', '"reaped"').sub("wait: 60", "wait: 1")) # rubocop:disable Security/Eval
+    eval(code.sub('"runner"', '"reaped"').sub("wait: 60", "wait: 10")) # rubocop:disable Security/Eval
 
     expect([freed, status.state]).to eq([[["7", { reserved: false }]], :free])
   end
@@ -182,7 +182,7 @@ RSpec.describe Leasehold::Locks, "that are reaped" do
       %w[good secret].each { |key| die_holding(key) }
       seen, errors, log = [], [], StringIO.new
       cleaner = locks_of(@server.address, logger: Logger.new(log))
-      cleaner.reap_each("reaped", wait: 4, on_error: ->(error, orphan) { errors << [error.class, orphan.key] }) do |orphan|
+      cleaner.reap_each("reaped", wait: 15, on_error: ->(error, orphan) { errors << [error.class, orphan.key] }) do |orphan|
         seen << [orphan.key, orphan.attempt]
         raise IndexError, "secret" if orphan.key == "secret"
       end
@@ -194,7 +194,7 @@ RSpec.describe Leasehold::Locks, "that are reaped" do
     end
 
     it "goes on after an error of the wait, and ends with `break`" do
-      cleaner = locks_of(@server.address, { session_duration_seconds: 1, session_grace_seconds: 1 }, lock_deadline_seconds: 0.5)
+      cleaner = locks_of(@server.address, Support::LockSessions::STEADY)
       cleaner.acquire("other", "session").release
       errors = Queue.new
       report = ->(error, orphan) { errors << [error, orphan] }

@@ -13,14 +13,16 @@ import { evict } from "./support/eviction.js";
 import { TcpProxy } from "./support/tcp_proxy.js";
 
 const NAMESPACE = "user.update";
-/** The shortest terms of a session. */
+/** The shortest terms of a session, for one that may be lost at any moment. */
 const SHORT = { sessionDurationSeconds: 1, sessionGraceSeconds: 1 };
+/** Terms that pass in a test, but not during a pause of some seconds, which a busy machine may make at any moment. */
+const STEADY = { sessionDurationSeconds: 1, sessionGraceSeconds: 9 };
 /** Terms that never pass in a test. */
 const LONG = { sessionDurationSeconds: 3600, sessionGraceSeconds: 60 };
 /** A wait that no test reaches. */
 const PATIENT = 60;
-/** The longest time of the tests of one `describe`, and of a wait within one of them. */
-const BOUND = { timeout: 120_000 };
+/** The longest time of all tests of one `describe`, and of a wait within one of them. */
+const BOUND = { timeout: 600_000 };
 
 /** The server of all tests that neither stop it nor need other settings. */
 const shared = new ClaimsServer();
@@ -213,13 +215,13 @@ describe("a wait", BOUND, () => {
     it("fails when it is over, although the server does not answer", async (test) => {
         const { server, locks } = await start(test);
         await locks.acquire(NAMESPACE, "q");
-        const begin = performance.now();
-        const later = locks.acquire(NAMESPACE, "q", { wait: 1 });
+        const later = locks.acquire(NAMESPACE, "q", { wait: 10 });
         await waiting(locks, "q", 1);
+        const killed = performance.now();
         await server.kill();
         assert.equal(await code(later), "UNAVAILABLE");
-        // A longer wait would go on for half a minute.
-        assert.ok(performance.now() - begin < 20_000);
+        // A longer wait would go on for half a minute after the end of the server.
+        assert.ok(performance.now() - killed < 28_000);
     });
 
     it("K22: goes on after a restart of the server", async (test) => {
@@ -264,7 +266,7 @@ describe("a lost answer", BOUND, () => {
 
     it("K19: of a release is asked for in the background once the time of a call has passed", async (test) => {
         const { server, locks: direct } = await start(test);
-        const locks = server.connect(test, { ...LONG, timeoutSeconds: 0.5 });
+        const locks = server.connect(test, { ...LONG, timeoutSeconds: 10 });
         const held = await locks.acquire(NAMESPACE, "q");
         await server.kill();
         assert.equal(await held.release({ value: "late" }), false);
@@ -276,10 +278,9 @@ describe("a lost answer", BOUND, () => {
 
 describe("a session", BOUND, () => {
     it("K11 K12: is renewed while synchronous code blocks the main thread for longer than its terms", async (test) => {
-        // The terms of six seconds leave the renewing thread five for a pause of the machine.
-        const locks = shared.connect(test, { sessionDurationSeconds: 1, sessionGraceSeconds: 5 });
+        const locks = shared.connect(test, STEADY);
         const held = await locks.acquire(NAMESPACE, "q");
-        const end = performance.now() + 8000;
+        const end = performance.now() + 12_000;
         while (performance.now() < end);
         assert.ok(held.isHeld);
         assert.equal((await locks.get(NAMESPACE, "q")).fence, held.fence);
@@ -327,7 +328,7 @@ describe("a session", BOUND, () => {
     });
 
     it("K11: ends the waits under it with its loss", async (test) => {
-        const { server, locks } = await start(test, SHORT);
+        const { server, locks } = await start(test, STEADY);
         await locks.acquire(NAMESPACE, "q");
         const later = locks.acquire(NAMESPACE, "q", { wait: PATIENT });
         await waiting(locks, "q", 1);
@@ -428,10 +429,10 @@ describe("the settings", BOUND, () => {
         const authority = new Authority(test);
         const access = '[[locks.access]]\ncaller = "service/billing"\nnamespaces = ["bill"]\n';
         const server = await ClaimsServer.start(test, authority.server(), access);
-        const locks = server.connect(test, { ...SHORT, tls: authority.service("billing") });
+        const locks = server.connect(test, { ...SHORT, sessionGraceSeconds: 60, tls: authority.service("billing") });
         const held = await locks.acquire("bill.month", "7");
         // A renewal, which the worker sends, makes the remaining time longer.
-        for (let [before, after] = [2, 2]; after <= before; [before, after] = [after, held.remainingSeconds]) {
+        for (let [before, after] = [Infinity, Infinity]; after <= before; [before, after] = [after, held.remainingSeconds]) {
             await locks.get("bill.month", "7");
             held.check();
         }

@@ -14,7 +14,7 @@ const PATIENT = { wait: 60 };
 /** A wait that ends after the server's first search for a circle. */
 const SEARCHED = { wait: 0.6 };
 /** The longest time of the tests of one `describe`, and of a wait within one of them. */
-const BOUND = { timeout: 120_000 };
+const BOUND = { timeout: 600_000 };
 
 const server = new ClaimsServer(undefined, '[[locks.reaped]]\nnamespaces = ["reaped"]\n');
 before(() => server.start());

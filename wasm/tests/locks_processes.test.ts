@@ -9,7 +9,7 @@ import { setImmediate as turn } from "node:timers/promises";
 import { ClaimsServer } from "./support/claims_server.js";
 import { Program } from "./support/programs.js";
 
-const BOUND = { timeout: 120_000 };
+const BOUND = { timeout: 600_000 };
 
 /** Each round reads the file, gives the others time to read it too, and writes it. */
 const FIGHT = `
@@ -29,7 +29,7 @@ await locks.close();
 
 /** The first thing that the program does after it was stopped is to look at its lock. */
 const STOPPED = `
-const locks = connect(SHORT);
+const locks = connect(STEADY);
 const lock = await locks.acquire("work", "q");
 const { signal } = lock;
 await renewed(lock);
@@ -45,7 +45,7 @@ say(lock.fence);
 
 /** The lock's signal is told without a look at the lock. */
 const TOLD = `
-const locks = connect(SHORT);
+const locks = connect(STEADY);
 const lock = await locks.acquire("work", "q");
 const { fence, signal } = lock;
 await renewed(lock);
@@ -59,7 +59,7 @@ say(fence);
 
 /** Neither an open session nor its thread keeps the process alive. */
 const ENDS = `
-const lock = await connect(SHORT).acquire("work", "q");
+const lock = await connect(STEADY).acquire("work", "q");
 await renewed(lock);
 say(lock.fence);
 `;

@@ -16,7 +16,7 @@ const SETTINGS = '[[locks.reaped]]\nnamespaces = ["reaped"]\nattempts = 2\n';
 const LONG = { sessionDurationSeconds: 3600, sessionGraceSeconds: 60 };
 /** A wait that no test reaches. */
 const PATIENT = { wait: 60 };
-const BOUND = { timeout: 120_000 };
+const BOUND = { timeout: 600_000 };
 
 async function start(test: TestContext, settings: LocksSettings = LONG): Promise<{ server: ClaimsServer; locks: Locks }> {
     const server = await ClaimsServer.start(test, undefined, SETTINGS);

@@ -13,7 +13,7 @@ const LONG = { sessionDurationSeconds: 3600, sessionGraceSeconds: 60 };
 /** A wait that no test reaches. */
 const PATIENT = 60;
 /** The longest time of the tests of one `describe`, and of a wait within one of them. */
-const BOUND = { timeout: 120_000 };
+const BOUND = { timeout: 600_000 };
 const REAPED = '[[locks.reaped]]\nnamespaces = ["reaped"]\nattempts = 2\n';
 
 const server = new ClaimsServer(undefined, REAPED);

@@ -22,12 +22,14 @@ const [, address, ...words] = process.argv;
 const say = (...words) => console.log(words.join(" "));
 const hear = (then) => process.stdin.once("data", then);
 const renewed = async (lock) => {
-    for (let [before, after] = [2, 2]; after <= before; [before, after] = [after, lock.remainingSeconds]) {
+    for (let [before, after] = [Infinity, Infinity]; after <= before; [before, after] = [after, lock.remainingSeconds]) {
         await turn();
         lock.check();
     }
 };
 const SHORT = { address, sessionDurationSeconds: 1, sessionGraceSeconds: 1 };
+// The program may pause for some seconds at any moment, and still has its session.
+const STEADY = { address, sessionDurationSeconds: 1, sessionGraceSeconds: 9 };
 `;
 
 /** The directory of the package, in which programs find the package by its name. */

@@ -403,7 +403,7 @@ RSpec.describe "verification", :rails do
       scheduled = enqueued_jobs.select { |job| job["job_class"] == "Leasehold::VerifyJob" }
 
       expect(scheduled.map { |job| job["arguments"] }).to eq([["Email"], ["Key"], ["Route"], ["User"]])
-      expect(scheduled.each_cons(2).map { |first, second| second[:at] - first[:at] }).to all(be_within(60).of(600))
+      expect(scheduled.each_cons(2).map { |first, second| second[:at] - first[:at] }).to all(be_within(5).of(600))
     end
 
     it "lists the models that can be verified for one that cannot" do

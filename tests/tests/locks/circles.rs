@@ -37,9 +37,9 @@ async fn k15_who_closes_a_circle_is_told_so_and_the_others_are_served() {
         lock
     });
     wait_for_waiters(&server, "c", 1).await;
-    // A wait of a minute would end as LOCK_HELD.
-    let refused = while_holding(&third, &held[2], "a", PATIENT).await;
-    assert_eq!(refused, Err("LOCK_CIRCLE".to_owned()));
+    // A wait of half a minute would end as LOCK_HELD.
+    let refused = tokio::time::timeout(Duration::from_secs(10), while_holding(&third, &held[2], "a", PATIENT)).await;
+    assert_eq!(refused.unwrap(), Err("LOCK_CIRCLE".to_owned()));
     assert_eq!(get(&server, "a").await.waiting, 0);
     // The caller gives up its own lock, as the message says.
     third.close().await.unwrap();

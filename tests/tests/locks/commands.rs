@@ -336,9 +336,8 @@ async fn k11_a_command_that_was_ended_has_not_done_its_work_whatever_its_own_exi
     let output = child.wait_with_output().await.unwrap();
     assert_eq!(output.status.code(), Some(9), "{output:?}");
     assert!(String::from_utf8(output.stderr).unwrap().contains("check what the command has done"));
-    // The duration, half of the grace, and a last call each for the lock and for the session take five
-    // seconds. A server that is suspended never answers.
-    assert!(suspended_at.elapsed() < PATIENT / 2, "{:?}", suspended_at.elapsed());
+    // The duration, half of the grace, and a last call each for the lock and for the session.
+    assert!(suspended_at.elapsed() < Duration::from_secs(8), "{:?}", suspended_at.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -355,8 +354,8 @@ async fn k01_a_wait_ends_in_its_time_although_the_server_is_silent() {
     let text = String::from_utf8(output.stderr).unwrap();
     // Nobody knows if the lock is held.
     assert!(output.status.code() == Some(4) && text.contains("no answer within 11 s"), "{text}");
-    // The wait, the time of its answer, and that of the close take twelve seconds. The session lasts for 300.
-    assert!(suspended_at.elapsed() < PATIENT, "{:?}", suspended_at.elapsed());
+    // The wait, the time of its answer, and that of the close.
+    assert!(suspended_at.elapsed() < Duration::from_secs(20), "{:?}", suspended_at.elapsed());
     server.signal(Signal::SIGCONT).unwrap();
 }
 

@@ -186,7 +186,7 @@ async fn k11_a_closed_or_evicted_session_is_lost_at_once_and_passes_its_locks_on
     let server = Server::start().unwrap();
     let (evicted, other) = (session(&server, SHORT).await, session(&server, LONG).await);
     let held = take(&evicted, "q", NOW).await.unwrap();
-    assert_ne!(*evicted.standing().borrow(), Standing::Lost);
+    assert_eq!(*evicted.standing().borrow(), Standing::Safe);
     let request =
         leasehold_proto::leasehold::sessions::v1::EvictSessionRequest { session_id: evicted.id().as_bytes().to_vec() };
     stub(&server).await.evict_session(request).await.unwrap();

@@ -709,9 +709,7 @@ async fn a_second_signal_stops_the_server_immediately() {
     let asked = Instant::now();
     server.signal(Signal::SIGINT).unwrap();
     assert!(server.wait().unwrap().success());
-    // Each of the two proves it: a stop may be slow on a machine that stalls, and a line may be lost.
-    let is_immediate = asked.elapsed() < HALF_A_DRAIN || server.stdout().contains("stopped at once");
-    assert!(is_immediate, "{:?}", asked.elapsed());
+    assert!(asked.elapsed() < HALF_A_DRAIN, "{:?}", asked.elapsed());
     assert!(answer.await.unwrap().is_err());
 }
 

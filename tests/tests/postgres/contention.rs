@@ -123,8 +123,7 @@ fn rows_locked_by_a_foreign_session_fail_only_the_updates_of_those_rows() {
     let updates = destroys().chain(creates).map(|update| (client.clone(), update));
     let start = Instant::now();
     let answers = runtime.block_on(begin_all(updates.collect()));
-    // The rows stay locked, so an update that waited for them would wait until its client gives up.
-    assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     for (number, answer) in answers.into_iter().enumerate() {
         match answer {
             Err(status) if number < 4 => {
@@ -208,12 +207,15 @@ fn b01_b03_of_two_simultaneous_begins_on_two_servers_exactly_one_succeeds() {
     assert_eq!((state.leases.len(), state.claims.len()), (100, 200));
 }
 
-/// Begins and commits a hundred updates of new usernames.
-async fn save_hundred(mut client: Client, number: u64) {
-    for save in 0..100 {
-        let lease = client.begin(create(format!("free-{number}-{save}"))).await.unwrap().lease;
+/// Begins and commits updates of new usernames until the time `end`. Returns the number of commits.
+async fn save_until(mut client: Client, number: u64, end: Instant) -> usize {
+    let mut saves = 0;
+    while Instant::now() < end {
+        let lease = client.begin(create(format!("free-{number}-{saves}"))).await.unwrap().lease;
         client.settle(&lease, Outcome::Committed).await.unwrap();
+        saves += 1;
     }
+    saves
 }
 
 #[test]
@@ -241,16 +243,14 @@ fn repeated_attempts_on_locked_rows_do_not_slow_other_updates() {
             runtime.handle(),
         );
     }
-    let (mut savers, start) = (JoinSet::new(), Instant::now());
+    let (mut savers, end) = (JoinSet::new(), Instant::now() + Duration::from_secs(4));
     for number in 0..8 {
-        savers.spawn_on(save_hundred(client.clone(), number), runtime.handle());
+        savers.spawn_on(save_until(client.clone(), number, end), runtime.handle());
     }
-    runtime.block_on(savers.join_all());
-    let took = start.elapsed();
-    println!("800 saves in {took:?}");
-    // If all writers wait for the locked rows, there are fewer than 12 saves a second, so that 800 take more
-    // than a minute. Otherwise they take a few seconds.
-    assert!(took < Duration::from_secs(40), "800 saves in {took:?}");
+    let saves: usize = runtime.block_on(savers.join_all()).into_iter().sum();
+    // If all writers wait for the locked rows, there are fewer than 12 saves a second.
+    println!("{saves} saves in four seconds");
+    assert!(saves > 200, "{saves} saves in four seconds");
     runtime.block_on(foreign.batch_execute("COMMIT")).unwrap();
     runtime.block_on(attempts.join_all());
 }

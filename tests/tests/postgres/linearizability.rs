@@ -42,7 +42,7 @@ const BUCKETS_PER_GROUP: i64 = 5;
 /// The duration of the load in seconds, unless `LEASEHOLD_LINEARIZABILITY_SECONDS` is set.
 const SECONDS: u64 = 20;
 /// The longest time from a fault until both servers answer calls again.
-const RECOVERY: Duration = Duration::from_secs(60);
+const RECOVERY: Duration = Duration::from_secs(30);
 
 /// The state that all clients share: a channel to each server (`None` while the server is down),
 /// the number of answers of each server, and the flag that ends the load.

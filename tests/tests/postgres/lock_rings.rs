@@ -25,7 +25,7 @@ use uuid::Uuid;
 use crate::{NO_SYNC, cells};
 
 /// The longest time in which a hand-over must be over, whatever happens to its ring.
-const PATIENT: Duration = Duration::from_secs(60);
+const PATIENT: Duration = Duration::from_secs(30);
 /// The time for which a process has waited before its lock is released. The pause between two reads
 /// is the longest by then.
 const LONG_ENOUGH: Duration = Duration::from_millis(1_100);
@@ -192,15 +192,9 @@ fn k08_k09_a_hand_over_between_servers_is_rung_and_faster_than_the_reads() {
         let (three, four) = (three.await, four.await);
         await_first_ring(&one, &two).await;
         let received = two.rings("received").await;
-        // A slow machine makes both slower, so its medians may be close, and then they are taken again.
-        for round in 1.. {
-            let (rung, read) = tokio::join!(median(&one, &two), median(&three, &four));
-            println!("median of a hand-over: {rung:?} with rings, {read:?} without");
-            if rung * 3 < read {
-                break;
-            }
-            assert!(round < 5, "{rung:?} with rings, {read:?} without");
-        }
+        let (rung, read) = tokio::join!(median(&one, &two), median(&three, &four));
+        println!("median of a hand-over: {rung:?} with rings, {read:?} without");
+        assert!(rung * 3 < read, "{rung:?} with rings, {read:?} without");
         // On a busy machine a ring may be late, and the server is then left alone for some of them.
         two.await_rings("received", received + u64::try_from(HAND_OVERS / 2).unwrap()).await;
         assert_eq!(two.rings("sent").await, 0, "only the server that grants a lock rings");
@@ -260,7 +254,7 @@ fn k09_a_server_that_hangs_delays_no_release() {
     play([&in_plain_text, &in_plain_text], async |one, two, _| {
         await_first_ring(&one, &two).await;
         let mut waits = Vec::new();
-        for number in 0..30 {
+        for number in 0..10 {
             let key = format!("{number}");
             waits.push((one.hold(&key).await, two.wait(&two.session, &key).await, key));
         }
@@ -270,15 +264,15 @@ fn k09_a_server_that_hangs_delays_no_release() {
             one.release(key, *fence).await;
         }
         let took = started.elapsed();
-        // A ring takes a second until it fails, and there are thirty.
-        assert!(took < Duration::from_secs(20), "{took:?}");
+        // A ring takes a second until it fails, and there are ten.
+        assert!(took < Duration::from_secs(5), "{took:?}");
         one.await_rings("failed", 1).await;
         two.server.signal(Signal::SIGCONT).unwrap();
         for (fence, stream, _) in waits {
             assert!(granted(stream).await > fence);
         }
-        // The server was left alone meanwhile, but may be rung again while the machine stalls.
-        assert!(one.rings("failed").await <= 10, "{}", one.rings("failed").await);
+        // The server was left alone meanwhile.
+        assert!(one.rings("failed").await <= 2, "{}", one.rings("failed").await);
     });
 }
 

@@ -32,10 +32,7 @@ use crate::{
 };
 
 const CLIENTS: u64 = 16;
-/// The longest time that a refusal may take in addition to `patience_seconds`. A call without an end to
-/// its patience is given up by its client after a minute.
-const LATEST: Duration = Duration::from_secs(20);
-/// The time by which an outage may be longer for a server than it was for the test.
+/// The longest time that a refusal may take in addition to `patience_seconds`.
 const SLACK: Duration = Duration::from_secs(4);
 const SERVICE: &str = "gitlab.cells.topology_service.claims.v1.ClaimService";
 
@@ -188,7 +185,7 @@ fn updates_acknowledged_before_during_and_after_a_crash_are_stored() {
     let begun: BTreeMap<_, _> = runtime.block_on(clients.join_all()).into_iter().flatten().collect();
     let (refused, slowest) = (load.refused.load(Ordering::Relaxed), load.slowest_millis.load(Ordering::Relaxed));
     println!("{} leases, outages up to {longest:?}, {refused} refused, slowest {slowest} ms", begun.len());
-    assert!(Duration::from_millis(slowest) < patience + LATEST, "a call took {slowest} ms");
+    assert!(Duration::from_millis(slowest) < patience + SLACK, "a call took {slowest} ms");
     assert!(
         refused == 0 || longest + SLACK > patience,
         "{refused} calls were refused, although the longest outage took {longest:?}"
@@ -238,7 +235,7 @@ fn during_an_outage_begins_and_reads_are_refused_and_health_reports_it() {
     let refused = runtime.block_on(client.begin(create("during"))).unwrap_err();
     assert_eq!(Refusal::of(&refused).code_and_reason(), STORE_UNAVAILABLE);
     let took = start.elapsed();
-    assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(1) + LATEST, "refused after {took:?}");
+    assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(1) + SLACK, "refused after {took:?}");
     let refused = runtime.block_on(client.get("before-0-0")).unwrap_err();
     assert_eq!(Refusal::of(&refused).code_and_reason(), STORE_UNAVAILABLE);
     assert_eq!(next_health(), ServingStatus::NotServing as i32);

@@ -2,6 +2,7 @@
 
 use crate::lease::{IdempotencyKey, Lease, LeaseId, Replay};
 use crate::locking::{LockCommand, LockReads, LockReply};
+use crate::queueing::{QueueCommand, QueueReads, QueueReply};
 use crate::rows::{Keys, Workspace};
 use crate::time::Timestamp;
 use crate::transaction::Transaction;
@@ -9,7 +10,7 @@ use crate::update::{Answer, Begin, Begun, Forget, Settle, begin, forget, settle}
 
 pub use crate::lease::Fences;
 
-/// One command: a begin, a settle or a forget, or a command of sessions and locks.
+/// One command: a begin, a settle or a forget, or a command of locks or queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Begins an update: run by [`begin`].
@@ -20,6 +21,8 @@ pub enum Command {
     Forget(Forget),
     /// A command of sessions and locks: run by [`LockCommand::apply`].
     Lock(LockCommand),
+    /// A command of queues: run by [`QueueCommand::apply`].
+    Queue(QueueCommand),
 }
 
 /// The reply to one command.
@@ -34,6 +37,8 @@ pub enum Reply {
     Forgotten(bool),
     /// The reply to [`Command::Lock`].
     Lock(LockReply),
+    /// The reply to [`Command::Queue`].
+    Queue(QueueReply),
 }
 
 impl Reply {
@@ -48,6 +53,7 @@ impl Reply {
                 Self::Begun(Begun { fence, ..begun })
             }
             Self::Lock(reply) => Self::Lock(reply.with_fences(fences)),
+            Self::Queue(reply) => Self::Queue(reply.with_fences(fences)),
             reply => reply,
         }
     }
@@ -65,13 +71,14 @@ impl Command {
             Self::Settle(command) => settle(tx, command, now)?.map(Reply::Settled),
             Self::Forget(command) => Ok(Reply::Forgotten(forget(tx, command)?)),
             Self::Lock(command) => command.apply(tx, now)?.map(Reply::Lock),
+            Self::Queue(command) => command.apply(tx, now)?.map(Reply::Queue),
         })
     }
 
     /// Adds to `keys` the keys of the rows that the command reads, as far as they are known. Some
     /// keys stand in a row that is read first: the replay of a begin names its lease, the lease of
     /// a settle lists its claims, and the lease of a forget names its replay.
-    fn add_keys(&self, workspace: &Workspace, keys: &mut Keys, locks: &mut LockReads) {
+    fn add_keys(&self, workspace: &Workspace, keys: &mut Keys, reads: &mut Reads) {
         match self {
             Self::Begin(begin) => {
                 keys.claims.extend(begin.batch.keys().cloned());
@@ -91,9 +98,17 @@ impl Command {
                 let lease = loaded_lease(workspace, lease);
                 keys.replays.extend(lease.and_then(|lease| lease.idempotency_key.clone()));
             }
-            Self::Lock(command) => locks.add(command, workspace, keys),
+            Self::Lock(command) => reads.locks.add(command, workspace, keys),
+            Self::Queue(command) => reads.queues.add(command, workspace, keys),
         }
     }
+}
+
+/// The ordered reads of a group of commands: each depends on all commands of the group.
+#[derive(Default)]
+struct Reads {
+    locks: LockReads,
+    queues: QueueReads,
 }
 
 fn loaded_lease<'a>(workspace: &'a Workspace, id: &LeaseId) -> Option<&'a Lease> {
@@ -117,9 +132,10 @@ impl Workspace {
 
     /// Returns the keys of the rows that `commands` read, as far as they are known.
     fn keys<'a>(&self, commands: impl IntoIterator<Item = &'a Command>) -> Keys {
-        let (mut keys, mut locks) = (Keys::default(), LockReads::default());
-        commands.into_iter().for_each(|command| command.add_keys(self, &mut keys, &mut locks));
-        locks.finish(self, &mut keys);
+        let (mut keys, mut reads) = (Keys::default(), Reads::default());
+        commands.into_iter().for_each(|command| command.add_keys(self, &mut keys, &mut reads));
+        reads.locks.finish(self, &mut keys);
+        reads.queues.finish(&mut keys);
         keys
     }
 

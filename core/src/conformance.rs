@@ -30,6 +30,7 @@
 #![allow(clippy::expect_used, reason = "a suite of assertions: a store that fails an expectation has failed the suite")]
 
 mod locks;
+mod queues;
 
 use std::collections::BTreeSet;
 use std::ops::{Bound, RangeBounds};
@@ -91,6 +92,18 @@ pub fn run_locks(harness: &mut impl Harness) {
     locks::large_rows_are_kept_whole(harness);
     locks::slots_are_held_and_given_back(harness);
     locks::several_locks_are_asked_for_together(harness);
+}
+
+/// Runs the checks of queues on stores that the harness opens.
+///
+/// # Panics
+/// The store differs from the reference store.
+pub fn run_queues(harness: &mut impl Harness) {
+    queues::random_groups_agree_with_the_reference(harness);
+    queues::updates_are_taken_as_one_behind_their_create(harness);
+    queues::what_a_lost_worker_held_comes_back(harness);
+    queues::long_lanes_are_worked_in_order(harness);
+    queues::large_rows_are_kept_whole(harness);
 }
 
 /// A small random generator (SplitMix64) with a fixed seed, so that every store runs the same
@@ -482,5 +495,6 @@ mod tests {
     fn the_memory_store_conforms() {
         run(&mut Memory);
         run_locks(&mut Memory);
+        run_queues(&mut Memory);
     }
 }

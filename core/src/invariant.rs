@@ -24,7 +24,7 @@ use crate::rows::State;
 use crate::time::Timestamp;
 
 pub use locks::{LockRows, LockViolation};
-pub use queues::{QueueViolation, check_queues};
+pub use queues::{QueueViolation, check_bodies};
 
 /// The latest time that a row may have: the last microsecond of the year 9999. RFC 3339 has four
 /// digits for the year, so a later time could not be shown.
@@ -66,6 +66,9 @@ pub enum Violation {
     /// A row of sessions and locks breaks an invariant.
     #[error(transparent)]
     Lock(#[from] LockViolation),
+    /// A row of queues breaks an invariant.
+    #[error(transparent)]
+    Queue(#[from] QueueViolation),
 }
 
 /// Checks every invariant of a whole state.
@@ -86,8 +89,11 @@ pub fn check(state: &State) -> Result<(), Violation> {
     state.leases.iter().try_for_each(|(id, lease)| fences.add(*id, lease.fence))?;
     fences.finish(state.fence)?;
     state.replays.iter().try_for_each(|(key, replay)| check_replay(key, replay, state.leases.get(&replay.lease)))?;
-    let seen = state.leases.values().map(|lease| lease.fence).collect();
-    Ok(locks::check(&LockRows::from(state), seen)?)
+    let seen: FxHashSet<_> = state.leases.values().map(|lease| lease.fence).collect();
+    locks::check(&LockRows::from(state), seen.clone())?;
+    queues::check(state, seen)?;
+    let digests = state.bodies.iter().map(|(id, body)| (*id, body.digest())).collect();
+    Ok(check_bodies(&state.requests, &digests)?)
 }
 
 /// Checks sessions, locks, asks and turns, and their times. `leases` has the fences of
@@ -100,6 +106,21 @@ pub fn check_locks(rows: &LockRows<'_>, leases: &FenceCheck) -> Result<(), Viola
     check_times(locks::times(rows))?;
     match locks::fences(rows).find(|fence| leases.seen.contains(fence)) {
         Some(fence) => Err(LockViolation::FenceOutOfOrder(fence).into()),
+        None => Ok(()),
+    }
+}
+
+/// Checks queues, lanes and requests, and their times. [`check_bodies`] checks bodies.
+/// `leases` has the fences of all leases, which may be missing in the state. The state has the rows of
+/// locks.
+///
+/// # Errors
+/// The first violation found.
+pub fn check_queues(state: &State, leases: &FenceCheck) -> Result<(), Violation> {
+    queues::check(state, FxHashSet::default())?;
+    check_times(queues::times(state))?;
+    match queues::fences(state).find(|fence| leases.seen.contains(fence)) {
+        Some(fence) => Err(QueueViolation::FenceOutOfOrder(fence).into()),
         None => Ok(()),
     }
 }

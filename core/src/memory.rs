@@ -49,7 +49,7 @@ use crate::lock::{Lock, LockPath};
 use crate::query::{
     LeasePosition, LeaseRow, LeaseScan, RecordPart, RecordPlace, RecordPosition, RecordRow, RecordScan,
 };
-use crate::queueing::{QueueKeys, QueueTransaction, QueueWorkspace, rows as queue_rows};
+use crate::queue::{Lane, LanePath, Queue, QueuePath, Request, RequestBody, RequestId};
 use crate::rows::{Changes, Keys, Kind, LeaseOrder, NetChanges, OrderedRead, SortedRows, State, Tables, Workspace};
 use crate::session::{Session, SessionId};
 use crate::store::Store;
@@ -60,7 +60,6 @@ use crate::transaction::{BrokenState, Transaction};
 #[derive(Clone, Debug, Default)]
 pub struct MemoryStore {
     tables: Tables,
-    queues: queue_rows::Tables,
 }
 
 impl MemoryStore {
@@ -72,28 +71,6 @@ impl MemoryStore {
     /// Returns all rows of a kind in the order of their keys, without copies.
     pub fn sorted_rows<K: Kind>(&self) -> SortedRows<'_, K> {
         self.tables.sorted_rows()
-    }
-
-    /// Loads rows of sessions and of queues into a workspace, or the fact that a row is absent.
-    pub fn load_queue(&self, keys: QueueKeys, into: &mut QueueWorkspace) {
-        self.tables.load(keys.sessions, &mut into.sessions);
-        self.queues.load(keys.queue, &mut into.queue);
-    }
-
-    /// Writes the changes of a group of commands of queues.
-    pub fn save_queue(&mut self, changes: &NetChanges, queue: &queue_rows::NetChanges) {
-        self.tables.save(changes);
-        self.queues.save(queue);
-    }
-
-    /// Returns the first rows of queues in a range with their keys, in order.
-    pub fn queue_rows<K: queue_rows::Kind>(&self, read: &OrderedRead<K>) -> Vec<(K::Key, K)> {
-        self.queues.first(read)
-    }
-
-    /// Returns every row of queues, for dumps and for checking invariants.
-    pub fn queue_state(&self) -> queue_rows::State {
-        self.queues.state()
     }
 }
 
@@ -114,22 +91,6 @@ impl Transaction for MemoryStore {
 
     fn write(&mut self, changes: Changes) -> Result<(), BrokenState> {
         self.tables.write(changes);
-        Ok(())
-    }
-}
-
-impl QueueTransaction for MemoryStore {
-    fn queue_row<K: queue_rows::Kind>(&self, key: &K::Key) -> Result<Option<&K>, BrokenState> {
-        Ok(self.queues.row(key))
-    }
-
-    fn queue_first<K: queue_rows::Kind>(&self, read: &OrderedRead<K>) -> Result<Vec<K::Key>, BrokenState> {
-        Ok(self.queues.first(read).into_iter().map(|(key, _)| key).collect())
-    }
-
-    fn write_queue(&mut self, changes: Changes, queue: queue_rows::Changes) -> Result<(), BrokenState> {
-        self.tables.write(changes);
-        self.queues.write(queue);
         Ok(())
     }
 }
@@ -220,6 +181,22 @@ impl Store for MemoryStore {
 
     fn lock(&self, path: &LockPath) -> Result<Option<Lock>, BrokenState> {
         Ok(self.tables.row::<Lock>(path).cloned())
+    }
+
+    fn queues(&self, read: &OrderedRead<Queue>) -> Result<Vec<(QueuePath, Queue)>, BrokenState> {
+        Ok(self.tables.first(read))
+    }
+
+    fn lanes(&self, read: &OrderedRead<Lane>) -> Result<Vec<(LanePath, Lane)>, BrokenState> {
+        Ok(self.tables.first(read))
+    }
+
+    fn requests(&self, read: &OrderedRead<Request>) -> Result<Vec<(RequestId, Request)>, BrokenState> {
+        Ok(self.tables.first(read))
+    }
+
+    fn bodies(&self, requests: &[RequestId]) -> Result<Vec<Option<RequestBody>>, BrokenState> {
+        Ok(requests.iter().map(|id| self.tables.row::<RequestBody>(id).cloned()).collect())
     }
 
     fn state(&self) -> Result<State, BrokenState> {

@@ -36,6 +36,7 @@ use crate::cell::CellId;
 use crate::claim::{Claim, SourceId, SourceType};
 use crate::lease::{Fence, IdempotencyKey, Lease, LeaseId, LeaseState, Replay};
 use crate::lock::{Ask, AskId, Lock, LockPath, LockState, Turn, TurnKey};
+use crate::queue::{Lane, LanePath, LaneState, Queue, QueuePath, Request, RequestBody, RequestId, RequestState};
 use crate::session::{Session, SessionId, SessionState};
 use crate::time::Timestamp;
 
@@ -59,11 +60,22 @@ crate::row_family! {
     asks: Ask,
     /// Rows of the kind `Turn`: a place in the queue of a lock.
     turns: Turn,
+    /// Rows of the kind `Queue`: a queue that an operator has paused or limited.
+    queues: Queue,
+    /// Rows of the kind `Lane`: the requests of one key, as a whole.
+    lanes: Lane,
+    /// Rows of the kind `Request`: a request, waiting, taken or settled.
+    requests: Request,
+    /// Rows of the kind `RequestBody`: the body of a request.
+    bodies: RequestBody,
     ;
     /// The asks of a session: see [`asks_of`](crate::locking::reads::asks_of).
     asks_of_session: Ask;
     /// The first turns of a lock: see [`queue_of`](crate::locking::reads::queue_of).
-    turns_of_lock: Turn
+    turns_of_lock: Turn;
+    /// The first requests of a lane: see [`waiting_of`](crate::queueing::reads::waiting_of) and
+    /// [`taken_of`](crate::queueing::reads::taken_of).
+    requests_of_lane: Request
 }
 
 impl RowKind for Claim {
@@ -186,6 +198,91 @@ impl RowKind for Turn {
 
     fn position(key: &TurnKey, _: &Self) -> Option<TurnKey> {
         Some(key.clone())
+    }
+}
+
+impl RowKind for Queue {
+    const NAME: &'static str = "queues";
+    type Key = QueuePath;
+    type Position = QueuePath;
+
+    fn position(path: &QueuePath, _: &Self) -> Option<QueuePath> {
+        Some(path.clone())
+    }
+}
+
+/// The position of a lane in one of the five lists of lanes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LaneOrder {
+    /// The position of a lane that a worker can take: by its queue, then by the rank of its first
+    /// request. A lane that waits for anything else is not in this list, so the first lanes of it are
+    /// found at the same cost whatever else waits (Q16), and a stuck lane is in nobody's way (Q07).
+    Ready(QueuePath, Timestamp, LanePath),
+    /// The position of a lane whose first request was not due yet at the last write of the lane's row: by
+    /// its queue, then by the time at which it is due (Q12).
+    Delayed(QueuePath, Timestamp, LanePath),
+    /// The position of a lane that a worker holds: by the worker's session, so that all that it held is
+    /// found when it has ended (Q11), then by the fence.
+    Taken(SessionId, Fence, LanePath),
+    /// The position of a lane that is paused and that no worker holds: by path (Q19).
+    Paused(LanePath),
+    /// The position of an idle lane: by the time of the last write, so that the oldest are forgotten
+    /// first.
+    Idle(Timestamp, LanePath),
+}
+
+impl RowKind for Lane {
+    const NAME: &'static str = "lanes";
+    type Key = LanePath;
+    type Position = LaneOrder;
+
+    fn position(path: &LanePath, lane: &Self) -> Option<LaneOrder> {
+        let queue = || path.queue().clone();
+        Some(match &lane.state {
+            LaneState::Taken(hold) => LaneOrder::Taken(hold.session, hold.fence, path.clone()),
+            _ if lane.is_paused => LaneOrder::Paused(path.clone()),
+            LaneState::Idle => LaneOrder::Idle(lane.updated_at, path.clone()),
+            LaneState::Waiting(head) if head.not_before > lane.updated_at => {
+                LaneOrder::Delayed(queue(), head.not_before, path.clone())
+            }
+            LaneState::Waiting(head) => LaneOrder::Ready(queue(), head.rank, path.clone()),
+        })
+    }
+}
+
+/// The position of a request in one of the three lists of requests.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RequestOrder {
+    /// The position of a request that waits: by its place in the lane (Q07).
+    Waiting(LanePath, u64),
+    /// The position of a request that a worker has taken: by its place in the lane.
+    Taken(LanePath, u64),
+    /// The position of a request that is complete or failed: by the time of the end, so that the oldest
+    /// are forgotten first.
+    Settled(Timestamp, RequestId),
+}
+
+impl RowKind for Request {
+    const NAME: &'static str = "requests";
+    type Key = RequestId;
+    type Position = RequestOrder;
+
+    fn position(id: &RequestId, request: &Self) -> Option<RequestOrder> {
+        Some(match request.state {
+            RequestState::New => RequestOrder::Waiting(request.lane.clone(), request.number),
+            RequestState::InProgress => RequestOrder::Taken(request.lane.clone(), request.number),
+            RequestState::Complete | RequestState::Error => RequestOrder::Settled(request.updated_at, *id),
+        })
+    }
+}
+
+impl RowKind for RequestBody {
+    const NAME: &'static str = "bodies";
+    type Key = RequestId;
+    type Position = Infallible;
+
+    fn position(_: &RequestId, _: &Self) -> Option<Infallible> {
+        None
     }
 }
 

@@ -8,6 +8,7 @@ use crate::command::Fences;
 use crate::lease::LeaseId;
 use crate::lock::{Lock, LockPath};
 use crate::query::{LeaseRow, LeaseScan, RecordPart, RecordScan};
+use crate::queue::{Lane, LanePath, Queue, QueuePath, Request, RequestBody, RequestId};
 use crate::rows::{Keys, NetChanges, OrderedRead, State, Workspace};
 use crate::session::{Session, SessionId};
 use crate::time::Timestamp;
@@ -95,6 +96,30 @@ pub trait Store {
     /// # Errors
     /// The row could not be read.
     fn lock(&self, path: &LockPath) -> Result<Option<Lock>, Self::Error>;
+
+    /// Returns the first queues of a range that have a row, in order.
+    ///
+    /// # Errors
+    /// A row could not be read.
+    fn queues(&self, read: &OrderedRead<Queue>) -> Result<Vec<(QueuePath, Queue)>, Self::Error>;
+
+    /// Returns the first lanes of a range, in order.
+    ///
+    /// # Errors
+    /// A row could not be read.
+    fn lanes(&self, read: &OrderedRead<Lane>) -> Result<Vec<(LanePath, Lane)>, Self::Error>;
+
+    /// Returns the first requests of a range, in order.
+    ///
+    /// # Errors
+    /// A row could not be read.
+    fn requests(&self, read: &OrderedRead<Request>) -> Result<Vec<(RequestId, Request)>, Self::Error>;
+
+    /// Returns the bodies of requests in the given order, `None` for a request without a row.
+    ///
+    /// # Errors
+    /// A row could not be read.
+    fn bodies(&self, requests: &[RequestId]) -> Result<Vec<Option<RequestBody>>, Self::Error>;
 
     /// Returns every row, for dumps and for checking invariants.
     ///

@@ -5,17 +5,25 @@
 use std::path::{Path, PathBuf};
 
 use leasehold_core::command::Command;
-use leasehold_core::conformance::{Harness, run, run_locks};
+use leasehold_core::conformance::{Harness, run, run_locks, run_queues};
 use leasehold_core::lease::Fence;
 use leasehold_core::lock::{AskId, LockPath, LockValue};
 use leasehold_core::locking::LockCommand;
 use leasehold_core::locking::acquire::Acquire;
 use leasehold_core::locking::open::Open;
 use leasehold_core::locking::release::{Release, ReleaseOutcome};
+use leasehold_core::queue::{LanePath, Priority, QueuePath, RequestBody, RequestId, RequestKind, TakeId};
+use leasehold_core::queueing::settle::{SettleWork, WorkOutcome};
+use leasehold_core::queueing::submit::{NewRequest, Submit};
+use leasehold_core::queueing::take::Take;
+use leasehold_core::queueing::{QueueCommand, Worker};
+use leasehold_core::rows::State;
+use leasehold_core::rules::Rules;
 use leasehold_core::session::{Principal, SessionId, Terms};
 use leasehold_core::store::Store;
 use leasehold_core::time::Timestamp;
 use leasehold_server::store::{BlockingStore, Creation, EmbeddedStore, StoreError};
+use leasehold_server::transfer::{TransferError, export, import};
 use tempfile::TempDir;
 use uuid::Uuid;
 
@@ -47,6 +55,7 @@ impl Harness for Directories {
 fn the_embedded_store_conforms() {
     run(&mut Directories(Vec::new()));
     run_locks(&mut Directories(Vec::new()));
+    run_queues(&mut Directories(Vec::new()));
 }
 
 #[test]
@@ -112,7 +121,12 @@ fn opened(directory: &Path) -> BlockingStore {
 
 /// Runs lock commands, each of which must change something.
 fn run_commands(store: &mut BlockingStore, commands: Vec<LockCommand>) {
-    for command in commands.into_iter().map(Command::Lock) {
+    run_all(store, commands.into_iter().map(Command::Lock).collect());
+}
+
+/// Runs commands, none of which may be refused.
+fn run_all(store: &mut BlockingStore, commands: Vec<Command>) {
+    for command in commands {
         let mut workspace = store.workspace().unwrap();
         loop {
             let keys = workspace.missing([&command]);
@@ -169,6 +183,31 @@ fn lock_commands() -> Vec<LockCommand> {
     ]
 }
 
+/// Returns commands that follow [`lock_commands`]: a create and an update are submitted, the create is taken and done,
+/// then the update is taken. `fence` is that of the first take.
+fn queue_commands(fence: Fence) -> Vec<Command> {
+    let worker = Worker { session: SessionId(Uuid::from_u128(1)), principal: Principal::parse("svc").unwrap() };
+    let lane = LanePath::parse(QueuePath::parse("sheets").unwrap(), "7").unwrap();
+    let new = |number, kind| NewRequest {
+        request: RequestId(Uuid::from_u128(number)),
+        lane: lane.clone(),
+        kind,
+        priority: Priority::default(),
+        not_before: Timestamp::from_micros(1),
+        max_attempts: 3,
+        body: RequestBody::parse(b"body").unwrap(),
+    };
+    let submit = Submit::parse(vec![new(5, RequestKind::Create), new(6, RequestKind::Update)]).unwrap();
+    let take = |number| {
+        let take = TakeId(Uuid::from_u128(number));
+        QueueCommand::Take(Take { worker: worker.clone(), take, lane: lane.clone() })
+    };
+    let outcome = WorkOutcome::Completed;
+    let settle = SettleWork { worker: worker.clone(), lane: lane.clone(), fence, outcome };
+    let commands = [QueueCommand::Submit(submit), take(7), QueueCommand::SettleWork(settle), take(8)];
+    commands.into_iter().map(Command::Queue).collect()
+}
+
 /// K07: a crash leaves what every answered write has left, so that all that was held is held. Each
 /// copy has the files as they are at a crash right after an answer.
 #[test]
@@ -176,14 +215,17 @@ fn k07_all_answered_writes_survive_a_crash() {
     let (directory, copies) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     drop(EmbeddedStore::open(directory.path(), Creation::Allowed).unwrap());
     let mut store = opened(directory.path());
-    for (number, command) in lock_commands().into_iter().chain(more_lock_commands()).enumerate() {
-        run_commands(&mut store, vec![command]);
+    let locks = lock_commands().into_iter().map(Command::Lock);
+    let more_locks = more_lock_commands().into_iter().map(Command::Lock);
+    for (number, command) in locks.chain(queue_commands(Fence(2))).chain(more_locks).enumerate() {
+        run_all(&mut store, vec![command]);
         let crashed = copies.path().join(number.to_string());
         copy(directory.path(), &crashed);
         assert_eq!(opened(&crashed).state().unwrap(), store.state().unwrap());
     }
     let state = store.state().unwrap();
     assert_eq!((state.asks.len(), state.turns.len()), (2, 1));
+    assert_eq!((state.lanes.len(), state.requests.len(), state.bodies.len()), (1, 2, 2));
 }
 
 /// An older program opens the directory until the first session is written. It then refuses the
@@ -202,6 +244,66 @@ fn a_data_directory_has_version_3_from_its_first_session_on() {
     assert_eq!((&after.claims, &after.leases, after.fence), (&before.claims, &before.leases, before.fence.next()));
 }
 
+/// An older program opens the directory until the first request is written, and then refuses it.
+#[test]
+fn a_data_directory_has_version_6_from_its_first_request_on() {
+    let directory = data_of_version_1();
+    let mut store = opened(directory.path());
+    run_commands(&mut store, lock_commands());
+    drop(store);
+    assert_eq!(format(directory.path()), 3);
+    let mut store = opened(directory.path());
+    let fence = store.state().unwrap().fence.next();
+    run_all(&mut store, queue_commands(fence));
+    drop(store);
+    assert_eq!(format(directory.path()), 6);
+    let state = opened(directory.path()).state().unwrap();
+    assert_eq!((state.lanes.len(), state.requests.len(), state.bodies.len()), (1, 2, 2));
+}
+
+/// Imports lines into a new directory, and returns the state there.
+fn imported(lines: &[String]) -> Result<State, TransferError> {
+    let directory = tempfile::tempdir().unwrap();
+    import(&directory.path().join("new"), lines.concat().as_bytes(), Rules::default())?;
+    Ok(opened(&directory.path().join("new")).state().unwrap())
+}
+
+/// An import accepts the rows of queues in any order, and refuses rows that do not fit together.
+#[test]
+fn rows_of_queues_are_imported_if_they_fit() {
+    let directory = tempfile::tempdir().unwrap();
+    drop(EmbeddedStore::open(directory.path(), Creation::Allowed).unwrap());
+    let mut store = opened(directory.path());
+    run_commands(&mut store, lock_commands());
+    run_all(&mut store, queue_commands(Fence(2)));
+    let state = store.state().unwrap();
+    drop(store);
+    let mut exported = Vec::new();
+    export(directory.path(), false, &mut exported).unwrap();
+    let mut lines: Vec<_> = String::from_utf8(exported).unwrap().lines().map(|line| format!("{line}\n")).collect();
+    assert_eq!(imported(&lines).unwrap(), state);
+    let last = lines.len() - 1;
+    lines[1..last].reverse();
+    assert_eq!(imported(&lines).unwrap(), state);
+    for (kind, from, to, refusal) in [
+        ("body", "626f6479", "626f6478", "is missing or another's"),
+        ("lane", r#""waiting":0"#, r#""waiting":1"#, "a lane counts 1 waiting requests and has 0"),
+        ("request", r#""InProgress""#, r#""New""#, "a lane counts 0 waiting requests and has 1"),
+        ("request", r#""updated_at":1"#, r#""updated_at":253402300800000000"#, "is beyond the year 9999"),
+    ] {
+        let is_meant = |line: &String| line.starts_with(&format!("{{\"{kind}\"")) && line.contains(from);
+        let at = lines.iter().position(is_meant).unwrap();
+        let mut spoiled = lines.clone();
+        spoiled[at] = lines[at].replacen(from, to, 1);
+        let error = imported(&spoiled).unwrap_err().to_string();
+        assert!(error.contains(refusal), "{error}");
+    }
+    let body = lines.iter().find(|line| line.contains("626f6479")).unwrap().clone();
+    lines.insert(1, body);
+    let error = imported(&lines).unwrap_err().to_string();
+    assert!(error.contains("the body is in the export twice"), "{error}");
+}
+
 /// A power cut while the keyspaces of locks are added leaves a directory without a manifest.
 #[test]
 fn keyspaces_are_added_after_a_creation_that_was_cut_short() {
@@ -217,14 +319,19 @@ fn keyspaces_are_added_after_a_creation_that_was_cut_short() {
     assert_eq!(opened(directory.path()).state().unwrap().asks.len(), 1);
 }
 
-/// The mark of added keyspaces must not hide the loss of a keyspace that has rows.
+/// The mark of added keyspaces must not hide the loss of a keyspace that has rows: the last of locks, or of queues.
 #[test]
-fn a_missing_keyspace_of_locks_is_damage_in_version_3() {
-    let directory = data_of_version_1();
-    run_commands(&mut opened(directory.path()), lock_commands());
-    std::fs::write(directory.path().join("adding-keyspaces"), "").unwrap();
-    let last = directory.path().join("fjall/keyspaces/13");
-    std::fs::remove_file(last.join("current")).unwrap();
-    let refused = EmbeddedStore::open(directory.path(), Creation::Refused).map(drop);
-    assert!(matches!(refused, Err(StoreError::Unsalvageable(_))), "{refused:?}");
+fn a_missing_keyspace_is_damage_from_the_version_that_added_it_on() {
+    for (has_queues, keyspace) in [(false, "13"), (true, "19")] {
+        let directory = data_of_version_1();
+        let mut store = opened(directory.path());
+        run_commands(&mut store, lock_commands());
+        let fence = store.state().unwrap().fence.next();
+        run_all(&mut store, if has_queues { queue_commands(fence) } else { Vec::new() });
+        drop(store);
+        std::fs::write(directory.path().join("adding-keyspaces"), "").unwrap();
+        std::fs::remove_file(directory.path().join("fjall/keyspaces").join(keyspace).join("current")).unwrap();
+        let refused = EmbeddedStore::open(directory.path(), Creation::Refused).map(drop);
+        assert!(matches!(refused, Err(StoreError::Unsalvageable(_))), "{refused:?}");
+    }
 }

@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use leasehold_core::conformance::{Harness, run, run_locks};
+use leasehold_core::conformance::{Harness, run, run_locks, run_queues};
 use leasehold_core::invariant;
 use leasehold_core::lock::{LockPath, LockState};
 use leasehold_core::rows::State;
@@ -19,7 +19,8 @@ use tempfile::TempDir;
 
 /// The salvages after each time that the suite opens a store again.
 const SALVAGES: usize = 6;
-const KEYSPACES: [&str; 6] = ["claims", "outstanding", "settled", "locks", "asks", "meta"];
+const KEYSPACES: [&str; 9] =
+    ["claims", "outstanding", "settled", "locks", "asks", "lanes", "requests", "bodies", "meta"];
 
 /// A harness that salvages damaged copies of each store that is opened again.
 struct DamagedCopies {
@@ -64,6 +65,9 @@ impl DamagedCopies {
         let is_free = |path: &LockPath| rows.locks.get(path).is_none_or(|lock| lock.state == LockState::Free);
         for (path, grant) in state.locks.iter().filter_map(|(path, lock)| Some((path, lock.grant()?))) {
             assert!(!is_free(path) || has(grant.ask.0.as_bytes()), "K06: {path:?} is free");
+        }
+        for (id, _) in state.requests.iter().filter(|(_, request)| !request.is_settled()) {
+            assert!(rows.requests.contains_key(id) || has(id.0.as_bytes()), "Q01: request {id} is missing");
         }
     }
 }
@@ -131,18 +135,21 @@ fn salvage(data: &Path) -> Result<(Salvaged, State), StoreError> {
     assert!(!data.join("salvage-copy").exists());
     state.fence = salvaged.fence;
     assert_eq!(invariant::check(&state), Ok(()));
-    let State { claims, leases, replays, sessions, locks, asks, turns, .. } = &state;
+    let State { claims, leases, replays, sessions, locks, asks, turns, queues, lanes, requests, bodies, fence: _ } =
+        &state;
     let of_locks = sessions.len() + locks.len() + asks.len() + turns.len();
-    assert_eq!(rows, claims.len() + leases.len() + replays.len() + of_locks, "a row is there twice");
+    let of_queues = queues.len() + lanes.len() + requests.len() + bodies.len();
+    assert_eq!(rows, claims.len() + leases.len() + replays.len() + of_locks + of_queues, "a row is there twice");
     Ok((salvaged, state))
 }
 
-/// S12, B13, K06: whatever entries are lost, the rest is salvaged, and an import accepts it.
+/// S12, B13, K06, Q01: whatever entries are lost, the rest is salvaged, and an import accepts it.
 #[test]
 fn s12_a_salvage_passes_lost_entries_of_the_journal() {
     let mut copies = DamagedCopies::new(1);
     run(&mut copies);
     run_locks(&mut copies);
+    run_queues(&mut copies);
     assert!(copies.salvages > 100, "{}", copies.salvages);
 }
 
@@ -150,7 +157,7 @@ fn s12_a_salvage_passes_lost_entries_of_the_journal() {
 /// directory for that of a new store.
 #[test]
 fn s12_rows_without_a_journal_are_salvaged() {
-    for keyspace in ["claims", "settled", "sessions", "locks"] {
+    for keyspace in ["claims", "settled", "sessions", "locks", "lanes"] {
         for (journal, has_watermark) in
             [(None, true), (None, false), (Some(0), true), (Some(0), false), (Some(9), false)]
         {
@@ -172,17 +179,18 @@ fn s12_rows_without_a_journal_are_salvaged() {
                 assert!(is_refused, "{keyspace} {journal:?} {has_watermark}: {refused:?}");
             }
             let (salvaged, rows) = salvage(dir.path()).unwrap();
-            let State { claims, leases, sessions, locks, .. } = rows;
-            assert!(claims.len() + leases.len() + sessions.len() + locks.len() > 0, "{keyspace}: nothing is salvaged");
+            let State { claims, leases, sessions, locks, lanes, .. } = rows;
+            let rows = claims.len() + leases.len() + sessions.len() + locks.len() + lanes.len();
+            assert!(rows > 0, "{keyspace}: nothing is salvaged");
             assert!(!salvaged.is_exact);
         }
     }
 }
 
-/// Returns a store with claims, leases, sessions and locks.
+/// Returns a store with claims, leases, sessions, locks and lanes.
 fn filled_store() -> TempDir {
     let directory = tempfile::tempdir().unwrap();
-    copy_files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/stored/v3/data"), directory.path());
+    copy_files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/stored/v6/data"), directory.path());
     directory
 }
 

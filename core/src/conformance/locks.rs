@@ -35,7 +35,7 @@ use crate::time::Timestamp;
 const PATHS: [(&str, &str); 5] = [("a", "k"), ("a", "k1"), ("a.b", "k"), ("ab", "\u{10ffff}"), ("é", " ")];
 const SECOND: u64 = 1_000_000;
 
-fn principal(name: &str) -> Principal {
+pub(super) fn principal(name: &str) -> Principal {
     Principal::parse(name).expect("a valid name")
 }
 
@@ -45,11 +45,11 @@ fn path(namespace: &str, key: &str) -> LockPath {
 
 /// Returns an id that is scattered like a random one, so that the order of ids is not the order of
 /// numbers.
-fn scattered(number: u64) -> Uuid {
+pub(super) fn scattered(number: u64) -> Uuid {
     Uuid::from_u128(u128::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835))
 }
 
-fn session(number: u64) -> SessionId {
+pub(super) fn session(number: u64) -> SessionId {
     SessionId(scattered(number))
 }
 
@@ -57,7 +57,7 @@ fn ask(number: u64) -> AskId {
     AskId(scattered(1_000 + number))
 }
 
-fn open(number: u64) -> LockCommand {
+pub(super) fn open(number: u64) -> LockCommand {
     let terms = Terms::parse(SECOND, SECOND).expect("valid terms");
     LockCommand::Open(Open { session: session(number), principal: principal("svc"), terms })
 }
@@ -81,7 +81,7 @@ fn release(session: SessionId, lock: &LockPath, fence: Fence) -> LockCommand {
     LockCommand::Release(Release { session, principal: principal("svc"), lock, fence, outcome, value })
 }
 
-fn end(number: u64, cause: Cause) -> LockCommand {
+pub(super) fn end(number: u64, cause: Cause) -> LockCommand {
     LockCommand::End(End { session: session(number), cause })
 }
 
@@ -121,7 +121,7 @@ impl<S: Store> Pair<S> {
 
 /// Returns one of six sessions. They change with the number of asks, because an ended session stays
 /// ended.
-fn some_session(asks: u64, dice: &mut Dice) -> SessionId {
+pub(super) fn some_session(asks: u64, dice: &mut Dice) -> SessionId {
     session(asks / 30 + dice.roll(6))
 }
 
@@ -144,7 +144,7 @@ fn random_holder(lock: Option<&Lock>, asks: u64, dice: &mut Dice) -> SessionId {
     grant.filter(|_| !dice.one_in(8)).map_or_else(|| some_session(asks, dice), |grant| grant.session)
 }
 
-fn random_end(state: &State, asks: u64, dice: &mut Dice) -> LockCommand {
+pub(super) fn random_end(state: &State, asks: u64, dice: &mut Dice) -> LockCommand {
     let id = some_session(asks, dice);
     let renewals_seen = state.sessions.get(&id).map_or(0, |session| session.renewals);
     let cause = match dice.roll(4) {

@@ -8,11 +8,11 @@ use super::locks;
 use super::locks::LockRows;
 use crate::lease::Fence;
 use crate::queue::{
-    Head, Lane, LaneHold, LanePath, LaneState, MAX_BATCH_BYTES, MAX_BATCH_REQUESTS, Queue, QueuePath, Request,
-    RequestId, RequestKind, RequestState,
+    BodyDigest, Head, Lane, LaneHold, LanePath, LaneState, MAX_BATCH_BYTES, MAX_BATCH_REQUESTS, Queue, QueuePath,
+    Request, RequestId, RequestKind, RequestState,
 };
-use crate::queueing::rows;
 use crate::rows::State;
+use crate::time::Timestamp;
 
 /// The first broken invariant of queues. No variant stands for two workers of one lane: the row of a lane
 /// names at most one.
@@ -71,39 +71,66 @@ struct Open<'a> {
     waiting: Vec<&'a Request>,
 }
 
-/// Checks every invariant of queues, in a store whose other rows are `state`.
+/// Checks every invariant of queues but those of bodies. `seen` has the fences of leases.
 ///
 /// # Errors
 /// The first violation found.
-pub fn check_queues(queues: &rows::State, state: &State) -> Result<(), QueueViolation> {
-    let open = open_requests(queues)?;
-    queues.requests.iter().try_for_each(|(id, request)| check_request(queues, *id, request))?;
-    let mut bodies = queues.bodies.keys();
-    if let Some(id) = bodies.find(|id| !queues.requests.contains_key(id)) {
-        return Err(QueueViolation::BodyDiffers(*id));
-    }
+pub(super) fn check(state: &State, seen: FxHashSet<Fence>) -> Result<(), QueueViolation> {
+    let open = open_requests(state)?;
+    state.requests.iter().try_for_each(|(id, request)| check_request(state, *id, request))?;
     let none = Open::default();
-    for (path, lane) in &queues.lanes {
+    for (path, lane) in &state.lanes {
         check_lane(lane, open.get(path).unwrap_or(&none))?;
+        let is_own = |create: &Request| create.lane == *path && create.kind == RequestKind::Create;
         if let Some(id) = lane.create
-            && !queues
-                .requests
-                .get(&id)
-                .is_some_and(|create| create.lane == *path && create.kind == RequestKind::Create)
+            && !state.requests.get(&id).is_some_and(is_own)
         {
             return Err(QueueViolation::CreateDiffers(id));
         }
     }
-    check_counts(queues)?;
-    check_fences(queues, state)
+    check_counts(state)?;
+    check_fences(state, seen)
+}
+
+/// Checks that each request has the body that its row says, and that each body has a request. `digests` has the
+/// digests of all bodies.
+///
+/// # Errors
+/// A request has no body or another one, or a body has no request.
+pub fn check_bodies(
+    requests: &BTreeMap<RequestId, Request>,
+    digests: &BTreeMap<RequestId, BodyDigest>,
+) -> Result<(), QueueViolation> {
+    let other = requests.iter().find(|(id, request)| digests.get(id) != Some(&request.body)).map(|(id, _)| id);
+    let unowned = || digests.keys().find(|id| !requests.contains_key(id));
+    other.or_else(unowned).map_or(Ok(()), |id| Err(QueueViolation::BodyDiffers(*id)))
+}
+
+/// Returns the times in the rows of queues.
+pub(super) fn times(state: &State) -> impl Iterator<Item = Timestamp> {
+    let requests = state.requests.values();
+    let requests = requests.flat_map(|request| [request.submitted_at, request.updated_at, request.not_before]);
+    let lanes = state.lanes.values().flat_map(|lane| {
+        let last = lane.last.iter().flat_map(|last| [last.ended_at, last.hold.taken_at]);
+        last.chain(lane.hold().map(|hold| hold.taken_at)).chain([lane.updated_at])
+    });
+    requests.chain(lanes)
+}
+
+/// Returns the fences of all holds in the rows of lanes.
+pub(super) fn fences(state: &State) -> impl Iterator<Item = Fence> {
+    state.lanes.values().flat_map(|lane| {
+        let last = lane.last.as_ref().map(|last| last.hold.fence);
+        last.into_iter().chain(lane.hold().map(|hold| hold.fence))
+    })
 }
 
 /// Checks that each queue counts the lanes that were taken under its limit (Q17).
-fn check_counts(queues: &rows::State) -> Result<(), QueueViolation> {
+fn check_counts(state: &State) -> Result<(), QueueViolation> {
     let mut taken: BTreeMap<&QueuePath, u32> = BTreeMap::new();
-    let counted = queues.lanes.iter().filter(|(_, lane)| lane.hold().is_some_and(|hold| hold.is_counted));
+    let counted = state.lanes.iter().filter(|(_, lane)| lane.hold().is_some_and(|hold| hold.is_counted));
     counted.for_each(|(path, _)| *taken.entry(path.queue()).or_default() += 1);
-    for (path, queue) in &queues.queues {
+    for (path, queue) in &state.queues {
         let taken = taken.remove(path).unwrap_or(0);
         if *queue == Queue::default() || queue.taken != taken {
             return Err(QueueViolation::QueueMiscounts { counted: queue.taken, taken });
@@ -114,12 +141,12 @@ fn check_counts(queues: &rows::State) -> Result<(), QueueViolation> {
 }
 
 /// Returns the unsettled requests of each lane.
-fn open_requests(queues: &rows::State) -> Result<BTreeMap<&LanePath, Open<'_>>, QueueViolation> {
+fn open_requests(state: &State) -> Result<BTreeMap<&LanePath, Open<'_>>, QueueViolation> {
     let mut numbers = BTreeMap::new();
-    for (id, request) in queues.requests.iter().filter(|(_, request)| !request.is_settled()) {
+    for (id, request) in state.requests.iter().filter(|(_, request)| !request.is_settled()) {
         let is_given_out = |lane: &Lane| (1..=lane.last_number).contains(&request.number);
         let is_doubled = numbers.insert((&request.lane, request.number), request).is_some();
-        if is_doubled || !queues.lanes.get(&request.lane).is_some_and(is_given_out) {
+        if is_doubled || !state.lanes.get(&request.lane).is_some_and(is_given_out) {
             return Err(QueueViolation::RequestOutOfPlace(*id));
         }
     }
@@ -132,10 +159,7 @@ fn open_requests(queues: &rows::State) -> Result<BTreeMap<&LanePath, Open<'_>>, 
     Ok(open)
 }
 
-fn check_request(queues: &rows::State, id: RequestId, request: &Request) -> Result<(), QueueViolation> {
-    if queues.bodies.get(&id).map(|body| body.digest()) != Some(request.body) {
-        return Err(QueueViolation::BodyDiffers(id));
-    }
+fn check_request(state: &State, id: RequestId, request: &Request) -> Result<(), QueueViolation> {
     let is_fit = match request.state {
         RequestState::New => request.attempts < request.max_attempts,
         RequestState::InProgress | RequestState::Complete => (1..=request.max_attempts).contains(&request.attempts),
@@ -144,7 +168,7 @@ fn check_request(queues: &rows::State, id: RequestId, request: &Request) -> Resu
     if !is_fit {
         return Err(QueueViolation::AttemptsOutOfRange(id));
     }
-    let is_first = queues.lanes.get(&request.lane).is_some_and(|lane| lane.create == Some(id));
+    let is_first = state.lanes.get(&request.lane).is_some_and(|lane| lane.create == Some(id));
     if request.kind == RequestKind::Create && !is_first { Err(QueueViolation::CreateDiffers(id)) } else { Ok(()) }
 }
 
@@ -177,10 +201,9 @@ fn check_batch(hold: &LaneHold, open: &Open<'_>) -> Result<(), QueueViolation> {
 
 /// Checks that each hold has a fence of its own, which was given out and which no lease or grant of a lock has. Also
 /// checks that the fences of one lane's holds grow.
-fn check_fences(queues: &rows::State, state: &State) -> Result<(), QueueViolation> {
-    let mut seen: FxHashSet<Fence> = locks::fences(&LockRows::from(state)).collect();
-    seen.extend(state.leases.values().map(|lease| lease.fence));
-    for lane in queues.lanes.values() {
+fn check_fences(state: &State, mut seen: FxHashSet<Fence>) -> Result<(), QueueViolation> {
+    seen.extend(locks::fences(&LockRows::from(state)));
+    for lane in state.lanes.values() {
         let mut before = Fence(0);
         let last = lane.last.as_ref().map(|last| last.hold.fence);
         for fence in last.into_iter().chain(lane.hold().map(|hold| hold.fence)) {

@@ -1,14 +1,12 @@
 //! The code that is shared by the commands that change a lane.
 
-use super::QueueTransaction;
 use super::reads::{taken_of, waiting_of};
-use super::rows::Changes;
 use crate::queue::{
     EndedHold, Head, HoldEnd, Lane, LaneHold, LanePath, LaneState, Queue, QueuePath, Request, RequestId,
 };
-use crate::rows;
+use crate::rows::Changes;
 use crate::time::Timestamp;
-use crate::transaction::BrokenState;
+use crate::transaction::{BrokenState, Transaction};
 
 /// The changes that one command has gathered so far.
 pub(super) struct Draft {
@@ -39,17 +37,12 @@ impl Draft {
     ///
     /// # Errors
     /// The store failed.
-    pub(super) fn rest<T: QueueTransaction>(
-        &mut self,
-        tx: &T,
-        path: &LanePath,
-        mut lane: Lane,
-    ) -> Result<(), T::Error> {
+    pub(super) fn rest<T: Transaction>(&mut self, tx: &T, path: &LanePath, mut lane: Lane) -> Result<(), T::Error> {
         let changed = |id: &RequestId| self.changes.requests.iter().any(|(other, _)| other == id);
         let removed = self.changes.requests.iter().filter(|(_, row)| row.is_none()).count();
-        let stored = tx.queue_first::<Request>(&waiting_of(path, removed + 1))?;
+        let stored = tx.first::<Request>(&waiting_of(path, removed + 1))?;
         let stored = match stored.iter().find(|id| !changed(id)) {
-            Some(id) => Some(tx.queue_row::<Request>(id)?.ok_or(BrokenState::LaneMiscounts)?),
+            Some(id) => Some(tx.row::<Request>(id)?.ok_or(BrokenState::LaneMiscounts)?),
             None => None,
         };
         let own = self.changes.requests.iter().filter_map(|(_, row)| row.as_ref());
@@ -68,18 +61,18 @@ impl Draft {
     ///
     /// # Errors
     /// The store failed.
-    pub(super) fn end_hold<T: QueueTransaction>(
+    pub(super) fn end_hold<T: Transaction>(
         &mut self,
         tx: &T,
         (path, lane, hold): (&LanePath, &Lane, &LaneHold),
         end: HoldEnd,
         retry_at: Timestamp,
     ) -> Result<(), T::Error> {
-        let ids = tx.queue_first::<Request>(&taken_of(path))?;
+        let ids = tx.first::<Request>(&taken_of(path))?;
         let mut lane = lane.clone();
         let mut last_number = 0;
         for id in ids {
-            let taken = tx.queue_row::<Request>(&id)?.ok_or(BrokenState::LaneMiscounts)?;
+            let taken = tx.row::<Request>(&id)?.ok_or(BrokenState::LaneMiscounts)?;
             last_number = taken.number;
             let request = taken.ended(end, retry_at, self.now);
             lane.waiting = lane.waiting.saturating_add(request.is_new().into());
@@ -89,7 +82,7 @@ impl Draft {
             return Err(BrokenState::LaneMiscounts.into());
         }
         if hold.is_counted {
-            let queue = tx.queue_row::<Queue>(path.queue())?.filter(|queue| queue.taken > 0);
+            let queue = tx.row::<Queue>(path.queue())?.filter(|queue| queue.taken > 0);
             let queue = *queue.ok_or(BrokenState::QueueMiscounts)?;
             self.put_queue(path.queue(), Queue { taken: queue.taken - 1, ..queue });
         }
@@ -101,7 +94,7 @@ impl Draft {
     ///
     /// # Errors
     /// The store failed.
-    pub(super) fn write<T: QueueTransaction>(self, tx: &mut T) -> Result<(), T::Error> {
-        tx.write_queue(rows::Changes::default(), self.changes)
+    pub(super) fn write<T: Transaction>(self, tx: &mut T) -> Result<(), T::Error> {
+        tx.write(self.changes)
     }
 }

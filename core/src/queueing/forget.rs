@@ -1,11 +1,10 @@
 //! Forgets settled requests and idle lanes, so that their rows do not stay for ever.
 
-use super::QueueTransaction;
 use super::draft::Draft;
-use super::rows::Changes;
 use crate::queue::{Lane, LanePath, LaneState, Request, RequestId};
-use crate::rows;
+use crate::rows::Changes;
 use crate::time::Timestamp;
+use crate::transaction::Transaction;
 
 /// The command to forget a settled request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,12 +29,8 @@ pub struct ForgetLane {
 ///
 /// # Errors
 /// The store failed.
-pub fn forget_request<T: QueueTransaction>(
-    tx: &mut T,
-    command: &ForgetRequest,
-    now: Timestamp,
-) -> Result<bool, T::Error> {
-    let Some(request) = tx.queue_row::<Request>(&command.request)? else { return Ok(false) };
+pub fn forget_request<T: Transaction>(tx: &mut T, command: &ForgetRequest, now: Timestamp) -> Result<bool, T::Error> {
+    let Some(request) = tx.row::<Request>(&command.request)? else { return Ok(false) };
     if !request.is_settled() || request.updated_at >= command.settled_before {
         return Ok(false);
     }
@@ -43,7 +38,7 @@ pub fn forget_request<T: QueueTransaction>(
     let mut draft = Draft::new(now);
     draft.changes.requests.push((command.request, None));
     draft.changes.bodies.push((command.request, None));
-    if let Some(lane) = tx.queue_row::<Lane>(&path)?.filter(|lane| lane.create == Some(command.request)) {
+    if let Some(lane) = tx.row::<Lane>(&path)?.filter(|lane| lane.create == Some(command.request)) {
         let lane = Lane { create: None, ..lane.clone() };
         draft.put_lane(&path, lane);
     }
@@ -57,13 +52,13 @@ pub fn forget_request<T: QueueTransaction>(
 ///
 /// # Errors
 /// The store failed.
-pub fn forget_lane<T: QueueTransaction>(tx: &mut T, command: &ForgetLane) -> Result<bool, T::Error> {
-    let Some(lane) = tx.queue_row::<Lane>(&command.lane)? else { return Ok(false) };
+pub fn forget_lane<T: Transaction>(tx: &mut T, command: &ForgetLane) -> Result<bool, T::Error> {
+    let Some(lane) = tx.row::<Lane>(&command.lane)? else { return Ok(false) };
     let is_idle = lane.state == LaneState::Idle && lane.updated_at < command.idle_before;
     if !is_idle || lane.is_paused || lane.create.is_some() {
         return Ok(false);
     }
     let lanes = vec![(command.lane.clone(), None)];
-    tx.write_queue(rows::Changes::default(), Changes { lanes, ..Changes::default() })?;
+    tx.write(Changes { lanes, ..Changes::default() })?;
     Ok(true)
 }

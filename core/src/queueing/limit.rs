@@ -2,10 +2,10 @@
 
 use std::num::NonZeroU32;
 
-use super::QueueTransaction;
 use super::draft::Draft;
 use crate::queue::{Queue, QueuePath};
 use crate::time::Timestamp;
+use crate::transaction::Transaction;
 
 /// The command to set the limit of a queue. The requests of a group that has a limit have a queue of their own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,8 +22,8 @@ pub struct LimitQueue {
 ///
 /// # Errors
 /// The store failed.
-pub fn limit_queue<T: QueueTransaction>(tx: &mut T, command: &LimitQueue, now: Timestamp) -> Result<bool, T::Error> {
-    let queue = tx.queue_row::<Queue>(&command.queue)?.copied().unwrap_or_default();
+pub fn limit_queue<T: Transaction>(tx: &mut T, command: &LimitQueue, now: Timestamp) -> Result<bool, T::Error> {
+    let queue = tx.row::<Queue>(&command.queue)?.copied().unwrap_or_default();
     if queue.limit == command.limit {
         return Ok(false);
     }

@@ -1,4 +1,4 @@
-//! The commands of queues, as functions over a [`QueueTransaction`]; one file has one command, or two
+//! The commands of queues, as functions over a [`Transaction`]; one file has one command, or two
 //! that are each other's reverse.
 //!
 //! A front *submits* a request to the lane of its resource. A worker *takes* the first requests of a
@@ -63,42 +63,18 @@ pub mod pause;
 pub mod reads;
 pub mod reclaim;
 pub mod revise;
-pub mod rows;
 pub mod settle;
 pub mod submit;
 pub mod take;
 
 use crate::lease::Fences;
 use crate::queue::RequestState;
-use crate::rows::{Changes, OrderedRead};
 use crate::session::{Principal, SessionId};
 use crate::time::Timestamp;
 use crate::transaction::Transaction;
 use crate::update::Answer;
 
-pub use keys::{QueueKeys, QueueWorkspace};
-
-/// The access to a store that a command of queues needs: the rows of queues beside those of sessions.
-pub trait QueueTransaction: Transaction {
-    /// Returns the row with this key, `None` if there is no such row.
-    ///
-    /// # Errors
-    /// The row could not be read, so the store may have it or not.
-    fn queue_row<K: rows::Kind>(&self, key: &K::Key) -> Result<Option<&K>, Self::Error>;
-
-    /// Returns the keys of the first rows of a range, in order.
-    ///
-    /// # Errors
-    /// A row of the range could not be read.
-    fn queue_first<K: rows::Kind>(&self, read: &OrderedRead<K>) -> Result<Vec<K::Key>, Self::Error>;
-
-    /// Writes the changes of one command to both families of rows: all of them, or none. The fence is
-    /// that of `changes`.
-    ///
-    /// # Errors
-    /// None of the changes took effect.
-    fn write_queue(&mut self, changes: Changes, queue: rows::Changes) -> Result<(), Self::Error>;
-}
+pub(crate) use keys::QueueReads;
 
 /// A worker: a session, and the service that opened it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -166,7 +142,7 @@ impl QueueCommand {
     /// # Errors
     /// The outer error means that the store failed and nothing was changed. The inner error is a
     /// refusal.
-    pub fn apply<T: QueueTransaction>(&self, tx: &mut T, now: Timestamp) -> Answer<QueueReply, T::Error> {
+    pub fn apply<T: Transaction>(&self, tx: &mut T, now: Timestamp) -> Answer<QueueReply, T::Error> {
         Ok(match self {
             Self::Submit(command) => submit::submit(tx, command, now)?.map(QueueReply::Submitted),
             Self::Take(command) => take::take(tx, command, now)?.map(QueueReply::Taken),

@@ -1,9 +1,8 @@
 //! The news of saved changes, by which a host wakes its workers (Q18). Lost news cost a delay: workers also look by
 //! themselves (Q04).
 
-use super::rows::{LaneOrder, NetChanges};
 use crate::queue::{Lane, LanePath, Queue, QueuePath};
-use crate::rows::{RowChange, RowKind};
+use crate::rows::{LaneOrder, NetChanges, RowChange, RowKind};
 
 /// Returns the lanes that a group of commands has made ready, also if the group has taken and settled requests of
 /// them. Each is work for one worker.

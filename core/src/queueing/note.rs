@@ -1,12 +1,13 @@
 //! Notes the progress of a worker.
 
+use super::Worker;
 use super::draft::Draft;
 use super::settle::held;
-use super::{QueueTransaction, Worker};
 use crate::lease::Fence;
 use crate::locking::own_session;
 use crate::queue::{Lane, LanePath, Note, Progress};
 use crate::time::Timestamp;
+use crate::transaction::Transaction;
 use crate::update::Answer;
 
 /// The command to note the progress on the requests that were taken from a lane.
@@ -27,16 +28,12 @@ pub struct NoteProgress {
 /// # Errors
 /// The store failed. The inner error is a refusal: the session is unknown, another service's or ended, or the session
 /// does not hold the lane under this fence.
-pub fn note_progress<T: QueueTransaction>(
-    tx: &mut T,
-    command: &NoteProgress,
-    now: Timestamp,
-) -> Answer<bool, T::Error> {
+pub fn note_progress<T: Transaction>(tx: &mut T, command: &NoteProgress, now: Timestamp) -> Answer<bool, T::Error> {
     let session = match own_session(tx, command.worker.session, &command.worker.principal)? {
         Ok(session) => session,
         Err(refusal) => return Ok(Err(refusal)),
     };
-    let lane = tx.queue_row::<Lane>(&command.lane)?;
+    let lane = tx.row::<Lane>(&command.lane)?;
     let (lane, hold) = match held(lane, &command.worker, &session, command.fence) {
         Ok(held) => held,
         Err(refusal) => return Ok(Err(refusal)),

@@ -1,9 +1,9 @@
 //! Pauses a queue or a lane, and resumes it.
 
-use super::QueueTransaction;
 use super::draft::Draft;
 use crate::queue::{Lane, LanePath, Queue, QueuePath};
 use crate::time::Timestamp;
+use crate::transaction::Transaction;
 
 /// A part of a queue that an operator pauses.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,20 +29,20 @@ pub struct Pause {
 ///
 /// # Errors
 /// The store failed.
-pub fn pause<T: QueueTransaction>(tx: &mut T, command: &Pause, now: Timestamp) -> Result<bool, T::Error> {
+pub fn pause<T: Transaction>(tx: &mut T, command: &Pause, now: Timestamp) -> Result<bool, T::Error> {
     match &command.scope {
         PauseScope::Queue(path) => pause_queue(tx, path, command.is_paused, now),
         PauseScope::Lane(path) => pause_lane(tx, path, command.is_paused, now),
     }
 }
 
-fn pause_queue<T: QueueTransaction>(
+fn pause_queue<T: Transaction>(
     tx: &mut T,
     path: &QueuePath,
     is_paused: bool,
     now: Timestamp,
 ) -> Result<bool, T::Error> {
-    let queue = tx.queue_row::<Queue>(path)?.copied().unwrap_or_default();
+    let queue = tx.row::<Queue>(path)?.copied().unwrap_or_default();
     if queue.is_paused == is_paused {
         return Ok(false);
     }
@@ -52,13 +52,8 @@ fn pause_queue<T: QueueTransaction>(
     Ok(true)
 }
 
-fn pause_lane<T: QueueTransaction>(
-    tx: &mut T,
-    path: &LanePath,
-    is_paused: bool,
-    now: Timestamp,
-) -> Result<bool, T::Error> {
-    let lane = tx.queue_row::<Lane>(path)?;
+fn pause_lane<T: Transaction>(tx: &mut T, path: &LanePath, is_paused: bool, now: Timestamp) -> Result<bool, T::Error> {
+    let lane = tx.row::<Lane>(path)?;
     if lane.is_some_and(|lane| lane.is_paused) == is_paused {
         return Ok(false);
     }

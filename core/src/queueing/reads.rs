@@ -5,11 +5,10 @@ use std::ops::Bound;
 
 use uuid::Uuid;
 
-use super::rows::{LaneOrder, RequestOrder};
 use crate::lease::Fence;
 use crate::order::sorted_by;
 use crate::queue::{Lane, LanePath, LaneState, MAX_BATCH_REQUESTS, QueuePath, Request, RequestId};
-use crate::rows::OrderedRead;
+use crate::rows::{LaneOrder, OrderedRead, RequestOrder};
 use crate::session::SessionId;
 use crate::time::Timestamp;
 

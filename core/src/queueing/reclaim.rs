@@ -1,6 +1,5 @@
 //! Takes a lane back from a worker whose session has ended.
 
-use super::QueueTransaction;
 use super::draft::Draft;
 use crate::lease::Fence;
 use crate::locking::refused;
@@ -8,6 +7,7 @@ use crate::queue::{HoldEnd, Lane, LaneHold, LanePath, MAX_DELAY_MICROS};
 use crate::rejection::{Reason, Rejection};
 use crate::session::{Session, SessionEnd, SessionState, check_limit};
 use crate::time::Timestamp;
+use crate::transaction::Transaction;
 use crate::update::Answer;
 
 /// The command to take a lane back from a worker whose session has ended. A host proposes one for each lane that
@@ -31,11 +31,11 @@ pub struct Reclaim {
 /// # Errors
 /// The store failed. The inner error is a refusal: the lane is not held under this fence, the worker's session is live,
 /// was evicted too lately, or the next attempt is too late.
-pub fn reclaim<T: QueueTransaction>(tx: &mut T, command: &Reclaim, now: Timestamp) -> Answer<bool, T::Error> {
+pub fn reclaim<T: Transaction>(tx: &mut T, command: &Reclaim, now: Timestamp) -> Answer<bool, T::Error> {
     if let Err(refusal) = check_limit("delay_micros", MAX_DELAY_MICROS, command.retry_micros) {
         return Ok(Err(refusal));
     }
-    let lane = tx.queue_row::<Lane>(&command.lane)?;
+    let lane = tx.row::<Lane>(&command.lane)?;
     let held = lane.and_then(|lane| Some((lane, lane.hold()?)));
     let Some((lane, hold)) = held.filter(|(_, hold)| hold.fence == command.fence) else {
         let last = lane.and_then(|lane| lane.last.as_ref());

@@ -1,10 +1,9 @@
 //! Withdraws a request that waits, and submits again one that failed.
 
-use super::QueueTransaction;
 use super::draft::Draft;
 use crate::queue::{Lane, Request, RequestId, RequestState};
 use crate::time::Timestamp;
-use crate::transaction::BrokenState;
+use crate::transaction::{BrokenState, Transaction};
 use crate::update::Answer;
 
 /// The command to withdraw a request that no worker has taken.
@@ -26,16 +25,16 @@ pub struct Resubmit {
 ///
 /// # Errors
 /// The store failed.
-pub fn withdraw<T: QueueTransaction>(
+pub fn withdraw<T: Transaction>(
     tx: &mut T,
     command: &Withdraw,
     now: Timestamp,
 ) -> Result<Option<RequestState>, T::Error> {
-    let Some(request) = tx.queue_row::<Request>(&command.request)?.cloned() else { return Ok(None) };
+    let Some(request) = tx.row::<Request>(&command.request)?.cloned() else { return Ok(None) };
     if !request.is_new() {
         return Ok(Some(request.state));
     }
-    let mut lane = tx.queue_row::<Lane>(&request.lane)?.ok_or(BrokenState::LaneMiscounts)?.clone();
+    let mut lane = tx.row::<Lane>(&request.lane)?.ok_or(BrokenState::LaneMiscounts)?.clone();
     lane.waiting = lane.waiting.saturating_sub(1);
     lane.create = lane.create.filter(|create| *create != command.request);
     let mut draft = Draft::new(now);
@@ -55,17 +54,17 @@ pub fn withdraw<T: QueueTransaction>(
 ///
 /// # Errors
 /// The store failed. The inner error is a refusal: a limit is exceeded.
-pub fn resubmit<T: QueueTransaction>(
+pub fn resubmit<T: Transaction>(
     tx: &mut T,
     command: &Resubmit,
     now: Timestamp,
 ) -> Answer<Option<RequestState>, T::Error> {
-    let Some(request) = tx.queue_row::<Request>(&command.request)?.cloned() else { return Ok(Ok(None)) };
+    let Some(request) = tx.row::<Request>(&command.request)?.cloned() else { return Ok(Ok(None)) };
     if request.state != RequestState::Error {
         return Ok(Ok(Some(request.state)));
     }
     // The lane may have been idle for so long that it is forgotten.
-    let mut lane = tx.queue_row::<Lane>(&request.lane)?.cloned().unwrap_or_else(|| Lane::new(now));
+    let mut lane = tx.row::<Lane>(&request.lane)?.cloned().unwrap_or_else(|| Lane::new(now));
     let before = request.state;
     // The age of a request that failed long ago must not move the lane before those that have waited since.
     let mut request = Request { state: RequestState::New, attempts: 0, not_before: now, updated_at: now, ..request };

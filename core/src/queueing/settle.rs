@@ -1,13 +1,14 @@
 //! Settles the requests that a worker has taken: completes them, fails them or gives them back.
 
+use super::Worker;
 use super::draft::Draft;
-use super::{QueueTransaction, Worker};
 use crate::lease::Fence;
 use crate::locking::{own_session, refused};
 use crate::queue::{HoldEnd, Lane, LaneHold, LanePath, MAX_DELAY_MICROS};
 use crate::rejection::{Reason, Rejection};
 use crate::session::{Session, check_limit};
 use crate::time::Timestamp;
+use crate::transaction::Transaction;
 use crate::update::Answer;
 
 /// The outcome of the work on the requests that were taken as one.
@@ -62,7 +63,7 @@ pub struct SettleWork {
 /// # Errors
 /// The store failed. The inner error is a refusal: the session is unknown, another service's or ended, the session does
 /// not hold the lane under this fence, or the next attempt is too late.
-pub fn settle_work<T: QueueTransaction>(tx: &mut T, command: &SettleWork, now: Timestamp) -> Answer<bool, T::Error> {
+pub fn settle_work<T: Transaction>(tx: &mut T, command: &SettleWork, now: Timestamp) -> Answer<bool, T::Error> {
     let SettleWork { worker, lane: path, fence, outcome } = command;
     if let Err(refusal) = check_limit("delay_micros", MAX_DELAY_MICROS, outcome.retry_micros()) {
         return Ok(Err(refusal));
@@ -71,7 +72,7 @@ pub fn settle_work<T: QueueTransaction>(tx: &mut T, command: &SettleWork, now: T
         Ok(session) => session,
         Err(refusal) => return Ok(Err(refusal)),
     };
-    let row = tx.queue_row::<Lane>(path)?;
+    let row = tx.row::<Lane>(path)?;
     let (lane, hold) = match held(row, worker, &session, *fence) {
         Ok(held) => held,
         Err(_) if is_repeated(row, worker, *fence, outcome.end()) => return Ok(Ok(false)),

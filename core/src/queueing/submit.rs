@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::QueueTransaction;
 use super::draft::Draft;
 use crate::queue::{
     Lane, LanePath, MAX_DELAY_MICROS, MAX_SUBMITTED_BYTES, MAX_SUBMITTED_REQUESTS, Priority, Request, RequestBody,
@@ -11,6 +10,7 @@ use crate::queue::{
 use crate::rejection::{Detail, Reason, Rejection};
 use crate::session::check_limit;
 use crate::time::Timestamp;
+use crate::transaction::Transaction;
 use crate::update::Answer;
 
 /// A request to submit.
@@ -78,11 +78,11 @@ pub struct Submitted {
 ///
 /// # Errors
 /// The store failed. The inner error is a refusal: an id was used for another request, or a limit is exceeded.
-pub fn submit<T: QueueTransaction>(tx: &mut T, command: &Submit, now: Timestamp) -> Answer<Vec<Submitted>, T::Error> {
+pub fn submit<T: Transaction>(tx: &mut T, command: &Submit, now: Timestamp) -> Answer<Vec<Submitted>, T::Error> {
     let mut draft = Draft::new(now);
     let (mut lanes, mut replies) = (BTreeMap::new(), Vec::with_capacity(command.requests.len()));
     for new in &command.requests {
-        if let Some(known) = tx.queue_row::<Request>(&new.request)? {
+        if let Some(known) = tx.row::<Request>(&new.request)? {
             match check_repeated(known, new) {
                 Ok(()) => replies.push(Submitted { request: new.request, is_new: false }),
                 Err(refusal) => return Ok(Err(refusal)),
@@ -90,7 +90,7 @@ pub fn submit<T: QueueTransaction>(tx: &mut T, command: &Submit, now: Timestamp)
             continue;
         }
         if !lanes.contains_key(&new.lane) {
-            let lane = tx.queue_row::<Lane>(&new.lane)?.cloned().unwrap_or_else(|| Lane::new(now));
+            let lane = tx.row::<Lane>(&new.lane)?.cloned().unwrap_or_else(|| Lane::new(now));
             lanes.insert(new.lane.clone(), lane);
         }
         let Some(lane) = lanes.get_mut(&new.lane) else { continue };

@@ -1,8 +1,8 @@
 //! Takes the first requests of a lane.
 
+use super::Worker;
 use super::draft::Draft;
 use super::reads::{taken_of, waiting_of};
-use super::{QueueTransaction, Worker};
 use crate::lease::{Fence, Fences};
 use crate::locking::{live_session, refused};
 use crate::queue::{
@@ -10,10 +10,9 @@ use crate::queue::{
     RequestKind, TakeId,
 };
 use crate::rejection::Reason;
-use crate::rows;
 use crate::session::Session;
 use crate::time::Timestamp;
-use crate::transaction::BrokenState;
+use crate::transaction::{BrokenState, Transaction};
 use crate::update::Answer;
 
 /// The command to take the first requests of a lane.
@@ -63,12 +62,12 @@ impl Taken {
 /// # Errors
 /// The store failed. The inner error is a refusal: the session is unknown, ended or another service's, or the id of
 /// the take was used for another take of the lane, or for one that has ended.
-pub fn take<T: QueueTransaction>(tx: &mut T, command: &Take, now: Timestamp) -> Answer<Option<Taken>, T::Error> {
+pub fn take<T: Transaction>(tx: &mut T, command: &Take, now: Timestamp) -> Answer<Option<Taken>, T::Error> {
     let session = match live_session(tx, command.worker.session, &command.worker.principal)? {
         Ok(session) => session,
         Err(refusal) => return Ok(Err(refusal)),
     };
-    let Some(lane) = tx.queue_row::<Lane>(&command.lane)? else { return Ok(Ok(None)) };
+    let Some(lane) = tx.row::<Lane>(&command.lane)? else { return Ok(Ok(None)) };
     if let Some(hold) = lane.hold().filter(|hold| hold.take == command.take) {
         let is_own = hold.session == command.worker.session;
         return if is_own { again(tx, command, lane, hold.fence) } else { Ok(Err(refused(Reason::AskReused))) };
@@ -77,7 +76,7 @@ pub fn take<T: QueueTransaction>(tx: &mut T, command: &Take, now: Timestamp) -> 
     if lane.last.as_ref().is_some_and(|last| last.hold.take == command.take) {
         return Ok(Err(refused(Reason::AskReused)));
     }
-    let queue = tx.queue_row::<Queue>(command.lane.queue())?.copied().unwrap_or_default();
+    let queue = tx.row::<Queue>(command.lane.queue())?.copied().unwrap_or_default();
     if !lane.is_ready(now) || !queue.is_open() {
         return Ok(Ok(None));
     }
@@ -86,16 +85,16 @@ pub fn take<T: QueueTransaction>(tx: &mut T, command: &Take, now: Timestamp) -> 
 }
 
 /// Returns what a take had led to.
-fn again<T: QueueTransaction>(tx: &T, command: &Take, lane: &Lane, fence: Fence) -> Answer<Option<Taken>, T::Error> {
+fn again<T: Transaction>(tx: &T, command: &Take, lane: &Lane, fence: Fence) -> Answer<Option<Taken>, T::Error> {
     let mut requests = Vec::new();
-    for id in tx.queue_first::<Request>(&taken_of(&command.lane))? {
-        let request = tx.queue_row::<Request>(&id)?.ok_or(BrokenState::LaneMiscounts)?;
+    for id in tx.first::<Request>(&taken_of(&command.lane))? {
+        let request = tx.row::<Request>(&id)?.ok_or(BrokenState::LaneMiscounts)?;
         requests.push((id, request.attempts));
     }
     Ok(Ok(Some(Taken::of(lane, fence, requests))))
 }
 
-fn take_first<T: QueueTransaction>(
+fn take_first<T: Transaction>(
     tx: &mut T,
     command: &Take,
     (session, queue, mut lane): (Session, Queue, Lane),
@@ -127,16 +126,17 @@ fn take_first<T: QueueTransaction>(
     // A take renews its session in writing. So it conflicts with an end of the session that another server writes at
     // the same time, and no lane is taken by a session whose end has been seen.
     let renewed = Session { renewals: session.renewals.saturating_add(1), updated_at: now, ..session };
-    let sessions = vec![(command.worker.session, Some(renewed))];
-    tx.write_queue(rows::Changes { sessions, fence: Some(fence), ..rows::Changes::default() }, draft.changes)?;
+    draft.changes.sessions.push((command.worker.session, Some(renewed)));
+    draft.changes.fence = Some(fence);
+    draft.write(tx)?;
     Ok(taken)
 }
 
 /// Returns the first requests of a lane that are worked as one, as they are taken.
-fn batch<T: QueueTransaction>(tx: &T, lane: &LanePath, now: Timestamp) -> Result<Vec<(RequestId, Request)>, T::Error> {
+fn batch<T: Transaction>(tx: &T, lane: &LanePath, now: Timestamp) -> Result<Vec<(RequestId, Request)>, T::Error> {
     let (mut batch, mut bytes) = (Vec::new(), 0);
-    for id in tx.queue_first::<Request>(&waiting_of(lane, MAX_BATCH_REQUESTS))? {
-        let request = tx.queue_row::<Request>(&id)?.ok_or(BrokenState::LaneMiscounts)?;
+    for id in tx.first::<Request>(&waiting_of(lane, MAX_BATCH_REQUESTS))? {
+        let request = tx.row::<Request>(&id)?.ok_or(BrokenState::LaneMiscounts)?;
         bytes += request.body.bytes as usize;
         let is_behind = !batch.is_empty() && (request.kind == RequestKind::Create || bytes > MAX_BATCH_BYTES);
         if is_behind || request.not_before > now {

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use leasehold_core::queue::RequestId;
-use leasehold_core::queueing::rows::State;
+use leasehold_core::rows::State;
+use leasehold_core::store::Store;
 use leasehold_core::table::{REQUEST, RequestStatus};
 
 use super::model::{New, Settled, Step};
@@ -52,10 +53,10 @@ fn every_edge_of_the_table_is_reached_and_no_other() {
     let (mut dice, mut reached) = (Dice(19), BTreeSet::new());
     for _ in 0..200 {
         let mut world = World::default();
-        let mut before = world.store.queue_state();
+        let mut before = world.store.state().unwrap();
         for _ in 0..200 {
             world.step(dice.step());
-            let after = world.store.queue_state();
+            let after = world.store.state().unwrap();
             for id in before.requests.keys().chain(after.requests.keys()) {
                 let (from, to) = (statuses(&before, id), statuses(&after, id));
                 if from != to {

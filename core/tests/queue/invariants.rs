@@ -2,11 +2,10 @@
 
 use std::num::NonZeroU32;
 
-use leasehold_core::invariant::{QueueViolation, check_queues};
+use leasehold_core::invariant::{QueueViolation, Violation, check};
 use leasehold_core::lease::Fence;
 use leasehold_core::queue::{Lane, LaneState, Priority, Queue, Request, RequestBody, RequestState};
-use leasehold_core::queueing::rows::State;
-use leasehold_core::rows;
+use leasehold_core::rows::State;
 use leasehold_core::store::Store;
 
 use super::model::{New, Settled, Step};
@@ -14,7 +13,7 @@ use super::world::{World, lane, queue, request};
 
 /// A world with a limited queue: in the lane 0 two updates are taken and one waits, in the lane 1 a create and an
 /// update wait after a former hold.
-fn states() -> (State, rows::State) {
+fn state() -> State {
     let mut world = World::default();
     let new = |id, lane, creates| New { id, lane, creates, priority: 0, delay: 0, most: 2, text: "a" };
     for step in [
@@ -28,26 +27,29 @@ fn states() -> (State, rows::State) {
     ] {
         world.step(step);
     }
-    (world.store.queue_state(), world.store.state().unwrap())
+    world.store.state().unwrap()
 }
 
 /// Breaks a state in one way, and returns the violation that is found.
 #[track_caller]
 fn violation(break_it: impl FnOnce(&mut State)) -> QueueViolation {
-    let (mut queues, others) = states();
-    assert_eq!(check_queues(&queues, &others), Ok(()));
-    break_it(&mut queues);
-    check_queues(&queues, &others).unwrap_err()
+    let mut state = state();
+    assert_eq!(check(&state), Ok(()));
+    break_it(&mut state);
+    match check(&state).unwrap_err() {
+        Violation::Queue(violation) => violation,
+        other => panic!("{other:?}"),
+    }
 }
 
 #[track_caller]
 fn of_lane(at: usize, break_it: impl FnOnce(&mut Lane)) -> QueueViolation {
-    violation(|queues| break_it(queues.lanes.get_mut(&lane(at)).unwrap()))
+    violation(|state| break_it(state.lanes.get_mut(&lane(at)).unwrap()))
 }
 
 #[track_caller]
 fn of_request(number: u128, break_it: impl FnOnce(&mut Request)) -> QueueViolation {
-    violation(|queues| break_it(queues.requests.get_mut(&request(number)).unwrap()))
+    violation(|state| break_it(state.requests.get_mut(&request(number)).unwrap()))
 }
 
 fn with_fence(row: &mut Lane, fence: u64) {
@@ -60,15 +62,15 @@ fn a_lane_and_its_requests_tell_the_same() {
     use QueueViolation::{BatchDiffers, LaneMiscounts, LaneOutOfOrder, RequestOutOfPlace};
     assert_eq!(of_request(3, |row| row.number = 99), RequestOutOfPlace(request(3)));
     assert_eq!(of_request(1, |row| row.number = 1), RequestOutOfPlace(request(1)));
-    assert!(matches!(violation(|queues| _ = queues.lanes.remove(&lane(0))), RequestOutOfPlace(_)));
+    assert!(matches!(violation(|state| _ = state.lanes.remove(&lane(0))), RequestOutOfPlace(_)));
     assert_eq!(of_lane(0, |row| row.waiting = 2), LaneMiscounts { counted: 2, waiting: 1 });
     assert_eq!(of_lane(1, |row| row.state = LaneState::Idle), LaneOutOfOrder { waiting: 2 });
     assert_eq!(of_request(2, |row| row.priority = Priority::parse(1).unwrap()), LaneOutOfOrder { waiting: 2 });
     // Requests in progress are those that were taken, and the first ones.
     assert_eq!(of_request(1, |row| (row.number, row.lane) = (9, lane(0))), RequestOutOfPlace(request(1)));
-    let swapped = violation(|queues| {
-        queues.requests.get_mut(&request(1)).unwrap().number = 3;
-        queues.requests.get_mut(&request(3)).unwrap().number = 2;
+    let swapped = violation(|state| {
+        state.requests.get_mut(&request(1)).unwrap().number = 3;
+        state.requests.get_mut(&request(3)).unwrap().number = 2;
     });
     assert_eq!(swapped, BatchDiffers(Fence(2)));
     let half_settled = of_request(1, |row| row.state = RequestState::Complete);
@@ -97,10 +99,10 @@ fn q03_attempts_are_within_their_bounds() {
 #[test]
 fn a_request_has_its_body() {
     use QueueViolation::BodyDiffers;
-    assert_eq!(violation(|queues| _ = queues.bodies.remove(&request(0))), BodyDiffers(request(0)));
+    assert_eq!(violation(|state| _ = state.bodies.remove(&request(0))), BodyDiffers(request(0)));
     let other = || RequestBody::parse(b"b").unwrap();
-    assert_eq!(violation(|queues| _ = queues.bodies.insert(request(0), other())), BodyDiffers(request(0)));
-    assert_eq!(violation(|queues| _ = queues.bodies.insert(request(9), other())), BodyDiffers(request(9)));
+    assert_eq!(violation(|state| _ = state.bodies.insert(request(0), other())), BodyDiffers(request(0)));
+    assert_eq!(violation(|state| _ = state.bodies.insert(request(9), other())), BodyDiffers(request(9)));
 }
 
 #[test]
@@ -111,13 +113,13 @@ fn q10_q17_fences_are_distinct_and_queues_count_what_is_taken() {
     }
     let limit = NonZeroU32::new(5);
     let with = |taken| {
-        violation(move |queues| {
-            queues.queues.insert(queue(0), Queue { is_paused: false, limit, taken });
+        violation(move |state| {
+            state.queues.insert(queue(0), Queue { is_paused: false, limit, taken });
         })
     };
     assert_eq!(with(0), QueueMiscounts { counted: 0, taken: 1 });
     assert_eq!(with(2), QueueMiscounts { counted: 2, taken: 1 });
-    assert_eq!(violation(|queues| queues.queues.clear()), QueueMiscounts { counted: 0, taken: 1 });
-    let empty = violation(|queues| _ = queues.queues.insert(queue(1), Queue::default()));
+    assert_eq!(violation(|state| state.queues.clear()), QueueMiscounts { counted: 0, taken: 1 });
+    let empty = violation(|state| _ = state.queues.insert(queue(1), Queue::default()));
     assert_eq!(empty, QueueMiscounts { counted: 0, taken: 0 });
 }

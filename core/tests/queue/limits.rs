@@ -1,5 +1,6 @@
 //! The bounds of batches and reads, the order of lanes, and the limits of commands.
 
+use leasehold_core::command::Command;
 use leasehold_core::lease::Fence;
 use leasehold_core::locking::LockCommand;
 use leasehold_core::locking::end::{Cause, End, Silence};
@@ -14,14 +15,15 @@ use leasehold_core::queueing::reads::{
     all_taken, delayed_of, idle_before, in_order, ready_of, settled_before, taken_by,
 };
 use leasehold_core::queueing::reclaim::Reclaim;
-use leasehold_core::queueing::rows::{Changes, State};
 use leasehold_core::queueing::settle::{SettleWork, WorkOutcome};
 use leasehold_core::queueing::submit::{NewRequest, Submit};
 use leasehold_core::queueing::take::{Take, Taken};
-use leasehold_core::queueing::{QueueCommand, QueueReply, QueueTransaction, QueueWorkspace};
+use leasehold_core::queueing::{QueueCommand, QueueReply};
 use leasehold_core::rejection::{Reason, Rejection};
-use leasehold_core::rows;
+use leasehold_core::rows::{Changes, OrderedRead, Workspace};
+use leasehold_core::store::Store;
 use leasehold_core::time::Timestamp;
+use leasehold_core::transaction::Transaction;
 
 use super::world::{START, lane, loaded, open, queue, request, take_id, worker};
 
@@ -64,14 +66,18 @@ fn settle(lane: LanePath, fence: Fence, outcome: WorkOutcome) -> QueueCommand {
     QueueCommand::SettleWork(SettleWork { worker: worker(0), lane, fence, outcome })
 }
 
+fn lanes(store: &MemoryStore, read: OrderedRead<Lane>) -> Vec<(LanePath, Lane)> {
+    store.lanes(&read).unwrap()
+}
+
 fn numbered(number: usize) -> LanePath {
     LanePath::parse(queue(0), &format!("{number:05}")).unwrap()
 }
 
 fn refusal(store: &mut MemoryStore, command: &QueueCommand) -> (Reason, String) {
-    let before = store.queue_state();
+    let before = store.state().unwrap();
     let refused = command.apply(store, NOW).unwrap().unwrap_err();
-    assert_eq!(store.queue_state(), before, "a refusal changes nothing");
+    assert_eq!(store.state().unwrap(), before, "a refusal changes nothing");
     (refused.reason(), refused.to_string())
 }
 
@@ -100,18 +106,18 @@ fn q02_a_batch_is_bounded_in_bytes() {
 
 /// Returns the number of rows that a host loads at most for a command.
 fn loaded_rows(store: &MemoryStore, command: &QueueCommand) -> usize {
-    let (mut workspace, mut rows) = (QueueWorkspace::default(), 0);
+    let (mut workspace, mut rows) = (Workspace::default(), 0);
+    let group = [Command::Queue(command.clone())];
     loop {
-        let keys = workspace.missing([command]);
+        let keys = workspace.missing(&group);
         if keys.is_empty() {
             command.apply(&mut workspace, NOW).unwrap().unwrap();
             return rows;
         }
-        let queue = &keys.queue;
-        rows += keys.sessions.sessions.len() + queue.queues.len() + queue.lanes.len();
-        rows += queue.requests.len() + queue.bodies.len();
-        rows += queue.requests_of_lane.iter().map(|read| read.limit).sum::<usize>();
-        store.load_queue(keys, &mut workspace);
+        rows += keys.sessions.len() + keys.queues.len() + keys.lanes.len();
+        rows += keys.requests.len() + keys.bodies.len();
+        rows += keys.requests_of_lane.iter().map(|read| read.limit).sum::<usize>();
+        store.load(keys, &mut workspace).unwrap();
     }
 }
 
@@ -149,14 +155,13 @@ fn q07_stuck_lanes_are_not_in_the_ready_order() {
     }
     submit(&mut store, vec![update(1_000, numbered(1_000)), update(1_001, numbered(999))], NOW);
     let later = NOW.plus_micros(MAX_DELAY_MICROS);
-    let offered =
-        |now| in_order(store.queue_rows(&ready_of(&queue(0), 10)), store.queue_rows(&delayed_of(&queue(0), now, 10)));
+    let offered = |now| in_order(lanes(&store, ready_of(&queue(0), 10)), lanes(&store, delayed_of(&queue(0), now, 10)));
     assert_eq!(offered(NOW), [numbered(999), numbered(1_000)]);
     assert_eq!(offered(later.minus_micros(1)).len(), 2);
     assert_eq!(offered(later).len(), 12, "the delayed lanes are due");
-    assert_eq!(store.queue_rows(&taken_by(worker(0).session, 1_000)).len(), 150);
-    assert_eq!(store.queue_rows(&taken_by(worker(1).session, 1_000)), []);
-    assert_eq!(store.queue_rows(&all_taken(1_000)).len(), 150);
+    assert_eq!(lanes(&store, taken_by(worker(0).session, 1_000)).len(), 150);
+    assert_eq!(lanes(&store, taken_by(worker(1).session, 1_000)), []);
+    assert_eq!(lanes(&store, all_taken(1_000)).len(), 150);
 }
 
 /// Q12: a higher priority comes first, and a request that has waited for the head start comes before it.
@@ -171,7 +176,7 @@ fn q12_priority_never_starves_the_lowest() {
     urgent(1, 1, NOW.plus_micros(1), &mut store);
     urgent(2, 2, NOW.plus_micros(9 * 60_000_000 - 1), &mut store);
     urgent(3, 3, NOW.plus_micros(9 * 60_000_000 + 1), &mut store);
-    let offered = in_order(store.queue_rows(&ready_of(&queue(0), 10)), Vec::new());
+    let offered = in_order(lanes(&store, ready_of(&queue(0), 10)), Vec::new());
     assert_eq!(offered, [1, 2, 0, 3].map(numbered));
 }
 
@@ -192,15 +197,15 @@ fn settled_requests_and_idle_lanes_are_listed_by_their_age() {
     let mut store = opened();
     submit(&mut store, vec![update(0, lane(0)), update(1, lane(0))], NOW);
     let taken = take(&mut store, 0, lane(0)).unwrap();
-    assert_eq!(store.queue_rows(&idle_before(Timestamp::MAX, 9)), []);
+    assert_eq!(lanes(&store, idle_before(Timestamp::MAX, 9)), []);
     settle(lane(0), taken.fence, WorkOutcome::Completed).apply(&mut store, NOW).unwrap().unwrap();
     let (at, after) = (NOW, NOW.plus_micros(1));
-    let settled = |before, limit| store.queue_rows(&settled_before(before, limit)).into_iter().map(|(id, _)| id);
+    let settled = |before, limit| store.requests(&settled_before(before, limit)).unwrap().into_iter().map(|(id, _)| id);
     assert_eq!(settled(at, 9).count(), 0);
     assert_eq!(settled(after, 9).collect::<Vec<_>>(), [request(0), request(1)]);
     assert_eq!(settled(after, 1).collect::<Vec<_>>(), [request(0)]);
-    assert_eq!(store.queue_rows(&idle_before(at, 9)), []);
-    assert_eq!(store.queue_rows(&idle_before(after, 9)).len(), 1);
+    assert_eq!(lanes(&store, idle_before(at, 9)), []);
+    assert_eq!(lanes(&store, idle_before(after, 9)).len(), 1);
 }
 
 #[test]
@@ -240,10 +245,10 @@ fn a_request_or_a_retry_that_is_put_off_too_far_is_refused() {
 fn the_waiting_requests_of_a_lane_are_limited() {
     let mut store = opened();
     submit(&mut store, vec![update(0, lane(0))], NOW);
-    let row = store.queue_row::<Lane>(&lane(0)).unwrap().unwrap().clone();
+    let row = store.row::<Lane>(&lane(0)).unwrap().unwrap().clone();
     let full = Lane { waiting: MAX_WAITING_PER_LANE, ..row };
     let changes = Changes { lanes: vec![(lane(0), Some(full))], ..Changes::default() };
-    store.write_queue(rows::Changes::default(), changes).unwrap();
+    store.write(changes).unwrap();
     let command = QueueCommand::Submit(Submit::parse(vec![update(1, lane(0))]).unwrap());
     let (_, text) = refusal(&mut store, &command);
     assert!(text.ends_with("`waiting_per_lane` is 1000001, at most 1000000 is allowed"), "{text}");
@@ -257,11 +262,12 @@ fn q18_a_lane_that_becomes_ready_is_told() {
     let taking = QueueCommand::Take(Take { worker: worker(0), take: take_id(0), lane: lane(0) });
     let settling = settle(lane(0), Fence(1), WorkOutcome::Completed);
     let mut told = |group: &[QueueCommand]| {
-        let mut workspace = loaded(&store, group);
+        let group: Vec<_> = group.iter().cloned().map(Command::Queue).collect();
+        let mut workspace = loaded(&store, &group);
         group.iter().for_each(|command| _ = command.apply(&mut workspace, NOW).unwrap().unwrap());
-        let (changes, queue) = workspace.into_changes();
-        store.save_queue(&changes, &queue);
-        readied(&queue).count()
+        let changes = workspace.into_changes();
+        store.save(&changes).unwrap();
+        readied(&changes).count()
     };
     assert_eq!(told(&[new(0)]), 1);
     assert_eq!(told(&[new(1)]), 0);
@@ -286,5 +292,6 @@ fn requests_and_lanes_are_forgotten_after_their_time() {
     assert!(!run(forget_request(NOW)) && !run(forget_lane(NOW)));
     let later = NOW.plus_micros(1);
     assert!(run(forget_request(later)) && run(forget_lane(later)));
-    assert_eq!(store.queue_state(), State::default());
+    let state = store.state().unwrap();
+    assert!(state.lanes.is_empty() && state.requests.is_empty() && state.bodies.is_empty());
 }

@@ -3,12 +3,13 @@
 
 use std::num::NonZeroU32;
 
-use leasehold_core::invariant::{check, check_queues};
+use leasehold_core::command::{Command, Reply};
+use leasehold_core::invariant::check;
 use leasehold_core::lease::Fence;
-use leasehold_core::locking::LockCommand;
 use leasehold_core::locking::end::{Cause, End, Silence};
 use leasehold_core::locking::forget::ForgetSession;
 use leasehold_core::locking::open::Open;
+use leasehold_core::locking::{LockCommand, LockReply};
 use leasehold_core::memory::MemoryStore;
 use leasehold_core::queue::{
     Lane, LanePath, Priority, Progress, QueuePath, RequestBody, RequestId, RequestKind, RequestState, TakeId,
@@ -21,13 +22,12 @@ use leasehold_core::queueing::pause::{Pause, PauseScope};
 use leasehold_core::queueing::reads::{delayed_of, in_order, ready_of};
 use leasehold_core::queueing::reclaim::Reclaim;
 use leasehold_core::queueing::revise::{Resubmit, Withdraw};
-use leasehold_core::queueing::rows::{LaneOrder, NetChanges, State};
 use leasehold_core::queueing::settle::{SettleWork, WorkOutcome};
 use leasehold_core::queueing::submit::{NewRequest, Submit};
 use leasehold_core::queueing::take::Take;
-use leasehold_core::queueing::{QueueCommand, QueueReply, QueueWorkspace, Worker};
+use leasehold_core::queueing::{QueueCommand, QueueReply, Worker};
 use leasehold_core::rejection::Rejection;
-use leasehold_core::rows::RowKind;
+use leasehold_core::rows::{LaneOrder, NetChanges, RowKind, State, Workspace};
 use leasehold_core::session::{Principal, SessionId, Terms};
 use leasehold_core::store::Store;
 use leasehold_core::time::Timestamp;
@@ -78,13 +78,6 @@ pub(crate) fn new_request(new: &New, now: u64) -> NewRequest {
     }
 }
 
-/// A command of a step.
-enum Ran {
-    Queue(QueueCommand),
-    Session(LockCommand),
-    Nothing,
-}
-
 #[derive(Clone)]
 pub(crate) struct World {
     pub store: MemoryStore,
@@ -109,8 +102,8 @@ impl World {
         self.run(&[step]);
     }
 
-    /// Runs steps on the model and on both stores, and compares everything. Commands of queues are grouped, as far as
-    /// no other step is between them.
+    /// Runs steps on the model and on both stores, and compares everything. Commands are grouped, as far as no wait is
+    /// between them.
     pub(crate) fn run(&mut self, steps: &[Step]) {
         let (mut group, mut expected) = (Vec::new(), Vec::new());
         self.model.now += 1;
@@ -119,22 +112,13 @@ impl World {
             let now = self.now();
             let answer = self.model.run(step);
             match command {
-                Ran::Queue(command) => {
+                Some(command) => {
                     let reply = command.apply(&mut self.store, now).unwrap();
                     assert_eq!(found(&reply), answer, "{step:?}");
                     group.push(command);
                     expected.push(reply);
                 }
-                Ran::Session(command) => {
-                    self.run_grouped(&mut group, &mut expected, now);
-                    let replies = [&mut self.store, &mut self.grouped].map(|store| command.apply(store, now).unwrap());
-                    let changed = |reply| reply == leasehold_core::locking::LockReply::Done(true);
-                    let found = replies.map(|reply| {
-                        reply.map_or_else(|no| Answer::Refused(no.reason().code()), |r| Answer::Done(changed(r)))
-                    });
-                    assert_eq!(found, [answer.clone(), answer], "{step:?}");
-                }
-                Ran::Nothing => self.run_grouped(&mut group, &mut expected, now),
+                None => self.run_grouped(&mut group, &mut expected, now),
             }
             self.compare();
         }
@@ -143,30 +127,25 @@ impl World {
     }
 
     /// Runs a group over a workspace, as a server does.
-    fn run_grouped(
-        &mut self,
-        group: &mut Vec<QueueCommand>,
-        expected: &mut Vec<Result<QueueReply, Rejection>>,
-        now: Timestamp,
-    ) {
+    fn run_grouped(&mut self, group: &mut Vec<Command>, expected: &mut Vec<Result<Reply, Rejection>>, now: Timestamp) {
         let mut workspace = loaded(&self.grouped, group);
         let replies: Vec<_> = group.iter().map(|command| command.apply(&mut workspace, now).unwrap()).collect();
         assert_eq!(replies, *expected, "{group:?}");
-        let (changes, queue) = workspace.into_changes();
-        let before = self.grouped.queue_state();
-        self.grouped.save_queue(&changes, &queue);
-        check_news(&before, &self.grouped.queue_state(), &queue);
-        assert_eq!(self.grouped.queue_state(), self.store.queue_state(), "{group:?}");
+        let changes = workspace.into_changes();
+        let before = self.grouped.state().unwrap();
+        self.grouped.save(&changes).unwrap();
+        check_news(&before, &self.grouped.state().unwrap(), &changes);
         assert_eq!(self.grouped.state().unwrap(), self.store.state().unwrap(), "{group:?}");
         (*group, *expected) = (Vec::new(), Vec::new());
     }
 
-    fn command(&self, step: &Step) -> Ran {
-        let end = |id: u128, cause| Ran::Session(LockCommand::End(End { session: worker(id).session, cause }));
+    fn command(&self, step: &Step) -> Option<Command> {
+        let lock = |command| Some(Command::Lock(command));
+        let end = |id: u128, cause| lock(LockCommand::End(End { session: worker(id).session, cause }));
         let hold =
             |at, age| self.model.hold_of_age(at, age).map_or((999, Fence(0)), |hold| (hold.session, Fence(hold.fence)));
-        Ran::Queue(match *step {
-            Step::Open(id) => return Ran::Session(open(id)),
+        Some(Command::Queue(match *step {
+            Step::Open(id) => return lock(open(id)),
             Step::Close(id) => return end(id, Cause::Close(worker(id).principal)),
             Step::Silence(id, enough) => {
                 let quiet_micros = DURATION + GRACE - u64::from(!enough);
@@ -175,9 +154,9 @@ impl World {
             Step::Evict(id) => return end(id, Cause::Evict),
             Step::ForgetSession(id) => {
                 let forget = ForgetSession { session: worker(id).session, ended_before: Timestamp::MAX };
-                return Ran::Session(LockCommand::ForgetSession(forget));
+                return lock(LockCommand::ForgetSession(forget));
             }
-            Step::Wait(_) => return Ran::Nothing,
+            Step::Wait(_) => return None,
             Step::Submit(ref all) => {
                 let all = all.iter().map(|new| new_request(new, self.model.now));
                 QueueCommand::Submit(Submit::parse(all.collect()).unwrap())
@@ -221,15 +200,14 @@ impl World {
             Step::ForgetLane(at) => {
                 QueueCommand::ForgetLane(ForgetLane { lane: lane(at), idle_before: Timestamp::MAX })
             }
-        })
+        }))
     }
 
     /// Compares lanes and requests with those of the model, and checks the invariants.
     fn compare(&self) {
-        let (state, others) = (self.store.queue_state(), self.store.state().unwrap());
-        assert_eq!(check(&others), Ok(()));
-        assert_eq!(check_queues(&state, &others), Ok(()));
-        assert_eq!(others.fence, Fence(self.model.fence));
+        let state = self.store.state().unwrap();
+        assert_eq!(check(&state), Ok(()));
+        assert_eq!(state.fence, Fence(self.model.fence));
         for (at, expected) in self.model.lanes.iter().enumerate() {
             let open = expected.line.iter().map(|one| (request(one.id), one.tries));
             assert_eq!(open_of(&state, at), open.collect::<Vec<_>>(), "Q07: the order of the lane");
@@ -248,21 +226,21 @@ impl World {
 
     /// Returns the lanes that a host offers to workers.
     pub(crate) fn offered(&self, number: usize) -> Vec<LanePath> {
-        let ready = self.store.queue_rows(&ready_of(&queue(number), LANES));
-        let due = self.store.queue_rows(&delayed_of(&queue(number), self.now(), LANES));
+        let ready = self.store.lanes(&ready_of(&queue(number), LANES)).unwrap();
+        let due = self.store.lanes(&delayed_of(&queue(number), self.now(), LANES)).unwrap();
         in_order(ready, due)
     }
 }
 
 /// Returns a workspace with all rows that a group reads.
-pub(crate) fn loaded(store: &MemoryStore, group: &[QueueCommand]) -> QueueWorkspace {
-    let mut workspace = QueueWorkspace::new(store.last_fence().unwrap());
+pub(crate) fn loaded(store: &MemoryStore, group: &[Command]) -> Workspace {
+    let mut workspace = Workspace::new(store.last_fence().unwrap());
     loop {
         let keys = workspace.missing(group);
         if keys.is_empty() {
             return workspace;
         }
-        store.load_queue(keys, &mut workspace);
+        store.load(keys, &mut workspace).unwrap();
     }
 }
 
@@ -301,17 +279,25 @@ fn word(state: RequestState) -> &'static str {
     }
 }
 
-fn found(reply: &Result<QueueReply, Rejection>) -> Answer {
-    let number = |id: RequestId| id.0.as_u128() - 1_000;
+fn found(reply: &Result<Reply, Rejection>) -> Answer {
     match reply {
         Err(rejection) => Answer::Refused(rejection.reason().code()),
-        Ok(QueueReply::Done(changed)) => Answer::Done(*changed),
-        Ok(QueueReply::Submitted(all)) => {
+        Ok(Reply::Lock(LockReply::Done(changed))) => Answer::Done(*changed),
+        Ok(Reply::Queue(reply)) => found_in_queue(reply),
+        Ok(other) => panic!("{other:?}"),
+    }
+}
+
+fn found_in_queue(reply: &QueueReply) -> Answer {
+    let number = |id: RequestId| id.0.as_u128() - 1_000;
+    match reply {
+        QueueReply::Done(changed) => Answer::Done(*changed),
+        QueueReply::Submitted(all) => {
             Answer::Submitted(all.iter().map(|one| (number(one.request), one.is_new)).collect())
         }
-        Ok(QueueReply::Found(found)) => Answer::Found(found.map(word)),
-        Ok(QueueReply::Taken(None)) => Answer::Nothing,
-        Ok(QueueReply::Taken(Some(taken))) => {
+        QueueReply::Found(found) => Answer::Found(found.map(word)),
+        QueueReply::Taken(None) => Answer::Nothing,
+        QueueReply::Taken(Some(taken)) => {
             let requests = taken.requests.iter().map(|(id, attempt)| (number(*id), *attempt)).collect();
             let texts = ["half", "more"].into_iter();
             let note = taken

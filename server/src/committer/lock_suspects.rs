@@ -13,6 +13,7 @@ use leasehold_core::bucket::BucketKey;
 use leasehold_core::command::Command;
 use leasehold_core::lease::{Fence, IdempotencyKey, LeaseId};
 use leasehold_core::lock::{AskId, LockPath};
+use leasehold_core::queue::{LanePath, QueuePath, RequestId};
 use leasehold_core::rows::Workspace;
 use leasehold_core::session::SessionId;
 use rustc_hash::FxHashMap;
@@ -32,6 +33,9 @@ enum RowKey {
     Session(SessionId),
     Lock(LockPath),
     Ask(AskId),
+    Queue(QueuePath),
+    Lane(LanePath),
+    Request(RequestId),
 }
 
 /// The suspect rows, each with the time when it was last found locked.
@@ -87,7 +91,9 @@ fn rows(command: &Command) -> impl Iterator<Item = RowKey> {
     let updates = claims.chain(keys.leases.into_iter().map(RowKey::Lease));
     let updates = updates.chain(keys.replays.into_iter().map(RowKey::Replay));
     let locks = keys.sessions.into_iter().map(RowKey::Session).chain(keys.locks.into_iter().map(RowKey::Lock));
-    updates.chain(locks).chain(keys.asks.into_iter().map(RowKey::Ask))
+    let locks = locks.chain(keys.asks.into_iter().map(RowKey::Ask));
+    let queues = keys.queues.into_iter().map(RowKey::Queue).chain(keys.lanes.into_iter().map(RowKey::Lane));
+    updates.chain(locks).chain(queues).chain(keys.requests.into_iter().map(RowKey::Request))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use leasehold_core::cell::CellId;
 use leasehold_core::claim::Claim;
 use leasehold_core::command::Command;
 use leasehold_core::locking::LockCommand;
+use leasehold_core::queueing::QueueCommand;
 use leasehold_core::rows::RowChange;
 use leasehold_core::update::Begin;
 use tokio::sync::oneshot;
@@ -64,15 +65,17 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// True if the command need not be decided: an untried begin, acquire or opening of a session
-    /// whose caller has disconnected. A command that was tried may have been committed, so it must
-    /// be decided. A settle or a release must be decided, because other callers wait for it.
+    /// True if the command need not be decided: an untried begin, acquire, submit, take or opening
+    /// of a session whose caller has disconnected. A command that was tried may have been
+    /// committed, so it must be decided. A settle or a release must be decided, because other callers
+    /// wait for it.
     pub(super) fn is_abandoned(&self) -> bool {
         let takes = match &self.command {
             Command::Begin(_) => true,
             Command::Lock(command) => {
                 matches!(command, LockCommand::Open(_) | LockCommand::Acquire(_) | LockCommand::AcquireAll(_))
             }
+            Command::Queue(command) => matches!(command, QueueCommand::Submit(_) | QueueCommand::Take(_)),
             Command::Settle(_) | Command::Forget(_) => false,
         };
         takes && !self.tried && self.answer.is_closed()
@@ -176,8 +179,7 @@ impl QueueState {
         Ok(())
     }
 
-    /// Takes the first job of `begins`: a begin, a forget, or a lock command for which
-    /// [`frees_locks`] is false.
+    /// Takes the first job of `begins`: a begin, or another command for which [`frees`] is false.
     fn pop_begin(&mut self) -> Option<Job> {
         let job = self.begins.pop_front()?;
         if let Command::Begin(begin) = &job.command {
@@ -277,16 +279,15 @@ impl Queue {
             return Err(CommitterRefusal::Stopping);
         }
         match &job.command {
-            Command::Settle(_) => waiting.settles.push_back(job),
             Command::Begin(begin) => {
                 waiting.admit(begin, job.is_drop)?;
                 waiting.queued.add(begin.cell, 1);
                 waiting.begins.push_back(job);
             }
-            Command::Lock(command) if frees_locks(command) => waiting.settles.push_back(job),
+            command if frees(command) => waiting.settles.push_back(job),
             // A forget needs no admission, because the server itself submits forgets in batches of
             // bounded size.
-            Command::Forget(_) | Command::Lock(_) => waiting.begins.push_back(job),
+            _ => waiting.begins.push_back(job),
         }
         let enough = waiting.len() >= waiting.wanted;
         self.wake_spares(&mut waiting);
@@ -469,10 +470,10 @@ impl Queue {
     pub(super) fn requeue(&self, jobs: Vec<Job>) {
         let mut waiting = self.lock();
         for job in jobs.into_iter().rev() {
-            match &job.command {
-                Command::Settle(_) => waiting.settles.push_front(job),
-                Command::Lock(command) if frees_locks(command) => waiting.settles.push_front(job),
-                Command::Begin(_) | Command::Forget(_) | Command::Lock(_) => waiting.unpop_begin(job),
+            if frees(&job.command) {
+                waiting.settles.push_front(job);
+            } else {
+                waiting.unpop_begin(job);
             }
         }
         self.wake_spares(&mut waiting);
@@ -512,7 +513,34 @@ impl Queue {
 fn claims_of(command: &Command) -> usize {
     match command {
         Command::Begin(begin) => begin.batch.entries().len(),
-        Command::Settle(_) | Command::Forget(_) | Command::Lock(_) => 0,
+        Command::Settle(_) | Command::Forget(_) | Command::Lock(_) | Command::Queue(_) => 0,
+    }
+}
+
+/// Returns true if a command frees what others wait for. Such a command is never refused for load.
+fn frees(command: &Command) -> bool {
+    match command {
+        Command::Settle(_) => true,
+        Command::Begin(_) | Command::Forget(_) => false,
+        Command::Lock(command) => frees_locks(command),
+        Command::Queue(command) => frees_lanes(command),
+    }
+}
+
+/// Returns true if a command ends the hold of a lane, notes the progress on it, or lets lanes be taken.
+fn frees_lanes(command: &QueueCommand) -> bool {
+    match command {
+        QueueCommand::NoteProgress(_)
+        | QueueCommand::SettleWork(_)
+        | QueueCommand::Reclaim(_)
+        | QueueCommand::Withdraw(_)
+        | QueueCommand::Pause(_)
+        | QueueCommand::LimitQueue(_) => true,
+        QueueCommand::Submit(_)
+        | QueueCommand::Take(_)
+        | QueueCommand::Resubmit(_)
+        | QueueCommand::ForgetRequest(_)
+        | QueueCommand::ForgetLane(_) => false,
     }
 }
 

@@ -71,7 +71,7 @@ impl Services {
         let decided = decision.map_err(|refusal| errors::refused(&refusal))?;
         match decided.map_err(|rejection| self.reject(config, &rejection))? {
             Reply::Lock(reply) => Ok(reply),
-            Reply::Begun(_) | Reply::Settled(_) | Reply::Forgotten(_) => {
+            Reply::Begun(_) | Reply::Settled(_) | Reply::Forgotten(_) | Reply::Queue(_) => {
                 Err(errors::internal("a command of locks got the reply of another command"))
             }
         }

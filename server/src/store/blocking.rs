@@ -11,6 +11,7 @@ use leasehold_core::command::Fences;
 use leasehold_core::lease::LeaseId;
 use leasehold_core::lock::{Lock, LockPath};
 use leasehold_core::query::{LeaseRow, LeaseScan, RecordPart, RecordScan};
+use leasehold_core::queue::{Lane, LanePath, Queue, QueuePath, Request, RequestBody, RequestId};
 use leasehold_core::rows::{Keys, NetChanges, OrderedRead, State, Workspace};
 use leasehold_core::session::{Session, SessionId};
 use leasehold_core::store::Store;
@@ -100,6 +101,22 @@ impl Store for BlockingStore {
 
     fn lock(&self, path: &LockPath) -> Result<Option<Lock>> {
         self.runtime.block_on(self.reader.lock(path))
+    }
+
+    fn queues(&self, read: &OrderedRead<Queue>) -> Result<Vec<(QueuePath, Queue)>> {
+        self.runtime.block_on(self.reader.queues(read.clone()))
+    }
+
+    fn lanes(&self, read: &OrderedRead<Lane>) -> Result<Vec<(LanePath, Lane)>> {
+        self.runtime.block_on(self.reader.lanes(read.clone()))
+    }
+
+    fn requests(&self, read: &OrderedRead<Request>) -> Result<Vec<(RequestId, Request)>> {
+        self.runtime.block_on(self.reader.requests(read.clone()))
+    }
+
+    fn bodies(&self, requests: &[RequestId]) -> Result<Vec<Option<RequestBody>>> {
+        self.runtime.block_on(self.reader.bodies(requests))
     }
 
     fn state(&self) -> Result<State> {

@@ -25,6 +25,7 @@ use leasehold_core::lease::{Fence, LeaseId};
 use leasehold_core::lock::{Ask, AskId, Lock, LockPath};
 use leasehold_core::locking::HeldSlot;
 use leasehold_core::query::{LeaseRow, LeaseScan, RecordPart, RecordScan};
+use leasehold_core::queue::{Lane, LanePath, Queue, QueuePath, Request, RequestBody, RequestId};
 use leasehold_core::rows::{Keys, NetChanges, OrderedRead, State, Workspace};
 use leasehold_core::session::{Session, SessionId};
 use leasehold_core::time::Timestamp;
@@ -276,6 +277,49 @@ pub trait StoreReader: Send + Sync {
     /// # Errors
     /// A row could not be read.
     fn related_asks(&self, read: CircleRead) -> StoreFuture<'_, Vec<(AskId, Ask)>>;
+
+    /// Reads the first queues of a range that have a row, by name.
+    ///
+    /// # Errors
+    /// A row could not be read.
+    fn queues(&self, read: OrderedRead<Queue>) -> StoreFuture<'_, Vec<(QueuePath, Queue)>>;
+
+    /// Reads a queue's row; `None` if the queue is neither paused nor limited.
+    ///
+    /// # Errors
+    /// The row could not be read.
+    fn queue<'a>(&'a self, path: &'a QueuePath) -> StoreFuture<'a, Option<Queue>>;
+
+    /// Reads the first lanes of a range.
+    ///
+    /// # Errors
+    /// A row could not be read.
+    fn lanes(&self, read: OrderedRead<Lane>) -> StoreFuture<'_, Vec<(LanePath, Lane)>>;
+
+    /// Reads a lane; `None` if it has no row, so that it is empty.
+    ///
+    /// # Errors
+    /// The row could not be read.
+    fn lane<'a>(&'a self, path: &'a LanePath) -> StoreFuture<'a, Option<Lane>>;
+
+    /// Reads the first requests of a range: those of a lane by number, or settled ones by the time of
+    /// their settle.
+    ///
+    /// # Errors
+    /// A row could not be read.
+    fn requests(&self, read: OrderedRead<Request>) -> StoreFuture<'_, Vec<(RequestId, Request)>>;
+
+    /// Reads a request; `None` if it has no row.
+    ///
+    /// # Errors
+    /// The row could not be read.
+    fn request(&self, id: RequestId) -> StoreFuture<'_, Option<Request>>;
+
+    /// Reads the bodies of requests, in the order of `ids`; `None` for a request that has no row.
+    ///
+    /// # Errors
+    /// A row could not be read.
+    fn bodies<'a>(&'a self, ids: &'a [RequestId]) -> StoreFuture<'a, Vec<Option<RequestBody>>>;
 
     /// Reads all rows of the store, so that tests can check the state's invariants.
     ///

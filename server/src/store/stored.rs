@@ -12,6 +12,7 @@
 //! | 3 | sessions, locks, asks and turns |
 //! | 4 | reaped locks: one more variant of [`LockState`] |
 //! | 5 | shared locks: one more variant of [`LockState`], two of [`AskState`], and rows of slots |
+//! | 6 | queues, lanes, requests and bodies |
 //!
 //! A row of version 1 has the same bytes in a store of version 2. The write of a store's first row
 //! of version 2 also sets the store's version to 2. A program that knows only version 1 can open
@@ -22,7 +23,10 @@
 //! The types borrow their text. So a write copies no text, and a read copies each text only once,
 //! into the engine's type.
 
+#[cfg(test)]
+mod golden;
 mod locks;
+mod queues;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -44,6 +48,10 @@ pub use self::locks::{
     Ask, AskState, DividedState, Ended, Grant, GrantEnd, Lock, LockRest, LockState, Obituary, Path, Principal,
     ReapedState, Session, SessionState, Share, Terms, Turn, TurnKey, Value, version_of_ask, version_of_lock,
 };
+pub use self::queues::{
+    EndedHold, HoldEnd, Lane, LaneHold, LanePath, LaneState, Note, Priority, Progress, Queue, Request, RequestBody,
+    RequestKind, RequestState,
+};
 
 /// The version of a new store. It lasts until the first row of a later version.
 pub const FIRST_VERSION: u64 = 1;
@@ -55,8 +63,10 @@ pub const LOCK_VERSION: u64 = 3;
 pub const REAPED_VERSION: u64 = 4;
 /// The version of a store that has, or has had, a lock that asks share.
 pub const SHARED_VERSION: u64 = 5;
+/// The version of a store that has, or has had, a queue, a lane or a request.
+pub const QUEUE_VERSION: u64 = 6;
 /// The newest version that this program reads and writes.
-pub const NEWEST_VERSION: u64 = SHARED_VERSION;
+pub const NEWEST_VERSION: u64 = QUEUE_VERSION;
 
 /// True if this program reads rows of a version.
 pub fn is_known(version: u64) -> bool {

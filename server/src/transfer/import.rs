@@ -2,7 +2,7 @@
 //! changed the lines, so the import refuses every row that the engine could not have made.
 //!
 //! The import keeps in memory: claims under leases, the rows of one batch, the fence of each lease,
-//! and the rows of sessions and locks. To find duplicate rows, it needs no index. An export is in the store's order, so a row
+//! and the rows of sessions, locks and queues but for the bodies of requests. To find duplicate rows, it needs no index. An export is in the store's order, so a row
 //! that sorts after all earlier rows is new. Only rows out of order are looked up in the store.
 
 use std::io::BufRead;
@@ -16,13 +16,14 @@ use leasehold_core::claim::Claim;
 use leasehold_core::invariant::{self, FenceCheck, Violation};
 use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId, Replay};
 use leasehold_core::lock::AskId;
+use leasehold_core::queue::RequestId;
 use leasehold_core::rows::{AnyRow, Keys, NetChanges, RowChange, RowKind, Workspace};
 use leasehold_core::rules::Rules;
 use leasehold_core::session::SessionId;
 use leasehold_core::transaction::Transaction;
 use rustc_hash::FxHashMap;
 
-use super::locks::LockRows;
+use super::kept_rows::KeptRows;
 use super::{Line, TransferError, report};
 use crate::store::{EmbeddedStore, StoreError, stored};
 
@@ -142,7 +143,7 @@ struct Importer {
     // The claims under leases whose lease has not been read yet, each with its line number. The
     // store keeps a lease and its claims in one row, so they must be written together.
     held: FxHashMap<BucketKey, (Claim, u64)>,
-    locks: LockRows,
+    kept: KeptRows,
     fences: FenceCheck,
     // The largest key of the claims read so far, in the store's order.
     last_claim: Vec<u8>,
@@ -158,7 +159,7 @@ impl Importer {
             rows: 0,
             pending: PendingRows::default(),
             held: FxHashMap::default(),
-            locks: LockRows::default(),
+            kept: KeptRows::default(),
             fences: FenceCheck::default(),
             last_claim: Vec::new(),
             last_lease: None,
@@ -197,16 +198,23 @@ impl Importer {
             Line::Claim { key, claim } => self.take_claim(key.into(), claim.into())?,
             Line::Lease { id, lease } => self.take_lease(LeaseId(id), lease.into())?,
             Line::Replay { key, replay } => self.take_replay(key.into(), replay.into())?,
-            Line::Session { id, session } => self.take_lock_row(AnyRow::Session(SessionId(id), session.into()))?,
-            Line::Lock { path, lock } => self.take_lock_row(AnyRow::Lock(path.into(), lock.into()))?,
-            Line::Ask { id, ask } => self.take_lock_row(AnyRow::Ask(AskId(id), ask.into()))?,
-            Line::Turn { key, turn } => self.take_lock_row(AnyRow::Turn(key.into(), turn.into()))?,
+            Line::Session { id, session } => self.take_kept(AnyRow::Session(SessionId(id), session.into()))?,
+            Line::Lock { path, lock } => self.take_kept(AnyRow::Lock(path.into(), lock.into()))?,
+            Line::Ask { id, ask } => self.take_kept(AnyRow::Ask(AskId(id), ask.into()))?,
+            Line::Turn { key, turn } => self.take_kept(AnyRow::Turn(key.into(), turn.into()))?,
+            Line::Queue { path, queue } => self.take_kept(AnyRow::Queue(path, queue.into()))?,
+            Line::Lane { path, lane } => self.take_kept(AnyRow::Lane(path.into(), lane.into()))?,
+            Line::Request { id, request } => self.take_kept(AnyRow::Request(RequestId(id), request.into()))?,
+            Line::Body { id, body } => self.take_kept(AnyRow::RequestBody(RequestId(id), body.into()))?,
             Line::Header { .. } | Line::End { .. } => {}
         }
         self.rows += 1;
         report("imported", self.rows);
         if self.pending.len() >= BATCH_ROWS {
             self.save()?;
+        }
+        if self.kept.has_many_bodies(BATCH_ROWS) {
+            self.kept.save_bodies(&self.store)?;
         }
         Ok(())
     }
@@ -301,8 +309,8 @@ impl Importer {
         Ok(())
     }
 
-    fn take_lock_row(&mut self, row: AnyRow) -> Result<(), TransferError> {
-        self.locks.take(row).map_err(|error| self.invalid_row(error))
+    fn take_kept(&mut self, row: AnyRow) -> Result<(), TransferError> {
+        self.kept.take(row).map_err(|error| self.invalid_row(error))
     }
 
     /// Loads the rows with these keys that the import has already written to the store.
@@ -318,8 +326,8 @@ impl Importer {
         Ok(())
     }
 
-    /// Checks that the lease of every claim under a lease was read, and that sessions and locks fit
-    /// together. Then writes the remaining rows.
+    /// Checks that the lease of every claim under a lease was read, and that sessions, locks and
+    /// queues fit together. Then writes the remaining rows.
     /// Returns the number of all rows.
     fn finish(mut self, fence: Fence) -> Result<u64, TransferError> {
         if let Some((key, (claim, line))) = self.held.iter().min_by_key(|(_, (_, line))| *line)
@@ -328,8 +336,8 @@ impl Importer {
             return Err(TransferError::Row { line: *line, error: error.into() });
         }
         self.fences.finish(fence).map_err(|error| self.invalid_row(error))?;
-        self.locks.check(fence, &self.fences).map_err(|error| self.invalid_row(error))?;
-        self.locks.save(&self.store, BATCH_ROWS)?;
+        self.kept.check(fence, &self.fences).map_err(|error| self.invalid_row(error))?;
+        self.kept.save(&self.store, BATCH_ROWS)?;
         let pending = std::mem::take(&mut self.pending);
         self.store.save(&NetChanges { fence: Some(fence), ..pending.into_changes() })?;
         self.store.remember_bucket_types(&self.rules.catalogue.differs_from(&[]).added)?;

@@ -2,19 +2,21 @@
 //! and read such lines into a new store.
 
 mod import;
-mod locks;
+mod kept_rows;
 mod output;
 
 use std::fmt::Display;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use leasehold_core::queue::QueuePath;
 use leasehold_core::rows::AnyRow;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::store::stored::{
-    Ask, Claim, IdempotencyKey, Key, Lease, Lock, Path as LockPath, Replay, Session, Turn, TurnKey,
+    Ask, Claim, IdempotencyKey, Key, Lane, LanePath, Lease, Lock, Path as LockPath, Queue, Replay, Request,
+    RequestBody, Session, Turn, TurnKey,
 };
 use crate::store::{Creation, DamagedStore, EmbeddedStore, Salvaged, StoreError};
 
@@ -67,6 +69,22 @@ enum Line<'a> {
     Turn {
         key: TurnKey,
         turn: Turn,
+    },
+    Queue {
+        path: QueuePath,
+        queue: Queue,
+    },
+    Lane {
+        path: LanePath,
+        lane: Lane,
+    },
+    Request {
+        id: Uuid,
+        request: Request,
+    },
+    Body {
+        id: Uuid,
+        body: RequestBody,
     },
     End {
         fence: u64,
@@ -206,6 +224,10 @@ fn line(row: &AnyRow) -> Line<'_> {
         AnyRow::Lock(path, lock) => Line::Lock { path: path.into(), lock: lock.into() },
         AnyRow::Ask(id, ask) => Line::Ask { id: id.0, ask: ask.into() },
         AnyRow::Turn(key, turn) => Line::Turn { key: key.into(), turn: turn.into() },
+        AnyRow::Queue(path, queue) => Line::Queue { path: path.clone(), queue: queue.into() },
+        AnyRow::Lane(path, lane) => Line::Lane { path: path.into(), lane: lane.into() },
+        AnyRow::Request(id, request) => Line::Request { id: id.0, request: request.into() },
+        AnyRow::RequestBody(id, body) => Line::Body { id: id.0, body: body.into() },
     }
 }
 

@@ -621,7 +621,9 @@ impl Reply {
             }
             Ok(command::Reply::Settled(changed)) => Self::Settled(changed),
             Ok(command::Reply::Forgotten(changed)) => Self::Forgotten(changed),
-            Ok(command::Reply::Lock(reply)) => unreachable!("this model has no locks: {reply:?}"),
+            Ok(reply @ (command::Reply::Lock(_) | command::Reply::Queue(_))) => {
+                unreachable!("this model has neither locks nor queues: {reply:?}")
+            }
             Err(rejection) => Self::Rejected {
                 reason: rejection.reason().code(),
                 retry_after_micros: rejection.retry_after_micros(),

@@ -1,6 +1,6 @@
 //! Runs the conformance suite of stores on the PostgreSQL store.
 
-use leasehold_core::conformance::{Harness, run, run_locks};
+use leasehold_core::conformance::{Harness, run, run_locks, run_queues};
 use leasehold_server::config::PostgresConfig;
 use leasehold_server::store::{BlockingStore, Creation, PostgresStore};
 use leasehold_tests::postgres::{Bouncer, Cluster};
@@ -45,6 +45,7 @@ fn the_postgres_store_conforms() {
     let mut databases = Databases::new(cluster, Cluster::url);
     run(&mut databases);
     run_locks(&mut databases);
+    run_queues(&mut databases);
 }
 
 #[test]
@@ -54,6 +55,7 @@ fn the_postgres_store_conforms_through_pgbouncer_in_transaction_mode() {
     let mut databases = Databases::new(cluster, |_: &Cluster, database: &str| bouncer.url(database));
     run(&mut databases);
     run_locks(&mut databases);
+    run_queues(&mut databases);
 }
 
 #[test]

@@ -454,6 +454,7 @@ fn tally(history: &[Operation]) -> BTreeMap<String, usize> {
             Action::Command(Command::Settle(_)) => "settle",
             Action::Command(Command::Forget(_)) => "forget",
             Action::Command(Command::Lock(_)) => "lock",
+            Action::Command(Command::Queue(_)) => "queue",
             Action::Get(_) => "get",
             Action::List(_) => "list",
         };

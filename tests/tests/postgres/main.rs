@@ -36,6 +36,7 @@ mod monitoring;
 mod multiple_hosts;
 mod outage;
 mod proxy;
+mod queues;
 mod schema_comments;
 mod startup;
 mod stored_format;
@@ -66,7 +67,7 @@ use tonic_health::pb::health_client::HealthClient;
 const NO_SYNC: &[&str] = &["fsync=off"];
 
 /// The version of the database schema that this version of the program creates.
-const SCHEMA_VERSION: i32 = 11;
+const SCHEMA_VERSION: i32 = 12;
 
 /// The gRPC code and the reason with which the server refuses calls while it cannot reach the
 /// database.

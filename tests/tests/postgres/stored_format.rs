@@ -24,6 +24,14 @@ use leasehold_core::locking::release::{Release, ReleaseOutcome};
 use leasehold_core::locking::renew::Renew;
 use leasehold_core::memory::MemoryStore;
 use leasehold_core::organization::OrganizationId;
+use leasehold_core::queue::{LanePath, Priority, Progress, QueuePath, RequestBody, RequestId, RequestKind, TakeId};
+use leasehold_core::queueing::limit::LimitQueue;
+use leasehold_core::queueing::note::NoteProgress;
+use leasehold_core::queueing::pause::{Pause, PauseScope};
+use leasehold_core::queueing::settle::{SettleWork, WorkOutcome};
+use leasehold_core::queueing::submit::{NewRequest, Submit};
+use leasehold_core::queueing::take::Take;
+use leasehold_core::queueing::{QueueCommand, Worker};
 use leasehold_core::rows::State;
 use leasehold_core::rules::Rules;
 use leasehold_core::session::{Principal, SessionId, Terms};
@@ -41,9 +49,9 @@ use uuid::Uuid;
 use crate::{NO_SYNC, open_store};
 
 /// The versions of stored rows. Version 2 adds leases for an organization, version 3 sessions, locks,
-/// asks and turns, version 4 reaped locks.
-const VERSIONS: [u64; 5] = [1, 2, 3, 4, 5];
-const NEWEST: u64 = 5;
+/// asks and turns, version 4 reaped locks, version 5 shared locks, version 6 queues.
+const VERSIONS: [u64; 6] = [1, 2, 3, 4, 5, 6];
+const NEWEST: u64 = 6;
 
 /// Returns the path of the file `name` in the repository's folder of stored rows of a version.
 fn stored(version: u64, name: &str) -> PathBuf {
@@ -102,6 +110,14 @@ fn commands(version: u64) -> Vec<Command> {
     }
     if version >= 5 {
         commands.extend(commands_of_shared_locks().into_iter().map(Command::Lock));
+    }
+    if version >= 6 {
+        let mut before = MemoryStore::default();
+        run(&mut before, commands.clone());
+        let fence = before.state().unwrap().fence;
+        commands.extend([Command::Lock(open(13)), Command::Lock(open(14))]);
+        commands.extend(commands_of_queues(fence).into_iter().map(Command::Queue));
+        commands.push(Command::Lock(end(14, Cause::Evict)));
     }
     commands
 }
@@ -236,6 +252,61 @@ fn commands_of_shared_locks() -> Vec<LockCommand> {
     commands
 }
 
+fn lane(key: &str) -> LanePath {
+    LanePath::parse(QueuePath::parse("sheets.refresh").unwrap(), key).unwrap()
+}
+
+fn update(number: u128, key: &str) -> NewRequest {
+    NewRequest {
+        request: RequestId(lease(100 + number).0),
+        lane: lane(key),
+        kind: RequestKind::Update,
+        priority: Priority::parse(9).unwrap(),
+        not_before: Timestamp::from_micros(1_700_000_000_000_000),
+        max_attempts: 1,
+        body: RequestBody::parse(&[0, 0x7f, 0xff]).unwrap(),
+    }
+}
+
+fn worker(number: u128) -> Worker {
+    Worker { session: session(number), principal: principal() }
+}
+
+fn take(number: u128, take: u128, key: &str) -> QueueCommand {
+    QueueCommand::Take(Take { worker: worker(number), take: TakeId(lease(200 + take).0), lane: lane(key) })
+}
+
+/// Returns commands that leave lanes and requests in every state. `before` is the newest fence before them.
+fn commands_of_queues(before: Fence) -> Vec<QueueCommand> {
+    let nth = |number| Fence(before.0 + number);
+    let settle = |fence, key, outcome| {
+        let fence = nth(fence);
+        QueueCommand::SettleWork(SettleWork { worker: worker(13), lane: lane(key), fence, outcome })
+    };
+    let create = NewRequest { kind: RequestKind::Create, ..update(0, "created") };
+    let delayed = NewRequest { not_before: Timestamp::from_micros(1_710_000_000_000_000), ..update(1, "delayed") };
+    let keys = ["taken-\u{dc}", "failed", "paused", "given-back", "of-evicted"];
+    let mut requests = vec![create, delayed, update(2, "created")];
+    requests.extend((3..).zip(keys).map(|(number, key)| update(number, key)));
+    let pause = Pause { scope: PauseScope::Lane(lane("paused")), is_paused: true };
+    let (fence, progress) = (nth(2), Progress::parse(&[0, 0xff]).unwrap());
+    vec![
+        QueueCommand::Submit(Submit::parse(requests).unwrap()),
+        QueueCommand::LimitQueue(LimitQueue { queue: lane("a").queue().clone(), limit: NonZeroU32::new(9) }),
+        take(13, 0, "created"),
+        settle(1, "created", WorkOutcome::Completed),
+        take(13, 1, "taken-\u{dc}"),
+        QueueCommand::NoteProgress(NoteProgress { worker: worker(13), lane: lane("taken-\u{dc}"), fence, progress }),
+        QueueCommand::Submit(Submit::parse(vec![update(10, "taken-\u{dc}")]).unwrap()),
+        take(13, 2, "failed"),
+        settle(3, "failed", WorkOutcome::Failed { retry_micros: 0 }),
+        QueueCommand::Pause(pause),
+        take(13, 3, "given-back"),
+        settle(4, "given-back", WorkOutcome::GivenBack),
+        take(14, 4, "of-evicted"),
+    ]
+}
+
 fn commands_of_version_1() -> Vec<Command> {
     let user_data = Some(UserData { type_url: "type.example/x".into(), value: vec![0, 0x7f, 0xff] });
     let alice = ClaimRequest { user_data, ..claim("Alice", 7) };
@@ -288,7 +359,8 @@ fn expected(version: u64) -> State {
 /// Returns the number of rows of all kinds.
 fn rows_of(state: &State) -> usize {
     let updates = state.claims.len() + state.leases.len() + state.replays.len();
-    updates + state.sessions.len() + state.locks.len() + state.asks.len() + state.turns.len()
+    let locks = state.sessions.len() + state.locks.len() + state.asks.len() + state.turns.len();
+    updates + locks + state.queues.len() + state.lanes.len() + state.requests.len() + state.bodies.len()
 }
 
 /// Returns the configured bucket types that the stored files must contain.

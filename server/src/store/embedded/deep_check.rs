@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::locks::Locks;
+use super::queues::Queues;
 use super::rows::Keyspace;
 use super::{EmbeddedStore, Inner, Result};
 use crate::store::error::StoreError;
@@ -22,8 +23,9 @@ pub struct DeepCheck {
 }
 
 impl Inner {
-    fn keyspaces(&self) -> [&Keyspace; 13] {
+    fn keyspaces(&self) -> [&Keyspace; 19] {
         let Locks { sessions, session_order, locks, lock_order, asks, turns, .. } = &self.locks;
+        let Queues { queues, lanes, lane_order, requests, request_order, bodies, .. } = &self.queues;
         let Self { claims, sources, outstanding, settled, settled_order, replays, meta, .. } = self;
         [
             claims,
@@ -39,6 +41,12 @@ impl Inner {
             lock_order,
             asks,
             turns,
+            queues,
+            lanes,
+            lane_order,
+            requests,
+            request_order,
+            bodies,
         ]
     }
 

@@ -3,12 +3,13 @@
 use leasehold_core::claim::Claim;
 use leasehold_core::lease::{IdempotencyKey, Lease, Replay};
 use leasehold_core::lock::{Ask, Lock, Turn};
+use leasehold_core::queue::{Lane, Queue, Request, RequestBody};
 use leasehold_core::session::Session;
 use rustc_hash::FxHashMap;
 use serde::Deserialize;
 use tempfile::TempDir;
 
-use super::lock_rows::LockRow;
+use super::keyed_rows::KeyedRow;
 use super::{Result, journal, keys, rows};
 use crate::store::error::StoreError;
 use crate::store::stored;
@@ -34,13 +35,13 @@ pub fn stored_rows(bytes: &[u8]) {
         assert_eq!(keys::read_claim(&keys::claim(&key)), Some(key));
     }
     outstanding(bytes);
-    lock_rows(bytes);
+    keyed_rows(bytes);
 }
 
-/// Decodes the bytes as a row of sessions and locks of each kind, and as the keys of such rows, and
+/// Decodes the bytes as a row of sessions, locks and queues of each kind, and as the keys of such rows, and
 /// encodes them again.
-fn lock_rows(bytes: &[u8]) {
-    fn again<K: LockRow, S: for<'a> Deserialize<'a> + Into<K>>(bytes: &[u8]) {
+fn keyed_rows(bytes: &[u8]) {
+    fn again<K: KeyedRow, S: for<'a> Deserialize<'a> + Into<K>>(bytes: &[u8]) {
         let decoded = |bytes: &[u8]| postcard::from_bytes::<S>(bytes).ok().map(Into::into);
         if let Some(row) = decoded(bytes) {
             assert_eq!(row.value().ok().and_then(|written| decoded(&written)), Some(row));
@@ -53,6 +54,10 @@ fn lock_rows(bytes: &[u8]) {
     again::<Lock, stored::Lock>(bytes);
     again::<Ask, stored::Ask>(bytes);
     again::<Turn, stored::Turn>(bytes);
+    again::<Queue, stored::Queue>(bytes);
+    again::<Lane, stored::Lane>(bytes);
+    again::<Request, stored::Request>(bytes);
+    again::<RequestBody, stored::RequestBody>(bytes);
 }
 
 /// Decodes an outstanding lease with its claims. If the lease lists each of its claims once,

@@ -2,48 +2,16 @@
 //! of their parts.
 
 use leasehold_core::lock::{Ask, AskId, Lock, LockPath, Turn, TurnKey};
-use leasehold_core::rows::{LockOrder, RowKind, SessionOrder};
+use leasehold_core::rows::{LockOrder, SessionOrder};
 use leasehold_core::session::{Session, SessionId};
-use leasehold_core::time::Timestamp;
 use uuid::Uuid;
 
 use super::Result;
+use super::keyed_rows::{END, KeyedRow, time, without_time};
 use super::rows::{Keyspace, encode};
 use crate::store::stored;
 
-/// The byte between and after the parts of a path. No part contains it, because `LockPath::parse`
-/// refuses control characters.
-const END: u8 = 0;
-
-/// A kind of row whose rows have a keyspace of their own.
-pub(super) trait LockRow: RowKind {
-    /// Returns the key of a row.
-    fn key(key: &Self::Key) -> Vec<u8>;
-
-    /// Returns the key of a row in the keyspace that has the kind's order.
-    fn position_key(position: &Self::Position) -> Vec<u8>;
-
-    /// Reads the key of a row, `None` if the bytes are not such a key.
-    fn read_key(bytes: &[u8]) -> Option<Self::Key>;
-
-    /// Reads the key of a row from a key of [`position_key`](Self::position_key), `None` if the
-    /// bytes are not such a key.
-    fn read_position(bytes: &[u8]) -> Option<Self::Key>;
-
-    /// Returns the value of a row.
-    ///
-    /// # Errors
-    /// The row can't be encoded.
-    fn value(&self) -> Result<Vec<u8>>;
-
-    /// Reads a row of `rows` from its value.
-    ///
-    /// # Errors
-    /// The bytes are not such a value.
-    fn read(rows: &Keyspace, bytes: &[u8]) -> Result<Self>;
-}
-
-impl LockRow for Session {
+impl KeyedRow for Session {
     fn key(id: &SessionId) -> Vec<u8> {
         id.0.as_bytes().into()
     }
@@ -59,7 +27,7 @@ impl LockRow for Session {
         Uuid::from_slice(bytes).ok().map(SessionId)
     }
 
-    fn read_position(bytes: &[u8]) -> Option<SessionId> {
+    fn read_position(bytes: &[u8], _: &[u8]) -> Option<SessionId> {
         match bytes.split_first()? {
             (0, id) => Self::read_key(id),
             (1, place) => Self::read_key(without_time(place)?),
@@ -76,7 +44,7 @@ impl LockRow for Session {
     }
 }
 
-impl LockRow for Lock {
+impl KeyedRow for Lock {
     fn key(path: &LockPath) -> Vec<u8> {
         [path.namespace().as_bytes(), &[END], path.stored_key().as_bytes()].concat()
     }
@@ -96,7 +64,7 @@ impl LockRow for Lock {
         LockPath::parse_stored(namespace, key).ok()
     }
 
-    fn read_position(bytes: &[u8]) -> Option<LockPath> {
+    fn read_position(bytes: &[u8], _: &[u8]) -> Option<LockPath> {
         match bytes.split_first()? {
             (0 | 1 | 3 | 4, path) => Self::read_key(path),
             (2, place) => Self::read_key(without_time(place)?),
@@ -113,7 +81,7 @@ impl LockRow for Lock {
     }
 }
 
-impl LockRow for Ask {
+impl KeyedRow for Ask {
     fn key(id: &AskId) -> Vec<u8> {
         id.0.as_bytes().into()
     }
@@ -126,7 +94,7 @@ impl LockRow for Ask {
         Uuid::from_slice(bytes).ok().map(AskId)
     }
 
-    fn read_position(bytes: &[u8]) -> Option<AskId> {
+    fn read_position(bytes: &[u8], _: &[u8]) -> Option<AskId> {
         Self::read_key(bytes.split_first_chunk::<16>()?.1)
     }
 
@@ -139,7 +107,7 @@ impl LockRow for Ask {
     }
 }
 
-impl LockRow for Turn {
+impl KeyedRow for Turn {
     fn key(turn: &TurnKey) -> Vec<u8> {
         [&Lock::key(&turn.lock)[..], &[END], &turn.number.to_be_bytes()].concat()
     }
@@ -154,7 +122,7 @@ impl LockRow for Turn {
         Some(TurnKey { lock, number: u64::from_be_bytes(*number) })
     }
 
-    fn read_position(bytes: &[u8]) -> Option<TurnKey> {
+    fn read_position(bytes: &[u8], _: &[u8]) -> Option<TurnKey> {
         Self::read_key(bytes)
     }
 
@@ -167,16 +135,9 @@ impl LockRow for Turn {
     }
 }
 
-fn time(at: Timestamp) -> [u8; 8] {
-    at.as_micros().to_be_bytes()
-}
-
-fn without_time(bytes: &[u8]) -> Option<&[u8]> {
-    bytes.split_first_chunk::<8>().map(|(_, rest)| rest)
-}
-
 #[cfg(test)]
 mod tests {
+    use leasehold_core::time::Timestamp;
     use proptest::prelude::*;
 
     use super::*;
@@ -213,7 +174,7 @@ mod tests {
             sessions in (session_order(), session_order()), locks in (lock_order(), lock_order()),
             turns in (turn(), turn()), asks in (any::<[u128; 2]>(), any::<[u128; 2]>()),
         ) {
-            fn in_order<K: LockRow>(a: &K::Position, b: &K::Position) -> bool {
+            fn in_order<K: KeyedRow>(a: &K::Position, b: &K::Position) -> bool {
                 K::position_key(a).cmp(&K::position_key(b)) == a.cmp(b)
             }
             let ask = |[session, ask]: [u128; 2]| (SessionId(Uuid::from_u128(session)), AskId(Uuid::from_u128(ask)));
@@ -228,11 +189,11 @@ mod tests {
             let (SessionOrder::Live(session_id) | SessionOrder::Ended(_, session_id)) = &session;
             let (LockOrder::Held(path) | LockOrder::Withheld(path) | LockOrder::Free(_, path)
                 | LockOrder::Orphaned(path) | LockOrder::SetAside(path)) = &lock;
-            prop_assert_eq!(Session::read_position(&Session::position_key(&session)), Some(*session_id));
-            prop_assert_eq!(Lock::read_position(&Lock::position_key(&lock)), Some(path.clone()));
+            prop_assert_eq!(Session::read_position(&Session::position_key(&session), &[]), Some(*session_id));
+            prop_assert_eq!(Lock::read_position(&Lock::position_key(&lock), &[]), Some(path.clone()));
             prop_assert_eq!(Turn::read_key(&Turn::key(&turn)), Some(turn));
             let ask = AskId(Uuid::from_u128(id));
-            prop_assert_eq!(Ask::read_position(&Ask::position_key(&(*session_id, ask))), Some(ask));
+            prop_assert_eq!(Ask::read_position(&Ask::position_key(&(*session_id, ask)), &[]), Some(ask));
         }
     }
 }

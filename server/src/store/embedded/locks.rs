@@ -12,13 +12,13 @@ use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 use fjall::Snapshot;
 use leasehold_core::circle::{CircleRead, MAX_SEARCHED_ASKS};
 use leasehold_core::lock::{Ask, AskId, Lock, LockPath, LockState, Turn, TurnKey};
-use leasehold_core::rows::{AnyRow, Keys, NetChanges, OrderedRead, RowChange, Workspace};
+use leasehold_core::rows::{AnyRow, Keys, NetChanges, RowChange, Workspace};
 use leasehold_core::session::{Session, SessionId};
 use rustc_hash::FxHashMap;
 use uuid::Uuid;
 
 use super::Result;
-use super::lock_rows::LockRow;
+use super::keyed_rows::{all, ends_after, get, get_cached, put};
 use super::row_cache::RowCache;
 use super::rows::{Keyspace, WriteBatch};
 use crate::store::error::StoreError;
@@ -34,7 +34,7 @@ pub(super) struct Locks {
     pub(super) lock_order: Keyspace,
     pub(super) asks: Keyspace,
     pub(super) turns: Keyspace,
-    queues: RwLock<Queues>,
+    waits: RwLock<Waits>,
     // INVARIANT: only the committer takes this mutex, so nobody waits for it while a row is read from disk.
     recent: Mutex<Recent>,
 }
@@ -48,13 +48,13 @@ struct Recent {
 
 /// The asks of all sessions and the turns of all locks, in order.
 #[derive(Default)]
-struct Queues {
+struct Waits {
     asks: BTreeSet<(SessionId, AskId)>,
     ask_rows: FxHashMap<AskId, Ask>,
     turns: BTreeMap<TurnKey, Turn>,
 }
 
-impl Queues {
+impl Waits {
     fn put_ask(&mut self, change: &RowChange<Ask>) {
         if let Some(ask) = &change.before {
             self.asks.remove(&(ask.session, change.key));
@@ -78,15 +78,6 @@ impl Queues {
     }
 }
 
-/// Returns true if `position` lies in a range that ends at `to`.
-fn ends_after<T: Ord>(to: &Bound<T>, position: &T) -> bool {
-    match to {
-        Bound::Included(to) => position <= to,
-        Bound::Excluded(to) => position < to,
-        Bound::Unbounded => true,
-    }
-}
-
 impl Locks {
     /// Opens the keyspaces with `keyspace`, whose arguments are a name, the size of the memtable in
     /// MiB, and true if the keyspace gets a Bloom filter. The lists of asks and turns are empty.
@@ -101,7 +92,7 @@ impl Locks {
             lock_order: keyspace("lock_order", 4, false)?,
             asks: keyspace("asks", 4, true)?,
             turns: keyspace("turns", 4, false)?,
-            queues: RwLock::default(),
+            waits: RwLock::default(),
             recent: Mutex::default(),
         })
     }
@@ -110,21 +101,21 @@ impl Locks {
     ///
     /// # Errors
     /// A row can't be read.
-    pub(super) fn read_queues(&self, snapshot: &Snapshot) -> Result<()> {
-        let mut queues = self.queues.write().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn read_waits(&self, snapshot: &Snapshot) -> Result<()> {
+        let mut waits = self.waits.write().unwrap_or_else(PoisonError::into_inner);
         for row in all::<Ask>(&self.asks, snapshot) {
             let (id, ask) = row?;
-            queues.add_ask(id, ask);
+            waits.add_ask(id, ask);
         }
         for row in all::<Turn>(&self.turns, snapshot) {
-            queues.turns.extend([row?]);
+            waits.turns.extend([row?]);
         }
         Ok(())
     }
 
-    fn queues(&self) -> RwLockReadGuard<'_, Queues> {
+    fn waits(&self) -> RwLockReadGuard<'_, Waits> {
         // INVARIANT: no code panics halfway through a change of the value while it has locked it.
-        self.queues.read().unwrap_or_else(PoisonError::into_inner)
+        self.waits.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Loads the rows of sessions and locks among `keys` into the workspace.
@@ -132,8 +123,7 @@ impl Locks {
     /// # Errors
     /// A row could not be read.
     pub(super) fn load(&self, keys: &Keys, into: &mut Workspace) -> Result<()> {
-        let Keys { sessions, locks, asks, turns, asks_of_session, turns_of_lock, claims: _, leases: _, replays: _ } =
-            keys;
+        let Keys { sessions, locks, asks, turns, asks_of_session, turns_of_lock, .. } = keys;
         let mut guard = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         let recent = &mut *guard;
         for id in sessions {
@@ -143,21 +133,21 @@ impl Locks {
             into.load(path.clone(), get_cached(&mut recent.locks, &self.locks, path)?);
         }
         drop(guard);
-        let queues = self.queues();
+        let waits = self.waits();
         for id in asks {
-            into.load(*id, queues.ask_rows.get(id).cloned());
+            into.load(*id, waits.ask_rows.get(id).cloned());
         }
         for key in turns {
-            into.load(key.clone(), queues.turns.get(key).copied());
+            into.load(key.clone(), waits.turns.get(key).copied());
         }
         for read in asks_of_session {
-            let range = queues.asks.range((read.from, Bound::Unbounded)).take_while(|at| ends_after(&read.to, at));
+            let range = waits.asks.range((read.from, Bound::Unbounded)).take_while(|at| ends_after(&read.to, at));
             // INVARIANT: both lists of asks are changed together.
-            let asks = range.take(read.limit).filter_map(|(_, id)| Some((*id, queues.ask_rows.get(id)?.clone())));
+            let asks = range.take(read.limit).filter_map(|(_, id)| Some((*id, waits.ask_rows.get(id)?.clone())));
             into.load_first(read, asks.collect());
         }
         for read in turns_of_lock {
-            let range = queues.turns.range((read.from.clone(), Bound::Unbounded));
+            let range = waits.turns.range((read.from.clone(), Bound::Unbounded));
             let turns = range.take_while(|(at, _)| ends_after(&read.to, at)).take(read.limit);
             into.load_first(read, turns.map(|(key, turn)| (key.clone(), *turn)).collect());
         }
@@ -172,19 +162,19 @@ impl Locks {
         let ids = match read {
             CircleRead::OfSession(session) => {
                 let (from, to) = ((*session, AskId(Uuid::nil())), (*session, AskId(Uuid::max())));
-                self.queues().asks.range(from..=to).map(|(_, id)| *id).collect()
+                self.waits().asks.range(from..=to).map(|(_, id)| *id).collect()
             }
             CircleRead::OfLock(lock) => {
                 let mut ids = self.holders(lock)?;
                 let from = TurnKey { lock: lock.clone(), number: 0 };
-                let queues = self.queues();
-                let turns = queues.turns.range(from..).take_while(|(turn, _)| turn.lock == *lock);
+                let waits = self.waits();
+                let turns = waits.turns.range(from..).take_while(|(turn, _)| turn.lock == *lock);
                 ids.extend(turns.take(MAX_SEARCHED_ASKS).map(|(_, turn)| turn.ask));
                 ids
             }
         };
-        let queues = self.queues();
-        Ok(ids.into_iter().filter_map(|id| Some((id, queues.ask_rows.get(&id)?.clone()))).collect())
+        let waits = self.waits();
+        Ok(ids.into_iter().filter_map(|id| Some((id, waits.ask_rows.get(&id)?.clone()))).collect())
     }
 
     /// Returns the asks that hold a lock or a slot of it.
@@ -206,7 +196,7 @@ impl Locks {
     /// # Errors
     /// A row can't be encoded.
     pub(super) fn put(&self, batch: &mut WriteBatch, changes: &NetChanges) -> Result<bool> {
-        let NetChanges { sessions, locks, asks, turns, claims: _, leases: _, replays: _, fence: _ } = changes;
+        let NetChanges { sessions, locks, asks, turns, .. } = changes;
         sessions.iter().try_for_each(|change| put(batch, &self.sessions, Some(&self.session_order), change))?;
         locks.iter().try_for_each(|change| put(batch, &self.locks, Some(&self.lock_order), change))?;
         asks.iter().try_for_each(|change| put(batch, &self.asks, None, change))?;
@@ -228,9 +218,9 @@ impl Locks {
         if changes.asks.is_empty() && changes.turns.is_empty() {
             return;
         }
-        let mut queues = self.queues.write().unwrap_or_else(PoisonError::into_inner);
-        changes.asks.iter().for_each(|change| queues.put_ask(change));
-        changes.turns.iter().for_each(|change| queues.put_turn(change));
+        let mut waits = self.waits.write().unwrap_or_else(PoisonError::into_inner);
+        changes.asks.iter().for_each(|change| waits.put_ask(change));
+        changes.turns.iter().for_each(|change| waits.put_turn(change));
     }
 
     /// Passes the rows of sessions, locks, asks and turns to `visit`, each kind in the order of
@@ -273,84 +263,4 @@ impl Locks {
         }
         Ok(())
     }
-}
-
-/// Reads the row with this key, `None` if there is no such row.
-///
-/// # Errors
-/// The row could not be read.
-pub(super) fn get<K: LockRow>(rows: &Keyspace, key: &K::Key) -> Result<Option<K>> {
-    rows.get(K::key(key))?.map(|bytes| K::read(rows, &bytes)).transpose()
-}
-
-/// Reads the row with this key from the cache, or else from the store.
-///
-/// # Errors
-/// The row could not be read.
-fn get_cached<K: LockRow>(cache: &mut RowCache<K>, rows: &Keyspace, key: &K::Key) -> Result<Option<K>> {
-    if let Some(row) = cache.get(key) {
-        return Ok(Some(row));
-    }
-    let row = get::<K>(rows, key)?;
-    row.iter().for_each(|row| cache.put(key.clone(), row.clone()));
-    Ok(row)
-}
-
-/// Reads the first rows of a range in the kind's order, which the keyspace `order` has.
-///
-/// # Errors
-/// A row could not be read.
-pub(super) fn first<K: LockRow>(
-    (rows, order): (&Keyspace, &Keyspace),
-    snapshot: &Snapshot,
-    read: &OrderedRead<K>,
-) -> Result<Vec<(K::Key, K)>> {
-    let (from, to) = (read.from.as_ref().map(K::position_key), read.to.as_ref().map(K::position_key));
-    let range = order.range(snapshot, (from, Bound::Unbounded));
-    let range = range.take_while(|row| row.as_ref().map_or(true, |(at, _)| ends_after(&to, &at.to_vec())));
-    let row = |place: Result<(fjall::Slice, fjall::Slice)>| {
-        let key = K::read_position(&place?.0).ok_or_else(|| order.damaged())?;
-        listed((rows, order), snapshot, key)
-    };
-    range.take(read.limit).map(row).collect()
-}
-
-/// Reads the row that the keyspace `order` lists.
-///
-/// # Errors
-/// The row is missing, or could not be read.
-pub(super) fn listed<K: LockRow>(
-    (rows, order): (&Keyspace, &Keyspace),
-    snapshot: &Snapshot,
-    key: K::Key,
-) -> Result<(K::Key, K)> {
-    let bytes = rows.get_in(snapshot, K::key(&key))?.ok_or_else(|| order.damaged())?;
-    Ok((key, K::read(rows, &bytes)?))
-}
-
-/// Reads the rows of a kind, in the order of keys.
-pub(super) fn all<K: LockRow>(rows: &Keyspace, snapshot: &Snapshot) -> impl Iterator<Item = Result<(K::Key, K)>> {
-    rows.range::<&[u8]>(snapshot, ..).map(|row| {
-        let (key, value) = row?;
-        Ok((K::read_key(&key).ok_or_else(|| rows.damaged())?, K::read(rows, &value)?))
-    })
-}
-
-fn put<K: LockRow>(
-    batch: &mut WriteBatch,
-    rows: &Keyspace,
-    order: Option<&Keyspace>,
-    change: &RowChange<K>,
-) -> Result<()> {
-    let place = |row: &Option<K>| K::position(&change.key, row.as_ref()?).map(|position| K::position_key(&position));
-    let (old, new) = (place(&change.before), place(&change.after));
-    if let Some(order) = order.filter(|_| old != new) {
-        old.into_iter().for_each(|key| order.remove(batch, key));
-        new.into_iter().for_each(|key| order.insert(batch, key, ""));
-    }
-    match &change.after {
-        Some(row) => rows.insert(batch, K::key(&change.key), row.value()?),
-        None => rows.remove(batch, K::key(&change.key)),
-    }
-    Ok(())
 }

@@ -17,6 +17,16 @@
 //! | `lock_order` | 2 (free), time of the last change, path | empty, likewise for free locks |
 //! | `asks` | ask | an ask that waits or holds its lock |
 //! | `turns` | path, number | the ask that waits at the turn |
+//! | `queues` | queue | a queue that is paused or limited |
+//! | `lanes` | path: queue and key | a lane |
+//! | `lane_order` | 0 (ready) or 1 (delayed), queue, rank or time when due, path | empty; the keys have the order of that list of lanes |
+//! | `lane_order` | 2 (taken), session, fence, path | empty, likewise for lanes that a worker holds |
+//! | `lane_order` | 3 (paused), path | empty, likewise for paused lanes |
+//! | `lane_order` | 4 (idle), time of the last change, path | empty, likewise for idle lanes |
+//! | `requests` | request | a request |
+//! | `request_order` | 0 (waiting) or 1 (taken), path, number | the request; the keys have the order of that list of requests |
+//! | `request_order` | 2 (settled), time of the settle, request | empty, likewise for settled requests |
+//! | `bodies` | request | the body of a request |
 //! | `meta` | `format`, `fence`, `sequence` | a number |
 //! | `meta` | `bucket_types` | the rules of configured bucket types, as JSON |
 //! | `meta` | `identity` | the 16 bytes of the store's id |
@@ -30,8 +40,10 @@
 //! makes damaged indexes anew, `rows` encodes rows, and `write` commits groups. `read`
 //! answers reads, and `scan_threads` limits the number of threads for long reads. `salvage` reads
 //! the intact rows of a damaged store, `salvage_copy` makes a copy of one whose journals lack entries,
-//! and `lease_salvage` and `lock_salvage` make the rows fit together. `locks` has the rows of sessions and locks, and `lock_rows`
-//! their keys and values.
+//! and `lease_salvage`, `lock_salvage` and `queue_salvage` make the rows fit together. `locks` has the
+//! rows of sessions and locks, and `lock_rows` their keys and values; `queues` and `queue_rows` have those
+//! of queues. `keyed_rows` reads and writes the rows of both, and `list_fronts` the places where lists
+//! begin.
 
 mod ack_watermark;
 mod check_mark;
@@ -42,8 +54,10 @@ mod directories;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod journal;
+mod keyed_rows;
 mod keys;
 mod lease_salvage;
+mod list_fronts;
 mod lock_rows;
 mod lock_salvage;
 mod locks;
@@ -51,6 +65,9 @@ mod manifest;
 mod open;
 mod outstanding;
 mod pieces;
+mod queue_rows;
+mod queue_salvage;
+mod queues;
 mod read;
 mod repair;
 mod row_cache;
@@ -79,6 +96,7 @@ pub use self::correction::CorrectedByte;
 pub use self::deep_check::DeepCheck;
 use self::locks::Locks;
 use self::outstanding::Outstanding;
+use self::queues::Queues;
 pub use self::repair::Repaired;
 use self::rows::{Keyspace, WriteBatch};
 pub use self::salvage::{DamagedStore, Salvaged};
@@ -118,6 +136,7 @@ struct Inner {
     settled_order: Keyspace,
     replays: Keyspace,
     locks: Locks,
+    queues: Queues,
     meta: Keyspace,
     watermark: AckWatermark,
     // Locked during a commit. Besides the committer, a reload of the configuration commits too.

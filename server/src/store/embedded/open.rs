@@ -17,6 +17,7 @@ use super::directories::{create_private, sync, sync_entry, sync_tree};
 use super::lease_salvage::HeldRow;
 use super::locks::{self, Locks};
 use super::outstanding::Outstanding;
+use super::queues::{self, Queues};
 use super::rows::Keyspace;
 use super::salvage::DamagedStore;
 use super::salvage_copy::{Remains, SalvageCopy};
@@ -92,18 +93,26 @@ impl Purpose {
 /// The keyspaces that a database lacks.
 struct MissingKeyspaces {
     first: Option<&'static str>,
-    // The first of the keyspaces that version 3 of the rows has added.
-    of_locks: Option<&'static str>,
+    // The first of the keyspaces that each later version of the rows has added, with the version.
+    later: [(u64, Option<&'static str>); 2],
 }
 
 impl MissingKeyspaces {
     fn of(database: &Database) -> Self {
         let missing = |names: &[&'static str]| names.iter().copied().find(|name| !database.keyspace_exists(name));
-        Self { first: missing(&KEYSPACES), of_locks: missing(&locks::KEYSPACES) }
+        let later =
+            [(stored::LOCK_VERSION, missing(&locks::KEYSPACES)), (stored::QUEUE_VERSION, missing(&queues::KEYSPACES))];
+        Self { first: missing(&KEYSPACES), later }
     }
 
     fn any(&self) -> bool {
-        self.first.is_some() || self.of_locks.is_some()
+        self.first.is_some() || self.later.iter().any(|(_, name)| name.is_some())
+    }
+
+    /// Returns the first missing keyspace that a store of a version must have.
+    fn of_version(&self, version: u64) -> Option<&'static str> {
+        let mut later = self.later.iter().filter(|(since, _)| *since <= version);
+        self.first.or_else(|| later.find_map(|(_, name)| *name))
     }
 }
 
@@ -126,10 +135,10 @@ fn check_complete(dir: &Path, meta: &Keyspace, watermark: &AckWatermark, missing
         );
     }
     // INVARIANT: all keyspaces are created before the first sequence number is written. The
-    // exception are those of sessions and locks in a store of an earlier version, which gets them
-    // before the first row of `LOCK_VERSION` is written.
-    let has_locks = meta.number(FORMAT)?.is_some_and(|version| version >= stored::LOCK_VERSION);
-    if let Some(name) = missing.first.or(missing.of_locks.filter(|_| has_locks)).filter(|_| sequence > 0) {
+    // exception are those of later versions in a store of an earlier one, which gets them before
+    // the first row of the later version is written.
+    let version = meta.number(FORMAT)?.unwrap_or(stored::FIRST_VERSION);
+    if let Some(name) = missing.of_version(version).filter(|_| sequence > 0) {
         return Err(StoreError::Damaged(format!("`{name}` is missing")));
     }
     watermark.begin(sequence).map_err(|error| StoreError::Failed(error.to_string()))
@@ -338,6 +347,7 @@ impl EmbeddedStore {
             settled_order: keyspace("settled_order", 4, false)?,
             replays: keyspace("replays", 4, true)?,
             locks: Locks::open(keyspace)?,
+            queues: Queues::open(keyspace)?,
             meta,
             watermark,
             committing: Mutex::default(),
@@ -359,7 +369,7 @@ impl EmbeddedStore {
         };
         if purpose.is_use() {
             let read = inner.read_outstanding();
-            read.and_then(|()| inner.locks.read_queues(&inner.database.snapshot())).map_err(|error| match error {
+            read.and_then(|()| inner.locks.read_waits(&inner.database.snapshot())).map_err(|error| match error {
                 StoreError::Damaged(faults) => StoreError::RowsDamaged { dir: dir.to_owned(), faults },
                 other => other,
             })?;
@@ -456,8 +466,8 @@ impl Inner {
     /// be empty if the journal is lost.
     fn has_rows(&self) -> Result<bool> {
         let Self { claims, outstanding, settled, .. } = self;
-        let Locks { sessions, locks, .. } = &self.locks;
-        for keyspace in [claims, outstanding, settled, sessions, locks] {
+        let (Locks { sessions, locks, .. }, Queues { requests, .. }) = (&self.locks, &self.queues);
+        for keyspace in [claims, outstanding, settled, sessions, locks, requests] {
             if keyspace.range::<&[u8]>(&self.database.snapshot(), ..).next().transpose()?.is_some() {
                 return Ok(true);
             }

@@ -14,13 +14,15 @@ use leasehold_core::claim::{Claim, SourceType};
 use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId, Replay};
 use leasehold_core::lock::{Ask, AskId, Lock, LockPath};
 use leasehold_core::query::{LeaseRow, LeaseScan, RecordPart, RecordPlace, RecordRow, RecordScan};
+use leasehold_core::queue::{Lane, LanePath, Queue, QueuePath, Request, RequestBody, RequestId};
 use leasehold_core::rows::{AnyRow, OrderedRead, State};
 use leasehold_core::session::{Session, SessionId};
 use leasehold_core::time::Timestamp;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::damaged_index::RestingPlaces;
-use super::locks::{self, Locks};
+use super::keyed_rows;
+use super::locks::Locks;
 use super::outstanding::Outstanding;
 use super::rows::encode_idempotency_key;
 use super::{BUCKET_TYPES, EmbeddedStore, Inner, Result, keys};
@@ -310,7 +312,7 @@ impl Inner {
 
 impl EmbeddedStore {
     /// Passes every row to `visit`: claims, then leases, then replays, then sessions, locks, asks
-    /// and turns. Returns the newest fence. Rows at rest are passed on one by one and not collected
+    /// and turns, then queues, lanes, requests and bodies. Returns the newest fence. Rows at rest are passed on one by one and not collected
     /// in memory.
     ///
     /// # Errors
@@ -325,6 +327,7 @@ impl EmbeddedStore {
         inner.visit_leases(&held, &snapshot, &mut visit)?;
         inner.visit_replays(&snapshot, &mut visit)?;
         inner.locks.visit(&snapshot, &mut visit)?;
+        inner.queues.visit(&snapshot, &mut visit)?;
         Ok(inner.fence()?)
     }
 
@@ -416,27 +419,61 @@ impl StoreReader for EmbeddedStore {
     fn sessions(&self, read: OrderedRead<Session>) -> StoreFuture<'_, Vec<(SessionId, Session)>> {
         self.scan(move |store| {
             let Locks { sessions, session_order, .. } = &store.inner.locks;
-            locks::first((sessions, session_order), &store.inner.database.snapshot(), &read)
+            keyed_rows::first((sessions, session_order), &store.inner.database.snapshot(), &read)
         })
     }
 
     fn locks(&self, read: OrderedRead<Lock>) -> StoreFuture<'_, Vec<(LockPath, Lock)>> {
         self.scan(move |store| {
             let Locks { locks, lock_order, .. } = &store.inner.locks;
-            locks::first((locks, lock_order), &store.inner.database.snapshot(), &read)
+            keyed_rows::first((locks, lock_order), &store.inner.database.snapshot(), &read)
         })
     }
 
     fn lock<'a>(&'a self, path: &'a LockPath) -> StoreFuture<'a, Option<Lock>> {
-        std::future::ready(locks::get(&self.inner.locks.locks, path)).boxed()
+        std::future::ready(keyed_rows::get(&self.inner.locks.locks, path)).boxed()
     }
 
     fn ask(&self, id: AskId) -> StoreFuture<'_, Option<Ask>> {
-        std::future::ready(locks::get(&self.inner.locks.asks, &id)).boxed()
+        std::future::ready(keyed_rows::get(&self.inner.locks.asks, &id)).boxed()
     }
 
     fn related_asks(&self, read: CircleRead) -> StoreFuture<'_, Vec<(AskId, Ask)>> {
         std::future::ready(self.inner.locks.related_asks(&read)).boxed()
+    }
+
+    fn queues(&self, read: OrderedRead<Queue>) -> StoreFuture<'_, Vec<(QueuePath, Queue)>> {
+        self.scan(move |store| {
+            // The rows of queues are in the order of their names.
+            let rows = &store.inner.queues.queues;
+            keyed_rows::first((rows, rows), &store.inner.database.snapshot(), &read)
+        })
+    }
+
+    fn queue<'a>(&'a self, path: &'a QueuePath) -> StoreFuture<'a, Option<Queue>> {
+        std::future::ready(keyed_rows::get(&self.inner.queues.queues, path)).boxed()
+    }
+
+    fn lanes(&self, read: OrderedRead<Lane>) -> StoreFuture<'_, Vec<(LanePath, Lane)>> {
+        self.scan(move |store| store.inner.queues.first_lanes(&store.inner.database, &read))
+    }
+
+    fn lane<'a>(&'a self, path: &'a LanePath) -> StoreFuture<'a, Option<Lane>> {
+        std::future::ready(keyed_rows::get(&self.inner.queues.lanes, path)).boxed()
+    }
+
+    fn requests(&self, read: OrderedRead<Request>) -> StoreFuture<'_, Vec<(RequestId, Request)>> {
+        self.scan(move |store| store.inner.queues.first_requests(&store.inner.database, &read))
+    }
+
+    fn request(&self, id: RequestId) -> StoreFuture<'_, Option<Request>> {
+        std::future::ready(keyed_rows::get(&self.inner.queues.requests, &id)).boxed()
+    }
+
+    fn bodies<'a>(&'a self, ids: &'a [RequestId]) -> StoreFuture<'a, Vec<Option<RequestBody>>> {
+        let (store, ids) = (self.clone(), ids.to_vec());
+        let read = move || ids.iter().map(|id| keyed_rows::get(&store.inner.queues.bodies, id)).collect();
+        Box::pin(async move { finished(Some(spawn_blocking(read))).await })
     }
 
     fn state(&self) -> StoreFuture<'_, State> {

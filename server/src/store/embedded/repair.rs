@@ -14,10 +14,12 @@ use std::path::Path;
 
 use fjall::Snapshot;
 use leasehold_core::lock::Lock;
+use leasehold_core::queue::{Lane, Request};
 use leasehold_core::session::Session;
 
-use super::lock_rows::LockRow;
-use super::locks::all;
+use super::keyed_rows::{KeyedRow, all};
+use super::locks::Locks;
+use super::queues::Queues;
 use super::rows::{Keyspace, WriteBatch, resting};
 use super::search::{SEARCH_TIME, Search};
 use super::{EmbeddedStore, Inner, Result, check_mark, keys};
@@ -27,7 +29,8 @@ use crate::store::identity::Creation;
 /// The number of keys that are written to an index at once.
 const BATCH_KEYS: u64 = 10_000;
 
-type Keys<'a> = Box<dyn Iterator<Item = Result<Vec<u8>>> + 'a>;
+/// The keys of an index, each with its value.
+type Entries<'a> = Box<dyn Iterator<Item = Result<(Vec<u8>, Vec<u8>)>> + 'a>;
 
 /// The result of a repair.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,35 +45,40 @@ pub struct Repaired {
 
 impl Inner {
     /// Returns the keyspaces that can be made anew, because each lists the rows of another one.
-    fn indexes(&self) -> [&Keyspace; 4] {
-        [&self.sources, &self.settled_order, &self.locks.session_order, &self.locks.lock_order]
+    fn indexes(&self) -> [&Keyspace; 6] {
+        let Locks { session_order, lock_order, .. } = &self.locks;
+        let Queues { lane_order, request_order, .. } = &self.queues;
+        [&self.sources, &self.settled_order, session_order, lock_order, lane_order, request_order]
     }
 
-    /// Returns the keys that an index must have.
-    fn keys_of<'a>(&'a self, index: &str, snapshot: &'a Snapshot) -> Keys<'a> {
+    /// Returns the keys that an index must have, with their values.
+    fn entries_of<'a>(&'a self, index: &str, snapshot: &'a Snapshot) -> Entries<'a> {
         match index {
             name if name == self.sources.name => Box::new(self.claims.range::<&[u8]>(snapshot, ..).map(|row| {
                 let (key, value) = row?;
                 let bucket = keys::read_claim(&key).ok_or_else(|| self.claims.damaged())?;
                 let claim = self.decode_claim(&value)?;
                 let (owner, record) = resting(&claim).ok_or_else(|| self.claims.damaged())?;
-                Ok(keys::source_claim(owner, record.source.source_type, &record.source.id, &bucket))
+                Ok((keys::source_claim(owner, record.source.source_type, &record.source.id, &bucket), Vec::new()))
             })),
             name if name == self.settled_order.name => Box::new(self.settled.range::<&[u8]>(snapshot, ..).map(|row| {
                 let (key, value) = row?;
                 let id = keys::read_lease(&key).ok_or_else(|| self.settled.damaged())?;
-                Ok(keys::settled(self.decode_lease(&value)?.updated_at, id))
+                Ok((keys::settled(self.decode_lease(&value)?.updated_at, id), Vec::new()))
             })),
             name if name == self.locks.session_order.name => positions::<Session>(&self.locks.sessions, snapshot),
-            _ => positions::<Lock>(&self.locks.locks, snapshot),
+            name if name == self.locks.lock_order.name => positions::<Lock>(&self.locks.locks, snapshot),
+            name if name == self.queues.lane_order.name => positions::<Lane>(&self.queues.lanes, snapshot),
+            _ => positions::<Request>(&self.queues.requests, snapshot),
         }
     }
 
     /// Writes the keys of an empty index. Returns their number.
     fn fill(&self, index: &Keyspace, progress: &mut impl FnMut(u64)) -> Result<u64> {
         let (snapshot, mut batch, mut rows) = (self.database.snapshot(), self.batch(), 0);
-        for key in self.keys_of(index.name, &snapshot) {
-            index.insert(&mut batch, key?, "");
+        for entry in self.entries_of(index.name, &snapshot) {
+            let (key, value) = entry?;
+            index.insert(&mut batch, key, value);
             rows += 1;
             if rows % BATCH_KEYS == 0 {
                 self.commit(std::mem::replace(&mut batch, self.batch()))?;
@@ -86,13 +94,14 @@ impl Inner {
     }
 }
 
-/// Returns the keys in the order's keyspace of the rows of a kind.
-fn positions<'a, K: LockRow>(rows: &'a Keyspace, snapshot: &'a Snapshot) -> Keys<'a> {
-    let position = |row: Result<(K::Key, K)>| {
-        let found = row.map(|(key, row)| K::position(&key, &row).map(|position| K::position_key(&position)));
-        found.transpose()
+/// Returns the keys in the order's keyspace of the rows of a kind, with their values.
+fn positions<'a, K: KeyedRow>(rows: &'a Keyspace, snapshot: &'a Snapshot) -> Entries<'a> {
+    let entry = |row: Result<(K::Key, K)>| {
+        let entry = row
+            .map(|(key, row)| K::position(&key, &row).map(|at| (K::position_key(&at), K::position_value(&at, &key))));
+        entry.transpose()
     };
-    Box::new(all::<K>(rows, snapshot).filter_map(position))
+    Box::new(all::<K>(rows, snapshot).filter_map(entry))
 }
 
 impl EmbeddedStore {

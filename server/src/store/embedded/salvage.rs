@@ -4,13 +4,14 @@
 //! versions of them. So a keyspace is scanned from both ends, each time up to the first damaged
 //! block. The keys of the rows in the gap between come from another keyspace, and each of these rows
 //! is read by its key. The keys of claims are in `sources`, those of settled leases in
-//! `settled_order`, and idempotency keys in the leases. Sessions and locks are in `session_order` and
-//! `lock_order`. No other keyspace has the keys of outstanding leases, asks and turns, so their rows
+//! `settled_order`, and idempotency keys in the leases. Sessions, locks, lanes and requests are in
+//! keyspaces with their order, and requests name their bodies. No other keyspace has the keys of outstanding leases, asks and turns, so their rows
 //! in a gap are lost.
 //!
-//! If entries of the journal are lost, rows of different times stand side by side: `lease_salvage`
-//! and `lock_salvage` make them fit together.
+//! If entries of the journal are lost, rows of different times stand side by side: `lease_salvage`,
+//! `lock_salvage` and `queue_salvage` make them fit together.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use fjall::{Slice, Snapshot};
@@ -19,16 +20,18 @@ use leasehold_core::cell::CellId;
 use leasehold_core::claim::{Claim, Record};
 use leasehold_core::lease::{Fence, Lease, LeaseId};
 use leasehold_core::lock::{Ask, Turn};
+use leasehold_core::queue::{Queue, Request, RequestBody, RequestId};
 use leasehold_core::rows::{AnyRow, State};
 
+use super::keyed_rows::{self, KeyedRow};
 use super::lease_salvage::{self, Agreed};
-use super::lock_rows::LockRow;
-use super::locks::{self, Locks};
+use super::locks::Locks;
 use super::outstanding::Outstanding;
+use super::queues::Queues;
 use super::rows::{Keyspace, resting};
 use super::salvage_copy::SalvageCopy;
 use super::search::Search;
-use super::{CorrectedByte, EmbeddedStore, Inner, Result, keys, lock_salvage};
+use super::{CorrectedByte, EmbeddedStore, Inner, Result, keys, lock_salvage, queue_salvage};
 use crate::store::error::StoreError;
 use crate::store::identity::RESTORE_JUMP;
 
@@ -225,7 +228,7 @@ impl Salvage<'_> {
 
     /// Passes the rows of a kind to `visit`. Their keys come from the keyspace that has their order,
     /// unless keys may be lost there.
-    fn visit_listed<K: LockRow, E: From<StoreError>>(
+    fn visit_listed<K: KeyedRow, E: From<StoreError>>(
         &mut self,
         (rows, order): (&Keyspace, &Keyspace),
         visit: &mut impl FnMut(K::Key, K) -> std::result::Result<(), E>,
@@ -233,17 +236,17 @@ impl Salvage<'_> {
         if self.lacks_entries {
             return self.visit_kind(rows, visit);
         }
-        self.visit_keys(order, |salvage, key| {
-            let key = K::read_position(key).ok_or_else(|| order.damaged());
+        self.visit_rows(order, |salvage, key, value| {
+            let key = K::read_position(key, value).ok_or_else(|| order.damaged());
             let Some(key) = salvage.intact(key)? else { return Ok(()) };
-            let row = locks::listed::<K>((rows, order), &salvage.snapshot, key);
+            let row = keyed_rows::listed::<K>((rows, order), &salvage.snapshot, key);
             let row = salvage.intact(row)?;
             row.map_or(Ok(()), |(key, row)| visit(key, row))
         })
     }
 
     /// Passes the rows of a kind that no other keyspace lists to `visit`.
-    fn visit_kind<K: LockRow, E: From<StoreError>>(
+    fn visit_kind<K: KeyedRow, E: From<StoreError>>(
         &mut self,
         rows: &Keyspace,
         visit: &mut impl FnMut(K::Key, K) -> std::result::Result<(), E>,
@@ -276,6 +279,54 @@ impl Salvage<'_> {
         locks.into_iter().try_for_each(|(path, row)| visit(AnyRow::Lock(path, row)))?;
         asks.into_iter().try_for_each(|(id, row)| visit(AnyRow::Ask(id, row)))?;
         turns.into_iter().try_for_each(|(key, row)| visit(AnyRow::Turn(key, row)))
+    }
+
+    /// Passes the rows of queues to `visit`. The bodies of requests are read by key, so a gap among them costs no
+    /// others.
+    fn visit_queues<E: From<StoreError>>(
+        &mut self,
+        visit: &mut impl FnMut(AnyRow) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        let Queues { queues, lanes, lane_order, requests, request_order, .. } = &self.inner.queues;
+        let (mut state, damaged) = (State::default(), self.damaged);
+        let mut add = |row| {
+            state.insert(row);
+            Ok::<_, E>(())
+        };
+        self.visit_kind::<Queue, E>(queues, &mut |path, row| add(AnyRow::Queue(path, row)))?;
+        self.visit_listed((lanes, lane_order), &mut |path, row| add(AnyRow::Lane(path, row)))?;
+        self.visit_listed((requests, request_order), &mut |id, row| add(AnyRow::Request(id, row)))?;
+        let mut lost = BTreeSet::new();
+        for (id, request) in &state.requests {
+            if self.body(*id, request)?.is_none() {
+                lost.insert(*id);
+            }
+        }
+        if self.damaged > damaged || self.lacks_entries {
+            queue_salvage::repair(&mut state, &lost);
+        }
+        let State { queues, lanes, requests, .. } = state;
+        queues.into_iter().try_for_each(|(path, row)| visit(AnyRow::Queue(path, row)))?;
+        lanes.into_iter().try_for_each(|(path, row)| visit(AnyRow::Lane(path, row)))?;
+        requests.iter().try_for_each(|(id, row)| visit(AnyRow::Request(*id, row.clone())))?;
+        for id in requests.into_keys() {
+            let body = keyed_rows::get::<RequestBody>(&self.inner.queues.bodies, &id)?;
+            body.map_or(Ok(()), |body| visit(AnyRow::RequestBody(id, body)))?;
+        }
+        Ok(())
+    }
+
+    /// Reads the body of a request. A body that is missing or another's counts as damaged, unless an entry that is lost
+    /// may have had it: that entry counts.
+    fn body(&mut self, id: RequestId, request: &Request) -> Result<Option<RequestBody>> {
+        let bodies = &self.inner.queues.bodies;
+        let body = keyed_rows::get::<RequestBody>(bodies, &id);
+        if self.lacks_entries && matches!(body, Ok(None)) {
+            return Ok(None);
+        }
+        let body =
+            body.and_then(|body| body.filter(|body| body.digest() == request.body).ok_or_else(|| bodies.damaged()));
+        self.intact(body)
     }
 
     /// Passes a lease and the row of its idempotency key to `visit`.
@@ -354,7 +405,8 @@ impl DamagedStore {
     }
 
     /// Passes every row that can be read to `visit`: claims, then leases, each followed by the row
-    /// of its idempotency key, then sessions, locks, asks and turns.
+    /// of its idempotency key, then sessions, locks, asks and turns, then queues, lanes, requests and
+    /// bodies.
     ///
     /// # Errors
     /// The disk failed, or `visit` failed.
@@ -369,6 +421,7 @@ impl DamagedStore {
         salvage.visit_claims(&agreed, &mut visit)?;
         salvage.visit_leases(&agreed.held, &mut visit)?;
         salvage.visit_locks(&mut visit)?;
+        salvage.visit_queues(&mut visit)?;
         // Fences that the lost entries gave out must not be given out again (B13).
         let jump = if lacks_entries { RESTORE_JUMP } else { 0 };
         let fence = Fence(inner.fence()?.0.saturating_add(jump));

@@ -16,6 +16,14 @@ use super::{EmbeddedStore, FENCE, FORMAT, Inner, Result, keys};
 use crate::store::port::{Failure, GroupError, GroupStore};
 use crate::store::stored;
 
+/// The families of rows of which a batch has new or changed rows.
+#[derive(Clone, Copy)]
+struct Written {
+    // Sessions and locks.
+    locks: bool,
+    queues: bool,
+}
+
 impl Inner {
     fn put_claim(&self, batch: &mut WriteBatch, change: &RowChange<Claim>) -> Result<()> {
         let (before, after) = (change.before.as_ref().and_then(resting), change.after.as_ref().and_then(resting));
@@ -65,14 +73,14 @@ impl Inner {
         Ok(())
     }
 
-    /// Raises the version of the stored rows if a row of the batch needs it. `has_locks` is true if
-    /// the batch writes a row of sessions and locks. The batch that writes the row also writes the
+    /// Raises the version of the stored rows if a row of the batch needs it. The batch that writes the row also writes the
     /// version, so no program finds a row of a version that it does not know.
-    fn put_format(&self, batch: &mut WriteBatch, changes: &NetChanges, has_locks: bool) -> Result<()> {
+    fn put_format(&self, batch: &mut WriteBatch, changes: &NetChanges, written: Written) -> Result<()> {
         let leases = changes.leases.iter().filter_map(|change| change.after.as_ref()).map(stored::version_of);
         let locks = changes.locks.iter().filter_map(|change| change.after.as_ref()).map(stored::version_of_lock);
         let asks = changes.asks.iter().filter_map(|change| change.after.as_ref()).map(stored::version_of_ask);
-        let versions = leases.chain(locks).chain(asks).chain(has_locks.then_some(stored::LOCK_VERSION));
+        let versions = leases.chain(locks).chain(asks).chain(written.locks.then_some(stored::LOCK_VERSION));
+        let versions = versions.chain(written.queues.then_some(stored::QUEUE_VERSION));
         // A store without rows of later versions must not pay for a read of its version.
         if let Some(needed) = versions.max().filter(|needed| *needed > stored::FIRST_VERSION)
             && self.format()? < needed
@@ -85,16 +93,29 @@ impl Inner {
     /// Returns the batch that writes a group's changes.
     fn batch_of(&self, changes: &NetChanges) -> Result<WriteBatch> {
         // The pattern names each kind of row, so that the compiler finds a kind that is not written.
-        // `Locks::put` writes the last four kinds.
-        let NetChanges { claims: changed_claims, leases, replays, fence, sessions: _, locks: _, asks: _, turns: _ } =
-            changes;
+        // `Locks::put` writes sessions, locks, asks and turns, `Queues::put` all kinds of queues.
+        let NetChanges {
+            claims: changed_claims,
+            leases,
+            replays,
+            fence,
+            sessions: _,
+            locks: _,
+            asks: _,
+            turns: _,
+            queues: _,
+            lanes: _,
+            requests: _,
+            bodies: _,
+        } = changes;
         let mut batch = self.batch();
         let after = changed_claims.iter().filter_map(|change| Some((&change.key, change.after.as_ref()?)));
         let claims: FxHashMap<_, _> = after.collect();
         changed_claims.iter().try_for_each(|change| self.put_claim(&mut batch, change))?;
         leases.iter().try_for_each(|change| self.put_lease(&mut batch, change, &claims))?;
-        let has_locks = self.locks.put(&mut batch, changes)?;
-        self.put_format(&mut batch, changes, has_locks)?;
+        let locks = self.locks.put(&mut batch, changes)?;
+        let written = Written { locks, queues: self.queues.put(&mut batch, changes)? };
+        self.put_format(&mut batch, changes, written)?;
         for change in replays {
             let key = encode_idempotency_key(&change.key)?;
             match &change.after {
@@ -116,6 +137,7 @@ impl EmbeddedStore {
     /// A row could not be read.
     pub fn load(&self, keys: Keys, into: &mut Workspace) -> Result<()> {
         self.inner.locks.load(&keys, into)?;
+        self.inner.queues.load(&self.inner.database, &keys, into)?;
         let Keys { claims, leases, replays, .. } = keys;
         let held = self.inner.held();
         for id in leases {
@@ -148,6 +170,7 @@ impl EmbeddedStore {
         // The memory is changed only after the commit, so that readers see only durable changes. A
         // read between the commit and this line sees the state before the commit.
         self.inner.locks.committed(changes);
+        self.inner.queues.committed(changes);
         let mut held = self.inner.held_mut();
         changes.leases.iter().for_each(|change| held.put_lease(change.key, change.after.as_ref()));
         changes.claims.iter().for_each(|change| held.put_claim(&change.key, change.after.as_ref()));

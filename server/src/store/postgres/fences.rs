@@ -15,7 +15,7 @@ use crate::store::identity::{RESTORE_JUMP, RaisedFences};
 use crate::store::preflight::Problem;
 
 /// A query for the sequence's last fence, and for the largest fence among the outstanding and the
-/// most recently settled leases, and among the locks that are held or were changed last. The
+/// most recently settled leases, and among the locks and lanes that are held or were changed last. The
 /// snapshot of the rows is taken before the sequence is read. So
 /// a lease that is begun in between never makes the sequence look too small.
 const COMPARE: &str = "
@@ -26,13 +26,17 @@ const COMPARE: &str = "
         ) AS last),
         (SELECT max(fence) FROM lock_asks), (SELECT max(greatest(fence, last_fence)) FROM (
             SELECT fence, last_fence FROM locks ORDER BY updated_hour DESC LIMIT 1000
+        ) AS last),
+        (SELECT max(fence) FROM request_lanes WHERE list = 3), (SELECT max(last_fence) FROM (
+            SELECT last_fence FROM request_lanes WHERE list = 5 ORDER BY updated_at DESC LIMIT 1000
         ) AS last), 0)";
 
-/// A query for the largest fence of all leases and locks. It reads all settled leases, which takes
+/// A query for the largest fence of all leases, locks and lanes. It reads all settled leases, which takes
 /// seconds if there are millions.
 const LARGEST: &str = "
     SELECT greatest((SELECT max(fence) FROM claim_leases), (SELECT max(fence) FROM settled_leases),
-                    (SELECT max(greatest(fence, last_fence)) FROM locks), 0)";
+                    (SELECT max(greatest(fence, last_fence)) FROM locks),
+                    (SELECT max(greatest(fence, last_fence)) FROM request_lanes), 0)";
 
 /// A query that draws `$1` fences. Unlike `setval`, it can't set the sequence back below a fence
 /// that another server draws at the same time. It needs no right that a begin does not need.

@@ -52,13 +52,13 @@ const ENDS: [GrantEnd; 7] = [
 const SESSION_ENDS: [SessionEnd; 3] = [SessionEnd::Closed, SessionEnd::Expired, SessionEnd::Evicted];
 
 /// Returns the number of a value in a list that begins with number 1.
-fn number_of<T: PartialEq>(list: &[T], value: &T) -> i16 {
+pub(super) fn number_of<T: PartialEq>(list: &[T], value: &T) -> i16 {
     let at = list.iter().position(|known| known == value);
     at.and_then(|at| i16::try_from(at + 1).ok()).unwrap_or_default()
 }
 
 /// Returns the value that has this number in a list that begins with number 1.
-fn numbered<T: Copy>(list: &[T], number: i16) -> Option<T> {
+pub(super) fn numbered<T: Copy>(list: &[T], number: i16) -> Option<T> {
     list.get(usize::try_from(number).ok()?.checked_sub(1)?).copied()
 }
 

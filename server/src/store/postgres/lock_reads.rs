@@ -27,7 +27,8 @@ const TURNS_OF_A_RELEASE: usize = 2;
 
 /// A text that sorts after every namespace and every key: more bytes than either may have, all of
 /// the largest character.
-static BEYOND_TEXT: LazyLock<String> = LazyLock::new(|| "\u{10ffff}".repeat(leasehold_core::lock::MAX_KEY_BYTES));
+pub(super) static BEYOND_TEXT: LazyLock<String> =
+    LazyLock::new(|| "\u{10ffff}".repeat(leasehold_core::lock::MAX_KEY_BYTES));
 
 static READ_SESSIONS: LazyLock<String> = LazyLock::new(|| format!("SELECT {SESSION} FROM read_sessions($1) s"));
 static READ_LOCKS: LazyLock<String> = LazyLock::new(|| format!("SELECT {LOCK} FROM read_locks($1, $2) l"));
@@ -130,7 +131,7 @@ pub(super) async fn load(client: &Client, keys: LockKeys) -> Result<LoadedLocks>
     })
 }
 
-async fn rows(client: &Client, sql: &str, parameters: Parameters<'_>, is_needed: bool) -> Result<Vec<Row>> {
+pub(super) async fn rows(client: &Client, sql: &str, parameters: Parameters<'_>, is_needed: bool) -> Result<Vec<Row>> {
     if !is_needed {
         return Ok(Vec::new());
     }
@@ -222,7 +223,7 @@ pub(super) async fn related_asks(client: &Client, read: &CircleRead) -> Result<V
 }
 
 /// Returns the operator of a lower bound and its place, the place `first` if there is no bound.
-fn lower<T>(bound: Bound<T>, first: T) -> (&'static str, T) {
+pub(super) fn lower<T>(bound: Bound<T>, first: T) -> (&'static str, T) {
     match bound {
         Bound::Included(at) => (">=", at),
         Bound::Excluded(at) => (">", at),
@@ -231,7 +232,7 @@ fn lower<T>(bound: Bound<T>, first: T) -> (&'static str, T) {
 }
 
 /// Returns the operator of an upper bound and its place, the place `last` if there is no bound.
-fn upper<T>(bound: Bound<T>, last: T) -> (&'static str, T) {
+pub(super) fn upper<T>(bound: Bound<T>, last: T) -> (&'static str, T) {
     match bound {
         Bound::Included(at) => ("<=", at),
         Bound::Excluded(at) => ("<", at),
@@ -260,7 +261,7 @@ pub(super) async fn sessions(client: &Client, read: &OrderedRead<Session>) -> Re
     Ok(found)
 }
 
-fn sql_limit(limit: usize) -> i64 {
+pub(super) fn sql_limit(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 

@@ -20,6 +20,7 @@ use super::columns::Parameters;
 use super::composite::CompositeRows;
 use super::failure::failed;
 use super::lock_columns::sent;
+use super::queue_writes::QueueWrites;
 use crate::store::error::StoreError;
 
 /// The changes of a group to sessions and locks, sorted by kind.
@@ -84,14 +85,14 @@ impl<'a> LockWrites<'a> {
     /// # Errors
     /// A row has a value that its column can't have.
     pub(super) fn of(changes: &'a NetChanges) -> Result<Self, StoreError> {
-        let NetChanges { sessions, locks, asks, turns, claims: _, leases, replays: _, fence } = changes;
+        let NetChanges { sessions, locks, asks, turns, leases, lanes, fence, .. } = changes;
         let mut writes = Self::default();
         sorted(sessions).into_iter().try_for_each(|change| writes.session(change))?;
         sorted(locks).into_iter().try_for_each(|change| writes.lock(change))?;
         sorted(asks).into_iter().try_for_each(|change| writes.ask(change))?;
         sorted(turns).into_iter().try_for_each(|change| writes.turn(change))?;
         // The fences of new leases are drawn where the leases are written.
-        if leases.is_empty() || !(locks.is_empty() && asks.is_empty()) {
+        if leases.is_empty() || !(locks.is_empty() && asks.is_empty() && lanes.is_empty()) {
             let given_out = fence.map_or(0, |newest| newest.0.saturating_sub(Fence::PLACEHOLDER.0));
             writes.drawn = i32::try_from(given_out).unwrap_or(i32::MAX);
         }
@@ -195,15 +196,27 @@ impl<'a> LockWrites<'a> {
         !(makes || forgets || tells) && self.reaped.is_empty() && self.divided.is_empty()
     }
 
-    /// Writes the changes, and returns the fences of new grants by placeholder. `is_alone` is true if
+    /// Writes the changes and those of queues, and returns the fences of new grants and holds by placeholder. `is_alone` is true if
     /// the transaction has no other statement that writes. `server` becomes the home of the sessions
     /// that are opened or renewed.
     ///
     /// # Errors
     /// Another transaction was first, or the database failed.
-    pub(super) async fn write(&self, client: &Client, server: ServerId, is_alone: bool) -> Result<Grants, StoreError> {
-        if self.is_empty() {
-            return Ok(Grants::default());
+    pub(super) async fn write(
+        &self,
+        client: &Client,
+        server: ServerId,
+        queues: &QueueWrites<'_>,
+        is_alone: bool,
+    ) -> Result<Grants, StoreError> {
+        match (self.is_empty(), queues.is_empty()) {
+            (true, true) => return Ok(Grants::default()),
+            (true, false) => {
+                let call = QueueWrites::call("'{}'::bigint[]", 0);
+                let rows = client.query_typed(&call, &queues.parameters()).await.map_err(failed)?;
+                return grants(&rows);
+            }
+            (false, _) => {}
         }
         // Few groups change an obituary or slots, and a second write of their locks' rows is not for the
         // others.
@@ -216,11 +229,17 @@ impl<'a> LockWrites<'a> {
         } else {
             (&TRY_WRITE, &WRITE_BESIDE, Vec::new())
         };
-        let sql = if is_alone { alone } else { beside };
         let home = server.home();
-        let parameters = [vec![(&home as _, Type::INT8)], self.parameters(), more].concat();
-        let rows = client.query_typed(sql, &parameters).await.map_err(failed)?;
-        grants(&rows)
+        let mut parameters = [vec![(&home as _, Type::INT8)], self.parameters(), more].concat();
+        let rows = if queues.is_empty() {
+            client.query_typed(if is_alone { alone } else { beside }, &parameters).await
+        } else {
+            // The fences of new holds are among those that the write of sessions and locks draws.
+            let call = QueueWrites::call(&format!("ARRAY({})", **beside), parameters.len());
+            parameters.extend(queues.parameters());
+            client.query_typed(&call, &parameters).await
+        };
+        grants(&rows.map_err(failed)?)
     }
 
     fn parameters(&self) -> Parameters<'_> {

@@ -26,10 +26,11 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0009_lock_peers.sql"),
     include_str!("migrations/0010_reaped_locks.sql"),
     include_str!("migrations/0011_shared_locks.sql"),
+    include_str!("migrations/0012_queues.sql"),
 ];
 
 /// The version of the tables that this program reads and writes.
-pub(super) const VERSION: i32 = 11;
+pub(super) const VERSION: i32 = 12;
 
 const TABLE: &str = "
     CREATE TABLE leasehold_migrations (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())";

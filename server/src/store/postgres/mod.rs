@@ -26,6 +26,9 @@ mod migrate;
 mod pool;
 mod preflight;
 mod probe;
+mod queue_columns;
+mod queue_reads;
+mod queue_writes;
 mod reads;
 mod session;
 mod speculation;
@@ -45,6 +48,7 @@ use leasehold_core::claim::{Claim, SourceType};
 use leasehold_core::lease::{Fence, LeaseId};
 use leasehold_core::lock::{Ask, AskId, Lock, LockPath};
 use leasehold_core::query::{LeaseRow, LeaseScan, RecordPart, RecordScan};
+use leasehold_core::queue::{Lane, LanePath, Queue, QueuePath, Request, RequestBody, RequestId};
 use leasehold_core::rows::{OrderedRead, State};
 use leasehold_core::session::{Session, SessionId};
 use leasehold_core::time::Timestamp;
@@ -359,6 +363,46 @@ impl StoreReader for PostgresStore {
             let read = read.clone();
             async move { lock_reads::related_asks(&client, &read).await }
         })
+    }
+
+    fn queues(&self, read: OrderedRead<Queue>) -> StoreFuture<'_, Vec<(QueuePath, Queue)>> {
+        let read = Arc::new(read);
+        self.run(move |client| {
+            let read = read.clone();
+            async move { queue_reads::queues(&client, &read).await }
+        })
+    }
+
+    fn queue<'a>(&'a self, path: &'a QueuePath) -> StoreFuture<'a, Option<Queue>> {
+        self.run(move |client| async move { queue_reads::queue(&client, path).await })
+    }
+
+    fn lanes(&self, read: OrderedRead<Lane>) -> StoreFuture<'_, Vec<(LanePath, Lane)>> {
+        let read = Arc::new(read);
+        self.run(move |client| {
+            let read = read.clone();
+            async move { queue_reads::lanes(&client, &read).await }
+        })
+    }
+
+    fn lane<'a>(&'a self, path: &'a LanePath) -> StoreFuture<'a, Option<Lane>> {
+        self.run(move |client| async move { queue_reads::lane(&client, path).await })
+    }
+
+    fn requests(&self, read: OrderedRead<Request>) -> StoreFuture<'_, Vec<(RequestId, Request)>> {
+        let read = Arc::new(read);
+        self.run(move |client| {
+            let read = read.clone();
+            async move { queue_reads::requests(&client, &read).await }
+        })
+    }
+
+    fn request(&self, id: RequestId) -> StoreFuture<'_, Option<Request>> {
+        self.run(move |client| async move { queue_reads::request(&client, id).await })
+    }
+
+    fn bodies<'a>(&'a self, ids: &'a [RequestId]) -> StoreFuture<'a, Vec<Option<RequestBody>>> {
+        self.run(move |client| async move { queue_reads::bodies(&client, ids).await })
     }
 
     fn state(&self) -> StoreFuture<'_, State> {

@@ -30,7 +30,9 @@ const MISSING_GRANTS: &str = "
         ('lock_sessions', 'SELECT INSERT UPDATE DELETE'), ('locks', 'SELECT INSERT UPDATE DELETE'),
         ('lock_asks', 'SELECT INSERT UPDATE DELETE'), ('lock_turns', 'SELECT INSERT DELETE'),
         ('lock_servers', 'SELECT INSERT UPDATE DELETE'), ('lock_news', 'SELECT INSERT DELETE'),
-        ('lock_forced', 'SELECT INSERT')
+        ('lock_forced', 'SELECT INSERT'), ('request_queues', 'SELECT INSERT UPDATE DELETE'),
+        ('request_lanes', 'SELECT INSERT UPDATE DELETE'), ('open_requests', 'SELECT INSERT UPDATE DELETE'),
+        ('settled_requests', 'SELECT INSERT DELETE'), ('request_bodies', 'SELECT INSERT DELETE')
     ), missing (privileges, object) AS (
         SELECT string_agg(privilege, ', ' ORDER BY at), object
         FROM needs, unnest(string_to_array(privileges, ' ')) WITH ORDINALITY AS p (privilege, at)
@@ -47,7 +49,7 @@ const MISSING_GRANTS: &str = "
             'begin_group', 'begin_speculative_group', 'abandon_group', 'expect_rows', 'read_claims', 'lock_leases',
             'lock_claims', 'change_claims', 'write_group', 'try_write_group', 'commit_durably', 'read_sessions',
             'read_locks', 'read_turns', 'read_asks', 'write_locks', 'try_write_locks', 'save_locks',
-            'try_save_locks', 'try_swap_locks', 'adopt_sessions')
+            'try_save_locks', 'try_swap_locks', 'adopt_sessions', 'save_queues')
     )
     SELECT current_user::text, format('GRANT %s ON %s TO %I', privileges, object, current_user) FROM missing
     ORDER BY object";
@@ -157,7 +159,8 @@ const MISSING_OBJECTS: &str = "
         'lock_leases', 'lock_claims', 'change_claims', 'write_group', 'try_write_group', 'commit_durably',
         'lock_sessions', 'locks', 'lock_asks', 'lock_turns', 'read_sessions', 'read_locks', 'read_turns', 'read_asks',
         'write_locks', 'try_write_locks', 'lock_servers', 'lock_news', 'lock_forced', 'save_locks', 'try_save_locks',
-        'try_swap_locks', 'adopt_sessions'
+        'try_swap_locks', 'adopt_sessions', 'request_queues', 'request_lanes', 'open_requests', 'settled_requests',
+        'request_bodies', 'save_queues'
     ]) AS name WHERE to_regclass(name) IS NULL AND to_regproc(name) IS NULL";
 
 /// Checks that all objects of the migrations exist in the role's search path.

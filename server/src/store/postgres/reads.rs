@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use super::columns::{self, CLAIM, Micros, Parameters};
 use super::failure::failed;
-use super::lock_reads;
+use super::{lock_reads, queue_reads};
 use crate::store::error::StoreError;
 use crate::store::identity::{COUNTED_CLAIMS, Contents, Count};
 use crate::store::port::{NamePart, NamePlace, Occupancy};
@@ -202,7 +202,9 @@ pub(super) async fn occupancy(client: &Client) -> Result<(Occupancy, BTreeMap<Ce
                       pg_total_relation_size('claims') + pg_total_relation_size('claim_leases')
                       + pg_total_relation_size('settled_leases') + pg_total_relation_size('idempotency_keys')
                       + pg_total_relation_size('lock_sessions') + pg_total_relation_size('locks')
-                      + pg_total_relation_size('lock_asks') + pg_total_relation_size('lock_turns'),
+                      + pg_total_relation_size('lock_asks') + pg_total_relation_size('lock_turns')
+                      + pg_total_relation_size('request_lanes') + pg_total_relation_size('open_requests')
+                      + pg_total_relation_size('settled_requests') + pg_total_relation_size('request_bodies'),
                       creator_id, coalesce(sum(cardinality(bucket_types)), 0)::bigint
                FROM claim_leases GROUP BY GROUPING SETS ((), (creator_id))";
     let (mut occupancy, mut held_claims) = (Occupancy::default(), BTreeMap::new());
@@ -339,6 +341,7 @@ pub(super) async fn state(client: &Client) -> Result<State> {
         ..State::default()
     };
     lock_reads::add_state(client, &mut state).await?;
+    queue_reads::add_state(client, &mut state).await?;
     Ok(state)
 }
 

@@ -64,9 +64,9 @@ impl Speculation {
     /// Returns the cached leases among `keys`, which the group may assume. The group may also
     /// assume that all other rows of `keys` are absent. Returns `None` if the rows must be read.
     /// The reasons are: speculation is off or failed recently, a lease is not cached, the keys
-    /// name sessions or locks, or this is not the group's first load.
+    /// name sessions, locks or queues, or this is not the group's first load.
     pub(super) fn assume(&mut self, keys: &Keys, cache: &LeaseCache) -> Option<Vec<(LeaseId, CachedLease)>> {
-        if has_locks(keys) || !self.may_assume() {
+        if has_locks(keys) || has_queues(keys) || !self.may_assume() {
             return None;
         }
         let cached: Vec<_> = keys.leases.iter().map(|id| Some((*id, cache.lease(*id)?))).collect::<Option<_>>()?;
@@ -80,7 +80,7 @@ impl Speculation {
     /// Returns `None` if the rows must be read. The reasons are those of [`assume`](Self::assume), or
     /// `keys` name other rows than sessions, locks and asks.
     pub(super) fn assume_locks(&mut self, keys: &Keys, cache: &LockCache) -> Option<LoadedLocks> {
-        if !has_locks(keys) || has_more_than_locks(keys) || !self.may_assume() {
+        if !has_locks(keys) || has_more_than_locks(keys) || has_queues(keys) || !self.may_assume() {
             return None;
         }
         let assumed = cache.assume(keys)?;
@@ -128,9 +128,15 @@ impl Speculation {
     }
 }
 
+/// True if the keys name rows of queues, which no group assumes.
+fn has_queues(keys: &Keys) -> bool {
+    let Keys { queues, lanes, requests, bodies, requests_of_lane, .. } = keys;
+    queues.len() + lanes.len() + requests.len() + bodies.len() + requests_of_lane.len() > 0
+}
+
 /// True if the keys name rows of sessions and locks.
 fn has_locks(keys: &Keys) -> bool {
-    let Keys { sessions, locks, asks, turns, asks_of_session, turns_of_lock, claims: _, leases: _, replays: _ } = keys;
+    let Keys { sessions, locks, asks, turns, asks_of_session, turns_of_lock, .. } = keys;
     let by_key = sessions.len() + locks.len() + asks.len() + turns.len();
     by_key + asks_of_session.len() + turns_of_lock.len() > 0
 }

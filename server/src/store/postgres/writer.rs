@@ -27,13 +27,16 @@
 //! - A command of sessions and locks writes every row that it decides on. An acquire and a release
 //!   write the rows of their session and of their lock, and so conflict with any other command that
 //!   changes the session's asks or the lock's queue.
+//! - A command of queues writes the row of its lane, and a take writes that of its session too. If the
+//!   queue has a limit, the row of the queue is written as well. Requests and bodies change only together
+//!   with the row of their lane.
 //! - A speculative group of sessions and locks compares each assumed row with the row in the table. It
 //!   compares the rows that it writes when it locks them. Last, it compares the others in one snapshot,
 //!   in which a command that changes nothing has its place: see [`super::lock_swaps`].
 //!
 //! **Why writers don't deadlock.** Each transaction first locks leases, then the claims at rest
-//! that it changes. Then it inserts claims and idempotency keys, and last it locks sessions and
-//! locks and inserts the others, each in the order of their keys. Two transactions never conflict on
+//! that it changes. Then it inserts claims and idempotency keys, and then it locks sessions and
+//! locks and inserts the others, and last queues and lanes, each in the order of their keys. Two transactions never conflict on
 //! any other row: a claim under a lease changes only together with the row of its lease, and asks and
 //! turns together with that of their lock. A speculative group writes its rows in the same order. It
 //! waits for a lock for at most 100 ms, then fails and is decided again.
@@ -68,6 +71,7 @@ use super::lease_cache::{CachedLease, LeaseCache};
 use super::lock_cache::{AssumedLocks, LockCache};
 use super::lock_reads::{self, LoadedLocks, LockKeys};
 use super::lock_swaps::LockSwaps;
+use super::queue_reads::{self, LoadedQueues, QueueKeys};
 use super::reads::{OUTSTANDING, REPLAY, SETTLED};
 use super::session::{End, Session};
 use super::speculation::{Assumed, AssumedRows, Speculation};
@@ -366,8 +370,8 @@ async fn load_rows(client: &Client, begin: Option<String>, keys: &Keys, cache: &
     let (cells, names): (Vec<i64>, Vec<&str>) = keys.replays.iter().map(|key| (key.cell.0, &*key.key)).unzip();
     // INVARIANT: `join!` polls its futures, and so sends their statements, in this order. BEGIN
     // comes first, and the leases are locked before the snapshot shows their claims.
-    let locks = LockKeys::of(keys)?;
-    let (begun, outstanding, held, claims, replays, locks) = futures_util::join!(
+    let (locks, queues) = (LockKeys::of(keys)?, QueueKeys::of(keys)?);
+    let (begun, outstanding, held, claims, replays, locks, queues) = futures_util::join!(
         async {
             match &begin {
                 Some(begin) => client.batch_execute(begin).await,
@@ -379,6 +383,7 @@ async fn load_rows(client: &Client, begin: Option<String>, keys: &Keys, cache: &
         rows(client, &READ_CLAIMS, claims.parameters(), claims.is_empty()),
         rows(client, &READ_REPLAYS, vec![(&cells, Type::INT8_ARRAY), (&names, Type::TEXT_ARRAY)], cells.is_empty()),
         lock_reads::load(client, locks),
+        queue_reads::load(client, queues),
     );
     begun.map_err(failed)?;
     let (outstanding, held) = (outstanding.map_err(failed)?, held.map_err(failed)?);
@@ -396,12 +401,12 @@ async fn load_rows(client: &Client, begin: Option<String>, keys: &Keys, cache: &
     let outstanding = cached.into_iter().filter(|(id, _)| leases.get(id).is_some_and(|l| l.outcome().is_none()));
     claims.extend(outstanding.flat_map(|(_, cached)| cached.claims));
     let replays = replays.map_err(failed)?.iter().map(columns::replay).collect::<Result<_>>()?;
-    Ok(LoadedRows { leases, claims, replays, locks: locks? })
+    Ok(LoadedRows { leases, claims, replays, locks: locks?, queues: queues? })
 }
 
 async fn write_and_commit(client: &Client, server: ServerId, writes: &Writes<'_>) -> Result<Fences> {
     let statements = writes.statements(client);
-    let locks = writes.locks().write(client, server, statements.is_empty());
+    let locks = writes.locks().write(client, server, writes.queues(), statements.is_empty());
     let commit = client.batch_execute("COMMIT");
     let (written, locked, committed) = futures_util::join!(join_all(statements), locks, commit);
     let mut all = Fences::default();
@@ -451,11 +456,13 @@ struct LoadedRows {
     claims: FxHashMap<BucketKey, Claim>,
     replays: FxHashMap<IdempotencyKey, Replay>,
     locks: LoadedLocks,
+    queues: LoadedQueues,
 }
 
 impl LoadedRows {
     fn put_into(mut self, workspace: &mut Workspace, keys: Keys) {
         self.locks.put_into(workspace, &keys);
+        self.queues.put_into(workspace, &keys);
         let Keys { claims, leases, replays, .. } = keys;
         for id in leases {
             workspace.load(id, self.leases.remove(&id));

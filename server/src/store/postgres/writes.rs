@@ -15,6 +15,7 @@ use uuid::Uuid;
 use super::columns::{KeyArrays, Micros, Parameters};
 use super::composite::CompositeRows;
 use super::lock_writes::LockWrites;
+use super::queue_writes::QueueWrites;
 use crate::store::error::StoreError;
 
 /// The result of a statement: rows with the new leases and their fences, or no rows.
@@ -40,6 +41,7 @@ pub(super) struct Writes<'a> {
     keyed: CompositeRows,
     unkeyed: (Vec<i64>, Vec<&'a str>),
     locks: LockWrites<'a>,
+    queues: QueueWrites<'a>,
 }
 
 #[derive(Default)]
@@ -95,10 +97,25 @@ impl<'a> Writes<'a> {
     /// # Errors
     /// The engine has no command that makes one of the changes.
     pub(super) fn of(changes: &'a NetChanges) -> Result<Self, StoreError> {
+        // The database's sequence gives out the fences. `LockWrites` has sessions, locks, asks and turns,
+        // `QueueWrites` all kinds of queues.
         // The pattern names each kind of row, so that the compiler finds a kind that is not written.
-        // The database's sequence gives out the fences. `LockWrites` has the last four kinds.
-        let NetChanges { claims, leases, replays, sessions: _, locks: _, asks: _, turns: _, fence: _ } = changes;
-        let mut writes = Self { locks: LockWrites::of(changes)?, ..Self::default() };
+        let NetChanges {
+            claims,
+            leases,
+            replays,
+            sessions: _,
+            locks: _,
+            asks: _,
+            turns: _,
+            queues: _,
+            lanes: _,
+            requests: _,
+            bodies: _,
+            fence: _,
+        } = changes;
+        let (locks, queues) = (LockWrites::of(changes)?, QueueWrites::of(changes)?);
+        let mut writes = Self { locks, queues, ..Self::default() };
         let mut leases: Vec<_> = leases.iter().collect();
         // The sort is stable, so new leases stay in the order of their commands. The database
         // assigns fences in this order.
@@ -167,11 +184,17 @@ impl<'a> Writes<'a> {
             && self.forgotten.is_empty()
             && self.unkeyed.0.is_empty()
             && self.locks.is_empty()
+            && self.queues.is_empty()
     }
 
     /// Returns the changes to sessions and locks.
     pub(super) fn locks(&self) -> &LockWrites<'a> {
         &self.locks
+    }
+
+    /// Returns the changes to queues.
+    pub(super) fn queues(&self) -> &QueueWrites<'a> {
+        &self.queues
     }
 
     /// Writes all changes with one statement, which is a transaction of its own and takes the
@@ -181,8 +204,8 @@ impl<'a> Writes<'a> {
         client.query_typed(&TRY_WRITE_ALONE, &parameters.concat()).await
     }
 
-    /// Returns the statements that have rows to write, except for those of sessions and locks, in
-    /// order. The last one returns the fences of new leases.
+    /// Returns the statements that have rows to write, except for those of sessions, locks and
+    /// queues, in order. The last one returns the fences of new leases.
     pub(super) fn statements<'c>(&'c self, client: &'c Client) -> Vec<StatementFuture<'c>> {
         let mut statements = Vec::new();
         let mut push = |sql: &'static str, parameters: Parameters<'c>, is_empty: bool| {
@@ -200,7 +223,11 @@ impl<'a> Writes<'a> {
         let is_empty = self.activated.1.is_empty() && self.inserted.is_empty() && self.settled.uuids.is_empty();
         if !(is_empty && self.begun.is_empty()) {
             let (sql, parameters) = (
-                if statements.is_empty() && self.locks.is_empty() { &TRY_WRITE } else { &WRITE_BESIDE },
+                if statements.is_empty() && self.locks.is_empty() && self.queues.is_empty() {
+                    &TRY_WRITE
+                } else {
+                    &WRITE_BESIDE
+                },
                 self.group_parameters(),
             );
             statements.push(async move { client.query_typed(sql, &parameters).await }.boxed_local());

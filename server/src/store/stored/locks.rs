@@ -650,11 +650,10 @@ impl From<Turn> for lock::Turn {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-    use std::fmt::Debug;
-
     use leasehold_core::session::{MAX_DURATION_MICROS, MIN_GRACE_MICROS};
     use leasehold_core::time::Timestamp;
 
+    use super::super::golden::golden;
     use super::*;
 
     fn grant() -> lock::Grant {
@@ -691,20 +690,6 @@ mod tests {
             asked_at: Timestamp::from_micros(1),
             state,
         }
-    }
-
-    /// Asserts that a value is written as these bytes and this JSON, and is read back from both.
-    #[track_caller]
-    fn golden<E, S>(engine: &E, bytes: &str, json: &str)
-    where
-        E: PartialEq + Debug + From<S>,
-        S: Serialize + serde::de::DeserializeOwned + for<'a> From<&'a E>,
-    {
-        let encoded = postcard::to_stdvec(&S::from(engine)).unwrap();
-        let hexadecimal: String = encoded.iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!((hexadecimal.as_str(), serde_json::to_string(&S::from(engine)).unwrap().as_str()), (bytes, json));
-        assert_eq!(E::from(postcard::from_bytes(&encoded).unwrap()), *engine);
-        assert_eq!(E::from(serde_json::from_str(json).unwrap()), *engine);
     }
 
     #[test]

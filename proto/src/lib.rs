@@ -85,6 +85,12 @@ pub mod leasehold {
         }
     }
 
+    pub mod queues {
+        pub mod v1 {
+            generated!("leasehold.queues.v1");
+        }
+    }
+
     pub mod sessions {
         pub mod v1 {
             generated!("leasehold.sessions.v1");

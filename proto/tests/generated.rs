@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 
 /// The `.proto` files that no other file imports. The remaining files are compiled because these
 /// import them.
-const ENTRY_FILES: [&str; 9] = [
+const ENTRY_FILES: [&str; 10] = [
     "gitlab/cells/topology_service/cell_service.proto",
     "gitlab/cells/topology_service/classify_service.proto",
     "gitlab/cells/topology_service/claims/v1/claim_service.proto",
     "leasehold/locks/v1/lock_service.proto",
     "leasehold/peers/v1/peer_service.proto",
+    "leasehold/queues/v1/queue_service.proto",
     "leasehold/sessions/v1/session_service.proto",
     "leasehold/v1/admin_service.proto",
     "leasehold/v1/cursor.proto",

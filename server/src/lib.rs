@@ -30,6 +30,7 @@ pub mod locks;
 pub mod logging;
 pub mod metrics;
 pub mod peer;
+pub mod queues;
 pub mod reloads;
 pub mod serve;
 pub mod shares;

@@ -125,7 +125,7 @@ async fn every_rpc_refuses_malformed_messages_as_invalid() {
         ("groups 200 deep", unknown_groups_200_deep),
     ];
     let rpcs = rpcs().unwrap();
-    assert_eq!(rpcs.len(), 31);
+    assert_eq!(rpcs.len(), 44);
     for rpc in rpcs {
         for (what, bytes) in &malformed {
             let what = format!("{what} to {}", rpc.path);

@@ -7,6 +7,7 @@ use leasehold_core::bucket::BucketKey;
 use leasehold_core::cell::CellId;
 use leasehold_core::lock::{Lock, LockPath};
 use leasehold_core::query::{LeaseScan, RecordScan};
+use leasehold_core::queue::{Lane, QueuePath, Request, RequestId};
 use leasehold_core::rows::OrderedRead;
 use tokio::sync::Notify;
 
@@ -32,6 +33,16 @@ pub(crate) enum Read {
     Lock(LockPath),
     /// The read of a part of a list of locks.
     Locks(OrderedRead<Lock>),
+    /// The read of a queue.
+    Queue(QueuePath),
+    /// The read of a part of a list of lanes.
+    Lanes(OrderedRead<Lane>),
+    /// The read of a request.
+    Request(RequestId),
+    /// The read of a part of a list of requests.
+    Requests(OrderedRead<Request>),
+    /// The read of the bodies of requests.
+    Bodies(Vec<RequestId>),
 }
 
 impl Read {
@@ -47,6 +58,11 @@ impl Read {
             Self::Tables(cell) => store.tables(*cell).await.map(drop),
             Self::Lock(path) => store.lock(path).await.map(drop),
             Self::Locks(read) => store.locks(read.clone()).await.map(drop),
+            Self::Queue(path) => store.queue(path).await.map(drop),
+            Self::Lanes(read) => store.lanes(read.clone()).await.map(drop),
+            Self::Request(id) => store.request(*id).await.map(drop),
+            Self::Requests(read) => store.requests(read.clone()).await.map(drop),
+            Self::Bodies(ids) => store.bodies(ids).await.map(drop),
         }
     }
 }

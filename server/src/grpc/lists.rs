@@ -30,13 +30,15 @@ const SERVER_VERSION: &str = "leasehold-server-version";
 /// much before it reads a page.
 ///
 /// A page of leases or tables has numbers and ids alone. A page of locks has a thousand names and
-/// last values of two KiB each.
-pub(super) const PAGES: [(&str, usize); 6] = [
+/// last values of two KiB each. Lanes and requests have names, and no bodies.
+pub(super) const PAGES: [(&str, usize); 8] = [
     ("ListLeases", SMALL_PAGE_BYTES),
     ("ListOutstandingLeases", SMALL_PAGE_BYTES),
     ("ListTables", SMALL_PAGE_BYTES),
     ("ListRecords", RECORD_BYTES_PER_PAGE),
     ("ListLocks", 4 * MIB),
+    ("ListRequests", MIB),
+    ("ListLanes", MIB),
     ("DropClaims", MAX_DROPPED_BYTES),
 ];
 

@@ -318,9 +318,11 @@ impl MiddlewareState {
 }
 
 /// The methods that only read, and whose answers are small: each is charged [`READ_BYTES`] before it
-/// is read. A list reserves the bytes of a page itself. Probes, begins and settles are charged once
+/// is read. A list reserves the bytes of a page itself. A take is charged so before it is decided, and
+/// charges the bodies that it has taken itself; so does the read of a request. Probes, begins and settles are charged once
 /// their answers exist, because they are never refused for answers that nobody takes.
-const READS: [&str; 6] = ["GetRecord", "GetCell", "GetCells", "Classify", "ClassifyPages", "GetLock"];
+const READS: [&str; 9] =
+    ["GetRecord", "GetCell", "GetCells", "Classify", "ClassifyPages", "GetLock", "TakeNow", "GetRequest", "GetQueue"];
 
 /// The estimate of the bytes of a read's answer.
 const READ_BYTES: usize = 2048;
@@ -354,7 +356,9 @@ fn request_kind(path: &str, framing: Framing) -> RequestKind {
             | "ReloadConfiguration"
             | "Health",
         ) => RequestKind::Whole(RequestSize::Small),
-        (Framing::Grpc, method) if LOCK_METHODS.contains(&method) => RequestKind::Whole(RequestSize::Small),
+        (Framing::Grpc, method) if LOCK_METHODS.contains(&method) || QUEUE_METHODS.contains(&method) => {
+            RequestKind::Whole(RequestSize::Small)
+        }
         (Framing::Grpc, "Other") if path.starts_with("/grpc.reflection.") => RequestKind::Stream,
         (Framing::Grpc, "Other") => RequestKind::Bodiless,
         (Framing::Grpc, _) => RequestKind::Whole(RequestSize::Large),
@@ -391,11 +395,29 @@ const LOCK_METHODS: [&str; 15] = [
     "Ring",
 ];
 
+/// The rpcs of queues, whose requests are small. `Submit` has the bodies of requests, so it is none of
+/// them.
+const QUEUE_METHODS: [&str; 12] = [
+    "TakeNow",
+    "Take",
+    "Settle",
+    "NoteProgress",
+    "Withdraw",
+    "Resubmit",
+    "Pause",
+    "SetLimit",
+    "GetRequest",
+    "GetQueue",
+    "ListRequests",
+    "ListLanes",
+];
+
 /// The label of a request's method in the metrics. Unknown paths share one label, so that callers
 /// can't add labels without bound.
 fn method_label(path: &str) -> &'static str {
     match path.rsplit('/').next() {
         Some("AcquireLocks") => "AcquireLocks",
+        Some("Submit") => "Submit",
         Some("BeginUpdate") => "BeginUpdate",
         Some("CommitUpdate") => "CommitUpdate",
         Some("RollbackUpdate") => "RollbackUpdate",
@@ -411,7 +433,7 @@ fn method_label(path: &str) -> &'static str {
         Some("ClassifyPages") => "ClassifyPages",
         Some("Classify" | "classify") => "Classify",
         Some("Check" | "Watch") => "Health",
-        Some(method) => LOCK_METHODS.into_iter().find(|known| *known == method).unwrap_or("Other"),
+        Some(method) => LOCK_METHODS.into_iter().chain(QUEUE_METHODS).find(|known| *known == method).unwrap_or("Other"),
         None => "Other",
     }
 }
@@ -528,8 +550,10 @@ mod tests {
             methods.filter(|method| may_be_large(&method.output())).map(|method| method.name().to_owned()).collect();
         // A reload names each setting once at most, and few calls may wait for one. A renewal names the
         // locks that an operator took from the session, and is never refused for load. An acquire of locks
-        // answers one grant for each of at most 16 locks.
-        large.retain(|method| !["ReloadConfiguration", "RenewSession", "AcquireLocks"].contains(&&**method));
+        // answers one grant for each of at most 16 locks. A submit answers an id for each of its requests,
+        // and has more bytes itself. A stream of takes reads a batch once its client has taken the one before.
+        let small = ["ReloadConfiguration", "RenewSession", "AcquireLocks", "Submit", "Take"];
+        large.retain(|method| !small.contains(&&**method));
         assert!(large.len() >= 8, "{large:?}");
         for method in large {
             let is_charged = READS.contains(&&*method) || PAGES.iter().any(|(listed, _)| *listed == method);

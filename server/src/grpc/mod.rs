@@ -24,6 +24,10 @@ mod message;
 mod middleware;
 mod peers;
 mod protocol;
+mod queue_lists;
+mod queue_take;
+mod queue_wire;
+mod queues;
 mod reap;
 mod sessions;
 
@@ -65,6 +69,7 @@ pub use message::MAX_SMALL_REQUEST_BYTES;
 pub use middleware::{MiddlewareLayer, MiddlewareState};
 pub use peers::PeerHandler;
 pub use protocol::is_grpc;
+pub use queues::QueueHandler;
 pub use sessions::SessionHandler;
 
 /// The name of the limit on a request's size, in the refusal of a larger request.

@@ -21,6 +21,7 @@ use super::attendance::Attendance;
 use super::news::{AskNews, SessionNews};
 use super::reapers::Reapers;
 use super::sharing::Sharing;
+use crate::queues::QueueHost;
 
 /// The time between two ticks of the host. A session's silence is measured in ticks.
 pub const TICK: Duration = Duration::from_millis(250);
@@ -142,6 +143,8 @@ pub struct LockHost {
     pub(super) granted_elsewhere: Notify,
     /// The calls that wait for an orphaned lock.
     pub reapers: Arc<Reapers>,
+    /// The memory of queues, which learns of the same changes.
+    pub queues: QueueHost,
 }
 
 impl Default for LockHost {
@@ -159,9 +162,9 @@ impl Default for LockHost {
             taken_up: FxHashMap::default(),
             sharing: None,
         };
-        let (decided, reapers) = (watch::Sender::default(), Arc::default());
+        let (decided, reapers, queues) = (watch::Sender::default(), Arc::default(), QueueHost::default());
         let [waiting, rung, granted_elsewhere] = [(); 3].map(|()| Notify::new());
-        Self { state: Mutex::new(state), decided, waiting, rung, granted_elsewhere, reapers }
+        Self { state: Mutex::new(state), decided, waiting, rung, granted_elsewhere, reapers, queues }
     }
 }
 
@@ -187,6 +190,7 @@ impl LockHost {
     /// committer calls this after each save, before it answers the callers.
     pub fn saved(&self, changes: &NetChanges, fences: &Fences) -> SavedLocks {
         let mut saved = SavedLocks::default();
+        self.queues.saved(changes);
         if changes.sessions.is_empty() && changes.locks.is_empty() && changes.asks.is_empty() {
             return saved;
         }

@@ -18,9 +18,9 @@ use tonic::server::NamedService;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
-use super::lock_ticks;
 use super::probes::{Check, store_checks};
 use super::steady_clock::SteadyClock;
+use super::{lock_ticks, queue_ticks};
 use crate::grpc::{ClaimsHandler, ClassifyHandler, Services};
 use crate::identity::Caller;
 use crate::store::{SharedMaintenance, StoreError, StoreMaintenance, StoreReader};
@@ -118,6 +118,7 @@ impl Maintenance {
         loop {
             while !self.services.has_failed() && self.forget_batch(store).await {}
             while !self.services.has_failed() && self.forget_locks().await {}
+            while !self.services.has_failed() && self.forget_requests().await {}
             // A failed read of settled leases changes the health status too.
             self.services.committer().recheck_health();
             sleep(MAINTENANCE_INTERVAL).await;
@@ -157,6 +158,14 @@ impl Maintenance {
     async fn forget_locks(&self) -> bool {
         match self.forget_before() {
             Some(before) => lock_ticks::forget_batch(&self.services, before).await,
+            None => false,
+        }
+    }
+
+    /// Forgets a batch of settled requests and idle lanes. Returns true if there may be more.
+    async fn forget_requests(&self) -> bool {
+        match self.forget_before() {
+            Some(before) => queue_ticks::forget_batch(&self.services, before).await,
             None => false,
         }
     }
@@ -286,6 +295,7 @@ impl Maintenance {
             }
         };
         while Instant::now() < until && self.forget_locks().await {}
+        while Instant::now() < until && self.forget_requests().await {}
         let abandoned = store.forget_abandoned().await;
         forgotten.and(abandoned).and(vacuumed).and(counted)
     }

@@ -11,6 +11,7 @@ mod maintenance;
 #[cfg(feature = "page")]
 mod page;
 mod probes;
+mod queue_ticks;
 mod reload;
 mod routes;
 mod shutdown;
@@ -180,6 +181,7 @@ async fn run(parts: Reloader, listeners: Listeners, signal: StopSignal) -> Resul
     tokio::spawn(supervisor.clone().watch(move || watched.committer().longest_attempt()));
     // This task runs on during the stop, so that a renewal that waits for a decision gets one.
     tokio::spawn(lock_ticks::run(services.clone()));
+    tokio::spawn(queue_ticks::run(services.clone()));
     let sharing = services.shared_locks.clone().map(|shared| lock_sharing::start(services, shared, current));
     let reloads = services.clone();
     let reload = parts.run(signal.reload.clone());

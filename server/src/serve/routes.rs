@@ -18,6 +18,7 @@ use leasehold_proto::gitlab::cells::topology_service::claims::v1::claim_service_
 use leasehold_proto::gitlab::cells::topology_service::classify_service_server::ClassifyServiceServer;
 use leasehold_proto::leasehold::locks::v1::lock_service_server::LockServiceServer;
 use leasehold_proto::leasehold::peers::v1::peer_service_server::PeerServiceServer;
+use leasehold_proto::leasehold::queues::v1::queue_service_server::QueueServiceServer;
 use leasehold_proto::leasehold::sessions::v1::session_service_server::SessionServiceServer;
 use leasehold_proto::leasehold::v1::admin_service_server::AdminServiceServer;
 use tokio::sync::watch;
@@ -29,7 +30,7 @@ use tower::Service;
 use super::{ServeError, hosts, probes};
 use crate::grpc::{
     AdminHandler, CellHandler, ClaimsHandler, ClassifyHandler, LockHandler, MAX_SMALL_REQUEST_BYTES, PeerHandler,
-    Services, SessionHandler, http_router, is_grpc,
+    QueueHandler, Services, SessionHandler, http_router, is_grpc,
 };
 use crate::logging;
 use crate::metrics::GaugeValues;
@@ -99,10 +100,13 @@ impl Routing {
         let sessions = SessionServiceServer::new(SessionHandler { services, stopping });
         let (services, stopping) = (self.services.clone(), self.stopping.clone());
         let locks = LockServiceServer::new(LockHandler { services, stopping });
+        let (services, stopping) = (self.services.clone(), self.stopping.clone());
+        let queues = QueueServiceServer::new(QueueHandler { services, stopping });
         let routes = grpc(&self.services, health)?;
         Ok(routes
             .add_service(sessions.max_decoding_message_size(MAX_SMALL_REQUEST_BYTES))
             .add_service(locks.max_decoding_message_size(MAX_SMALL_REQUEST_BYTES))
+            .add_service(queues.max_decoding_message_size(MAX_REQUEST_BYTES))
             .prepare())
     }
 

@@ -1,0 +1,73 @@
+//! The server's memory of queues: the calls that wait for a lane, and the ended sessions whose lanes
+//! come back.
+//!
+//! All rules are in `leasehold_core::queueing`, and all rows are in the store. [`QueueHost`] learns of
+//! both from the saved changes of the committer ([`QueueHost::saved`]). Calls and ticks read the store
+//! themselves, so forgotten news cost time, never a request (Q04).
+
+mod lost;
+mod takers;
+
+use std::sync::Arc;
+
+use leasehold_core::queue::{Lane, LanePath};
+use leasehold_core::queueing::news::{opened, readied};
+use leasehold_core::rows::{LaneOrder, NetChanges, RowChange, RowKind};
+use leasehold_core::time::Timestamp;
+
+pub use self::lost::{Lost, LostSessions, retry_micros};
+pub use self::takers::{Taker, Takers, TriedLane};
+
+/// The server's memory of queues.
+#[derive(Default)]
+pub struct QueueHost {
+    /// The calls that wait for a lane.
+    pub takers: Arc<Takers>,
+    /// The ended sessions that may hold lanes.
+    pub lost: LostSessions,
+}
+
+impl QueueHost {
+    /// Learns from the saved changes of a group, before the callers are answered.
+    pub fn saved(&self, changes: &NetChanges) {
+        for change in &changes.sessions {
+            let was_live = change.before.as_ref().is_some_and(|session| session.is_live());
+            let is_live = change.after.as_ref().is_some_and(|session| session.is_live());
+            if was_live && !is_live {
+                self.lost.add(change.key);
+            }
+        }
+        changes.lanes.iter().for_each(|change| self.follow_hold(change));
+        // A call that waits learns of the time at which the lane is due.
+        changes
+            .lanes
+            .iter()
+            .filter(|change| is_put_off(change))
+            .for_each(|change| self.takers.wake_for(change.key.queue()));
+        readied(changes).for_each(|lane| self.takers.wake_for(lane.queue()));
+        opened(changes).for_each(|queue| self.takers.wake_for(queue));
+    }
+
+    /// Wakes the call of a worker whose hold has ended, since the worker may hold one batch more.
+    fn follow_hold(&self, RowChange { key, before, after }: &RowChange<Lane>) {
+        let Some(ended) = before.as_ref().and_then(Lane::hold) else { return };
+        let hold = after.as_ref().and_then(Lane::hold);
+        if hold.is_none_or(|hold| hold.take != ended.take) {
+            self.takers.wake_worker(key.queue(), ended.session);
+        }
+    }
+}
+
+/// True if a change has put off the first request of a lane that waits.
+fn is_put_off(RowChange { key, before, after }: &RowChange<Lane>) -> bool {
+    let due_at = |row: &Option<Lane>| delayed_until(key, row.as_ref()?);
+    let after = due_at(after);
+    after.is_some() && due_at(before) != after
+}
+
+fn delayed_until(path: &LanePath, lane: &Lane) -> Option<Timestamp> {
+    match Lane::position(path, lane)? {
+        LaneOrder::Delayed(_, due_at, _) => Some(due_at),
+        LaneOrder::Ready(..) | LaneOrder::Taken(..) | LaneOrder::Paused(_) | LaneOrder::Idle(..) => None,
+    }
+}

@@ -192,7 +192,7 @@ async fn an_import_requires_a_new_directory_and_a_complete_export() {
         ("no end", lines[..last_row].to_owned(), ""),
         ("a row less", lines[..first_row].to_owned() + &lines[second_row..], ""),
         ("an end twice", lines.clone() + &lines[last_row..], "is not a row of an export"),
-        ("another format", lines.replacen("\"format\":2", "\"format\":6", 1), "format 6 is not known here"),
+        ("another format", lines.replacen("\"format\":2", "\"format\":7", 1), "format 7 is not known here"),
     ];
     for (name, text, message) in cases {
         std::fs::write(path("bad"), text).unwrap();

@@ -40,7 +40,7 @@ fn data_of_a_newer_format_is_refused() {
     assert!(server.terminate().unwrap().success());
     let database = fjall::Database::builder(dir.path().join("fjall")).open().unwrap();
     let meta = database.keyspace("meta", fjall::KeyspaceCreateOptions::default).unwrap();
-    meta.insert("format", 6_u64.to_be_bytes()).unwrap();
+    meta.insert("format", 7_u64.to_be_bytes()).unwrap();
     database.persist(fjall::PersistMode::SyncAll).unwrap();
     drop((meta, database));
     for verb in ["serve", "export"] {
@@ -48,7 +48,7 @@ fn data_of_a_newer_format_is_refused() {
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{stderr}");
         assert!(
-            stderr.starts_with("error: ") && stderr.contains("has format 6, this version reads formats up to 5"),
+            stderr.starts_with("error: ") && stderr.contains("has format 7, this version reads formats up to 6"),
             "{stderr}"
         );
     }

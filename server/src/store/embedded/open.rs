@@ -466,8 +466,8 @@ impl Inner {
     /// be empty if the journal is lost.
     fn has_rows(&self) -> Result<bool> {
         let Self { claims, outstanding, settled, .. } = self;
-        let (Locks { sessions, locks, .. }, Queues { requests, .. }) = (&self.locks, &self.queues);
-        for keyspace in [claims, outstanding, settled, sessions, locks, requests] {
+        let (Locks { sessions, locks, .. }, Queues { lanes, requests, .. }) = (&self.locks, &self.queues);
+        for keyspace in [claims, outstanding, settled, sessions, locks, lanes, requests] {
             if keyspace.range::<&[u8]>(&self.database.snapshot(), ..).next().transpose()?.is_some() {
                 return Ok(true);
             }

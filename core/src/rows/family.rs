@@ -31,7 +31,7 @@ macro_rules! row_family {
         pub struct Tables { $($rows: Table<$Kind>,)+ fence: Fence }
         /// The rows loaded for a group of commands, as the commands so far have left them.
         #[derive(Debug, Default)]
-        #[allow(dead_code, reason = "a family that lies beside another leaves the fences to it")]
+        #[allow(dead_code, reason = "the family of a test gives out no fences")]
         pub struct Workspace { $($rows: Loaded<$Kind>,)+ fence: Fence, new_fence: Option<Fence> }
         /// One row of any kind, with its key.
         #[derive(Clone, Debug, PartialEq, Eq)]

@@ -117,10 +117,11 @@ async fn reclaim_lane(services: Arc<Services>, lost: Lost, path: LanePath, lane:
         Ok(Err(rejection)) if rejection.reason() == Reason::LockWithheld => {
             services.locks.queues.lost.withhold(lost.session);
         }
-        // The lane was settled or taken back meanwhile, or the end of the session was lost in a failover.
+        // The end of the session was lost in a failover of the database.
         Ok(Err(rejection)) if rejection.reason() == Reason::SessionAlive => {
             services.locks.queues.lost.remove(lost.session);
         }
+        // The lane was settled or taken back meanwhile.
         Ok(Err(_)) => {}
         Err(refusal) => {
             tracing::warn!(%refusal, "a lane can't be taken back from an ended session: it is tried again");

@@ -133,7 +133,7 @@ async fn q01_q02_updates_wait_for_their_create_and_are_taken_as_one() {
     let second = client.take(&other, 2).await.unwrap();
     assert_eq!((numbers(&second), second.kind()), (vec![(2, 1), (3, 1), (4, 1)], wire::RequestKind::Update));
     assert!(second.fence > first.fence);
-    // What is submitted meanwhile is in the next batch (Q08).
+    // A request that is submitted meanwhile is in the next batch (Q08).
     client.submit(vec![update(5, "7")]).await;
     client.settle(&other, &second, Outcome::Completed).await.unwrap();
     assert_eq!(numbers(&client.take(&worker, 3).await.unwrap()), [(5, 1)]);

@@ -1,7 +1,7 @@
 //! The keyspaces of queues, lanes, requests and bodies.
 //!
-//! All reads are from disk, because millions of requests may wait. The first rows of the lists that workers read are
-//! found at the same cost whatever was taken before them: see [`ListFronts`].
+//! Millions of requests may wait, so only the lanes that were used last are in memory. The first rows of the lists that
+//! workers read are found at the same cost whatever was taken before them: see [`ListFronts`].
 
 use std::ops::Bound;
 use std::sync::{Mutex, PoisonError};

@@ -18,6 +18,9 @@ pub(super) struct Search {
     file: PathBuf,
     tell: fn(&Path, usize, usize),
     is_cut: bool,
+    /// The length of the longest part that was searched.
+    #[cfg(test)]
+    pub(super) longest_part: usize,
 }
 
 impl Search {
@@ -37,7 +40,15 @@ impl Search {
     }
 
     fn until(until: Option<Instant>, tell: fn(&Path, usize, usize)) -> Self {
-        Self { until, next_sign: Instant::now() + BETWEEN_SIGNS, file: PathBuf::new(), tell, is_cut: false }
+        Self {
+            until,
+            next_sign: Instant::now() + BETWEEN_SIGNS,
+            file: PathBuf::new(),
+            tell,
+            is_cut: false,
+            #[cfg(test)]
+            longest_part: 0,
+        }
     }
 
     /// Names the file that is searched next.
@@ -48,6 +59,10 @@ impl Search {
     /// True if the search may go on, at byte `at` of a part of `length` bytes. Now and then tells
     /// the progress.
     pub(super) fn goes_on(&mut self, at: usize, length: usize) -> bool {
+        #[cfg(test)]
+        {
+            self.longest_part = self.longest_part.max(length);
+        }
         let now = Instant::now();
         if now >= self.next_sign {
             (self.tell)(&self.file, at, length);

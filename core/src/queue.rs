@@ -294,6 +294,32 @@ impl fmt::Debug for Progress {
     }
 }
 
+/// The most requests of a lane that a worker takes as one, 1 to [`MAX_BATCH_REQUESTS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BatchSize(usize);
+
+impl BatchSize {
+    /// The largest size.
+    pub const MAX: Self = Self(MAX_BATCH_REQUESTS);
+
+    /// Parses a size.
+    ///
+    /// # Errors
+    /// The size is 0 or above [`MAX_BATCH_REQUESTS`].
+    pub fn parse(requests: u32) -> Result<Self, Rejection> {
+        if requests == 0 {
+            return Err(invalid("`max_requests` is 0"));
+        }
+        check_limit("max_requests", MAX_BATCH_REQUESTS as u64, requests.into())?;
+        Ok(Self(requests as usize))
+    }
+
+    /// Returns the number of requests.
+    pub fn get(self) -> usize {
+        self.0
+    }
+}
+
 /// Returns the number of attempts that a new request may have.
 ///
 /// # Errors

@@ -12,7 +12,7 @@ use leasehold_core::locking::LockCommand;
 use leasehold_core::locking::acquire::Acquire;
 use leasehold_core::locking::open::Open;
 use leasehold_core::locking::release::{Release, ReleaseOutcome};
-use leasehold_core::queue::{LanePath, Priority, QueuePath, RequestBody, RequestId, RequestKind, TakeId};
+use leasehold_core::queue::{BatchSize, LanePath, Priority, QueuePath, RequestBody, RequestId, RequestKind, TakeId};
 use leasehold_core::queueing::settle::{SettleWork, WorkOutcome};
 use leasehold_core::queueing::submit::{NewRequest, Submit};
 use leasehold_core::queueing::take::Take;
@@ -200,7 +200,7 @@ fn queue_commands(fence: Fence) -> Vec<Command> {
     let submit = Submit::parse(vec![new(5, RequestKind::Create), new(6, RequestKind::Update)]).unwrap();
     let take = |number| {
         let take = TakeId(Uuid::from_u128(number));
-        QueueCommand::Take(Take { worker: worker.clone(), take, lane: lane.clone() })
+        QueueCommand::Take(Take { worker: worker.clone(), take, lane: lane.clone(), size: BatchSize::MAX })
     };
     let outcome = WorkOutcome::Completed;
     let settle = SettleWork { worker: worker.clone(), lane: lane.clone(), fence, outcome };

@@ -13,7 +13,7 @@ use crate::locking::LockCommand;
 use crate::locking::end::{Cause, Silence};
 use crate::locking::forget::ForgetSession;
 use crate::queue::{
-    HoldEnd, Lane, LanePath, LaneState, MAX_ATTEMPTS, MAX_BATCH_REQUESTS, MAX_BODY_BYTES, MAX_PRIORITY,
+    BatchSize, HoldEnd, Lane, LanePath, LaneState, MAX_ATTEMPTS, MAX_BATCH_REQUESTS, MAX_BODY_BYTES, MAX_PRIORITY,
     MAX_PROGRESS_BYTES, MAX_SUBMITTED_REQUESTS, Priority, Progress, QueuePath, Request, RequestBody, RequestId,
     RequestKind, RequestState, TakeId,
 };
@@ -25,6 +25,7 @@ use crate::queueing::reads::{
     all_taken, delayed_of, idle_before, in_order, ready_of, settled_before, taken_by, taken_of, waiting_of,
 };
 use crate::queueing::reclaim::Reclaim;
+use crate::queueing::retry::Retry;
 use crate::queueing::revise::{Resubmit, Withdraw};
 use crate::queueing::settle::{SettleWork, WorkOutcome};
 use crate::queueing::submit::{NewRequest, Submit};
@@ -77,7 +78,7 @@ fn submit(requests: Vec<NewRequest>) -> QueueCommand {
 }
 
 fn take(of: u64, number: u64, lane: &LanePath) -> QueueCommand {
-    QueueCommand::Take(Take { worker: worker(of), take: take_id(number), lane: lane.clone() })
+    QueueCommand::Take(Take { worker: worker(of), take: take_id(number), lane: lane.clone(), size: BatchSize::MAX })
 }
 
 fn settle(worker: Worker, lane: &LanePath, fence: Fence, outcome: WorkOutcome) -> QueueCommand {
@@ -152,16 +153,20 @@ fn random_hold(lane: Option<&Lane>, dice: &mut Dice) -> (SessionId, Fence) {
 fn random_settle(state: &State, path: &LanePath, dice: &mut Dice) -> QueueCommand {
     let (session, fence) = random_hold(state.lanes.get(path), dice);
     let worker = Worker { session, principal: principal(if dice.one_in(12) { "other" } else { "svc" }) };
-    let retry_micros = dice.roll(3) * 5_000;
+    let retry = random_retry(dice);
     match dice.roll(6) {
         0 => {
             let progress = Progress::parse(&dice.roll(9).to_be_bytes()).expect("a short note");
             QueueCommand::NoteProgress(NoteProgress { worker, lane: path.clone(), fence, progress })
         }
         1 => settle(worker, path, fence, WorkOutcome::GivenBack),
-        2 => settle(worker, path, fence, WorkOutcome::Failed { retry_micros }),
+        2 => settle(worker, path, fence, WorkOutcome::Failed { retry }),
         _ => settle(worker, path, fence, WorkOutcome::Completed),
     }
+}
+
+fn random_retry(dice: &mut Dice) -> Retry {
+    if dice.one_in(4) { Retry::Backoff } else { Retry::After(dice.roll(3) * 5_000) }
 }
 
 /// Takes back the first lane whose worker's session has ended, or another one.
@@ -172,8 +177,8 @@ fn random_reclaim(state: &State, path: &LanePath, dice: &mut Dice) -> QueueComma
     let lost = state.lanes.iter().find(|(_, lane)| is_lost(lane)).filter(|_| !dice.one_in(4));
     let path = lost.map_or(path, |(path, _)| path);
     let (_, fence) = random_hold(state.lanes.get(path), dice);
-    let (quiet_micros, retry_micros) = (SECOND * dice.roll(4), dice.roll(3) * 5_000);
-    QueueCommand::Reclaim(Reclaim { lane: path.clone(), fence, quiet_micros, retry_micros })
+    let (quiet_micros, retry) = (SECOND * dice.roll(4), random_retry(dice));
+    QueueCommand::Reclaim(Reclaim { lane: path.clone(), fence, quiet_micros, retry })
 }
 
 fn random_change(path: &LanePath, submitted: u64, dice: &mut Dice) -> QueueCommand {
@@ -206,7 +211,7 @@ fn random_take(state: &State, path: LanePath, take: TakeId, session: SessionId, 
     let live: Vec<_> = state.sessions.iter().filter(|(_, session)| session.is_live()).collect();
     let at = usize::try_from(dice.roll(live.len().max(1) as u64)).unwrap_or(0);
     let session = live.get(at).filter(|_| !dice.one_in(5)).map_or(session, |(id, _)| **id);
-    QueueCommand::Take(Take { worker: Worker { session, ..worker(0) }, take, lane })
+    QueueCommand::Take(Take { worker: Worker { session, ..worker(0) }, take, lane, size: BatchSize::MAX })
 }
 
 fn random_command(now: u64, state: &State, numbers: &mut (u64, u64), dice: &mut Dice) -> Command {
@@ -307,10 +312,10 @@ pub(super) fn updates_are_taken_as_one_behind_their_create(harness: &mut impl Ha
     pair.queue_command(settle(worker(1), &sheet, taken.fence, WorkOutcome::Completed));
     let taken = pair.taken(2, 2, &sheet);
     assert_eq!(taken.requests, [1, 2, 4].map(|number| (request(number), 1)));
-    pair.queue_command(settle(worker(2), &sheet, taken.fence, WorkOutcome::Failed { retry_micros: 0 }));
+    pair.queue_command(settle(worker(2), &sheet, taken.fence, WorkOutcome::Failed { retry: Retry::After(0) }));
     let again = pair.taken(1, 3, &sheet);
     assert_eq!(again.requests, [1, 2, 4].map(|number| (request(number), 2)));
-    pair.queue_command(settle(worker(1), &sheet, again.fence, WorkOutcome::Failed { retry_micros: 0 }));
+    pair.queue_command(settle(worker(1), &sheet, again.fence, WorkOutcome::Failed { retry: Retry::After(0) }));
     // It was the last attempt (Q13).
     let state = pair.store.state().expect("the state can be read");
     assert!([1, 2, 4].iter().all(|number| {
@@ -338,7 +343,7 @@ pub(super) fn what_a_lost_worker_held_comes_back(harness: &mut impl Harness) {
     pair.compare();
     assert_eq!(pair.compare_lanes(&taken_by(session(1), 10)).len(), 2);
     for (lane, taken) in held {
-        let reclaim = Reclaim { lane: lane.clone(), fence: taken.fence, quiet_micros: 0, retry_micros: 0 };
+        let reclaim = Reclaim { lane: lane.clone(), fence: taken.fence, quiet_micros: 0, retry: Retry::After(0) };
         assert_eq!(pair.queue_command(QueueCommand::Reclaim(reclaim.clone())), QueueReply::Done(true));
         assert_eq!(pair.queue_command(QueueCommand::Reclaim(reclaim)), QueueReply::Done(false));
     }
@@ -392,7 +397,12 @@ pub(super) fn large_rows_are_kept_whole(harness: &mut impl Harness) {
     };
     pair.queue_command(submit(vec![new]));
     let (worker, take) = (Worker { session, principal }, TakeId(Uuid::max()));
-    let taken = pair.queue_command(QueueCommand::Take(Take { worker: worker.clone(), take, lane: path.clone() }));
+    let taken = pair.queue_command(QueueCommand::Take(Take {
+        worker: worker.clone(),
+        take,
+        lane: path.clone(),
+        size: BatchSize::MAX,
+    }));
     let QueueReply::Taken(Some(Taken { fence, .. })) = taken else { unreachable!("the lane is not ready: {taken:?}") };
     let note: Vec<u8> = (0..=u8::MAX).cycle().take(MAX_PROGRESS_BYTES).collect();
     let progress = Progress::parse(&note).expect("the longest note");

@@ -1,6 +1,7 @@
 //! The code that is shared by the commands that change a lane.
 
 use super::reads::{taken_of, waiting_of};
+use super::retry::Retry;
 use crate::queue::{
     EndedHold, Head, HoldEnd, Lane, LaneHold, LanePath, LaneState, Queue, QueuePath, Request, RequestId,
 };
@@ -56,8 +57,8 @@ impl Draft {
         Ok(())
     }
 
-    /// Ends the hold of a lane with all requests that were taken under it. `retry_at` is the time of the
-    /// next attempt of those that have one.
+    /// Ends the hold of a lane with all requests that were taken under it. `retry` is the time
+    /// until the next attempt of those that have one.
     ///
     /// # Errors
     /// The store failed.
@@ -66,13 +67,17 @@ impl Draft {
         tx: &T,
         (path, lane, hold): (&LanePath, &Lane, &LaneHold),
         end: HoldEnd,
-        retry_at: Timestamp,
+        retry: Retry,
     ) -> Result<(), T::Error> {
-        let ids = tx.first::<Request>(&taken_of(path))?;
+        let mut taken = Vec::new();
+        for id in tx.first::<Request>(&taken_of(path))? {
+            taken.push((id, tx.row::<Request>(&id)?.ok_or(BrokenState::LaneMiscounts)?));
+        }
+        let attempts = taken.iter().map(|(_, request)| request.attempts).max().unwrap_or_default();
+        let retry_at = self.now.plus_micros(retry.micros(attempts));
         let mut lane = lane.clone();
         let mut last_number = 0;
-        for id in ids {
-            let taken = tx.row::<Request>(&id)?.ok_or(BrokenState::LaneMiscounts)?;
+        for (id, taken) in taken {
             last_number = taken.number;
             let request = taken.ended(end, retry_at, self.now);
             lane.waiting = lane.waiting.saturating_add(request.is_new().into());

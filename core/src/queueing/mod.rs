@@ -14,7 +14,7 @@
 //! ```
 //! use leasehold_core::locking::open::{Open, open};
 //! use leasehold_core::memory::MemoryStore;
-//! use leasehold_core::queue::{LanePath, Priority, QueuePath, RequestBody, RequestId, RequestKind, TakeId};
+//! use leasehold_core::queue::{BatchSize, LanePath, Priority, QueuePath, RequestBody, RequestId, RequestKind, TakeId};
 //! use leasehold_core::queueing::Worker;
 //! use leasehold_core::queueing::settle::{SettleWork, WorkOutcome, settle_work};
 //! use leasehold_core::queueing::submit::{NewRequest, Submit, submit};
@@ -43,7 +43,8 @@
 //! open(&mut store, &command, now).unwrap().unwrap();
 //!
 //! // Both updates are taken as one (Q02), each for the first time.
-//! let command = Take { worker: worker.clone(), take: TakeId(Uuid::from_u128(4)), lane: lane.clone() };
+//! let (take_id, size) = (TakeId(Uuid::from_u128(4)), BatchSize::MAX);
+//! let command = Take { worker: worker.clone(), take: take_id, lane: lane.clone(), size };
 //! let taken = take(&mut store, &command, now).unwrap().unwrap().unwrap();
 //! assert_eq!(taken.requests, [1, 2].map(|number| (RequestId(Uuid::from_u128(number)), 1)));
 //!
@@ -62,6 +63,7 @@ pub mod note;
 pub mod pause;
 pub mod reads;
 pub mod reclaim;
+pub mod retry;
 pub mod revise;
 pub mod settle;
 pub mod submit;

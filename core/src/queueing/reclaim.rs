@@ -1,11 +1,12 @@
 //! Takes a lane back from a worker whose session has ended.
 
 use super::draft::Draft;
+use super::retry::Retry;
 use crate::lease::Fence;
 use crate::locking::refused;
-use crate::queue::{HoldEnd, Lane, LaneHold, LanePath, MAX_DELAY_MICROS};
+use crate::queue::{HoldEnd, Lane, LaneHold, LanePath};
 use crate::rejection::{Reason, Rejection};
-use crate::session::{Session, SessionEnd, SessionState, check_limit};
+use crate::session::{Session, SessionEnd, SessionState};
 use crate::time::Timestamp;
 use crate::transaction::Transaction;
 use crate::update::Answer;
@@ -21,8 +22,8 @@ pub struct Reclaim {
     /// The microseconds for which a host was awake and saw the session as ended. They count only if an operator
     /// evicted the session: its worker may still be at work.
     pub quiet_micros: u64,
-    /// The microseconds until the next attempt, if the request has one.
-    pub retry_micros: u64,
+    /// The time until the next attempt, if the request has one.
+    pub retry: Retry,
 }
 
 /// Ends the hold of a worker that is gone. Its requests are new again, or end in error after the last attempt (Q03).
@@ -32,7 +33,7 @@ pub struct Reclaim {
 /// The store failed. The inner error is a refusal: the lane is not held under this fence, the worker's session is live,
 /// was evicted too lately, or the next attempt is too late.
 pub fn reclaim<T: Transaction>(tx: &mut T, command: &Reclaim, now: Timestamp) -> Answer<bool, T::Error> {
-    if let Err(refusal) = check_limit("delay_micros", MAX_DELAY_MICROS, command.retry_micros) {
+    if let Err(refusal) = command.retry.check() {
         return Ok(Err(refusal));
     }
     let lane = tx.row::<Lane>(&command.lane)?;
@@ -46,8 +47,7 @@ pub fn reclaim<T: Transaction>(tx: &mut T, command: &Reclaim, now: Timestamp) ->
         return Ok(Err(refusal));
     }
     let mut draft = Draft::new(now);
-    let retry_at = now.plus_micros(command.retry_micros);
-    draft.end_hold(tx, (&command.lane, lane, hold), HoldEnd::Lost, retry_at)?;
+    draft.end_hold(tx, (&command.lane, lane, hold), HoldEnd::Lost, command.retry)?;
     draft.write(tx)?;
     Ok(Ok(true))
 }

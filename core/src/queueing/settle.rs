@@ -2,11 +2,12 @@
 
 use super::Worker;
 use super::draft::Draft;
+use super::retry::Retry;
 use crate::lease::Fence;
 use crate::locking::{own_session, refused};
-use crate::queue::{HoldEnd, Lane, LaneHold, LanePath, MAX_DELAY_MICROS};
+use crate::queue::{HoldEnd, Lane, LaneHold, LanePath};
 use crate::rejection::{Reason, Rejection};
-use crate::session::{Session, check_limit};
+use crate::session::Session;
 use crate::time::Timestamp;
 use crate::transaction::Transaction;
 use crate::update::Answer;
@@ -18,9 +19,8 @@ pub enum WorkOutcome {
     Completed,
     /// The work failed.
     Failed {
-        /// The microseconds until the next attempt, if the request has one (Q13). Workers and hosts choose
-        /// the backoff.
-        retry_micros: u64,
+        /// The time until the next attempt, if the request has one (Q13).
+        retry: Retry,
     },
     /// The worker gives the requests back, and the attempt does not count (Q11).
     GivenBack,
@@ -35,10 +35,10 @@ impl WorkOutcome {
         }
     }
 
-    fn retry_micros(self) -> u64 {
+    fn retry(self) -> Retry {
         match self {
-            Self::Failed { retry_micros } => retry_micros,
-            Self::Completed | Self::GivenBack => 0,
+            Self::Failed { retry } => retry,
+            Self::Completed | Self::GivenBack => Retry::After(0),
         }
     }
 }
@@ -65,7 +65,7 @@ pub struct SettleWork {
 /// not hold the lane under this fence, or the next attempt is too late.
 pub fn settle_work<T: Transaction>(tx: &mut T, command: &SettleWork, now: Timestamp) -> Answer<bool, T::Error> {
     let SettleWork { worker, lane: path, fence, outcome } = command;
-    if let Err(refusal) = check_limit("delay_micros", MAX_DELAY_MICROS, outcome.retry_micros()) {
+    if let Err(refusal) = outcome.retry().check() {
         return Ok(Err(refusal));
     }
     let session = match own_session(tx, worker.session, &worker.principal)? {
@@ -79,7 +79,7 @@ pub fn settle_work<T: Transaction>(tx: &mut T, command: &SettleWork, now: Timest
         Err(refusal) => return Ok(Err(refusal)),
     };
     let mut draft = Draft::new(now);
-    draft.end_hold(tx, (path, lane, hold), outcome.end(), now.plus_micros(outcome.retry_micros()))?;
+    draft.end_hold(tx, (path, lane, hold), outcome.end(), outcome.retry())?;
     draft.write(tx)?;
     Ok(Ok(true))
 }

@@ -6,8 +6,8 @@ use super::reads::{taken_of, waiting_of};
 use crate::lease::{Fence, Fences};
 use crate::locking::{live_session, refused};
 use crate::queue::{
-    Lane, LaneHold, LanePath, LaneState, MAX_BATCH_BYTES, MAX_BATCH_REQUESTS, Progress, Queue, Request, RequestId,
-    RequestKind, TakeId,
+    BatchSize, Lane, LaneHold, LanePath, LaneState, MAX_BATCH_BYTES, Progress, Queue, Request, RequestId, RequestKind,
+    TakeId,
 };
 use crate::rejection::Reason;
 use crate::session::Session;
@@ -25,6 +25,8 @@ pub struct Take {
     /// The lane. A host looks for the take among the lanes that the session holds
     /// ([`taken_by`](super::reads::taken_by)), then tries those that [`in_order`](super::reads::in_order) offers.
     pub lane: LanePath,
+    /// The most requests that are taken as one.
+    pub size: BatchSize,
 }
 
 /// The requests that a worker has taken.
@@ -53,7 +55,7 @@ impl Taken {
 }
 
 /// Takes the first requests of a lane: a create alone, or all updates that are due before the next create, as many
-/// as [`MAX_BATCH_REQUESTS`] and [`MAX_BATCH_BYTES`] allow (Q02). Counts an attempt of each (Q03). The same take
+/// as the command and [`MAX_BATCH_BYTES`] allow (Q02). Counts an attempt of each (Q03). The same take
 /// gets the same requests again.
 ///
 /// Returns `None` if the lane is not ready: it is empty, delayed, paused or taken, or its queue is paused or has
@@ -101,7 +103,7 @@ fn take_first<T: Transaction>(
     now: Timestamp,
 ) -> Result<Taken, T::Error> {
     let fence = tx.last_fence()?.next();
-    let batch = batch(tx, &command.lane, now)?;
+    let batch = batch(tx, command, now)?;
     let (first, last) = (batch.first(), batch.last());
     let (first, last) = first.zip(last).ok_or(BrokenState::LaneMiscounts)?;
     let hold = LaneHold {
@@ -133,9 +135,9 @@ fn take_first<T: Transaction>(
 }
 
 /// Returns the first requests of a lane that are worked as one, as they are taken.
-fn batch<T: Transaction>(tx: &T, lane: &LanePath, now: Timestamp) -> Result<Vec<(RequestId, Request)>, T::Error> {
+fn batch<T: Transaction>(tx: &T, command: &Take, now: Timestamp) -> Result<Vec<(RequestId, Request)>, T::Error> {
     let (mut batch, mut bytes) = (Vec::new(), 0);
-    for id in tx.first::<Request>(&waiting_of(lane, MAX_BATCH_REQUESTS))? {
+    for id in tx.first::<Request>(&waiting_of(&command.lane, command.size.get()))? {
         let request = tx.row::<Request>(&id)?.ok_or(BrokenState::LaneMiscounts)?;
         bytes += request.body.bytes as usize;
         let is_behind = !batch.is_empty() && (request.kind == RequestKind::Create || bytes > MAX_BATCH_BYTES);

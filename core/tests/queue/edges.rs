@@ -32,11 +32,11 @@ impl Dice {
                 let creates = self.roll(4) == 0;
                 Step::Submit(vec![New { id, lane, creates, priority: 0, delay: 0, most: 2, text: "a" }])
             }
-            10..=14 => Step::Take(session, u128::from(self.roll(1_000)), lane),
+            10..=14 => Step::Take(session, u128::from(self.roll(1_000)), lane, 100),
             15 => Step::Settle(lane, 0, Settled::Completed),
-            16 | 17 => Step::Settle(lane, 0, Settled::Failed(0)),
+            16 | 17 => Step::Settle(lane, 0, Settled::Failed(Some(0))),
             18 => Step::Settle(lane, 0, Settled::GivenBack),
-            19 | 20 => Step::Reclaim(lane, 0, true, 0),
+            19 | 20 => Step::Reclaim(lane, 0, true, Some(0)),
             21 => Step::Withdraw(id),
             22 => Step::Resubmit(id),
             _ => Step::ForgetRequest(id),

@@ -20,9 +20,9 @@ fn state() -> State {
         Step::Open(0),
         Step::LimitQueue(0, 5),
         Step::Submit(vec![new(0, 0, false), new(1, 0, false), new(2, 1, true)]),
-        Step::Take(0, 0, 1),
-        Step::Settle(1, 0, Settled::Failed(0)),
-        Step::Take(0, 1, 0),
+        Step::Take(0, 0, 1, 100),
+        Step::Settle(1, 0, Settled::Failed(Some(0))),
+        Step::Take(0, 1, 0, 100),
         Step::Submit(vec![new(3, 0, false), new(4, 1, false)]),
     ] {
         world.step(step);

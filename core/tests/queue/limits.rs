@@ -6,8 +6,8 @@ use leasehold_core::locking::LockCommand;
 use leasehold_core::locking::end::{Cause, End, Silence};
 use leasehold_core::memory::MemoryStore;
 use leasehold_core::queue::{
-    Lane, LanePath, MAX_BATCH_BYTES, MAX_BATCH_REQUESTS, MAX_BODY_BYTES, MAX_DELAY_MICROS, MAX_SUBMITTED_REQUESTS,
-    MAX_WAITING_PER_LANE, Priority, RequestBody, RequestKind,
+    BatchSize, Lane, LanePath, MAX_BATCH_BYTES, MAX_BATCH_REQUESTS, MAX_BODY_BYTES, MAX_DELAY_MICROS,
+    MAX_SUBMITTED_REQUESTS, MAX_WAITING_PER_LANE, Priority, RequestBody, RequestKind,
 };
 use leasehold_core::queueing::forget::{ForgetLane, ForgetRequest};
 use leasehold_core::queueing::news::readied;
@@ -15,6 +15,7 @@ use leasehold_core::queueing::reads::{
     all_taken, delayed_of, idle_before, in_order, ready_of, settled_before, taken_by,
 };
 use leasehold_core::queueing::reclaim::Reclaim;
+use leasehold_core::queueing::retry::Retry;
 use leasehold_core::queueing::settle::{SettleWork, WorkOutcome};
 use leasehold_core::queueing::submit::{NewRequest, Submit};
 use leasehold_core::queueing::take::{Take, Taken};
@@ -55,7 +56,7 @@ fn submit(store: &mut MemoryStore, requests: Vec<NewRequest>, now: Timestamp) {
 }
 
 fn take(store: &mut MemoryStore, number: u128, lane: LanePath) -> Option<Taken> {
-    let command = QueueCommand::Take(Take { worker: worker(0), take: take_id(number), lane });
+    let command = QueueCommand::Take(Take { worker: worker(0), take: take_id(number), lane, size: BatchSize::MAX });
     match command.apply(store, NOW).unwrap() {
         Ok(QueueReply::Taken(taken)) => taken,
         other => panic!("{other:?}"),
@@ -127,7 +128,8 @@ fn q16_the_reads_of_a_take_and_a_settle_do_not_grow_with_the_lane() {
     let costs = [100, 10_000].map(|waiting| {
         let mut store = opened();
         submit(&mut store, (0..waiting).map(|number| update(number, lane(0))).collect(), NOW);
-        let taking = QueueCommand::Take(Take { worker: worker(0), take: take_id(0), lane: lane(0) });
+        let taking =
+            QueueCommand::Take(Take { worker: worker(0), take: take_id(0), lane: lane(0), size: BatchSize::MAX });
         let cost = loaded_rows(&store, &taking);
         let fence = take(&mut store, 0, lane(0)).unwrap().fence;
         let submitting = QueueCommand::Submit(Submit::parse(vec![update(waiting, lane(0))]).unwrap());
@@ -147,7 +149,7 @@ fn q07_stuck_lanes_are_not_in_the_ready_order() {
         let taken = take(&mut store, number, numbered(at)).unwrap();
         let retry_micros = MAX_DELAY_MICROS;
         if at % 2 == 0 {
-            settle(numbered(at), taken.fence, WorkOutcome::Failed { retry_micros })
+            settle(numbered(at), taken.fence, WorkOutcome::Failed { retry: Retry::After(retry_micros) })
                 .apply(&mut store, NOW)
                 .unwrap()
                 .unwrap();
@@ -232,8 +234,8 @@ fn a_request_or_a_retry_that_is_put_off_too_far_is_refused() {
     let late = NewRequest { not_before, ..update(1, lane(1)) };
     for command in [
         QueueCommand::Submit(Submit::parse(vec![update(2, lane(0)), late]).unwrap()),
-        settle(lane(0), fence, WorkOutcome::Failed { retry_micros }),
-        QueueCommand::Reclaim(Reclaim { lane: lane(0), fence, quiet_micros: 0, retry_micros }),
+        settle(lane(0), fence, WorkOutcome::Failed { retry: Retry::After(retry_micros) }),
+        QueueCommand::Reclaim(Reclaim { lane: lane(0), fence, quiet_micros: 0, retry: Retry::After(retry_micros) }),
     ] {
         let (reason, text) = refusal(&mut store, &command);
         assert_eq!(reason, Reason::LimitExceeded);
@@ -259,7 +261,7 @@ fn the_waiting_requests_of_a_lane_are_limited() {
 fn q18_a_lane_that_becomes_ready_is_told() {
     let mut store = opened();
     let new = |number| QueueCommand::Submit(Submit::parse(vec![update(number, lane(0))]).unwrap());
-    let taking = QueueCommand::Take(Take { worker: worker(0), take: take_id(0), lane: lane(0) });
+    let taking = QueueCommand::Take(Take { worker: worker(0), take: take_id(0), lane: lane(0), size: BatchSize::MAX });
     let settling = settle(lane(0), Fence(1), WorkOutcome::Completed);
     let mut told = |group: &[QueueCommand]| {
         let group: Vec<_> = group.iter().cloned().map(Command::Queue).collect();

@@ -44,9 +44,13 @@ fn submit() -> impl Strategy<Value = Step> {
 fn settled() -> impl Strategy<Value = Settled> {
     prop_oneof![
         2 => Just(Settled::Completed),
-        2 => prop_oneof![Just(0_u64), Just(5)].prop_map(Settled::Failed),
+        2 => retry().prop_map(Settled::Failed),
         1 => Just(Settled::GivenBack),
     ]
+}
+
+fn retry() -> impl Strategy<Value = Option<u64>> {
+    prop_oneof![2 => Just(Some(0)), 2 => Just(Some(5)), 1 => Just(None)]
 }
 
 /// A random step over few sessions, requests and lanes, so that steps often concern the same ones.
@@ -54,20 +58,20 @@ fn step() -> impl Strategy<Value = Step> {
     let (session, id, lane) = (0..3_u128, 0..14_u128, 0..3_usize);
     let age = prop_oneof![4 => Just(0_usize), 1 => Just(1)];
     let hold = (lane.clone(), age);
-    let micros = prop_oneof![Just(0_u64), Just(5)];
     prop_oneof![
         3 => session.clone().prop_map(Step::Open),
         1 => session.clone().prop_map(Step::Close),
         1 => (session.clone(), any::<bool>()).prop_map(|(session, enough)| Step::Silence(session, enough)),
         1 => session.clone().prop_map(Step::Evict),
         1 => session.clone().prop_map(Step::ForgetSession),
-        2 => (1..8_u64).prop_map(Step::Wait),
+        2 => prop_oneof![4 => 1..8_u64, 1 => Just(2_000_000)].prop_map(Step::Wait),
         10 => submit(),
-        10 => (session, 0..10_u128, lane.clone()).prop_map(|(session, take, lane)| Step::Take(session, take, lane)),
+        10 => (session, 0..10_u128, lane.clone(), prop_oneof![1 => 1..3_u32, 1 => Just(100)])
+            .prop_map(|(session, take, lane, most)| Step::Take(session, take, lane, most)),
         8 => (hold.clone(), settled()).prop_map(|((lane, age), how)| Step::Settle(lane, age, how)),
         3 => (hold.clone(), prop_oneof![Just("half"), Just("more")])
             .prop_map(|((lane, age), text)| Step::Note(lane, age, text)),
-        5 => (hold, any::<bool>(), micros)
+        5 => (hold, any::<bool>(), retry())
             .prop_map(|((lane, age), enough, retry)| Step::Reclaim(lane, age, enough, retry)),
         2 => id.clone().prop_map(Step::Withdraw),
         2 => id.clone().prop_map(Step::Resubmit),
@@ -133,10 +137,10 @@ fn every_short_sequence_agrees_with_the_model() {
         Step::Submit(vec![New { creates: true, ..update(0) }]),
         Step::Submit(vec![update(1)]),
         Step::Submit(vec![update(2)]),
-        Step::Take(0, 0, 0),
-        Step::Take(1, 1, 0),
+        Step::Take(0, 0, 0, 100),
+        Step::Take(1, 1, 0, 100),
         Step::Settle(0, 0, Settled::Completed),
-        Step::Settle(0, 0, Settled::Failed(0)),
+        Step::Settle(0, 0, Settled::Failed(Some(0))),
         Step::Withdraw(1),
     ];
     run_all(&[Step::Open(0), Step::Open(1)], &steps, 5);
@@ -145,16 +149,16 @@ fn every_short_sequence_agrees_with_the_model() {
 /// Q03, Q11, Q13, Q20: every sequence of five steps after a take whose worker may die.
 #[test]
 fn q03_every_short_sequence_after_a_take_agrees_with_the_model() {
-    let before = [Step::Open(0), Step::Open(1), Step::Submit(vec![update(0), update(1)]), Step::Take(0, 0, 0)];
+    let before = [Step::Open(0), Step::Open(1), Step::Submit(vec![update(0), update(1)]), Step::Take(0, 0, 0, 100)];
     let steps = [
         Step::Silence(0, true),
         Step::Evict(0),
         Step::ForgetSession(0),
-        Step::Reclaim(0, 0, false, 5),
-        Step::Reclaim(0, 0, true, 0),
+        Step::Reclaim(0, 0, false, Some(5)),
+        Step::Reclaim(0, 0, true, Some(0)),
         Step::Note(0, 0, "half"),
         Step::Settle(0, 0, Settled::GivenBack),
-        Step::Take(1, 1, 0),
+        Step::Take(1, 1, 0, 100),
         Step::Resubmit(0),
     ];
     run_all(&before, &steps, 5);
@@ -172,8 +176,8 @@ fn q12_every_short_sequence_of_the_ready_order_agrees_with_the_model() {
         Step::PauseQueue(0, true),
         Step::PauseQueue(0, false),
         Step::Wait(3),
-        Step::Take(0, 0, 0),
-        Step::Settle(0, 0, Settled::Failed(3)),
+        Step::Take(0, 0, 0, 100),
+        Step::Settle(0, 0, Settled::Failed(Some(3))),
     ];
     run_all(&[Step::Open(0)], &steps, 5);
 }
@@ -186,9 +190,9 @@ fn q09_every_short_sequence_of_creates_agrees_with_the_model() {
         create(0),
         create(1),
         Step::Submit(vec![update(2), New { creates: true, most: 1, ..update(3) }]),
-        Step::Take(0, 0, 0),
-        Step::Take(0, 1, 0),
-        Step::Settle(0, 0, Settled::Failed(0)),
+        Step::Take(0, 0, 0, 100),
+        Step::Take(0, 1, 0, 100),
+        Step::Settle(0, 0, Settled::Failed(Some(0))),
         Step::Resubmit(0),
         Step::Withdraw(0),
         Step::ForgetRequest(0),
@@ -203,12 +207,12 @@ fn q17_every_short_sequence_of_a_limited_queue_agrees_with_the_model() {
     let steps = [
         Step::LimitQueue(0, 1),
         Step::LimitQueue(0, 0),
-        Step::Take(0, 0, 0),
-        Step::Take(1, 1, 1),
+        Step::Take(0, 0, 0, 100),
+        Step::Take(1, 1, 1, 100),
         Step::Settle(0, 0, Settled::Completed),
         Step::Settle(1, 0, Settled::GivenBack),
         Step::Close(0),
-        Step::Reclaim(0, 0, true, 0),
+        Step::Reclaim(0, 0, true, Some(0)),
         Step::PauseQueue(0, true),
     ];
     let submit = Step::Submit(vec![update(0), New { lane: 1, ..update(1) }]);

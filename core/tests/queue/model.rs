@@ -19,8 +19,8 @@ pub(crate) struct New {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Settled {
     Completed,
-    /// The work failed, and the next attempt is after this time.
-    Failed(u64),
+    /// The work failed, and the next attempt is after this time; `None` for the backoff.
+    Failed(Option<u64>),
     GivenBack,
 }
 
@@ -36,14 +36,14 @@ pub(crate) enum Step {
     /// Lets time pass.
     Wait(u64),
     Submit(Vec<New>),
-    /// The session, the take and the lane.
-    Take(u128, u128, usize),
+    /// The session, the take, the lane, and the most requests.
+    Take(u128, u128, usize, u32),
     /// Settles the hold of a lane that is this much older than the newest one.
     Settle(usize, usize, Settled),
     Note(usize, usize, &'static str),
     /// The lane with the age of the hold, true if the host looked on for long enough, and the time until the next
-    /// attempt.
-    Reclaim(usize, usize, bool, u64),
+    /// attempt; `None` for the backoff.
+    Reclaim(usize, usize, bool, Option<u64>),
     Withdraw(u128),
     Resubmit(u128),
     PauseQueue(usize, bool),
@@ -186,7 +186,7 @@ impl Model {
                 Answer::Done(true)
             }
             Step::Submit(ref all) => self.submit(all),
-            Step::Take(session, take, lane) => self.take(session, take, lane),
+            Step::Take(session, take, lane, most) => self.take(session, take, lane, most),
             Step::Settle(lane, age, how) => self.settle(lane, age, how),
             Step::Note(lane, age, text) => self.note(lane, age, text),
             Step::Reclaim(lane, age, enough, retry) => self.reclaim(lane, age, enough, retry),
@@ -279,7 +279,7 @@ impl Model {
         Answer::Submitted(answers)
     }
 
-    fn take(&mut self, session: u128, take: u128, at: usize) -> Answer {
+    fn take(&mut self, session: u128, take: u128, at: usize, most: u32) -> Answer {
         if let Some(refusal) = self.refusal(session) {
             return refusal;
         }
@@ -302,7 +302,7 @@ impl Model {
         let due = lane.line.iter().take_while(|request| request.due <= now);
         let updates = due.take_while(|request| !request.creates).count();
         // A create that is the first is taken alone.
-        let count = updates.max(1);
+        let count = updates.clamp(1, most as usize);
         lane.line[..count].iter_mut().for_each(|request| request.tries += 1);
         let is_noted = |id: u128| lane.note.as_ref().is_some_and(|(_, ids)| ids.contains(&id));
         if !is_noted(lane.line[0].id) {
@@ -321,9 +321,9 @@ impl Model {
         let Some(hold) = self.hold_of_age(at, age) else { return Answer::Refused("SESSION_NOT_FOUND") };
         let Some(session) = self.sessions.get(&hold.session) else { return Answer::Refused("SESSION_NOT_FOUND") };
         let (word, retry) = match how {
-            Settled::Completed => ("completed", 0),
+            Settled::Completed => ("completed", Some(0)),
             Settled::Failed(retry) => ("failed", retry),
-            Settled::GivenBack => ("given back", 0),
+            Settled::GivenBack => ("given back", Some(0)),
         };
         if session.ended.is_none() && self.lanes[at].hold == Some(hold) {
             self.end_hold(at, word, retry);
@@ -337,10 +337,12 @@ impl Model {
     }
 
     /// Ends the hold of a lane. The requests that are not settled stay where they are.
-    fn end_hold(&mut self, at: usize, how: &'static str, retry: u64) {
+    fn end_hold(&mut self, at: usize, how: &'static str, retry: Option<u64>) {
         let lane = &mut self.lanes[at];
         let hold = lane.hold.take().unwrap();
         let behind = lane.line.split_off(hold.count);
+        let most_tries = lane.line.iter().map(|request| request.tries).max().unwrap();
+        let retry = retry.unwrap_or_else(|| 300.min(1_u64 << (most_tries - 1)) * 1_000_000);
         for mut request in std::mem::replace(&mut lane.line, behind).into_iter().rev() {
             let state = match how {
                 "completed" => "complete",
@@ -378,7 +380,7 @@ impl Model {
         Answer::Done(true)
     }
 
-    fn reclaim(&mut self, at: usize, age: usize, enough: bool, retry: u64) -> Answer {
+    fn reclaim(&mut self, at: usize, age: usize, enough: bool, retry: Option<u64>) -> Answer {
         let Some(hold) = self.hold_of_age(at, age) else { return Answer::Refused("FENCE_PASSED") };
         let lane = &self.lanes[at];
         if lane.hold != Some(hold) {

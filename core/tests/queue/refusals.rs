@@ -2,9 +2,10 @@
 
 use leasehold_core::lease::Fence;
 use leasehold_core::memory::MemoryStore;
-use leasehold_core::queue::{LanePath, Priority, Progress, RequestId};
+use leasehold_core::queue::{BatchSize, LanePath, Priority, Progress, RequestId};
 use leasehold_core::queueing::note::NoteProgress;
 use leasehold_core::queueing::reclaim::Reclaim;
+use leasehold_core::queueing::retry::Retry;
 use leasehold_core::queueing::settle::{SettleWork, WorkOutcome};
 use leasehold_core::queueing::submit::Submit;
 use leasehold_core::queueing::take::Take;
@@ -27,7 +28,7 @@ fn submit(all: &[New]) -> QueueCommand {
 }
 
 fn take(of: u128, number: u128) -> QueueCommand {
-    QueueCommand::Take(Take { worker: worker(of), take: take_id(number), lane: lane(0) })
+    QueueCommand::Take(Take { worker: worker(of), take: take_id(number), lane: lane(0), size: BatchSize::MAX })
 }
 
 /// Returns a store with two sessions, of which the first holds a lane under the fence 1.
@@ -54,7 +55,7 @@ fn commands_of(worker: &Worker, fence: Fence) -> [QueueCommand; 4] {
     let progress = Progress::parse(b"secret").unwrap();
     [
         settle(WorkOutcome::Completed),
-        settle(WorkOutcome::Failed { retry_micros: 0 }),
+        settle(WorkOutcome::Failed { retry: Retry::After(0) }),
         settle(WorkOutcome::GivenBack),
         QueueCommand::NoteProgress(NoteProgress { worker: worker.clone(), lane: lane(0), fence, progress }),
     ]
@@ -65,7 +66,8 @@ fn commands_of(worker: &Worker, fence: Fence) -> [QueueCommand; 4] {
 fn q10_a_session_of_another_service_is_refused() {
     let mut store = held();
     let stranger = Worker { principal: Principal::parse("stranger").unwrap(), ..worker(0) };
-    let taking = QueueCommand::Take(Take { worker: stranger.clone(), take: take_id(1), lane: lane(1) });
+    let taking =
+        QueueCommand::Take(Take { worker: stranger.clone(), take: take_id(1), lane: lane(1), size: BatchSize::MAX });
     for command in commands_of(&stranger, Fence(1)).into_iter().chain([taking]) {
         assert!(refusal(&mut store, &command).starts_with("SESSION_NOT_OWNED "), "{command:?}");
     }
@@ -79,7 +81,7 @@ fn q10_only_the_taker_with_its_fence_settles() {
     for command in others {
         assert!(refusal(&mut store, &command).starts_with("FENCE_PASSED "), "{command:?}");
     }
-    let reclaim = Reclaim { lane: lane(0), fence: Fence(1), quiet_micros: u64::MAX, retry_micros: 0 };
+    let reclaim = Reclaim { lane: lane(0), fence: Fence(1), quiet_micros: u64::MAX, retry: Retry::After(0) };
     assert!(refusal(&mut store, &QueueCommand::Reclaim(reclaim)).starts_with("SESSION_ALIVE "));
 }
 

@@ -12,7 +12,7 @@ use leasehold_core::locking::open::Open;
 use leasehold_core::locking::{LockCommand, LockReply};
 use leasehold_core::memory::MemoryStore;
 use leasehold_core::queue::{
-    Lane, LanePath, Priority, Progress, QueuePath, RequestBody, RequestId, RequestKind, RequestState, TakeId,
+    BatchSize, Lane, LanePath, Priority, Progress, QueuePath, RequestBody, RequestId, RequestKind, RequestState, TakeId,
 };
 use leasehold_core::queueing::forget::{ForgetLane, ForgetRequest};
 use leasehold_core::queueing::limit::LimitQueue;
@@ -21,6 +21,7 @@ use leasehold_core::queueing::note::NoteProgress;
 use leasehold_core::queueing::pause::{Pause, PauseScope};
 use leasehold_core::queueing::reads::{delayed_of, in_order, ready_of};
 use leasehold_core::queueing::reclaim::Reclaim;
+use leasehold_core::queueing::retry::Retry;
 use leasehold_core::queueing::revise::{Resubmit, Withdraw};
 use leasehold_core::queueing::settle::{SettleWork, WorkOutcome};
 use leasehold_core::queueing::submit::{NewRequest, Submit};
@@ -59,6 +60,10 @@ pub(crate) fn lane(number: usize) -> LanePath {
 
 pub(crate) fn worker(number: u128) -> Worker {
     Worker { session: SessionId(Uuid::from_u128(3_000 + number)), principal: Principal::parse("service").unwrap() }
+}
+
+fn retry(after: Option<u64>) -> Retry {
+    after.map_or(Retry::Backoff, Retry::After)
 }
 
 pub(crate) fn open(number: u128) -> LockCommand {
@@ -161,14 +166,15 @@ impl World {
                 let all = all.iter().map(|new| new_request(new, self.model.now));
                 QueueCommand::Submit(Submit::parse(all.collect()).unwrap())
             }
-            Step::Take(id, take, at) => {
-                QueueCommand::Take(Take { worker: worker(id), take: take_id(take), lane: lane(at) })
+            Step::Take(id, take, at, most) => {
+                let size = BatchSize::parse(most).unwrap();
+                QueueCommand::Take(Take { worker: worker(id), take: take_id(take), lane: lane(at), size })
             }
             Step::Settle(at, age, how) => {
                 let (session, fence) = hold(at, age);
                 let outcome = match how {
                     Settled::Completed => WorkOutcome::Completed,
-                    Settled::Failed(retry_micros) => WorkOutcome::Failed { retry_micros },
+                    Settled::Failed(after) => WorkOutcome::Failed { retry: retry(after) },
                     Settled::GivenBack => WorkOutcome::GivenBack,
                 };
                 QueueCommand::SettleWork(SettleWork { worker: worker(session), lane: lane(at), fence, outcome })
@@ -178,10 +184,15 @@ impl World {
                 let progress = Progress::parse(text.as_bytes()).unwrap();
                 QueueCommand::NoteProgress(NoteProgress { worker: worker(session), lane: lane(at), fence, progress })
             }
-            Step::Reclaim(at, age, enough, retry_micros) => {
+            Step::Reclaim(at, age, enough, after) => {
                 // The former home may renew the session for half of the grace, then its own time begins (K20).
                 let quiet_micros = DURATION + GRACE + GRACE / 2 - u64::from(!enough);
-                QueueCommand::Reclaim(Reclaim { lane: lane(at), fence: hold(at, age).1, quiet_micros, retry_micros })
+                QueueCommand::Reclaim(Reclaim {
+                    lane: lane(at),
+                    fence: hold(at, age).1,
+                    quiet_micros,
+                    retry: retry(after),
+                })
             }
             Step::Withdraw(id) => QueueCommand::Withdraw(Withdraw { request: request(id) }),
             Step::Resubmit(id) => QueueCommand::Resubmit(Resubmit { request: request(id) }),

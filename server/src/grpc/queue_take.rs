@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::{Stream, stream};
 use leasehold_core::lease::Fence;
-use leasehold_core::queue::{Lane, LanePath, LaneState, QueuePath, RequestId, TakeId};
+use leasehold_core::queue::{BatchSize, Lane, LanePath, LaneState, QueuePath, RequestId, TakeId};
 use leasehold_core::queueing::reads::{delayed_of, in_order, ready_of, taken_by};
 use leasehold_core::queueing::take::{Take, Taken};
 use leasehold_core::queueing::{QueueCommand, QueueReply, Worker};
@@ -50,6 +50,8 @@ pub(super) struct Taking {
     pub(super) caller: LockCaller,
     pub(super) session: SessionId,
     pub(super) queue: QueuePath,
+    /// The most requests of each batch.
+    pub(super) size: BatchSize,
 }
 
 /// A lane that a worker has taken.
@@ -131,7 +133,7 @@ impl Taking {
     /// Takes one lane; `None` if it is not ready any more.
     async fn take_lane(&self, lane: &LanePath, take: TakeId) -> Result<Option<Taken>, Status> {
         let worker = Worker { session: self.session, principal: self.caller.principal.clone() };
-        let command = QueueCommand::Take(Take { worker, take, lane: lane.clone() });
+        let command = QueueCommand::Take(Take { worker, take, lane: lane.clone(), size: self.size });
         match self.services.submit_queue(&self.caller.config, self.caller.caller.clone(), command).await? {
             QueueReply::Taken(taken) => Ok(taken),
             QueueReply::Submitted(_) | QueueReply::Found(_) | QueueReply::Done(_) => {

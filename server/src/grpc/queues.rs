@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use leasehold_core::command::{Command, Reply};
 use leasehold_core::lease::Fence;
-use leasehold_core::queue::{LanePath, Priority, Progress, QueuePath, RequestBody, RequestId, TakeId};
+use leasehold_core::queue::{BatchSize, LanePath, Priority, Progress, QueuePath, RequestBody, RequestId, TakeId};
 use leasehold_core::queueing::limit::LimitQueue;
 use leasehold_core::queueing::note::NoteProgress;
 use leasehold_core::queueing::pause::{Pause, PauseScope};
+use leasehold_core::queueing::retry::Retry;
 use leasehold_core::queueing::revise::{Resubmit, Withdraw};
 use leasehold_core::queueing::settle::{SettleWork, WorkOutcome};
 use leasehold_core::queueing::submit::{NewRequest, Submit, Submitted};
@@ -104,10 +105,16 @@ impl QueueHandler {
         Ok(HeldLane { worker: Worker { session, principal: caller.principal.clone() }, lane })
     }
 
-    fn taking(&self, caller: LockCaller, session: &[u8], queue: &str) -> Result<Taking, Status> {
+    fn taking(&self, caller: LockCaller, session: &[u8], (queue, max_requests): (&str, u32)) -> Result<Taking, Status> {
         let session = SessionId(read_id("session_id", session)?);
         let queue = self.services.allowed_queue(&caller.config, &caller.caller, queue)?;
-        Ok(Taking { services: self.services.clone(), caller, session, queue })
+        let size = match max_requests {
+            0 => BatchSize::MAX,
+            _ => {
+                BatchSize::parse(max_requests).map_err(|rejection| self.services.reject(&caller.config, &rejection))?
+            }
+        };
+        Ok(Taking { services: self.services.clone(), caller, session, queue, size })
     }
 
     /// Submits a command of an administrator, and returns the state in which it found its request.
@@ -146,11 +153,11 @@ fn read_new(queue: &QueuePath, new: wire::NewRequest, now: Timestamp) -> Result<
     Ok(parse())
 }
 
-fn read_outcome(outcome: wire::settle_request::Outcome, retry_micros: u64) -> Result<WorkOutcome, Status> {
+fn read_outcome(outcome: wire::settle_request::Outcome, retry_micros: Option<u64>) -> Result<WorkOutcome, Status> {
     use wire::settle_request::Outcome;
     match outcome {
-        Outcome::Failed => Ok(WorkOutcome::Failed { retry_micros }),
-        _ if retry_micros > 0 => Err(errors::invalid("`retry_micros` is not 0, and the work has not failed")),
+        Outcome::Failed => Ok(WorkOutcome::Failed { retry: retry_micros.map_or(Retry::Backoff, Retry::After) }),
+        _ if retry_micros.is_some() => Err(errors::invalid("`retry_micros` is set, and the work has not failed")),
         Outcome::Completed => Ok(WorkOutcome::Completed),
         Outcome::GivenBack => Ok(WorkOutcome::GivenBack),
         Outcome::Unspecified => Err(errors::invalid("`outcome` is none of COMPLETED, FAILED and GIVEN_BACK")),
@@ -185,9 +192,9 @@ impl QueueService for QueueHandler {
     ) -> Result<Response<wire::TakeNowResponse>, Status> {
         let caller = LockCaller::of(&request)?;
         let charge = request.extensions().get::<Arc<Charge>>().cloned();
-        let wire::TakeNowRequest { session_id, queue, take_id } = request.into_inner();
+        let wire::TakeNowRequest { session_id, queue, take_id, max_requests } = request.into_inner();
         let take = TakeId(read_id("take_id", &take_id)?);
-        let taking = self.taking(caller, &session_id, &queue)?;
+        let taking = self.taking(caller, &session_id, (&queue, max_requests))?;
         let batch = match taking.take_now(take).await? {
             Some(taken) => Some(taking.batch(taken, ("TakeNow", charge.as_deref())).await?),
             None => None,
@@ -200,8 +207,8 @@ impl QueueService for QueueHandler {
     async fn take(&self, request: Request<wire::TakeRequest>) -> Result<Response<Self::TakeStream>, Status> {
         let caller = LockCaller::of(&request)?;
         let budget = request.extensions().get::<Peer>().map(|peer| peer.budgets().answers.clone());
-        let wire::TakeRequest { session_id, queue, credit, held_fences } = request.into_inner();
-        let taking = self.taking(caller, &session_id, &queue)?;
+        let wire::TakeRequest { session_id, queue, credit, held_fences, max_requests } = request.into_inner();
+        let taking = self.taking(caller, &session_id, (&queue, max_requests))?;
         let stream = taking.into_stream((credit, held_fences), self.stopping.clone(), budget).await?;
         Ok(Response::new(Box::pin(stream)))
     }

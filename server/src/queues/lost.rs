@@ -8,11 +8,6 @@ use leasehold_core::session::SessionId;
 use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
 
-/// The time until the next attempt of a request that has lost its worker for the first time.
-const FIRST_RETRY: Duration = Duration::from_secs(1);
-/// The longest time until the next attempt of a request that has lost its worker.
-const LONGEST_RETRY: Duration = Duration::from_secs(300);
-
 /// The sessions that have ended, and may hold lanes. Their number is that of the sessions whose lanes have
 /// not come back yet.
 #[derive(Default)]
@@ -102,14 +97,6 @@ impl LostSessions {
     }
 }
 
-/// Returns the microseconds until the next attempt of requests that have lost their worker, the largest number of
-/// attempts of which is `attempts`: exponential, with a cap (Q13).
-pub fn retry_micros(attempts: u32) -> u64 {
-    let factor = 2_u32.saturating_pow(attempts.saturating_sub(1));
-    let retry = FIRST_RETRY.saturating_mul(factor).min(LONGEST_RETRY);
-    u64::try_from(retry.as_micros()).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::indexing_slicing, reason = "a test fails by panicking")]
@@ -145,11 +132,5 @@ mod tests {
         assert!(lost.all(TICK)[0].may_end(&hold) && lost.all(TICK)[0].quiet_micros == 500_000);
         lost.remove(session);
         assert!(lost.all(TICK).is_empty());
-    }
-
-    #[test]
-    fn q13_the_backoff_doubles_up_to_its_cap() {
-        let seconds = [1, 2, 3, 9, 10, 1_000].map(|attempts| retry_micros(attempts) / 1_000_000);
-        assert_eq!(seconds, [1, 2, 4, 256, 300, 300]);
     }
 }

@@ -15,7 +15,7 @@ use leasehold_core::queueing::news::{opened, readied};
 use leasehold_core::rows::{LaneOrder, NetChanges, RowChange, RowKind};
 use leasehold_core::time::Timestamp;
 
-pub use self::lost::{Lost, LostSessions, retry_micros};
+pub use self::lost::{Lost, LostSessions};
 pub use self::takers::{Taker, Takers, TriedLane};
 
 /// The server's memory of queues.

@@ -9,8 +9,9 @@ use leasehold_core::command::Command;
 use leasehold_core::queue::{Lane, LanePath};
 use leasehold_core::queueing::QueueCommand;
 use leasehold_core::queueing::forget::{ForgetLane, ForgetRequest};
-use leasehold_core::queueing::reads::{all_taken, idle_before, settled_before, taken_by, taken_of};
+use leasehold_core::queueing::reads::{all_taken, idle_before, settled_before, taken_by};
 use leasehold_core::queueing::reclaim::Reclaim;
+use leasehold_core::queueing::retry::Retry;
 use leasehold_core::rejection::Reason;
 use leasehold_core::rows::{OrderedRead, RowKind, SessionOrder};
 use leasehold_core::session::SessionId;
@@ -21,7 +22,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use crate::grpc::Services;
 use crate::identity::Caller;
 use crate::locks::TICK;
-use crate::queues::{Lost, retry_micros};
+use crate::queues::Lost;
 use crate::store::{StoreError, StoreReader};
 
 /// The number of taken lanes that are read at once.
@@ -105,11 +106,7 @@ async fn reclaim(services: &Arc<Services>, lost: Lost) -> Result<(), StoreError>
 
 async fn reclaim_lane(services: Arc<Services>, lost: Lost, path: LanePath, lane: Lane) {
     let Some(hold) = lane.hold() else { return };
-    let requests = services.store().requests(taken_of(&path)).await;
-    // The backoff is a courtesy: what can't be read now is tried again soon.
-    let attempts = requests.unwrap_or_default().iter().map(|(_, request)| request.attempts).max();
-    let retry_micros = retry_micros(attempts.unwrap_or(1));
-    let command = Reclaim { lane: path, fence: hold.fence, quiet_micros: lost.quiet_micros, retry_micros };
+    let command = Reclaim { lane: path, fence: hold.fence, quiet_micros: lost.quiet_micros, retry: Retry::Backoff };
     let command = Command::Queue(QueueCommand::Reclaim(command));
     // The server itself submits this command, so no permit is checked.
     match services.committer().submit(Caller::Server, command).await {

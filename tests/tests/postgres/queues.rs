@@ -8,9 +8,10 @@ use leasehold_core::lease::Fence;
 use leasehold_core::locking::LockCommand;
 use leasehold_core::locking::end::{Cause, End};
 use leasehold_core::locking::open::Open;
-use leasehold_core::queue::{LanePath, Priority, QueuePath, RequestBody, RequestId, RequestKind, TakeId};
+use leasehold_core::queue::{BatchSize, LanePath, Priority, QueuePath, RequestBody, RequestId, RequestKind, TakeId};
 use leasehold_core::queueing::limit::LimitQueue;
 use leasehold_core::queueing::reclaim::Reclaim;
+use leasehold_core::queueing::retry::Retry;
 use leasehold_core::queueing::revise::Withdraw;
 use leasehold_core::queueing::settle::{SettleWork, WorkOutcome};
 use leasehold_core::queueing::submit::{NewRequest, Submit};
@@ -68,7 +69,7 @@ fn submit(number: u128, key: &str) -> Command {
 
 fn take(of: u128, number: u128, key: &str) -> Command {
     let take = TakeId(Uuid::from_u128(number));
-    Command::Queue(QueueCommand::Take(Take { worker: worker(of), take, lane: lane(key) }))
+    Command::Queue(QueueCommand::Take(Take { worker: worker(of), take, lane: lane(key), size: BatchSize::MAX }))
 }
 
 fn settle(of: u128, fence: u64, outcome: WorkOutcome) -> Command {
@@ -85,7 +86,7 @@ fn withdraw(number: u128) -> Command {
 }
 
 fn reclaim(fence: u64) -> Command {
-    let reclaim = Reclaim { lane: lane("7"), fence: Fence(fence), quiet_micros: 0, retry_micros: 0 };
+    let reclaim = Reclaim { lane: lane("7"), fence: Fence(fence), quiet_micros: 0, retry: Retry::After(0) };
     Command::Queue(QueueCommand::Reclaim(reclaim))
 }
 
@@ -131,7 +132,11 @@ fn q08_of_two_commands_on_one_lane_one_is_decided_again() {
     let lost = [open(1), open(2), submit(0, "7"), take(1, 1, "7"), close(1)];
     let pairs: [(&str, &[Command], [Command; 2]); 9] = [
         ("a submit and a settle", &held, [submit(1, "7"), complete(1, 1)]),
-        ("a submit and a failure", &held, [submit(1, "7"), settle(1, 1, WorkOutcome::Failed { retry_micros: 0 })]),
+        (
+            "a submit and a failure",
+            &held,
+            [submit(1, "7"), settle(1, 1, WorkOutcome::Failed { retry: Retry::After(0) })],
+        ),
         ("two submits", &held, [submit(1, "7"), submit(2, "7")]),
         ("two submits of a new lane", &held, [submit(1, "8"), submit(2, "8")]),
         ("two submits of one id to two lanes", &held, [submit(1, "8"), submit(1, "9")]),
@@ -212,7 +217,7 @@ fn q05_the_view_shows_all_requests() {
     let cluster = Cluster::start(NO_SYNC).unwrap();
     let database = cluster.database().unwrap();
     let mut store = open_store(&cluster.url(&database));
-    let failed = WorkOutcome::Failed { retry_micros: 0 };
+    let failed = WorkOutcome::Failed { retry: Retry::After(0) };
     run(&mut store, &[open(1), submit(0, "7"), take(1, 1, "7"), complete(1, 1), submit(1, "7"), submit(2, "8")]);
     run(&mut store, &[take(1, 2, "7"), settle(1, 2, failed), take(1, 3, "8")]);
     let sql = "SELECT concat_ws(' ', resource_id, request_status, process_id, attempts) FROM request_queue

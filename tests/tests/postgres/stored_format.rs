@@ -24,10 +24,13 @@ use leasehold_core::locking::release::{Release, ReleaseOutcome};
 use leasehold_core::locking::renew::Renew;
 use leasehold_core::memory::MemoryStore;
 use leasehold_core::organization::OrganizationId;
-use leasehold_core::queue::{LanePath, Priority, Progress, QueuePath, RequestBody, RequestId, RequestKind, TakeId};
+use leasehold_core::queue::{
+    BatchSize, LanePath, Priority, Progress, QueuePath, RequestBody, RequestId, RequestKind, TakeId,
+};
 use leasehold_core::queueing::limit::LimitQueue;
 use leasehold_core::queueing::note::NoteProgress;
 use leasehold_core::queueing::pause::{Pause, PauseScope};
+use leasehold_core::queueing::retry::Retry;
 use leasehold_core::queueing::settle::{SettleWork, WorkOutcome};
 use leasehold_core::queueing::submit::{NewRequest, Submit};
 use leasehold_core::queueing::take::Take;
@@ -273,7 +276,12 @@ fn worker(number: u128) -> Worker {
 }
 
 fn take(number: u128, take: u128, key: &str) -> QueueCommand {
-    QueueCommand::Take(Take { worker: worker(number), take: TakeId(lease(200 + take).0), lane: lane(key) })
+    QueueCommand::Take(Take {
+        worker: worker(number),
+        take: TakeId(lease(200 + take).0),
+        lane: lane(key),
+        size: BatchSize::MAX,
+    })
 }
 
 /// Returns commands that leave lanes and requests in every state. `before` is the newest fence before them.
@@ -299,7 +307,7 @@ fn commands_of_queues(before: Fence) -> Vec<QueueCommand> {
         QueueCommand::NoteProgress(NoteProgress { worker: worker(13), lane: lane("taken-\u{dc}"), fence, progress }),
         QueueCommand::Submit(Submit::parse(vec![update(10, "taken-\u{dc}")]).unwrap()),
         take(13, 2, "failed"),
-        settle(3, "failed", WorkOutcome::Failed { retry_micros: 0 }),
+        settle(3, "failed", WorkOutcome::Failed { retry: Retry::After(0) }),
         QueueCommand::Pause(pause),
         take(13, 3, "given-back"),
         settle(4, "given-back", WorkOutcome::GivenBack),

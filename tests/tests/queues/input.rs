@@ -54,8 +54,12 @@ async fn malformed_takes_and_settles_are_refused() {
     let worker = client.worker(1).await;
     client.submit(vec![update(1, "7")]).await;
     let mut queues = client.queues.clone();
-    let take =
-        |session_id: Vec<u8>, take_id: Vec<u8>| wire::TakeNowRequest { session_id, queue: QUEUE.into(), take_id };
+    let take = |session_id: Vec<u8>, take_id: Vec<u8>| wire::TakeNowRequest {
+        session_id,
+        queue: QUEUE.into(),
+        take_id,
+        max_requests: 0,
+    };
     assert_eq!(reason(queues.take_now(take(worker.clone(), vec![1])).await), "INVALID_UPDATE");
     assert_eq!(reason(queues.take_now(take(id(9), id(1))).await), "SESSION_NOT_FOUND");
     let stream = |credit, held_fences| wire::TakeRequest {
@@ -63,11 +67,13 @@ async fn malformed_takes_and_settles_are_refused() {
         queue: QUEUE.into(),
         credit,
         held_fences,
+        max_requests: 0,
     };
     for (request, expected) in [
         (stream(0, Vec::new()), "INVALID_UPDATE"),
         (stream(257, Vec::new()), "LIMIT_EXCEEDED"),
         (stream(1, vec![1; 257]), "LIMIT_EXCEEDED"),
+        (wire::TakeRequest { max_requests: 101, ..stream(1, Vec::new()) }, "LIMIT_EXCEEDED"),
         (wire::TakeRequest { session_id: id(9), ..stream(1, Vec::new()) }, "SESSION_ENDED"),
     ] {
         assert_eq!(reason(queues.take(request).await), expected);
@@ -82,18 +88,18 @@ async fn malformed_takes_and_settles_are_refused() {
         retry_micros,
     };
     for (request, expected) in [
-        (settle(0, 0), "INVALID_UPDATE"),
-        (settle(9, 0), "INVALID_UPDATE"),
-        (settle(Outcome::Completed.into(), 1), "INVALID_UPDATE"),
-        (settle(Outcome::Failed.into(), u64::MAX), "LIMIT_EXCEEDED"),
-        (wire::SettleRequest { fence: batch.fence + 1, ..settle(Outcome::Completed.into(), 0) }, "FENCE_PASSED"),
-        (wire::SettleRequest { key: "8".into(), ..settle(Outcome::Completed.into(), 0) }, "FENCE_PASSED"),
+        (settle(0, None), "INVALID_UPDATE"),
+        (settle(9, None), "INVALID_UPDATE"),
+        (settle(Outcome::Completed.into(), Some(0)), "INVALID_UPDATE"),
+        (settle(Outcome::Failed.into(), Some(u64::MAX)), "LIMIT_EXCEEDED"),
+        (wire::SettleRequest { fence: batch.fence + 1, ..settle(Outcome::Completed.into(), None) }, "FENCE_PASSED"),
+        (wire::SettleRequest { key: "8".into(), ..settle(Outcome::Completed.into(), None) }, "FENCE_PASSED"),
     ] {
         assert_eq!(reason(queues.settle(request).await), expected);
     }
     // A take that arrives after its own settle must not take others.
     client.submit(vec![update(2, "7")]).await;
-    queues.settle(settle(Outcome::Completed.into(), 0)).await.unwrap();
+    queues.settle(settle(Outcome::Completed.into(), None)).await.unwrap();
     assert_eq!(reason(queues.take_now(take(worker.clone(), id(1))).await), "ASK_REUSED");
 }
 

@@ -82,7 +82,12 @@ impl Client {
     }
 
     async fn take(&self, session: &[u8], take: u128) -> Option<wire::Batch> {
-        let request = wire::TakeNowRequest { session_id: session.to_vec(), queue: QUEUE.into(), take_id: id(take) };
+        let request = wire::TakeNowRequest {
+            session_id: session.to_vec(),
+            queue: QUEUE.into(),
+            take_id: id(take),
+            max_requests: 0,
+        };
         self.queues.clone().take_now(request).await.unwrap().into_inner().batch
     }
 
@@ -98,7 +103,7 @@ impl Client {
             key: batch.key.clone(),
             fence: batch.fence,
             outcome: outcome.into(),
-            retry_micros: 0,
+            retry_micros: (outcome == Outcome::Failed).then_some(0),
         };
         self.queues.clone().settle(request).await
     }
@@ -179,6 +184,42 @@ async fn q11_q13_a_failure_counts_its_attempt_and_a_batch_that_is_given_back_doe
     let found = client.queues.clone().resubmit(resubmit).await.unwrap().into_inner().found();
     assert_eq!(found, wire::RequestState::Error);
     assert_eq!(numbers(&client.take(&worker, 6).await.unwrap()), [(1, 1)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn q02_a_worker_takes_no_more_requests_than_it_asks_for() {
+    let server = Server::start().unwrap();
+    let client = Client::of(&server).await;
+    let worker = client.worker(1).await;
+    client.submit((1..=3).map(|number| update(number, "7")).collect()).await;
+    for (take, max_requests, expected) in [(1, 1, vec![(1, 1)]), (2, 0, vec![(2, 1), (3, 1)])] {
+        let request =
+            wire::TakeNowRequest { session_id: worker.clone(), queue: QUEUE.into(), take_id: id(take), max_requests };
+        let batch = client.queues.clone().take_now(request).await.unwrap().into_inner().batch.unwrap();
+        assert_eq!(numbers(&batch), expected);
+        client.settle(&worker, &batch, Outcome::Completed).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn q13_without_a_time_of_its_own_a_failure_has_a_backoff() {
+    let server = Server::start().unwrap();
+    let client = Client::of(&server).await;
+    let worker = client.worker(1).await;
+    client.submit(vec![update(1, "7")]).await;
+    let batch = client.take(&worker, 1).await.unwrap();
+    let settle = wire::SettleRequest {
+        session_id: worker,
+        queue: QUEUE.into(),
+        key: "7".into(),
+        fence: batch.fence,
+        outcome: Outcome::Failed.into(),
+        retry_micros: None,
+    };
+    client.queues.clone().settle(settle).await.unwrap();
+    let failed = client.get(1).await.unwrap();
+    let [due, failed_at] = [failed.not_before, failed.updated_at].map(Option::unwrap);
+    assert_eq!((due.seconds - failed_at.seconds, due.nanos - failed_at.nanos), (1, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]

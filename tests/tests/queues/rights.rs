@@ -59,9 +59,16 @@ async fn a_service_uses_the_queues_of_its_namespaces_and_an_administrator_operat
         session_id: session_id.to_vec(),
         queue: queue.into(),
         take_id: id(1),
+        max_requests: 0,
     };
     assert_eq!(reason(mails.queues.clone().take_now(take(&foreign, QUEUE)).await), "RULE_DENIED");
-    let stream = wire::TakeRequest { session_id: foreign, queue: QUEUE.into(), credit: 1, held_fences: Vec::new() };
+    let stream = wire::TakeRequest {
+        session_id: foreign,
+        queue: QUEUE.into(),
+        credit: 1,
+        held_fences: Vec::new(),
+        max_requests: 0,
+    };
     assert_eq!(reason(mails.queues.clone().take(stream).await), "RULE_DENIED");
     sheets.submit(vec![update(3, "8")]).await;
     // Another service's session is none of the caller's.

@@ -15,7 +15,13 @@ use super::{Client, QUEUE, numbers, update};
 
 impl Client {
     async fn stream(&self, session: &[u8], credit: u32, held_fences: Vec<u64>) -> Streaming<wire::TakeResponse> {
-        let request = wire::TakeRequest { session_id: session.to_vec(), queue: QUEUE.into(), credit, held_fences };
+        let request = wire::TakeRequest {
+            session_id: session.to_vec(),
+            queue: QUEUE.into(),
+            credit,
+            held_fences,
+            max_requests: 0,
+        };
         self.queues.clone().take(request).await.unwrap().into_inner()
     }
 }

@@ -3,9 +3,9 @@
 //! parents.
 
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Command, ExitStatus};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -37,14 +37,19 @@ pub(crate) enum CommandEvent {
 }
 
 impl CommandGroup {
-    /// Starts a command in a new process group.
+    /// Starts a command in a new process group. It reads `input` from its standard input, or what this process
+    /// would read.
     ///
     /// On Linux this process adopts every process that the command leaves behind, so that
     /// [`ended`](Self::ended) waits for these as well.
     ///
     /// # Errors
     /// The command could not be started.
-    pub(crate) fn start(command: &[OsString], environment: Vec<(&str, String)>) -> io::Result<Self> {
+    pub(crate) fn start(
+        command: &[OsString],
+        environment: Vec<(&str, String)>,
+        input: Option<Vec<u8>>,
+    ) -> io::Result<Self> {
         let [program, arguments @ ..] = command else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "there is no command"));
         };
@@ -52,7 +57,14 @@ impl CommandGroup {
         nix::sys::prctl::set_child_subreaper(true)?;
         let mut command = Command::new(program);
         variables::OWN.iter().for_each(|name| _ = command.env_remove(name));
-        let child = command.args(arguments).envs(environment).process_group(0).spawn()?;
+        if input.is_some() {
+            command.stdin(Stdio::piped());
+        }
+        let mut child = command.args(arguments).envs(environment).process_group(0).spawn()?;
+        if let Some((mut pipe, input)) = child.stdin.take().zip(input) {
+            // The command may read late or never, so nobody waits for it. A write fails once it has ended.
+            std::thread::Builder::new().name("input".into()).spawn(move || _ = pipe.write_all(&input))?;
+        }
         // INVARIANT: process ids of the operating system fit into its own type of them.
         let group = Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?);
         let (sender, events) = mpsc::unbounded_channel();

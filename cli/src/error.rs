@@ -12,6 +12,7 @@ use tonic::{Code, Status};
 use crate::contract::ContractError;
 use crate::exit;
 use crate::refused::{RefusedCall, code_name};
+use crate::work::TenureKind;
 
 /// The failure of a command.
 #[derive(Debug, thiserror::Error)]
@@ -53,13 +54,13 @@ pub enum CliError {
     /// The session was lost before the command was started.
     #[error("the session was lost before the command was started")]
     NeverHeld,
-    /// The lock passed on before the command had ended.
-    #[error("the lock was lost before the command had ended")]
-    LockLost,
-    /// The command was ended by `lock`, so that the lock could pass on.
-    #[error("the command was ended, because its lock was about to pass on")]
-    CommandStopped,
-    /// A command that ran under a lock ended with this exit code. It has written its own messages.
+    /// What the command ran under passed on before it had ended.
+    #[error("the {0} was lost before the command had ended")]
+    TenureLost(TenureKind),
+    /// The command was ended by its verb, so that what it ran under could pass on.
+    #[error("the command was ended, because its {0} was about to pass on")]
+    CommandStopped(TenureKind),
+    /// A command that ran under a lock or a batch ended with this exit code. It has written its own messages.
     #[error("the command ended with the exit code {0}")]
     Ended(u8),
     /// A part of the work is left undone.
@@ -95,7 +96,7 @@ impl CliError {
         match self {
             Self::Usage(_) => exit::USAGE,
             Self::LockHeld { .. } | Self::NeverHeld => exit::TRY_AGAIN,
-            Self::LockLost | Self::CommandStopped => exit::LOCK_LOST,
+            Self::TenureLost(_) | Self::CommandStopped(_) => exit::TENURE_LOST,
             Self::Ended(code) => *code,
             Self::Unreachable { .. } => exit::UNAVAILABLE,
             Self::NotAccepted { .. } => exit::NOT_ALLOWED,
@@ -163,8 +164,12 @@ impl CliError {
                 "the server did not answer for too long, or this process was paused: the command has not run"
                     .to_owned(),
             ),
-            Self::LockLost => Some("another process may hold it by now: check what the command has done".to_owned()),
-            Self::CommandStopped => Some("check what the command has done, and repeat it if that is safe".to_owned()),
+            Self::TenureLost(_) => {
+                Some("another process may hold it by now: check what the command has done".to_owned())
+            }
+            Self::CommandStopped(_) => {
+                Some("check what the command has done, and repeat it if that is safe".to_owned())
+            }
             _ => None,
         }
     }

@@ -14,7 +14,8 @@ Exit codes:
   5  the server cannot be reached, or its store is down
   6  not allowed: no identity, an identity without the right, or one that the server or its database does not accept
   8  `serve` stopped by itself, because its store failed: start it again
-  9  `lock` lost its lock, or ended its command because the lock was about to pass on; else it exits as its command did
+  9  `lock`, `reap` or `queue take` lost what its command ran under, or ended the command because that was about to pass
+     on; else it exits as its command did
  10  `serve` can't start, because rows of its store are damaged: see its error for the remedy";
 
 /// Exit code of a failure that no other code describes.
@@ -34,8 +35,8 @@ pub const NOT_ALLOWED: u8 = 6;
 /// by `leasehold-py` that stopped early.
 pub const STORE_FAILED: u8 = 8;
 
-/// Exit code of a command that did not end by itself before its lock could pass on.
-pub const LOCK_LOST: u8 = 9;
+/// Exit code of a command that did not end by itself before its lock or batch could pass on.
+pub const TENURE_LOST: u8 = 9;
 
 /// Exit code of a command that can't open its store, because the data is damaged. A restart does not
 /// help, so a supervisor must not try it.

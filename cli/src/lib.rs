@@ -5,9 +5,9 @@
 //! |---|---|
 //! | `lib.rs` | the verbs, and their dispatch |
 //! | `read.rs`, `update.rs`, `decommission.rs`, `bench.rs` | the verbs' arguments and their execution |
-//! | `lock.rs`, `reap.rs`, `lock_work.rs`, `variables.rs` | a command under a lock, and what it finds |
+//! | `lock.rs`, `reap.rs`, `queue_take.rs`, `work.rs`, `variables.rs` | a command under a lock or a batch, and what it finds |
 //! | `command_group.rs`, `terminal.rs` | the processes of a command, and its terminal |
-//! | `locks.rs` | the list of locks |
+//! | `locks.rs`, `queue.rs` | the lists of locks, and the verbs of queues |
 //! | `scripts.rs` | completions for shells, and the guard's SQL |
 //! | `session.rs`, `connection.rs`, `obstacle.rs` | the connection of a verb, its options, and the fault that broke it |
 //! | `error.rs`, `refused.rs`, `exit.rs` | failures: messages, hints, exit codes |
@@ -26,10 +26,11 @@ mod decommission;
 mod error;
 pub mod exit;
 mod lock;
-mod lock_work;
 mod locks;
 mod obstacle;
 mod output;
+mod queue;
+mod queue_take;
 mod read;
 mod reap;
 mod refused;
@@ -40,6 +41,7 @@ mod terminal;
 mod update;
 mod variables;
 mod words;
+mod work;
 
 use clap::Subcommand;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::{bucket, source, subject};
@@ -51,6 +53,11 @@ pub use decommission::DecommissionArgs;
 pub use error::{CliError, report};
 pub use lock::LockArgs;
 pub use locks::{ForceLockArgs, LocksArgs};
+pub use queue::{
+    HistoryArgs, LaneList, LimitArgs, ListArgs, PauseArgs, QueueVerb, RequestArgs, RequestsArgs, ShowArgs, StatusArgs,
+    SubmitArgs,
+};
+pub use queue_take::TakeArgs;
 pub use read::{CellsArgs, ClassifyArgs, GetArgs, LeasesArgs, RecordsArgs};
 pub use reap::{ReapArgs, ResolveOrphanArgs};
 pub use refused::RefusedCall;
@@ -59,6 +66,7 @@ pub use scripts::{write_completions, write_script};
 pub use session::Call;
 pub use update::{BeginArgs, SettleArgs};
 pub use words::{BucketArg, SourceArg, SourceIdArg, SubjectArg};
+pub use work::TenureKind;
 
 /// A call of a server.
 #[derive(Clone, Debug, Subcommand)]
@@ -97,6 +105,9 @@ pub enum Verb {
     Reap(Call<ReapArgs>),
     /// Begin the cleanup of an orphaned lock again, or let the lock pass on
     ResolveOrphan(Call<ResolveOrphanArgs>),
+    /// Hand work over: submit requests, run a command for each, and look at queues
+    #[command(subcommand)]
+    Queue(QueueVerb),
     /// Measure saves (one begin, one commit) against a server; leaves its claims behind
     ///
     /// Calls whose outcome is unknown are repeated, for half a minute after the last save was begun. If some calls
@@ -127,6 +138,7 @@ pub async fn run(verb: Verb, json: bool) -> Result<(), CliError> {
         Verb::ForceLock(call) => call.run(json, locks::force).await,
         Verb::Reap(call) => call.run(json, reap::reap).await,
         Verb::ResolveOrphan(call) => call.run(json, reap::resolve).await,
+        Verb::Queue(verb) => queue::run(verb, json).await,
         Verb::Bench(call) => call.run(json, bench::bench).await,
     }
 }

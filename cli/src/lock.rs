@@ -9,9 +9,9 @@ use std::time::Duration;
 use leasehold_client::{HeldLock, LockSession, Refusal, SessionTerms, WantedLock};
 
 use crate::error::{CliError, call_failed};
-use crate::lock_work::{self, LockWork, Stops};
 use crate::session::Session;
 use crate::variables;
+use crate::work::{self, Stops, Tenure, Work};
 
 /// Arguments of `lock`.
 #[derive(Clone, Debug, clap::Args)]
@@ -98,7 +98,8 @@ pub(crate) async fn lock(session: &Session<'_>, args: LockArgs) -> Result<(), Cl
         held = tokio::time::timeout(longest, acquire(&locks, &args)) => match held {
             Ok(Ok(Some(held))) => {
                 let environment = environment(session, &args, &locks, &held);
-                let work = LockWork { locks: &locks, held: &held, terms, command: &args.command, environment };
+                let tenure = Tenure::Locks(&held);
+                let work = Work { session: &locks, tenure, terms, command: &args.command, environment, input: None };
                 work.run(&mut stops).await
             }
             Ok(Ok(None)) => Err(CliError::LockHeld { has_waited: args.wait_seconds > 0 }),
@@ -109,7 +110,7 @@ pub(crate) async fn lock(session: &Session<'_>, args: LockArgs) -> Result<(), Cl
         // The session's end ends its ask, too.
         stop = stops.next() => Err(CliError::Ended(128 + stop as u8)),
     };
-    lock_work::close(locks).await;
+    work::close(locks).await;
     result
 }
 

@@ -10,10 +10,10 @@ use leasehold_proto::leasehold::locks::v1::{LockPath, ResolveOrphanRequest};
 
 use crate::error::{CliError, call_failed};
 use crate::lock::LockName;
-use crate::lock_work::{self, LockWork, Stops};
 use crate::session::Session;
 use crate::variables;
 use crate::words::printable;
+use crate::work::{self, Stops, Tenure, TenureKind, Work};
 
 /// Arguments of `reap`.
 #[derive(Clone, Debug, clap::Args)]
@@ -87,7 +87,7 @@ pub(crate) async fn reap(session: &Session<'_>, args: ReapArgs) -> Result<(), Cl
     };
     let locks = client.lock_session(terms).await.map_err(call_failed)?;
     let result = clean_up(&locks, &args, terms, &mut stops).await;
-    lock_work::close(locks).await;
+    work::close(locks).await;
     result
 }
 
@@ -101,12 +101,12 @@ async fn clean_up(
     loop {
         let orphan = tokio::select! {
             orphan = locks.reap(&args.namespace) => orphan.map_err(call_failed)?,
-            () = locks.lost() => return Err(CliError::LockLost),
+            () = locks.lost() => return Err(CliError::TenureLost(TenureKind::Lock)),
             _ = stops.next() => return Ok(()),
         };
         let (command, environment) = (args.command.as_slice(), environment(&orphan));
-        let cleaned =
-            LockWork { locks, held: std::slice::from_ref(orphan.lock()), terms, command, environment }.run(stops).await;
+        let tenure = Tenure::Locks(std::slice::from_ref(orphan.lock()));
+        let cleaned = Work { session: locks, tenure, terms, command, environment, input: None }.run(stops).await;
         if args.once {
             return cleaned;
         }

@@ -106,7 +106,8 @@ fn from_file(path: &Path, cell: Option<i64>) -> Result<BeginUpdateRequest, CliEr
     Ok(request)
 }
 
-fn read(path: &Path) -> std::io::Result<Vec<u8>> {
+/// Reads a file, or standard input if the path is `-`.
+pub(crate) fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     if path != Path::new("-") {
         return std::fs::read(path);
     }

@@ -81,6 +81,11 @@ fn uuid(uuid: Option<types::Uuid>) -> Result<Uuid, Error> {
     Uuid::try_parse(&text).map_err(|_| Error::BadAnswer("a UUID is malformed"))
 }
 
+/// Returns the id that a message has as 16 bytes.
+pub(crate) fn id(bytes: &[u8]) -> Result<Uuid, Error> {
+    Uuid::from_slice(bytes).map_err(|_| Error::BadAnswer("an id does not have 16 bytes"))
+}
+
 fn time(time: Option<Timestamp>) -> Result<SystemTime, Error> {
     let time = time.ok_or(Error::BadAnswer("a time is missing"))?;
     SystemTime::try_from(time).map_err(|_| Error::BadAnswer("a time is out of range"))

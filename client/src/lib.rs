@@ -58,6 +58,7 @@
 //! the wire contract once, over any transport; the command line, the tests and the benchmarks call
 //! it directly.
 
+mod batch;
 mod claim;
 mod client;
 mod convert;
@@ -71,12 +72,15 @@ mod lock_all;
 mod orphan;
 mod page;
 mod refusal;
+mod request;
 mod retry;
 mod scope;
 mod stub;
 mod stub_locks;
+mod stub_queues;
 mod update;
 
+pub use batch::{Batch, Batches, TakeTerms, TakenRequest};
 pub use claim::{
     Bucket, BucketType, Cell, Claim, Classification, FoundRecord, Lease, OutstandingLease, Record, RecordStatus,
     Source, SourceId, SourceType, Subject, SubjectType,
@@ -94,6 +98,7 @@ pub use lock::{HeldLock, LockSession, WantedLock, WorkOutcome};
 pub use orphan::Orphan;
 pub use page::{Cursor, LeasePage, LeasePages, LeaseQuery, RecordPage, RecordPages, RecordQuery};
 pub use refusal::{Refusal, RefusalKind, RejectedClaim};
+pub use request::{NewRequest, RequestKind, SubmittedRequest};
 pub use retry::RetryPolicy;
 pub use scope::HeldLease;
 pub use stub::{

@@ -207,6 +207,13 @@ impl LockSession {
         self.keepalive.remaining(lock.fence)
     }
 
+    /// Returns the time until all that the session holds may pass on if no renewal succeeds from now on; zero
+    /// once the session is lost. A batch of a queue is held for this time.
+    #[must_use]
+    pub fn session_remaining(&self) -> Duration {
+        self.keepalive.session_remaining()
+    }
+
     /// Waits until an operator has taken a lock. The caller must then stop its work under the lock,
     /// which passes on after [`remaining`](Self::remaining) (K20). The session and its other locks
     /// live on.
@@ -378,6 +385,10 @@ impl LockSession {
 
     pub(crate) fn stub(&self) -> Stub<Channel> {
         self.client.stub()
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
     }
 
     /// Returns the refusal of a waiting call; `None` if no answer came or the server is overloaded, so

@@ -10,6 +10,7 @@ use leasehold_proto::gitlab::cells::topology_service::{
     ClassifyRequest, ClassifyResponse, GetCellsRequest, GetCellsResponse,
 };
 use leasehold_proto::leasehold::locks::v1::lock_service_client::LockServiceClient;
+use leasehold_proto::leasehold::queues::v1::queue_service_client::QueueServiceClient;
 use leasehold_proto::leasehold::sessions::v1::session_service_client::SessionServiceClient;
 use leasehold_proto::leasehold::v1::admin_service_client::AdminServiceClient;
 use leasehold_proto::leasehold::v1::{
@@ -80,6 +81,7 @@ pub struct Stub<T> {
     admin: AdminServiceClient<T>,
     pub(crate) sessions: SessionServiceClient<T>,
     pub(crate) locks: LockServiceClient<T>,
+    pub(crate) queues: QueueServiceClient<T>,
     deadline: Option<Duration>,
     store_id: Option<Uuid>,
 }
@@ -91,8 +93,9 @@ impl<T: Transport> Stub<T> {
         let admin = AdminServiceClient::new(transport.clone());
         let sessions = SessionServiceClient::new(transport.clone());
         let locks = LockServiceClient::new(transport.clone());
+        let queues = QueueServiceClient::new(transport.clone()).max_decoding_message_size(MAX_ANSWER_BYTES);
         let classification = ClassifyServiceClient::new(transport);
-        Self { claims, classification, admin, sessions, locks, deadline: None, store_id: None }
+        Self { claims, classification, admin, sessions, locks, queues, deadline: None, store_id: None }
     }
 
     /// Sets the time limit that is sent to the server with each call. The server ends a call after

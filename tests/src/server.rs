@@ -413,6 +413,16 @@ impl Server {
         Self::builder().start()
     }
 
+    /// Starts a server as [`start`](Self::start) does, which has the same address after a restart, so that clients
+    /// find it again.
+    ///
+    /// # Errors
+    /// See [`Builder::start`].
+    pub fn restartable() -> Result<Self> {
+        let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        Self::builder().listen(format!("127.0.0.1:{port}")).start()
+    }
+
     /// Returns the default setup of a test server: the cells [`DEVELOPMENT_CELLS`] and a new
     /// data directory.
     #[must_use]

@@ -39,6 +39,11 @@ const VERBS: [&str; 16] = [
     "reap",
     "resolve-orphan",
 ];
+/// The verbs of `leasehold queue`.
+const QUEUE_VERBS: [&str; 12] = [
+    "submit", "take", "list", "requests", "history", "show", "status", "resubmit", "withdraw", "pause", "resume",
+    "limit",
+];
 const UNKNOWN_LEASE: &str = "00000000-0000-7000-8000-000000000000";
 
 /// The exit code and the output of one finished `leasehold` command.
@@ -841,7 +846,7 @@ async fn every_subcommand_has_help() {
     for code in (0..=6).chain([8, 9]) {
         assert!(help.lines().any(|line| line.starts_with(&format!("  {code}  "))), "exit code {code}: {help}");
     }
-    for verb in VERBS.into_iter().chain(["serve", "export", "import", "guard", "completions"]) {
+    for verb in VERBS.into_iter().chain(["serve", "export", "import", "guard", "queue", "completions"]) {
         assert!(help.lines().any(|line| line.trim_start().starts_with(&format!("{verb} "))), "{verb}: {help}");
         let long = run([verb, "--help"]).await.expect_success();
         let usage = format!(" {verb} ");
@@ -859,6 +864,12 @@ async fn every_subcommand_has_help() {
             run([verb, "--server", "http://127.0.0.1:7171"]).await.expect_failure(2, &["'--server'"]);
         }
     }
+    let help = run(["queue", "--help"]).await.expect_success();
+    for verb in QUEUE_VERBS {
+        assert!(help.lines().any(|line| line.trim_start().starts_with(&format!("{verb} "))), "{verb}: {help}");
+        let text = run(["queue", verb, "-h"]).await.expect_success();
+        assert!(text.contains("--server") && text.contains("--json"), "{verb}: {text}");
+    }
     let version = run(["--version"]).await.expect_success();
     assert_eq!(version, format!("leasehold {}\n", env!("CARGO_PKG_VERSION")));
 }
@@ -867,7 +878,7 @@ async fn every_subcommand_has_help() {
 async fn shell_completions_cover_subcommands_and_options() {
     for shell in ["bash", "zsh", "fish"] {
         let script = run(["completions", shell]).await.expect_success();
-        for word in VERBS.into_iter().chain(["timeout-seconds", "idempotency-key"]) {
+        for word in VERBS.into_iter().chain(QUEUE_VERBS).chain(["timeout-seconds", "idempotency-key"]) {
             assert!(script.contains(word), "{shell} does not complete {word}");
         }
     }

@@ -11,7 +11,6 @@ use leasehold_tests::server::Server;
 use leasehold_tests::wire::Refusal;
 use tokio::task::JoinSet;
 
-use super::time::restartable;
 use super::{LONG, NOW, PATIENT, SHORT, get, path, session, stub, take, wait_for_waiters};
 
 const TWO: NonZeroU32 = NonZeroU32::new(2).unwrap();
@@ -112,7 +111,7 @@ async fn k06_k20_the_death_or_the_force_of_one_holder_leaves_the_other_permits()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn k07_k22_shares_outlive_a_restart_of_the_server() {
-    let mut server = restartable();
+    let mut server = Server::restartable().unwrap();
     let holder = session(&server, LONG).await;
     let held = [permit(&holder, "p", NOW).await.unwrap(), permit(&holder, "p", NOW).await.unwrap()];
     server.kill_9().unwrap();

@@ -12,12 +12,6 @@ use uuid::Uuid;
 
 use super::{LONG, NOW, PATIENT, SHORT, get, path, session, stub, take, wait_for_waiters};
 
-/// Starts a server that has the same address after a restart, so that clients find it again.
-pub(super) fn restartable() -> Server {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    Server::builder().listen(format!("127.0.0.1:{port}")).start().unwrap()
-}
-
 /// Opens a session that nobody renews.
 async fn silent_session(server: &Server, duration: Duration, grace: Duration) -> Vec<u8> {
     let id = Uuid::from_u128(u128::from(server.pid()) << 64 | 77).as_bytes().to_vec();
@@ -79,7 +73,7 @@ async fn k06_a_server_that_is_suspended_expires_nobody() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn k07_after_a_crash_every_hold_stays_and_every_session_has_its_whole_duration_again() {
-    let mut server = restartable();
+    let mut server = Server::restartable().unwrap();
     let silent = silent_session(&server, SHORT.duration, SHORT.grace).await;
     let fence = hold(&server, &silent, "q").await;
     let kept = session(&server, LONG).await;
@@ -98,7 +92,7 @@ async fn k07_after_a_crash_every_hold_stays_and_every_session_has_its_whole_dura
 
 #[tokio::test(flavor = "multi_thread")]
 async fn k22_a_stop_moves_those_that_wait_and_loses_no_hold() {
-    let mut server = restartable();
+    let mut server = Server::restartable().unwrap();
     let (holder, waiting) = (session(&server, LONG).await, session(&server, LONG).await);
     let held = take(&holder, "q", NOW).await.unwrap();
     let raw = session(&server, LONG).await;
@@ -152,7 +146,7 @@ async fn ended_sessions_and_free_locks_are_forgotten_after_the_retention() {
 /// when the server crashes (K06).
 #[tokio::test(flavor = "multi_thread")]
 async fn k06_a_long_wait_goes_on_after_a_crash_of_the_server() {
-    let mut server = restartable();
+    let mut server = Server::restartable().unwrap();
     let (holder, waiter) = (session(&server, LONG).await, session(&server, LONG).await);
     let held = take(&holder, "q", NOW).await.unwrap();
     let waiting = tokio::spawn(async move { take(&waiter, "q", 2 * PATIENT).await });

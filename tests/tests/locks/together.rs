@@ -10,7 +10,6 @@ use leasehold_tests::server::Server;
 use leasehold_tests::wire::Refusal;
 use tokio::task::JoinSet;
 
-use super::time::restartable;
 use super::{LONG, NOW, PATIENT, get, path, session, stub, take, wait_for_waiters};
 
 fn alone(key: &str) -> WantedLock {
@@ -109,7 +108,7 @@ async fn k20_a_force_of_a_kept_lock_ends_the_wait_for_all() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn k07_k22_the_wait_for_several_locks_outlives_a_restart_of_the_server() {
-    let mut server = restartable();
+    let mut server = Server::restartable().unwrap();
     let (holder, other) = (session(&server, LONG).await, session(&server, LONG).await);
     let held = take(&holder, "b", NOW).await.unwrap();
     let waiting = tokio::spawn(async move { take_all(&other, &["a", "b"], PATIENT).await });

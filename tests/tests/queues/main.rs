@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
+mod client;
+mod commands;
 mod input;
 mod lost;
 mod operate;

@@ -10,9 +10,10 @@ use uuid::Uuid;
 use super::QUEUE;
 
 /// Terms under which no session is lost while a server restarts on a busy machine.
-const LONG: SessionTerms = SessionTerms { duration: Duration::from_secs(60), grace: Duration::from_secs(10) };
+pub(super) const LONG: SessionTerms =
+    SessionTerms { duration: Duration::from_secs(60), grace: Duration::from_secs(10) };
 
-fn client(server: &Server) -> Client {
+pub(super) fn client(server: &Server) -> Client {
     Client::builder(format!("http://{}", server.address())).timeout(Duration::from_secs(60)).build().unwrap()
 }
 
@@ -20,7 +21,7 @@ async fn worker(client: &Client) -> LockSession {
     client.lock_session(LONG).await.unwrap()
 }
 
-fn bodies(batch: &Batch) -> Vec<String> {
+pub(super) fn bodies(batch: &Batch) -> Vec<String> {
     batch.requests().iter().map(|request| String::from_utf8(request.body.clone()).unwrap()).collect()
 }
 

@@ -8,6 +8,7 @@ mod input;
 mod lost;
 mod operate;
 mod rights;
+mod spreadsheets;
 mod streams;
 
 use leasehold_proto::leasehold::queues::v1 as wire;

@@ -19,6 +19,7 @@ mod ours;
 mod pgbench;
 mod polled_leases;
 mod postgres;
+mod queues;
 mod row;
 mod saves_postgres_vs_pgbench;
 mod saves_vs_etcd;
@@ -113,6 +114,15 @@ enum Name {
     /// The time from a release to the next grant that 99 of 100 hand-overs stay within, of one lock
     /// with 1,000 waiters
     LockWaitersVsEtcd,
+    /// Requests submitted, taken and completed in a second on the embedded store, each write durable before it is
+    /// answered, beside the 10,000 asked for
+    QueueEmbedded,
+    /// The same in batches of 50 of one key, beside the 50,000 asked for
+    QueueEmbeddedBatches,
+    /// The same one by one on PostgreSQL, beside seed 001's statements, which pgbench has prepared
+    QueueVsPgbench,
+    /// The same in batches of 50
+    QueueBatchesVsPgbench,
     /// The server's processor time for the renewal of one of 100,000 sessions, without a write to the
     /// disk, beside the 30 µs allowed
     SessionsRenewal,
@@ -263,6 +273,10 @@ async fn measure(name: Name, context: &Context) -> Result<Row> {
         Name::LocksPostgresVsPgbench => locks_postgres_vs_pgbench::row(context).await,
         Name::LocksVsSeed004 => locks_vs_seed_004::row(context).await,
         Name::LockWaitersVsEtcd => lock_waiters_vs_etcd::row(context).await,
+        Name::QueueEmbedded => queues::embedded(context).await,
+        Name::QueueEmbeddedBatches => queues::embedded_batches(context).await,
+        Name::QueueVsPgbench => queues::vs_pgbench(context).await,
+        Name::QueueBatchesVsPgbench => queues::batches_vs_pgbench(context).await,
         Name::SessionsRenewal => Ok(context.sessions().await?.renewal_row()),
         Name::SessionsScan => Ok(context.sessions().await?.scan_row()),
         Name::SessionsPostgresRows => sessions::on_postgres().await,

@@ -1,0 +1,226 @@
+//! The rows of queues: requests that are submitted, taken and completed in a second, one by one or in
+//! batches of 50 of one key. The peer is the SQL of seed 001, which pgbench has prepared.
+//!
+//! Each client is a front and a worker: it submits, takes what is ready, and completes it.
+
+use anyhow::{Context as _, Result, bail};
+use leasehold_client::Stub;
+use leasehold_proto::leasehold::queues::v1 as wire;
+use leasehold_proto::leasehold::sessions::v1::OpenSessionRequest;
+
+use super::connection::Channel;
+use super::load::{CLAIMS, Load, Peer, median};
+use super::ours::Ours;
+use super::pgbench::{self, Protocol};
+use super::postgres;
+use super::row::{Better, Heading, Row};
+use super::saves_vs_etcd::round;
+use super::server::Contender;
+use super::{Context, LoadArguments};
+
+/// The requests of a batch.
+const BATCH: usize = 50;
+const QUEUE: &str = "bench";
+/// The duration of the sessions, longer than a measurement.
+const HOUR_MICROS: u64 = 3_600_000_000;
+/// The bytes of a body, as many as an id and a few columns need.
+const BODY_BYTES: usize = 100;
+
+const SINGLE: Heading = Heading { name: "queue-vs-pgbench", unit: "requests/s", better: Better::Higher, target: 2.0 };
+const BATCHES: Heading = Heading { name: "queue-batches-vs-pgbench", target: 6.0, ..SINGLE };
+const EMBEDDED: Heading = Heading { name: "queue-embedded", target: 1.0, ..SINGLE };
+const EMBEDDED_BATCHES: Heading = Heading { name: "queue-embedded-batches", target: 1.0, ..SINGLE };
+/// The requests a second that are asked of the embedded store, in place of a peer.
+const ASKED: f64 = 10_000.0;
+const ASKED_IN_BATCHES: f64 = 50_000.0;
+
+/// Measures requests one by one on the embedded store.
+///
+/// # Errors
+/// The server cannot be measured.
+pub(crate) async fn embedded(context: &Context) -> Result<Row> {
+    Ok(EMBEDDED.row(rate::<OnEmbedded<1>>(&context.load, 1).await?, ASKED))
+}
+
+/// Measures batches on the embedded store.
+///
+/// # Errors
+/// The server cannot be measured.
+pub(crate) async fn embedded_batches(context: &Context) -> Result<Row> {
+    Ok(EMBEDDED_BATCHES.row(rate::<OnEmbedded<BATCH>>(&context.load, BATCH).await?, ASKED_IN_BATCHES))
+}
+
+/// Measures requests one by one on PostgreSQL, beside pgbench.
+///
+/// # Errors
+/// One of the contenders cannot be measured.
+pub(crate) async fn vs_pgbench(context: &Context) -> Result<Row> {
+    beside_pgbench::<1>(SINGLE, "queue-single.sql", &context.load).await
+}
+
+/// Measures batches on PostgreSQL, beside pgbench.
+///
+/// # Errors
+/// One of the contenders cannot be measured.
+pub(crate) async fn batches_vs_pgbench(context: &Context) -> Result<Row> {
+    beside_pgbench::<BATCH>(BATCHES, "queue-batch.sql", &context.load).await
+}
+
+async fn rate<C: Contender>(load: &LoadArguments, requests: usize) -> Result<f64> {
+    let mut rounds = Vec::new();
+    for number in 1..=load.rounds {
+        rounds.push(round::<C>(number, load).await?);
+    }
+    Ok(Load::median(&rounds).context("no round was run")?.saves_per_second * requests as f64)
+}
+
+async fn beside_pgbench<const REQUESTS: usize>(heading: Heading, script: &str, load: &LoadArguments) -> Result<Row> {
+    xtask::needs::install(xtask::needs::FOR_POSTGRES)?;
+    let (mut ours, mut peer) = (Vec::new(), Vec::new());
+    for number in 1..=load.rounds {
+        ours.push(round::<OnPostgres<REQUESTS>>(number, load).await?);
+        let database = postgres::database().await?;
+        postgres::execute(&database, include_str!("pgbench/queue.sql")).await?;
+        let rate = pgbench::rate(&database, script, Protocol::Prepared, load).await?;
+        eprintln!("round {number}: pgbench, {script}: {rate:.0} times a second");
+        peer.push(rate);
+    }
+    postgres::stop().await;
+    let ours = Load::median(&ours).context("no round was run")?.saves_per_second;
+    let peer = median(&peer, |rate| *rate).context("no round was run")?;
+    let requests = REQUESTS as f64;
+    Ok(heading.row(ours * requests, peer * requests))
+}
+
+/// A server on the embedded store. Its clients submit `REQUESTS` requests at a time.
+struct OnEmbedded<const REQUESTS: usize>(Ours);
+
+/// A server on PostgreSQL.
+struct OnPostgres<const REQUESTS: usize>(Ours);
+
+impl<const REQUESTS: usize> Contender for OnEmbedded<REQUESTS> {
+    const NAME: &'static str = "our queue";
+    type Client = Worker<REQUESTS>;
+
+    async fn start() -> Result<Self> {
+        Ours::start().await.map(Self)
+    }
+
+    async fn connect(&self) -> Result<Self::Client> {
+        Ok(Worker::on(self.0.stub().await?))
+    }
+
+    fn share(client: &Self::Client) -> Self::Client {
+        Worker::on(client.stub.clone())
+    }
+
+    async fn stop(self) -> Result<()> {
+        self.0.stop().await
+    }
+}
+
+impl<const REQUESTS: usize> Contender for OnPostgres<REQUESTS> {
+    const NAME: &'static str = "our queue on PostgreSQL";
+    type Client = Worker<REQUESTS>;
+
+    async fn start() -> Result<Self> {
+        postgres::server().await.map(Self)
+    }
+
+    async fn connect(&self) -> Result<Self::Client> {
+        Ok(Worker::on(self.0.stub().await?))
+    }
+
+    fn share(client: &Self::Client) -> Self::Client {
+        Worker::on(client.stub.clone())
+    }
+
+    async fn stop(self) -> Result<()> {
+        self.0.stop().await
+    }
+}
+
+/// A front and worker with a session of its own, opened by its first submit.
+struct Worker<const REQUESTS: usize> {
+    stub: Stub<Channel>,
+    session: Vec<u8>,
+    is_open: bool,
+}
+
+impl<const REQUESTS: usize> Worker<REQUESTS> {
+    fn on(stub: Stub<Channel>) -> Self {
+        Self { stub, session: random_id(), is_open: false }
+    }
+
+    async fn open(&mut self) -> Result<()> {
+        let session_id = self.session.clone();
+        let request = OpenSessionRequest { session_id, duration_micros: HOUR_MICROS, grace_micros: HOUR_MICROS };
+        self.stub.open_session(request).await.context("open failed")?;
+        self.is_open = true;
+        Ok(())
+    }
+
+    async fn submit(&mut self) -> Result<()> {
+        let key = format!("{:032x}", rand::random::<u128>());
+        let request = || wire::NewRequest {
+            request_id: random_id(),
+            key: key.clone(),
+            kind: wire::RequestKind::Update.into(),
+            max_attempts: 5,
+            body: vec![7; BODY_BYTES],
+            ..Default::default()
+        };
+        let requests = (0..REQUESTS).map(|_| request()).collect();
+        let request = wire::SubmitRequest { queue: QUEUE.into(), requests };
+        self.stub.submit_requests(request).await.context("submit failed")?;
+        Ok(())
+    }
+
+    /// Takes a batch. One is ready, since each client submits before it takes; another client may be faster at
+    /// each lane.
+    async fn take(&mut self) -> Result<wire::Batch> {
+        let request = wire::TakeNowRequest {
+            session_id: self.session.clone(),
+            queue: QUEUE.into(),
+            take_id: random_id(),
+            max_requests: 0,
+        };
+        for _ in 0..1_000 {
+            let taken = self.stub.take_batch(request.clone()).await.context("take failed")?.into_inner();
+            if let Some(batch) = taken.batch {
+                return Ok(batch);
+            }
+        }
+        bail!("no lane is ready, though each client has submitted one")
+    }
+}
+
+fn random_id() -> Vec<u8> {
+    rand::random::<[u8; 16]>().to_vec()
+}
+
+impl<const REQUESTS: usize> Peer for Worker<REQUESTS> {
+    type Lease = (String, u64);
+
+    async fn begin(&mut self, _: &[String; CLAIMS]) -> Result<Self::Lease> {
+        if !self.is_open {
+            self.open().await?;
+        }
+        self.submit().await?;
+        let batch = self.take().await?;
+        Ok((batch.key, batch.fence))
+    }
+
+    async fn commit(&mut self, (key, fence): Self::Lease) -> Result<()> {
+        let request = wire::SettleRequest {
+            session_id: self.session.clone(),
+            queue: QUEUE.into(),
+            key,
+            fence,
+            outcome: wire::settle_request::Outcome::Completed.into(),
+            retry_micros: None,
+        };
+        self.stub.settle_batch(request).await.context("settle failed")?;
+        Ok(())
+    }
+}

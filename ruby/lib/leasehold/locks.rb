@@ -4,14 +4,18 @@ require "leasehold"
 require "leasehold/client"
 require "leasehold/native"
 require "leasehold/proto/leasehold/locks/v1/lock_service_services_pb"
+require "leasehold/proto/leasehold/queues/v1/queue_service_services_pb"
 require "leasehold/proto/leasehold/sessions/v1/session_service_services_pb"
 
 require_relative "locks/ask"
 require_relative "locks/acquisition"
 require_relative "locks/calls"
 require_relative "locks/clock"
+require_relative "locks/connected"
+require_relative "locks/conversion"
 require_relative "locks/exit_hook"
 require_relative "locks/group_acquisition"
+require_relative "locks/holding"
 require_relative "locks/held_lock"
 require_relative "locks/held_locks"
 require_relative "locks/listeners"
@@ -36,13 +40,7 @@ module Leasehold
   #     end
   #   end
   class Locks
-    # @param configuration [Configuration]
-    # @raise [Error::Misconfigured] if a setting or certificate is invalid
-    def initialize(configuration = Leasehold.configuration)
-      @configuration = configuration.validate_connection!
-      @credentials = Client::Credentials.load(configuration.tls)
-      @lock = Mutex.new
-    end
+    include Connected
 
     # Runs the block while this process holds a lock. Releases the lock when the block has ended, as failed if the
     # block raises. Join the threads and processes that the block starts before it ends.
@@ -241,11 +239,6 @@ module Leasehold
       calls&.close
     end
 
-    # @return [String]
-    def inspect
-      "#<#{self.class} at #{@configuration.address}>"
-    end
-
     private
 
     # @param granted [Object] a message with the `fence` and the `slot` of the grant
@@ -280,16 +273,6 @@ module Leasehold
         @session = Session.open(current_calls, @configuration) unless @session&.usable?
         @session
       end
-    end
-
-    def calls
-      @lock.synchronize { current_calls }
-    end
-
-    # Returns the connection of this process. A channel must not be used after a fork (see {Client}).
-    def current_calls
-      @calls = Calls.new(@configuration, @credentials) unless @calls&.current?
-      @calls
     end
   end
 end

@@ -11,7 +11,8 @@ RSpec.describe "signatures" do
   it "name exactly the public methods" do
     builder = Support::Signatures.builder
     classes = [
-      Leasehold::Client, Leasehold::Client::ExpectedStore, Leasehold::Configuration, Leasehold::Error, Leasehold::HeldLock, Leasehold::Locks, Leasehold::Native::Deadlines,
+      Leasehold::Client, Leasehold::Client::ExpectedStore, Leasehold::Configuration, Leasehold::Error, Leasehold::HeldLock,
+      Leasehold::Locks, Leasehold::Locks::Connected, Leasehold::Locks::Holding, Leasehold::Native::Deadlines,
       Leasehold::Reconciliation, Leasehold::Verification
     ]
     classes.each do |described_type|

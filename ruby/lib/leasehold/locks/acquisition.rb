@@ -33,7 +33,7 @@ module Leasehold
       def wait_for(wait)
         ends_at = now + wait
         # The server refuses a longer wait, which the first call does not name (K21).
-        granted = try_first if wait <= MAX_STREAM_SECONDS
+        granted = try_first if wait <= Calls::MAX_STREAM_SECONDS
         granted || resuming { resume(ends_at) }
       end
 
@@ -55,7 +55,7 @@ module Leasehold
       # @return [Object, nil] the grant; nil if the stream ended without a grant or a refusal
       def read_stream(seconds)
         request = Messages.acquire(@session.id, @ask_ids.first, { held_ask_ids: @held_ask_ids, **@wanted }, seconds)
-        deadline = [seconds, MAX_STREAM_SECONDS].min + ANSWER_SECONDS
+        deadline = [seconds, Calls::MAX_STREAM_SECONDS].min + ANSWER_SECONDS
         # A stream may be silent for long, so the silence counts from its end.
         @calls.stream(:acquire_lock, request, deadline, heard: -> { @heard_at = now }) do |message|
           @heard_at = now

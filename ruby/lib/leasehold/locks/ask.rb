@@ -11,12 +11,9 @@ module Leasehold
       RESUME_PAUSE_SECONDS = 0.1
       # The time for which a call that waits and gets no answer is repeated, before it fails.
       RESUME_SECONDS = 30
-      # The longest deadline of a stream, a day, which is also the longest wait that a server allows. gRPC's core has no
-      # deadline after 2038 (grpc 1.51.1, src/ruby/ext/grpc/rb_grpc.c:89).
-      MAX_STREAM_SECONDS = 86_400
       # The time beyond its wait for which the stream of an acquire is kept: the server's answer needs some.
       ANSWER_SECONDS = 10
-      private_constant :RESUME_PAUSE_SECONDS, :RESUME_SECONDS, :MAX_STREAM_SECONDS, :ANSWER_SECONDS
+      private_constant :RESUME_PAUSE_SECONDS, :RESUME_SECONDS, :ANSWER_SECONDS
 
       # @return [Array<String>] the id of each ask
       attr_reader :ask_ids

@@ -2,11 +2,15 @@
 
 module Leasehold
   class Locks
-    # The calls of sessions and locks, over a connection of this process.
+    # The calls of sessions, locks and queues, over a connection of this process.
     class Calls
+      # The longest deadline of a stream, a day, which is also the longest wait that a server allows. gRPC's core has no
+      # deadline after 2038 (grpc 1.51.1, src/ruby/ext/grpc/rb_grpc.c:89).
+      MAX_STREAM_SECONDS = 86_400
       SESSIONS = Contract::Leasehold::Sessions::V1::SessionService
       LOCKS = Contract::Leasehold::Locks::V1::LockService
-      private_constant :SESSIONS, :LOCKS
+      QUEUES = Contract::Leasehold::Queues::V1::QueueService
+      private_constant :SESSIONS, :LOCKS, :QUEUES
 
       # @param configuration [Configuration]
       # @param credentials [Client::Credentials]
@@ -68,10 +72,10 @@ module Leasehold
 
       private
 
-      # Returns a connection of this process, and the stubs of both services.
+      # Returns a connection of this process, and the stubs of its services.
       def connect
         connection = Client::Connection.new(@configuration, @credentials)
-        stubs = [SESSIONS::Stub, LOCKS::Stub].map do |type|
+        stubs = [SESSIONS::Stub, LOCKS::Stub, QUEUES::Stub].map do |type|
           type.new(@configuration.address, nil, channel_override: connection.channel)
         end
         [connection, *stubs]

@@ -49,7 +49,7 @@ module Leasehold
       def read_stream(seconds)
         asks = @ask_ids.zip(@wanted).map { |ask_id, wanted| { ask_id: ask_id, **wanted } }
         request = Messages.acquire_all(@session.id, asks, @held_ask_ids, seconds)
-        deadline = [seconds, MAX_STREAM_SECONDS].min + ANSWER_SECONDS
+        deadline = [seconds, Calls::MAX_STREAM_SECONDS].min + ANSWER_SECONDS
         # A stream may be silent for long, so the silence counts from its end.
         @calls.stream(:acquire_locks, request, deadline, heard: -> { @heard_at = now }) do |message|
           @heard_at = now

@@ -3,9 +3,11 @@
 module Leasehold
   # A lock that this process holds until {#release}, or until its session is lost.
   #
-  # {#held?}, {#remaining} and {#check!} are computed from the clock, without the server (K11). So they are true even
+  # `held?`, `remaining` and {#check!} are computed from the clock, without the server (K11). So they are true even
   # after the process was stopped, or a call of C code kept all of its threads from running.
   class HeldLock
+    include Locks::Holding
+
     # @return [Integer] the fence of the grant, greater than that of every earlier grant (K05)
     attr_reader :fence
     # @api private
@@ -40,22 +42,6 @@ module Leasehold
       @path.slot
     end
 
-    # @return [Symbol] `:safe`; `:jeopardy` if the server has not answered for the session's duration: pause, until
-    #   an answer makes it safe again; `:lost` if the session is lost, or the lock is released or taken by an operator
-    def standing
-      @session.holds?(self) && !@session.taken?(self) ? @session.standing : :lost
-    end
-
-    # Returns false once the lock is released or lost.
-    def held?
-      standing != :lost
-    end
-
-    # @return [Float] seconds until the session is lost, if no renewal succeeds from now on; 0 once {#held?} is false
-    def remaining
-      held? ? @session.remaining : 0.0
-    end
-
     # @raise [Error::SessionLost] if the lock is released, or its session is lost: stop the work
     # @raise [Error::FencePassed] if an operator has taken the lock: stop the work
     # @raise [Error::Forked] in a process that was forked from the holder
@@ -66,23 +52,6 @@ module Leasehold
       raise Error::FencePassed.new("an operator has taken the lock: stop the work", code: "FENCE_PASSED") if @session.taken?(self)
 
       raise Error::SessionLost.new("the lock is released already: acquire it again", code: "SESSION_LOST")
-    end
-
-    # Calls the block in a thread of its own when the session gets into jeopardy, each time. The block is forgotten
-    # with the release.
-    #
-    # @return [self]
-    def on_jeopardy(&block)
-      listen(:jeopardy, block)
-    end
-
-    # Calls the block in a thread of its own when the lock is lost, because its session is lost or an operator has taken
-    # it; at once if it is lost already. The block is forgotten with the release. Let the block end or interrupt the work:
-    # another process may hold the lock.
-    #
-    # @return [self]
-    def on_lost(&block)
-      listen(:lost, block)
     end
 
     # Releases the lock. Does nothing if it is released already, or in a process that was forked from the holder.
@@ -169,11 +138,6 @@ module Leasehold
     end
 
     private
-
-    def listen(standing, block)
-      @session.listeners.add(self, standing, block)
-      self
-    end
 
     def release_succeeded
       release

@@ -6,10 +6,10 @@ module Leasehold
     module Messages
       Wire = Contract::Leasehold::Locks::V1
       Sessions = Contract::Leasehold::Sessions::V1
-      # Errors of google-protobuf and of numbers for a value that a message cannot hold.
-      ENCODING_ERRORS = [ArgumentError, TypeError, RangeError, EncodingError].freeze
       MAX_UINT32 = (2**32) - 1
-      private_constant :ENCODING_ERRORS, :MAX_UINT32
+      private_constant :MAX_UINT32
+
+      extend Conversion
 
       class << self
         # @param slot [Integer] the number of a slot; 0 for the lock itself
@@ -157,16 +157,6 @@ module Leasehold
           )
         end
 
-        # @return [Integer]
-        def micros(seconds)
-          (seconds * 1_000_000).ceil
-        end
-
-        # @return [String, nil]
-        def uuid(bytes)
-          bytes.unpack("H8H4H4H4H12").join("-") unless bytes.empty?
-        end
-
         # @return [Float]
         # @raise [Error::Invalid] if the time is negative or no number
         def seconds(wait)
@@ -178,34 +168,10 @@ module Leasehold
 
         private
 
-        # Returns the text of a part. Other objects are refused: the text of a record, for example, differs in each
-        # process, so that no two of them would share a lock.
-        def text(part)
-          raise TypeError unless [String, Symbol, Integer].any? { |type| part.is_a?(type) }
-
-          part.to_s
-        end
-
         def ended(grant)
           grant && EndedGrant.new(
             fence: grant.fence, reason: symbol(grant.end), value: grant.value, ended_at: time(grant.ended_at)
           )
-        end
-
-        # Returns the name of an enumeration's member; its number if the contract does not name it.
-        def symbol(member)
-          member.is_a?(Symbol) ? member.to_s.downcase.to_sym : member
-        end
-
-        def time(timestamp)
-          timestamp && Time.at(timestamp.seconds, timestamp.nanos, :nanosecond).utc
-        end
-
-        # The message of the original error is left out, because it may quote the value.
-        def encode(argument)
-          yield
-        rescue *ENCODING_ERRORS => error
-          raise Error::Invalid.new("`#{argument}` does not fit into a message (#{error.class})", code: "INVALID_UPDATE"), cause: nil
         end
       end
     end

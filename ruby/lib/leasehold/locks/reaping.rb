@@ -55,7 +55,7 @@ module Leasehold
 
       # @return [Contract::Leasehold::Locks::V1::Orphan, nil] nil if the stream ended without a lock or a refusal
       def read_stream(ends_at)
-        seconds = [[(ends_at || Float::INFINITY) - now, 0].max, MAX_STREAM_SECONDS].min
+        seconds = [[(ends_at || Float::INFINITY) - now, 0].max, Calls::MAX_STREAM_SECONDS].min
         # A stream may be silent for long, so the silence counts from its end.
         @calls.stream(:reap_lock, @request, seconds, heard: -> { @heard_at = now }) do |message|
           message.orphan if message.news == :orphan

@@ -5,7 +5,7 @@ require "set"
 
 module Leasehold
   class Locks
-    # The session of this process: the keepalive of all locks that it holds or waits for. A thread renews it.
+    # The session of this process: the keepalive of all that it holds or waits for. A thread renews it.
     #
     # The thread is one of Ruby, not of Rust: the extension has no gRPC, whose client would multiply the crates that a
     # source gem compiles. Ruby's scheduler gives the thread its turn after 100 ms of each busy thread at most (Ruby
@@ -74,14 +74,14 @@ module Leasehold
       # @raise [Error::SessionLost, Error::Forked]
       def check!
         unless own?
-          raise Error::Forked.new("this process was forked from the holder of the lock: acquire a lock of its own", code: "FORKED")
+          raise Error::Forked.new("this process was forked from the holder: acquire or take in this process", code: "FORKED")
         end
         return unless standing == :lost
 
-        raise Error::SessionLost.new("the session of the lock is lost: stop the work, and acquire the lock again", code: "SESSION_LOST")
+        raise Error::SessionLost.new("the session is lost: stop the work, since another process may do it", code: "SESSION_LOST")
       end
 
-      # Notes a lock that the current thread holds. The word that an operator took it may have come before the late
+      # Notes a lock or a batch that the current thread holds. The word that an operator took it may have come before the late
       # answer with its grant (K20).
       def hold(lock)
         @lock.synchronize { @holders[lock] = Thread.current }
@@ -135,6 +135,29 @@ module Leasehold
           @unfinished << [method, request]
           @wake.signal
         end
+      end
+
+      # Sends a settle again and again, until an answer comes or the session is lost. If the thread is interrupted, the
+      # session's thread repeats it.
+      #
+      # @raise [Error] if the server refuses it
+      # @raise [Error::SessionLost, Error::Forked]
+      # @return [Object] the response
+      def insist(method, request)
+        ended = false
+        loop do
+          check!
+          response = @calls.run(method, request, tries: 1)
+          ended = true
+          return response
+        rescue Error => error
+          ended = !error.temporary?
+          raise if ended
+
+          sleep(RETRY_PAUSE_SECONDS)
+        end
+      ensure
+        finish_later(method, request) unless ended
       end
 
       # Renews the session now.

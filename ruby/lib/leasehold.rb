@@ -8,6 +8,7 @@ require_relative "leasehold/process_end"
 
 # Keeps attributes of models unique across the databases of all cells.
 module Leasehold
+  autoload :Batch, "leasehold/queues"
   autoload :Client, "leasehold/client"
   autoload :Guard, "leasehold/guard"
   autoload :GuardFencePassed, "leasehold/guard"
@@ -17,8 +18,11 @@ module Leasehold
   autoload :Locks, "leasehold/locks"
   autoload :Native, "leasehold/native"
   autoload :Orphan, "leasehold/locks"
+  autoload :Queues, "leasehold/queues"
   autoload :Reconciliation, "leasehold/reconciliation"
+  autoload :RequestQueue, "leasehold/queues"
   autoload :Verification, "leasehold/verification"
+  autoload :Worker, "leasehold/queues"
 
   @lock = Mutex.new
 
@@ -87,6 +91,30 @@ module Leasehold
       locks.reap_each(namespace, **options, &block)
     end
 
+    # Returns the queues, for this process to submit requests to and to work for.
+    #
+    # @raise [Error::Misconfigured] if a setting is invalid
+    # @return [Queues]
+    def queues
+      settings = configuration
+      @lock.synchronize { @queues ||= Queues.new(settings) }
+    end
+
+    # Returns a queue. See {Queues#queue}.
+    #
+    # @return [RequestQueue]
+    def queue(name)
+      queues.queue(name)
+    end
+
+    # Works for queues until a signal comes. See {Queues#work}.
+    #
+    # @yieldparam batch [Batch]
+    # @return [nil]
+    def work(*names, **options, &block)
+      queues.work(*names, **options, &block)
+    end
+
     # Loads all code of the gem. Rails calls this method at boot if `config.eager_load` is true.
     #
     # @return [void]
@@ -100,12 +128,11 @@ module Leasehold
     # Sets the client of this process, for tests. {reset_client} removes it.
     attr_writer :client
 
-    # Closes the client's connection, and the session of this process's locks. The next call reads the
-    # certificates again and connects anew.
+    # Closes the connections, and the session of this process's locks. The next call reads the certificates
+    # again and connects anew.
     def reset_client
-      client, locks = @lock.synchronize { [@client, @locks].tap { @client = @locks = nil } }
-      client&.close
-      locks&.close
+      opened = @lock.synchronize { [@client, @locks, @queues].tap { @client = @locks = @queues = nil } }
+      opened.compact.each(&:close)
     end
   end
 end

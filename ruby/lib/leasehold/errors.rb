@@ -115,14 +115,14 @@ module Leasehold
     class DeadlineExceeded < Error
       include Temporary
     end
-    # Marks errors after which another process may hold the lock: stop the work.
+    # Marks errors after which another process may hold the lock, or have the requests: stop the work.
     module LockLost; end
 
     # The session was never opened, or ended so long ago that the server has forgotten it.
     class SessionNotFound < NotFound
       include LockLost
     end
-    # The session has ended, and its locks have passed on.
+    # The session has ended, and its locks and requests have passed on.
     class SessionEnded < NotFound
       include LockLost
     end
@@ -138,7 +138,7 @@ module Leasehold
     class SessionAlive < Changed; end
     # The id of the ask was used for another lock, or the ask has ended.
     class AskReused < Invalid; end
-    # The lock is not held under this fence any more.
+    # The lock or the batch is not held under this fence any more.
     class FencePassed < Changed
       include LockLost
     end

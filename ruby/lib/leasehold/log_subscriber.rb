@@ -14,7 +14,9 @@ module Leasehold
       verification_disabled: :info,
       open_session: :info, close_session: :info, session_jeopardy: :warn, session_lost: :error,
       try_acquire_lock: :debug, acquire_lock: :debug, acquire_locks: :debug, leave_lock: :debug, release_lock: :debug,
-      force_lock: :info, reap_lock: :debug, resolve_orphan: :info
+      force_lock: :info, reap_lock: :debug, resolve_orphan: :info,
+      submit: :debug, take: :debug, settle: :debug, note_progress: :debug, get_request: :debug, get_queue: :debug,
+      list_requests: :debug, list_lanes: :debug, withdraw: :info, resubmit: :info, pause: :info, set_limit: :info
     }.freeze
 
     LEVELS.each do |name, level|

@@ -1,12 +1,12 @@
 # frozen_string_literal: true
 
 module Leasehold
-  # Replaces `inspect` by one without the values of claims, and without the keys and values of locks: Ruby
-  # and logs include `inspect` in messages, and no user's name may get there (V09, K24). Read the members to get
+  # Replaces `inspect` by one without the values of claims, and without the keys and values of locks
+  # and requests: Ruby and logs include `inspect` in messages, and no user's name may get there (V09, K24, Q22). Read the members to get
   # the values.
   module FilteredInspect
     # The members that are hidden.
-    FILTERED = %i[bucket_value key value].freeze
+    FILTERED = %i[bucket_value key value body].freeze
     private_constant :FILTERED
 
     # @return [String]
@@ -106,5 +106,46 @@ module Leasehold
   # A page of locks, in the order of namespace and key. `truncated?` returns true if more locks follow.
   LockPage = Struct.new(:locks, :truncated, keyword_init: true) do
     alias_method :truncated?, :truncated
+  end
+
+  # A request that was submitted, or the first create of the same resource. `new?` returns true if the call made it.
+  SubmittedRequest = Struct.new(:id, :is_new, keyword_init: true) do
+    alias_method :new?, :is_new
+  end
+
+  # A request of a {Batch}. `attempt` is the number of the attempt, 1 for the first. `body` has binary encoding.
+  TakenRequest = Struct.new(:id, :attempt, :body, keyword_init: true) do
+    include FilteredInspect
+  end
+
+  # A request as the server stores it. `state` is `:new`, `:in_progress`, `:complete` or `:error`. `number` is its place
+  # in its lane, and it is not taken before `not_before`. `body` is nil unless {Queues#request} was called with `body: true`.
+  RequestStatus = Struct.new(
+    :id, :queue, :key, :number, :kind, :priority, :state, :not_before, :attempts, :max_attempts, :body_bytes, :submitted_at,
+    :updated_at, :body, keyword_init: true
+  ) do
+    include FilteredInspect
+  end
+
+  # A page of requests. `cursor` requests the next page and is nil on the last one.
+  RequestPage = Struct.new(:requests, :cursor, keyword_init: true)
+
+  # The requests of one key as the server stores them. `waiting` is the number of those that wait. `session_id`, `fence`
+  # and `taken_at` are those of the worker, nil if there is none. `not_before` is nil if none waits, or the lane is taken.
+  LaneStatus = Struct.new(
+    :queue, :key, :paused, :waiting, :not_before, :session_id, :fence, :taken_at, :updated_at, keyword_init: true
+  ) do
+    include FilteredInspect
+
+    alias_method :paused?, :paused
+  end
+
+  # A page of lanes. `cursor` requests the next page and is nil on the last one.
+  LanePage = Struct.new(:lanes, :cursor, keyword_init: true)
+
+  # A queue as the server stores it. `limit` is the most lanes that are taken at a time, nil for any number. `taken`
+  # counts those that were taken since the queue has a limit.
+  QueueStatus = Struct.new(:paused, :limit, :taken, keyword_init: true) do
+    alias_method :paused?, :paused
   end
 end

@@ -3,7 +3,7 @@
 require "rbs"
 
 require "leasehold/client"
-require "leasehold/locks"
+require "leasehold/queues"
 
 # Compares sig/ with the code: every public method has a signature, and no signature is without a
 # method. `spec/rails/signatures_spec.rb` compares the parts that need Rails.
@@ -11,9 +11,9 @@ RSpec.describe "signatures" do
   it "name exactly the public methods" do
     builder = Support::Signatures.builder
     classes = [
-      Leasehold::Client, Leasehold::Client::ExpectedStore, Leasehold::Configuration, Leasehold::Error, Leasehold::HeldLock,
-      Leasehold::Locks, Leasehold::Locks::Connected, Leasehold::Locks::Holding, Leasehold::Native::Deadlines,
-      Leasehold::Reconciliation, Leasehold::Verification
+      Leasehold::Batch, Leasehold::Client, Leasehold::Client::ExpectedStore, Leasehold::Configuration, Leasehold::Error,
+      Leasehold::HeldLock, Leasehold::Locks, Leasehold::Locks::Connected, Leasehold::Locks::Holding, Leasehold::Native::Deadlines,
+      Leasehold::Queues, Leasehold::Reconciliation, Leasehold::RequestQueue, Leasehold::Verification, Leasehold::Worker
     ]
     classes.each do |described_type|
       expect(Support::Signatures.instance_methods_of(builder, described_type))

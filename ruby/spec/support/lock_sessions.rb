@@ -5,7 +5,7 @@ require "rbconfig"
 require "timeout"
 
 module Support
-  # Creates the locks of processes: of this one, with several sessions, and of others.
+  # Creates the locks and queues of processes: of this one, with several sessions, and of others.
   module LockSessions
     # Terms that never pass in an example.
     LONG = { session_duration_seconds: 3_600, session_grace_seconds: 60 }.freeze
@@ -89,10 +89,19 @@ module Support
 
     # Returns locks with a session of their own, as those of another process.
     def locks_of(address, terms = LONG, **settings)
-      configuration = Leasehold::Configuration.new
-      defaults = { address: address, tls: { insecure: true }, logger: Logger.new(IO::NULL), lock_deadline_seconds: DEADLINE_SECONDS }
-      { **defaults, **terms, **settings }.each { |name, value| configuration.public_send("#{name}=", value) }
-      Leasehold::Locks.new(configuration).tap { |locks| (@opened_locks ||= []) << locks }
+      Leasehold::Locks.new(configuration_of(address, terms, settings)).tap { |locks| (@opened_locks ||= []) << locks }
+    end
+
+    # Returns the queues of a process. Each worker of them has a session with these terms.
+    def queues_of(address, terms = LONG, **settings)
+      Leasehold::Queues.new(configuration_of(address, terms, settings)).tap { |queues| (@opened_locks ||= []) << queues }
+    end
+
+    # Starts a worker that is stopped after the example.
+    #
+    # @return [Leasehold::Worker]
+    def start_worker(queues, name = "sheets", **options, &block)
+      queues.worker(name, **options, &block).start.tap { |worker| (@workers ||= []) << worker }
     end
 
     def script(address, terms, text)
@@ -101,6 +110,7 @@ module Support
 
     # Ends what an example has opened.
     def clear_locks
+      @workers&.each { |worker| worker.stop(within: 0) }
       @opened_locks&.each(&:close)
       @scripts&.each(&:clear)
     end
@@ -113,6 +123,14 @@ module Support
     # @return [Float] the clock of sessions
     def boot_clock
       Process.clock_gettime(Process::CLOCK_BOOTTIME)
+    end
+
+    # @return [Leasehold::Configuration]
+    def configuration_of(address, terms, settings)
+      defaults = { address: address, tls: { insecure: true }, logger: Logger.new(IO::NULL), lock_deadline_seconds: DEADLINE_SECONDS }
+      Leasehold::Configuration.new.tap do |configuration|
+        { **defaults, **terms, **settings }.each { |name, value| configuration.public_send("#{name}=", value) }
+      end
     end
 
     # Waits until this many asks wait for the lock.

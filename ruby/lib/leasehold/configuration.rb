@@ -31,6 +31,10 @@ module Leasehold
     attr_accessor :session_duration_seconds
     # @return [Numeric] time from the end of the duration until the server ends the session
     attr_accessor :session_grace_seconds
+    # @return [String, nil] the first part of the names of the queues for ActiveJob; nil for none
+    attr_accessor :job_queue_prefix
+    # @return [Integer] the most attempts of a job of ActiveJob that raises an exception which the job does not handle
+    attr_accessor :job_max_attempts
     # @return [Integer] number of tries of a call that gets no answer
     attr_accessor :tries
     # @return [Integer] maximum number of begins in flight in this process; further ones are refused
@@ -98,6 +102,8 @@ module Leasehold
       @lock_deadline_seconds = 3
       @session_duration_seconds = 15
       @session_grace_seconds = 5
+      @job_queue_prefix = "jobs"
+      @job_max_attempts = 25
       @tries = 2
       @max_concurrent_begins = 300
       @circuit_failures = 10
@@ -178,7 +184,7 @@ module Leasehold
       check(:address, "host and port of the claims server, without `http://`") { |value| value.to_s.match?(%r{\A[^\s/]+:\d+\z}) }
       check(:store_id, "the UUID that the server prints as `store`, or nil") { |value| value.nil? || UUID.match?(value.to_s) }
       check(:tls, "`{ ca:, certificate:, key: }`, or `{ insecure: true }`") { |value| value.is_a?(Hash) }
-      %i[tries max_concurrent_begins circuit_failures].each do |name|
+      %i[tries max_concurrent_begins circuit_failures job_max_attempts].each do |name|
         check(name, "1 or more") { |value| value.is_a?(Integer) && value.positive? }
       end
       durations.each { |name| check(name, "more than 0") { |value| value.is_a?(Numeric) && value.positive? } }

@@ -60,10 +60,17 @@ module Leasehold
       #
       # @raise [Failed] if `SAMPLES` is not a number
       def samples
-        value = ENV["SAMPLES"].presence or return SAMPLES
+        number("SAMPLES", SAMPLES, "a number of findings, for example `100`")
+      end
+
+      # Returns the number in an environment variable.
+      #
+      # @raise [Failed] if it is not a number
+      def number(name, default, meaning)
+        value = ENV[name].presence or return default
         return value.to_i if value.match?(/\A\d+\z/)
 
-        raise Failed.new("`SAMPLES` is `#{value}`: set it to a number of findings, for example `100`", [Remedy::EXIT_USAGE])
+        raise Failed.new("`#{name}` is `#{value}`: set it to #{meaning}", [Remedy::EXIT_USAGE])
       end
 
       # Returns the largest share of a table's claims that verification may destroy; nil for the setting.
@@ -142,6 +149,18 @@ module Leasehold
         released = release.run or raise AlreadyRunning, "a run verifies `#{model_name}`, or another class of its table"
         @output.puts "claims given up: #{released}"
       end
+    end
+
+    # Performs jobs of ActiveJob until a signal comes: those of the queues in `QUEUES`, in `CONCURRENCY` threads each.
+    # After a signal they may go on for `SHUTDOWN_TIMEOUT` seconds.
+    #
+    # @raise [Failed] if no job can be taken
+    def work
+      queues = ENV["QUEUES"].presence&.split(",")&.map(&:strip) || ["default"]
+      concurrency = Console.number("CONCURRENCY", 5, "the number of threads, for example `5`")
+      timeout = Console.number("SHUTDOWN_TIMEOUT", 25, "a number of seconds, for example `25`")
+      @output.puts "performs jobs of #{queues.join(", ")}, #{concurrency} at a time of each"
+      reporting { JobWorker.run(queues: queues, concurrency: concurrency, shutdown_timeout: timeout) }
     end
 
     private

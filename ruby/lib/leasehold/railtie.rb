@@ -70,6 +70,9 @@ module Leasehold
       ActiveSupport.on_load(:active_record) { require "leasehold/rails" }
     end
 
+    # Before the initializers of ActiveJob, which look up the configured adapter.
+    ActiveSupport.on_load(:active_job) { require "leasehold/active_job" }
+
     rake_tasks { load File.expand_path("tasks.rake", __dir__) }
   end
 end

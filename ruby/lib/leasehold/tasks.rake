@@ -26,4 +26,12 @@ namespace :leasehold do
     dry_run = ENV["DRY_RUN"].to_s.empty? || Leasehold::Console.set?("DRY_RUN")
     Leasehold::Console.run(dry_run: dry_run) { |console| console.release(arguments[:model], arguments[:attribute]) }
   end
+
+  desc "Perform the jobs of the adapter `:leasehold` until TERM or INT: those of QUEUES=default,mailers, " \
+       "CONCURRENCY=5 at a time of each queue, SHUTDOWN_TIMEOUT=25 seconds to end them"
+  task work: :environment do
+    # Tasks of rake load no code ahead, whatever the application is configured to do.
+    Rails.application.eager_load! if Rails.configuration.eager_load
+    Leasehold::Console.run(&:work)
+  end
 end

@@ -3,13 +3,14 @@
 require "rbs"
 
 require "rails_helper"
+require "leasehold/active_job"
 require "leasehold/rspec"
 require "rails/generators"
 require "generators/leasehold/guard/guard_generator"
 require "generators/leasehold/install/install_generator"
 require "generators/leasehold/update/update_generator"
 
-# Compares the signatures of the helpers of tests and of the generators with the code.
+# Compares the signatures of the helpers of tests, of the generators and of the jobs with the code.
 RSpec.describe "signatures of the parts for Rails" do
   # @return [Array<Module>] the namespace, and all modules and classes in it
   def modules(namespace)
@@ -18,11 +19,12 @@ RSpec.describe "signatures of the parts for Rails" do
     [namespace, *inner.flat_map { |constant| modules(constant) }]
   end
 
-  it "name exactly the public methods of `leasehold/test_help`, `leasehold/rspec` and the generators" do
+  it "name exactly the public methods of `leasehold/test_help`, `leasehold/rspec`, the generators and the jobs" do
     builder = Support::Signatures.builder
     described = [Leasehold::TestHelp, Leasehold::RSpec, Leasehold::Generators].flat_map { |namespace| modules(namespace) }
     described -= [Leasehold::TestHelp::Client::Connection]
     described.reject! { |type| type < Struct }
+    described += [Leasehold::JobGrouping, Leasehold::JobRequests, Leasehold::JobWorker, ActiveJob::QueueAdapters::LeaseholdAdapter]
 
     expect(described.size).to be > 12
     described.each do |type|

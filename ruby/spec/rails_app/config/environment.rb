@@ -23,7 +23,7 @@ module RailsApp
     # would raise for a deprecated `throw` of the specs, not of the gem.
     config.active_support.deprecation = Rails::VERSION::STRING.to_f < 7 ? :stderr : :raise
     config.i18n.available_locales = %i[en de]
-    config.active_job.queue_adapter = :test if defined?(ActiveJob::Railtie)
+    config.active_job.queue_adapter = ENV.fetch("RAILS_APP_QUEUE_ADAPTER", "test").to_sym if defined?(ActiveJob::Railtie)
     config.secret_key_base = "a secret of tests"
   end
 end

@@ -67,6 +67,31 @@ RSpec.describe "the guide for Rails", :rails do
     expect(lease.inspect.gsub(/"[^"]*"|\d+/, "…")).to eq(shown.gsub(/"[^"]*"|\d+/, "…"))
   end
 
+  it "submits to a queue, and works for it" do
+    applied = Thread::Queue.new
+    sheet = Struct.new(:id) { define_method(:apply) { |bodies| applied << [id, bodies] } }
+    sheet.define_singleton_method(:find) { |id| new(id) }
+    stub_const("Sheet", sheet)
+    run('queue("sheets")', sheet: Sheet.new(7))
+    # The guide's worker ends by a signal to the process, so its block runs in a worker that the example stops.
+    worker = nil
+    allow(Leasehold).to receive(:work) { |name, **options, &block| worker = Leasehold.queues.worker(name, **options, &block).start }
+    run('Leasehold.work("sheets"')
+    taken = Array.new(2) { Timeout.timeout(Support::Waiting::DEADLINE_SECONDS) { applied.pop } }
+    expect(taken).to eq([["7", ["create"]], ["7", ["recalculate"]]])
+  ensure
+    worker&.stop
+  end
+
+  it "groups jobs of ActiveJob" do
+    run("grouped_by {")
+    SheetJob.queue_adapter = :leasehold
+    SheetJob.perform_later(7)
+    expect(Leasehold.queue("jobs.default").requests(:waiting, key: 7).requests.size).to eq(1)
+  ensure
+    Object.send(:remove_const, :SheetJob)
+  end
+
   it "works under a lock, and guards the transaction" do
     ActiveRecord::Base.connection.execute(Leasehold::Native::GUARD_SQL)
     user = User.create!(username: "alice")

@@ -85,6 +85,6 @@ RSpec.describe "a new Rails application", :rails do
     %w[ruby sh].each do |language|
       expect(blocks(readme, language)).to all(satisfy("be in the guide") { |block| blocks(guide, language).include?(block) })
     end
-    expect(blocks(readme, "ruby").size).to eq(4)
+    expect(blocks(readme, "ruby").size).to eq(5)
   end
 end

@@ -1,11 +1,12 @@
-//! Runs the commands of the README, the tutorial, and the chapters on the embedded store, TLS and
-//! backup.
+//! Runs the commands of the README, the tutorial, and the chapters on queues, the embedded store, TLS
+//! and backup.
 
 use leasehold_tests::book::{Example, Shell, blocks, document, examples};
 
 const TUTORIAL: &str = "docs/src/tutorial.md";
 const EMBEDDED: &str = "docs/src/deploy/embedded.md";
 const TLS: &str = "docs/src/deploy/tls.md";
+const QUEUES: &str = "docs/src/concepts/queues.md";
 const BACKUP: &str = "docs/src/operate/backup.md";
 
 /// The command with which the README and the tutorial start a server from a clone of the
@@ -39,6 +40,20 @@ fn the_readme_can_be_followed() {
 #[test]
 fn the_tutorial_can_be_followed() {
     follow(TUTORIAL);
+}
+
+#[test]
+fn the_chapter_on_queues_can_be_followed() {
+    let chapter = document(QUEUES).unwrap();
+    let mut shell = Shell::start().unwrap();
+    shell.serve("leasehold serve", 7171).unwrap();
+    let server = shell.as_actual("export LEASEHOLD_SERVER=http://127.0.0.1:7171");
+    shell.run(&server).unwrap();
+    let examples = examples(&chapter);
+    assert!(examples.len() >= 9, "the chapter has {} examples", examples.len());
+    for example in &examples {
+        shell.compare(example).unwrap();
+    }
 }
 
 #[test]

@@ -386,13 +386,13 @@ describe("an operator", BOUND, () => {
 
     it("K20: takes a lock before the late answer with its grant comes", async (test) => {
         // Modules of the package itself, which `exports` does not name.
-        const parts = ["calls", "endpoint", "held_lock", "messages", "session"];
-        const modules = await Promise.all(parts.map((name) => import(new URL(`../../js/locks/${name}.js`, import.meta.url).href)));
-        const { Calls, endpointOf, HeldLock: Held, lockPath, micros, randomId, Session } = Object.assign({}, ...modules);
-        const [endpoint, path, millis] = [endpointOf({ address: shared.url }), lockPath(NAMESPACE, "late"), 10_000];
+        const parts = ["client/calls", "client/error", "client/session", "client/settings", "client/values", "locks/held_lock", "locks/messages"];
+        const modules = await Promise.all(parts.map((name) => import(new URL(`../../js/${name}.js`, import.meta.url).href)));
+        const { Calls, HeldLock: Held, LOCK, lockPath, randomId, Session, settingsOf } = Object.assign({}, ...modules);
+        const [settings, path] = [settingsOf({ address: shared.url, ...LONG }), lockPath(NAMESPACE, "late")];
+        const { endpoint, millis } = settings;
         const calls = new Calls(endpoint);
-        const terms = { durationMicros: micros("", LONG.sessionDurationSeconds), graceMicros: micros("", LONG.sessionGraceSeconds) };
-        const session = await Session.open(calls, { endpoint, terms, millis });
+        const session = await Session.open(calls, { ...settings, kind: LOCK });
         test.after(async () => {
             await session.close();
             calls.close();

@@ -8,7 +8,7 @@ interface Moment {
 }
 
 // A module of the package itself, which `exports` does not name.
-const path = new URL("../../js/locks/clock.js", import.meta.url).href;
+const path = new URL("../../js/client/clock.js", import.meta.url).href;
 const { microsBetween, now }: { microsBetween: (start: Moment, end: Moment) => bigint; now: () => Moment } = await import(path);
 
 describe("the silence of a session", () => {

@@ -185,7 +185,7 @@ describe("several locks", BOUND, () => {
 
 // A module of the package itself, which `exports` does not name.
 const { Calls }: { Calls: { prototype: { stream: (...given: unknown[]) => unknown; run: (...given: unknown[]) => unknown } } } =
-    await import(new URL("../../js/locks/calls.js", import.meta.url).href);
+    await import(new URL("../../js/client/calls.js", import.meta.url).href);
 
 describe("the wait for several locks", BOUND, () => {
     it("K14: begins with new asks if some of the former ones have left", async (test) => {

@@ -1,7 +1,8 @@
 // One acquire of a lock. Its ask keeps its place in the queue while a call is repeated.
+import { CallError } from "../client/error.js";
+import { micros } from "../client/values.js";
 import { Ask, MAX_WAIT_MILLIS, RESUME_MILLIS } from "./ask.js";
-import { CallError } from "./error.js";
-import { micros, waitMicros } from "./messages.js";
+import { waitMicros } from "./messages.js";
 
 /** The time after its wait for which a stream is kept open: the server's answer needs some. */
 export const ANSWER_MILLIS = 10_000;

@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from "node:timers/promises";
 
-import { CallError } from "./error.js";
+import { CallError } from "../client/error.js";
+import { randomId } from "../client/values.js";
 import { heldAskIds } from "./held_locks.js";
-import { randomId } from "./messages.js";
 
 /** The pause before a stream is opened again, after it has ended without a result. */
 const RESUME_PAUSE_MILLIS = 100;

@@ -1,8 +1,9 @@
 // One acquire of several locks, which are granted together (K14).
+import { CallError } from "../client/error.js";
+import { micros } from "../client/values.js";
 import { ANSWER_MILLIS } from "./acquisition.js";
 import { Ask, MAX_WAIT_MILLIS, RESUME_MILLIS } from "./ask.js";
-import { CallError } from "./error.js";
-import { micros, waitMicros } from "./messages.js";
+import { waitMicros } from "./messages.js";
 
 /** An acquire of several locks, which is run once. */
 export class GroupAcquisition {

@@ -1,13 +1,14 @@
+import { Calls } from "../client/calls.js";
+import { hasEnded, LOCK, misconfigured } from "../client/error.js";
+import { Session } from "../client/session.js";
+import { settingsOf } from "../client/settings.js";
+import { fenceNumber, text } from "../client/values.js";
 import { Acquisition } from "./acquisition.js";
-import { Calls } from "./calls.js";
-import { endpointOf } from "./endpoint.js";
-import { hasEnded, misconfigured } from "./error.js";
 import { GroupAcquisition } from "./group_acquisition.js";
 import { HeldLock, work, workTogether } from "./held_lock.js";
-import { fenceNumber, lockPath, lockStatus, micros, resolutionOf, text, wantedLock, wantedLocks } from "./messages.js";
+import { lockPath, lockStatus, resolutionOf, wantedLock, wantedLocks } from "./messages.js";
 import { Orphan } from "./orphan.js";
 import { Reaping } from "./reaping.js";
-import { Session } from "./session.js";
 
 const PAGE = 1_000;
 
@@ -23,14 +24,9 @@ class Locks {
     #session;
     #closing;
 
-    constructor({ sessionDurationSeconds = 15, sessionGraceSeconds = 5, timeoutSeconds = 10, onStanding, ...address }) {
-        const endpoint = endpointOf(address);
-        const terms = {
-            durationMicros: micros("sessionDurationSeconds", sessionDurationSeconds),
-            graceMicros: micros("sessionGraceSeconds", sessionGraceSeconds),
-        };
-        this.#settings = { endpoint, terms, millis: Number(micros("timeoutSeconds", timeoutSeconds)) / 1e3, onStanding };
-        this.#calls = new Calls(endpoint);
+    constructor({ onStanding, ...settings }) {
+        this.#settings = { ...settingsOf(settings), kind: LOCK, onStanding };
+        this.#calls = new Calls(this.#settings.endpoint);
     }
 
     async lock(namespace, key, options, run) {

@@ -1,6 +1,6 @@
 // One wait for an orphaned lock (K17).
+import { micros } from "../client/values.js";
 import { Ask, MAX_WAIT_MILLIS, RESUME_MILLIS } from "./ask.js";
-import { micros } from "./messages.js";
 
 /** The shortest wait. The server answers only when it has an orphaned lock, and needs time to look. */
 const SHORTEST_WAIT_MILLIS = 1_000;

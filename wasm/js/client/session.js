@@ -2,27 +2,29 @@ import { setMaxListeners } from "node:events";
 import { MessageChannel, receiveMessageOnPort, Worker } from "node:worker_threads";
 
 import { now } from "./clock.js";
-import { lost } from "./error.js";
-import { randomId } from "./messages.js";
+import { LOCK, lost } from "./error.js";
 import { Silence } from "./silence.js";
+import { randomId } from "./values.js";
 
 /** The longest time until the standing is judged again. Timers stand still while the machine sleeps. */
 const MAX_PAUSE_MILLIS = 5_000;
 
 /** Returns the error of a lock that an operator has taken. */
 function takenByOperator() {
-    return lost("an operator took the lock");
+    return lost(LOCK, "an operator took the lock");
 }
 
-/** The session of one `connect`: the keepalive of all locks that it holds or waits for. */
+/** The keepalive of all that a process holds or waits for under it. */
 export class Session {
     id = randomId();
     calls;
+    /** The kind of what the session holds. */
+    kind;
     #settings;
     #onStanding;
     #silence;
     #standing = "safe";
-    #holders = new Set();
+    #holds = new Set();
     /** The fences of all locks that an operator took, as far as this process was told. */
     #taken = new Set();
     #lost = new AbortController();
@@ -39,6 +41,7 @@ export class Session {
 
     constructor(calls, settings) {
         this.calls = calls;
+        this.kind = settings.kind;
         this.#settings = settings;
         this.#onStanding = settings.onStanding;
         // One listener for each acquire that waits.
@@ -71,18 +74,18 @@ export class Session {
         return this.#standing;
     }
 
-    /** Adds a lock, which is told of its loss. */
-    hold(lock) {
-        this.#holders.add(lock);
+    /** Adds a hold, which is told of its loss. */
+    hold(hold) {
+        this.#holds.add(hold);
         // The session may have ended after the grant.
-        if (this.signal.aborted) lock.lose(this.signal.reason);
+        if (this.signal.aborted) hold.lose(this.signal.reason);
         // The word that an operator took the lock may have come before the late answer with its grant (K20).
-        if (this.#taken.has(lock.fence)) lock.lose(takenByOperator());
+        if (this.#taken.has(hold.fence)) hold.lose(takenByOperator());
     }
 
-    /** Forgets a lock that is not held any more. */
-    drop(lock) {
-        this.#holders.delete(lock);
+    /** Forgets a hold that has ended. */
+    drop(hold) {
+        this.#holds.delete(hold);
     }
 
     /** Ends the session for this process, because it has ended at the server or nothing renews it. */
@@ -169,14 +172,14 @@ export class Session {
         // The renewal comes first: the listener of a lock may look at another one, which takes newer news.
         this.#silence.renewed(sentAt);
         for (const fence of forced) this.#taken.add(fence);
-        const taken = [...this.#holders].filter((lock) => forced.includes(lock.fence));
+        const taken = [...this.#holds].filter((lock) => forced.includes(lock.fence));
         for (const lock of taken) lock.lose(takenByOperator());
     }
 
     #change(standing, cause) {
         if (standing === this.#standing) return;
         this.#standing = standing;
-        if (standing === "lost") this.#end(lost("the session of the lock is lost", cause));
+        if (standing === "lost") this.#end(lost(this.kind, `the session of the ${this.kind.noun} is lost`, cause));
         // An exception of the caller's function must not reach the reader of a standing.
         queueMicrotask(() => this.#onStanding?.(standing));
     }
@@ -186,7 +189,7 @@ export class Session {
         this.#port.close();
         void this.#worker.terminate();
         this.#lost.abort(reason);
-        for (const lock of this.#holders) lock.lose(reason);
+        for (const hold of this.#holds) hold.lose(reason);
     }
 
     async #repeat(name, request) {

@@ -73,9 +73,12 @@ export function hasEnded(error) {
     return error instanceof LeaseholdError && ENDED.includes(error.code);
 }
 
-/** Returns the error of a process whose lock another process may hold now. */
-export function lost(what, cause) {
-    const error = new LeaseholdError("LOCK_LOST", `${what}: stop the work, another process may hold the lock`);
+/** The kinds of what a session holds, each with the code of its loss and what may happen after it. */
+export const LOCK = { noun: "lock", lossCode: "LOCK_LOST", danger: "another process may hold the lock" };
+
+/** Returns the error of a process that does not hold something of this kind any more. */
+export function lost({ lossCode, danger }, what, cause) {
+    const error = new LeaseholdError(lossCode, `${what}: stop the work, ${danger}`);
     return cause ? Object.assign(error, { cause }) : error;
 }
 

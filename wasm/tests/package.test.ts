@@ -5,6 +5,7 @@ import { brotliCompressSync, gzipSync } from "node:zlib";
 
 import * as leasehold from "leasehold";
 import * as locks from "leasehold/locks";
+import * as queues from "leasehold/queues";
 import * as simulation from "leasehold/simulation";
 
 const read = (path: string): Uint8Array<ArrayBuffer> => Uint8Array.from(readFileSync(new URL(`../../${path}`, import.meta.url)));
@@ -75,6 +76,7 @@ describe("the package", () => {
         ["js/api.d.ts", leasehold],
         ["js/simulation/api.d.ts", simulation],
         ["js/locks/api.d.ts", locks],
+        ["js/queues/api.d.ts", queues],
     ] as const;
     for (const [types, exported] of apis) {
         it(`exports exactly the values that ${types} declares`, () => {
@@ -85,7 +87,8 @@ describe("the package", () => {
     }
 
     it("has the wire contract of the server", () => {
-        for (const file of ["leasehold/locks/v1/lock_service.proto", "leasehold/sessions/v1/session_service.proto"]) {
+        for (const service of ["locks/v1/lock", "queues/v1/queue", "sessions/v1/session"]) {
+            const file = `leasehold/${service}_service.proto`;
             assert.deepEqual(read(`pkg/proto/${file}`), read(`../proto/proto/${file}`), `${file}: run \`cargo xtask web\``);
         }
     });

@@ -29,10 +29,11 @@ struct Part {
 const PARTS: &[Part] =
     &[Part { name: "leasehold", feature: "engine" }, Part { name: "simulation", feature: "simulation" }];
 
-/// The files below `proto/proto` that the package's client for locks loads.
+/// The files below `proto/proto` that the package's clients load.
 const CONTRACT: &[&str] = &[
     "gitlab/cells/topology_service/access_control.proto",
     "leasehold/locks/v1/lock_service.proto",
+    "leasehold/queues/v1/queue_service.proto",
     "leasehold/sessions/v1/session_service.proto",
 ];
 
@@ -50,8 +51,8 @@ pub(crate) async fn compile() -> Result<()> {
     Ok(())
 }
 
-/// Builds `wasm/pkg` (the wasm files of [`compile`] with their JavaScript and types, and the wire contract of locks) and
-/// `wasm/visualiser/dist` (the page).
+/// Builds `wasm/pkg` (the wasm files of [`compile`] with their JavaScript and types, and the wire contract of its
+/// clients) and `wasm/visualiser/dist` (the page).
 ///
 /// # Errors
 /// The build fails.

@@ -1,4 +1,4 @@
-// The calls of sessions and locks, over a channel of the thread that makes them.
+// The calls of sessions, locks and queues, over a channel of the thread that makes them.
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { Client, credentials, Metadata } from "@grpc/grpc-js";

@@ -5,9 +5,9 @@ import { isIPv4 } from "node:net";
 import { createSecureContext } from "node:tls";
 
 import { misconfigured } from "./error.js";
+import { UUID } from "./values.js";
 
 const PORTS = { "http:": 80, "https:": 443 };
-const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/iu;
 
 /**
  * Returns the endpoint for the settings of `connect`: values that another thread can be given.

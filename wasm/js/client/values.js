@@ -9,9 +9,17 @@ const MAX_UINT32 = 2 ** 32 - 1;
 /** Half of a surrogate pair, which Protobuf cannot carry. */
 const HALF_PAIR = /\p{Surrogate}/u;
 
+export const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/iu;
+
 /** Returns the bytes of a random UUID. */
 export function randomId() {
-    return Buffer.from(randomUUID().replaceAll("-", ""), "hex");
+    return idBytes("id", randomUUID());
+}
+
+/** Returns the bytes of a UUID. */
+export function idBytes(name, id) {
+    if (typeof id === "string" && UUID.test(id)) return Buffer.from(id.replaceAll("-", ""), "hex");
+    throw misconfigured(`\`${name}\` is not a UUID: pass one as a string`);
 }
 
 /** Returns a number that the contract can carry. The server refuses smaller ones by its own limits. */
@@ -31,6 +39,17 @@ export function text(name, value) {
 export function bytes(name, value) {
     if (typeof value === "string" || value instanceof Uint8Array) return Buffer.from(value);
     throw new TypeError(`\`${name}\` is a \`${typeof value}\`, not a string or a Uint8Array: pass one of these`);
+}
+
+/** Returns the member of an enumeration of the wire for a word. */
+export function member(name, word, words) {
+    if (words.includes(word)) return word.toUpperCase();
+    throw misconfigured(`\`${name}\` is unknown: pass one of ${words.map((each) => `\`${each}\``).join(", ")}`);
+}
+
+/** Returns the word for a member of an enumeration of the wire. */
+export function word(member) {
+    return member.toLowerCase().replace("_", "-");
 }
 
 /** Returns a duration in microseconds. The server checks its bounds. */

@@ -1,6 +1,6 @@
 // Conversions between the values of callers and the messages of locks.
 import { misconfigured } from "../client/error.js";
-import { bytes, date, text, uuid, whole } from "../client/values.js";
+import { bytes, date, text, uuid, whole, word } from "../client/values.js";
 
 /** Returns the message for the name of a lock, or of a slot of it. No error contains a part of it (K24). */
 export function lockPath(namespace, key, slot = 0) {
@@ -49,7 +49,7 @@ export function resolutionOf(resolution) {
 export function lockStatus({ path, state, fence, sessionId, updatedAt, waiting, last, obituary, takenSlots, permits }) {
     return {
         ...path,
-        state: state.toLowerCase().replace("_", "-"),
+        state: word(state),
         fence: fence === "0" ? undefined : BigInt(fence),
         sessionId: uuid(sessionId),
         updatedAt: date(updatedAt),
@@ -63,9 +63,9 @@ export function lockStatus({ path, state, fence, sessionId, updatedAt, waiting, 
 
 /** Returns the grant whose cleanup is due. */
 export function obituaryOf({ fence, end, endedAt, attempts, mostAttempts }) {
-    return { fence: BigInt(fence), end: end.toLowerCase(), endedAt: date(endedAt), attempts, mostAttempts };
+    return { fence: BigInt(fence), end: word(end), endedAt: date(endedAt), attempts, mostAttempts };
 }
 
 function endedGrant({ fence, end, value, endedAt }) {
-    return { fence: BigInt(fence), end: end.toLowerCase(), value: Uint8Array.from(value), endedAt: date(endedAt) };
+    return { fence: BigInt(fence), end: word(end), value: Uint8Array.from(value), endedAt: date(endedAt) };
 }

@@ -11,6 +11,7 @@ import type { TestContext } from "node:test";
 import { fileURLToPath } from "node:url";
 
 import { connect, type Locks, type LocksSettings, type TlsFiles } from "leasehold/locks";
+import { connect as connectQueues, type Queues, type QueuesSettings } from "leasehold/queues";
 
 /** The root of the repository. Tests run compiled, in `wasm/build/tests`. */
 const ROOT = fileURLToPath(new URL("../../../../", import.meta.url));
@@ -58,6 +59,13 @@ export class ClaimsServer {
         const locks = connect({ address: this.url, ...settings });
         test.after(() => locks.close());
         return locks;
+    }
+
+    /** Returns queues of this server, or of a proxy before it, that are closed at the end of the test. */
+    queues(test: TestContext, settings: QueuesSettings = {}): Queues {
+        const queues = connectQueues({ address: this.url, ...settings });
+        test.after(() => queues.close());
+        return queues;
     }
 
     /** Starts the server, and waits until it listens. */

@@ -15,8 +15,10 @@ export class LeaseholdError extends Error {
      * - `INVALID_TRACE`: the text is not a trace of the simulation.
      * - `IMPOSSIBLE`: the event cannot happen in the present state of the simulated world.
      * - `LOCK_LOST`: the session of a lock is lost, or an operator took the lock.
-     * - `MISCONFIGURED`, `CLOSED`, `TLS_REFUSED`: a setting of a client for locks cannot work, the
-     *   client is closed, or client and server refuse each other's certificates.
+     * - `BATCH_LOST`: the session of a batch is lost, the worker has stopped, or the batch was settled
+     *   otherwise.
+     * - `MISCONFIGURED`, `CLOSED`, `TLS_REFUSED`: a setting of a client for locks or queues cannot
+     *   work, the client is closed, or client and server refuse each other's certificates.
      * - the name of a status of gRPC, such as `UNAVAILABLE`: the server gave no reason, or no answer.
      * - `PANIC`: the engine has a defect. Report it.
      */

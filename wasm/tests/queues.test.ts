@@ -9,7 +9,7 @@ import { type NewRequest, type RequestStatus } from "leasehold/queues";
 
 import { Authority } from "./support/certificates.js";
 import { ClaimsServer } from "./support/claims_server.js";
-import { all, code, rejection } from "./support/refusals.js";
+import { all, code, rejection } from "./support/outcomes.js";
 import { TcpProxy } from "./support/tcp_proxy.js";
 
 /** The longest time of all tests of one `describe`. */

@@ -9,10 +9,10 @@ export interface TlsFiles {
 }
 
 /**
- * The standing of a session or of a lock, as this process knows it without the server:
+ * The standing of a session, of a lock or of a batch, as this process knows it without the server:
  * - `safe`: the last renewal is younger than the session's duration. Work.
  * - `jeopardy`: the duration has passed without an answer. Pause; an answer makes it safe again.
- * - `lost`: stop. Another process may hold the lock.
+ * - `lost`: stop. Another process may hold the lock, or work on the batch.
  */
 export type Standing = "safe" | "jeopardy" | "lost";
 

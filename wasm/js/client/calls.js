@@ -3,14 +3,12 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 import { Client, credentials, Metadata } from "@grpc/grpc-js";
 
+import { Backoff } from "./backoff.js";
 import { RPCS } from "./contract.js";
 import { CallError } from "./error.js";
 
 /** The longest time of one attempt. */
 const ATTEMPT_MILLIS = 3_000;
-/** The longest pause before the second attempt of a call. It doubles with each attempt. */
-const PAUSE_MILLIS = 100;
-const MAX_PAUSE_MILLIS = 2_000;
 
 /**
  * The options of the channel. Its pings notice a connection whose peer is gone silently, and short
@@ -47,8 +45,9 @@ export class Calls {
     /** Sends a call, again if no answer came, for at most this time in all. Throws a `CallError`. */
     async run(name, request, { millis, signals = [] }) {
         const endsAt = performance.now() + millis;
+        const backoff = new Backoff();
         let followsUnanswered = false;
-        for (let longest = PAUSE_MILLIS; ; longest = Math.min(2 * longest, MAX_PAUSE_MILLIS)) {
+        for (;;) {
             const left = endsAt - performance.now();
             try {
                 return await this.attempt(name, request, { millis: Math.min(ATTEMPT_MILLIS, left), signals });
@@ -56,7 +55,7 @@ export class Calls {
                 if (!(error instanceof CallError)) throw error;
                 error.followsUnanswered = followsUnanswered;
                 followsUnanswered ||= error.isUnanswered;
-                const pause = Math.max(longest * (0.5 + Math.random() / 2), error.retryAfterMillis);
+                const pause = backoff.pauseMillis(error.retryAfterMillis);
                 if (!error.isRepeatable || performance.now() + pause > endsAt) throw error;
                 await sleep(pause);
             }

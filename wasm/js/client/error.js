@@ -76,6 +76,8 @@ export function hasEnded(error) {
 /** The kinds of what a session holds, each with the code of its loss and what may happen after it. */
 export const LOCK = { noun: "lock", lossCode: "LOCK_LOST", danger: "another process may hold the lock" };
 
+export const BATCH = { noun: "batch", lossCode: "BATCH_LOST", danger: "another worker may have its requests" };
+
 /** Returns the error of a process that does not hold something of this kind any more. */
 export function lost({ lossCode, danger }, what, cause) {
     const error = new LeaseholdError(lossCode, `${what}: stop the work, ${danger}`);

@@ -2,7 +2,7 @@ import { setMaxListeners } from "node:events";
 import { MessageChannel, receiveMessageOnPort, Worker } from "node:worker_threads";
 
 import { now } from "./clock.js";
-import { LOCK, lost } from "./error.js";
+import { CallError, LOCK, lost } from "./error.js";
 import { Silence } from "./silence.js";
 import { randomId } from "./values.js";
 
@@ -25,6 +25,7 @@ export class Session {
     #silence;
     #standing = "safe";
     #holds = new Set();
+    #emptied = () => {};
     /** The fences of all locks that an operator took, as far as this process was told. */
     #taken = new Set();
     #lost = new AbortController();
@@ -32,10 +33,13 @@ export class Session {
     #worker;
     #timer;
 
-    /** Opens a session, and starts the thread that renews it. Throws a `CallError`. */
-    static async open(calls, settings) {
+    /**
+     * Opens a session, and starts the thread that renews it. Throws a `CallError`, or the reason of the
+     * signal that was aborted.
+     */
+    static async open(calls, settings, signals = []) {
         const session = new Session(calls, settings);
-        await session.#open();
+        await session.#open(signals);
         return session;
     }
 
@@ -86,6 +90,17 @@ export class Session {
     /** Forgets a hold that has ended. */
     drop(hold) {
         this.#holds.delete(hold);
+        if (this.#holds.size === 0) this.#emptied();
+    }
+
+    /** What is held, in the order in which it was granted. */
+    get holds() {
+        return [...this.#holds];
+    }
+
+    /** Waits until nothing is held. */
+    async emptied() {
+        if (this.#holds.size > 0) await new Promise((resolve) => (this.#emptied = resolve));
     }
 
     /** Ends the session for this process, because it has ended at the server or nothing renews it. */
@@ -106,8 +121,28 @@ export class Session {
             return true;
         } catch (error) {
             if (!error.isRepeatable) throw error;
-            void this.#repeat(name, request);
+            // A refusal says that the lock has passed on.
+            this.insist(name, request).catch(() => {});
             return false;
+        }
+    }
+
+    /**
+     * Sends a call until the server answers. Throws a `CallError` if it refuses, and the reason of the
+     * loss if the session is lost before.
+     */
+    async insist(name, request) {
+        for (let followsUnanswered = false; ; ) {
+            // A loss ends the calls, also if its timer was late.
+            this.judge();
+            try {
+                return await this.calls.run(name, request, { millis: this.millis, signals: [this.signal] });
+            } catch (error) {
+                if (!(error instanceof CallError)) throw error;
+                error.followsUnanswered ||= followsUnanswered;
+                if (!error.isRepeatable) throw error;
+                followsUnanswered = error.followsUnanswered || error.isUnanswered;
+            }
         }
     }
 
@@ -128,14 +163,14 @@ export class Session {
         if (isLive) await this.calls.attempt("CloseSession", { sessionId: this.id }).catch(() => {});
     }
 
-    async #open() {
+    async #open(signals) {
         const { terms, millis } = this.#settings;
         // The server counts from the arrival of the call, so this process counts from before it.
         const openedAt = now();
         this.#silence = new Silence(terms, openedAt);
         const { durationMicros, graceMicros } = terms;
         const request = { sessionId: this.id, durationMicros: String(durationMicros), graceMicros: String(graceMicros) };
-        await this.calls.run("OpenSession", request, { millis });
+        await this.calls.run("OpenSession", request, { millis, signals });
         this.#startKeepalive(openedAt);
         this.#watchClock();
     }
@@ -190,17 +225,5 @@ export class Session {
         void this.#worker.terminate();
         this.#lost.abort(reason);
         for (const hold of this.#holds) hold.lose(reason);
-    }
-
-    async #repeat(name, request) {
-        while (this.judge() !== "lost") {
-            try {
-                return await this.calls.run(name, request, { millis: this.millis });
-            } catch (error) {
-                // A refusal says that the lock has passed on.
-                if (!error.isRepeatable) return undefined;
-            }
-        }
-        return undefined;
     }
 }

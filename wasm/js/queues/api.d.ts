@@ -39,6 +39,85 @@ export interface SubmittedRequest {
     readonly isNew: boolean;
 }
 
+/** The options of a worker. */
+export interface TakeOptions {
+    /** The most batches that the worker holds at a time, 1 to 256; 1 by default. */
+    readonly credit?: number;
+    /** The most requests of a batch, 1 to 100; 100 by default. */
+    readonly maxRequests?: number;
+    /**
+     * Stops the worker. It takes nothing more, and may end the batches that it has for `stopSeconds`.
+     * What is not settled then is given back, and the attempt does not count.
+     */
+    readonly signal?: AbortSignal;
+    /** 20 by default. */
+    readonly stopSeconds?: number;
+    /** Called with the error after which the worker calls the server again, while it restarts for example. */
+    readonly onReconnect?: (error: LeaseholdError) => void;
+}
+
+/** The options of `work`. */
+export interface WorkOptions extends TakeOptions {
+    /**
+     * Called with the error of a function, after its batch has failed, and with the loss of a batch.
+     * `console.error` by default. An error that it throws stops the worker.
+     */
+    readonly onError?: (error: unknown, batch: Batch) => void | PromiseLike<void>;
+}
+
+/** A request that a worker has taken. */
+export interface TakenRequest {
+    readonly id: string;
+    /** The number of the attempt, 1 for the first. */
+    readonly attempt: number;
+    readonly body: Uint8Array;
+}
+
+/** Requests of one key that a worker has taken as one: a create alone, or updates. No text of it shows the key or a body. */
+export interface Batch {
+    readonly queue: string;
+    readonly key: string;
+    /** The kind of all requests. */
+    readonly kind: RequestKind;
+    /** The requests in the order of their lane. */
+    readonly requests: readonly TakenRequest[];
+    /** The progress that a former worker noted; undefined if there is none. */
+    readonly progress: Uint8Array | undefined;
+    /** The fence under which the worker has the batch, larger than every fence before it. */
+    readonly fence: bigint;
+    /** The standing of the batch; `lost` too once it is settled. */
+    readonly standing: Standing;
+    /** False once the batch is lost or settled. */
+    readonly isHeld: boolean;
+    /** The seconds until the batch is lost if no renewal succeeds from now on; 0 once it is not held. */
+    readonly remainingSeconds: number;
+    /**
+     * Aborted when the batch is lost: its session is lost, or the worker has stopped and has given the
+     * batch back. The reason is the error that `check` throws.
+     */
+    readonly signal: AbortSignal;
+    /** Throws `BATCH_LOST` if the work must stop. */
+    check(): void;
+    /**
+     * Settles the batch: the work has succeeded. The call is repeated until the session is lost. A
+     * repeated `complete` returns the result of the first.
+     *
+     * Throws `BATCH_LOST` if the requests are somebody else's by now, so that the work may run twice, or
+     * if the batch was settled otherwise.
+     */
+    complete(): Promise<void>;
+    /**
+     * Settles the batch as `complete` does: the work has failed. Each request is tried again, or ends in
+     * error after its last attempt. `retryAfter` is the seconds until then; the server takes a second for
+     * the first attempt, and up to 300 for later ones, by default.
+     */
+    fail(options?: { readonly retryAfter?: number }): Promise<void>;
+    /** Settles the batch as `complete` does: another worker may take it, and the attempt does not count. */
+    giveBack(): Promise<void>;
+    /** Notes the progress, at most 2,048 bytes, for the next worker should this one fail. Throws as `complete` does. */
+    noteProgress(progress: string | Uint8Array): Promise<void>;
+}
+
 /** The lane that a call is about. */
 export interface LaneOptions {
     /** The key of the lane; without it the call is about all lanes of the queue. */
@@ -108,6 +187,23 @@ export interface Queues {
      * replies in their order.
      */
     submitAll(queue: string, requests: readonly NewRequest[]): Promise<SubmittedRequest[]>;
+    /**
+     * Takes batches in a loop, each of which the loop settles: the next one comes once fewer than
+     * `credit` are not settled. Each loop has a session of its own, and goes on with another one if the
+     * session is lost.
+     *
+     * The loop ends after `signal` is aborted. If the program leaves the loop itself, also by an error,
+     * the batches that it has got and not settled fail.
+     */
+    take(queue: string, options?: TakeOptions): AsyncIterableIterator<Batch>;
+    /**
+     * Takes batches, and calls a function with each: with up to `credit` at the same time. A batch that the
+     * function has not settled is complete when the function's promise is settled, and fails if the
+     * function throws. If the function throws because `signal` was aborted, the batch is given back.
+     *
+     * Returns after `signal` is aborted, or the queues are closed.
+     */
+    work(queue: string, options: WorkOptions, run: (batch: Batch) => unknown): Promise<void>;
     /** Reads a request; undefined if it was withdrawn or forgotten, or never was. */
     getRequest(id: string, options?: { readonly withBody?: boolean }): Promise<RequestStatus | undefined>;
     /**
@@ -144,7 +240,7 @@ export interface Queues {
      * is none.
      */
     resubmit(id: string): Promise<RequestState | undefined>;
-    /** Closes the connection. */
+    /** Stops all workers, as their `signal` does, and closes the connection. */
     close(): Promise<void>;
 }
 

@@ -1,8 +1,11 @@
 import { Calls } from "../client/calls.js";
-import { misconfigured } from "../client/error.js";
+import { BATCH, misconfigured } from "../client/error.js";
 import { settingsOf } from "../client/settings.js";
 import { idBytes, member, text, whole } from "../client/values.js";
-import { lanePath, laneStatus, newRequest, newRequests, requestStatus, stateOf, submitted, withBody } from "./messages.js";
+import { lanePath, laneStatus, newRequest, newRequests } from "./messages.js";
+import { requestStatus, stateOf, submitted, withBody } from "./messages.js";
+import { Taking } from "./taking.js";
+import { work } from "./work.js";
 
 const PAGE = 1_000;
 const REQUEST_LISTS = ["waiting", "taken", "settled"];
@@ -16,10 +19,11 @@ export function connect(settings = {}) {
 class Queues {
     #settings;
     #calls;
+    #takings = new Set();
     #closing;
 
     constructor(settings) {
-        this.#settings = settingsOf(settings);
+        this.#settings = { ...settingsOf(settings), kind: BATCH };
         this.#calls = new Calls(this.#settings.endpoint);
     }
 
@@ -29,6 +33,19 @@ class Queues {
 
     async submitAll(queue, requests) {
         return await this.#submit(queue, newRequests(requests));
+    }
+
+    async *take(queue, options = {}) {
+        const taking = this.#begin(queue, options);
+        try {
+            for (let batch; (batch = await taking.next()); ) yield batch;
+        } finally {
+            await taking.leave();
+        }
+    }
+
+    async work(queue, options, run) {
+        await work(this.#begin(queue, options), options, run);
     }
 
     async getRequest(id, options = {}) {
@@ -80,7 +97,23 @@ class Queues {
     }
 
     async #end() {
+        for (const taking of this.#takings) taking.stop();
+        await Promise.all([...this.#takings].map((taking) => taking.ended));
         this.#calls.close();
+    }
+
+    #begin(queue, { signal, ...options }) {
+        this.#checkOpen();
+        const taking = new Taking(this.#calls, this.#settings, queue, options);
+        const stop = () => taking.stop();
+        if (signal?.aborted) stop();
+        signal?.addEventListener("abort", stop);
+        this.#takings.add(taking);
+        void taking.begin().then(() => {
+            signal?.removeEventListener("abort", stop);
+            this.#takings.delete(taking);
+        });
+        return taking;
     }
 
     async #submit(queue, requests) {

@@ -29,6 +29,7 @@ export class ClaimsServer {
     readonly #directory = mkdtempSync(join(tmpdir(), "leasehold-server-"));
     readonly #arguments: string[];
     readonly #scheme: string;
+    readonly #queues: Queues[] = [];
     #listen = "127.0.0.1:0";
     #process: ChildProcess | undefined;
 
@@ -65,6 +66,7 @@ export class ClaimsServer {
     queues(test: TestContext, settings: QueuesSettings = {}): Queues {
         const queues = connectQueues({ address: this.url, ...settings });
         test.after(() => queues.close());
+        this.#queues.push(queues);
         return queues;
     }
 
@@ -99,6 +101,8 @@ export class ClaimsServer {
     }
 
     async end(): Promise<void> {
+        // Workers give back what they have while the server still answers.
+        await Promise.all(this.#queues.map((queues) => queues.close()));
         await this.kill();
         rmSync(this.#directory, { recursive: true });
     }

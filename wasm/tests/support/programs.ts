@@ -1,4 +1,4 @@
-// Programs that hold locks in processes of their own.
+// Programs that hold locks or take batches in processes of their own.
 import assert from "node:assert/strict";
 import { type ChildProcessByStdio, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -17,6 +17,7 @@ const HEAD = `
 import { setImmediate as turn } from "node:timers/promises";
 
 import { connect } from "leasehold/locks";
+import { connect as connectQueues } from "leasehold/queues";
 
 const [, address, ...words] = process.argv;
 const say = (...words) => console.log(words.join(" "));

@@ -1,5 +1,6 @@
-// The errors of calls that must fail.
+// What tests of queues wait for: errors of calls that must fail, the end of an iteration, an abort.
 import assert from "node:assert/strict";
+import { once } from "node:events";
 
 import { LeaseholdError } from "leasehold/queues";
 
@@ -13,6 +14,12 @@ export async function rejection(call: Promise<unknown>): Promise<LeaseholdError>
 /** Returns the code of the error of a call that must fail. */
 export async function code(call: Promise<unknown>): Promise<string> {
     return (await rejection(call)).code;
+}
+
+/** Waits until a signal is aborted, and returns its reason. */
+export async function abortOf(signal: AbortSignal): Promise<unknown> {
+    if (!signal.aborted) await once(signal, "abort");
+    return signal.reason;
 }
 
 /** Returns all items of an iteration. */

@@ -1,6 +1,6 @@
 // Writes each TypeScript example of the package's README and of the JavaScript guide into a test
-// file, so that `npm test` compiles and runs it. An example with locks finds its server in the
-// variable `LEASEHOLD_SERVER`.
+// file, so that `npm test` compiles and runs it. An example with locks or queues finds its server
+// in the variable `LEASEHOLD_SERVER`.
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 
 const root = new URL("../", import.meta.url);
@@ -16,6 +16,6 @@ for (const directory of ["build/", "tests/examples/"]) rmSync(new URL(directory,
 mkdirSync(new URL("tests/examples/", root));
 for (const [index, [, text]] of examples.entries()) {
     // The server starts before the example: modules run in the order of their imports.
-    const server = text.includes('"leasehold/locks"') ? 'import "../support/example_server.js";\n' : "";
+    const server = /"leasehold\/(locks|queues)"/u.test(text) ? 'import "../support/example_server.js";\n' : "";
     writeFileSync(new URL(`tests/examples/example_${index + 1}.test.ts`, root), server + text);
 }

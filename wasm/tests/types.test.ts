@@ -14,6 +14,7 @@ import {
     type VerificationStep,
 } from "leasehold";
 import { connect, type HeldLock } from "leasehold/locks";
+import { type Batch, connect as connectQueues } from "leasehold/queues";
 
 /**
  * Returns the participant that takes a step. The function compiles only if `step` tells the members
@@ -45,7 +46,7 @@ function participant(step: ReconciliationStep | VerificationStep): "server" | "d
 }
 
 /** Contains calls that the compiler must refuse. The function is compiled but never called. */
-export function refusedByCompiler(run: Verification, error: LeaseholdError, lock: HeldLock): unknown[] {
+export function refusedByCompiler(run: Verification, error: LeaseholdError, lock: HeldLock, batch: Batch): unknown[] {
     return [
         // @ts-expect-error A key is not a `number`, which is exact up to 2^53 only.
         encodeSourceId(7),
@@ -79,6 +80,18 @@ export function refusedByCompiler(run: Verification, error: LeaseholdError, lock
         (lock.fence = 42n),
         // @ts-expect-error An outcome is `succeeded` or `failed`.
         lock.release({ outcome: "done" }),
+        // @ts-expect-error A request has a key.
+        connectQueues().submit("sheets", { body: "row 1" }),
+        // @ts-expect-error A kind is `create` or `update`.
+        connectQueues().submit("sheets", { key: "7", kind: "delete" }),
+        // @ts-expect-error The function is missing.
+        connectQueues().work("sheets", { credit: 2 }),
+        // @ts-expect-error A list of lanes is `ready`, `delayed`, `taken` or `paused`.
+        connectQueues().listLanes("sheets", "waiting"),
+        // @ts-expect-error The fence of a batch is read-only.
+        (batch.fence = 42n),
+        // @ts-expect-error The body of a request is bytes.
+        batch.requests[0]?.body.toUpperCase(),
     ];
 }
 

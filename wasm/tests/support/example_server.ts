@@ -1,4 +1,4 @@
-// The server of the examples that acquire locks. It ends with their process.
+// The server of the examples that acquire locks or use queues. It ends with their process.
 import { ClaimsServer } from "./claims_server.js";
 
 const server = new ClaimsServer();

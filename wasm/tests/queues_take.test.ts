@@ -140,16 +140,16 @@ describe("a worker", BOUND, () => {
         await queues.pause("urgent");
         await submit(queues, "urgent", "usual", "");
         await queues.submit("urgent", { key: "urgent", priority: 9 });
+        const begun = performance.now();
         await queues.submit("urgent", { key: "later", priority: 9, delay: 1 });
         await queues.resume("urgent");
-        const begun = performance.now();
         for (const key of ["urgent", "usual", "later"]) {
             const batch = await worker.next();
             assert.equal(batch.key, key);
             await batch.complete();
         }
-        // The server's clock may be a little ahead of this one's.
-        assert.ok(performance.now() - begun > 500);
+        // The clocks of both processes may be adjusted meanwhile.
+        assert.ok(performance.now() - begun > 900);
     });
 
     it("Q13: fails a batch, until its last attempt ends in error, from where it is submitted again", async (test) => {
@@ -385,6 +385,21 @@ describe("the end of a loop", BOUND, () => {
         }
     });
 
+    it("Q11: comes although the server does not answer", async (test) => {
+        const server = await ClaimsServer.start(test);
+        const stop = new AbortController();
+        const queues = server.queues(test, { ...LONG, timeoutSeconds: 1 });
+        const worker = new Worker(queues, "down", { signal: stop.signal });
+        await submit(queues, "down", "7", "");
+        const batch = await worker.next();
+        await server.kill();
+        const completed = code(batch.complete());
+        stop.abort();
+        await worker.end();
+        assert.equal(await completed, "BATCH_LOST");
+        assert.ok(batch.signal.aborted);
+    });
+
     it("is that of the queues", async (test) => {
         const { queues, worker } = start(test, "closing");
         await submit(queues, "closing", "7", "");
@@ -398,6 +413,19 @@ describe("the end of a loop", BOUND, () => {
 });
 
 describe("a stream", BOUND, () => {
+    it("waits for a server that does not answer yet", async (test) => {
+        const server = await ClaimsServer.start(test);
+        const queues = server.queues(test, { ...LONG, timeoutSeconds: 1 });
+        await submit(queues, "early", "7", "");
+        await server.kill();
+        let wake = (): void => {};
+        const failed = new Promise<void>((resolve) => (wake = resolve));
+        const next = new Worker(queues, "early", { onReconnect: wake }).next();
+        await failed;
+        await server.start();
+        assert.deepEqual(attempts(await next), [1]);
+    });
+
     for (const signal of ["SIGTERM", "SIGKILL"] as const) {
         it(`Q11: goes on after a ${signal} of the server, and no batch is lost or doubled`, async (test) => {
             const server = await ClaimsServer.start(test);

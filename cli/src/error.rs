@@ -1,8 +1,8 @@
 //! Failures of the command line. Each has a message and a hint for people, and an exit code and a
 //! JSON form for scripts.
 
-use std::io;
 use std::path::Path;
+use std::{fmt, io};
 
 use leasehold_client::{Error, Refusal};
 use leasehold_proto::gitlab::cells::topology_service::claims::v1::BeginUpdateRequest;
@@ -12,7 +12,34 @@ use tonic::{Code, Status};
 use crate::contract::ContractError;
 use crate::exit;
 use crate::refused::{RefusedCall, code_name};
-use crate::work::TenureKind;
+
+/// The kind of what a command runs under.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TenureKind {
+    /// One lock or several.
+    Lock,
+    /// A batch of a queue.
+    Batch,
+}
+
+impl fmt::Display for TenureKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Lock => "lock",
+            Self::Batch => "batch",
+        })
+    }
+}
+
+impl TenureKind {
+    /// Returns the word for the end of the tenure.
+    pub(crate) fn end(self) -> &'static str {
+        match self {
+            Self::Lock => "released",
+            Self::Batch => "settled",
+        }
+    }
+}
 
 /// The failure of a command.
 #[derive(Debug, thiserror::Error)]

@@ -50,7 +50,7 @@ pub use bench::BenchArgs;
 pub use connection::Connection;
 pub use contract::ContractError;
 pub use decommission::DecommissionArgs;
-pub use error::{CliError, report};
+pub use error::{CliError, TenureKind, report};
 pub use lock::LockArgs;
 pub use locks::{ForceLockArgs, LocksArgs};
 pub use queue::{
@@ -66,7 +66,6 @@ pub use scripts::{write_completions, write_script};
 pub use session::Call;
 pub use update::{BeginArgs, SettleArgs};
 pub use words::{BucketArg, SourceArg, SourceIdArg, SubjectArg};
-pub use work::TenureKind;
 
 /// A call of a server.
 #[derive(Clone, Debug, Subcommand)]

@@ -59,6 +59,7 @@ pub struct SubmitArgs {
     queue: String,
 
     /// The key of the resource that the request is about; requests of one key are worked in order
+    #[arg(id = "request_key", value_name = "KEY")]
     key: String,
 
     /// The body
@@ -121,6 +122,7 @@ pub struct RequestsArgs {
     queue: String,
 
     /// The key
+    #[arg(id = "request_key", value_name = "KEY")]
     key: String,
 }
 
@@ -132,7 +134,7 @@ pub struct HistoryArgs {
     queue: String,
 
     /// The key; all keys if not given
-    #[arg(default_value = "")]
+    #[arg(id = "request_key", value_name = "KEY", default_value = "")]
     key: String,
 }
 
@@ -168,7 +170,7 @@ pub struct PauseArgs {
     queue: String,
 
     /// The key; the whole queue if not given
-    #[arg(default_value = "")]
+    #[arg(id = "request_key", value_name = "KEY", default_value = "")]
     key: String,
 }
 

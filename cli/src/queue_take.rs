@@ -8,10 +8,10 @@ use base64::engine::general_purpose::STANDARD;
 use leasehold_client::{Batch, LockSession, SessionTerms, TakeTerms};
 use serde_json::json;
 
-use crate::error::{CliError, call_failed};
+use crate::error::{CliError, TenureKind, call_failed};
 use crate::session::Session;
 use crate::variables;
-use crate::work::{self, Stops, Tenure, TenureKind, Work};
+use crate::work::{self, Stops, Tenure, Work};
 
 /// Arguments of `queue take`.
 #[derive(Clone, Debug, clap::Args)]

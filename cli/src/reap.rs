@@ -8,12 +8,12 @@ use leasehold_client::{LockSession, Orphan, SessionTerms};
 use leasehold_proto::leasehold::locks::v1::resolve_orphan_request::Resolution;
 use leasehold_proto::leasehold::locks::v1::{LockPath, ResolveOrphanRequest};
 
-use crate::error::{CliError, call_failed};
+use crate::error::{CliError, TenureKind, call_failed};
 use crate::lock::LockName;
 use crate::session::Session;
 use crate::variables;
 use crate::words::printable;
-use crate::work::{self, Stops, Tenure, TenureKind, Work};
+use crate::work::{self, Stops, Tenure, Work};
 
 /// Arguments of `reap`.
 #[derive(Clone, Debug, clap::Args)]

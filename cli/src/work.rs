@@ -2,7 +2,6 @@
 //! batch of a queue, as `queue take` does.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::io;
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::command_group::{CommandEvent, CommandGroup, exit_code};
-use crate::error::CliError;
+use crate::error::{CliError, TenureKind};
 use crate::exit;
 
 /// The exit code of a command that is not found, as shells give it.
@@ -67,34 +66,6 @@ pub(crate) enum Tenure<'a> {
         /// The time until the next attempt if the command fails; `None` for the server's.
         retry_after: Option<Duration>,
     },
-}
-
-/// The kind of what a command runs under.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TenureKind {
-    /// One lock or several.
-    Lock,
-    /// A batch of a queue.
-    Batch,
-}
-
-impl fmt::Display for TenureKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Lock => "lock",
-            Self::Batch => "batch",
-        })
-    }
-}
-
-impl TenureKind {
-    /// Returns the word for the end of the tenure.
-    fn end(self) -> &'static str {
-        match self {
-            Self::Lock => "released",
-            Self::Batch => "settled",
-        }
-    }
 }
 
 impl Tenure<'_> {

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import grpc
 from typing_extensions import Self
@@ -37,6 +37,7 @@ from leasehold.client._lock_base import (
 )
 from leasehold.client._lock_calls import Grant, LockPath, Wanted, WantedLock
 from leasehold.client._retry import ONCE, Retry
+from leasehold.client._task_scope import TaskScope, ends
 from leasehold.errors import LeaseholdError, LockLostError, NoOrphanError
 from leasehold.locks import Obituary, Standing
 
@@ -68,7 +69,7 @@ class AsyncLockSession(LockSessionBase):
         super().__init__(client, duration_seconds, grace_seconds)
         self._client = client
         self._functions = SessionFunctions(on_jeopardy, on_safe, on_lost, on_forced)
-        self._holders: set[_AsyncScope[Any]] = set()
+        self._holders: set[TaskScope] = set()
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -247,9 +248,7 @@ class AsyncLockSession(LockSessionBase):
     async def _listen(self, wait: AskWait[NewsT, ResultT]) -> ResultT | None:
         """Read one stream of an ask. Return its result; None if the stream ended without a grant or a refusal."""
         client, call = self._client, wait.stream()
-        client._check_open()  # noqa: SLF001
-        method: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = client._channel.unary_stream(call.path)  # noqa: SLF001
-        stream = method(call.request, timeout=wait.timeout_seconds, metadata=client._store.metadata)  # noqa: SLF001
+        stream = client._stream(call, wait.timeout_seconds)  # noqa: SLF001
         try:
             async for response in stream:
                 news = decode_response(call, response, await stream.initial_metadata(), client._store)  # noqa: SLF001
@@ -299,41 +298,28 @@ class AsyncOrphan(OrphanBase, AsyncHeldLock):
         self._obituary = obituary
 
 
-class _AsyncScope(Generic[HeldT]):
+class _AsyncScope(TaskScope, Generic[HeldT]):
     """An `async with` block, whose task is cancelled if one of its locks is lost."""
 
     def __init__(self, session: AsyncLockSession) -> None:
+        super().__init__(LOCK_LOST)
         self._session = session
         self._held: tuple[HeldT, ...] = ()
-        self._task: asyncio.Task[object] | None = None
-        self._is_cancelled = False
 
     @property
     def fences(self) -> set[int]:
         """The fences of the block's grants; empty outside of the block."""
         return {held.fence for held in self._held}
 
-    def cancel(self) -> None:
-        """Cancel the task of the block, because a lock is lost."""
-        if self._task is not None and not self._is_cancelled:
-            self._is_cancelled = True
-            self._task.cancel(LOCK_LOST)
-
     def _enter(self, held: tuple[HeldT, ...]) -> None:
         self._held = held
         held_locks.enter(held)
-        self._task = asyncio.current_task()
-        self._cancelling = self._cancel_requests()
-        self._session._holders.add(self)  # noqa: SLF001 - same module
-        if any(lock.is_lost for lock in held):
-            # The lock was lost before the block could be told.
-            self.cancel()
+        self._begin(self._session._holders, is_lost=any(lock.is_lost for lock in held))  # noqa: SLF001 - same module
 
     async def __aexit__(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
         session = self._session
         held_locks.leave(self._held)
-        session._holders.discard(self)  # noqa: SLF001 - same module
-        is_own_cancellation = self._is_cancelled and self._take_back_cancellation(error)
+        is_own_cancellation = self._end(session._holders, error, LockLostError)  # noqa: SLF001 - same module
         held = [lock for lock in self._held if not lock._is_released]  # noqa: SLF001
         if not held or not session._is_own():  # noqa: SLF001
             return
@@ -349,15 +335,8 @@ class _AsyncScope(Generic[HeldT]):
         raise loss from error
 
     async def _release(self, held: Sequence[HeldT], error: BaseException | None) -> None:
-        releases = [asyncio.ensure_future(lock.release(failed=error is not None)) for lock in held]
-        try:
-            # `shield` lets the releases finish if this task is cancelled. Without it, the locks would be held until the
-            # session is closed. `gather` waits for all, also if one fails.
-            ends = await asyncio.shield(asyncio.gather(*releases, return_exceptions=True))
-        except asyncio.CancelledError:
-            await asyncio.wait(releases, timeout=LEAVE_SECONDS)
-            raise
-        for failure in ends:
+        # Without an end, the locks would be held until the session is closed.
+        for failure in await ends(lock.release(failed=error is not None) for lock in held):
             if isinstance(failure, BaseException):
                 if error is None or not isinstance(failure, LeaseholdError):
                     raise failure
@@ -366,20 +345,6 @@ class _AsyncScope(Generic[HeldT]):
     async def _give_up(self, held: AsyncHeldLock) -> None:
         with suppress(LeaseholdError):
             await held._release(True, retry=ONCE)  # noqa: FBT003, SLF001
-
-    def _cancel_requests(self) -> int:
-        # `Task.cancelling` and `Task.uncancel` exist since Python 3.11; the package supports 3.10.
-        cancelling: Callable[[], int] = getattr(self._task, "cancelling", lambda: 0)
-        return cancelling()
-
-    def _take_back_cancellation(self, error: BaseException | None) -> bool:
-        """Take back the request to cancel the task. Return True if nobody else asked for its cancellation.
-
-        The standard library decides in the same way for `asyncio.timeout` (Lib/asyncio/timeouts.py, `__aexit__`).
-        """
-        uncancel: Callable[[], int] = getattr(self._task, "uncancel", lambda: 0)
-        is_only = uncancel() <= self._cancelling
-        return is_only and (error is None or isinstance(error, asyncio.CancelledError | LockLostError))
 
 
 class AsyncLockScope(_AsyncScope[HeldT]):

@@ -308,6 +308,12 @@ class AsyncClient(ClientBase):
                     raise error from None
             await asyncio.sleep(wait_seconds)
 
+    def _stream(self, call: Call[T], timeout_seconds: float | None) -> grpc.aio.UnaryStreamCall[bytes, bytes]:
+        """Begin a stream, whose responses the call decodes."""
+        self._check_open()
+        method: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = self._channel.unary_stream(call.path)
+        return method(call.request, timeout=timeout_seconds, metadata=self._store.metadata)
+
 
 class AsyncUpdate(LeaseScope):
     """The lease of an `async with` block, created by `AsyncClient.update`. The block settles the lease as `Update` does.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, TypeVar
 
+from google.protobuf import any_pb2
 from google.protobuf.message import Message
 
 from leasehold._proto.gitlab.cells.topology_service import cell_info_pb2
@@ -50,8 +51,13 @@ class Call(Generic[T]):
         return error
 
 
-def _call(rpc: str, request: Message, decode: Callable[[bytes, Headers], T], *, service_name: str = CLAIMS) -> Call[T]:
+def call(service_name: str, rpc: str, request: Message, decode: Callable[[bytes, Headers], T]) -> Call[T]:
+    """Return the call of an rpc without metadata of its own."""
     return Call(f"/{service_name}/{rpc}", request.SerializeToString(), decode)
+
+
+def no_answer(_response: bytes, _headers: Headers) -> None:
+    """Decode the response of an rpc that answers nothing."""
 
 
 def begin(
@@ -73,23 +79,19 @@ def begin(
 
 def commit(cell_id: int, uuid: str) -> Call[None]:
     request = service.CommitUpdateRequest(cell_id=cell_id, lease_uuid=messages.uuid(uuid))
-    return Call(f"/{CLAIMS}/CommitUpdate", request.SerializeToString(), _ignore, lease_uuid=uuid)
+    return Call(f"/{CLAIMS}/CommitUpdate", request.SerializeToString(), no_answer, lease_uuid=uuid)
 
 
 def rollback(cell_id: int, uuid: str) -> Call[None]:
     request = service.RollbackUpdateRequest(cell_id=cell_id, lease_uuid=messages.uuid(uuid))
-    return Call(f"/{CLAIMS}/RollbackUpdate", request.SerializeToString(), _ignore, lease_uuid=uuid)
-
-
-def _ignore(_response: bytes, _headers: Headers) -> None:
-    return None
+    return Call(f"/{CLAIMS}/RollbackUpdate", request.SerializeToString(), no_answer, lease_uuid=uuid)
 
 
 def list_leases(cell_id: int, created_after: datetime | None, cursor: str | None, limit: int | None) -> Call[LeasePage]:
     request = service.ListLeasesRequest(
         cell_id=cell_id,
         created_after=None if created_after is None else messages.timestamp(created_after),
-        next=None if cursor is None else messages.decode_cursor(cursor),
+        next=None if cursor is None else messages.decode_cursor(cursor, any_pb2.Any),
         limit=limit,
     )
 
@@ -101,7 +103,7 @@ def list_leases(cell_id: int, created_after: datetime | None, cursor: str | None
             server_time=_server_time(headers),
         )
 
-    return _call("ListLeases", request, decode)
+    return call(CLAIMS, "ListLeases", request, decode)
 
 
 def list_records(cell_id: int, source_type: int, bucket_types: Sequence[int], after: bytes, upto: bytes) -> Call[ReceivedPage]:
@@ -115,7 +117,7 @@ def list_records(cell_id: int, source_type: int, bucket_types: Sequence[int], af
         source_id_gt=after,
         source_id_lte=upto,
     )
-    return _call("ListRecords", request, lambda response, headers: ReceivedPage(response, _server_time(headers)))
+    return call(CLAIMS, "ListRecords", request, lambda response, headers: ReceivedPage(response, _server_time(headers)))
 
 
 def get(bucket: Bucket) -> Call[FoundRecord]:
@@ -124,7 +126,7 @@ def get(bucket: Bucket) -> Call[FoundRecord]:
         cell = messages.cell(message.cell_info) if message.HasField("cell_info") else None
         return FoundRecord(messages.record(message.record), cell)
 
-    return _call("GetRecord", service.GetRecordRequest(bucket=messages.bucket(bucket)), decode)
+    return call(CLAIMS, "GetRecord", service.GetRecordRequest(bucket=messages.bucket(bucket)), decode)
 
 
 def cells() -> Call[tuple[Cell, ...]]:
@@ -132,7 +134,7 @@ def cells() -> Call[tuple[Cell, ...]]:
         message = cell_info_pb2.GetCellsResponse.FromString(response)
         return tuple(messages.cell(cell) for cell in message.cells)
 
-    return _call("GetCells", cell_info_pb2.GetCellsRequest(), decode)
+    return call(CLAIMS, "GetCells", cell_info_pb2.GetCellsRequest(), decode)
 
 
 def classify(buckets: Sequence[Bucket]) -> Call[Classification]:
@@ -160,7 +162,7 @@ def _classify(request: classification.ClassifyRequest) -> Call[Classification]:
             )
         return Classification(message.proxy.address, messages.matched_bucket(message.matched_claim))
 
-    return _call("Classify", request, decode, service_name=CLASSIFY)
+    return call(CLASSIFY, "Classify", request, decode)
 
 
 def _server_time(headers: Headers) -> datetime:

@@ -19,6 +19,7 @@ from leasehold.client import _held_locks as held_locks
 from leasehold.client import _lock_calls as calls
 from leasehold.client._base import ClientBase
 from leasehold.client._calls import Call
+from leasehold.client._fields import check_text, micros
 from leasehold.client._lock_calls import Grant, LockPath, Wanted
 from leasehold.client._retry import is_retryable
 from leasehold.errors import (
@@ -103,7 +104,7 @@ class LockSessionBase:
     """The identity, the terms and the keepalive of a session."""
 
     def __init__(self, client: ClientBase, duration_seconds: float, grace_seconds: float) -> None:
-        self._terms = (calls.micros("duration_seconds", duration_seconds), calls.micros("grace_seconds", grace_seconds))
+        self._terms = (micros("duration_seconds", duration_seconds), micros("grace_seconds", grace_seconds))
         self._id = uuid.uuid4()
         self._process = os.getpid()
         self._settings = client
@@ -158,11 +159,14 @@ class LockSessionBase:
     def _is_own(self) -> bool:
         return self._process == os.getpid()
 
-    def _check_usable(self) -> None:
+    def _check_open(self) -> None:
         if not self._is_own():
             raise MisconfiguredError("the session belongs to the parent process: open one in this process", code="FORKED")
         if self._keepalive is None:
             raise MisconfiguredError("the session is not open: enter it by `with`, or call `open`", code="CLOSED")
+
+    def _check_usable(self) -> None:
+        self._check_open()
         if self.standing is Standing.LOST:
             raise lost()
 
@@ -188,15 +192,51 @@ def _stop_watched() -> None:
 atexit.register(_stop_watched)
 
 
-class HeldLockBase:
+class HoldBase:
+    """A hold of this process under its session: the fence, and the time for which the process may believe in the hold."""
+
+    def __init__(self, session: LockSessionBase, fence: int) -> None:
+        self._base = session
+        self._fence = fence
+        self._is_released = False
+
+    @property
+    def fence(self) -> int:
+        """The fence of the grant, larger than the fence of every grant before it."""
+        return self._fence
+
+    @property
+    def is_held(self) -> bool:
+        """True if no other process can have the hold now. The answer needs no server."""
+        return bool(self.remaining())
+
+    @property
+    def is_lost(self) -> bool:
+        """True if the process must stop its work, because the session is lost."""
+        return not self._is_released and not self.is_held
+
+    def remaining(self) -> timedelta:
+        """Return the time until the hold is lost if no renewal succeeds from now on; zero once it is lost or released."""
+        return timedelta() if self._is_released else self._base._remaining(self._fence)  # noqa: SLF001 - same module
+
+    def _has_passed(self, failure: LeaseholdError) -> bool:
+        """Return True if the end of the hold failed because the hold has passed on, or may have."""
+        has_passed = failure.code in _PASSED
+        self._is_released |= has_passed
+        return has_passed or (failure.outcome_is_unknown and self._base.standing is Standing.LOST)
+
+    def _check_own(self, what: str, end: str) -> None:
+        if not self._base._is_own():  # noqa: SLF001 - same module
+            raise MisconfiguredError(f"the {what} belongs to the parent process: leave its {end} to it", code="FORKED")
+
+
+class HeldLockBase(HoldBase):
     """A lock that this process holds: its name, slot and fence, and the time for which the process may believe so."""
 
     def __init__(self, session: LockSessionBase, path: LockPath, fence: int, ask_id: bytes) -> None:
-        self._base = session
+        super().__init__(session, fence)
         self._path = path
-        self._fence = fence
         self._ask_id = ask_id
-        self._is_released = False
         self._value = b""
 
     @property
@@ -232,16 +272,6 @@ class HeldLockBase:
         self._value = calls.checked_value(value)
 
     @property
-    def fence(self) -> int:
-        """The fence of the grant, larger than the fence of every grant before it."""
-        return self._fence
-
-    @property
-    def is_held(self) -> bool:
-        """True if no other process can hold the lock now. The answer needs no server."""
-        return bool(self.remaining())
-
-    @property
     def is_forced(self) -> bool:
         """True if an operator took the lock. It passes on after the time that `remaining` returns."""
         return self._base._is_forced(self._fence)  # noqa: SLF001 - same module
@@ -250,10 +280,6 @@ class HeldLockBase:
     def is_lost(self) -> bool:
         """True if the process must stop its work: its session is lost, or an operator took the lock."""
         return not self._is_released and (self.is_forced or not self.is_held)
-
-    def remaining(self) -> timedelta:
-        """Return the time until the lock is lost if no renewal succeeds from now on; zero once it is lost or released."""
-        return timedelta() if self._is_released else self._base._remaining(self._fence)  # noqa: SLF001 - same module
 
     def check(self) -> None:
         """Raise if the process must stop its work under the lock.
@@ -269,18 +295,13 @@ class HeldLockBase:
             raise lost("the lock was released" if self._is_released else "the session of the lock is lost")
 
     def _ending(self, failed: bool, value: bytes | None) -> Call[None]:  # noqa: FBT001 - private
-        if not self._base._is_own():  # noqa: SLF001 - same module
-            raise MisconfiguredError("the lock belongs to the parent process: leave its release to it", code="FORKED")
+        self._check_own("lock", "release")
         session = self._base._id.bytes  # noqa: SLF001
         return calls.release(session, self._path, self._fence, self.value if value is None else value, failed=failed)
 
     def _failure(self, failure: LeaseholdError) -> LeaseholdError:
         """Return the error to raise for a release that has failed."""
-        has_passed = failure.code in _PASSED
-        if has_passed or (failure.outcome_is_unknown and self._base.standing is Standing.LOST):
-            self._is_released |= has_passed
-            return lost()
-        return failure
+        return lost() if self._has_passed(failure) else failure
 
 
 class OrphanBase(HeldLockBase):
@@ -381,7 +402,7 @@ class LockWait(AskWait[wire.AcquireLockResponse, Grant]):
         super().__init__(session)
         self._wanted = wanted
         self._on_place = on_place
-        seconds = calls.micros("wait_seconds", wait_seconds) / 1e6
+        seconds = micros("wait_seconds", wait_seconds) / 1e6
         self._until = time.monotonic() + seconds
         self.is_immediate = wait_seconds == 0
         # The server refuses a longer wait, which a call that does not wait can't name (K21).
@@ -412,7 +433,7 @@ class LockWait(AskWait[wire.AcquireLockResponse, Grant]):
     def stream(self) -> Call[wire.AcquireLockResponse]:
         """Return the call of an acquire that waits. The ask keeps its place."""
         # The server refuses a wait of zero if the lock is held, but this ask may have its grant already.
-        wait_micros = max(1, calls.micros("wait_seconds", self._left_seconds()))
+        wait_micros = max(1, micros("wait_seconds", self._left_seconds()))
         return calls.acquire(self._session, self.asks[0], self._wanted, wait_micros, self._held_ask_ids)
 
     def hear(self, news: wire.AcquireLockResponse) -> Grant | None:
@@ -435,7 +456,7 @@ class LocksWait(AskWait[wire.AcquireLocksResponse, Sequence[Grant]]):
     @staticmethod
     def until(wait_seconds: float) -> float:
         """Return the time at which a wait that begins now is over."""
-        return time.monotonic() + calls.micros("wait_seconds", wait_seconds) / 1e6
+        return time.monotonic() + micros("wait_seconds", wait_seconds) / 1e6
 
     def _left_seconds(self) -> float:
         return max(0.0, self._until - time.monotonic())
@@ -448,7 +469,7 @@ class LocksWait(AskWait[wire.AcquireLocksResponse, Sequence[Grant]]):
     def stream(self) -> Call[wire.AcquireLocksResponse]:
         """Return the call of the acquire. The asks keep their places."""
         # The server refuses a wait of zero if a lock is held, but asks of an earlier call may have their grants already.
-        wait_micros = max(0 if self._is_first else 1, calls.micros("wait_seconds", self._left_seconds()))
+        wait_micros = max(0 if self._is_first else 1, micros("wait_seconds", self._left_seconds()))
         self._is_first = False
         return calls.acquire_all(self._session, self.asks, self._wanted, wait_micros, self._held_ask_ids)
 
@@ -477,9 +498,9 @@ class OrphanWait(AskWait[wire.ReapLockResponse, wire.Orphan]):
 
     def __init__(self, session: bytes, namespace: str, wait_seconds: float | None) -> None:
         super().__init__(session)
-        calls.check_text("namespace", namespace)
+        check_text("namespace", namespace)
         self._namespace = namespace
-        seconds = None if wait_seconds is None else calls.micros("wait_seconds", wait_seconds) / 1e6
+        seconds = None if wait_seconds is None else micros("wait_seconds", wait_seconds) / 1e6
         self._until = None if seconds is None else time.monotonic() + max(seconds, _SHORTEST_REAP_SECONDS)
 
     @property

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import enum
-import math
-import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
-
-from google.protobuf.message import Message
 
 from leasehold._proto.leasehold.locks.v1 import lock_service_pb2 as wire
 from leasehold._proto.leasehold.sessions.v1 import session_service_pb2 as sessions
 from leasehold.client import _messages as messages
-from leasehold.client._calls import Call, Headers, T
-from leasehold.errors import InternalError, MisconfiguredError, error_for_code
+from leasehold.client._calls import Call, Headers, call, no_answer
+from leasehold.client._fields import MAX_32, MAX_64, check_text, id_bytes, id_text, member, number
+from leasehold.errors import MisconfiguredError, error_for_code
 from leasehold.locks import EndedGrant, GrantEnd, Lock, LockPage, LockState, Obituary
-
-E = TypeVar("E", bound=enum.Enum)
 
 LOCKS = "leasehold.locks.v1.LockService"
 SESSIONS = "leasehold.sessions.v1.SessionService"
 ACQUIRE = f"/{LOCKS}/AcquireLock"
 
-# The largest numbers of unsigned fields. The server refuses smaller numbers by its own limits.
-_MAX = 2**64 - 1
-_MAX_32 = 2**32 - 1
 # The longest value that the engine keeps (K21).
 _MAX_VALUE_BYTES = 2_048
 
@@ -42,7 +32,7 @@ class LockPath:
     def __post_init__(self) -> None:
         for name in ("namespace", "key"):
             check_text(name, getattr(self, name))
-        _number("slot", self.slot, _MAX_32)
+        number("slot", self.slot, MAX_32)
 
     @property
     def message(self) -> wire.LockPath:
@@ -68,7 +58,7 @@ class Wanted:
             return
         if self.shared:
             raise MisconfiguredError("both `shared` and `permits` are given: pass one of them")
-        _number("permits", self.permits, _MAX_32, smallest=1)
+        number("permits", self.permits, MAX_32, smallest=1)
 
 
 @dataclass(frozen=True)
@@ -114,50 +104,18 @@ class Grant:
     ask_id: bytes
 
 
-def check_text(name: str, value: object) -> None:
-    """Raise if a value is not text that Protobuf can carry. No error contains the value (K24)."""
-    if not isinstance(value, str):
-        raise TypeError(f"`{name}` is a `{type(value).__name__}`, not a string: pass a string")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise error_for_code("INVALID_UPDATE", f"`{name}` has half of a surrogate pair: pass valid Unicode") from None
-
-
-def micros(name: str, seconds: float) -> int:
-    """Return a duration in microseconds. The server checks its bounds.
-
-    Raises
-    ------
-    MisconfiguredError
-        The duration is negative or not finite.
-    """
-    if not (math.isfinite(seconds) and seconds >= 0):
-        raise MisconfiguredError(f"`{name}` is {seconds}: pass a finite number of seconds that is not negative")
-    return min(round(seconds * 1e6), _MAX)
-
-
-def _number(name: str, value: object, largest: int, *, smallest: int = 0) -> int:
-    if not (isinstance(value, int) and smallest <= value <= largest):
-        raise MisconfiguredError(f"`{name}` is {value!r}: pass an integer from {smallest} to {largest}")
-    return value
-
-
 def open_session(session: bytes, duration_micros: int, grace_micros: int) -> Call[None]:
     request = sessions.OpenSessionRequest(session_id=session, duration_micros=duration_micros, grace_micros=grace_micros)
-    return _call(SESSIONS, "OpenSession", request, _ignore)
+    return call(SESSIONS, "OpenSession", request, no_answer)
 
 
 def close_session(session: bytes) -> Call[None]:
-    return _call(SESSIONS, "CloseSession", sessions.CloseSessionRequest(session_id=session), _ignore)
+    return call(SESSIONS, "CloseSession", sessions.CloseSessionRequest(session_id=session), no_answer)
 
 
 def evict_session(session_id: str) -> Call[None]:
-    try:
-        session = uuid.UUID(session_id).bytes
-    except (AttributeError, TypeError, ValueError):
-        raise error_for_code("INVALID_UPDATE", "`session_id` is not a UUID: pass the `session_id` of a lock") from None
-    return _call(SESSIONS, "EvictSession", sessions.EvictSessionRequest(session_id=session), _ignore)
+    session = id_bytes("session_id", session_id, "the `session_id` of a lock")
+    return call(SESSIONS, "EvictSession", sessions.EvictSessionRequest(session_id=session), no_answer)
 
 
 def try_acquire(session: bytes, ask: bytes, wanted: Wanted) -> Call[Grant]:
@@ -169,7 +127,7 @@ def try_acquire(session: bytes, ask: bytes, wanted: Wanted) -> Call[Grant]:
         granted = wire.TryAcquireLockResponse.FromString(response)
         return Grant(granted.fence, granted.slot, ask)
 
-    return _call(LOCKS, "TryAcquireLock", request, decode)
+    return call(LOCKS, "TryAcquireLock", request, decode)
 
 
 def acquire(
@@ -185,7 +143,7 @@ def acquire(
         permits=wanted.permits or 0,
         held_ask_ids=held_ask_ids,
     )
-    return _call(LOCKS, "AcquireLock", request, lambda response, _headers: wire.AcquireLockResponse.FromString(response))
+    return call(LOCKS, "AcquireLock", request, lambda response, _headers: wire.AcquireLockResponse.FromString(response))
 
 
 def acquire_all(
@@ -195,17 +153,17 @@ def acquire_all(
     request = wire.AcquireLocksRequest(session_id=session, wait_micros=wait_micros, held_ask_ids=held_ask_ids)
     for ask, each in zip(asks, wanted, strict=True):
         request.asks.add(ask_id=ask, lock=each.path.message, shared=each.shared, permits=each.permits or 0)
-    return _call(LOCKS, "AcquireLocks", request, lambda response, _headers: wire.AcquireLocksResponse.FromString(response))
+    return call(LOCKS, "AcquireLocks", request, lambda response, _headers: wire.AcquireLocksResponse.FromString(response))
 
 
 def reap(session: bytes, ask: bytes, namespace: str) -> Call[wire.ReapLockResponse]:
     """Return the call of a stream, each of whose messages `decode` returns."""
     request = wire.ReapLockRequest(session_id=session, ask_id=ask, namespace=namespace)
-    return _call(LOCKS, "ReapLock", request, lambda response, _headers: wire.ReapLockResponse.FromString(response))
+    return call(LOCKS, "ReapLock", request, lambda response, _headers: wire.ReapLockResponse.FromString(response))
 
 
 def leave(session: bytes, ask: bytes) -> Call[None]:
-    return _call(LOCKS, "LeaveLock", wire.LeaveLockRequest(session_id=session, ask_id=ask), _ignore)
+    return call(LOCKS, "LeaveLock", wire.LeaveLockRequest(session_id=session, ask_id=ask), no_answer)
 
 
 def checked_value(value: object) -> bytes:
@@ -220,29 +178,29 @@ def checked_value(value: object) -> bytes:
 def release(session: bytes, path: LockPath, fence: int, value: bytes, *, failed: bool) -> Call[None]:
     checked_value(value)
     request = wire.ReleaseLockRequest(session_id=session, lock=path.message, fence=fence, failed=failed, value=value)
-    return _call(LOCKS, "ReleaseLock", request, _ignore)
+    return call(LOCKS, "ReleaseLock", request, no_answer)
 
 
 def get(path: LockPath) -> Call[Lock]:
     request = wire.GetLockRequest(lock=path.message)
-    return _call(LOCKS, "GetLock", request, lambda response, _headers: _lock(wire.GetLockResponse.FromString(response).lock))
+    return call(LOCKS, "GetLock", request, lambda response, _headers: _lock(wire.GetLockResponse.FromString(response).lock))
 
 
 def list_locks(namespace: str, limit: int | None, after: Lock | None) -> Call[LockPage]:
     check_text("namespace", namespace)
     last = None if after is None else LockPath(after.namespace, after.key, after.slot).message
-    request = wire.ListLocksRequest(namespace=namespace, limit=_number("limit", limit or 0, _MAX_32), after=last)
+    request = wire.ListLocksRequest(namespace=namespace, limit=number("limit", limit or 0, MAX_32), after=last)
 
     def decode(response: bytes, _headers: Headers) -> LockPage:
         page = wire.ListLocksResponse.FromString(response)
         return LockPage(tuple(_lock(lock) for lock in page.locks), page.truncated)
 
-    return _call(LOCKS, "ListLocks", request, decode)
+    return call(LOCKS, "ListLocks", request, decode)
 
 
 def force(path: LockPath, fence: int, *, at_once: bool) -> Call[None]:
-    request = wire.ForceLockRequest(lock=path.message, fence=_number("fence", fence, _MAX), at_once=bool(at_once))
-    return _call(LOCKS, "ForceLock", request, _ignore)
+    request = wire.ForceLockRequest(lock=path.message, fence=number("fence", fence, MAX_64), at_once=bool(at_once))
+    return call(LOCKS, "ForceLock", request, no_answer)
 
 
 def resolve(path: LockPath, fence: int, *, retry: bool, cleaned: bool) -> Call[None]:
@@ -250,27 +208,19 @@ def resolve(path: LockPath, fence: int, *, retry: bool, cleaned: bool) -> Call[N
         raise MisconfiguredError("the resolution is not clear: pass one of `retry=True` and `cleaned=True`")
     request = wire.ResolveOrphanRequest(
         lock=path.message,
-        fence=_number("fence", fence, _MAX),
+        fence=number("fence", fence, MAX_64),
         resolution=wire.ResolveOrphanRequest.CLEANED if cleaned else wire.ResolveOrphanRequest.RETRY,
     )
-    return _call(LOCKS, "ResolveOrphan", request, _ignore)
-
-
-def _call(service: str, rpc: str, request: Message, decode: Callable[[bytes, Mapping[str, str | bytes]], T]) -> Call[T]:
-    return Call(f"/{service}/{rpc}", request.SerializeToString(), decode)
-
-
-def _ignore(_response: bytes, _headers: Headers) -> None:
-    return None
+    return call(LOCKS, "ResolveOrphan", request, no_answer)
 
 
 def _lock(message: wire.Lock) -> Lock:
     return Lock(
         namespace=message.path.namespace,
         key=message.path.key,
-        state=_member(LockState, message.state),
+        state=member(LockState, message.state),
         fence=message.fence or None,
-        session_id=str(uuid.UUID(bytes=message.session_id)) if message.session_id else None,
+        session_id=id_text(message.session_id) if message.session_id else None,
         updated_at=messages.time(message.updated_at),
         waiting=message.waiting,
         last=_ended(message.last) if message.HasField("last") else None,
@@ -281,23 +231,15 @@ def _lock(message: wire.Lock) -> Lock:
     )
 
 
-def _member(enumeration: type[E], number: int) -> E:
-    try:
-        return enumeration(number)
-    except ValueError:
-        name = enumeration.__name__
-        raise InternalError(f"the server sent the unknown `{name}` {number}: install a newer client", code="INTERNAL") from None
-
-
 def _ended(message: wire.EndedGrant) -> EndedGrant:
-    return EndedGrant(message.fence, _member(GrantEnd, message.end), message.value, messages.time(message.ended_at))
+    return EndedGrant(message.fence, member(GrantEnd, message.end), message.value, messages.time(message.ended_at))
 
 
 def obituary(message: wire.Obituary) -> Obituary:
     """Return the grant of an obituary, whose cleanup is due."""
     return Obituary(
         message.fence,
-        _member(GrantEnd, message.end),
+        member(GrantEnd, message.end),
         messages.time(message.ended_at),
         message.attempts,
         message.most_attempts,

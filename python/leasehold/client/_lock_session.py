@@ -324,9 +324,7 @@ class LockSession(LockSessionBase):
     def _listen(self, wait: AskWait[NewsT, ResultT]) -> ResultT | None:
         """Read one stream of an ask. Return its result; None if the stream ended without a grant or a refusal."""
         client, call = self._client, wait.stream()
-        client._check_open()  # noqa: SLF001
-        method: grpc.UnaryStreamMultiCallable[bytes, bytes] = client._channel.unary_stream(call.path)  # noqa: SLF001
-        begin = partial(method, call.request, timeout=wait.timeout_seconds, metadata=client._store.metadata)  # noqa: SLF001
+        begin = partial(client._stream, call, wait.timeout_seconds)  # noqa: SLF001
         stream = begin() if wait.ends_by_leave else _uninterrupted(begin)
         try:
             for response in stream:

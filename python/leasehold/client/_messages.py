@@ -7,10 +7,10 @@ import binascii
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from google.protobuf import any_pb2, timestamp_pb2
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from leasehold._engine_claims import EngineClaims
 from leasehold._proto.gitlab.cells.topology_service import cell_info_pb2
@@ -31,6 +31,8 @@ from leasehold.claims import (
     UserData,
 )
 from leasehold.errors import NUMBERS, LeaseholdError, error_for_code
+
+MessageT = TypeVar("MessageT", bound=Message)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -199,12 +201,12 @@ def lease(message: record_pb2.LeaseRecord) -> OutstandingLease:
     return OutstandingLease(message.uuid.value, time(message.created_at), time(message.updated_at))
 
 
-def encode_cursor(message: any_pb2.Any) -> str:
+def encode_cursor(message: Message) -> str:
     """Return the cursor of a list as Base64 text, which a caller can store anywhere."""
     return base64.b64encode(message.SerializeToString()).decode()
 
 
-def decode_cursor(text: str) -> any_pb2.Any:
+def decode_cursor(text: str, kind: type[MessageT]) -> MessageT:
     """Return the Protobuf message for the text of a cursor.
 
     Raises
@@ -213,7 +215,7 @@ def decode_cursor(text: str) -> any_pb2.Any:
         The text is not a cursor.
     """
     try:
-        return any_pb2.Any.FromString(base64.b64decode(text, validate=True))
+        return kind.FromString(base64.b64decode(text, validate=True))
     except (binascii.Error, ValueError, DecodeError):
         raise error_for_code(_INVALID, "the cursor is invalid: pass the `cursor` of the previous page") from None
 

@@ -54,6 +54,13 @@ class Retry:
         for name in ("attempt_timeout_seconds", "backoff_seconds", "max_backoff_seconds"):
             check_seconds(name, getattr(self, name))
 
+    def _delay_seconds(self, attempt: int) -> float:
+        """Return the delay after an attempt, whose number counts from 1."""
+        # Python refuses a power beyond the largest float, which is about 2 ** 1024.
+        doubled = self.backoff_seconds * 2.0 ** min(attempt - 1, 1000)
+        longest = min(doubled, self.max_backoff_seconds)
+        return longest * random.uniform(0.5, 1.0)  # noqa: S311 - jitter needs no cryptographic randomness
+
 
 ONCE = Retry(attempts=1)
 
@@ -81,14 +88,8 @@ class Attempts:
             error.outcome_is_unknown = self._earlier_attempt_may_have_succeeded
         if not is_retryable(error) or self._count >= self._retry.attempts:
             return None
-        wait = max(self._backoff_seconds(), error.retry_after_seconds or 0.0)
+        wait = max(self._retry._delay_seconds(self._count), error.retry_after_seconds or 0.0)  # noqa: SLF001 - same module
         return wait if wait < self._remaining_seconds() else None
-
-    def _backoff_seconds(self) -> float:
-        # Python refuses a power beyond the largest float, which is about 2 ** 1024.
-        doubled = self._retry.backoff_seconds * 2.0 ** min(self._count - 1, 1000)
-        longest = min(doubled, self._retry.max_backoff_seconds)
-        return longest * random.uniform(0.5, 1.0)  # noqa: S311 - jitter needs no cryptographic randomness
 
     def _remaining_seconds(self) -> float:
         return self._deadline - time.monotonic()

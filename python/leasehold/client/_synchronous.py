@@ -486,6 +486,12 @@ class Client(ClientBase):
                     raise error from None
             time.sleep(wait_seconds)
 
+    def _stream(self, call: Call[T], timeout_seconds: float | None) -> grpc._CallIterator[bytes]:
+        """Begin a stream, whose responses the call decodes."""
+        self._check_open()
+        method: grpc.UnaryStreamMultiCallable[bytes, bytes] = self._channel.unary_stream(call.path)
+        return method(call.request, timeout=timeout_seconds, metadata=self._store.metadata)
+
 
 class Update(LeaseScope):
     """The lease of a `with` block, created by `Client.update`.

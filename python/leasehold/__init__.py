@@ -3,8 +3,9 @@
 This package is for operators and analysts. Its rules are the server's own Rust functions, called from Python.
 
 - `leasehold.calls`: pure functions, such as `canonical_form` and `check_batch`.
-- `leasehold.client`: the gRPC client, blocking and asyncio, with locks.
+- `leasehold.client`: the gRPC client, blocking and asyncio, with locks and queues.
 - `leasehold.locks`: locks as the server stores them.
+- `leasehold.queues`: requests to submit, and requests, lanes and queues as the server stores them.
 - `leasehold.service`: the claims service in memory, for tests and studies.
 - `leasehold.verification`, `leasehold.reconciliation`: state machines that the caller drives.
 - `leasehold.tables`: verification of PostgreSQL tables, files and Arrow data against a server.
@@ -29,6 +30,7 @@ from leasehold.claims import (
     UserData,
 )
 from leasehold.errors import (
+    BatchLostError,
     BusyError,
     ChangedError,
     ColumnError,
@@ -65,6 +67,7 @@ from leasehold.errors import (
 from leasehold.service import ClaimsService
 
 __all__ = [
+    "BatchLostError",
     "Bucket",
     "BucketType",
     "BusyError",

@@ -13,6 +13,7 @@ from typing import Final, Literal
 from leasehold import _native
 
 __all__ = [
+    "BatchLostError",
     "BusyError",
     "ChangedError",
     "ColumnError",
@@ -226,6 +227,10 @@ class LockLostError(LeaseholdError):
     """The session of a lock was lost while the lock was needed. Another process may hold the lock now."""
 
 
+class BatchLostError(LeaseholdError):
+    """The session of a batch was lost before its end. The requests are another worker's by now; the work may run twice."""
+
+
 class NoOrphanError(LeaseholdError):
     """No lock of the namespace waited for a cleanup in the time of the wait."""
 
@@ -320,6 +325,7 @@ NUMBERS: Final[Mapping[str, int]] = {code: number for code, number, _, _ in _nat
 
 BY_CODE: Final[Mapping[str, type[LeaseholdError]]] = {
     **{code: globals()[name] for code, _, name, _ in _native.reasons()},
+    "BATCH_LOST": BatchLostError,
     "IMPOSSIBLE": ImpossibleError,
     "INVALID_ARGUMENT": InvalidError,
     "INVALID_CHECKPOINT": InvalidError,

@@ -24,6 +24,7 @@ FILES = [
     "gitlab/cells/topology_service/types/v1/claim.proto",
     "gitlab/cells/topology_service/types/v1/uuid.proto",
     "leasehold/locks/v1/lock_service.proto",
+    "leasehold/queues/v1/queue_service.proto",
     "leasehold/sessions/v1/session_service.proto",
     "leasehold/v1/rejection.proto",
 ]

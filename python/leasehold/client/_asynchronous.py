@@ -15,19 +15,21 @@ from leasehold.claims import Bucket, Claim, Lease, LeasePage, OutstandingLease, 
 from leasehold.client import _calls as calls
 from leasehold.client import _lock_calls as lock_calls
 from leasehold.client._async_lock_session import AsyncLockSession
-from leasehold.client._base import ClientBase, call_error, decode_response, new_idempotency_key
+from leasehold.client._async_taking import AsyncTaking
+from leasehold.client._base import call_error, decode_response, new_idempotency_key
 from leasehold.client._calls import Call, T
 from leasehold.client._endpoint import CHANNEL_OPTIONS
 from leasehold.client._lease_scope import LeaseEnd, LeaseScope, may_have_begun, report_unsettled, settlement_abandoned
 from leasehold.client._lock_base import DURATION_SECONDS, GRACE_SECONDS
 from leasehold.client._lock_calls import LockPath
 from leasehold.client._messages import ReceivedPage
+from leasehold.client._queue_methods import AsyncQueueMethods
 from leasehold.client._retry import ONCE, Attempts, Retry
 from leasehold.errors import LeaseholdError
 from leasehold.locks import Lock, LockPage
 
 
-class AsyncClient(ClientBase):
+class AsyncClient(AsyncQueueMethods):
     """A client of the claims server under asyncio, for one cell and one event loop. `Client` is the blocking equivalent.
 
     The first call connects. `close` or the end of an `async with` block closes the connection. A cancelled call may have
@@ -280,6 +282,25 @@ class AsyncClient(ClientBase):
     async def evict_lock_session(self, session_id: str, *, timeout_seconds: float | None = None) -> None:
         """End a session of any service. Only administrators may call it. See `Client.evict_lock_session`."""
         await self._run(lock_calls.evict_session(session_id), timeout_seconds)
+
+    def take(
+        self, queue: str, *, session: AsyncLockSession | None = None, credit: int = 1, max_requests: int = 100
+    ) -> AsyncTaking:
+        """Return a worker of a queue: an asynchronous iterable of batches. See `Client.take`.
+
+        Examples
+        --------
+        >>> async def work() -> None:
+        ...     async with AsyncClient(server) as client:
+        ...         await client.submit("mails", "8", "hello")
+        ...         async for batch in client.take("mails"):
+        ...             async with batch:
+        ...                 print(batch.key, [request.body for request in batch.requests])
+        ...             break
+        >>> asyncio.run(work())
+        8 [b'hello']
+        """
+        return AsyncTaking(self, queue, session, credit, max_requests)
 
     async def _begin(
         self,

@@ -109,6 +109,8 @@ class LockSessionBase:
         self._process = os.getpid()
         self._settings = client
         self._keepalive: _native.Keepalive | None = None
+        # The queues from which a worker takes under this session.
+        self._queues: set[str] = set()
         self._watcher: threading.Thread | None = None
 
     @property

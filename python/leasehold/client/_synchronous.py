@@ -14,7 +14,7 @@ from leasehold.cells import Cell, Classification, FoundRecord
 from leasehold.claims import Bucket, Claim, Lease, LeasePage, OutstandingLease, Record
 from leasehold.client import _calls as calls
 from leasehold.client import _lock_calls as lock_calls
-from leasehold.client._base import ClientBase, call_error, decode_response, new_idempotency_key
+from leasehold.client._base import call_error, decode_response, new_idempotency_key
 from leasehold.client._calls import Call, T
 from leasehold.client._endpoint import CHANNEL_OPTIONS
 from leasehold.client._lease_scope import LeaseEnd, LeaseScope, may_have_begun, report_unsettled
@@ -22,12 +22,14 @@ from leasehold.client._lock_base import DURATION_SECONDS, GRACE_SECONDS
 from leasehold.client._lock_calls import LockPath
 from leasehold.client._lock_session import LockSession
 from leasehold.client._messages import ReceivedPage
+from leasehold.client._queue_methods import QueueMethods
 from leasehold.client._retry import ONCE, Attempts, Retry
+from leasehold.client._taking import Taking
 from leasehold.errors import LeaseholdError
 from leasehold.locks import Lock, LockPage
 
 
-class Client(ClientBase):
+class Client(QueueMethods):
     """A blocking client of the claims server, for one cell.
 
     Threads may share a client. A forked process must create its own: gRPC's threads do not survive a fork.
@@ -457,6 +459,38 @@ class Client(ClientBase):
     def evict_lock_session(self, session_id: str, *, timeout_seconds: float | None = None) -> None:
         """End a session of any service. Its locks are withheld as by `force_lock`. Only administrators may call it."""
         self._run(lock_calls.evict_session(session_id), timeout_seconds)
+
+    def take(self, queue: str, *, session: LockSession | None = None, credit: int = 1, max_requests: int = 100) -> Taking:
+        """Return a worker of a queue: an iterable of batches. See `Taking` and `Batch`.
+
+        The loop waits for the next batch. It ends after `stop` only, or by an exception. A `with` block around the loop gives
+        access to the worker.
+
+        Parameters
+        ----------
+        queue
+            The queue from which the worker takes.
+        session
+            The session under which it holds its batches. By default the worker opens one, and closes it at its end.
+        credit
+            The most batches that it holds at a time, at most 256. More than one are for `Taking.run`, and for loops that hand
+            batches to threads.
+        max_requests
+            The most requests of a batch, at most 100.
+
+        Examples
+        --------
+        >>> submitted = client.submit("mails", "7", "hello")
+        >>> with client.take("mails") as worker:
+        ...     for batch in worker:
+        ...         with batch:
+        ...             print(batch.key, [request.body for request in batch.requests])
+        ...             worker.stop()
+        7 [b'hello']
+        >>> client.get_request(submitted.id).state.name
+        'COMPLETE'
+        """
+        return Taking(self, queue, session, credit, max_requests)
 
     def _begin(
         self,

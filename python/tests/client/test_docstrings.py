@@ -10,6 +10,7 @@ import pytest
 from support.claims_server import ClaimsServer
 
 import leasehold.client
+import leasehold.queues
 from leasehold.client import Client
 
 MODULES = [
@@ -17,6 +18,8 @@ MODULES = [
     "leasehold.client._asynchronous",
     "leasehold.client._async_lock_session",
     "leasehold.client._lock_session",
+    "leasehold.client._queue_methods",
+    "leasehold.client._taking",
     "leasehold.tables._verify",
 ]
 
@@ -33,6 +36,7 @@ def test_examples_run_as_written(name: str, embedded: ClaimsServer) -> None:
     assert found
     with Client(embedded.url, cell_id=1) as client:
         for test in found:
-            test.globs.update(vars(leasehold), **vars(leasehold.client), client=client, server=embedded.url)
+            names = {**vars(leasehold.queues), **vars(leasehold), **vars(leasehold.client)}
+            test.globs.update(names, client=client, server=embedded.url)
             runner.run(test)
     assert runner.summarize(verbose=False).failed == 0

@@ -182,6 +182,11 @@ class Taking(TakingBase):
         self._reader.start()
         _OPEN.add(self)
 
+    @property
+    def is_at_work(self) -> bool:
+        """True while a thread of `run` works a batch, also after a stop."""
+        return bool(self._working)
+
     def stop(self, *, within_seconds: float = STOP_SECONDS) -> None:
         """Take nothing more. The loop ends. Another thread or a signal handler may call this.
 

@@ -87,7 +87,7 @@ def test_the_guide_names_commands_and_options_that_exist() -> None:
         command_line = re.search(r"leasehold-py (\w+)", line)
         # A line of the section that names no command is about the options of `verify`.
         shown.setdefault(command_line[1] if command_line else "verify", set()).update(re.findall(r"--[a-z][a-z-]*", line))
-    assert set(shown) == {"leases", "verify", "simulate", "sweep", "load"}
+    assert set(shown) == {"leases", "verify", "simulate", "sweep", "load", "work"}
     for name, options in shown.items():
         known = command.run(name, "--help", COLUMNS="200").stdout
         assert not [option for option in options if option not in known], name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -448,6 +449,57 @@ def test_q22_no_representation_error_or_log_shows_a_key_or_a_body(client: Client
     assert SECRET not in caplog.text
     assert not [each for each in seen if SECRET in repr(each)]
     assert len(seen) == 18
+
+
+def test_run_tells_of_each_failure_and_goes_on(client: Client) -> None:
+    ids = submit(client, *(update(f"{number}", f"{number}", max_attempts=1) for number in range(4)))
+    failed: list[tuple[str, str]] = []
+
+    def work(batch: Batch) -> None:
+        if batch.key == "3":
+            worker.stop(within_seconds=PATIENT)
+        if int(batch.key) % 2:
+            raise RuntimeError(batch.key)
+
+    with client.take(QUEUE, credit=1) as worker:
+        worker.run(work, on_error=lambda batch, error: failed.append((batch.key, str(error))))
+        assert not worker.is_at_work
+    assert failed == [("1", "1"), ("3", "3")]
+    states = [state(client, each)[0] for each in ids]
+    assert states == [RequestState.COMPLETE, RequestState.ERROR] * 2
+
+
+def test_run_raises_what_the_server_refuses(client: Client) -> None:
+    with client.lock_session(**LONG) as session, client.take(QUEUE, session=session) as worker:
+        client.evict_lock_session(session.id)
+        assert isinstance(raised_by(lambda: worker.run(lambda _: None)), BatchLostError)
+
+
+def test_q11_run_gives_back_what_works_too_long_after_a_stop(client: Client) -> None:
+    (one,) = submit(client, update())
+    begun, told = threading.Event(), threading.Event()
+    lost: list[bool] = []
+
+    def work(batch: Batch) -> None:
+        begun.set()
+        assert told.wait(PATIENT)
+        lost.append(batch.is_lost)
+
+    def stop() -> None:
+        assert begun.wait(PATIENT)
+        worker.stop(within_seconds=0)
+
+    errors_seen: list[Exception] = []
+    with ThreadPoolExecutor() as pool, client.take(QUEUE) as worker:
+        stopping = pool.submit(stop)
+        worker.run(work, on_error=lambda _, error: errors_seen.append(error))
+        assert worker.is_at_work
+        stopping.result()
+        worker.close()
+        assert state(client, one) == (RequestState.NEW, 0)
+        told.set()
+        wait_for("the end of the thread", lambda: not worker.is_at_work)
+    assert (lost, [type(error) for error in errors_seen]) == ([True], [BatchLostError])
 
 
 def test_a_second_store_is_refused(client: Client, embedded: ClaimsServer) -> None:

@@ -17,6 +17,7 @@ from leasehold.client._async_lock_session import AsyncLockSession
 from leasehold.client._base import call_error, decode_response
 from leasehold.client._calls import Call
 from leasehold.client._lock_base import DURATION_SECONDS, GRACE_SECONDS, LEAVE_SECONDS
+from leasehold.client._lock_calls import close_session
 from leasehold.client._queue_base import (
     BATCH_LOST,
     GIVE_BACK_ROUNDS,
@@ -294,9 +295,10 @@ class AsyncTaking(TakingBase):
             raise batch_lost("the session of the worker is lost") from error
         self._session = None
         self._held.clear()
+        session._stop()  # noqa: SLF001 - same package
         # The server may not know of the loss yet. The close then lets other workers take the requests at once.
         with suppress(LeaseholdError):
-            await session.close()
+            await self._client._run(close_session(session._id.bytes), LEAVE_SECONDS, ONCE)  # noqa: SLF001
 
     async def _listen(self, session: AsyncLockSession) -> LeaseholdError | None:
         """Read one stream to its end. Return its error; None if the server moved the stream."""

@@ -20,6 +20,7 @@ from leasehold.client import _queue_calls as calls
 from leasehold.client._base import call_error, decode_response
 from leasehold.client._calls import Call
 from leasehold.client._lock_base import DURATION_SECONDS, GRACE_SECONDS, LEAVE_SECONDS
+from leasehold.client._lock_calls import close_session
 from leasehold.client._lock_session import LockSession
 from leasehold.client._queue_base import (
     GIVE_BACK_ROUNDS,
@@ -34,7 +35,7 @@ from leasehold.client._queue_base import (
     report_unsettled,
 )
 from leasehold.client._queue_calls import Outcome
-from leasehold.client._retry import Retry
+from leasehold.client._retry import ONCE, Retry
 from leasehold.errors import LeaseholdError, MisconfiguredError
 from leasehold.locks import Standing
 
@@ -367,9 +368,10 @@ class Taking(TakingBase):
             raise batch_lost("the session of the worker is lost") from error
         self._session = None
         self._held.clear()
+        session._stop()  # noqa: SLF001 - same package
         # The server may not know of the loss yet. The close then lets other workers take the requests at once.
         with suppress(LeaseholdError):
-            session.close()
+            self._client._run(close_session(session._id.bytes), LEAVE_SECONDS, ONCE)  # noqa: SLF001
 
     def _pause(self, error: LeaseholdError | None) -> None:
         with suppress(queue.Empty):

@@ -18,7 +18,7 @@ from support.tcp_proxy import TcpProxy
 from support.waiting import wait_for
 
 from leasehold import BatchLostError, errors
-from leasehold.client import Batch, Client, Retry, Taking
+from leasehold.client import Batch, Client, Retry, Taking, _taking
 from leasehold.client._lock_calls import close_session
 from leasehold.queues import LaneList, NewRequest, Queue, RequestKind, RequestList, RequestState
 
@@ -188,6 +188,35 @@ def test_a_worker_whose_given_session_is_lost_ends_with_an_error(client: Client)
         lost = raised_by(lambda: next_of(worker))
         assert (type(lost), "the session of the worker" in str(lost)) == (BatchLostError, True)
         assert worker.next_batch() is None
+
+
+def test_q10_a_block_that_has_settled_its_batch_settles_nothing_at_its_end(client: Client) -> None:
+    ids = submit(client, update("7"), update("8", max_attempts=1))
+    with client.take(QUEUE) as worker:
+        with next_of(worker) as batch:
+            # A paused lane does not come again.
+            client.pause_queue(QUEUE, "7")
+            batch.give_back()
+        with next_of(worker) as batch:
+            batch.fail()
+    assert [state(client, each)[0] for each in ids] == [RequestState.NEW, RequestState.ERROR]
+
+
+def test_q03_a_worker_outlives_a_silence_of_the_server_that_ends_its_session(
+    client: Client, embedded: ClaimsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("DURATION_SECONDS", "GRACE_SECONDS"):
+        monkeypatch.setattr(_taking, name, 1)
+    (one,) = submit(client, update())
+    with client.take(QUEUE) as worker:
+        batch = next_of(worker)
+        embedded.kill()
+        wait_for("the loss of the session", lambda: worker._session is None)
+        assert batch.is_lost
+        embedded.start()
+        # The server counts the silence of the former session again, then takes its requests back.
+        with next_of(worker) as again:
+            assert ([each.id for each in again.requests], attempts(again)) == ([one], [2])
 
 
 def test_q11_a_batch_that_is_given_back_counts_no_attempt(client: Client) -> None:

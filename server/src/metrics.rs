@@ -20,6 +20,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use self::process::ProcessCollector;
 use crate::locks;
+use crate::queues::SavedRequests;
 use crate::store::PoolState;
 
 /// The commit from which the program was built, if the variable `LEASEHOLD_COMMIT` was set for the
@@ -108,6 +109,11 @@ impl Abandoned {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OutcomeLabel {
     outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ChangeLabel {
+    change: &'static str,
 }
 
 /// The outcome of a reload of the configuration.
@@ -215,6 +221,7 @@ pub struct Metrics {
     lock_grants: Counter,
     locks_orphaned: Counter,
     locks_set_aside: Counter,
+    queue_requests: Family<ChangeLabel, Counter>,
     lock_rings: Family<OutcomeLabel, Counter>,
     sessions_adopted: Counter,
     waiting: Gauge,
@@ -304,6 +311,7 @@ impl Default for Metrics {
             lock_grants: Counter::default(),
             locks_orphaned: Counter::default(),
             locks_set_aside: Counter::default(),
+            queue_requests: Family::default(),
             lock_rings: Family::default(),
             sessions_adopted: Counter::default(),
             waiting: Gauge::default(),
@@ -382,6 +390,8 @@ impl Metrics {
         all.register("locks_orphaned", help, self.locks_orphaned.clone());
         let help = "Locks that were set aside, because their cleanup failed too often";
         all.register("locks_set_aside", help, self.locks_set_aside.clone());
+        let help = "Requests of queues that were submitted, taken, returned, completed or failed for good, by change";
+        all.register("queue_requests", help, self.queue_requests.clone());
         let help = "Calls by which one server has another one look for grants, by outcome";
         all.register("lock_rings", help, self.lock_rings.clone());
         let help = "Live sessions of servers that are gone, which this server has begun to watch";
@@ -440,6 +450,21 @@ impl Metrics {
         self.lock_grants.inc_by(saved.grants as u64);
         self.locks_orphaned.inc_by(saved.orphaned as u64);
         self.locks_set_aside.inc_by(saved.set_aside as u64);
+    }
+
+    /// Counts the changes of requests that a group of commands has made.
+    pub fn requests_saved(&self, saved: SavedRequests) {
+        let SavedRequests { submitted, taken, returned, completed, failed } = saved;
+        let counts = [
+            ("submitted", submitted),
+            ("taken", taken),
+            ("returned", returned),
+            ("completed", completed),
+            ("failed", failed),
+        ];
+        for (change, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
+            self.queue_requests.get_or_create(&ChangeLabel { change }).inc_by(count as u64);
+        }
     }
 
     /// Counts a ring of this server or of another one.

@@ -18,6 +18,7 @@ use super::{BeginGate, CommitterRefusal, Decision, Delivery, Undelivered};
 use crate::audit::{AuditEvent, AuditSink};
 use crate::locks::LockHost;
 use crate::metrics::{Abandoned, Metrics, Retry};
+use crate::queues::SavedRequests;
 use crate::store::{Failure, GroupError, GroupStore, LockTimeout, StoreClock};
 
 /// The time for which the answer of the begin gate is reused, before the gate is called again.
@@ -473,6 +474,7 @@ impl Writer {
         let took = saving.elapsed();
         self.policy = self.shared.queue.policy_after(group, took);
         self.shared.metrics.saved(took);
+        self.shared.metrics.requests_saved(SavedRequests::of(&changes));
         self.shared.metrics.locks_saved(self.shared.locks.saved(&changes, &fences));
         let decisions = decisions.into_iter().map(|decision| decision.map(|decision| numbered(decision, &fences)));
         Ok(CommittedGroup { decisions: decisions.collect(), claims: changes.claims, has_written })

@@ -10,13 +10,50 @@ mod takers;
 
 use std::sync::Arc;
 
-use leasehold_core::queue::{Lane, LanePath};
+use leasehold_core::queue::{Lane, LanePath, Request, RequestState};
 use leasehold_core::queueing::news::{opened, readied};
 use leasehold_core::rows::{LaneOrder, NetChanges, RowChange, RowKind};
 use leasehold_core::time::Timestamp;
 
 pub use self::lost::{Lost, LostSessions};
 pub use self::takers::{Taker, Takers, TriedLane};
+
+/// The numbers of changes of requests in a save, for the metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SavedRequests {
+    /// The number of requests that were submitted.
+    pub submitted: usize,
+    /// The number of attempts that have begun.
+    pub taken: usize,
+    /// The number of requests that are new again, after a failure, a loss or a return of their batch.
+    pub returned: usize,
+    /// The number of requests that are complete.
+    pub completed: usize,
+    /// The number of requests whose last attempt has failed.
+    pub failed: usize,
+}
+
+impl SavedRequests {
+    /// Counts the changes of requests that a group of commands has made. A request that a group has changed more than
+    /// once counts by its first and its last state.
+    pub fn of(changes: &NetChanges) -> Self {
+        let mut saved = Self::default();
+        changes.requests.iter().for_each(|change| saved.add(change));
+        saved
+    }
+
+    fn add(&mut self, RowChange { before, after, .. }: &RowChange<Request>) {
+        let Some(after) = after else { return };
+        let state = before.as_ref().map(|before| before.state);
+        let attempts = before.as_ref().map_or(0, |before| before.attempts);
+        let is_now = |wanted| after.state == wanted && state != Some(wanted);
+        self.submitted += usize::from(state.is_none());
+        self.taken += usize::from(after.attempts > attempts);
+        self.returned += usize::from(is_now(RequestState::New) && state == Some(RequestState::InProgress));
+        self.completed += usize::from(is_now(RequestState::Complete));
+        self.failed += usize::from(is_now(RequestState::Error));
+    }
+}
 
 /// The server's memory of queues.
 #[derive(Default)]

@@ -187,6 +187,11 @@ async fn q11_q13_a_failure_counts_its_attempt_and_a_batch_that_is_given_back_doe
     let found = client.queues.clone().resubmit(resubmit).await.unwrap().into_inner().found();
     assert_eq!(found, wire::RequestState::Error);
     assert_eq!(numbers(&client.take(&worker, 6).await.unwrap()), [(1, 1)]);
+    let (_, metrics) = leasehold_tests::wire::get(server.address(), "/metrics").await.unwrap();
+    for (change, count) in [("submitted", 1), ("taken", 5), ("returned", 3), ("failed", 1)] {
+        let line = format!("\nleasehold_queue_requests_total{{change=\"{change}\"}} {count}\n");
+        assert!(metrics.contains(&line), "{line}{metrics}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -30,7 +30,7 @@ async fn finds_nothing(server: &Server, session: &LockSession) -> bool {
     let request = leasehold_proto::leasehold::queues::v1::TakeNowRequest {
         session_id: session.id().as_bytes().to_vec(),
         queue: QUEUE.into(),
-        take_id: Uuid::new_v4().as_bytes().to_vec(),
+        take_id: Uuid::now_v7().as_bytes().to_vec(),
         max_requests: 0,
     };
     super::Client::of(server).await.queues.take_now(request).await.unwrap().into_inner().batch.is_none()

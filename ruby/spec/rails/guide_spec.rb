@@ -7,10 +7,10 @@ require "leasehold/rspec"
 RSpec.describe "the guide for Rails", :rails do
   include ActiveJob::TestHelper
 
-  # @return [String] the guide's last block of Ruby that contains this text
+  # @return [String] the last block of Ruby that contains this text
   def self.code(text)
-    guide = File.read(File.expand_path("../../../docs/src/guides/rails.md", __dir__))
-    blocks = guide.scan(/^```ruby\n(.*?)^```/m).flatten
+    pages = %w[rails.md rails-queues.md].map { |page| File.expand_path("../../../docs/src/guides/#{page}", __dir__) }
+    blocks = pages.sum("") { |page| File.read(page) }.scan(/^```ruby\n(.*?)^```/m).flatten
     blocks.reverse.find { |block| block.include?(text) } || raise("the guide has no code with `#{text}`")
   end
 

@@ -12,7 +12,7 @@ RSpec.describe "a new Rails application", :rails do
   let(:directory) { Dir.mktmpdir("leasehold-application") }
   let(:application) { File.join(directory, "shop") }
   let(:readme) { File.read(File.join(root, "README.md")) }
-  let(:guide) { File.read(File.join(root, "../docs/src/guides/rails.md")) }
+  let(:guide) { %w[rails.md rails-queues.md].sum("") { |page| File.read(File.join(root, "../docs/src/guides/#{page}")) } }
   let(:quick_start) { guide[/^## Quick start\n(.*?)^## /m, 1] }
   let(:model) { quick_start[/^```ruby\n(# app\/models\/user\.rb\n.*?)^```/m, 1] }
   let(:database) { Support::PostgresCluster.instance.create_database }

@@ -5,13 +5,16 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use leasehold_client::{Batch, LockSession, SessionTerms, TakeTerms};
+use leasehold_client::{Batch, Batches, LockSession, SessionTerms, TakeTerms};
 use serde_json::json;
 
 use crate::error::{CliError, TenureKind, call_failed};
 use crate::session::Session;
 use crate::variables;
 use crate::work::{self, Stops, Tenure, Work};
+
+/// The longest time for which a worker that stops calls the server to give back what was on its way.
+const STOP_WITHIN: Duration = Duration::from_secs(5);
 
 /// Arguments of `queue take`.
 #[derive(Clone, Debug, clap::Args)]
@@ -59,47 +62,77 @@ pub(crate) async fn take(session: &Session<'_>, args: TakeArgs) -> Result<(), Cl
         grace: Duration::from_secs(args.grace_seconds),
     };
     let worker = client.lock_session(terms).await.map_err(call_failed)?;
-    let result = work_on(&worker, &args, terms, &mut stops).await;
+    let mut batches = worker.take(&args.queue, TakeTerms { credit: 1, max_requests: args.max_requests });
+    let result = match next(&worker, &mut batches, &mut stops).await {
+        Ok(Some(batch)) if args.once => {
+            // No second batch comes while the first one is worked.
+            stop(batches).await;
+            work_on(&worker, &batch, &args, (terms, &mut stops)).await
+        }
+        Ok(first) => {
+            let result = work_on_all(&worker, first, &mut batches, &args, (terms, &mut stops)).await;
+            stop(batches).await;
+            result
+        }
+        Err(error) => Err(error),
+    };
     work::close(worker).await;
     result
 }
 
-/// Works on one batch after another, until a signal stops the process.
+/// Waits for the next batch; `None` if a signal stops the process.
+async fn next(worker: &LockSession, batches: &mut Batches<'_>, stops: &mut Stops) -> Result<Option<Batch>, CliError> {
+    tokio::select! {
+        batch = batches.next() => batch.map(Some).map_err(call_failed),
+        () = worker.lost() => Err(CliError::TenureLost(TenureKind::Batch)),
+        _ = stops.next() => Ok(None),
+    }
+}
+
+/// Gives back what was on its way. If that fails, it comes back with the end of the session, and the attempt counts.
+async fn stop(batches: Batches<'_>) {
+    if let Ok(Err(error)) = tokio::time::timeout(STOP_WITHIN, batches.stop()).await {
+        eprintln!("warning: what was on its way is not given back: {error}");
+    }
+}
+
 async fn work_on(
     worker: &LockSession,
+    batch: &Batch,
     args: &TakeArgs,
-    terms: SessionTerms,
-    stops: &mut Stops,
+    (terms, stops): (SessionTerms, &mut Stops),
 ) -> Result<(), CliError> {
-    let mut batches = worker.take(&args.queue, TakeTerms { credit: 1, max_requests: args.max_requests });
-    loop {
-        let batch = tokio::select! {
-            batch = batches.next() => batch.map_err(call_failed)?,
-            () = worker.lost() => return Err(CliError::TenureLost(TenureKind::Batch)),
-            _ = stops.next() => return Ok(()),
-        };
-        let retry_after = args.retry_seconds.map(Duration::from_secs);
-        let work = Work {
-            session: worker,
-            tenure: Tenure::Batch { batch: &batch, retry_after },
-            terms,
-            command: &args.command,
-            environment: environment(worker, &args.queue, &batch),
-            input: Some(input(&batch, args.max_requests)),
-        };
-        let worked = work.run(stops).await;
-        if args.once {
-            return worked;
-        }
-        if let Err(error) = worked {
+    let work = Work {
+        session: worker,
+        tenure: Tenure::Batch { batch, retry_after: args.retry_seconds.map(Duration::from_secs) },
+        terms,
+        command: &args.command,
+        environment: environment(worker, &args.queue, batch),
+        input: Some(input(batch, args.max_requests)),
+    };
+    work.run(stops).await
+}
+
+/// Works on one batch after another, until a signal stops the process.
+async fn work_on_all(
+    worker: &LockSession,
+    mut batch: Option<Batch>,
+    batches: &mut Batches<'_>,
+    args: &TakeArgs,
+    (terms, stops): (SessionTerms, &mut Stops),
+) -> Result<(), CliError> {
+    while let Some(taken) = batch {
+        if let Err(error) = work_on(worker, &taken, args, (terms, stops)).await {
             // Keys stay out of what may become a log (Q22).
-            let ids: Vec<_> = batch.requests().iter().map(|request| request.id.to_string()).collect();
+            let ids: Vec<_> = taken.requests().iter().map(|request| request.id.to_string()).collect();
             eprintln!("warning: the work on {} has failed: {error}", ids.join(", "));
         }
         if stops.received.is_some() {
-            return Ok(());
+            break;
         }
+        batch = next(worker, batches, stops).await?;
     }
+    Ok(())
 }
 
 fn environment(worker: &LockSession, queue: &str, batch: &Batch) -> Vec<(&'static str, String)> {

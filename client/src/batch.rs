@@ -9,7 +9,7 @@ use leasehold_proto::leasehold::queues::v1 as wire;
 use leasehold_proto::leasehold::queues::v1::settle_request::Outcome;
 use leasehold_proto::leasehold::queues::v1::take_response::News;
 use tokio::time::Instant;
-use tonic::Streaming;
+use tonic::{Status, Streaming};
 use uuid::Uuid;
 
 use crate::client::{CallIdentity, Client};
@@ -56,6 +56,20 @@ impl HeldFences {
         // INVARIANT: no code panics while it has locked this mutex.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The next message of a stream.
+enum Next {
+    Batch(wire::Batch),
+    /// The stream has nothing more to send.
+    Ended,
+    /// The stream broke, or moves to another server.
+    Broken,
+}
+
+/// Returns the refusal of a stream, or that it may be opened again.
+fn broken(status: &Status) -> Result<Next, Error> {
+    LockSession::refusal_or_break::<Next>(status).map(|_| Next::Broken)
 }
 
 /// Requests of one key that a session has taken as one: one create, or updates (Q02).
@@ -132,16 +146,36 @@ impl Batches<'_> {
         let mut heard_at = Instant::now();
         loop {
             match self.next_of_stream(&mut heard_at).await? {
-                Some(batch) => return self.received(batch),
-                None if heard_at.elapsed() < RESUME_FOR => tokio::time::sleep(RESUME_PAUSE).await,
-                None => return Err(Error::Refused(Box::new(Refusal::late(RESUME_FOR)))),
+                Next::Batch(batch) => return self.received(batch),
+                Next::Ended | Next::Broken if heard_at.elapsed() < RESUME_FOR => {
+                    tokio::time::sleep(RESUME_PAUSE).await;
+                }
+                Next::Ended | Next::Broken => return Err(Error::Refused(Box::new(Refusal::late(RESUME_FOR)))),
             }
         }
     }
 
-    /// Reads the next batch of the stream, which is opened if there is none. Returns `None` if the stream
-    /// ended without a refusal.
-    async fn next_of_stream(&mut self, heard_at: &mut Instant) -> Result<Option<wire::Batch>, Error> {
+    /// Takes nothing more, and gives back the batches that were on their way to the worker: their attempts do not
+    /// count (Q11). Those that the worker holds stay its own.
+    ///
+    /// # Errors
+    /// The errors are those of [`next`](Self::next).
+    pub async fn stop(mut self) -> Result<(), Error> {
+        self.stream = None;
+        self.terms.credit = 0;
+        let mut heard_at = Instant::now();
+        loop {
+            match self.next_of_stream(&mut heard_at).await? {
+                Next::Batch(batch) => self.received(batch)?.give_back().await?,
+                Next::Ended => return Ok(()),
+                Next::Broken if heard_at.elapsed() < RESUME_FOR => tokio::time::sleep(RESUME_PAUSE).await,
+                Next::Broken => return Err(Error::Refused(Box::new(Refusal::late(RESUME_FOR)))),
+            }
+        }
+    }
+
+    /// Reads the next message of the stream, which is opened if there is none.
+    async fn next_of_stream(&mut self, heard_at: &mut Instant) -> Result<Next, Error> {
         let stream = match &mut self.stream {
             Some(stream) => stream,
             None => {
@@ -151,7 +185,7 @@ impl Batches<'_> {
                 let message = wire::TakeRequest { session_id, queue, credit, held_fences, max_requests };
                 match self.session.stub().take_batches(message).await {
                     Ok(stream) => self.stream.insert(stream.into_inner()),
-                    Err(status) => return LockSession::refusal_or_break(&status),
+                    Err(status) => return broken(&status),
                 }
             }
         };
@@ -159,14 +193,18 @@ impl Batches<'_> {
         // A stream may be silent for long, so the silence counts from its end.
         *heard_at = Instant::now();
         match message {
-            Ok(Some(wire::TakeResponse { news: Some(News::Batch(batch)) })) => return Ok(Some(batch)),
-            Ok(_) => {
+            Ok(Some(wire::TakeResponse { news: Some(News::Batch(batch)) })) => return Ok(Next::Batch(batch)),
+            Ok(Some(_)) => {
                 self.stream = None;
-                Ok(None)
+                Ok(Next::Broken)
+            }
+            Ok(None) => {
+                self.stream = None;
+                Ok(Next::Ended)
             }
             Err(status) => {
                 self.stream = None;
-                LockSession::refusal_or_break(&status)
+                broken(&status)
             }
         }
     }

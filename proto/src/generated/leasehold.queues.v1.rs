@@ -180,7 +180,8 @@ pub struct TakeRequest {
     pub session_id: ::prost::alloc::vec::Vec<u8>,
     #[prost(string, tag = "2")]
     pub queue: ::prost::alloc::string::String,
-    /// The most batches of the queue that the session holds at a time: 1 to 256.
+    /// The most batches of the queue that the session holds at a time, at most 256. With 0 the worker stops: the
+    /// stream takes nothing, sends the batches that the worker does not name, and ends.
     #[prost(uint32, tag = "3")]
     pub credit: u32,
     /// The fences of the batches of the queue that the worker holds already; at most 256.

@@ -8,6 +8,7 @@ use futures_util::{Stream, stream};
 use leasehold_core::lease::Fence;
 use leasehold_core::queue::{BatchSize, Lane, LanePath, LaneState, QueuePath, RequestId, TakeId};
 use leasehold_core::queueing::reads::{delayed_of, in_order, ready_of, taken_by};
+use leasehold_core::queueing::settle::{SettleWork, WorkOutcome};
 use leasehold_core::queueing::take::{Take, Taken};
 use leasehold_core::queueing::{QueueCommand, QueueReply, Worker};
 use leasehold_core::rejection::{Detail, Reason, Rejection};
@@ -16,7 +17,7 @@ use leasehold_core::session::SessionId;
 use leasehold_core::time::Timestamp;
 use leasehold_proto::leasehold::queues::v1 as wire;
 use leasehold_proto::leasehold::queues::v1::take_response::News;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 use tonic::Status;
 use uuid::Uuid;
@@ -80,7 +81,7 @@ struct Offer {
 impl Taking {
     /// Takes the first lane that is ready, or returns what an earlier call with the same take has taken; `None` if no
     /// lane is ready.
-    pub(super) async fn take_now(&self, take: TakeId) -> Result<Option<TakenLane>, Status> {
+    pub(super) async fn take_now(self: &Arc<Self>, take: TakeId) -> Result<Option<TakenLane>, Status> {
         for (lane, row) in self.held().await? {
             if row.hold().is_some_and(|hold| hold.take == take)
                 && let Some(taken) = self.take_lane(&lane, take).await?
@@ -88,7 +89,7 @@ impl Taking {
                 return Ok(Some(TakenLane { lane, taken, has_more: false }));
             }
         }
-        match self.look(take).await? {
+        match self.look(take, None).await? {
             Look::Taken(taken) => Ok(Some(taken)),
             // A worker that calls again and again must learn that its session has ended.
             Look::Nothing(_) => {
@@ -105,8 +106,9 @@ impl Taking {
         Ok(held)
     }
 
-    /// Takes the first lane that is ready. Calls that look at the same time try different lanes.
-    async fn look(&self, take: TakeId) -> Result<Look, Status> {
+    /// Takes the first lane that is ready, for a stream if there is a `taker`. Calls that look at the same time try
+    /// different lanes.
+    async fn look(self: &Arc<Self>, take: TakeId, taker: Option<&Taker>) -> Result<Look, Status> {
         let takers = &self.services.locks.queues.takers;
         let mut due_at = None;
         for read in 1..=MAX_READS {
@@ -119,7 +121,11 @@ impl Taking {
                 if tried.is_none() && read < MAX_READS {
                     continue;
                 }
-                if let Some(taken) = self.take_lane(&lane, take).await? {
+                let taken = match taker {
+                    Some(taker) => self.take_for_stream(taker, &lane, take).await?,
+                    None => self.take_lane(&lane, take).await?,
+                };
+                if let Some(taken) = taken {
                     return Ok(Look::Taken(TakenLane { lane, taken, has_more: place + 1 < count }));
                 }
             }
@@ -128,6 +134,39 @@ impl Taking {
             }
         }
         Ok(Look::Nothing(due_at))
+    }
+
+    /// Takes one lane in a task of its own. A stream may end before the take is decided: nobody would work on the
+    /// requests then, so they go back, and no attempt counts (Q11).
+    async fn take_for_stream(
+        self: &Arc<Self>,
+        taker: &Taker,
+        lane: &LanePath,
+        take: TakeId,
+    ) -> Result<Option<Taken>, Status> {
+        let Some(deciding) = taker.begin_take() else { return Ok(None) };
+        let (tell, told) = oneshot::channel();
+        let (taking, lane) = (self.clone(), lane.clone());
+        tokio::spawn(async move {
+            let taken = taking.take_lane(&lane, take).await;
+            if let Err(Ok(Some(Taken { fence, .. }))) = tell.send(taken) {
+                taking.give_back(lane, fence).await;
+            }
+            drop(deciding);
+        });
+        // The task drops its sender only if it panics.
+        told.await.unwrap_or_else(|_| Err(errors::internal("a take has ended without a decision")))
+    }
+
+    /// Gives a batch back that no worker has seen. If that fails, the batch stays the session's.
+    async fn give_back(&self, lane: LanePath, fence: Fence) {
+        let worker = Worker { session: self.session, principal: self.caller.principal.clone() };
+        let settle = SettleWork { worker, lane, fence, outcome: WorkOutcome::GivenBack };
+        let command = QueueCommand::SettleWork(settle);
+        let settled = self.services.submit_queue(&self.caller.config, self.caller.caller.clone(), command).await;
+        if let Err(status) = settled {
+            tracing::debug!(code = ?status.code(), "a batch that no worker has seen was not given back");
+        }
     }
 
     /// Takes one lane; `None` if it is not ready any more.
@@ -213,7 +252,7 @@ impl Services {
 
 /// A stream that takes lanes for a worker.
 struct TakeStream {
-    taking: Taking,
+    taking: Arc<Taking>,
     taker: Taker,
     session_news: watch::Receiver<SessionNews>,
     stopping: watch::Receiver<bool>,
@@ -244,14 +283,11 @@ enum Step {
 impl Taking {
     /// Returns the stream of batches that the worker takes.
     pub(super) async fn into_stream(
-        self,
+        self: Arc<Self>,
         (credit, held_fences): (u32, Vec<u64>),
         stopping: watch::Receiver<bool>,
         budget: Option<Arc<ConnectionBudget>>,
     ) -> Result<impl Stream<Item = Result<wire::TakeResponse, Status>> + Send, Status> {
-        if credit == 0 {
-            return Err(errors::invalid("`credit` is 0: name the most batches that the worker holds"));
-        }
         let most = MAX_CREDIT as usize;
         let counts = [("credit", credit as usize), ("held_fences", held_fences.len())];
         if let Some((name, count)) = counts.into_iter().find(|(_, count)| *count > most) {
@@ -259,7 +295,11 @@ impl Taking {
         }
         let followed = self.services.follow(self.session, &self.caller.principal).await?;
         let session_news = followed.ok_or_else(errors::session_ended)?;
-        let taker = self.services.locks.queues.takers.wait(self.queue.clone(), self.session);
+        let takers = &self.services.locks.queues.takers;
+        let taker = takers.wait(self.queue.clone(), self.session);
+        if credit == 0 {
+            takers.takes_decided(self.session).await;
+        }
         let known = held_fences.into_iter().map(Fence).collect();
         let moves_at = Instant::now() + stream_age(&self.caller.config);
         let stream = TakeStream {
@@ -276,18 +316,20 @@ impl Taking {
         };
         Ok(stream::unfold(Some(stream), |stream| async move {
             let mut stream = stream?;
-            match stream.news().await {
-                Ok(Some(batch)) => Some((Ok(wire::TakeResponse { news: Some(News::Batch(batch)) }), Some(stream))),
-                Ok(None) => Some((Ok(wire::TakeResponse { news: Some(News::Moving(wire::Moving {})) }), None)),
-                Err(status) => Some((Err(status), None)),
-            }
+            let news = match stream.news().await {
+                Ok(news) => news?,
+                Err(status) => return Some((Err(status), None)),
+            };
+            let stream = matches!(news, News::Batch(_)).then_some(stream);
+            Some((Ok(wire::TakeResponse { news: Some(news) }), stream))
         }))
     }
 }
 
 impl TakeStream {
-    /// Waits for the next batch; `None` if the stream moves to another server or call.
-    async fn news(&mut self) -> Result<Option<wire::Batch>, Status> {
+    /// Waits for the next message; `None` if the stream has nothing more to send.
+    async fn news(&mut self) -> Result<Option<News>, Status> {
+        let moving = || Ok(Some(News::Moving(wire::Moving {})));
         self.charge = None;
         loop {
             // A dropped sender means that the session has ended, too.
@@ -295,7 +337,7 @@ impl TakeStream {
                 return Err(errors::session_ended());
             }
             if *self.stopping.borrow() || Instant::now() >= self.moves_at {
-                return Ok(None);
+                return moving();
             }
             let step = self.step().await?;
             let (pause, is_full) = match step {
@@ -307,9 +349,15 @@ impl TakeStream {
                     self.known.insert(taken.taken.fence);
                     let sharer = Sharer::of(&self.taking.caller.caller);
                     self.charge = self.budget.clone().map(|budget| Charge::new(budget, sharer));
-                    return self.taking.batch(taken, ("Take", self.charge.as_ref())).await.map(Some);
+                    return self
+                        .taking
+                        .batch(taken, ("Take", self.charge.as_ref()))
+                        .await
+                        .map(|batch| Some(News::Batch(batch)));
                 }
-                Step::Replaced => return Ok(None),
+                Step::Replaced => return moving(),
+                // The worker stops, and has got what the former stream may have lost.
+                Step::Full if self.credit == 0 => return Ok(None),
                 Step::Full => {
                     // The lane for which the call may have been woken is another call's.
                     self.taker.pass_on();
@@ -372,7 +420,7 @@ impl TakeStream {
         if count >= self.credit {
             return Ok(Step::Full);
         }
-        match self.taking.look(TakeId(Uuid::now_v7())).await? {
+        match self.taking.look(TakeId(Uuid::now_v7()), Some(&self.taker)).await? {
             Look::Taken(taken) => Ok(Step::Send(taken)),
             Look::Nothing(due_at) => Ok(Step::Wait(due_at)),
         }

@@ -105,7 +105,12 @@ impl QueueHandler {
         Ok(HeldLane { worker: Worker { session, principal: caller.principal.clone() }, lane })
     }
 
-    fn taking(&self, caller: LockCaller, session: &[u8], (queue, max_requests): (&str, u32)) -> Result<Taking, Status> {
+    fn taking(
+        &self,
+        caller: LockCaller,
+        session: &[u8],
+        (queue, max_requests): (&str, u32),
+    ) -> Result<Arc<Taking>, Status> {
         let session = SessionId(read_id("session_id", session)?);
         let queue = self.services.allowed_queue(&caller.config, &caller.caller, queue)?;
         let size = match max_requests {
@@ -114,7 +119,7 @@ impl QueueHandler {
                 BatchSize::parse(max_requests).map_err(|rejection| self.services.reject(&caller.config, &rejection))?
             }
         };
-        Ok(Taking { services: self.services.clone(), caller, session, queue, size })
+        Ok(Arc::new(Taking { services: self.services.clone(), caller, session, queue, size }))
     }
 
     /// Submits a command of an administrator, and returns the state in which it found its request.

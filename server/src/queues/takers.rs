@@ -4,6 +4,7 @@
 //! doubled wake-up costs a read or a delay, never a request.
 
 use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use leasehold_core::queue::{LanePath, QueuePath};
@@ -15,6 +16,8 @@ use tokio::sync::Notify;
 #[derive(Default)]
 pub struct Takers {
     calls: Mutex<Calls>,
+    // Notified when a take of a call was decided.
+    decided: Notify,
 }
 
 #[derive(Default)]
@@ -24,6 +27,8 @@ struct Calls {
     // first to be woken.
     waiting: FxHashMap<QueuePath, BTreeMap<u64, WaitingCall>>,
     tried: FxHashSet<LanePath>,
+    // The takes of calls that are being decided, by session.
+    deciding: FxHashMap<SessionId, u32>,
 }
 
 struct WaitingCall {
@@ -47,8 +52,15 @@ enum CallState {
 pub struct Taker {
     takers: Arc<Takers>,
     queue: QueuePath,
+    session: SessionId,
     number: u64,
     woken: Arc<Notify>,
+}
+
+/// A take of a call that is being decided; dropping it notes the decision.
+pub struct DecidingTake {
+    takers: Arc<Takers>,
+    session: SessionId,
 }
 
 /// A lane that a call is about to take; dropping it leaves the lane to others.
@@ -78,7 +90,7 @@ impl Takers {
         let call = WaitingCall { session, woken: woken.clone(), state: CallState::Looking, is_replaced: false };
         of_queue.insert(number, call);
         drop(calls);
-        Taker { takers: self.clone(), queue, number, woken }
+        Taker { takers: self.clone(), queue, session, number, woken }
     }
 
     /// Wakes one call that is idle. If none is, has one that looks look again, because it may have read before
@@ -100,6 +112,18 @@ impl Takers {
         of_queue.filter(|call| call.session == session).for_each(|call| call.woken.notify_one());
     }
 
+    /// Waits until no take of a session's calls is being decided. None begins any more in a call that another has
+    /// taken the place of.
+    pub async fn takes_decided(&self, session: SessionId) {
+        loop {
+            let decided = self.decided.notified();
+            if !self.calls().deciding.contains_key(&session) {
+                return;
+            }
+            decided.await;
+        }
+    }
+
     /// Notes that a call is about to take a lane; `None` if another call is. So the calls that look at the same
     /// time try different lanes.
     pub fn try_lane(self: &Arc<Self>, lane: &LanePath) -> Option<TriedLane> {
@@ -119,6 +143,18 @@ impl Taker {
     /// Begins a look at the store. Returns false if a later call of the session has taken this one's place.
     pub fn begin_look(&self) -> bool {
         self.set_state(CallState::Looking)
+    }
+
+    /// Begins a take of the call; `None` if a later call of the session has taken this one's place.
+    pub fn begin_take(&self) -> Option<DecidingTake> {
+        let mut calls = self.takers.calls();
+        let call = calls.waiting.get(&self.queue).and_then(|of_queue| of_queue.get(&self.number));
+        if call.is_none_or(|call| call.is_replaced) {
+            return None;
+        }
+        *calls.deciding.entry(self.session).or_default() += 1;
+        drop(calls);
+        Some(DecidingTake { takers: self.takers.clone(), session: self.session })
     }
 
     /// Notes that the call has found no lane, and waits for one. Returns when it is woken.
@@ -160,6 +196,20 @@ impl Drop for Taker {
         if of_queue.is_empty() {
             calls.waiting.remove(&self.queue);
         }
+    }
+}
+
+impl Drop for DecidingTake {
+    fn drop(&mut self) {
+        let mut calls = self.takers.calls();
+        if let Entry::Occupied(mut count) = calls.deciding.entry(self.session) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+        drop(calls);
+        self.takers.decided.notify_waiters();
     }
 }
 
@@ -218,5 +268,23 @@ mod tests {
         assert!(tried.is_some() && takers.try_lane(&lane).is_none());
         drop(tried);
         assert!(takers.try_lane(&lane).is_some());
+    }
+
+    #[test]
+    fn q11_a_call_that_takes_the_place_of_another_waits_for_its_takes() {
+        let takers = Arc::<Takers>::default();
+        let queue = QueuePath::parse("sheets").unwrap();
+        let decided = |number| takers.takes_decided(session(number)).now_or_never().is_some();
+        let former = takers.wait(queue.clone(), session(1));
+        let takes = [former.begin_take().unwrap(), former.begin_take().unwrap()];
+        assert!(!decided(1) && decided(2));
+        let later = takers.wait(queue, session(1));
+        assert!(former.begin_take().is_none());
+        let [one, other] = takes;
+        drop(one);
+        let mut waiting = Box::pin(takers.takes_decided(session(1)));
+        assert!((&mut waiting).now_or_never().is_none());
+        drop((other, former));
+        assert!(waiting.now_or_never().is_some() && later.begin_take().is_some());
     }
 }

@@ -103,6 +103,26 @@ async fn q10_a_worker_goes_on_after_a_restart_of_its_server() {
     session.close().await.unwrap();
 }
 
+/// The server takes a batch for the stream as soon as the worker has settled one.
+#[tokio::test(flavor = "multi_thread")]
+async fn q11_a_worker_that_stops_counts_no_attempt_of_what_it_has_not_seen() {
+    let server = Server::start().unwrap();
+    let client = client(&server);
+    let request = NewRequest::update("8", "C");
+    for _ in 0..20 {
+        client.submit(QUEUE, &[NewRequest::update("7", "B").with_priority(9), request.clone()]).await.unwrap();
+        let session = worker(&client).await;
+        let mut batches = session.take(QUEUE, TakeTerms::default());
+        batches.next().await.unwrap().complete().await.unwrap();
+        batches.stop().await.unwrap();
+        session.close().await.unwrap();
+        assert_eq!(state(&server, request.id()).await, wire::RequestState::New);
+    }
+    let session = worker(&client).await;
+    let mut batches = session.take(QUEUE, TakeTerms::default());
+    assert_eq!(batches.next().await.unwrap().requests()[0].attempt, 1);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn q11_a_worker_whose_session_has_ended_is_told() {
     let server = Server::start().unwrap();

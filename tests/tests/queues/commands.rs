@@ -69,7 +69,7 @@ async fn q01_a_command_reads_the_body_and_its_exit_code_settles_the_request() {
     // The exit code is the command's own, and the request is tried again (Q13).
     let id = commands.submit(&["7", "--max-attempts", "2"]).await;
     for (attempt, state) in [("1", "NEW"), ("2", "ERROR")] {
-        let output = commands.take(&["--retry-seconds", "0"], &format!("exit 1$LEASEHOLD_ATTEMPT")).await;
+        let output = commands.take(&["--retry-seconds", "0"], "exit 1$LEASEHOLD_ATTEMPT").await;
         assert_eq!(output.status.code(), Some(format!("1{attempt}").parse().unwrap()));
         assert_eq!(commands.json(&["show", &id]).await[0]["state"], state);
     }
@@ -156,7 +156,7 @@ async fn q22_a_worker_that_fails_tells_no_key_and_no_body() {
     client.submit(QUEUE, std::slice::from_ref(&secret)).await.unwrap();
     let other = commands.submit(&["8", "--delay-seconds", "1"]).await;
     let mut worker = command().unwrap();
-    let script = "test $LEASEHOLD_REQUEST_KEY = 8 && kill -TERM $PPID; exit 1";
+    let script = "test \"$LEASEHOLD_REQUEST_KEY\" = 8 && kill -TERM $PPID; exit 1";
     worker.args(["queue", "take", QUEUE, "--server", &commands.url, "--", "sh", "-c", script]);
     let output = worker.output().await.unwrap();
     let told = text(&output.stderr);

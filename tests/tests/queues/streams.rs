@@ -72,6 +72,23 @@ async fn a_stream_takes_no_more_batches_than_its_credit_and_the_next_after_a_set
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn q11_a_stream_without_credit_sends_what_its_worker_does_not_know_and_ends() {
+    let server = Server::start().unwrap();
+    let client = Client::of(&server).await;
+    let worker = client.worker(1).await;
+    client.submit((1..=3).map(|number| update(number, &number.to_string())).collect()).await;
+    let mut former = client.stream(&worker, 2, Vec::new()).await;
+    let (known, lost) = (next(&mut former).await, next(&mut former).await);
+    let mut last = client.stream(&worker, 0, vec![known.fence]).await;
+    assert_eq!(next(&mut last).await, lost);
+    assert_eq!(last.message().await.unwrap(), None);
+    assert_eq!(former.message().await.unwrap().unwrap().news, Some(News::Moving(wire::Moving {})));
+    client.settle(&worker, &lost, Outcome::GivenBack).await.unwrap();
+    let other = client.worker(2).await;
+    assert_eq!(numbers(&client.take(&other, 1).await.unwrap()), [(2, 1)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_later_stream_gets_what_its_worker_does_not_know_and_ends_the_former() {
     let server = Server::start().unwrap();
     let client = Client::of(&server).await;

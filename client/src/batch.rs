@@ -193,7 +193,7 @@ impl Batches<'_> {
         // A stream may be silent for long, so the silence counts from its end.
         *heard_at = Instant::now();
         match message {
-            Ok(Some(wire::TakeResponse { news: Some(News::Batch(batch)) })) => return Ok(Next::Batch(batch)),
+            Ok(Some(wire::TakeResponse { news: Some(News::Batch(batch)) })) => Ok(Next::Batch(batch)),
             Ok(Some(_)) => {
                 self.stream = None;
                 Ok(Next::Broken)

@@ -78,7 +78,7 @@ async fn q01_q02_q18_two_processes_work_on_the_spreadsheets_of_the_seed() {
     let (batch, ()) = tokio::join!(idle, front.create("red"));
     let red = batch.unwrap();
     assert_eq!(bodies(&red), ["create red"]);
-    assert!(finds_nothing(&server, &session_b).await || finds_nothing(&server, &session_a).await);
+    assert!(finds_nothing(&server, &session_b).await && finds_nothing(&server, &session_a).await);
     red.complete().await.unwrap();
     // A second create of a sheet makes no request (Q09).
     let again = client.submit(QUEUE, &[NewRequest::create("red", "again")]).await;

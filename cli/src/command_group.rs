@@ -100,6 +100,11 @@ impl CommandGroup {
         self.send(Signal::SIGCONT);
     }
 
+    /// True if the command was given the terminal of this process.
+    pub(crate) fn has_terminal(&self) -> bool {
+        self.foreground.is_some()
+    }
+
     /// Sends a signal to every process of the command, and lets those go on that were stopped. They would
     /// not act on the signal before. Those that have ended get none.
     pub(crate) fn signal(&self, signal: Signal) {

@@ -13,7 +13,7 @@ use crate::contract::ContractError;
 use crate::exit;
 use crate::refused::{RefusedCall, code_name};
 
-/// The kind of what a command runs under.
+/// A lock or a batch, which a command runs under.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TenureKind {
     /// One lock or several.

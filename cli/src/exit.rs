@@ -14,8 +14,8 @@ Exit codes:
   5  the server cannot be reached, or its store is down
   6  not allowed: no identity, an identity without the right, or one that the server or its database does not accept
   8  `serve` stopped by itself, because its store failed: start it again
-  9  `lock`, `reap` or `queue take` lost what its command ran under, or ended the command because that was about to pass
-     on; else it exits as its command did
+  9  `lock`, `reap` or `queue take` lost its lock or batch, or ended its command because that was about to pass on;
+     else it exits as its command did
  10  `serve` can't start, because rows of its store are damaged: see its error for the remedy";
 
 /// Exit code of a failure that no other code describes.

@@ -38,7 +38,7 @@ pub enum QueueVerb {
     History(Call<HistoryArgs>),
     /// Show a request, or its body
     Show(Call<ShowArgs>),
-    /// Show if a queue is paused, its limit, and how many of its lanes are taken
+    /// Show if a queue is paused, its limit, and under a limit how many of its lanes are taken
     Status(Call<StatusArgs>),
     /// Submit a request again whose last attempt has failed
     Resubmit(Call<RequestArgs>),

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use leasehold_client::{Batch, Batches, LockSession, SessionTerms, TakeTerms};
+use leasehold_client::{Batch, Batches, Error, LockSession, Refusal, SessionTerms, TakeTerms};
+use nix::sys::signal::Signal;
 use serde_json::json;
 
-use crate::error::{CliError, TenureKind, call_failed};
+use crate::error::{CliError, call_failed};
 use crate::session::Session;
 use crate::variables;
 use crate::work::{self, Stops, Tenure, Work};
@@ -48,9 +49,25 @@ pub struct TakeArgs {
     /// LEASEHOLD_REQUEST_KEY, the ids of the requests in LEASEHOLD_REQUESTS, the number of the attempt in
     /// LEASEHOLD_ATTEMPT, the fence in LEASEHOLD_FENCE, and the session in LEASEHOLD_SESSION. The exit code 0 completes
     /// the batch. After any other exit code it is tried again, up to the number of attempts of each request. A signal
-    /// that stops this program reaches the command too; a batch that it did not complete is then given back.
+    /// that stops this program reaches the command too; a batch that it did not complete is then given back. If the
+    /// session is lost, its command is ended, and the program goes on with a new session.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
+}
+
+/// The end of a session of a worker.
+enum Ended {
+    /// The worker has done its work, or was stopped.
+    Finished,
+    /// The session was lost.
+    SessionLost,
+}
+
+/// The outcome of a wait for a batch.
+enum Next {
+    Batch(Batch),
+    Stopped(Signal),
+    SessionLost,
 }
 
 pub(crate) async fn take(session: &Session<'_>, args: TakeArgs) -> Result<(), CliError> {
@@ -61,38 +78,88 @@ pub(crate) async fn take(session: &Session<'_>, args: TakeArgs) -> Result<(), Cl
         duration: Duration::from_secs(args.duration_seconds),
         grace: Duration::from_secs(args.grace_seconds),
     };
-    let worker = client.lock_session(terms).await.map_err(call_failed)?;
-    let mut batches = worker.take(&args.queue, TakeTerms { credit: 1, max_requests: args.max_requests });
-    let result = match next(&worker, &mut batches, &mut stops).await {
-        Ok(Some(batch)) if args.once => {
-            // No second batch comes while the first one is worked.
-            stop(batches).await;
-            work_on(&worker, &batch, &args, (terms, &mut stops)).await
+    loop {
+        let worker = client.lock_session(terms).await.map_err(call_failed)?;
+        let ended = match args.once {
+            true => work_once(&worker, &args, terms, &mut stops).await,
+            false => work_on_all(&worker, &args, terms, &mut stops).await,
+        };
+        work::close(worker).await;
+        match ended? {
+            Ended::Finished => return Ok(()),
+            Ended::SessionLost => eprintln!("warning: the session was lost: the worker goes on with a new one"),
         }
-        Ok(first) => {
-            let result = work_on_all(&worker, first, &mut batches, &args, (terms, &mut stops)).await;
-            stop(batches).await;
-            result
-        }
-        Err(error) => Err(error),
-    };
-    work::close(worker).await;
-    result
+    }
 }
 
-/// Waits for the next batch; `None` if a signal stops the process.
-async fn next(worker: &LockSession, batches: &mut Batches<'_>, stops: &mut Stops) -> Result<Option<Batch>, CliError> {
+fn batches<'a>(worker: &'a LockSession, args: &TakeArgs) -> Batches<'a> {
+    worker.take(&args.queue, TakeTerms { credit: 1, max_requests: args.max_requests })
+}
+
+/// Works on one batch.
+async fn work_once(
+    worker: &LockSession,
+    args: &TakeArgs,
+    terms: SessionTerms,
+    stops: &mut Stops,
+) -> Result<Ended, CliError> {
+    let mut batches = batches(worker, args);
+    let next = next(&mut batches, stops).await?;
+    if let Next::SessionLost = next {
+        return Ok(Ended::SessionLost);
+    }
+    // No second batch comes while the first one is worked.
+    stop(batches).await;
+    match next {
+        Next::Batch(batch) => work_on(worker, &batch, args, (terms, stops)).await.map(|()| Ended::Finished),
+        Next::Stopped(signal) => Err(CliError::Ended(128 + signal as u8)),
+        Next::SessionLost => Ok(Ended::SessionLost),
+    }
+}
+
+/// Works on one batch after another, until a signal stops the process or the session is lost.
+async fn work_on_all(
+    worker: &LockSession,
+    args: &TakeArgs,
+    terms: SessionTerms,
+    stops: &mut Stops,
+) -> Result<Ended, CliError> {
+    let mut batches = batches(worker, args);
+    while stops.received.is_none() {
+        let batch = match next(&mut batches, stops).await? {
+            Next::Batch(batch) => batch,
+            Next::Stopped(_) => break,
+            Next::SessionLost => return Ok(Ended::SessionLost),
+        };
+        if let Err(error) = work_on(worker, &batch, args, (terms, stops)).await {
+            // Keys stay out of what may become a log (Q22).
+            let ids: Vec<_> = batch.requests().iter().map(|request| request.id.to_string()).collect();
+            eprintln!("warning: the work on {} has failed: {error}", ids.join(", "));
+        }
+    }
+    stop(batches).await;
+    Ok(Ended::Finished)
+}
+
+/// Waits for the next batch.
+async fn next(batches: &mut Batches<'_>, stops: &mut Stops) -> Result<Next, CliError> {
     tokio::select! {
-        batch = batches.next() => batch.map(Some).map_err(call_failed),
-        () = worker.lost() => Err(CliError::TenureLost(TenureKind::Batch)),
-        _ = stops.next() => Ok(None),
+        biased;
+        signal = stops.next() => Ok(Next::Stopped(signal)),
+        batch = batches.next() => match batch {
+            Ok(batch) => Ok(Next::Batch(batch)),
+            Err(Error::SessionLost) => Ok(Next::SessionLost),
+            Err(error) => Err(call_failed(error)),
+        },
     }
 }
 
 /// Gives back what was on its way. If that fails, it comes back with the end of the session, and the attempt counts.
 async fn stop(batches: Batches<'_>) {
-    if let Ok(Err(error)) = tokio::time::timeout(STOP_WITHIN, batches.stop()).await {
-        eprintln!("warning: what was on its way is not given back: {error}");
+    let stopped = tokio::time::timeout(STOP_WITHIN, batches.stop()).await;
+    let stopped = stopped.unwrap_or_else(|_| Err(Error::Refused(Box::new(Refusal::late(STOP_WITHIN)))));
+    if let Err(error) = stopped {
+        eprintln!("warning: a batch that was on its way may not have been given back: {error}");
     }
 }
 
@@ -111,28 +178,6 @@ async fn work_on(
         input: Some(input(batch, args.max_requests)),
     };
     work.run(stops).await
-}
-
-/// Works on one batch after another, until a signal stops the process.
-async fn work_on_all(
-    worker: &LockSession,
-    mut batch: Option<Batch>,
-    batches: &mut Batches<'_>,
-    args: &TakeArgs,
-    (terms, stops): (SessionTerms, &mut Stops),
-) -> Result<(), CliError> {
-    while let Some(taken) = batch {
-        if let Err(error) = work_on(worker, &taken, args, (terms, stops)).await {
-            // Keys stay out of what may become a log (Q22).
-            let ids: Vec<_> = taken.requests().iter().map(|request| request.id.to_string()).collect();
-            eprintln!("warning: the work on {} has failed: {error}", ids.join(", "));
-        }
-        if stops.received.is_some() {
-            break;
-        }
-        batch = next(worker, batches, stops).await?;
-    }
-    Ok(())
 }
 
 fn environment(worker: &LockSession, queue: &str, batch: &Batch) -> Vec<(&'static str, String)> {

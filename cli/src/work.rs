@@ -5,13 +5,13 @@ use std::ffi::OsString;
 use std::io;
 use std::time::Duration;
 
-use futures_util::future::{join_all, select_all};
+use futures_util::future::{FutureExt as _, join_all, select_all};
 use leasehold_client::{Batch, Error, HeldLock, LockSession, SessionTerms, Standing, WorkOutcome};
 use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::command_group::{CommandEvent, CommandGroup, exit_code};
-use crate::error::{CliError, TenureKind};
+use crate::error::{CliError, TenureKind, call_failed};
 use crate::exit;
 
 /// The exit code of a command that is not found, as shells give it.
@@ -52,6 +52,15 @@ impl Stops {
         let stop = select_all(received).await.0;
         self.received = Some(stop);
         stop
+    }
+
+    /// Notes the end of a command as a stop of its user if a signal has arrived beside it, as one to all processes of
+    /// a service, or if the command had the terminal, where Ctrl-C and Ctrl-\\ reach it alone.
+    fn note_end(&mut self, code: u8, had_terminal: bool) {
+        let of_terminal = [Signal::SIGINT, Signal::SIGQUIT].into_iter().find(|signal| code == 128 + *signal as u8);
+        if self.next().now_or_never().is_none() && had_terminal {
+            self.received = self.received.or(of_terminal);
+        }
     }
 }
 
@@ -178,12 +187,15 @@ impl End {
     /// Returns the result of the command, whose tenure was ended with this answer.
     fn result(self, kind: TenureKind, ended: Result<(), Error>) -> Result<(), CliError> {
         match (self, ended) {
+            (_, Err(Error::SessionLost)) => Err(CliError::TenureLost(kind)),
             (_, Err(Error::Refused(refusal)))
                 if matches!(refusal.reason.as_str(), "SESSION_ENDED" | "FENCE_PASSED") =>
             {
                 Err(CliError::TenureLost(kind))
             }
             (Self::Forced, _) => Err(CliError::CommandStopped(kind)),
+            // A batch that is not settled is worked again.
+            (Self::Own(0), Err(error)) if kind == TenureKind::Batch => Err(call_failed(error)),
             (Self::Own(code), ended) => {
                 // The call is not known to have arrived. The end of the session ends what it held.
                 if let Err(error) = ended {
@@ -222,11 +234,16 @@ async fn follow(
             }
         };
         tokio::select! {
+            biased;
+            stop = stops.next() => group.signal(stop),
             event = group.next() => match event {
-                CommandEvent::Ended(status) => return End::Own(exit_code(status)),
+                CommandEvent::Ended(status) => {
+                    let code = exit_code(status);
+                    stops.note_end(code, group.has_terminal());
+                    return End::Own(code);
+                }
                 CommandEvent::Suspended => if !suspend(&mut group, session, tenure).await { return End::Forced },
             },
-            stop = stops.next() => group.signal(stop),
             () = half_grace => {
                 eprintln!("warning: the {kind} is about to be lost: the command is ended");
                 group.signal(Signal::SIGTERM);

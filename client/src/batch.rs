@@ -1,13 +1,15 @@
 //! The batches of a worker: takes requests of queues, and settles them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use leasehold_proto::leasehold::queues::v1 as wire;
 use leasehold_proto::leasehold::queues::v1::settle_request::Outcome;
 use leasehold_proto::leasehold::queues::v1::take_response::News;
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::{Status, Streaming};
 use uuid::Uuid;
@@ -15,18 +17,23 @@ use uuid::Uuid;
 use crate::client::{CallIdentity, Client};
 use crate::convert;
 use crate::error::Error;
-use crate::keepalive::micros;
-use crate::lock::{LockSession, RESUME_FOR, RESUME_PAUSE, id_bytes};
-use crate::refusal::Refusal;
+use crate::keepalive::{Standing, micros};
+use crate::lock::{LockSession, RESUME_FOR, RESUME_PAUSE, SESSION_ENDED, id_bytes};
+use crate::refusal::{FENCE_PASSED, Refusal};
 use crate::request::RequestKind;
 use crate::stub::Stub;
+
+/// The most fences that a stream names, as many as the server takes.
+const MOST_FENCES: usize = 256;
+/// The pause before a settle without an answer is repeated.
+const SETTLE_PAUSE: Duration = Duration::from_millis(500);
 
 /// The bounds of what a worker takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TakeTerms {
-    /// The most batches that the worker holds at a time, 1 to 256.
+    /// The most batches that the worker holds at a time, 1 to 256; 0 counts as 1.
     pub credit: u32,
-    /// The most requests of a batch, 1 to 100.
+    /// The most requests of a batch, 1 to 100; 0 counts as 100.
     pub max_requests: u32,
 }
 
@@ -42,19 +49,41 @@ pub struct Batches<'a> {
     session: &'a LockSession,
     queue: String,
     terms: TakeTerms,
-    held: Arc<HeldFences>,
+    takes: Arc<QueueTakes>,
+    // The number of this take among those of the session for the queue.
+    number: u64,
     stream: Option<Streaming<wire::TakeResponse>>,
 }
 
-/// The fences of the batches that a worker holds. A stream that is opened again names them, so that it
-/// sends only those again that were lost on the way.
+/// The takes of a session, by queue.
 #[derive(Default)]
-struct HeldFences(Mutex<BTreeSet<u64>>);
+pub(crate) struct Takes(Mutex<BTreeMap<String, Arc<QueueTakes>>>);
 
-impl HeldFences {
-    fn lock(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+/// The takes of a session for one queue.
+#[derive(Default)]
+struct QueueTakes {
+    // The number of takes so far. The last one counts.
+    last: AtomicU64,
+    // The fences of the batches that the worker holds. A stream that is opened again names them, so that it
+    // sends only those again that were lost on the way.
+    held: Mutex<BTreeSet<u64>>,
+}
+
+impl QueueTakes {
+    fn held(&self) -> MutexGuard<'_, BTreeSet<u64>> {
         // INVARIANT: no code panics while it has locked this mutex.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Takes {
+    /// Begins a take of a queue, and ends the one before. Returns the number of the take.
+    fn begin(&self, queue: &str) -> (Arc<QueueTakes>, u64) {
+        // INVARIANT: no code panics while it has locked this mutex.
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let takes = all.entry(queue.to_owned()).or_default().clone();
+        let number = takes.last.fetch_add(1, Ordering::Relaxed) + 1;
+        (takes, number)
     }
 }
 
@@ -69,7 +98,10 @@ enum Next {
 
 /// Returns the refusal of a stream, or that it may be opened again.
 fn broken(status: &Status) -> Result<Next, Error> {
-    LockSession::refusal_or_break::<Next>(status).map(|_| Next::Broken)
+    match LockSession::refusal_or_break::<Next>(status) {
+        Err(Error::Refused(refusal)) if refusal.reason == SESSION_ENDED => Err(Error::SessionLost),
+        broken => broken.map(|_| Next::Broken),
+    }
 }
 
 /// Requests of one key that a session has taken as one: one create, or updates (Q02).
@@ -84,7 +116,8 @@ pub struct Batch {
     kind: RequestKind,
     requests: Vec<TakenRequest>,
     progress: Option<Vec<u8>>,
-    held: Arc<HeldFences>,
+    takes: Arc<QueueTakes>,
+    standing: watch::Receiver<Standing>,
 }
 
 /// A request of a batch.
@@ -114,7 +147,8 @@ impl fmt::Debug for Batch {
 
 impl LockSession {
     /// Takes batches of a queue for this session, for as long as the worker holds fewer than its credit.
-    /// Later calls of the session for the same queue end this one.
+    /// The next take of the session for the same queue ends this one. What the worker holds then stays its
+    /// own.
     ///
     /// ```no_run
     /// use leasehold_client::{Client, SessionTerms, TakeTerms};
@@ -131,7 +165,9 @@ impl LockSession {
     /// ```
     #[must_use]
     pub fn take(&self, queue: &str, terms: TakeTerms) -> Batches<'_> {
-        Batches { session: self, queue: queue.to_owned(), terms, held: Arc::default(), stream: None }
+        let (takes, number) = self.takes.begin(queue);
+        let terms = TakeTerms { credit: terms.credit.max(1), ..terms };
+        Batches { session: self, queue: queue.to_owned(), terms, takes, number, stream: None }
     }
 }
 
@@ -140,11 +176,22 @@ impl Batches<'_> {
     /// future is dropped, a batch that it was about to return comes with the next call.
     ///
     /// # Errors
-    /// The server refused the call, for example because the session has ended, or gave no answer for half a
-    /// minute.
+    /// The session is lost, a later take has taken the place of this one, the server refused the call, or gave no
+    /// answer for half a minute.
     pub async fn next(&mut self) -> Result<Batch, Error> {
+        let session = self.session;
+        tokio::select! {
+            batch = self.next_batch() => batch,
+            () = session.lost() => Err(Error::SessionLost),
+        }
+    }
+
+    async fn next_batch(&mut self) -> Result<Batch, Error> {
         let mut heard_at = Instant::now();
         loop {
+            if self.is_replaced() {
+                return Err(Error::TakeReplaced);
+            }
             match self.next_of_stream(&mut heard_at).await? {
                 Next::Batch(batch) => return self.received(batch),
                 Next::Ended | Next::Broken if heard_at.elapsed() < RESUME_FOR => {
@@ -163,8 +210,17 @@ impl Batches<'_> {
     pub async fn stop(mut self) -> Result<(), Error> {
         self.stream = None;
         self.terms.credit = 0;
+        let session = self.session;
+        tokio::select! {
+            stopped = self.give_unseen_back() => stopped,
+            () = session.lost() => Err(Error::SessionLost),
+        }
+    }
+
+    async fn give_unseen_back(&mut self) -> Result<(), Error> {
         let mut heard_at = Instant::now();
-        loop {
+        // A later take sees to what was on its way.
+        while !self.is_replaced() {
             match self.next_of_stream(&mut heard_at).await? {
                 Next::Batch(batch) => self.received(batch)?.give_back().await?,
                 Next::Ended => return Ok(()),
@@ -172,6 +228,11 @@ impl Batches<'_> {
                 Next::Broken => return Err(Error::Refused(Box::new(Refusal::late(RESUME_FOR)))),
             }
         }
+        Ok(())
+    }
+
+    fn is_replaced(&self) -> bool {
+        self.takes.last.load(Ordering::Relaxed) != self.number
     }
 
     /// Reads the next message of the stream, which is opened if there is none.
@@ -179,13 +240,16 @@ impl Batches<'_> {
         let stream = match &mut self.stream {
             Some(stream) => stream,
             None => {
-                let held_fences = self.held.lock().iter().copied().collect();
+                // Fences grow, so the newest are those that are still held.
+                let held_fences = self.takes.held().iter().rev().take(MOST_FENCES).copied().collect();
                 let TakeTerms { credit, max_requests } = self.terms;
                 let (session_id, queue) = (id_bytes(self.session.id()), self.queue.clone());
                 let message = wire::TakeRequest { session_id, queue, credit, held_fences, max_requests };
-                match self.session.stub().take_batches(message).await {
-                    Ok(stream) => self.stream.insert(stream.into_inner()),
-                    Err(status) => return broken(&status),
+                let mut stub = self.session.stub();
+                match tokio::time::timeout(RESUME_FOR, stub.take_batches(message)).await {
+                    Ok(Ok(stream)) => self.stream.insert(stream.into_inner()),
+                    Ok(Err(status)) => return broken(&status),
+                    Err(_) => return Ok(Next::Broken),
                 }
             }
         };
@@ -219,7 +283,7 @@ impl Batches<'_> {
             Ok(TakenRequest { id: convert::id(&request_id)?, attempt, body })
         };
         let requests = batch.requests.into_iter().map(request).collect::<Result<_, Error>>()?;
-        self.held.lock().insert(batch.fence);
+        self.takes.held().insert(batch.fence);
         Ok(Batch {
             client: self.session.client().clone(),
             session: self.session.id(),
@@ -229,7 +293,8 @@ impl Batches<'_> {
             kind,
             requests,
             progress: batch.progress,
-            held: self.held.clone(),
+            takes: self.takes.clone(),
+            standing: self.session.standing(),
         })
     }
 }
@@ -265,10 +330,11 @@ impl Batch {
         self.progress.as_deref()
     }
 
-    /// Settles the requests as complete. A repeated settle succeeds (Q10).
+    /// Settles the requests as complete. A repeated settle succeeds (Q10). A settle without an answer is repeated
+    /// until the session is lost.
     ///
     /// # Errors
-    /// The requests are another worker's by now, or the session has ended; or no answer came.
+    /// The requests are another worker's by now, or the session has ended; or no answer came until then.
     pub async fn complete(&self) -> Result<(), Error> {
         self.settle(Outcome::Completed, None).await
     }
@@ -322,11 +388,25 @@ impl Batch {
             let message = message.clone();
             async move { stub.settle_batch(message).await }
         };
-        let settled = self.client.call(CallIdentity::default(), send).await.map(drop);
-        // A settle without an answer may be repeated, and the worker knows the batch until then.
-        if !matches!(settled, Err(Error::Unanswered(_))) {
-            self.held.lock().remove(&self.fence);
+        let mut standing = self.standing.clone();
+        loop {
+            let settled = self.client.call(CallIdentity::default(), send).await.map(drop);
+            let refusal = settled.as_ref().err().and_then(Error::refusal);
+            let has_passed = refusal.is_some_and(|refusal| refusal.reason == FENCE_PASSED);
+            if settled.is_ok() || has_passed || refusal.is_some_and(|refusal| refusal.reason == SESSION_ENDED) {
+                self.takes.held().remove(&self.fence);
+            }
+            match settled {
+                // The session is live, so an earlier attempt of this call has ended the hold.
+                Err(Error::Unanswered(_)) if has_passed => return Ok(()),
+                Err(Error::Unanswered(_)) => {}
+                settled => return settled,
+            }
+            // Without a decision the batch would be the session's for as long as it lives.
+            tokio::select! {
+                () = tokio::time::sleep(SETTLE_PAUSE) => {}
+                _ = standing.wait_for(|standing| *standing == Standing::Lost) => return Err(Error::SessionLost),
+            }
         }
-        settled
     }
 }

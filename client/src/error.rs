@@ -35,6 +35,12 @@ pub enum Error {
     /// The thread that renews a session could not be started. The session ends by its silence.
     #[error("the thread that renews the session could not be started: {0}")]
     Thread(String),
+    /// The session is lost: it has ended, or could not be renewed in time. All that it held may be another's.
+    #[error("the session is lost, and what it held may be another's: open a new session")]
+    SessionLost,
+    /// A later take of the session for the same queue has taken this one's place.
+    #[error("a later take of this session for the queue has taken the place of this one")]
+    TakeReplaced,
     /// A bucket cannot be classified. No call was sent.
     #[error(transparent)]
     Classify(#[from] ClassifyError),
@@ -115,6 +121,8 @@ impl Error {
             Self::Endpoint(_)
             | Self::Key(_)
             | Self::Thread(_)
+            | Self::SessionLost
+            | Self::TakeReplaced
             | Self::Classify(_)
             | Self::OtherStore(_)
             | Self::BadAnswer(_) => None,
@@ -129,7 +137,13 @@ impl Error {
             // If the answer has a store id, the server refused the call for it and changed nothing.
             // Without one, an older server may have executed the call.
             Self::OtherStore(other) => other.found.is_none(),
-            Self::Endpoint(_) | Self::Key(_) | Self::Thread(_) | Self::Classify(_) | Self::Refused(_) => false,
+            Self::Endpoint(_)
+            | Self::Key(_)
+            | Self::Thread(_)
+            | Self::SessionLost
+            | Self::TakeReplaced
+            | Self::Classify(_)
+            | Self::Refused(_) => false,
         }
     }
 }

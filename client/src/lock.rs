@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use tonic::transport::Channel;
 use uuid::{Builder, Uuid};
 
+use crate::batch::Takes;
 use crate::client::{CallIdentity, Client};
 use crate::error::{Error, Unanswered};
 use crate::keepalive::{Keepalive, KeptSession, SessionTerms, Standing, micros};
@@ -21,6 +22,8 @@ use crate::stub::Stub;
 
 /// The reason of a refusal because another ask holds the lock.
 pub(crate) const LOCK_HELD: &str = "LOCK_HELD";
+/// The reason of a refusal because the session has ended.
+pub(crate) const SESSION_ENDED: &str = "SESSION_ENDED";
 /// The pause before a waiting call is repeated, after its stream has ended without a grant.
 pub(crate) const RESUME_PAUSE: Duration = Duration::from_millis(100);
 /// The time for which a waiting call that gets no answer is repeated, before it fails.
@@ -34,6 +37,7 @@ pub struct LockSession {
     client: Client,
     id: Uuid,
     keepalive: Keepalive,
+    pub(crate) takes: Takes,
 }
 
 /// A lock that this process holds.
@@ -182,7 +186,7 @@ impl Client {
         })
         .await?;
         let keepalive = Keepalive::start(kept).map_err(|error| Error::Thread(error.to_string()))?;
-        Ok(LockSession { client: self.clone(), id, keepalive })
+        Ok(LockSession { client: self.clone(), id, keepalive, takes: Takes::default() })
     }
 }
 

@@ -145,17 +145,17 @@ impl Taking {
         take: TakeId,
     ) -> Result<Option<Taken>, Status> {
         let Some(deciding) = taker.begin_take() else { return Ok(None) };
-        let (tell, told) = oneshot::channel();
+        let (sender, decision) = oneshot::channel();
         let (taking, lane) = (self.clone(), lane.clone());
         tokio::spawn(async move {
             let taken = taking.take_lane(&lane, take).await;
-            if let Err(Ok(Some(Taken { fence, .. }))) = tell.send(taken) {
+            if let Err(Ok(Some(Taken { fence, .. }))) = sender.send(taken) {
                 taking.give_back(lane, fence).await;
             }
             drop(deciding);
         });
         // The task drops its sender only if it panics.
-        told.await.unwrap_or_else(|_| Err(errors::internal("a take has ended without a decision")))
+        decision.await.unwrap_or_else(|_| Err(errors::internal("a take has ended without a decision")))
     }
 
     /// Gives a batch back that no worker has seen. If that fails, the batch stays the session's.
@@ -171,13 +171,26 @@ impl Taking {
 
     /// Takes one lane; `None` if it is not ready any more.
     async fn take_lane(&self, lane: &LanePath, take: TakeId) -> Result<Option<Taken>, Status> {
+        self.decide_take(lane, take).await?.map_err(|rejection| self.services.reject(&self.caller.config, &rejection))
+    }
+
+    /// Takes again what the session holds by an earlier take; `None` if it has been given back meanwhile.
+    async fn take_again(&self, lane: &LanePath, take: TakeId) -> Result<Option<Taken>, Status> {
+        match self.decide_take(lane, take).await? {
+            Err(rejection) if rejection.reason() == Reason::AskReused => Ok(None),
+            taken => taken.map_err(|rejection| self.services.reject(&self.caller.config, &rejection)),
+        }
+    }
+
+    async fn decide_take(&self, lane: &LanePath, take: TakeId) -> Result<Result<Option<Taken>, Rejection>, Status> {
         let worker = Worker { session: self.session, principal: self.caller.principal.clone() };
         let command = QueueCommand::Take(Take { worker, take, lane: lane.clone(), size: self.size });
-        match self.services.submit_queue(&self.caller.config, self.caller.caller.clone(), command).await? {
-            QueueReply::Taken(taken) => Ok(taken),
-            QueueReply::Submitted(_) | QueueReply::Found(_) | QueueReply::Done(_) => {
+        match self.services.decide_queue(self.caller.caller.clone(), command).await? {
+            Ok(QueueReply::Taken(taken)) => Ok(Ok(taken)),
+            Ok(QueueReply::Submitted(_) | QueueReply::Found(_) | QueueReply::Done(_)) => {
                 Err(errors::internal("a take got the reply of another command"))
             }
+            Err(rejection) => Ok(Err(rejection)),
         }
     }
 
@@ -295,10 +308,12 @@ impl Taking {
         }
         let followed = self.services.follow(self.session, &self.caller.principal).await?;
         let session_news = followed.ok_or_else(errors::session_ended)?;
-        let takers = &self.services.locks.queues.takers;
-        let taker = takers.wait(self.queue.clone(), self.session);
-        if credit == 0 {
-            takers.takes_decided(self.session).await;
+        let taker = self.services.locks.queues.takers.wait(self.queue.clone(), self.session);
+        // A take that a former stream has not seen goes back once it is decided. This stream must not find it before.
+        let mut is_stopping = stopping.clone();
+        tokio::select! {
+            () = taker.former_decided() => {}
+            () = stopped(&mut is_stopping) => {}
         }
         let known = held_fences.into_iter().map(Fence).collect();
         let moves_at = Instant::now() + stream_age(&self.caller.config);
@@ -413,7 +428,7 @@ impl TakeStream {
         let count = held.len();
         for (lane, row) in held {
             let Some(hold) = row.hold().filter(|hold| !self.known.contains(&hold.fence)) else { continue };
-            if let Some(taken) = self.taking.take_lane(&lane, hold.take).await? {
+            if let Some(taken) = self.taking.take_again(&lane, hold.take).await? {
                 return Ok(Step::Send(TakenLane { lane, taken, has_more: false }));
             }
         }

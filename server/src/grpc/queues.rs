@@ -49,11 +49,20 @@ impl Services {
         caller: Caller,
         command: QueueCommand,
     ) -> Result<QueueReply, Status> {
+        self.decide_queue(caller, command).await?.map_err(|rejection| self.reject(config, &rejection))
+    }
+
+    /// Submits a command of queues, and returns its reply or the engine's refusal.
+    pub(super) async fn decide_queue(
+        &self,
+        caller: Caller,
+        command: QueueCommand,
+    ) -> Result<Result<QueueReply, Rejection>, Status> {
         let decision = self.committer.submit(caller, Command::Queue(command)).await;
-        let decided = decision.map_err(|refusal| errors::refused(&refusal))?;
-        match decided.map_err(|rejection| self.reject(config, &rejection))? {
-            Reply::Queue(reply) => Ok(reply),
-            Reply::Begun(_) | Reply::Settled(_) | Reply::Forgotten(_) | Reply::Lock(_) => Err(wrong_reply()),
+        match decision.map_err(|refusal| errors::refused(&refusal))? {
+            Ok(Reply::Queue(reply)) => Ok(Ok(reply)),
+            Ok(Reply::Begun(_) | Reply::Settled(_) | Reply::Forgotten(_) | Reply::Lock(_)) => Err(wrong_reply()),
+            Err(rejection) => Ok(Err(rejection)),
         }
     }
 

@@ -27,8 +27,8 @@ struct Calls {
     // first to be woken.
     waiting: FxHashMap<QueuePath, BTreeMap<u64, WaitingCall>>,
     tried: FxHashSet<LanePath>,
-    // The takes of calls that are being decided, by session.
-    deciding: FxHashMap<SessionId, u32>,
+    // The takes of calls that are being decided, by session and queue.
+    deciding: FxHashMap<(SessionId, QueuePath), u32>,
 }
 
 struct WaitingCall {
@@ -60,7 +60,7 @@ pub struct Taker {
 /// A take of a call that is being decided; dropping it notes the decision.
 pub struct DecidingTake {
     takers: Arc<Takers>,
-    session: SessionId,
+    of: (SessionId, QueuePath),
 }
 
 /// A lane that a call is about to take; dropping it leaves the lane to others.
@@ -112,18 +112,6 @@ impl Takers {
         of_queue.filter(|call| call.session == session).for_each(|call| call.woken.notify_one());
     }
 
-    /// Waits until no take of a session's calls is being decided. None begins any more in a call that another has
-    /// taken the place of.
-    pub async fn takes_decided(&self, session: SessionId) {
-        loop {
-            let decided = self.decided.notified();
-            if !self.calls().deciding.contains_key(&session) {
-                return;
-            }
-            decided.await;
-        }
-    }
-
     /// Notes that a call is about to take a lane; `None` if another call is. So the calls that look at the same
     /// time try different lanes.
     pub fn try_lane(self: &Arc<Self>, lane: &LanePath) -> Option<TriedLane> {
@@ -152,9 +140,23 @@ impl Taker {
         if call.is_none_or(|call| call.is_replaced) {
             return None;
         }
-        *calls.deciding.entry(self.session).or_default() += 1;
+        let of = (self.session, self.queue.clone());
+        *calls.deciding.entry(of.clone()).or_default() += 1;
         drop(calls);
-        Some(DecidingTake { takers: self.takers.clone(), session: self.session })
+        Some(DecidingTake { takers: self.takers.clone(), of })
+    }
+
+    /// Waits until no take of the session's former calls for the queue is being decided. None of them begins another,
+    /// since this call has taken their place.
+    pub async fn former_decided(&self) {
+        let of = (self.session, self.queue.clone());
+        loop {
+            let decided = self.takers.decided.notified();
+            if !self.takers.calls().deciding.contains_key(&of) {
+                return;
+            }
+            decided.await;
+        }
     }
 
     /// Notes that the call has found no lane, and waits for one. Returns when it is woken.
@@ -202,7 +204,7 @@ impl Drop for Taker {
 impl Drop for DecidingTake {
     fn drop(&mut self) {
         let mut calls = self.takers.calls();
-        if let Entry::Occupied(mut count) = calls.deciding.entry(self.session) {
+        if let Entry::Occupied(mut count) = calls.deciding.entry(self.of.clone()) {
             *count.get_mut() -= 1;
             if *count.get() == 0 {
                 count.remove();
@@ -274,15 +276,15 @@ mod tests {
     fn q11_a_call_that_takes_the_place_of_another_waits_for_its_takes() {
         let takers = Arc::<Takers>::default();
         let queue = QueuePath::parse("sheets").unwrap();
-        let decided = |number| takers.takes_decided(session(number)).now_or_never().is_some();
         let former = takers.wait(queue.clone(), session(1));
-        let takes = [former.begin_take().unwrap(), former.begin_take().unwrap()];
-        assert!(!decided(1) && decided(2));
+        let [one, other] = [former.begin_take().unwrap(), former.begin_take().unwrap()];
+        let [foreign, mails] =
+            [takers.wait(queue.clone(), session(2)), takers.wait(QueuePath::parse("mails").unwrap(), session(1))];
         let later = takers.wait(queue, session(1));
         assert!(former.begin_take().is_none());
-        let [one, other] = takes;
+        assert!([foreign, mails].iter().all(|call| call.former_decided().now_or_never().is_some()));
         drop(one);
-        let mut waiting = Box::pin(takers.takes_decided(session(1)));
+        let mut waiting = Box::pin(later.former_decided());
         assert!((&mut waiting).now_or_never().is_none());
         drop((other, former));
         assert!(waiting.now_or_never().is_some() && later.begin_take().is_some());

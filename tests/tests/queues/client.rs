@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_client::{Batch, Client, LockSession, NewRequest, RequestKind, SessionTerms, TakeTerms};
+use leasehold_client::{Batch, Client, Error, LockSession, NewRequest, RequestKind, SessionTerms, TakeTerms};
 use leasehold_proto::leasehold::queues::v1 as wire;
 use leasehold_tests::server::Server;
 use uuid::Uuid;
@@ -103,6 +103,42 @@ async fn q10_a_worker_goes_on_after_a_restart_of_its_server() {
     session.close().await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_later_take_of_a_session_ends_the_former_and_sends_no_batch_again() {
+    let server = Server::start().unwrap();
+    let client = client(&server);
+    client.submit(QUEUE, &[NewRequest::update("7", "B"), NewRequest::update("8", "C")]).await.unwrap();
+    let session = worker(&client).await;
+    let terms = TakeTerms { credit: 2, ..TakeTerms::default() };
+    let mut former = session.take(QUEUE, terms);
+    let held = former.next().await.unwrap();
+    let mut later = session.take(QUEUE, terms);
+    assert_eq!(bodies(&later.next().await.unwrap()), ["C"]);
+    assert!(matches!(former.next().await, Err(Error::TakeReplaced)));
+    held.complete().await.unwrap();
+    client.submit(QUEUE, &[NewRequest::update("9", "D")]).await.unwrap();
+    assert_eq!(bodies(&later.next().await.unwrap()), ["D"]);
+}
+
+/// The worker can't take more before the settle is decided: the batch would stay the session's.
+#[tokio::test(flavor = "multi_thread")]
+async fn q10_a_settle_without_an_answer_is_repeated() {
+    let mut server = Server::restartable().unwrap();
+    let client = client(&server).with_timeout(Duration::from_secs(3));
+    let request = NewRequest::update("7", "B");
+    client.submit(QUEUE, std::slice::from_ref(&request)).await.unwrap();
+    let session = worker(&client).await;
+    let mut batches = session.take(QUEUE, TakeTerms::default());
+    let batch = batches.next().await.unwrap();
+    server.kill_9().unwrap();
+    let mut settled = tokio::spawn(async move { batch.complete().await });
+    // The first call has failed by then.
+    assert!(tokio::time::timeout(Duration::from_secs(6), &mut settled).await.is_err());
+    server.restart().unwrap();
+    settled.await.unwrap().unwrap();
+    assert_eq!(state(&server, request.id()).await, wire::RequestState::Complete);
+}
+
 /// The server takes a batch for the stream as soon as the worker has settled one.
 #[tokio::test(flavor = "multi_thread")]
 async fn q11_a_worker_that_stops_counts_no_attempt_of_what_it_has_not_seen() {
@@ -135,7 +171,7 @@ async fn q11_a_worker_whose_session_has_ended_is_told() {
     let evict =
         leasehold_proto::leasehold::sessions::v1::EvictSessionRequest { session_id: session.id().as_bytes().to_vec() };
     super::Client::of(&server).await.sessions.evict_session(evict).await.unwrap();
-    assert_eq!(batches.next().await.unwrap_err().refusal().unwrap().reason, "SESSION_ENDED");
+    assert!(matches!(batches.next().await, Err(Error::SessionLost)));
     assert_eq!(batch.complete().await.unwrap_err().refusal().unwrap().reason, "SESSION_ENDED");
     session.lost().await;
     assert!(session.session_remaining().is_zero());

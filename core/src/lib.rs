@@ -70,6 +70,7 @@ mod normal_form;
 pub mod observer;
 mod order;
 pub mod organization;
+pub mod outbox;
 #[cfg(test)]
 mod properties;
 mod punycode;

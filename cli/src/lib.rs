@@ -8,7 +8,7 @@
 //! | `lock.rs`, `reap.rs`, `queue_take.rs`, `work.rs`, `variables.rs` | a command under a lock or a batch, and what it finds |
 //! | `command_group.rs`, `terminal.rs` | the processes of a command, and its terminal |
 //! | `locks.rs`, `queue.rs` | the lists of locks, and the verbs of queues |
-//! | `scripts.rs` | completions for shells, and the guard's SQL |
+//! | `scripts.rs` | completions for shells, and SQL |
 //! | `session.rs`, `connection.rs`, `obstacle.rs` | the connection of a verb, its options, and the fault that broke it |
 //! | `error.rs`, `refused.rs`, `exit.rs` | failures: messages, hints, exit codes |
 //! | `words.rs`, `contract.rs`, `output.rs` | typed values, JSON and tables |

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use clap::builder::Resettable;
 use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use leasehold_cli::{CliError, Verb, exit};
-use leasehold_core::guard;
+use leasehold_core::{guard, outbox};
 use leasehold_server::config::{Config, ConfigError, LogConfig, LogFormat};
 use leasehold_server::doctor::{self, CheckResult, Finding};
 use leasehold_server::serve::{ReadConfig, ServeError, StoreStart, serve};
@@ -60,6 +60,12 @@ enum Command {
     /// leasehold_guard(resource, fence, remaining, slot). Install it, also over a former version, with:
     /// leasehold guard | psql --single-transaction DATABASE
     Guard,
+    /// Print the SQL that installs the outbox of queues in your own PostgreSQL database
+    ///
+    /// A transaction that calls leasehold_submit(queue, key, body) submits a request exactly if it commits. A relay hands
+    /// requests on to the server. Install it, also over a former version, with:
+    /// leasehold outbox | psql --single-transaction DATABASE
+    Outbox,
     /// Print completions for a shell
     Completions {
         /// The shell
@@ -249,9 +255,14 @@ fn main() -> ExitCode {
         Command::Completions { shell } => {
             client_exit_code(leasehold_cli::write_completions(shell, &mut Cli::command()), json)
         }
-        Command::Guard => client_exit_code(leasehold_cli::write_script(guard::SQL.as_bytes()), json),
+        Command::Guard => print_sql(guard::SQL, json),
+        Command::Outbox => print_sql(outbox::SQL, json),
         Command::Client(verb) => run_client(verb, json),
     }
+}
+
+fn print_sql(sql: &str, json: bool) -> ExitCode {
+    client_exit_code(leasehold_cli::write_script(sql.as_bytes()), json)
 }
 
 fn parse() -> Result<Cli, clap::Error> {

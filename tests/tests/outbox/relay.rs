@@ -1,0 +1,232 @@
+//! A relay misses nothing, whatever commits late or dies, and the outbox stays small (Q09, Q15, Q16).
+
+use super::{ALL, Database, Session, keys, refused};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn q15_a_late_commit_is_neither_skipped_nor_waited_for() {
+    let database = Database::new().await;
+    let (early, late, relay) = (database.connect().await, database.connect().await, database.connect().await);
+    late.run("BEGIN").await.unwrap();
+    late.submit("late").await;
+    for key in ["a", "b"] {
+        early.submit(key).await;
+        assert_eq!(relay.relayed_keys().await, [key]);
+    }
+    // The rest of the late transaction is on both sides of a batch.
+    late.submit("later").await;
+    early.run("SELECT leasehold_submit('q', n::text) FROM generate_series(1, 20000) AS n").await.unwrap();
+    assert_eq!(relay.relay((1_000, i32::MAX)).await.len(), 20_000);
+    late.run("COMMIT").await.unwrap();
+    early.submit("c").await;
+    assert_eq!(relay.relayed_keys().await, ["late", "later", "c"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn q15_a_commit_during_a_batch_is_in_the_next_one() {
+    let database = Database::new().await;
+    let (front, late, relay) = (database.connect().await, database.connect().await, database.connect().await);
+    late.run("BEGIN").await.unwrap();
+    late.submit("late").await;
+    front.submit("a").await;
+    let (batch, _) = relay.begin_batch().await.unwrap();
+    late.run("COMMIT").await.unwrap();
+    front.submit("b").await;
+    let rows = relay.read(batch, ALL).await;
+    assert_eq!(keys(&rows), ["a"]);
+    assert!(relay.acknowledge(batch, rows[0].place, rows[0].number).await);
+    assert_eq!(relay.relayed_keys().await, ["late", "b"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn q15_an_idle_relay_draws_no_transaction_id() {
+    let database = Database::new().await;
+    let relay = database.connect().await;
+    relay.submit("a").await;
+    assert_eq!(relay.relayed_keys().await, ["a"]);
+    let next = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text";
+    let before = relay.get::<String>(next).await;
+    assert_eq!(relay.begin_batch().await, None);
+    assert_eq!(relay.get::<String>(next).await, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn q15_many_numbers_without_a_row_are_passed_once() {
+    let database = Database::new().await;
+    let (front, slow, relay) = (database.connect().await, database.connect().await, database.connect().await);
+    slow.run("BEGIN").await.unwrap();
+    slow.run("SELECT leasehold_submit('q', n::text) FROM generate_series(1, 30000) AS n").await.unwrap();
+    front.submit("a").await;
+    assert_eq!(relay.relayed_keys().await, ["a"]);
+    front.run("SELECT nextval('leasehold_outbox_number') FROM generate_series(1, 10000)").await.unwrap();
+    assert_eq!(relay.relayed_keys().await, [""; 0]);
+    let passed = relay.get::<i64>("SELECT relayed_number FROM leasehold_outbox_relay").await;
+    assert_eq!(passed, 40_001);
+    slow.run("COMMIT").await.unwrap();
+    let expected: Vec<_> = (1..=30_000).map(|n: i32| n.to_string()).collect();
+    assert_eq!(keys(&relay.relay((700, i32::MAX)).await), expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn q09_a_relay_that_dies_is_followed_by_one_that_reads_the_same_rows_again() {
+    let database = Database::new().await;
+    let (front, dead, next) = (database.connect().await, database.connect().await, database.connect().await);
+    front.run("SELECT leasehold_submit('q', n::text) FROM generate_series(1, 5) AS n").await.unwrap();
+    let (batch, epoch) = dead.begin_batch().await.unwrap();
+    let rows = dead.read(batch, (3, i32::MAX)).await;
+    front.submit("next batch").await;
+    assert_eq!(next.begin_batch().await, Some((batch, epoch)));
+    assert_eq!(next.read(batch, (3, i32::MAX)).await, rows);
+    assert!(!next.acknowledge(batch, rows[2].place, rows[2].number).await);
+    // The dead one comes back, and acknowledges less.
+    assert!(!dead.acknowledge(batch, rows[0].place, rows[0].number).await);
+    let rest = next.read(batch, ALL).await;
+    assert_eq!(keys(&rest), ["4", "5"]);
+    assert!(next.acknowledge(batch, rest[1].place, rest[1].number).await);
+    assert!(dead.acknowledge(batch, rows[0].place, rows[0].number).await, "the batch is done");
+    let stale = dead.0.query("SELECT FROM leasehold_outbox_read($1, 1, 1)", &[&batch]).await.unwrap_err();
+    assert_eq!(stale.code().unwrap().code(), leasehold_core::outbox::NOT_UNDER_WAY);
+    assert_eq!(next.relayed_keys().await, ["next batch"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn q09_a_read_has_at_most_the_rows_and_bytes_that_the_relay_wants_and_at_least_one() {
+    let database = Database::new().await;
+    let (front, relay) = (database.connect().await, database.connect().await);
+    let body = "convert_to(repeat('b', 100), 'UTF8')";
+    front.run(&format!("SELECT leasehold_submit('q', n::text, {body}) FROM generate_series(1, 5) AS n")).await.unwrap();
+    let (batch, _) = relay.begin_batch().await.unwrap();
+    for (size, count) in [((2, 1_000), 2), ((5, 250), 2), ((5, 300), 3), ((5, 1), 1), ((9, 1_000), 5)] {
+        assert_eq!(relay.read(batch, size).await.len(), count, "{size:?}");
+    }
+    assert_eq!(keys(&relay.relay((2, 50)).await), ["1", "2", "3", "4", "5"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn q14_what_is_handed_on_survives_a_crash_of_the_database() {
+    // Only a commit that waits for the log writes it. Its pages have to be few: full ones are written earlier.
+    let mut database = Database::with_settings(&[
+        "fsync=off",
+        "synchronous_commit=off",
+        "wal_writer_delay=10s",
+        "wal_writer_flush_after=1GB",
+        "full_page_writes=off",
+        "autovacuum=off",
+    ])
+    .await;
+    let front = database.connect().await;
+    front.run("SET synchronous_commit = on").await.unwrap();
+    front.run("CREATE TABLE flushed ()").await.unwrap();
+    front.run("RESET synchronous_commit").await.unwrap();
+    front.submit("handed on").await;
+    let relay = database.connect().await;
+    let (batch, _) = relay.begin_batch().await.unwrap();
+    assert_eq!(relay.read(batch, ALL).await.len(), 1);
+    let database = tokio::task::spawn_blocking(move || {
+        database.0.crash().unwrap();
+        database.0.restart().unwrap();
+        database
+    });
+    let database = database.await.unwrap();
+    let relay = database.connect().await;
+    assert_eq!(relay.relayed_keys().await, ["handed on"]);
+}
+
+/// The sizes in bytes of both partitions.
+async fn sizes(session: &Session) -> [i64; 2] {
+    let row = session
+        .0
+        .query_one("SELECT pg_relation_size('leasehold_outbox_1'), pg_relation_size('leasehold_outbox_2')", &[]);
+    let row = row.await.unwrap();
+    [row.get(0), row.get(1)]
+}
+
+async fn rotate(session: &Session) -> Option<String> {
+    session.get("SELECT leasehold_outbox_rotate(100000)").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn q16_rotation_returns_the_size_and_waits_for_the_relay_and_for_writers() {
+    let database = Database::new().await;
+    let (front, slow, relay) = (database.connect().await, database.connect().await, database.connect().await);
+    let fill = "SELECT leasehold_submit('q', n::text) FROM generate_series(1, 2000) AS n";
+    assert_eq!(rotate(&relay).await, None);
+    slow.run("BEGIN").await.unwrap();
+    slow.submit("slow").await;
+    front.run(fill).await.unwrap();
+    assert_eq!(rotate(&relay).await.as_deref(), Some("switched"));
+    front.submit("after the switch").await;
+    assert_eq!(rotate(&relay).await, None, "nothing is relayed");
+    assert_eq!(relay.relay(ALL).await.len(), 2_001);
+    assert_eq!(rotate(&relay).await, None, "a transaction has written into the partition");
+    slow.run("COMMIT").await.unwrap();
+    assert_eq!(rotate(&relay).await, None, "its row is not relayed");
+    assert_eq!(relay.relayed_keys().await, ["slow"]);
+    assert_eq!(rotate(&relay).await.as_deref(), Some("emptied"));
+    assert_eq!(sizes(&relay).await, [0, 8_192]);
+    // Round after round, the outbox stays as small.
+    for _ in 0..3 {
+        front.run(fill).await.unwrap();
+        assert_eq!(rotate(&relay).await.as_deref(), Some("switched"));
+        assert_eq!(relay.relay(ALL).await.len(), 2_000);
+        assert_eq!(rotate(&relay).await.as_deref(), Some("emptied"));
+    }
+    let sizes = sizes(&relay).await;
+    assert!(sizes.contains(&0) && sizes.iter().sum::<i64>() <= 8_192, "{sizes:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn q15_q16_an_older_snapshot_writes_into_the_emptied_partition_and_its_row_is_relayed() {
+    let database = Database::new().await;
+    let (front, old, relay) = (database.connect().await, database.connect().await, database.connect().await);
+    front.run("SELECT leasehold_submit('q', n::text) FROM generate_series(1, 2000) AS n").await.unwrap();
+    for level in ["REPEATABLE READ", "SERIALIZABLE"] {
+        old.run(&format!("BEGIN ISOLATION LEVEL {level}; SELECT FROM rows")).await.unwrap();
+        assert_eq!(rotate(&relay).await.as_deref(), Some("switched"));
+        relay.relay(ALL).await;
+        assert_eq!(rotate(&relay).await.as_deref(), Some("emptied"));
+        front.run("SELECT leasehold_submit('q', n::text) FROM generate_series(1, 2000) AS n").await.unwrap();
+        old.submit("old").await;
+        relay.relay(ALL).await;
+        old.run("COMMIT").await.unwrap();
+        assert_eq!(rotate(&relay).await, None);
+        assert_eq!(relay.relayed_keys().await, ["old"]);
+        assert_eq!(rotate(&relay).await.as_deref(), Some("emptied"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn q15_in_another_cluster_an_epoch_begins_that_relays_all_rows_again() {
+    let database = Database::new().await;
+    let (front, late, relay) = (database.connect().await, database.connect().await, database.connect().await);
+    front.submit("relayed").await;
+    assert_eq!(relay.relayed_keys().await, ["relayed"]);
+    front.submit("waiting").await;
+    let (_, epoch) = relay.begin_batch().await.unwrap();
+    // A dump of another cluster, whose transaction ids were larger, looks like this.
+    front.run("UPDATE leasehold_outbox SET transaction_id = '900000000' WHERE key = 'waiting'").await.unwrap();
+    let relayed = "relayed = '1000000000:1000000000:', target = NULL";
+    front.run(&format!("UPDATE leasehold_outbox_relay SET system_identifier = 1, {relayed}")).await.unwrap();
+    late.run("BEGIN").await.unwrap();
+    late.submit("late").await;
+    front.submit("new").await;
+    assert_eq!(relay.begin_batch().await, None, "the epoch begins with a transaction of its own");
+    assert_eq!(relay.begin_batch().await.map(|(_, epoch)| epoch), Some(epoch + 1));
+    assert_eq!(relay.relayed_keys().await, ["relayed", "waiting", "new"]);
+    late.run("COMMIT").await.unwrap();
+    assert_eq!(relay.relayed_keys().await, ["late"]);
+    assert_eq!(relay.relayed_keys().await, [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn q15_a_relay_needs_new_snapshots() {
+    let database = Database::new().await;
+    let relay = database.connect().await;
+    relay.submit("a").await;
+    for level in ["REPEATABLE READ", "SERIALIZABLE"] {
+        for call in ["leasehold_outbox_begin()", "leasehold_outbox_rotate(0)"] {
+            relay.run(&format!("BEGIN ISOLATION LEVEL {level}")).await.unwrap();
+            assert_eq!(relay.run(&format!("SELECT {call}")).await, refused("25000"), "{level}: {call}");
+            relay.run("ROLLBACK").await.unwrap();
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Requests that a transaction writes exist exactly if it commits (Q14).
+
+use super::{ALL, Database, Session, keys, refused};
+
+/// A settle under a fence, guarded as a lock's writes are.
+async fn complete(worker: &Session, fence: u64) -> Result<(), String> {
+    worker.run("BEGIN").await?;
+    worker.run(&format!("SELECT leasehold_guard('q/7', {fence}, interval '1 minute')")).await?;
+    worker.run("UPDATE rows SET version = version + 1 WHERE id = 1").await?;
+    let session = "00000000-0000-4000-8000-000000000001";
+    worker.run(&format!("SELECT leasehold_complete('{session}', 'q', '7', {fence})")).await?;
+    worker.run("COMMIT").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn q14_a_submit_happens_exactly_if_its_transaction_commits() {
+    let database = Database::new().await;
+    let (front, relay) = (database.connect().await, database.connect().await);
+    front.run("BEGIN").await.unwrap();
+    front.submit("committed").await;
+    assert_eq!(relay.relayed_keys().await, [""; 0]);
+    front.run("COMMIT; BEGIN").await.unwrap();
+    front.submit("rolled back").await;
+    front.run("ROLLBACK").await.unwrap();
+    assert_eq!(relay.relayed_keys().await, ["committed"]);
+    assert_eq!(relay.relayed_keys().await, [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn q14_what_a_savepoint_takes_back_was_not_submitted() {
+    let database = Database::new().await;
+    let (front, relay) = (database.connect().await, database.connect().await);
+    front.run("BEGIN; SAVEPOINT one").await.unwrap();
+    front.submit("taken back").await;
+    front.run("ROLLBACK TO SAVEPOINT one; SAVEPOINT two; SAVEPOINT three").await.unwrap();
+    front.submit("a").await;
+    front.run("RELEASE SAVEPOINT three").await.unwrap();
+    front.submit("b").await;
+    front.run("RELEASE SAVEPOINT two; SAVEPOINT four").await.unwrap();
+    front.submit("taken back").await;
+    assert_eq!(front.run("SELECT 1 / 0").await, refused("22012"));
+    front.run("ROLLBACK TO SAVEPOINT four").await.unwrap();
+    front.submit("c").await;
+    assert_eq!(relay.relayed_keys().await, [""; 0]);
+    front.run("COMMIT").await.unwrap();
+    let rows = relay.relay(ALL).await;
+    assert_eq!(keys(&rows), ["a", "b", "c"]);
+    assert!(rows.iter().all(|row| row.place == rows[2].number), "{rows:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn q14_a_prepared_transaction_submits_when_it_commits() {
+    let database = Database::new().await;
+    let (front, relay) = (database.connect().await, database.connect().await);
+    for key in ["kept", "dropped"] {
+        front.run("BEGIN").await.unwrap();
+        front.submit(key).await;
+        front.run(&format!("PREPARE TRANSACTION '{key}'")).await.unwrap();
+    }
+    front.submit("other").await;
+    assert_eq!(relay.relayed_keys().await, ["other"]);
+    front.run("ROLLBACK PREPARED 'dropped'").await.unwrap();
+    front.run("COMMIT PREPARED 'kept'").await.unwrap();
+    assert_eq!(relay.relayed_keys().await, ["kept"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn q10_q14_a_completion_commits_with_the_work_and_under_the_newest_fence_only() {
+    let database = Database::new().await;
+    let (former, later, relay) = (database.connect().await, database.connect().await, database.connect().await);
+    complete(&later, 8).await.unwrap();
+    assert_eq!(complete(&former, 7).await, refused("LH001"));
+    former.run("ROLLBACK").await.unwrap();
+    let (batch, _) = relay.begin_batch().await.unwrap();
+    let row = relay.0.query_one("SELECT * FROM leasehold_outbox_read($1, 10, 10)", &[&batch]).await.unwrap();
+    assert_eq!((row.get("operation"), row.get("queue"), row.get("key")), ("complete", "q", "7"));
+    assert_eq!(row.get::<_, i64>("fence"), 8);
+    assert_eq!(relay.get::<i32>("SELECT version FROM rows WHERE id = 1").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn q14_what_the_server_would_refuse_is_refused_at_once_and_q22_without_its_text() {
+    let database = Database::new().await;
+    let front = database.connect().await;
+    let session = "'00000000-0000-4000-8000-000000000001'";
+    for (call, field) in [
+        ("leasehold_submit('', 'secret')".to_owned(), "queue"),
+        ("leasehold_submit('a..b', 'secret')".to_owned(), "queue"),
+        ("leasehold_submit('a/b', 'secret')".to_owned(), "queue"),
+        ("leasehold_submit(repeat('q', 256), 'secret')".to_owned(), "queue"),
+        ("leasehold_submit('q', NULL)".to_owned(), "key"),
+        ("leasehold_submit('q', E'secret\\n')".to_owned(), "key"),
+        ("leasehold_submit('q', E'secret\\u0085')".to_owned(), "key"),
+        ("leasehold_submit('q', repeat('secret', 100))".to_owned(), "key"),
+        ("leasehold_submit('q', 'secret', id => NULL)".to_owned(), "id"),
+        ("leasehold_submit('q', 'secret', kind => 'delete')".to_owned(), "kind"),
+        ("leasehold_submit('q', 'secret', priority => 10)".to_owned(), "priority"),
+        ("leasehold_submit('q', 'secret', delay => '366 days')".to_owned(), "delay"),
+        ("leasehold_submit('q', 'secret', max_attempts => 0)".to_owned(), "max_attempts"),
+        ("leasehold_submit('q', 'secret', convert_to(repeat('secret', 11000), 'UTF8'))".to_owned(), "body"),
+        ("leasehold_complete(NULL, 'q', 'secret', 1)".to_owned(), "session_id"),
+        (format!("leasehold_give_back({session}, 'q', 'secret', 0)"), "fence"),
+        (format!("leasehold_fail({session}, 'q', 'secret', 1, '-1 second')"), "retry"),
+    ] {
+        let error = front.0.batch_execute(&format!("SELECT {call}")).await.unwrap_err();
+        let error = error.as_db_error().unwrap();
+        assert_eq!(error.code().code(), "22023", "{call}: {error:?}");
+        assert!(error.message().starts_with(&format!("`{field}` is ")), "{call}: {error:?}");
+        assert!(!format!("{error:?}").contains("secret"), "{error:?}");
+    }
+    let longest =
+        "repeat('q', 255), repeat('k', 512), convert_to(repeat('b', 65536), 'UTF8'), 'create', 9, '365 days', 1000";
+    front
+        .run(&format!("SELECT leasehold_submit({longest}), leasehold_fail({session}, 'q', 'k', 1, '365 days')"))
+        .await
+        .unwrap();
+    assert_eq!(front.relay(ALL).await.len(), 2);
+}

@@ -62,7 +62,7 @@ pub use read::{CellsArgs, ClassifyArgs, GetArgs, LeasesArgs, RecordsArgs};
 pub use reap::{ReapArgs, ResolveOrphanArgs};
 pub use refused::RefusedCall;
 pub use reload::ReloadArgs;
-pub use scripts::{write_completions, write_script};
+pub use scripts::{CaptureArgs, write_completions, write_script};
 pub use session::Call;
 pub use update::{BeginArgs, SettleArgs};
 pub use words::{BucketArg, SourceArg, SourceIdArg, SubjectArg};

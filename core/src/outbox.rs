@@ -13,6 +13,10 @@
 /// ```
 pub const SQL: &str = include_str!("outbox.sql");
 
+/// The SQL that installs `leasehold_capture(table, queue, columns, key)`, which makes triggers that write
+/// the changes of a table into the outbox (Q06). It needs [`SQL`], and may be run again.
+pub const CAPTURE_SQL: &str = include_str!("capture.sql");
+
 /// The SQLSTATE of a relay that reads a batch which is not under way.
 pub const NOT_UNDER_WAY: &str = "LH003";
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use clap::builder::Resettable;
 use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use leasehold_cli::{CliError, Verb, exit};
+use leasehold_cli::{CaptureArgs, CliError, Verb, exit};
 use leasehold_core::{guard, outbox};
 use leasehold_server::config::{Config, ConfigError, LogConfig, LogFormat};
 use leasehold_server::doctor::{self, CheckResult, Finding};
@@ -66,6 +66,12 @@ enum Command {
     /// requests on to the server. Install it, also over a former version, with:
     /// leasehold outbox | psql --single-transaction DATABASE
     Outbox,
+    /// Print the SQL that has triggers submit the changes of tables, those of raw SQL too, to a queue
+    ///
+    /// Install the outbox first. The triggers write each statement's changes into it, in the same transaction. Install
+    /// them with:
+    /// leasehold capture users teams | psql --single-transaction DATABASE
+    Capture(CaptureArgs),
     /// Print completions for a shell
     Completions {
         /// The shell
@@ -257,6 +263,7 @@ fn main() -> ExitCode {
         }
         Command::Guard => print_sql(guard::SQL, json),
         Command::Outbox => print_sql(outbox::SQL, json),
+        Command::Capture(args) => print_sql(&args.script(outbox::CAPTURE_SQL), json),
         Command::Client(verb) => run_client(verb, json),
     }
 }

@@ -846,7 +846,9 @@ async fn every_subcommand_has_help() {
     for code in (0..=6).chain([8, 9]) {
         assert!(help.lines().any(|line| line.starts_with(&format!("  {code}  "))), "exit code {code}: {help}");
     }
-    for verb in VERBS.into_iter().chain(["serve", "export", "import", "guard", "outbox", "queue", "completions"]) {
+    for verb in
+        VERBS.into_iter().chain(["serve", "export", "import", "guard", "outbox", "capture", "queue", "completions"])
+    {
         assert!(help.lines().any(|line| line.trim_start().starts_with(&format!("{verb} "))), "{verb}: {help}");
         let long = run([verb, "--help"]).await.expect_success();
         let usage = format!(" {verb} ");

@@ -90,7 +90,7 @@ async fn change_rows(session: &Session, name: &str, random: &mut StdRng) -> Resu
 }
 
 /// Relays until the writers have ended, and what they have left then.
-async fn relay_beside(relay: &Session, writers: &AtomicI64) -> Vec<Relayed> {
+pub(super) async fn relay_beside(relay: &Session, writers: &AtomicI64) -> Vec<Relayed> {
     let mut rows = Vec::new();
     while writers.load(Ordering::SeqCst) > 0 {
         rows.extend(relay.relay((7, 1_000)).await);

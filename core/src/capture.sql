@@ -1,0 +1,333 @@
+-- The capture of tables for Leasehold's queues, for PostgreSQL 13 and later. Install the outbox first (leasehold outbox).
+-- Run this in one transaction (psql --single-transaction), in the schema of the outbox, as its owner, who must also own the
+-- tables. It may be run again.
+--
+--     SELECT leasehold_capture('users', 'changes', ARRAY['name', 'email'], 'changes');
+--
+-- From then on each statement that changes rows of the table submits what it has changed, in its own transaction: also raw
+-- SQL, COPY, cascades of foreign keys and TRUNCATE. The arguments are the table, the queue, the columns whose values are
+-- handed on, and the key of the lane. With the key NULL it is the table's name. Changes of one lane are worked in their order.
+--
+-- The body of a request is JSON:
+--
+--     {"table": "public.users", "operation": "UPDATE", "key": ["id"], "columns": ["name", "email"],
+--      "rows": [[[7], ["old name", "old@example.com"], ["new name", "new@example.com"]]]}
+--
+-- Each row is an array: its primary key, its old values, its new values. The values are null where there are none. They are
+-- left out if no columns are chosen, or if they are too large: read the row by its key then. A key that is too large is
+-- [null]. An UPDATE that changes primary keys has the old key as a row without new values, and the new one as a row without
+-- old values; if no columns are chosen, old keys come first, and as requests of their own. A statement of many rows is
+-- several requests of at most 64 KiB. TRUNCATE has no rows. A statement that names a partition has its name as "partition".
+--
+-- The triggers do not see:
+--
+--   * statements in a session with session_replication_role = replica, as those of logical replication, and under DISABLE
+--     TRIGGER, as pg_restore --disable-triggers has it: PostgreSQL fires no trigger then
+--   * partitions that were attached or created later: call leasehold_capture again
+--   * DROP TABLE, DETACH PARTITION and ALTER TABLE, which change no rows
+--
+-- A check lists such gaps: SELECT * FROM leasehold_capture_gaps();
+--
+-- A table that is renamed has its former name in the requests until leasehold_capture is called again.
+-- If a column of the key or a chosen one is renamed or dropped, statements that change the table fail until
+-- leasehold_capture is called again. So no change is missed.
+
+CREATE TABLE IF NOT EXISTS leasehold_captures (
+  captured regclass PRIMARY KEY,
+  queue text NOT NULL,
+  columns text[] NOT NULL,
+  key text NOT NULL
+);
+
+-- Names of functions are from a sequence: after a dump and its restore, tables have other oids, and may have other names.
+CREATE SEQUENCE IF NOT EXISTS leasehold_capture_number;
+
+COMMENT ON SEQUENCE leasehold_capture_number IS 'The numbers in the names of trigger functions.';
+COMMENT ON TABLE leasehold_captures IS 'The tables whose changes are submitted to queues of Leasehold.';
+
+-- Returns a table with all of its partitions and children.
+CREATE OR REPLACE FUNCTION leasehold_capture_tree(root regclass) RETURNS SETOF regclass
+LANGUAGE sql STABLE AS $$
+  WITH RECURSIVE tree(member) AS (
+    SELECT root::oid UNION SELECT inhrelid FROM pg_inherits JOIN tree ON inhparent = tree.member
+  ) SELECT tree.member::regclass FROM tree
+$$;
+
+-- Returns the columns of the primary key in their order.
+CREATE OR REPLACE FUNCTION leasehold_capture_key(root regclass) RETURNS text[]
+LANGUAGE sql STABLE AS $$
+  SELECT array_agg(attname::text ORDER BY place)
+    FROM pg_index, unnest(indkey::smallint[]) WITH ORDINALITY AS parts(number, place)
+      JOIN pg_attribute ON attnum = parts.number
+    WHERE indrelid = root AND attrelid = root AND indisprimary AND place <= indnkeyatts
+$$;
+
+-- Returns the name of a table with its schema.
+CREATE OR REPLACE FUNCTION leasehold_capture_name(member regclass) RETURNS text
+LANGUAGE sql STABLE AS $$
+  SELECT nspname || '.' || relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+    WHERE pg_class.oid = member
+$$;
+
+-- True if all of these columns are whole numbers. They are JSON as they are, and have at most 20 characters.
+CREATE OR REPLACE FUNCTION leasehold_capture_are_numbers(root regclass, columns text[]) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+  SELECT bool_and(atttypid IN ('int2'::regtype, 'int4'::regtype, 'int8'::regtype)) FROM pg_attribute
+    WHERE attrelid = root AND attname = ANY (columns)
+$$;
+
+-- Returns the SQL of the values of columns as JSON, with commas between.
+CREATE OR REPLACE FUNCTION leasehold_capture_values(side text, root regclass, columns text[]) RETURNS text
+LANGUAGE sql STABLE AS $$
+  SELECT string_agg(format(
+      CASE WHEN leasehold_capture_are_numbers(root, ARRAY[name]) THEN 'coalesce(%s.%I::text, ''null'')'
+        ELSE 'coalesce(to_json(%s.%I)::text, ''null'')' END, side, name), ' || '','' || ' ORDER BY place)
+    FROM unnest(columns) WITH ORDINALITY AS names(name, place)
+$$;
+
+-- Returns the SQL that reads the changed rows of an operation from the transition tables: the key of each, and its values.
+-- Without chosen columns the values are null, and the old keys of an UPDATE are read only if they are wanted.
+CREATE OR REPLACE FUNCTION leasehold_capture_rows(
+  operation text, root regclass, key text[], columns text[], with_old_keys boolean
+) RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+  matched CONSTANT text :=
+    (SELECT string_agg(format('old_row.%I = new_row.%1$I', name), ' AND ') FROM unnest(key) AS names(name));
+  old_key CONSTANT text := leasehold_capture_values('old_row', root, key);
+  new_key CONSTANT text := leasehold_capture_values('new_row', root, key);
+  old_values CONSTANT text := coalesce(leasehold_capture_values('old_row', root, columns), 'NULL::text');
+  new_values CONSTANT text := coalesce(leasehold_capture_values('new_row', root, columns), 'NULL::text');
+  inserted CONSTANT text :=
+    format('SELECT %s AS key, ''null,['' || %s || '']'' AS changes FROM leasehold_new AS new_row', new_key, new_values);
+  deleted CONSTANT text :=
+    format('SELECT %s AS key, ''['' || %s || ''],null'' AS changes FROM leasehold_old AS old_row', old_key, old_values);
+BEGIN
+  RETURN CASE
+    WHEN operation = 'INSERT' THEN inserted
+    WHEN operation = 'DELETE' THEN deleted
+    WHEN columns <> '{}' THEN format(
+      'SELECT CASE WHEN new_row.%1$I IS NULL THEN %2$s ELSE %3$s END AS key,
+          CASE WHEN old_row.%1$I IS NULL THEN ''null,['' || %5$s || '']''
+            WHEN new_row.%1$I IS NULL THEN ''['' || %4$s || ''],null''
+            ELSE ''['' || %4$s || ''],['' || %5$s || '']'' END AS changes
+        FROM leasehold_old AS old_row FULL JOIN leasehold_new AS new_row ON %6$s',
+      key[1], old_key, new_key, old_values, new_values, matched)
+    WHEN with_old_keys THEN format(
+      '%s WHERE NOT EXISTS (SELECT FROM leasehold_new AS new_row WHERE %s) UNION ALL %s', deleted, matched, inserted)
+    ELSE inserted
+  END;
+END
+$$;
+
+-- Returns the SQL that gives each changed row the number of its request. A request has rows of up to 48,000 bytes, and one of
+-- at most 16,000 more. With a head of 1,500 bytes it is below the limit of 65,536. Keys that are whole numbers need no count
+-- of their bytes. OFFSET 0 keeps PostgreSQL from computing the text of a row for each use of it.
+CREATE OR REPLACE FUNCTION leasehold_capture_requests(changed text, with_values boolean, number_keys integer) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+  SELECT CASE
+    WHEN number_keys IS NOT NULL AND NOT with_values
+      THEN format('SELECT key AS item, row_number() OVER () / %s AS number FROM (%s) AS changed',
+        48000 / (21 * number_keys + 6), changed)
+    ELSE format(
+      'SELECT item, sum(octet_length(item) + 6) OVER (ROWS UNBOUNDED PRECEDING) / 48000 AS number FROM (
+        SELECT CASE WHEN octet_length(key) > 15900 THEN ''null'' || %s END AS item FROM (%s OFFSET 0) AS changed OFFSET 0
+      ) AS items',
+      CASE WHEN with_values
+        THEN ''']'' WHEN octet_length(key) + octet_length(changes) > 15900 THEN key || '']'' ELSE key || ''],'' || changes'
+        ELSE ''''' ELSE key' END,
+      changed)
+  END
+$$;
+
+-- Returns the SQL that submits the changed rows of an operation.
+CREATE OR REPLACE FUNCTION leasehold_capture_statement(
+  head text, changed text, with_values boolean, number_keys integer, submit text
+) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+  SELECT format(
+    'FOR piece IN SELECT string_agg(item, %L) FROM (%s) AS numbered GROUP BY number ORDER BY number LOOP
+      PERFORM leasehold_submit(%s, convert_to(%L || piece || %L, ''UTF8''), max_attempts => 1000);
+    END LOOP;',
+    CASE WHEN with_values THEN '],[[' ELSE ']],[[' END, leasehold_capture_requests(changed, with_values, number_keys),
+    submit, head || ',"rows":[[[', CASE WHEN with_values THEN ']]}' ELSE ']]]}' END)
+$$;
+
+-- Makes the function that the triggers of a table call. It has the names of the columns in it, so that PostgreSQL plans its
+-- statements once. A plan that was made for one row must not be slow for many, as a nested loop would be.
+CREATE OR REPLACE FUNCTION leasehold_capture_function(
+  member regclass, root regclass, key text[], columns text[], submit text, with_old_keys boolean
+) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+  name CONSTANT text := format('leasehold_capture_%s', nextval('leasehold_capture_number'::regclass));
+  place CONSTANT text := format('{"table":%s%s,"operation":', to_json(leasehold_capture_name(root)),
+    CASE WHEN member <> root THEN format(',"partition":%s', to_json(leasehold_capture_name(member))) END);
+  fields CONSTANT text := format(',"key":%s,"columns":%s', to_json(key), to_json(columns));
+  number_keys CONSTANT integer := CASE WHEN leasehold_capture_are_numbers(root, key) THEN cardinality(key) END;
+  statements text[];
+BEGIN
+  IF octet_length(place || fields) > 1400 THEN
+    RAISE EXCEPTION 'the names of the columns have more than 1,400 bytes' USING ERRCODE = 'program_limit_exceeded',
+      HINT = 'Choose fewer columns.';
+  END IF;
+  SELECT array_agg(leasehold_capture_statement(
+      format('%s"%s"', place, operation) || fields, leasehold_capture_rows(operation, root, key, columns, with_old_keys),
+      columns <> '{}', number_keys, submit
+    ) ORDER BY turn)
+    INTO statements FROM unnest(ARRAY['INSERT', 'UPDATE', 'DELETE']) WITH ORDINALITY AS operations(operation, turn);
+  EXECUTE format(
+    'CREATE FUNCTION %I() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+      SET search_path = %I, pg_temp SET enable_nestloop = off SET enable_hashagg = off SET jit = off AS %L',
+    name, current_schema(), format(
+      '#variable_conflict use_column
+      DECLARE
+        piece text;
+      BEGIN
+        IF TG_LEVEL = ''ROW'' THEN
+          PERFORM leasehold_submit(%1$s, convert_to(%2$L || %3$s || '']]]}'', ''UTF8''), max_attempts => 1000);
+        ELSIF TG_OP = ''INSERT'' THEN %4$s
+        ELSIF TG_OP = ''UPDATE'' THEN %5$s
+        ELSIF TG_OP = ''DELETE'' THEN %6$s
+        ELSE PERFORM leasehold_submit(%1$s, convert_to(%7$L, ''UTF8''), max_attempts => 1000);
+        END IF;
+        RETURN NULL;
+      END',
+      submit, place || '"UPDATE"' || fields || ',"rows":[[[', leasehold_capture_values('OLD', root, key),
+      statements[1], statements[2], statements[3], place || '"TRUNCATE"' || fields || ',"rows":[]}'));
+  EXECUTE format('REVOKE ALL ON FUNCTION %I() FROM PUBLIC', name);
+  RETURN name;
+END
+$$;
+
+-- Makes the triggers of a table. That for changed keys is needed if the statement's trigger has no old rows.
+CREATE OR REPLACE FUNCTION leasehold_capture_triggers(
+  member regclass, key text[], columns text[], function_name text, with_old_keys boolean
+) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+  with_old_rows CONSTANT boolean := with_old_keys OR columns <> '{}';
+  key_changed CONSTANT text :=
+    (SELECT string_agg(format('OLD.%I IS DISTINCT FROM NEW.%1$I', name), ' OR ') FROM unnest(key) AS names(name));
+  event record;
+BEGIN
+  FOR event IN
+    SELECT * FROM (VALUES
+      ('insert', 'INSERT', 'REFERENCING NEW TABLE AS leasehold_new FOR EACH STATEMENT', true),
+      ('update', 'UPDATE', 'REFERENCING OLD TABLE AS leasehold_old NEW TABLE AS leasehold_new FOR EACH STATEMENT',
+        with_old_rows),
+      ('update', 'UPDATE', 'REFERENCING NEW TABLE AS leasehold_new FOR EACH STATEMENT', NOT with_old_rows),
+      ('key', 'UPDATE', format('FOR EACH ROW WHEN (%s)', key_changed), NOT with_old_rows),
+      ('delete', 'DELETE', 'REFERENCING OLD TABLE AS leasehold_old FOR EACH STATEMENT', true),
+      ('truncate', 'TRUNCATE', 'FOR EACH STATEMENT', true)
+    ) AS events(suffix, operation, clause, is_wanted)
+    WHERE is_wanted
+  LOOP
+    EXECUTE format('CREATE TRIGGER leasehold_capture_%s AFTER %s ON %s %s EXECUTE FUNCTION %I()',
+      event.suffix, event.operation, member, event.clause, function_name);
+  END LOOP;
+END
+$$;
+
+-- Drops the triggers of a table, and the function that they call.
+CREATE OR REPLACE FUNCTION leasehold_capture_drop(member regclass) RETURNS void
+LANGUAGE plpgsql SET client_min_messages = warning AS $$
+DECLARE
+  found regprocedure;
+BEGIN
+  FOR found IN
+    SELECT DISTINCT tgfoid FROM pg_trigger JOIN pg_proc ON pg_proc.oid = tgfoid
+      WHERE tgrelid = member AND tgname LIKE 'leasehold\_capture\_%' AND proname LIKE 'leasehold\_capture\_%'
+  LOOP
+    EXECUTE format('DROP FUNCTION %s CASCADE', found);
+  END LOOP;
+END
+$$;
+
+-- Captures the changes of a table and of all its partitions and children.
+CREATE OR REPLACE FUNCTION leasehold_capture(root regclass, queue text, columns text[], key text) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+  primary_key CONSTANT text[] := leasehold_capture_key(root);
+  lane CONSTANT text := coalesce(key, leasehold_capture_name(root));
+  missing CONSTANT text := (
+    SELECT min(name) FROM unnest(columns) AS names(name) WHERE NOT EXISTS (
+      SELECT FROM pg_attribute WHERE attrelid = root AND attname = name AND attnum > 0 AND NOT attisdropped
+    )
+  );
+  -- An UPDATE that moves a row to another partition fires no trigger for the row, so partitioned tables compare all keys.
+  with_old_keys CONSTANT boolean := EXISTS (SELECT FROM pg_inherits WHERE root IN (inhrelid, inhparent))
+    OR (SELECT relkind = 'p' FROM pg_class WHERE oid = root);
+  member regclass;
+BEGIN
+  IF primary_key IS NULL THEN
+    RAISE EXCEPTION 'the table `%` has no primary key', root USING ERRCODE = 'invalid_table_definition',
+      HINT = 'Only changes of tables with a primary key can be captured.';
+  ELSIF missing IS NOT NULL THEN
+    RAISE EXCEPTION 'the table `%` has no column `%`', root, missing USING ERRCODE = 'undefined_column';
+  END IF;
+  FOR member IN SELECT * FROM leasehold_capture_tree(root) LOOP
+    PERFORM leasehold_capture_drop(member);
+    PERFORM leasehold_capture_triggers(member, primary_key, columns, leasehold_capture_function(
+      member, root, primary_key, columns, format('%L, %L', queue, lane), with_old_keys), with_old_keys);
+  END LOOP;
+  INSERT INTO leasehold_captures AS present VALUES (root, queue, columns, lane) ON CONFLICT (captured)
+    DO UPDATE SET queue = excluded.queue, columns = excluded.columns, key = excluded.key;
+END
+$$;
+
+-- Ends the capture of a table.
+CREATE OR REPLACE FUNCTION leasehold_end_capture(root regclass) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM leasehold_capture_drop(tree.member) FROM leasehold_capture_tree(root) AS tree(member);
+  DELETE FROM leasehold_captures WHERE captured = root;
+END
+$$;
+
+-- Lists changes that would not be captured: a table, and the reason.
+CREATE OR REPLACE FUNCTION leasehold_capture_gaps() RETURNS TABLE (member regclass, gap text)
+LANGUAGE sql STABLE AS $$
+  SELECT tree.member, format('no trigger for %s: call leasehold_capture again', event)
+    FROM leasehold_captures, leasehold_capture_tree(captured) AS tree(member),
+      unnest(ARRAY['insert', 'update', 'delete', 'truncate']) AS event
+    WHERE NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = tree.member AND tgname = 'leasehold_capture_' || event)
+  UNION ALL
+  -- The old keys of an UPDATE are read by its trigger or by one for rows.
+  SELECT tgrelid::regclass, 'no trigger for changed keys: call leasehold_capture again' FROM pg_trigger AS statement_trigger
+    WHERE tgname = 'leasehold_capture_update' AND tgoldtable IS NULL AND NOT EXISTS (
+      SELECT FROM pg_trigger AS row_trigger
+        WHERE row_trigger.tgrelid = statement_trigger.tgrelid AND row_trigger.tgname = 'leasehold_capture_key'
+    )
+  UNION ALL
+  SELECT tgrelid::regclass, format('the trigger `%s` is disabled', tgname) FROM pg_trigger
+    WHERE tgname LIKE 'leasehold\_capture\_%' AND tgenabled NOT IN ('O', 'A')
+  UNION ALL
+  SELECT NULL, 'this session has session_replication_role = replica'
+    WHERE current_setting('session_replication_role') = 'replica'
+  UNION ALL
+  SELECT NULL, format('the setting session_replication_role = replica of the %s',
+      CASE WHEN setrole = 0 THEN 'database' ELSE format('role `%s`', setrole::regrole) END)
+    FROM pg_db_role_setting
+    WHERE setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
+      AND 'session_replication_role=replica' = ANY (setconfig)
+$$;
+
+-- The functions find the tables in the schema of this installation. The owner of the tables calls them.
+DO $$
+DECLARE
+  found record;
+BEGIN
+  FOR found IN
+    SELECT oid::regprocedure AS name, proacl IS NULL AS is_new FROM pg_proc
+      WHERE pronamespace = quote_ident(current_schema())::regnamespace
+        AND proname ~ ('^leasehold_(end_capture|capture(_(tree|key|name|are_numbers|values|rows|requests|statement|function'
+          || '|triggers|drop|gaps))?)$')
+  LOOP
+    EXECUTE format('ALTER FUNCTION %s SET search_path = %I, pg_temp', found.name, current_schema());
+    IF found.is_new THEN
+      EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', found.name);
+    END IF;
+  END LOOP;
+END
+$$;

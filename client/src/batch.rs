@@ -1,9 +1,7 @@
 //! The batches of a worker: takes requests of queues, and settles them.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_proto::leasehold::queues::v1 as wire;
@@ -22,6 +20,7 @@ use crate::lock::{LockSession, RESUME_FOR, RESUME_PAUSE, SESSION_ENDED, id_bytes
 use crate::refusal::{FENCE_PASSED, Refusal};
 use crate::request::RequestKind;
 use crate::stub::Stub;
+use crate::takes::QueueTakes;
 
 /// The most fences that a stream names, as many as the server takes.
 const MOST_FENCES: usize = 256;
@@ -53,38 +52,6 @@ pub struct Batches<'a> {
     // The number of this take among those of the session for the queue.
     number: u64,
     stream: Option<Streaming<wire::TakeResponse>>,
-}
-
-/// The takes of a session, by queue.
-#[derive(Default)]
-pub(crate) struct Takes(Mutex<BTreeMap<String, Arc<QueueTakes>>>);
-
-/// The takes of a session for one queue.
-#[derive(Default)]
-struct QueueTakes {
-    // The number of takes so far. The last one counts.
-    last: AtomicU64,
-    // The fences of the batches that the worker holds. A stream that is opened again names them, so that it
-    // sends only those again that were lost on the way.
-    held: Mutex<BTreeSet<u64>>,
-}
-
-impl QueueTakes {
-    fn held(&self) -> MutexGuard<'_, BTreeSet<u64>> {
-        // INVARIANT: no code panics while it has locked this mutex.
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Takes {
-    /// Begins a take of a queue, and ends the one before. Returns the number of the take.
-    fn begin(&self, queue: &str) -> (Arc<QueueTakes>, u64) {
-        // INVARIANT: no code panics while it has locked this mutex.
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let takes = all.entry(queue.to_owned()).or_default().clone();
-        let number = takes.last.fetch_add(1, Ordering::Relaxed) + 1;
-        (takes, number)
-    }
 }
 
 /// The next message of a stream.
@@ -232,7 +199,7 @@ impl Batches<'_> {
     }
 
     fn is_replaced(&self) -> bool {
-        self.takes.last.load(Ordering::Relaxed) != self.number
+        !self.takes.is_last(self.number)
     }
 
     /// Reads the next message of the stream, which is opened if there is none.

@@ -78,6 +78,7 @@ mod scope;
 mod stub;
 mod stub_locks;
 mod stub_queues;
+mod takes;
 mod update;
 
 pub use batch::{Batch, Batches, TakeTerms, TakenRequest};

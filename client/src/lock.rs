@@ -13,12 +13,12 @@ use tokio::time::Instant;
 use tonic::transport::Channel;
 use uuid::{Builder, Uuid};
 
-use crate::batch::Takes;
 use crate::client::{CallIdentity, Client};
 use crate::error::{Error, Unanswered};
 use crate::keepalive::{Keepalive, KeptSession, SessionTerms, Standing, micros};
 use crate::refusal::{FENCE_PASSED, Refusal};
 use crate::stub::Stub;
+use crate::takes::Takes;
 
 /// The reason of a refusal because another ask holds the lock.
 pub(crate) const LOCK_HELD: &str = "LOCK_HELD";

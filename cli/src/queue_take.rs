@@ -65,7 +65,7 @@ enum Ended {
 
 /// The outcome of a wait for a batch.
 enum Next {
-    Batch(Batch),
+    Batch(Box<Batch>),
     Stopped(Signal),
     SessionLost,
 }
@@ -147,7 +147,7 @@ async fn next(batches: &mut Batches<'_>, stops: &mut Stops) -> Result<Next, CliE
         biased;
         signal = stops.next() => Ok(Next::Stopped(signal)),
         batch = batches.next() => match batch {
-            Ok(batch) => Ok(Next::Batch(batch)),
+            Ok(batch) => Ok(Next::Batch(Box::new(batch))),
             Err(Error::SessionLost) => Ok(Next::SessionLost),
             Err(error) => Err(call_failed(error)),
         },

@@ -891,7 +891,10 @@ async fn shell_completions_cover_subcommands_and_options() {
     bash.args(["--norc", "-c", &(script + ask)]).stderr(Stdio::null());
     let output = bash.output().await.unwrap();
     let offered = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(offered.split_whitespace().collect::<Vec<_>>(), ["capture", "completions", "cells", "commit", "classify"]);
+    assert_eq!(
+        offered.split_whitespace().collect::<Vec<_>>(),
+        ["capture", "completions", "cells", "commit", "classify"]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -81,10 +81,10 @@ pub enum CliError {
     /// The session was lost before the command was started.
     #[error("the session was lost before the command was started")]
     NeverHeld,
-    /// What the command ran under passed on before it had ended.
+    /// The lock or batch passed on before the command had ended.
     #[error("the {0} was lost before the command had ended")]
     TenureLost(TenureKind),
-    /// The command was ended by its verb, so that what it ran under could pass on.
+    /// The command was ended by its verb, so that its lock or batch could pass on.
     #[error("the command was ended, because its {0} was about to pass on")]
     CommandStopped(TenureKind),
     /// A command that ran under a lock or a batch ended with this exit code. It has written its own messages.

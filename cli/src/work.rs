@@ -64,7 +64,7 @@ impl Stops {
     }
 }
 
-/// What a command runs under, and ends with it.
+/// The locks or the batch that a command runs under. They end with the command.
 #[derive(Clone, Copy)]
 pub(crate) enum Tenure<'a> {
     /// At least one lock; several were acquired together.
@@ -126,7 +126,7 @@ pub(crate) struct Work<'a> {
     pub(crate) terms: SessionTerms,
     pub(crate) command: &'a [OsString],
     pub(crate) environment: Vec<(&'static str, String)>,
-    /// What the command reads from its standard input; that of this process if it is `None`.
+    /// The standard input of the command; that of this process if it is `None`.
     pub(crate) input: Option<Vec<u8>>,
 }
 

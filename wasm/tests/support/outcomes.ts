@@ -1,4 +1,4 @@
-// What tests of queues wait for: errors of calls that must fail, the end of an iteration, an abort.
+// The outcomes that tests of queues wait for: errors of calls that must fail, the end of an iteration, an abort.
 import assert from "node:assert/strict";
 import { once } from "node:events";
 

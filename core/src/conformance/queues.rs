@@ -81,6 +81,11 @@ fn take(of: u64, number: u64, lane: &LanePath) -> QueueCommand {
     QueueCommand::Take(Take { worker: worker(of), take: take_id(number), lane: lane.clone(), size: BatchSize::MAX })
 }
 
+/// Returns the requests of a take, each with its attempt.
+fn attempts(taken: &Taken) -> Vec<(RequestId, u32)> {
+    taken.requests.iter().map(|taken| (taken.request, taken.attempt)).collect()
+}
+
 fn settle(worker: Worker, lane: &LanePath, fence: Fence, outcome: WorkOutcome) -> QueueCommand {
     QueueCommand::SettleWork(SettleWork { worker, lane: lane.clone(), fence, outcome })
 }
@@ -303,7 +308,8 @@ pub(super) fn updates_are_taken_as_one_behind_their_create(harness: &mut impl Ha
     let now = pair.now;
     pair.queue_command(submit(vec![create, update(1, &sheet, now), update(2, &sheet, now), update(3, &other, now)]));
     let taken = pair.taken(1, 1, &sheet);
-    assert_eq!(taken.requests, [(request(0), 1)]);
+    assert_eq!(attempts(&taken), [(request(0), 1)]);
+    assert_eq!(taken.kind, RequestKind::Create);
     assert_eq!(pair.offered(sheet.queue(), 10), std::slice::from_ref(&other), "the create's lane is taken");
     pair.queue_command(submit(vec![update(4, &sheet, now)]));
     pair.store = harness.reopen(pair.store);
@@ -312,10 +318,10 @@ pub(super) fn updates_are_taken_as_one_behind_their_create(harness: &mut impl Ha
     assert_eq!(pair.taken(1, 1, &sheet), taken);
     pair.queue_command(settle(worker(1), &sheet, taken.fence, WorkOutcome::Completed));
     let taken = pair.taken(2, 2, &sheet);
-    assert_eq!(taken.requests, [1, 2, 4].map(|number| (request(number), 1)));
+    assert_eq!(attempts(&taken), [1, 2, 4].map(|number| (request(number), 1)));
     pair.queue_command(settle(worker(2), &sheet, taken.fence, WorkOutcome::Failed { retry: Retry::After(0) }));
     let again = pair.taken(1, 3, &sheet);
-    assert_eq!(again.requests, [1, 2, 4].map(|number| (request(number), 2)));
+    assert_eq!(attempts(&again), [1, 2, 4].map(|number| (request(number), 2)));
     pair.queue_command(settle(worker(1), &sheet, again.fence, WorkOutcome::Failed { retry: Retry::After(0) }));
     // It was the last attempt (Q13).
     let state = pair.store.state().expect("the state can be read");
@@ -349,7 +355,7 @@ pub(super) fn what_a_lost_worker_held_comes_back(harness: &mut impl Harness) {
         assert_eq!(pair.queue_command(QueueCommand::Reclaim(reclaim)), QueueReply::Done(false));
     }
     let again = pair.taken(2, 4, a);
-    assert_eq!(again.requests, [(request(0), 2)]);
+    assert_eq!(attempts(&again), [(request(0), 2)]);
     pair.taken(2, 5, c);
     assert_eq!(pair.queue_command(take(2, 6, b)), QueueReply::Taken(None));
     pair.compare();
@@ -369,7 +375,7 @@ pub(super) fn long_lanes_are_worked_in_order(harness: &mut impl Harness) {
     for number in 0..3 {
         pair.store = harness.reopen(pair.store);
         let taken = pair.taken(1, number, &path);
-        order.extend(taken.requests.iter().map(|(id, _)| *id));
+        order.extend(taken.requests.iter().map(|taken| taken.request));
         pair.queue_command(settle(worker(1), &path, taken.fence, WorkOutcome::Completed));
         pair.compare();
     }

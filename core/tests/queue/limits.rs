@@ -91,7 +91,8 @@ fn q02_a_batch_is_bounded_in_requests() {
     assert_eq!(first.requests.len(), MAX_BATCH_REQUESTS);
     settle(lane(0), first.fence, WorkOutcome::Completed).apply(&mut store, NOW).unwrap().unwrap();
     let second = take(&mut store, 1, lane(0)).unwrap();
-    assert_eq!(second.requests, (100..150).map(|number| (request(number), 1)).collect::<Vec<_>>());
+    let requests = second.requests.iter().map(|taken| (taken.request, taken.attempt));
+    assert!(requests.eq((100..150).map(|number| (request(number), 1))));
 }
 
 /// Q02: updates are taken as one up to the limit of their bytes.

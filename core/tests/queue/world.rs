@@ -309,7 +309,7 @@ fn found_in_queue(reply: &QueueReply) -> Answer {
         QueueReply::Found(found) => Answer::Found(found.map(word)),
         QueueReply::Taken(None) => Answer::Nothing,
         QueueReply::Taken(Some(taken)) => {
-            let requests = taken.requests.iter().map(|(id, attempt)| (number(*id), *attempt)).collect();
+            let requests = taken.requests.iter().map(|taken| (number(taken.request), taken.attempt)).collect();
             let texts = ["half", "more"].into_iter();
             let note = taken
                 .progress

@@ -1,15 +1,15 @@
 //! Takes lanes for workers: `TakeNow`, and the stream `Take`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{Stream, stream};
 use leasehold_core::lease::Fence;
-use leasehold_core::queue::{BatchSize, Lane, LanePath, LaneState, QueuePath, RequestId, TakeId};
-use leasehold_core::queueing::reads::{delayed_of, in_order, ready_of, taken_by};
+use leasehold_core::queue::{BatchSize, Lane, LanePath, QueuePath, RequestBody, TakeId};
+use leasehold_core::queueing::reads::{delayed_of, ready_of, taken_by};
 use leasehold_core::queueing::settle::{SettleWork, WorkOutcome};
-use leasehold_core::queueing::take::{Take, Taken};
+use leasehold_core::queueing::take::{Take, Taken, TakenRequest};
 use leasehold_core::queueing::{QueueCommand, QueueReply, Worker};
 use leasehold_core::rejection::{Detail, Reason, Rejection};
 use leasehold_core::rows::OrderedRead;
@@ -28,15 +28,13 @@ use super::sessions::{LockCaller, stopped, stream_age};
 use super::{Services, errors};
 use crate::budget::{Charge, ConnectionBudget};
 use crate::locks::SessionNews;
-use crate::queues::Taker;
+use crate::queues::{DecidingTake, HoldNews, Next, Offer, Offered, Taker};
 use crate::shares::Sharer;
 
-/// The most lanes that one look offers.
-const OFFERED_LANES: usize = 100;
 /// The most lanes of a session that a look finds. A worker that holds more gets a repeated take refused.
 const HELD_LANES: usize = 1_024;
-/// The most reads of one look, each after other calls have taken all lanes that the one before offered.
-const MAX_READS: usize = 3;
+/// The most lanes that one look tries, each of which others have taken before.
+const MAX_TRIES: usize = 100;
 /// The most batches that a stream lets its worker hold.
 const MAX_CREDIT: u32 = 256;
 /// The shortest and the longest time between two looks of a stream that waits, in case a wake-up is lost. The
@@ -70,14 +68,6 @@ enum Look {
     Nothing(Option<Timestamp>),
 }
 
-/// The lanes that a queue offers.
-#[derive(Default)]
-struct Offer {
-    lanes: Vec<LanePath>,
-    // The time at which the first delayed lane is due.
-    due_at: Option<Timestamp>,
-}
-
 impl Taking {
     /// Takes the first lane that is ready, or returns what an earlier call with the same take has taken; `None` if no
     /// lane is ready.
@@ -106,49 +96,59 @@ impl Taking {
         Ok(held)
     }
 
-    /// Takes the first lane that is ready, for a stream if there is a `taker`. Calls that look at the same time try
-    /// different lanes.
+    /// Takes the first lane that is ready, for a stream if there is a `taker`.
     async fn look(self: &Arc<Self>, take: TakeId, taker: Option<&Taker>) -> Result<Look, Status> {
-        let takers = &self.services.locks.queues.takers;
-        let mut due_at = None;
-        for read in 1..=MAX_READS {
-            let offer = self.services.offer(&self.queue).await?;
-            due_at = offer.due_at;
-            let (count, mut is_contended) = (offer.lanes.len(), false);
-            for (place, lane) in offer.lanes.into_iter().enumerate() {
-                let tried = takers.try_lane(&lane);
-                is_contended = true;
-                if tried.is_none() && read < MAX_READS {
-                    continue;
+        let began = Instant::now();
+        for _ in 0..MAX_TRIES {
+            let offered = match self.next_lane(began).await? {
+                Ok(offered) => offered,
+                Err(due_at) => return Ok(Look::Nothing(due_at)),
+            };
+            let (lane, has_more) = (offered.lane().clone(), offered.has_more);
+            let taken = match taker {
+                Some(taker) => {
+                    let Some(deciding) = taker.begin_take() else { return Ok(Look::Nothing(None)) };
+                    self.take_for_stream(deciding, offered, take).await?
                 }
-                let taken = match taker {
-                    Some(taker) => self.take_for_stream(taker, &lane, take).await?,
-                    None => self.take_lane(&lane, take).await?,
-                };
-                if let Some(taken) = taken {
-                    return Ok(Look::Taken(TakenLane { lane, taken, has_more: place + 1 < count }));
-                }
-            }
-            if !is_contended {
-                break;
+                None => self.take_offered(offered, take).await?,
+            };
+            if let Some(taken) = taken {
+                return Ok(Look::Taken(TakenLane { lane, taken, has_more }));
             }
         }
-        Ok(Look::Nothing(due_at))
+        Ok(Look::Nothing(None))
+    }
+
+    /// Returns the next lane that is offered to a call which has begun to look at `began`. If none is ready, returns the
+    /// time at which the first delayed lane is due.
+    async fn next_lane(&self, began: Instant) -> Result<Result<Offered, Option<Timestamp>>, Status> {
+        let services = &self.services;
+        let (takers, is_shared) = (&services.locks.queues.takers, services.shared_locks.is_some());
+        loop {
+            match takers.next_lane(&self.queue, || services.committer.clock().now(), (began, is_shared)).await {
+                Next::Offered(offered) => return Ok(Ok(offered)),
+                Next::Nothing(due_at) => return Ok(Err(due_at)),
+                Next::Read(read) => {
+                    let offer = services.offer(&self.queue, read.limit).await?;
+                    read.end(offer);
+                }
+            }
+        }
     }
 
     /// Takes one lane in a task of its own. A stream may end before the take is decided: nobody would work on the
     /// requests then, so they go back, and no attempt counts (Q11).
     async fn take_for_stream(
         self: &Arc<Self>,
-        taker: &Taker,
-        lane: &LanePath,
+        deciding: DecidingTake,
+        offered: Offered,
         take: TakeId,
     ) -> Result<Option<Taken>, Status> {
-        let Some(deciding) = taker.begin_take() else { return Ok(None) };
         let (sender, decision) = oneshot::channel();
-        let (taking, lane) = (self.clone(), lane.clone());
+        let taking = self.clone();
         tokio::spawn(async move {
-            let taken = taking.take_lane(&lane, take).await;
+            let lane = offered.lane().clone();
+            let taken = taking.take_offered(offered, take).await;
             if let Err(Ok(Some(Taken { fence, .. }))) = sender.send(taken) {
                 taking.give_back(lane, fence).await;
             }
@@ -156,6 +156,13 @@ impl Taking {
         });
         // The task drops its sender only if it panics.
         decision.await.unwrap_or_else(|_| Err(errors::internal("a take has ended without a decision")))
+    }
+
+    /// Takes a lane that is offered; `None` if it is not ready any more.
+    async fn take_offered(&self, offered: Offered, take: TakeId) -> Result<Option<Taken>, Status> {
+        let taken = self.take_lane(offered.lane(), take).await?;
+        offered.decided(taken.is_some());
+        Ok(taken)
     }
 
     /// Gives a batch back that no worker has seen. If that fails, the batch stays the session's.
@@ -201,33 +208,42 @@ impl Taking {
         taken: TakenLane,
         (method, charge): (&'static str, Option<&Charge>),
     ) -> Result<wire::Batch, Status> {
-        let TakenLane { lane, taken: Taken { fence, requests, progress }, .. } = taken;
-        let (services, ids) = (&self.services, requests.iter().map(|(id, _)| *id).collect::<Vec<_>>());
-        let first = ids.first().copied().ok_or_else(|| errors::internal("a take has no request"))?;
-        let found = services.store.request(first).await;
-        let found = found.map_err(|error| services.unreadable(&error, Read::Request(first)))?;
-        let bodies = services.store.bodies(&ids).await;
-        let bodies = bodies.map_err(|error| services.unreadable(&error, Read::Bodies(ids)))?;
-        // A request without a row was taken back meanwhile, and withdrawn.
-        let passed = || errors::rejected(&Rejection::whole(Reason::FencePassed, Detail::None));
-        let (found, bodies) = found.zip(bodies.into_iter().collect::<Option<Vec<_>>>()).ok_or_else(passed)?;
+        let TakenLane { lane, taken: Taken { fence, kind, requests, progress }, .. } = taken;
+        let bodies = self.bodies(&requests).await?;
         let bytes = bodies.iter().map(|body| body.as_bytes().len()).sum();
         if let Some(charge) = charge {
             charge.reserve(bytes).await.map_err(|exceeded| {
-                services.metrics.shed(method);
+                self.services.metrics.shed(method);
                 errors::over_budget(exceeded)
             })?;
         }
-        let request = |((RequestId(id), attempt), body): ((RequestId, u32), leasehold_core::queue::RequestBody)| {
-            wire::TakenRequest { request_id: id.as_bytes().to_vec(), attempt, body: body.as_bytes().to_vec() }
+        let request = |(TakenRequest { request, attempt, .. }, body): (TakenRequest, RequestBody)| wire::TakenRequest {
+            request_id: request.0.as_bytes().to_vec(),
+            attempt,
+            body: body.as_bytes().to_vec(),
         };
         Ok(wire::Batch {
             key: lane.key().to_owned(),
             fence: fence.0,
             requests: requests.into_iter().zip(bodies).map(request).collect(),
             progress: progress.map(|progress| progress.as_bytes().to_vec()),
-            kind: wire_kind(found.kind).into(),
+            kind: wire_kind(kind).into(),
         })
+    }
+
+    /// Returns the bodies of requests: those that were submitted here last are in memory.
+    async fn bodies(&self, requests: &[TakenRequest]) -> Result<Vec<RequestBody>, Status> {
+        let services = &self.services;
+        let digests = requests.iter().map(|taken| (taken.request, taken.body));
+        if let Some(bodies) = services.locks.queues.bodies.all(digests) {
+            return Ok(bodies);
+        }
+        let ids: Vec<_> = requests.iter().map(|taken| taken.request).collect();
+        let bodies = services.store.bodies(&ids).await;
+        let bodies = bodies.map_err(|error| services.unreadable(&error, Read::Bodies(ids)))?;
+        // A request without a body was taken back meanwhile, and withdrawn.
+        let passed = || errors::rejected(&Rejection::whole(Reason::FencePassed, Detail::None));
+        bodies.into_iter().collect::<Option<_>>().ok_or_else(passed)
     }
 }
 
@@ -237,29 +253,16 @@ impl Services {
         lanes.map_err(|error| self.unreadable(&error, Read::Lanes(read)))
     }
 
-    /// Reads the lanes that a queue offers to workers, in order.
-    async fn offer(&self, queue: &QueuePath) -> Result<Offer, Status> {
+    /// Reads up to `limit` ready lanes of a queue, and as many delayed ones.
+    async fn offer(&self, queue: &QueuePath, limit: usize) -> Result<Offer, Status> {
         let row = self.store.queue(queue).await;
         let row = row.map_err(|error| self.unreadable(&error, Read::Queue(queue.clone())))?;
-        if !row.unwrap_or_default().is_open() {
-            return Ok(Offer::default());
-        }
-        let now = self.committer.clock().now();
+        let is_open = row.unwrap_or_default().is_open();
+        // The lanes of a closed queue are read too: they are offered as soon as it opens.
         // One read finds the delayed lanes that are due, and the next one that will be.
-        let (ready, delayed) = tokio::join!(
-            self.lanes(ready_of(queue, OFFERED_LANES)),
-            self.lanes(delayed_of(queue, Timestamp::MAX, OFFERED_LANES))
-        );
-        let due = |lane: &Lane| match &lane.state {
-            LaneState::Waiting(head) => head.not_before,
-            LaneState::Idle | LaneState::Taken(_) => Timestamp::MAX,
-        };
-        let (due, later): (Vec<_>, Vec<_>) = delayed?.into_iter().partition(|(_, lane)| due(lane) <= now);
-        let due_at = later.first().and_then(|(_, lane)| match &lane.state {
-            LaneState::Waiting(head) => Some(head.not_before),
-            LaneState::Idle | LaneState::Taken(_) => None,
-        });
-        Ok(Offer { lanes: in_order(ready?, due), due_at })
+        let (ready, delayed) =
+            tokio::join!(self.lanes(ready_of(queue, limit)), self.lanes(delayed_of(queue, Timestamp::MAX, limit)));
+        Ok(Offer { is_open, ready: ready?, delayed: delayed?, limit })
     }
 }
 
@@ -274,8 +277,12 @@ struct TakeStream {
     budget: Option<Arc<ConnectionBudget>>,
     // The charge for the last batch, until the caller has taken it and wants the next one.
     charge: Option<Charge>,
-    // The fences of the batches that the worker knows.
+    // The fences of the batches that the worker knows from former streams.
     known: BTreeSet<Fence>,
+    // The takes of the batches that the worker holds and knows.
+    held: BTreeMap<TakeId, Fence>,
+    // True if the store may know of more, or of less.
+    must_read: bool,
     pause: Duration,
     // The time at which the stream ends so that the client begins another.
     moves_at: Instant,
@@ -326,6 +333,8 @@ impl Taking {
             budget,
             charge: None,
             known,
+            held: BTreeMap::new(),
+            must_read: true,
             pause: PAUSES.0,
             moves_at,
         };
@@ -361,7 +370,6 @@ impl TakeStream {
                         self.taker.pass_on();
                     }
                     self.pause = PAUSES.0;
-                    self.known.insert(taken.taken.fence);
                     let sharer = Sharer::of(&self.taking.caller.caller);
                     self.charge = self.budget.clone().map(|budget| Charge::new(budget, sharer));
                     return self
@@ -386,7 +394,7 @@ impl TakeStream {
 
     /// Waits until the call is woken, has to end, or looks again by itself.
     async fn wait(&mut self, pause: Duration, is_full: bool) {
-        let Self { taker, session_news, stopping, pause: next_pause, moves_at, .. } = self;
+        let Self { taker, session_news, stopping, pause: next_pause, moves_at, must_read, .. } = self;
         let woken = async {
             match is_full {
                 true => taker.woken_when_full().await,
@@ -399,7 +407,7 @@ impl TakeStream {
             () = stopped(stopping) => {}
             () = woken => *next_pause = PAUSES.0,
             () = tokio::time::sleep_until(*moves_at) => {}
-            () = tokio::time::sleep(pause) => {}
+            () = tokio::time::sleep(pause) => *must_read = true,
         }
     }
 
@@ -416,28 +424,58 @@ impl TakeStream {
         due_at.map_or(pause, |due_at| pause.min(Duration::from_micros(due_at.micros_since(now))))
     }
 
-    /// Looks at what the session holds, and takes a lane if the worker may hold one more. The store says what is
-    /// held, so a batch whose message was lost with a former stream is found again.
+    /// Takes a lane if the worker may hold one more. A batch whose message was lost with a former stream is sent
+    /// again first.
     async fn step(&mut self) -> Result<Step, Status> {
         if !self.taker.begin_look() {
             return Ok(Step::Replaced);
         }
-        let held = self.taking.held().await?;
-        let fences: BTreeSet<_> = held.iter().filter_map(|(_, lane)| Some(lane.hold()?.fence)).collect();
-        self.known.retain(|fence| fences.contains(fence));
-        let count = held.len();
-        for (lane, row) in held {
-            let Some(hold) = row.hold().filter(|hold| !self.known.contains(&hold.fence)) else { continue };
-            if let Some(taken) = self.taking.take_again(&lane, hold.take).await? {
-                return Ok(Step::Send(TakenLane { lane, taken, has_more: false }));
-            }
+        self.follow_holds();
+        if self.must_read
+            && let Some(taken) = self.read_holds().await?
+        {
+            return Ok(Step::Send(taken));
         }
-        if count >= self.credit {
+        if self.held.len() >= self.credit {
             return Ok(Step::Full);
         }
-        match self.taking.look(TakeId(Uuid::now_v7()), Some(&self.taker)).await? {
-            Look::Taken(taken) => Ok(Step::Send(taken)),
+        let take = TakeId(Uuid::now_v7());
+        match self.taking.look(take, Some(&self.taker)).await? {
+            Look::Taken(taken) => {
+                self.held.insert(take, taken.taken.fence);
+                Ok(Step::Send(taken))
+            }
             Look::Nothing(due_at) => Ok(Step::Wait(due_at)),
         }
+    }
+
+    /// Follows the saved changes of what the worker holds. The store must be read after a take that is not of this
+    /// stream.
+    fn follow_holds(&mut self) {
+        let HoldNews { begun, ended, is_cut } = self.taker.hold_news();
+        let is_foreign = |take: &TakeId| !self.held.contains_key(take) && !ended.contains(take);
+        self.must_read |= is_cut || begun.iter().any(is_foreign);
+        self.held.retain(|take, _| !ended.contains(take));
+    }
+
+    /// Reads what the session holds. Returns the first batch that the worker does not know.
+    async fn read_holds(&mut self) -> Result<Option<TakenLane>, Status> {
+        // What ends or begins during the read is news.
+        drop(self.taker.hold_news());
+        let rows = self.taking.held().await?;
+        let known: BTreeSet<_> =
+            std::mem::take(&mut self.known).into_iter().chain(self.held.values().copied()).collect();
+        let holds = rows.iter().filter_map(|(lane, row)| row.hold().map(|hold| (lane, hold)));
+        let (old, new): (Vec<_>, Vec<_>) = holds.partition(|(_, hold)| known.contains(&hold.fence));
+        self.held = old.into_iter().map(|(_, hold)| (hold.take, hold.fence)).collect();
+        for (lane, hold) in new {
+            if let Some(taken) = self.taking.take_again(lane, hold.take).await? {
+                self.held.insert(hold.take, hold.fence);
+                return Ok(Some(TakenLane { lane: lane.clone(), taken, has_more: false }));
+            }
+        }
+        self.must_read = false;
+        self.follow_holds();
+        Ok(None)
     }
 }

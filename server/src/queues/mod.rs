@@ -5,18 +5,24 @@
 //! both from the saved changes of the committer ([`QueueHost::saved`]). Calls and ticks read the store
 //! themselves, so forgotten news cost time, never a request (Q04).
 
+mod bodies;
 mod lost;
+mod offers;
+mod ready;
 mod takers;
 
 use std::sync::Arc;
 
-use leasehold_core::queue::{Lane, LanePath, Request, RequestState};
+use leasehold_core::queue::{Lane, LaneHold, LanePath, Request, RequestState};
 use leasehold_core::queueing::news::{opened, readied};
 use leasehold_core::rows::{LaneOrder, NetChanges, RowChange, RowKind};
 use leasehold_core::time::Timestamp;
 
+pub use self::bodies::RecentBodies;
 pub use self::lost::{Lost, LostSessions};
-pub use self::takers::{Taker, Takers, TriedLane};
+pub use self::offers::{Next, OfferRead, Offered};
+pub use self::ready::Offer;
+pub use self::takers::{DecidingTake, HoldNews, Taker, Takers};
 
 /// The numbers of changes of requests in a save, for the metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,6 +66,8 @@ impl SavedRequests {
 pub struct QueueHost {
     /// The calls that wait for a lane.
     pub takers: Arc<Takers>,
+    /// The bodies that this server has saved last.
+    pub bodies: RecentBodies,
     /// The ended sessions that may hold lanes.
     pub lost: LostSessions,
 }
@@ -74,6 +82,9 @@ impl QueueHost {
                 self.lost.add(change.key);
             }
         }
+        // Calls are woken after the lanes are in memory, so that they find them.
+        self.takers.offers.saved(changes);
+        self.bodies.saved(changes);
         changes.lanes.iter().for_each(|change| self.follow_hold(change));
         // A call that waits learns of the time at which the lane is due.
         changes
@@ -85,13 +96,15 @@ impl QueueHost {
         opened(changes).for_each(|queue| self.takers.wake_for(queue));
     }
 
-    /// Wakes the call of a worker whose hold has ended, since the worker may hold one batch more.
+    /// Tells the call of a worker whose hold has begun or ended.
     fn follow_hold(&self, RowChange { key, before, after }: &RowChange<Lane>) {
-        let Some(ended) = before.as_ref().and_then(Lane::hold) else { return };
-        let hold = after.as_ref().and_then(Lane::hold);
-        if hold.is_none_or(|hold| hold.take != ended.take) {
-            self.takers.wake_worker(key.queue(), ended.session);
+        let [before, after] = [before, after].map(|lane| lane.as_ref().and_then(Lane::hold));
+        let take = |hold: Option<&LaneHold>| hold.map(|hold| hold.take);
+        if take(before) == take(after) {
+            return;
         }
+        before.into_iter().for_each(|hold| self.takers.ended(key.queue(), hold.session, hold.take));
+        after.into_iter().for_each(|hold| self.takers.begun(key.queue(), hold.session, hold.take));
     }
 }
 

@@ -3,18 +3,24 @@
 //! A saved change that makes a lane ready wakes one call (Q18). A woken call reads the store, so a lost or
 //! doubled wake-up costs a read or a delay, never a request.
 
-use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use leasehold_core::queue::{LanePath, QueuePath};
+use leasehold_core::queue::{QueuePath, TakeId};
 use leasehold_core::session::SessionId;
 use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::sync::Notify;
 
-/// The calls that wait, and the lanes that calls are about to take.
+use super::offers::Offers;
+
+/// The most changes of its worker's holds that a call is told of.
+const MAX_HOLD_NEWS: usize = 1_024;
+
+/// The calls that wait, and the lanes that are ready for them.
 #[derive(Default)]
 pub struct Takers {
+    pub(super) offers: Offers,
     calls: Mutex<Calls>,
     // Notified when a take of a call was decided.
     decided: Notify,
@@ -23,19 +29,50 @@ pub struct Takers {
 #[derive(Default)]
 struct Calls {
     next: u64,
-    // The calls of each queue by a number that each of them has, so that the one that came first is the
-    // first to be woken.
-    waiting: FxHashMap<QueuePath, BTreeMap<u64, WaitingCall>>,
-    tried: FxHashSet<LanePath>,
+    waiting: FxHashMap<QueuePath, CallsOfQueue>,
     // The takes of calls that are being decided, by session and queue.
     deciding: FxHashMap<(SessionId, QueuePath), u32>,
 }
 
+/// The calls of one queue, each by a number: the one that came first is the first to be woken.
+#[derive(Default)]
+struct CallsOfQueue {
+    calls: BTreeMap<u64, WaitingCall>,
+    // The calls that are in the state of the same name.
+    idle: BTreeSet<u64>,
+    looking: BTreeSet<u64>,
+    // The last call of each session.
+    of_session: FxHashMap<SessionId, u64>,
+}
+
 struct WaitingCall {
-    session: SessionId,
     woken: Arc<Notify>,
-    state: CallState,
+    is_full: bool,
     is_replaced: bool,
+    news: HoldNews,
+}
+
+/// The holds of a session in a queue that were saved since its call has asked for them.
+#[derive(Default)]
+pub struct HoldNews {
+    /// The takes that have begun.
+    pub begun: FxHashSet<TakeId>,
+    /// The takes that have ended.
+    pub ended: FxHashSet<TakeId>,
+    /// True if there were more than are kept, so that the store must be read.
+    pub is_cut: bool,
+}
+
+impl HoldNews {
+    fn add(&mut self, take: TakeId, is_begun: bool) {
+        if self.begun.len() + self.ended.len() >= MAX_HOLD_NEWS {
+            *self = Self { is_cut: true, ..Self::default() };
+        }
+        match is_begun {
+            true => self.begun.insert(take),
+            false => self.ended.insert(take),
+        };
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -63,12 +100,6 @@ pub struct DecidingTake {
     of: (SessionId, QueuePath),
 }
 
-/// A lane that a call is about to take; dropping it leaves the lane to others.
-pub struct TriedLane {
-    takers: Arc<Takers>,
-    lane: LanePath,
-}
-
 impl Takers {
     fn calls(&self) -> MutexGuard<'_, Calls> {
         // INVARIANT: no code panics while it has locked this mutex.
@@ -83,12 +114,14 @@ impl Takers {
         let number = calls.next;
         calls.next += 1;
         let of_queue = calls.waiting.entry(queue.clone()).or_default();
-        for former in of_queue.values_mut().filter(|call| call.session == session) {
+        let former = of_queue.of_session.insert(session, number);
+        if let Some(former) = former.and_then(|former| of_queue.calls.get_mut(&former)) {
             former.is_replaced = true;
             former.woken.notify_one();
         }
-        let call = WaitingCall { session, woken: woken.clone(), state: CallState::Looking, is_replaced: false };
-        of_queue.insert(number, call);
+        let (is_full, is_replaced, news) = (false, false, HoldNews::default());
+        of_queue.calls.insert(number, WaitingCall { woken: woken.clone(), is_full, is_replaced, news });
+        of_queue.looking.insert(number);
         drop(calls);
         Taker { takers: self.clone(), queue, session, number, woken }
     }
@@ -98,33 +131,54 @@ impl Takers {
     pub fn wake_for(&self, queue: &QueuePath) {
         let mut calls = self.calls();
         let Some(of_queue) = calls.waiting.get_mut(queue) else { return };
-        if !wake_idle(of_queue)
-            && let Some(call) = of_queue.values().find(|call| call.state == CallState::Looking)
+        if !of_queue.wake_idle()
+            && let Some(call) = of_queue.looking.first().and_then(|number| of_queue.calls.get(number))
         {
             call.woken.notify_one();
         }
     }
 
-    /// Wakes the call of a worker that holds one batch less.
-    pub fn wake_worker(&self, queue: &QueuePath, session: SessionId) {
-        let calls = self.calls();
-        let of_queue = calls.waiting.get(queue).into_iter().flat_map(BTreeMap::values);
-        of_queue.filter(|call| call.session == session).for_each(|call| call.woken.notify_one());
+    /// Tells the call of a worker that a take of it has begun.
+    pub(super) fn begun(&self, queue: &QueuePath, session: SessionId, take: TakeId) {
+        let mut calls = self.calls();
+        let call = calls.waiting.get_mut(queue).and_then(|of_queue| of_queue.last_call(session));
+        call.into_iter().for_each(|call| call.news.add(take, true));
     }
 
-    /// Notes that a call is about to take a lane; `None` if another call is. So the calls that look at the same
-    /// time try different lanes.
-    pub fn try_lane(self: &Arc<Self>, lane: &LanePath) -> Option<TriedLane> {
-        self.calls().tried.insert(lane.clone()).then(|| TriedLane { takers: self.clone(), lane: lane.clone() })
+    /// Tells the call of a worker that a take of it has ended, and wakes the call: the worker may hold one batch more.
+    pub(super) fn ended(&self, queue: &QueuePath, session: SessionId, take: TakeId) {
+        let mut calls = self.calls();
+        let Some(call) = calls.waiting.get_mut(queue).and_then(|of_queue| of_queue.last_call(session)) else { return };
+        call.news.add(take, false);
+        call.woken.notify_one();
     }
 }
 
-/// Wakes the first call that is idle. Returns false if none is.
-fn wake_idle(of_queue: &mut BTreeMap<u64, WaitingCall>) -> bool {
-    let Some(call) = of_queue.values_mut().find(|call| call.state == CallState::Idle) else { return false };
-    call.state = CallState::Looking;
-    call.woken.notify_one();
-    true
+impl CallsOfQueue {
+    /// Wakes the first call that is idle. Returns false if none is.
+    fn wake_idle(&mut self) -> bool {
+        let Some(number) = self.idle.pop_first() else { return false };
+        self.looking.insert(number);
+        self.calls.get(&number).into_iter().for_each(|call| call.woken.notify_one());
+        true
+    }
+
+    fn last_call(&mut self, session: SessionId) -> Option<&mut WaitingCall> {
+        self.calls.get_mut(self.of_session.get(&session)?)
+    }
+
+    /// Sets the state of a call. Returns false if another has taken its place.
+    fn set_state(&mut self, number: u64, state: CallState) -> bool {
+        let Some(call) = self.calls.get_mut(&number) else { return false };
+        call.is_full = state == CallState::Full;
+        for (of_state, numbers) in [(CallState::Idle, &mut self.idle), (CallState::Looking, &mut self.looking)] {
+            match state == of_state {
+                true => numbers.insert(number),
+                false => numbers.remove(&number),
+            };
+        }
+        !call.is_replaced
+    }
 }
 
 impl Taker {
@@ -136,7 +190,7 @@ impl Taker {
     /// Begins a take of the call; `None` if a later call of the session has taken this one's place.
     pub fn begin_take(&self) -> Option<DecidingTake> {
         let mut calls = self.takers.calls();
-        let call = calls.waiting.get(&self.queue).and_then(|of_queue| of_queue.get(&self.number));
+        let call = calls.waiting.get(&self.queue).and_then(|of_queue| of_queue.calls.get(&self.number));
         if call.is_none_or(|call| call.is_replaced) {
             return None;
         }
@@ -174,16 +228,19 @@ impl Taker {
     /// Wakes another call that is idle, because more lanes are ready than this one takes.
     pub fn pass_on(&self) {
         let mut calls = self.takers.calls();
-        calls.waiting.get_mut(&self.queue).map(wake_idle);
+        calls.waiting.get_mut(&self.queue).map(CallsOfQueue::wake_idle);
+    }
+
+    /// Returns the news of what the worker holds since the last call of this function.
+    pub fn hold_news(&self) -> HoldNews {
+        let mut calls = self.takers.calls();
+        let call = calls.waiting.get_mut(&self.queue).and_then(|of_queue| of_queue.calls.get_mut(&self.number));
+        call.map(|call| std::mem::take(&mut call.news)).unwrap_or_default()
     }
 
     fn set_state(&self, state: CallState) -> bool {
         let mut calls = self.takers.calls();
-        let call = calls.waiting.get_mut(&self.queue).and_then(|of_queue| of_queue.get_mut(&self.number));
-        call.is_some_and(|call| {
-            call.state = state;
-            !call.is_replaced
-        })
+        calls.waiting.get_mut(&self.queue).is_some_and(|of_queue| of_queue.set_state(self.number, state))
     }
 }
 
@@ -191,11 +248,16 @@ impl Drop for Taker {
     fn drop(&mut self) {
         let mut calls = self.takers.calls();
         let Some(of_queue) = calls.waiting.get_mut(&self.queue) else { return };
-        // The caller has gone. The lane for which it was woken, or would have woken by itself, is another call's.
-        if of_queue.remove(&self.number).is_some_and(|call| call.state != CallState::Full) {
-            wake_idle(of_queue);
+        of_queue.idle.remove(&self.number);
+        of_queue.looking.remove(&self.number);
+        if of_queue.of_session.get(&self.session) == Some(&self.number) {
+            of_queue.of_session.remove(&self.session);
         }
-        if of_queue.is_empty() {
+        // The caller has gone. The lane for which it was woken, or would have woken by itself, is another call's.
+        if of_queue.calls.remove(&self.number).is_some_and(|call| !call.is_full) {
+            of_queue.wake_idle();
+        }
+        if of_queue.calls.is_empty() {
             calls.waiting.remove(&self.queue);
         }
     }
@@ -212,12 +274,6 @@ impl Drop for DecidingTake {
         }
         drop(calls);
         self.takers.decided.notify_waiters();
-    }
-}
-
-impl Drop for TriedLane {
-    fn drop(&mut self) {
-        self.takers.calls().tried.remove(&self.lane);
     }
 }
 
@@ -254,22 +310,22 @@ mod tests {
         // A call that goes passes its lane on.
         drop(one);
         assert!(is_woken(&other));
-        takers.wake_worker(&mails, session(1));
+        let take = TakeId(Uuid::from_u128(7));
+        takers.begun(&mails, session(1), take);
+        assert!(foreign.woken_when_full().now_or_never().is_none());
+        takers.ended(&mails, session(1), take);
         assert!(foreign.woken_when_full().now_or_never().is_some());
+        let HoldNews { begun, ended, is_cut } = foreign.hold_news();
+        assert!(begun.contains(&take) && ended.contains(&take) && !is_cut && foreign.hold_news().begun.is_empty());
     }
 
     #[test]
     fn a_later_call_of_a_session_ends_the_former_one() {
         let takers = Arc::<Takers>::default();
         let queue = QueuePath::parse("sheets").unwrap();
-        let (former, later) = (takers.wait(queue.clone(), session(1)), takers.wait(queue.clone(), session(1)));
+        let (former, later) = (takers.wait(queue.clone(), session(1)), takers.wait(queue, session(1)));
         assert!(former.woken().now_or_never().is_some());
         assert!(!former.begin_look() && later.begin_look());
-        let lane = LanePath::parse(queue, "7").unwrap();
-        let tried = takers.try_lane(&lane);
-        assert!(tried.is_some() && takers.try_lane(&lane).is_none());
-        drop(tried);
-        assert!(takers.try_lane(&lane).is_some());
     }
 
     #[test]

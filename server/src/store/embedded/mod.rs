@@ -63,6 +63,7 @@ mod lock_salvage;
 mod locks;
 mod manifest;
 mod open;
+mod open_requests;
 mod outstanding;
 mod pieces;
 mod queue_rows;

@@ -13,6 +13,7 @@ use leasehold_core::rows::{AnyRow, Keys, NetChanges, OrderedRead, RowChange, Row
 use super::Result;
 use super::keyed_rows::{all, get, get_cached, places, put};
 use super::list_fronts::ListFronts;
+use super::open_requests::OpenRequests;
 use super::queue_rows::ListedRow;
 use super::row_cache::RowCache;
 use super::rows::{Keyspace, WriteBatch};
@@ -34,6 +35,8 @@ pub(super) struct Queues {
     // The lanes that commands read or changed last.
     // INVARIANT: only the committer takes this mutex, so nobody waits for it while a row is read from disk.
     recent: Mutex<RowCache<Lane>>,
+    // The open requests of such lanes, under the same terms.
+    open: Mutex<OpenRequests>,
 }
 
 impl Queues {
@@ -53,6 +56,7 @@ impl Queues {
             lane_fronts: ListFronts::default(),
             request_fronts: ListFronts::default(),
             recent: Mutex::default(),
+            open: Mutex::default(),
         })
     }
 
@@ -75,9 +79,12 @@ impl Queues {
         for id in &keys.bodies {
             into.load(*id, get::<RequestBody>(&self.bodies, id)?);
         }
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         for read in &keys.requests_of_lane {
-            into.load_first(read, self.first_requests(database, read)?);
+            let known = open.first(read);
+            into.load_first(read, known.map_or_else(|| self.first_requests(database, read), Ok)?);
         }
+        drop(open);
         Ok(())
     }
 
@@ -126,6 +133,8 @@ impl Queues {
         changes.requests.iter().for_each(|change| follow(&self.request_fronts, change));
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         changes.lanes.iter().for_each(|change| recent.committed(change));
+        drop(recent);
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).committed(changes);
     }
 
     /// Passes the rows of queues, lanes, requests and bodies to `visit`, each kind in the order of keys.

@@ -35,7 +35,7 @@ const MIN_BATCH: usize = 8;
 /// would leave the database idle.
 const MAX_BATCH: usize = 16;
 /// The number of commands that a writer to a shared store waits for if its last group had commands of
-/// sessions and locks alone. Such a command costs the database much less than a save, and a group as
+/// sessions, locks and queues alone. Such a command costs the database much less than a save, and a group as
 /// much as some twenty of them.
 const LOCK_BATCH: usize = 64;
 /// The time that a database without load takes for one command of a group. If the last group took
@@ -370,9 +370,13 @@ impl Queue {
 
     /// The batch policy of a writer after a group that took `save` to commit.
     pub(super) fn policy_after(&self, group: &[Job], save: Duration) -> BatchPolicy {
-        let has_locks_alone = group.iter().all(|job| matches!(job.command, Command::Lock(_)));
-        let jobs_beside = if has_locks_alone { LOCK_BATCH } else { batch_after(save) };
-        BatchPolicy::after(group.len(), save, self.write_slots() == 1, jobs_beside)
+        let is_cheap = |job: &Job| matches!(job.command, Command::Lock(_) | Command::Queue(_));
+        let jobs_beside = if group.iter().all(is_cheap) { LOCK_BATCH } else { batch_after(save) };
+        // A command of queues costs the writer as much as its caller. If the writer waited for all callers of its last
+        // group, it and they would take turns. With half of them, it writes while the others send.
+        let has_queues = group.iter().any(|job| matches!(job.command, Command::Queue(_)));
+        let jobs = if has_queues { group.len().div_ceil(2) } else { group.len() };
+        BatchPolicy::after(jobs, save, self.write_slots() == 1, jobs_beside)
     }
 
     /// Waits until the writer has a write slot, or until the writers with slots take no commands
@@ -574,6 +578,8 @@ mod tests {
     use leasehold_core::locking::acquire::Acquire;
     use leasehold_core::locking::leave::Leave;
     use leasehold_core::locking::renew::Renew;
+    use leasehold_core::queue::QueuePath;
+    use leasehold_core::queueing::limit::LimitQueue;
     use leasehold_core::session::{Principal, SessionId};
     use leasehold_core::time::Timestamp;
     use leasehold_core::update::Forget;
@@ -717,6 +723,17 @@ mod tests {
         let renewal = || Job { command: Command::Lock(renew()), ..job() };
         let jobs = |group: &[Job]| queue.policy_after(group, Duration::from_micros(900)).jobs_beside;
         assert_eq!((jobs(&[renewal(), renewal()]), jobs(&[renewal(), job()])), (LOCK_BATCH, MIN_BATCH));
+    }
+
+    #[test]
+    fn a_lone_writer_waits_for_half_of_the_commands_of_queues() {
+        let queue = queue_of_two();
+        queue.set_write_slots(1);
+        let limit = LimitQueue { queue: QueuePath::parse("sheets").unwrap(), limit: None };
+        let of_queues = || Job { command: Command::Queue(QueueCommand::LimitQueue(limit.clone())), ..job() };
+        let jobs = |group: &[Job]| queue.policy_after(group, Duration::from_micros(900)).jobs;
+        assert_eq!((jobs(&[of_queues(), of_queues(), job()]), jobs(&[job(), job()])), (2, 2));
+        assert_eq!(jobs(&[of_queues(), of_queues()]), 1);
     }
 
     #[test]

@@ -22,26 +22,12 @@ type Result<T> = std::result::Result<T, StoreError>;
 
 static READ_QUEUES: LazyLock<String> =
     LazyLock::new(|| format!("SELECT {QUEUE} FROM request_queues q WHERE q.queue = ANY ($1)"));
-static READ_LANES: LazyLock<String> = LazyLock::new(|| {
-    format!("SELECT {LANE} FROM unnest($1, $2) AS n (q, k) JOIN request_lanes l ON l.queue = n.q AND l.key = n.k")
-});
-static READ_REQUESTS: LazyLock<String> = LazyLock::new(|| {
-    format!(
-        "SELECT {REQUEST} FROM open_requests r WHERE r.uuid = ANY ($1)
-         UNION ALL SELECT {REQUEST} FROM settled_requests r WHERE r.uuid = ANY ($1)"
-    )
-});
+static READ_LANES: LazyLock<String> = LazyLock::new(|| format!("SELECT {LANE} FROM read_lanes($1, $2) l"));
+static READ_REQUESTS: LazyLock<String> = LazyLock::new(|| format!("SELECT {REQUEST} FROM read_requests($1) r"));
 const READ_BODIES: &str = "SELECT b.uuid, b.body FROM request_bodies b WHERE b.uuid = ANY ($1)";
-/// The first requests of lanes in one state, with the number of their read, from 0.
-static READ_OPEN: LazyLock<String> = LazyLock::new(|| {
-    format!(
-        "SELECT {REQUEST}, n.read - 1 AS read FROM unnest($1, $2, $3, $4) WITH ORDINALITY AS n (q, k, state, most, read)
-         CROSS JOIN LATERAL (
-            SELECT * FROM open_requests r WHERE r.queue = n.q AND r.key = n.k AND r.state = n.state
-            ORDER BY r.number LIMIT n.most
-         ) r"
-    )
-});
+/// The first requests of lanes in one state.
+static READ_OPEN: LazyLock<String> =
+    LazyLock::new(|| format!("SELECT {REQUEST} FROM read_requests_of_lanes($1, $2, $3, $4) r"));
 
 /// The rows of queues that one load has read.
 #[derive(Default)]
@@ -50,8 +36,8 @@ pub(super) struct LoadedQueues {
     lanes: FxHashMap<LanePath, Lane>,
     requests: FxHashMap<RequestId, Request>,
     bodies: FxHashMap<RequestId, RequestBody>,
-    // The rows of each read of a lane's requests, in the order of the reads.
-    open: Vec<Vec<(RequestId, Request)>>,
+    // The requests of each lane that were read: those that wait, and those that are taken (`true`).
+    open: FxHashMap<(LanePath, bool), Vec<(RequestId, Request)>>,
 }
 
 /// The parameters of the statements that load queues.
@@ -117,26 +103,31 @@ pub(super) async fn load(client: &Client, keys: QueueKeys) -> Result<LoadedQueue
         rows(client, READ_BODIES, vec![(&bodies, Type::UUID_ARRAY)], !bodies.is_empty()),
         rows(client, &READ_OPEN, reads, !open.0.is_empty()),
     );
-    let mut of_reads = vec![Vec::new(); open.0.len()];
+    let mut of_lanes: FxHashMap<_, Vec<_>> = FxHashMap::default();
     for row in read_open? {
-        let read = row.try_get::<_, i64>("read").map_err(failed)?;
-        let found = usize::try_from(read).ok().and_then(|read| of_reads.get_mut(read));
-        found.into_iter().try_for_each(|found| columns::request(&row).map(|request| found.push(request)))?;
+        let (id, request) = columns::request(&row)?;
+        of_lanes.entry((request.lane.clone(), !request.is_new())).or_default().push((id, request));
     }
-    of_reads.iter_mut().for_each(|found| found.sort_unstable_by_key(|(_, request): &(_, Request)| request.number));
     Ok(LoadedQueues {
         queues: read_queues?.iter().map(columns::queue).collect::<Result<_>>()?,
         lanes: read_lanes?.iter().map(columns::lane).collect::<Result<_>>()?,
         requests: read_requests?.iter().map(columns::request).collect::<Result<_>>()?,
         bodies: read_bodies?.iter().map(columns::body).collect::<Result<_>>()?,
-        open: of_reads,
+        open: of_lanes,
     })
 }
 
 impl LoadedQueues {
     /// Puts the rows into the workspace, and the fact that a row is absent.
     pub(super) fn put_into(mut self, workspace: &mut Workspace, keys: &Keys) {
-        for (read, found) in keys.requests_of_lane.iter().zip(self.open) {
+        for read in &keys.requests_of_lane {
+            let found = position(&read.from).and_then(|from| match from {
+                RequestOrder::Waiting(lane, _) => self.open.remove(&(lane, false)),
+                RequestOrder::Taken(lane, _) => self.open.remove(&(lane, true)),
+                RequestOrder::Settled(..) => None,
+            });
+            let mut found = found.unwrap_or_default();
+            found.sort_unstable_by_key(|(_, request)| request.number);
             workspace.load_first(read, found);
         }
         keys.queues.iter().for_each(|path| workspace.load(path.clone(), self.queues.remove(path)));

@@ -121,8 +121,10 @@ COMMENT ON COLUMN open_requests.submitted_at IS 'The time of the submit';
 COMMENT ON COLUMN open_requests.updated_at IS 'The time of the last change of the state';
 COMMENT ON COLUMN open_requests.state IS '1 new: the request waits; 2 in progress: a worker has taken it';
 
-CREATE INDEX open_requests_lane ON open_requests (queue, key, state, number);
-COMMENT ON INDEX open_requests_lane IS 'The requests of a lane in their order: those that wait, and those that a worker has taken';
+-- The index has no column that a take changes, so that takes make no new entries of it. The requests that a worker has
+-- taken are the first of their lane, and at most one batch.
+CREATE INDEX open_requests_lane ON open_requests (queue, key, number);
+COMMENT ON INDEX open_requests_lane IS 'The requests of a lane in their order: those that a worker has taken, then those that wait';
 
 CREATE TABLE settled_requests (
     uuid         uuid PRIMARY KEY,
@@ -242,6 +244,34 @@ CREATE TYPE new_body AS (
     body bytea
 );
 COMMENT ON TYPE new_body IS 'A row of request_bodies, as a server writes it';
+
+-- The reads of a group are functions, as those of locks are: their plans are kept, also behind a pooler.
+CREATE FUNCTION read_lanes(queues text[], keys text[]) RETURNS SETOF request_lanes LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN QUERY SELECT l.* FROM unnest(queues, keys) AS n (q, k) JOIN request_lanes l ON l.queue = n.q AND l.key = n.k;
+END $$;
+
+COMMENT ON FUNCTION read_lanes IS 'The lanes of these queues and keys';
+
+CREATE FUNCTION read_requests(uuids uuid[]) RETURNS SETOF open_requests LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN QUERY SELECT r.* FROM unnest(uuids) AS n (u) JOIN open_requests r ON r.uuid = n.u;
+    RETURN QUERY SELECT r.* FROM unnest(uuids) AS n (u) JOIN settled_requests r ON r.uuid = n.u;
+END $$;
+
+COMMENT ON FUNCTION read_requests IS 'The requests of these ids, open ones and settled ones';
+
+CREATE FUNCTION read_requests_of_lanes(queues text[], keys text[], states smallint[], limits bigint[])
+RETURNS SETOF open_requests LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN QUERY SELECT r.* FROM unnest(queues, keys, states, limits) AS n (q, k, state, most)
+        CROSS JOIN LATERAL (
+            SELECT * FROM open_requests r WHERE r.queue = n.q AND r.key = n.k AND r.state = n.state
+            ORDER BY r.number LIMIT n.most
+        ) r;
+END $$;
+
+COMMENT ON FUNCTION read_requests_of_lanes IS 'The first requests of these lanes in these states, at most `limits` of each';
 
 CREATE FUNCTION save_queues(
     fences bigint[], made_queues new_queue[], changed_queues new_queue[], removed_queues text[], made_lanes new_lane[],

@@ -10,7 +10,7 @@ use crate::client::{CallIdentity, Client};
 use crate::convert;
 use crate::error::Error;
 use crate::keepalive::micros;
-use crate::lock::{id_bytes, random_id};
+use crate::lock::id_bytes;
 use crate::stub::Stub;
 
 /// The number of attempts of a request, if its front names none.
@@ -51,7 +51,9 @@ impl NewRequest {
     pub fn update(key: impl Into<String>, body: impl Into<Vec<u8>>) -> Self {
         let (key, body) = (key.into(), body.into());
         let max_attempts = DEFAULT_MAX_ATTEMPTS;
-        Self { id: random_id(), key, kind: RequestKind::Update, priority: 0, delay: Duration::ZERO, max_attempts, body }
+        // Ids that begin with their time lie beside each other in a store.
+        let id = Uuid::now_v7();
+        Self { id, key, kind: RequestKind::Update, priority: 0, delay: Duration::ZERO, max_attempts, body }
     }
 
     /// The create of the resource `key`. Updates wait for it.
@@ -59,7 +61,7 @@ impl NewRequest {
         Self { kind: RequestKind::Create, ..Self::update(key, body) }
     }
 
-    /// Sets the id of the request, a random one if not set. A submit with the id of an earlier request
+    /// Sets the id of the request, a new one (UUIDv7) if not set. A submit with the id of an earlier request
     /// gets that request (Q09).
     #[must_use]
     pub fn with_id(self, id: Uuid) -> Self {

@@ -1,12 +1,14 @@
 //! The rows of queues: requests that are submitted, taken and completed in a second, one by one or in
 //! batches of 50 of one key. The peer is the SQL of seed 001, which pgbench has prepared.
 //!
-//! Each client is a front and a worker: it submits, takes what is ready, and completes it.
+//! Each client is a front and a worker: it submits, takes what is ready by a stream as our clients do, and completes it.
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use leasehold_client::Stub;
 use leasehold_proto::leasehold::queues::v1 as wire;
+use leasehold_proto::leasehold::queues::v1::take_response::News;
 use leasehold_proto::leasehold::sessions::v1::OpenSessionRequest;
+use tonic::Streaming;
 
 use super::connection::Channel;
 use super::load::{CLAIMS, Load, Peer, median};
@@ -140,30 +142,42 @@ impl<const REQUESTS: usize> Contender for OnPostgres<REQUESTS> {
     }
 }
 
-/// A front and worker with a session of its own, opened by its first submit.
+/// A front and worker with a session of its own.
 struct Worker<const REQUESTS: usize> {
     stub: Stub<Channel>,
     session: Vec<u8>,
-    is_open: bool,
+    // The stream of what the worker takes; `None` before its first submit.
+    batches: Option<Streaming<wire::TakeResponse>>,
 }
 
 impl<const REQUESTS: usize> Worker<REQUESTS> {
     fn on(stub: Stub<Channel>) -> Self {
-        Self { stub, session: random_id(), is_open: false }
+        Self { stub, session: new_id(), batches: None }
     }
 
     async fn open(&mut self) -> Result<()> {
         let session_id = self.session.clone();
         let request = OpenSessionRequest { session_id, duration_micros: HOUR_MICROS, grace_micros: HOUR_MICROS };
         self.stub.open_session(request).await.context("open failed")?;
-        self.is_open = true;
         Ok(())
+    }
+
+    /// Begins the stream, by which the worker holds one batch at a time.
+    async fn begin_takes(&mut self) -> Result<Streaming<wire::TakeResponse>> {
+        let request = wire::TakeRequest {
+            session_id: self.session.clone(),
+            queue: QUEUE.into(),
+            credit: 1,
+            held_fences: Vec::new(),
+            max_requests: 0,
+        };
+        Ok(self.stub.take_batches(request).await.context("take failed")?.into_inner())
     }
 
     async fn submit(&mut self) -> Result<()> {
         let key = format!("{:032x}", rand::random::<u128>());
         let request = || wire::NewRequest {
-            request_id: random_id(),
+            request_id: new_id(),
             key: key.clone(),
             kind: wire::RequestKind::Update.into(),
             max_attempts: 5,
@@ -176,34 +190,34 @@ impl<const REQUESTS: usize> Worker<REQUESTS> {
         Ok(())
     }
 
-    /// Takes a batch. One is ready, since each client submits before it takes; another client may be faster at
-    /// each lane.
+    /// Takes a batch. One is ready, since each client submits before it takes.
     async fn take(&mut self) -> Result<wire::Batch> {
-        let request = wire::TakeNowRequest {
-            session_id: self.session.clone(),
-            queue: QUEUE.into(),
-            take_id: random_id(),
-            max_requests: 0,
-        };
-        for _ in 0..1_000 {
-            let taken = self.stub.take_batch(request.clone()).await.context("take failed")?.into_inner();
-            if let Some(batch) = taken.batch {
-                return Ok(batch);
+        loop {
+            let mut batches = match self.batches.take() {
+                Some(batches) => batches,
+                None => self.begin_takes().await?,
+            };
+            match batches.message().await.context("take failed")?.and_then(|message| message.news) {
+                Some(News::Batch(batch)) => {
+                    self.batches = Some(batches);
+                    return Ok(batch);
+                }
+                Some(News::Moving(_)) | None => {}
             }
         }
-        bail!("no lane is ready, though each client has submitted one")
     }
 }
 
-fn random_id() -> Vec<u8> {
-    rand::random::<[u8; 16]>().to_vec()
+/// Returns an id as our clients make them: the time first, so that ids come in about their order.
+fn new_id() -> Vec<u8> {
+    uuid::Uuid::now_v7().as_bytes().to_vec()
 }
 
 impl<const REQUESTS: usize> Peer for Worker<REQUESTS> {
     type Lease = (String, u64);
 
     async fn begin(&mut self, _: &[String; CLAIMS]) -> Result<Self::Lease> {
-        if !self.is_open {
+        if self.batches.is_none() {
             self.open().await?;
         }
         self.submit().await?;

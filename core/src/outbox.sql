@@ -15,12 +15,18 @@
 -- of: its place in the order is where it is called. Grant EXECUTE on these functions to the roles that call them. They need no
 -- rights on the tables.
 --
--- A relay hands the rows on, and holds no transaction open meanwhile. Each call is a transaction of its own:
+-- A relay hands the rows on, and holds no transaction open meanwhile. The server has one (`[[relays]]`). Each call is a
+-- transaction of its own:
 --
+--     SELECT * FROM leasehold_outbox_hold('0198…', NULL);      -- every few seconds: one relay works, others wait
 --     SELECT * FROM leasehold_outbox_begin();                  -- a batch of committed transactions; null if there is none
 --     SELECT * FROM leasehold_outbox_read(7, 1000, 4194304);   -- its next rows, in order
 --     SELECT leasehold_outbox_acknowledge(7, 90210, 90210);    -- after the server has them; true after the last rows
 --     SELECT leasehold_outbox_rotate(8388608);                 -- now and then
+--
+-- A request that the server refuses for good would hold up all others. So leasehold_outbox_refuse sets its row aside, in the
+-- transaction of the acknowledgement. The rows are in leasehold_outbox_refused. SELECT leasehold_outbox_retry(90210) submits
+-- one again, DELETE drops it.
 --
 -- The order. A batch is the transactions that committed between two snapshots, so a late commit is in a later batch: it is
 -- neither skipped nor waited for. Within a batch, transactions are ordered by the last number that each has drawn from the
@@ -102,6 +108,29 @@ CREATE TABLE IF NOT EXISTS leasehold_outbox_relay (
   number bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 10);
 
+-- The relay that works. It changes `beats` every few seconds. Another relay takes its place after it has seen the same number
+-- for some time, by its own clock: no clock is compared with another one's. Two relays at once do no harm.
+CREATE TABLE IF NOT EXISTS leasehold_outbox_holder (
+  is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only),
+  relay uuid,
+  beats bigint NOT NULL DEFAULT 0
+) WITH (fillfactor = 10);
+
+CREATE TABLE IF NOT EXISTS leasehold_outbox_refused (
+  number bigint PRIMARY KEY,
+  refused_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  reason text NOT NULL,
+  written_at timestamptz NOT NULL,
+  queue text NOT NULL,
+  key text NOT NULL,
+  request_id uuid NOT NULL,
+  kind text NOT NULL,
+  priority integer NOT NULL,
+  due_at timestamptz NOT NULL,
+  max_attempts integer NOT NULL,
+  body bytea NOT NULL
+);
+
 COMMENT ON SEQUENCE leasehold_outbox_number IS 'The order in which rows of the outbox were written.';
 COMMENT ON TABLE leasehold_outbox IS
   'Requests and settles of Leasehold''s queues that transactions have written, until a relay has handed them on.';
@@ -125,9 +154,16 @@ COMMENT ON COLUMN leasehold_outbox_relay.target_bound IS 'The same as relayed_bo
 COMMENT ON COLUMN leasehold_outbox_relay.last_number IS 'No transaction of the batch has a larger number.';
 COMMENT ON COLUMN leasehold_outbox_relay.place IS 'The last number of the transaction whose row was acknowledged last.';
 COMMENT ON COLUMN leasehold_outbox_relay.number IS 'The number of the row that was acknowledged last.';
+COMMENT ON TABLE leasehold_outbox_holder IS 'The relay that works, while others wait.';
+COMMENT ON COLUMN leasehold_outbox_holder.relay IS 'Null if the relay has stopped.';
+COMMENT ON COLUMN leasehold_outbox_holder.beats IS 'Grows for as long as the relay works.';
+COMMENT ON TABLE leasehold_outbox_refused IS
+  'Requests that the server has refused for good. leasehold_outbox_retry submits one again.';
+COMMENT ON COLUMN leasehold_outbox_refused.number IS 'The number that the row had in leasehold_outbox.';
 
 -- The snapshot before the first transaction: all that is committed is still to be relayed.
 INSERT INTO leasehold_outbox_part (part) VALUES (1) ON CONFLICT DO NOTHING;
+INSERT INTO leasehold_outbox_holder DEFAULT VALUES ON CONFLICT DO NOTHING;
 INSERT INTO leasehold_outbox_relay (epoch, system_identifier, batch, relayed, relayed_number, relayed_bound)
   SELECT 1, system_identifier, 1, '1:1:', 0, '1' FROM pg_control_system() ON CONFLICT DO NOTHING;
 
@@ -310,7 +346,7 @@ END
 $$;
 
 -- Begins a batch, or returns the one that is under way. Both results are null if nothing is to be relayed; such a call writes
--- nothing.
+-- nothing. If the call begins an epoch, it returns the epoch without a batch.
 CREATE OR REPLACE FUNCTION leasehold_outbox_begin(OUT batch bigint, OUT epoch integer)
 LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE
@@ -330,6 +366,7 @@ BEGIN
   IF relay.system_identifier <> cluster THEN
     PERFORM leasehold_outbox_begin_epoch(cluster);
     -- The next call sees the moved rows as committed.
+    epoch := relay.epoch + 1;
     RETURN;
   ELSIF relay.target IS NULL THEN
     UPDATE leasehold_outbox_relay SET
@@ -346,12 +383,24 @@ BEGIN
 END
 $$;
 
+-- The results of this function have changed. A function that returns a table can't be replaced by one that returns another.
+DO $$
+BEGIN
+  IF EXISTS (
+    SELECT FROM pg_proc WHERE pronamespace = quote_ident(current_schema())::regnamespace
+      AND proname = 'leasehold_outbox_read' AND NOT 'written_at' = ANY (proargnames)
+  ) THEN
+    DROP FUNCTION leasehold_outbox_read(bigint, integer, integer);
+  END IF;
+END
+$$;
+
 -- Reads the next rows of a batch, at least one and at most these numbers of rows and of bytes in bodies. A row of the
 -- operation `pass` has nothing to relay: it is only acknowledged, after many numbers without a transaction's last row.
 CREATE OR REPLACE FUNCTION leasehold_outbox_read(batch bigint, max_rows integer, max_bytes integer)
 RETURNS TABLE (
   place bigint, number bigint, operation text, queue text, key text, request_id uuid, kind text, priority integer,
-  delay interval, max_attempts integer, body bytea, session_id uuid, fence bigint, retry interval
+  delay interval, max_attempts integer, body bytea, session_id uuid, fence bigint, retry interval, written_at timestamptz
 )
 LANGUAGE plpgsql SECURITY DEFINER SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
@@ -394,7 +443,7 @@ BEGIN
       read_rows := read_rows + 1;
       RETURN QUERY SELECT ended.last, added.number, added.operation, added.queue, added.key, added.request_id, added.kind,
         added.priority, greatest(added.due_at - clock_timestamp(), interval '0'), added.max_attempts, added.body,
-        added.session_id, added.fence, added.retry;
+        added.session_id, added.fence, added.retry, added.written_at;
     END LOOP;
     IF read_rows >= max_rows THEN
       RETURN;
@@ -402,7 +451,8 @@ BEGIN
   END LOOP;
   IF read_rows = 0 THEN
     RETURN QUERY SELECT passed.number, passed.number, 'pass', NULL::text, NULL::text, NULL::uuid, NULL::text, NULL::integer,
-      NULL::interval, NULL::integer, NULL::bytea, NULL::uuid, NULL::bigint, NULL::interval FROM leasehold_outbox AS passed
+      NULL::interval, NULL::integer, NULL::bytea, NULL::uuid, NULL::bigint, NULL::interval, passed.written_at
+      FROM leasehold_outbox AS passed
       WHERE passed.number > relay.relayed_number AND passed.number BETWEEN relay.place AND relay.last_number
       ORDER BY passed.number OFFSET 4999 LIMIT 1;
   END IF;
@@ -432,6 +482,77 @@ BEGIN
     relayed_bound = present.target_bound, target = NULL, place = 0, number = 0;
   RETURN true;
 END
+$$;
+
+-- Makes a relay, which has an id of its own, the one that works. It may be that already, and says so every few seconds. It
+-- takes the place of one that has stopped, and of one whose `beats` it has seen unchanged for long: it names their number. A
+-- relay that has to wait gets false, and the number.
+CREATE OR REPLACE FUNCTION leasehold_outbox_hold(relay uuid, seen bigint, OUT holds boolean, OUT beats bigint)
+LANGUAGE plpgsql SECURITY DEFINER AS $$
+DECLARE
+  present leasehold_outbox_holder;
+BEGIN
+  SELECT * INTO STRICT present FROM leasehold_outbox_holder;
+  holds := false;
+  beats := present.beats;
+  -- A relay that waits writes nothing.
+  IF present.relay IS NULL OR present.relay = leasehold_outbox_hold.relay OR present.beats = seen THEN
+    UPDATE leasehold_outbox_holder AS holder SET relay = leasehold_outbox_hold.relay, beats = holder.beats + 1
+      WHERE holder.relay IS NULL OR holder.relay = leasehold_outbox_hold.relay OR holder.beats = seen;
+    holds := FOUND;
+  END IF;
+END
+$$;
+
+-- Says that a relay stops, so that another takes its place at once.
+CREATE OR REPLACE FUNCTION leasehold_outbox_release(relay uuid) RETURNS void
+LANGUAGE sql SECURITY DEFINER AS $$
+  UPDATE leasehold_outbox_holder AS holder SET relay = NULL WHERE holder.relay = leasehold_outbox_release.relay
+$$;
+
+-- Sets aside a row that the server has refused for good. The caller acknowledges it in the same transaction. A settle is not
+-- kept: it is refused if the batch has come back already, or is another worker's.
+CREATE OR REPLACE FUNCTION leasehold_outbox_refuse(batch bigint, place bigint, number bigint, reason text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET enable_seqscan = off AS $$
+DECLARE
+  relay leasehold_outbox_relay;
+BEGIN
+  SELECT * INTO STRICT relay FROM leasehold_outbox_relay FOR UPDATE;
+  -- A relay that was overtaken by another changes nothing.
+  IF relay.batch = leasehold_outbox_refuse.batch AND relay.target IS NOT NULL
+    AND (leasehold_outbox_refuse.place, leasehold_outbox_refuse.number) > (relay.place, relay.number)
+  THEN
+    INSERT INTO leasehold_outbox_refused
+      SELECT added.number, clock_timestamp(), leasehold_outbox_refuse.reason, added.written_at, added.queue, added.key,
+          added.request_id, added.kind, added.priority, added.due_at, added.max_attempts, added.body
+        FROM leasehold_outbox AS added
+        WHERE added.number = leasehold_outbox_refuse.number AND added.operation = 'submit'
+      ON CONFLICT DO NOTHING;
+  END IF;
+END
+$$;
+
+-- Submits a refused request again, as part of the transaction. False if there is none with this number.
+CREATE OR REPLACE FUNCTION leasehold_outbox_retry(number bigint) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER AS $$
+DECLARE
+  refused leasehold_outbox_refused;
+BEGIN
+  DELETE FROM leasehold_outbox_refused AS present WHERE present.number = leasehold_outbox_retry.number
+    RETURNING * INTO refused;
+  IF NOT FOUND THEN
+    RETURN false;
+  END IF;
+  PERFORM leasehold_submit(refused.queue, refused.key, refused.body, refused.kind, refused.priority,
+    refused.due_at - clock_timestamp(), refused.max_attempts, refused.request_id);
+  RETURN true;
+END
+$$;
+
+-- The number of refused requests, up to 10,000.
+CREATE OR REPLACE FUNCTION leasehold_outbox_refusals() RETURNS bigint
+LANGUAGE sql SECURITY DEFINER AS $$
+  SELECT count(*) FROM (SELECT FROM leasehold_outbox_refused LIMIT 10000) AS counted
 $$;
 
 -- True if a row of the partition is not relayed.
@@ -492,7 +613,7 @@ BEGIN
     SELECT oid::regprocedure AS name, proacl IS NULL AS is_new FROM pg_proc
       WHERE pronamespace = quote_ident(current_schema())::regnamespace
         AND proname ~ ('^leasehold_(submit|complete|fail|give_back|outbox_(refused_field|add|settle|drawn|begin_epoch|late'
-          || '|has_news|check_isolation|begin|read|acknowledge|is_needed|rotate))$')
+          || '|has_news|check_isolation|begin|read|acknowledge|hold|release|refuse|retry|refusals|is_needed|rotate))$')
   LOOP
     EXECUTE format('ALTER FUNCTION %s SET search_path = %I, pg_temp', found.name, current_schema());
     IF found.is_new THEN

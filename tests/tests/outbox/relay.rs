@@ -1,6 +1,8 @@
 //! A relay misses nothing, whatever commits late or dies, and the outbox stays small (Q09, Q15, Q16).
 
-use super::{ALL, Database, Session, keys, refused};
+use leasehold_core::outbox;
+
+use super::{ALL, Database, Relayed, Session, keys, refused};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn q15_a_late_commit_is_neither_skipped_nor_waited_for() {
@@ -209,7 +211,9 @@ async fn q15_in_another_cluster_an_epoch_begins_that_relays_all_rows_again() {
     late.run("BEGIN").await.unwrap();
     late.submit("late").await;
     front.submit("new").await;
-    assert_eq!(relay.begin_batch().await, None, "the epoch begins with a transaction of its own");
+    let begun = relay.0.query_one("SELECT batch, epoch FROM leasehold_outbox_begin()", &[]).await.unwrap();
+    let begun: (Option<i64>, Option<i32>) = (begun.get(0), begun.get(1));
+    assert_eq!(begun, (None, Some(epoch + 1)), "the epoch begins with a transaction of its own");
     assert_eq!(relay.begin_batch().await.map(|(_, epoch)| epoch), Some(epoch + 1));
     assert_eq!(relay.relayed_keys().await, ["relayed", "waiting", "new"]);
     late.run("COMMIT").await.unwrap();
@@ -229,4 +233,74 @@ async fn q15_a_relay_needs_new_snapshots() {
             relay.run("ROLLBACK").await.unwrap();
         }
     }
+}
+
+/// Asks for the place of the relay that works. Returns if it is this one's, and the number of its beats.
+async fn hold(session: &Session, relay: u128, seen: Option<i64>) -> (bool, i64) {
+    let sql = "SELECT holds, beats FROM leasehold_outbox_hold($1, $2)";
+    let row = session.0.query_one(sql, &[&uuid::Uuid::from_u128(relay), &seen]).await.unwrap();
+    (row.get(0), row.get(1))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn q15_one_relay_works_and_another_takes_its_place_once_it_is_silent() {
+    let database = Database::new().await;
+    let (one, other) = (database.connect().await, database.connect().await);
+    assert!(hold(&one, 1, None).await.0);
+    let (holds, seen) = hold(&other, 2, None).await;
+    assert!(!holds);
+    // The first one says that it works, so what the other has seen is old.
+    assert!(hold(&one, 1, None).await.0);
+    let (holds, seen_again) = hold(&other, 2, Some(seen)).await;
+    assert!(!holds && seen_again > seen);
+    assert!(hold(&other, 2, Some(seen_again)).await.0);
+    assert!(!hold(&one, 1, None).await.0);
+    other.run("SELECT leasehold_outbox_release('00000000-0000-0000-0000-000000000001')").await.unwrap();
+    assert!(!hold(&one, 1, None).await.0, "only the relay that works gives its place up");
+    other.run("SELECT leasehold_outbox_release('00000000-0000-0000-0000-000000000002')").await.unwrap();
+    assert!(hold(&one, 1, None).await.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn q14_a_refused_request_is_set_aside_and_can_be_submitted_again() {
+    let database = Database::new().await;
+    let (front, relay) = (database.connect().await, database.connect().await);
+    front.run("SELECT leasehold_submit('q', n::text, convert_to('body', 'UTF8'), delay => '1 hour') FROM generate_series(1, 3) AS n").await.unwrap();
+    front.run("SELECT leasehold_complete(gen_random_uuid(), 'q', 'settle', 7)").await.unwrap();
+    let (batch, _) = relay.begin_batch().await.unwrap();
+    let first = relay.read(batch, ALL).await;
+    let refuse = async |row: &Relayed| {
+        let sql = format!("SELECT leasehold_outbox_refuse({batch}, {}, {}, 'LIMIT_EXCEEDED')", row.place, row.number);
+        relay.run(&sql).await.unwrap();
+    };
+    refuse(&first[1]).await;
+    assert!(!relay.acknowledge(batch, first[1].place, first[1].number).await);
+    let rest = relay.read(batch, ALL).await;
+    assert_eq!(keys(&rest), ["3", "settle"], "a refused row holds up no other");
+    // A relay that was overtaken sets nothing aside, and a settle is not kept.
+    refuse(&first[0]).await;
+    refuse(&rest[1]).await;
+    assert!(relay.acknowledge(batch, rest[1].place, rest[1].number).await);
+    refuse(&rest[0]).await;
+    assert_eq!(relay.get::<i64>("SELECT leasehold_outbox_refusals()").await, 1);
+    assert_eq!(relay.get::<String>("SELECT key || reason FROM leasehold_outbox_refused").await, "2LIMIT_EXCEEDED");
+    let retry = format!("SELECT leasehold_outbox_retry({})", first[1].number);
+    assert!(relay.get::<bool>(&retry).await);
+    assert!(!relay.get::<bool>(&retry).await);
+    assert_eq!(relay.get::<i64>("SELECT leasehold_outbox_refusals()").await, 0);
+    let again = relay.relay(ALL).await;
+    assert_eq!((keys(&again), &again[0].body[..]), (vec!["2".to_owned()], &b"body"[..]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn q15_the_outbox_of_a_former_program_is_brought_up_to_date() {
+    let database = Database::new().await;
+    let owner = database.connect().await;
+    owner.run("DROP FUNCTION leasehold_outbox_read(bigint, integer, integer)").await.unwrap();
+    let former = "CREATE FUNCTION leasehold_outbox_read(batch bigint, max_rows integer, max_bytes integer)
+        RETURNS TABLE (place bigint, number bigint) LANGUAGE sql AS 'SELECT 1::bigint, 1::bigint'";
+    owner.run(former).await.unwrap();
+    owner.submit("a").await;
+    owner.run(outbox::SQL).await.unwrap();
+    assert_eq!(owner.relayed_keys().await, ["a"]);
 }

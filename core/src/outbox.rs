@@ -5,8 +5,8 @@
 //! SQL has the order in which rows are relayed, and its proof (Q21).
 
 /// The SQL that installs the outbox: the table `leasehold_outbox`, the functions
-/// `leasehold_submit`, `leasehold_complete`, `leasehold_fail` and `leasehold_give_back` for the user's
-/// transactions, and the functions of a relay. It may be run again.
+/// `leasehold_submit`, `leasehold_complete`, `leasehold_done`, `leasehold_fail` and `leasehold_give_back`
+/// for the user's transactions, and the functions of a relay. It may be run again.
 ///
 /// ```
 /// assert!(leasehold_core::outbox::SQL.contains("FUNCTION leasehold_submit("));
@@ -24,7 +24,7 @@ pub const NOT_UNDER_WAY: &str = "LH003";
 mod tests {
     use super::*;
     use crate::lock::{MAX_KEY_BYTES, MAX_NAMESPACE_BYTES};
-    use crate::queue::{MAX_ATTEMPTS, MAX_BODY_BYTES, MAX_DELAY_MICROS, MAX_PRIORITY};
+    use crate::queue::{MAX_ATTEMPTS, MAX_BATCH_REQUESTS, MAX_BODY_BYTES, MAX_DELAY_MICROS, MAX_PRIORITY};
 
     #[test]
     fn q14_what_the_server_would_refuse_can_not_be_committed() {
@@ -36,6 +36,7 @@ mod tests {
             format!("added.due_at <= added.written_at + interval '{days} days')"),
             format!("added.max_attempts BETWEEN 1 AND {MAX_ATTEMPTS})"),
             format!("octet_length(added.body) <= {MAX_BODY_BYTES})"),
+            format!("cardinality(added.requests) > {MAX_BATCH_REQUESTS} "),
             format!("added.retry BETWEEN interval '0' AND interval '{days} days')"),
         ] {
             assert!(SQL.contains(&check), "{check}");

@@ -10,10 +10,19 @@
 --
 --     SELECT leasehold_complete('0198c1f0-…', 'sheets.refresh', '7', 42);
 --
--- with its session, the queue, the key and the fence of the batch. If it calls leasehold_guard('sheets.refresh/7', 42, …)
--- first (leasehold guard), no worker with an older fence commits after it. Call either function after the writes that it tells
--- of: its place in the order is where it is called. Grant EXECUTE on these functions to the roles that call them. They need no
--- rights on the tables.
+-- with its session, the queue, the key and the fence of the batch. Call either function after the writes that it tells of: its
+-- place in the order is where it is called. Grant EXECUTE on these functions to the roles that call them. They need no rights
+-- on the tables.
+--
+-- The work is done exactly once with the guard (leasehold guard) and the ids of the batch's requests:
+--
+--     SELECT leasehold_guard('sheets.refresh/7', 42, interval '12 seconds');
+--     SELECT leasehold_done('sheets.refresh', '7', ARRAY['0198…', '0199…']::uuid[]);   -- those that are done already
+--     … the work of the others …
+--     SELECT leasehold_complete('0198c1f0-…', 'sheets.refresh', '7', 42, ARRAY['0198…', '0199…']::uuid[]);
+--
+-- A worker may die after its COMMIT, before a relay has settled its batch. The next worker then gets the requests again. The
+-- guard has it wait for the transaction of the first one, or refuses that. So it finds the done-marks, or does the work itself.
 --
 -- A relay hands the rows on, and holds no transaction open meanwhile. The server has one (`[[relays]]`). Each call is a
 -- transaction of its own:
@@ -79,10 +88,13 @@ CREATE TABLE IF NOT EXISTS leasehold_outbox (
   fence bigint,
   retry interval
 ) PARTITION BY LIST (part);
+ALTER TABLE leasehold_outbox ADD COLUMN IF NOT EXISTS requests uuid[];
 CREATE TABLE IF NOT EXISTS leasehold_outbox_1 PARTITION OF leasehold_outbox FOR VALUES IN (1);
 CREATE TABLE IF NOT EXISTS leasehold_outbox_2 PARTITION OF leasehold_outbox FOR VALUES IN (2);
 CREATE INDEX IF NOT EXISTS leasehold_outbox_numbers ON leasehold_outbox (number);
 CREATE INDEX IF NOT EXISTS leasehold_outbox_transactions ON leasehold_outbox (transaction_id, number);
+CREATE INDEX IF NOT EXISTS leasehold_outbox_completes ON leasehold_outbox (queue, key, transaction_id)
+  WHERE operation = 'complete';
 -- Most bodies are small, and compression would cost the user's transaction more time than it saves.
 ALTER TABLE leasehold_outbox ALTER body SET STORAGE EXTERNAL;
 
@@ -131,11 +143,19 @@ CREATE TABLE IF NOT EXISTS leasehold_outbox_refused (
   body bytea NOT NULL
 );
 
+-- The requests that transactions have done, and whose settle was refused, since the session had ended. The outbox has the
+-- marks of settles that are not relayed. So this table has few rows.
+CREATE TABLE IF NOT EXISTS leasehold_outbox_done (
+  request_id uuid PRIMARY KEY,
+  marked_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
 COMMENT ON SEQUENCE leasehold_outbox_number IS 'The order in which rows of the outbox were written.';
 COMMENT ON TABLE leasehold_outbox IS
   'Requests and settles of Leasehold''s queues that transactions have written, until a relay has handed them on.';
 COMMENT ON COLUMN leasehold_outbox.part IS 'The partition: 1 or 2, which take turns.';
 COMMENT ON COLUMN leasehold_outbox.transaction_id IS 'The top-level transaction that wrote the row.';
+COMMENT ON COLUMN leasehold_outbox.requests IS 'The requests that the transaction has done.';
 COMMENT ON COLUMN leasehold_outbox.due_at IS 'The time before which the request is not taken.';
 COMMENT ON TABLE leasehold_outbox_part IS 'The partition of leasehold_outbox that is written.';
 COMMENT ON TABLE leasehold_outbox_relay IS 'How far leasehold_outbox is relayed. Do not change it.';
@@ -157,6 +177,8 @@ COMMENT ON COLUMN leasehold_outbox_relay.number IS 'The number of the row that w
 COMMENT ON TABLE leasehold_outbox_holder IS 'The relay that works, while others wait.';
 COMMENT ON COLUMN leasehold_outbox_holder.relay IS 'Null if the relay has stopped.';
 COMMENT ON COLUMN leasehold_outbox_holder.beats IS 'Grows for as long as the relay works.';
+COMMENT ON TABLE leasehold_outbox_done IS
+  'Requests that are done and that a worker may get once more. The relay forgets them.';
 COMMENT ON TABLE leasehold_outbox_refused IS
   'Requests that the server has refused for good. leasehold_outbox_retry submits one again.';
 COMMENT ON COLUMN leasehold_outbox_refused.number IS 'The number that the row had in leasehold_outbox.';
@@ -185,6 +207,7 @@ LANGUAGE sql IMMUTABLE AS $$
     END
     WHEN added.session_id IS NULL THEN 'session_id'
     WHEN (added.fence > 0) IS NOT true THEN 'fence'
+    WHEN cardinality(added.requests) > 100 THEN 'requests'
     WHEN (added.retry BETWEEN interval '0' AND interval '365 days') IS false THEN 'retry'
   END
 $$;
@@ -203,7 +226,7 @@ BEGIN
   INSERT INTO leasehold_outbox VALUES (
     (SELECT current.part FROM leasehold_outbox_part AS current), transaction_id, nextval('leasehold_outbox_number'::regclass),
     added.written_at, added.operation, added.queue, added.key, added.request_id, added.kind, added.priority, added.due_at,
-    added.max_attempts, added.body, added.session_id, added.fence, added.retry
+    added.max_attempts, added.body, added.session_id, added.fence, added.retry, added.requests
   );
 END
 $$;
@@ -232,9 +255,19 @@ BEGIN
 END
 $$;
 
+-- Functions of a former version have other arguments or results, so they can't be replaced.
+DO $$
+BEGIN
+  IF to_regprocedure('leasehold_outbox_settle(text, uuid, text, text, bigint, interval)') IS NOT NULL THEN
+    DROP FUNCTION leasehold_outbox_settle(text, uuid, text, text, bigint, interval);
+    DROP FUNCTION leasehold_outbox_read(bigint, integer, integer);
+  END IF;
+END
+$$;
+
 -- Writes the settle of what a worker has taken.
 CREATE OR REPLACE FUNCTION leasehold_outbox_settle(
-  operation text, session_id uuid, queue text, key text, fence bigint, retry interval
+  operation text, session_id uuid, queue text, key text, fence bigint, retry interval, requests uuid[]
 ) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE
@@ -247,6 +280,7 @@ BEGIN
   added.session_id := session_id;
   added.fence := fence;
   added.retry := retry;
+  added.requests := requests;
   PERFORM leasehold_outbox_add(added);
 END
 $$;
@@ -254,20 +288,27 @@ $$;
 -- Completes what a worker has taken, as part of the transaction.
 CREATE OR REPLACE FUNCTION leasehold_complete(session_id uuid, queue text, key text, fence bigint) RETURNS void
 LANGUAGE sql SECURITY DEFINER AS $$
-  SELECT leasehold_outbox_settle('complete', session_id, queue, key, fence, NULL)
+  SELECT leasehold_outbox_settle('complete', session_id, queue, key, fence, NULL, NULL)
+$$;
+
+-- Completes it, and leaves done-marks of its requests, for the worker that may get them after this one.
+CREATE OR REPLACE FUNCTION leasehold_complete(session_id uuid, queue text, key text, fence bigint, requests uuid[])
+RETURNS void
+LANGUAGE sql SECURITY DEFINER AS $$
+  SELECT leasehold_outbox_settle('complete', session_id, queue, key, fence, NULL, requests)
 $$;
 
 -- Fails it, to be tried again after the time; without one the time doubles with each attempt.
 CREATE OR REPLACE FUNCTION leasehold_fail(session_id uuid, queue text, key text, fence bigint, retry interval DEFAULT NULL)
 RETURNS void
 LANGUAGE sql SECURITY DEFINER AS $$
-  SELECT leasehold_outbox_settle('fail', session_id, queue, key, fence, retry)
+  SELECT leasehold_outbox_settle('fail', session_id, queue, key, fence, retry, NULL)
 $$;
 
 -- Gives it back; the attempt does not count.
 CREATE OR REPLACE FUNCTION leasehold_give_back(session_id uuid, queue text, key text, fence bigint) RETURNS void
 LANGUAGE sql SECURITY DEFINER AS $$
-  SELECT leasehold_outbox_settle('give_back', session_id, queue, key, fence, NULL)
+  SELECT leasehold_outbox_settle('give_back', session_id, queue, key, fence, NULL, NULL)
 $$;
 
 -- The number that was drawn last.
@@ -340,7 +381,7 @@ CREATE OR REPLACE FUNCTION leasehold_outbox_check_isolation() RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' THEN
-    RAISE EXCEPTION 'a relay needs the isolation level `read committed`' USING ERRCODE = 'invalid_transaction_state';
+    RAISE EXCEPTION 'this call needs the isolation level `read committed`' USING ERRCODE = 'invalid_transaction_state';
   END IF;
 END
 $$;
@@ -383,24 +424,13 @@ BEGIN
 END
 $$;
 
--- The results of this function have changed. A function that returns a table can't be replaced by one that returns another.
-DO $$
-BEGIN
-  IF EXISTS (
-    SELECT FROM pg_proc WHERE pronamespace = quote_ident(current_schema())::regnamespace
-      AND proname = 'leasehold_outbox_read' AND NOT 'written_at' = ANY (proargnames)
-  ) THEN
-    DROP FUNCTION leasehold_outbox_read(bigint, integer, integer);
-  END IF;
-END
-$$;
-
 -- Reads the next rows of a batch, at least one and at most these numbers of rows and of bytes in bodies. A row of the
 -- operation `pass` has nothing to relay: it is only acknowledged, after many numbers without a transaction's last row.
 CREATE OR REPLACE FUNCTION leasehold_outbox_read(batch bigint, max_rows integer, max_bytes integer)
 RETURNS TABLE (
   place bigint, number bigint, operation text, queue text, key text, request_id uuid, kind text, priority integer,
-  delay interval, max_attempts integer, body bytea, session_id uuid, fence bigint, retry interval, written_at timestamptz
+  delay interval, max_attempts integer, body bytea, session_id uuid, fence bigint, retry interval, written_at timestamptz,
+  requests uuid[]
 )
 LANGUAGE plpgsql SECURITY DEFINER SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
@@ -443,7 +473,7 @@ BEGIN
       read_rows := read_rows + 1;
       RETURN QUERY SELECT ended.last, added.number, added.operation, added.queue, added.key, added.request_id, added.kind,
         added.priority, greatest(added.due_at - clock_timestamp(), interval '0'), added.max_attempts, added.body,
-        added.session_id, added.fence, added.retry, added.written_at;
+        added.session_id, added.fence, added.retry, added.written_at, added.requests;
     END LOOP;
     IF read_rows >= max_rows THEN
       RETURN;
@@ -451,8 +481,8 @@ BEGIN
   END LOOP;
   IF read_rows = 0 THEN
     RETURN QUERY SELECT passed.number, passed.number, 'pass', NULL::text, NULL::text, NULL::uuid, NULL::text, NULL::integer,
-      NULL::interval, NULL::integer, NULL::bytea, NULL::uuid, NULL::bigint, NULL::interval, passed.written_at
-      FROM leasehold_outbox AS passed
+      NULL::interval, NULL::integer, NULL::bytea, NULL::uuid, NULL::bigint, NULL::interval, passed.written_at,
+      NULL::uuid[] FROM leasehold_outbox AS passed
       WHERE passed.number > relay.relayed_number AND passed.number BETWEEN relay.place AND relay.last_number
       ORDER BY passed.number OFFSET 4999 LIMIT 1;
   END IF;
@@ -511,7 +541,7 @@ LANGUAGE sql SECURITY DEFINER AS $$
 $$;
 
 -- Sets aside a row that the server has refused for good. The caller acknowledges it in the same transaction. A settle is not
--- kept: it is refused if the batch has come back already, or is another worker's.
+-- kept: it is refused if the batch has come back already, or is another worker's. Its done-marks are.
 CREATE OR REPLACE FUNCTION leasehold_outbox_refuse(batch bigint, place bigint, number bigint, reason text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET enable_seqscan = off AS $$
 DECLARE
@@ -528,8 +558,48 @@ BEGIN
         FROM leasehold_outbox AS added
         WHERE added.number = leasehold_outbox_refuse.number AND added.operation = 'submit'
       ON CONFLICT DO NOTHING;
+    INSERT INTO leasehold_outbox_done (request_id)
+      SELECT DISTINCT unnest(added.requests) FROM leasehold_outbox AS added
+        WHERE added.number = leasehold_outbox_refuse.number AND added.operation = 'complete'
+      ON CONFLICT DO NOTHING;
   END IF;
 END
+$$;
+
+-- Returns those of the requests that a transaction has done. The caller has called leasehold_guard before. The lock keeps
+-- rotation from emptying a partition until the transaction ends: TRUNCATE hides its rows from older snapshots as well.
+CREATE OR REPLACE FUNCTION leasehold_done(queue text, key text, requests uuid[]) RETURNS uuid[]
+LANGUAGE plpgsql SECURITY DEFINER SET enable_seqscan = off SET jit = off AS $$
+DECLARE
+  since xid8;
+BEGIN
+  PERFORM leasehold_outbox_check_isolation();
+  LOCK TABLE leasehold_outbox IN ACCESS SHARE MODE;
+  -- Rows that are relayed are settled, or in leasehold_outbox_done. Ids of another cluster can't be compared.
+  SELECT CASE WHEN control.system_identifier = relay.system_identifier THEN pg_snapshot_xmin(relay.relayed) ELSE '0' END
+    INTO STRICT since FROM leasehold_outbox_relay AS relay, pg_control_system() AS control;
+  RETURN ARRAY(
+    SELECT marked.id FROM (
+      SELECT unnest(added.requests) AS id FROM leasehold_outbox AS added
+        WHERE added.operation = 'complete' AND added.queue = leasehold_done.queue AND added.key = leasehold_done.key
+          AND added.transaction_id >= since
+      UNION
+      SELECT request_id FROM leasehold_outbox_done WHERE request_id = ANY (leasehold_done.requests)
+    ) AS marked WHERE marked.id = ANY (leasehold_done.requests)
+  );
+END
+$$;
+
+-- Returns requests with done-marks in the order of their ids.
+CREATE OR REPLACE FUNCTION leasehold_outbox_marks(after uuid, max_rows integer) RETURNS SETOF uuid
+LANGUAGE sql SECURITY DEFINER AS $$
+  SELECT request_id FROM leasehold_outbox_done WHERE request_id > after ORDER BY request_id LIMIT max_rows
+$$;
+
+-- Forgets done-marks. A relay does so once the server has the requests as complete, or has forgotten them.
+CREATE OR REPLACE FUNCTION leasehold_outbox_forget(requests uuid[]) RETURNS void
+LANGUAGE sql SECURITY DEFINER AS $$
+  DELETE FROM leasehold_outbox_done WHERE request_id = ANY (requests)
 $$;
 
 -- Submits a refused request again, as part of the transaction. False if there is none with this number.
@@ -612,8 +682,8 @@ BEGIN
   FOR found IN
     SELECT oid::regprocedure AS name, proacl IS NULL AS is_new FROM pg_proc
       WHERE pronamespace = quote_ident(current_schema())::regnamespace
-        AND proname ~ ('^leasehold_(submit|complete|fail|give_back|outbox_(refused_field|add|settle|drawn|begin_epoch|late'
-          || '|has_news|check_isolation|begin|read|acknowledge|hold|release|refuse|retry|refusals|is_needed|rotate))$')
+        AND proname ~ ('^leasehold_(submit|complete|done|fail|give_back|outbox_(refused_field|add|settle|drawn|begin_epoch|late'
+          || '|has_news|check_isolation|begin|read|acknowledge|hold|release|refuse|retry|refusals|marks|forget|is_needed|rotate))$')
   LOOP
     EXECUTE format('ALTER FUNCTION %s SET search_path = %I, pg_temp', found.name, current_schema());
     IF found.is_new THEN

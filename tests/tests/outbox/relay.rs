@@ -296,11 +296,14 @@ async fn q14_a_refused_request_is_set_aside_and_can_be_submitted_again() {
 async fn q15_the_outbox_of_a_former_program_is_brought_up_to_date() {
     let database = Database::new().await;
     let owner = database.connect().await;
-    owner.run("DROP FUNCTION leasehold_outbox_read(bigint, integer, integer)").await.unwrap();
-    let former = "CREATE FUNCTION leasehold_outbox_read(batch bigint, max_rows integer, max_bytes integer)
-        RETURNS TABLE (place bigint, number bigint) LANGUAGE sql AS 'SELECT 1::bigint, 1::bigint'";
-    owner.run(former).await.unwrap();
     owner.submit("a").await;
+    let former = "DROP FUNCTION leasehold_outbox_read(bigint, integer, integer);
+        CREATE FUNCTION leasehold_outbox_read(batch bigint, max_rows integer, max_bytes integer)
+            RETURNS TABLE (place bigint, number bigint) LANGUAGE sql AS 'SELECT 1::bigint, 1::bigint';
+        CREATE FUNCTION leasehold_outbox_settle(text, uuid, text, text, bigint, interval)
+            RETURNS void LANGUAGE sql AS 'SELECT';
+        ALTER TABLE leasehold_outbox DROP COLUMN requests";
+    owner.run(former).await.unwrap();
     owner.run(outbox::SQL).await.unwrap();
     assert_eq!(owner.relayed_keys().await, ["a"]);
 }

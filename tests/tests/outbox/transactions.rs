@@ -116,3 +116,121 @@ async fn q14_what_the_server_would_refuse_is_refused_at_once_and_q22_without_its
         .unwrap();
     assert_eq!(front.relay(ALL).await.len(), 2);
 }
+
+/// A batch of a worker: its fence, and the numbers of its requests.
+struct Batch<'a>(u64, &'a [u128]);
+
+impl Batch<'_> {
+    fn ids(&self) -> String {
+        let ids: Vec<_> = self.1.iter().map(|id| format!("'{}'", uuid::Uuid::from_u128(*id))).collect();
+        format!("ARRAY[{}]::uuid[]", ids.join(", "))
+    }
+
+    /// Works on a batch in a transaction, which stays open: each request that is not done counts in its row.
+    async fn work(&self, worker: &Session) -> Result<(), String> {
+        let Self(fence, requests) = self;
+        worker.run("BEGIN").await?;
+        worker.run(&format!("SELECT leasehold_guard('q/7', {fence}, interval '1 minute')")).await?;
+        let done: Vec<uuid::Uuid> = worker.get(&format!("SELECT leasehold_done('q', '7', {})", self.ids())).await;
+        for id in requests.iter().filter(|id| !done.contains(&uuid::Uuid::from_u128(**id))) {
+            worker.run(&format!("UPDATE rows SET version = version + 1 WHERE id = {id}")).await?;
+        }
+        let session = "00000000-0000-4000-8000-000000000001";
+        worker.run(&format!("SELECT leasehold_complete('{session}', 'q', '7', {fence}, {})", self.ids())).await
+    }
+}
+
+/// How often the work of each request of a table was done.
+async fn worked(session: &Session) -> Vec<i32> {
+    session.get("SELECT array_agg(version ORDER BY id) FROM rows").await
+}
+
+/// Relays all that is committed to a server that refuses all settles.
+async fn relay_refused(relay: &Session) {
+    while let Some((batch, _)) = relay.begin_batch().await {
+        let rows = relay.read(batch, ALL).await;
+        for row in &rows {
+            let sql =
+                format!("SELECT leasehold_outbox_refuse({batch}, {}, {}, 'SESSION_ENDED')", row.place, row.number);
+            relay.run(&sql).await.unwrap();
+        }
+        let last = rows.last().unwrap();
+        relay.acknowledge(batch, last.place, last.number).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn q14_what_a_dead_worker_has_done_is_done_once() {
+    let database = Database::new().await;
+    let (dead, next, relay) = (database.connect().await, database.connect().await, database.connect().await);
+    Batch(1, &[1, 2]).work(&dead).await.unwrap();
+    dead.run("COMMIT").await.unwrap();
+    // The worker died before its batch was settled: the next one has its requests, and another.
+    Batch(2, &[1, 2, 3]).work(&next).await.unwrap();
+    next.run("ROLLBACK").await.unwrap();
+    relay_refused(&relay).await;
+    Batch(3, &[1, 2, 3]).work(&next).await.unwrap();
+    next.run("COMMIT").await.unwrap();
+    assert_eq!(worked(&next).await, [1, 1, 1, 0, 0, 0]);
+    // The marks survive the rotation, until the relay forgets them.
+    relay_refused(&relay).await;
+    relay.run("SELECT leasehold_outbox_rotate(0), leasehold_outbox_rotate(0)").await.unwrap();
+    assert_eq!(relay.get::<i64>("SELECT count(*) FROM leasehold_outbox").await, 0);
+    Batch(4, &[1, 4]).work(&next).await.unwrap();
+    next.run("COMMIT").await.unwrap();
+    assert_eq!(worked(&next).await, [1, 1, 1, 1, 0, 0]);
+    relay_refused(&relay).await;
+    let marks = "SELECT array_agg(mark) FROM leasehold_outbox_marks('00000000-0000-0000-0000-000000000001', 2) AS mark";
+    let ids = |ids: &[u128]| ids.iter().map(|id| uuid::Uuid::from_u128(*id)).collect::<Vec<_>>();
+    assert_eq!(relay.get::<Vec<uuid::Uuid>>(marks).await, ids(&[2, 3]));
+    relay
+        .run("SELECT leasehold_outbox_forget((SELECT array_agg(request_id) FROM leasehold_outbox_done))")
+        .await
+        .unwrap();
+    relay.run("SELECT leasehold_outbox_rotate(0), leasehold_outbox_rotate(0)").await.unwrap();
+    Batch(5, &[1]).work(&next).await.unwrap();
+    next.run("COMMIT").await.unwrap();
+    assert_eq!(worked(&next).await[0], 2, "a mark is forgotten once no worker can get the request");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn q14_the_next_worker_waits_for_the_transaction_of_a_slow_one() {
+    let database = Database::new().await;
+    let (slow, next) = (database.connect().await, database.connect().await);
+    Batch(1, &[1, 2]).work(&slow).await.unwrap();
+    let batch = Batch(2, &[1, 2]);
+    let (worked_next, ()) = tokio::join!(batch.work(&next), async {
+        let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted";
+        let observer = database.connect().await;
+        while observer.get::<i64>(waits).await == 0 {
+            tokio::task::yield_now().await;
+        }
+        slow.run("COMMIT").await.unwrap();
+    });
+    worked_next.unwrap();
+    next.run("COMMIT").await.unwrap();
+    assert_eq!(worked(&next).await, [1, 1, 0, 0, 0, 0]);
+    // One that begins after it is refused.
+    assert_eq!(Batch(1, &[3]).work(&slow).await, refused("LH001"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn q14_a_partition_is_not_emptied_while_a_transaction_has_read_its_done_marks() {
+    let database = Database::new().await;
+    let (dead, next, relay) = (database.connect().await, database.connect().await, database.connect().await);
+    Batch(1, &[1]).work(&dead).await.unwrap();
+    dead.run("COMMIT").await.unwrap();
+    assert_eq!(relay.get::<Option<String>>("SELECT leasehold_outbox_rotate(0)").await.as_deref(), Some("switched"));
+    Batch(2, &[1]).work(&next).await.unwrap();
+    relay_refused(&relay).await;
+    let rotate = "SELECT leasehold_outbox_rotate(0)";
+    assert_eq!(relay.get::<Option<String>>(rotate).await, None);
+    next.run("COMMIT").await.unwrap();
+    relay_refused(&relay).await;
+    assert_eq!(relay.get::<Option<String>>(rotate).await.as_deref(), Some("emptied"));
+    for level in ["REPEATABLE READ", "SERIALIZABLE"] {
+        next.run(&format!("BEGIN ISOLATION LEVEL {level}")).await.unwrap();
+        assert_eq!(next.run("SELECT leasehold_done('q', '7', '{}')").await, refused("25000"), "{level}");
+        next.run("ROLLBACK").await.unwrap();
+    }
+}

@@ -2,6 +2,7 @@
 //! appear in them.
 
 mod process;
+mod relays;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +20,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use self::process::ProcessCollector;
+pub use self::relays::{RelayMetrics, RelayState};
 use crate::locks;
 use crate::queues::SavedRequests;
 use crate::store::PoolState;
@@ -222,6 +224,8 @@ pub struct Metrics {
     locks_orphaned: Counter,
     locks_set_aside: Counter,
     queue_requests: Family<ChangeLabel, Counter>,
+    /// The metrics of relays.
+    pub relays: RelayMetrics,
     lock_rings: Family<OutcomeLabel, Counter>,
     sessions_adopted: Counter,
     waiting: Gauge,
@@ -312,6 +316,7 @@ impl Default for Metrics {
             locks_orphaned: Counter::default(),
             locks_set_aside: Counter::default(),
             queue_requests: Family::default(),
+            relays: RelayMetrics::default(),
             lock_rings: Family::default(),
             sessions_adopted: Counter::default(),
             waiting: Gauge::default(),
@@ -332,6 +337,7 @@ impl Default for Metrics {
             is_maintenance_failing: AtomicBool::default(),
         };
         metrics.register();
+        metrics.relays.register(&mut metrics.registry);
         metrics.process.register_collector(Box::new(ProcessCollector::default()));
         // A counter must be scraped as 0 before its first event, because Prometheus' `rate()`
         // misses the first event of a series that starts at 1.
@@ -583,6 +589,7 @@ impl Metrics {
     /// # Errors
     /// Formatting failed. It can't fail in practice, because the text is written to memory.
     pub fn render(&self, values: GaugeValues) -> Result<String, std::fmt::Error> {
+        self.relays.update();
         let set = |gauge: &Gauge, value: u64| {
             gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
         };

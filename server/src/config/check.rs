@@ -8,7 +8,8 @@ use leasehold_core::batch::MAX_REQUEST_BYTES;
 use leasehold_core::catalogue::{BucketRule, Catalogue};
 use leasehold_core::cell::CellId;
 
-use super::{CellConfig, Config, ConfigError, PostgresConfig, SequenceRange, TlsConfig, TracesConfig};
+use super::relays;
+use super::{CellConfig, Config, ConfigError, PostgresConfig, RelayConfig, SequenceRange, TlsConfig, TracesConfig};
 
 /// Checks the whole configuration.
 ///
@@ -27,6 +28,7 @@ pub(super) fn all(config: &Config) -> Result<(), ConfigError> {
     audit(config)?;
     config.locks.check()?;
     config.locks.check_peer_address(config.tls.is_some(), config.postgres.is_some())?;
+    relays::check(&config.relays, config.tls.is_some())?;
     config.traces.as_ref().map_or(Ok(()), traces)?;
     if config.cells.is_empty() { Err(ConfigError::NoCells) } else { Ok(()) }
 }
@@ -222,6 +224,7 @@ type Number = (&'static str, u64, u64);
 /// The first number that is out of range.
 fn numbers(config: &Config) -> Result<(), ConfigError> {
     in_range(&server_numbers(config))?;
+    config.relays.iter().try_for_each(|relay| in_range(&relay_numbers(relay)))?;
     config.postgres.as_ref().map_or(Ok(()), postgres)
 }
 
@@ -260,6 +263,13 @@ fn server_numbers(config: &Config) -> [Number; 23] {
 /// The first number that is out of range.
 pub(super) fn postgres(postgres: &PostgresConfig) -> Result<(), ConfigError> {
     in_range(&postgres_numbers(postgres))
+}
+
+fn relay_numbers(relay: &RelayConfig) -> [Number; 2] {
+    [
+        ("relays.connect_timeout_seconds", relay.connect_timeout_seconds, DAY),
+        ("relays.statement_timeout_seconds", relay.statement_timeout_seconds, DAY),
+    ]
 }
 
 fn postgres_numbers(postgres: &PostgresConfig) -> [Number; 6] {

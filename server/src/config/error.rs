@@ -52,6 +52,42 @@ pub enum ConfigError {
     /// A number of cleanups is out of range.
     #[error("the `attempts` of `[[locks.reaped]]`, {0}, are out of range: allow 1 to 1,000 cleanups")]
     CleanupAttempts(u32),
+    /// The name of a relay can't be a label of metrics.
+    #[error("the `name` of `[[relays]]`, `{0}`, is not 1 to 64 letters, digits, `-`, `_` and `.`: choose such a name")]
+    RelayName(String),
+    /// Two relays have the same name.
+    #[error("two `[[relays]]` have the `name` `{0}`: rename one")]
+    DuplicateRelay(String),
+    /// More relays than a server runs.
+    #[error("there are {count} `[[relays]]`, and a server runs at most {max}: leave the others to another server")]
+    TooManyRelays {
+        /// The number of configured relays.
+        count: usize,
+        /// The most relays of a server.
+        max: usize,
+    },
+    /// A server with TLS does not know for whom a relay submits and settles.
+    #[error("the relay `{0}` has no `caller`: name the service whose queues its outbox is for, as `service/NAME` or `cell/ID`")]
+    RelayWithoutCaller(String),
+    /// A server without TLS knows no service.
+    #[error("the relay `{0}` has a `caller`, and there is no `[tls]` that could tell callers apart: leave `caller` out")]
+    RelayCallerWithoutTls(String),
+    /// No certificate can name this caller.
+    #[error("the `caller` of the relay `{relay}`, `{caller}`, is neither `service/NAME` nor `cell/ID`: name one")]
+    RelayCaller {
+        /// The name of the relay.
+        relay: String,
+        /// The caller.
+        caller: String,
+    },
+    /// The settings of a relay's database can't be used.
+    #[error("the database of the relay `{relay}` {problem}")]
+    RelayDatabase {
+        /// The name of the relay.
+        relay: String,
+        /// The problem of the settings.
+        problem: String,
+    },
     /// Other servers can't call the address of this one.
     #[error(
         "`locks.peer_address`, `{address}`, is not of the form `{scheme}://HOST:PORT`: give the address at which other servers reach this one, with `https` if there is `[tls]`"

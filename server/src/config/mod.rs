@@ -9,6 +9,7 @@ mod error;
 mod files;
 mod locks;
 mod postgres;
+mod relays;
 mod reload;
 
 use std::collections::BTreeMap;
@@ -28,6 +29,7 @@ pub(crate) use files::{open_file, read_file};
 pub use locks::{LockAccess, LocksConfig};
 pub use postgres::PostgresConfig;
 pub(crate) use postgres::foreign_scheme;
+pub use relays::RelayConfig;
 pub use reload::{ConfigChange, SettingNames};
 
 /// Every setting of the server. Each field has a default; an unknown field is an error, so that a
@@ -65,6 +67,8 @@ pub struct Config {
     pub limits: Limits,
     /// Settings of locks.
     pub locks: LocksConfig,
+    /// The relays of outboxes in users' own databases.
+    pub relays: Vec<RelayConfig>,
     /// Settings of the operational log.
     pub log: LogConfig,
     /// Settings of the audit trail.
@@ -311,6 +315,7 @@ impl Default for Config {
             busy_create_code: BusyCreateCode::default(),
             limits: Limits::default(),
             locks: LocksConfig::default(),
+            relays: Vec::new(),
             log: LogConfig::default(),
             audit: AuditConfig::default(),
             traces: None,
@@ -412,8 +417,9 @@ impl Config {
             .iter_mut()
             .flat_map(|it| [&mut it.ca, &mut it.certificate, &mut it.key, &mut it.password_file].into_iter().flatten());
         let authority = self.traces.as_mut().and_then(|traces| traces.ca.as_mut());
+        let relays = self.relays.iter_mut().flat_map(RelayConfig::paths);
         let others = [&mut self.data, &mut self.audit.file].into_iter().flatten().chain(authority);
-        tls.chain(database).chain(others).for_each(|path| *path = directory.join(&*path));
+        tls.chain(database).chain(relays).chain(others).for_each(|path| *path = directory.join(&*path));
         self
     }
 

@@ -13,11 +13,12 @@ use std::time::{Duration, SystemTime};
 use leasehold_core::unicode_version::{UNICODE_VERSION, UnicodeVersion};
 
 use crate::audit::AuditSink;
-use crate::config::{Config, PostgresConfig};
+use crate::config::{Config, PostgresConfig, RelayConfig};
 use crate::descriptors;
 use crate::serve::ServeError;
 use crate::store::{
-    Backend, Creation, DeepCheck, EmbeddedStore, Examined, FormCheck, FormScan, PostgresStore, StoreError,
+    Backend, Creation, DeepCheck, EmbeddedStore, Examined, FormCheck, FormScan, OutboxDatabase, PostgresStore,
+    StoreError,
 };
 use crate::traces::Traces;
 
@@ -90,6 +91,9 @@ pub async fn examine(config: Result<Config, ServeError>, shown: &str, is_deep: b
         Some(postgres) => database(postgres, is_deep).await,
         None => directory(&config, is_deep).await,
     });
+    for relay in &config.relays {
+        findings.push(self::relay(relay).await);
+    }
     findings.push(open_files(&config));
     findings
 }
@@ -275,6 +279,34 @@ fn tables(settings: &PostgresConfig, examined: &Examined) -> Finding {
             );
             Finding::new("store", CheckResult::Warn, text)
         }
+    }
+}
+
+/// Checks that the outbox of a relay can be called, and that it has set no requests aside.
+async fn relay(settings: &RelayConfig) -> Finding {
+    let (name, database) = (&settings.name, settings.database().shown_url());
+    let outbox = match OutboxDatabase::parse(&settings.database()) {
+        Ok(outbox) => outbox,
+        Err(problem) => {
+            let text = format!("`{name}`: the database `{database}` {problem}");
+            return Finding::new("relay", CheckResult::Fail, text);
+        }
+    };
+    let read = async {
+        let mut connection = outbox.connect().await.map_err(|error| error.to_string())?;
+        connection.refusals().await.map_err(|error| error.to_string())
+    };
+    match read.await {
+        Ok(0) => Finding::new("relay", CheckResult::Ok, format!("`{name}`: the outbox in `{database}` can be called")),
+        Ok(refused) => {
+            let text = format!(
+                "`{name}`: the outbox in `{database}` has set {refused} refused requests aside: see its table \
+                 `leasehold_outbox_refused`"
+            );
+            Finding::new("relay", CheckResult::Warn, text)
+        }
+        // A server starts without the database of a relay, and tries again.
+        Err(problem) => Finding::new("relay", CheckResult::Warn, format!("`{name}`: `{database}`: {problem}")),
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use crate::config::Config;
+use crate::config::{Config, RelayConfig};
 
 /// The values from which the banner is made.
 pub(super) struct Banner<'a> {
@@ -32,10 +32,18 @@ impl Banner<'_> {
             format!("  cells     {}", cells.join(", ")),
             format!("  metrics   {}", self.metrics()),
         ];
+        lines.extend(self.relays());
         lines.extend(self.page().map(|page| format!("  page      {page}")));
         lines.extend(self.warnings.iter().map(|warning| format!("  warning   {warning}")));
         lines.push(self.command_to_try());
         lines
+    }
+
+    /// The line of the relays; `None` if there is none.
+    fn relays(&self) -> Option<String> {
+        let relay = |relay: &RelayConfig| format!("{} ({})", relay.name, relay.database().shown_url());
+        let relays: Vec<_> = self.config.relays.iter().map(relay).collect();
+        (!relays.is_empty()).then(|| format!("  relays    {}", relays.join(", ")))
     }
 
     fn metrics(&self) -> String {

@@ -12,6 +12,7 @@ mod maintenance;
 mod page;
 mod probes;
 mod queue_ticks;
+mod relays;
 mod reload;
 mod routes;
 mod shutdown;
@@ -32,6 +33,7 @@ use tower::Layer;
 
 use self::banner::Banner;
 use self::maintenance::Maintenance;
+use self::relays::Relays;
 use self::reload::Reloader;
 use self::routes::Routing;
 use self::shutdown::{StopSignal, run_until_stopped};
@@ -67,6 +69,7 @@ pub async fn serve(config: Config, read: ReadConfig, start: StoreStart) -> Resul
     let mut signal = StopSignal::listen(stdout.clone())?;
     let certificates = config.tls.as_ref().map(Certificates::load).transpose()?.map(Arc::new);
     config.traces.as_ref().map(Traces::check).transpose()?;
+    relays::check(&config.relays)?;
     let current = CurrentConfig::new(config);
     let active = current.load();
     let config = &active.config;
@@ -99,7 +102,8 @@ pub async fn serve(config: Config, read: ReadConfig, start: StoreStart) -> Resul
     banner.lines().iter().for_each(|line| stdout.print(line));
     drop(active);
     let supervisor = Supervisor::of_environment();
-    let reloader = Reloader { read, current, store, services, certificates, supervisor, start };
+    let relays = Arc::new(Relays::new(services.clone(), current.clone()));
+    let reloader = Reloader { read, current, store, services, certificates, relays, supervisor, start };
     let end = run(reloader, listeners, signal).await;
     print_end(&stdout);
     end
@@ -183,6 +187,8 @@ async fn run(parts: Reloader, listeners: Listeners, signal: StopSignal) -> Resul
     tokio::spawn(lock_ticks::run(services.clone()));
     tokio::spawn(queue_ticks::run(services.clone()));
     let sharing = services.shared_locks.clone().map(|shared| lock_sharing::start(services, shared, current));
+    let relays = parts.relays.clone();
+    relays.follow(&active.config).await;
     let reloads = services.clone();
     let reload = parts.run(signal.reload.clone());
     tokio::spawn(async move {
@@ -192,6 +198,7 @@ async fn run(parts: Reloader, listeners: Listeners, signal: StopSignal) -> Resul
     });
     supervisor.ready();
     let end = run_until_stopped(server.serve(listeners.main), signal, stop, health, supervisor, failed).await;
+    relays.stop().await;
     if let Some(sharing) = sharing {
         sharing.stop().await;
     }

@@ -9,6 +9,7 @@ use tokio::task::spawn_blocking;
 use super::ServeError;
 use super::storage::StoreStart;
 use super::supervisor::Supervisor;
+use super::relays::{self, Relays};
 use super::{checks, storage};
 use crate::active_config::CurrentConfig;
 use crate::audit::AuditSink;
@@ -31,6 +32,7 @@ pub(super) struct Reloader {
     pub(super) store: Arc<dyn Backend>,
     pub(super) services: Arc<Services>,
     pub(super) certificates: Option<Arc<Certificates>>,
+    pub(super) relays: Arc<Relays>,
     pub(super) supervisor: Supervisor,
     pub(super) start: StoreStart,
 }
@@ -75,6 +77,9 @@ impl Reloader {
             let (config, change) = current.config.reloaded(new)?;
             check_next_start(&as_read, &change.kept_until_restart, start)?;
             let filter = logging::check_filter(&config.log.filter)?;
+            if change.changed.has_any_of("relays") {
+                relays::check(&config.relays)?;
+            }
             let files = match (&certificates, &config.tls) {
                 (Some(_), Some(tls)) => Some(Certificates::read(tls)?),
                 _ => None,
@@ -98,6 +103,7 @@ impl Reloader {
         }
         logging::set_filter(filter);
         self.services.audit.follow_filter();
+        self.relays.follow(&self.current.load().config).await;
         Ok(change)
     }
 }

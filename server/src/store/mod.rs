@@ -25,5 +25,8 @@ pub use port::{
     Probe, SessionChange, SharedLocks, SharedMaintenance, StoreFuture, StoreMaintenance, StoreReader, Vouched,
     WaitingRows,
 };
-pub use postgres::{Examined, PostgresStore};
+pub use postgres::{
+    Examined, OutboxBatch, OutboxConnection, OutboxDatabase, OutboxError, OutboxOperation, OutboxOutcome, OutboxPlace,
+    OutboxRefusal, OutboxRow, OutboxSettle, OutboxSubmit, OutboxTurn, PostgresStore,
+};
 pub use preflight::{PreflightError, Problem};

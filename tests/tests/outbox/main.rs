@@ -6,6 +6,7 @@
 mod capture;
 mod order;
 mod relay;
+mod serving;
 mod transactions;
 
 use leasehold_core::{guard, outbox};

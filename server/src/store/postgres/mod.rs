@@ -23,6 +23,7 @@ mod lock_sharing;
 mod lock_swaps;
 mod lock_writes;
 mod migrate;
+mod outbox;
 mod pool;
 mod preflight;
 mod probe;
@@ -74,6 +75,11 @@ use super::port::{
 };
 use super::preflight::{PreflightError, Problem};
 use crate::config::PostgresConfig;
+
+pub use self::outbox::{
+    OutboxBatch, OutboxConnection, OutboxDatabase, OutboxError, OutboxOperation, OutboxOutcome, OutboxPlace, OutboxRefusal,
+    OutboxRow, OutboxSettle, OutboxSubmit, OutboxTurn,
+};
 
 type Result<T> = std::result::Result<T, StoreError>;
 

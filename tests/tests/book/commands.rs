@@ -1,7 +1,10 @@
 //! Runs the commands of the README, the tutorial, and the chapters on queues, the embedded store, TLS
 //! and backup.
 
+use std::time::{Duration, Instant};
+
 use leasehold_tests::book::{Example, Shell, blocks, document, examples};
+use leasehold_tests::postgres::Cluster;
 
 const TUTORIAL: &str = "docs/src/tutorial.md";
 const EMBEDDED: &str = "docs/src/deploy/embedded.md";
@@ -54,6 +57,45 @@ fn the_chapter_on_queues_can_be_followed() {
     for example in &examples {
         shell.compare(example).unwrap();
     }
+}
+
+/// Runs the section on replication in a test cluster, whose superuser is the section's role.
+#[test]
+fn q06_q21_the_section_on_replication_can_be_followed() {
+    let cluster = Cluster::start(&["fsync=off"]).unwrap();
+    for database in ["shop", "copy"] {
+        cluster.execute("postgres", &format!("CREATE DATABASE {database}")).unwrap();
+    }
+    let chapter = document(QUEUES).unwrap();
+    let (_, section) = chapter.split_once("\n## Replicate tables\n").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    let mut shell = Shell::start().unwrap();
+    shell.replace_port(5432, cluster.port());
+    let scripts = blocks(section, "sh");
+    let [databases, capture, copy, work, changes] = &scripts[..] else { panic!("the section has {scripts:?}") };
+    for script in [databases, capture, copy] {
+        shell.run(&shell.as_actual(script)).unwrap();
+    }
+    let shown = blocks(section, "text");
+    let [serve, result] = &shown[..] else { panic!("the section has {shown:?}") };
+    std::fs::write(shell.directory().join("leasehold.toml"), shell.as_actual(&blocks(section, "toml")[0])).unwrap();
+    shell.serve(serve.trim().strip_prefix("$ ").unwrap(), 7171).unwrap();
+    let server = shell.as_actual("export LEASEHOLD_SERVER=http://127.0.0.1:7171");
+    shell.run(&server).unwrap();
+    std::fs::write(shell.directory().join("apply_change.sql"), &blocks(section, "sql")[0]).unwrap();
+    // What the worker prints would stand between the outputs of the commands.
+    let work = work.trim_end().strip_suffix('&').unwrap();
+    shell.run(&format!("{work} >/dev/null 2>&1 & worker=$!")).unwrap();
+    shell.run(changes).unwrap();
+    let (command, output) = result.split_once('\n').unwrap();
+    let lines = |text: &str| text.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let mut found = String::new();
+    while lines(found.trim_end()) != lines(output.trim_end()) {
+        assert!(Instant::now() < deadline, "{found}");
+        found = shell.run(command.strip_prefix("$ ").unwrap()).unwrap();
+    }
+    shell.run("kill $worker; wait $worker || true").unwrap();
 }
 
 #[test]

@@ -6,6 +6,7 @@
 mod capture;
 mod order;
 mod relay;
+mod replication;
 mod serving;
 mod transactions;
 
@@ -51,7 +52,11 @@ impl Database {
     }
 
     async fn connect(&self) -> Session {
-        let (client, connection) = tokio_postgres::connect(&self.0.url("postgres"), NoTls).await.unwrap();
+        self.connect_to("postgres").await
+    }
+
+    async fn connect_to(&self, name: &str) -> Session {
+        let (client, connection) = tokio_postgres::connect(&self.0.url(name), NoTls).await.unwrap();
         tokio::spawn(connection);
         Session(client)
     }

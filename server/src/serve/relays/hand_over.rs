@@ -23,8 +23,8 @@ use crate::grpc::Services;
 use crate::identity::Caller;
 use crate::store::{OutboxOperation, OutboxOutcome, OutboxRefusal, OutboxRow, OutboxSettle, OutboxSubmit, StoreError};
 
-/// The code of the refusal of a queue that the relay's caller may not use.
-const NAMESPACE_DENIED: &str = "NAMESPACE_DENIED";
+/// The code of the refusal of a queue that the relay's caller may not use, as a call of the caller gets it.
+const RULE_DENIED: &str = "RULE_DENIED";
 
 /// The server, as one relay calls it.
 pub(super) struct HandOver {
@@ -181,7 +181,7 @@ impl HandOver {
         let queue = QueuePath::parse(queue).map_err(|refusal| self.code(&refusal))?;
         match self.current.load().config.locks.allows(&self.caller, queue.as_str()) {
             true => LanePath::parse(queue, key).map_err(|refusal| self.code(&refusal)),
-            false => Err(NAMESPACE_DENIED),
+            false => Err(RULE_DENIED),
         }
     }
 

@@ -26,6 +26,7 @@ pub use leasehold_core::claim::{Source, SourceId, SourceType, Subject};
 pub use leasehold_core::guard;
 pub use leasehold_core::lease::{LeaseId, Outcome};
 pub use leasehold_core::lock::LockPath;
+pub use leasehold_core::outbox;
 pub use leasehold_core::reconcile;
 pub use leasehold_core::rejection::{List, Reason};
 pub use leasehold_core::standing::{Deadlines, Standing};

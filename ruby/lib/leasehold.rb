@@ -18,6 +18,7 @@ module Leasehold
   autoload :Locks, "leasehold/locks"
   autoload :Native, "leasehold/native"
   autoload :Orphan, "leasehold/locks"
+  autoload :Outbox, "leasehold/outbox"
   autoload :Queues, "leasehold/queues"
   autoload :Reconciliation, "leasehold/reconciliation"
   autoload :RequestQueue, "leasehold/queues"
@@ -105,6 +106,13 @@ module Leasehold
     # @return [RequestQueue]
     def queue(name)
       queues.queue(name)
+    end
+
+    # Relays the outboxes of the application's databases until a signal comes. See {Relay.run}.
+    #
+    # @return [nil]
+    def relay(...)
+      Relay.run(...)
     end
 
     # Works for queues until a signal comes. See {Queues#work}.

@@ -15,6 +15,7 @@ module Leasehold
   autoload :Models, "leasehold/models"
   autoload :ReconcileJob, "leasehold/jobs/reconcile_job"
   autoload :Reconciler, "leasehold/reconciler"
+  autoload :Relay, "leasehold/relay"
   autoload :Release, "leasehold/release"
   autoload :ScheduleVerificationJob, "leasehold/jobs/schedule_verification_job"
   autoload :Verifier, "leasehold/verifier"

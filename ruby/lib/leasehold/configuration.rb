@@ -35,6 +35,9 @@ module Leasehold
     attr_accessor :job_queue_prefix
     # @return [Integer] the most attempts of a job of ActiveJob that raises an exception which the job does not handle
     attr_accessor :job_max_attempts
+    # @return [Array<Class, String>, nil] classes, or their names, whose databases have an outbox: what is submitted in a
+    #   transaction of one of them is written to its outbox (Q14). With nil, the server is called at once
+    attr_accessor :outbox_databases
     # @return [Integer] number of tries of a call that gets no answer
     attr_accessor :tries
     # @return [Integer] maximum number of begins in flight in this process; further ones are refused

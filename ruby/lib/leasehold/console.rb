@@ -163,6 +163,14 @@ module Leasehold
       reporting { JobWorker.run(queues: queues, concurrency: concurrency, shutdown_timeout: timeout) }
     end
 
+    # Relays the outboxes of the application's databases until a signal comes.
+    #
+    # @raise [Failed] if no later try can succeed
+    def relay
+      @output.puts "relays the outbox of #{Relay.databases.map(&:name).join(", ")}"
+      reporting { Relay.run }
+    end
+
     private
 
     # Runs the reconciler and prints its summary.

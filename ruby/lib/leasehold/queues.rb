@@ -23,7 +23,7 @@ module Leasehold
     # @param name [String, Symbol] the parts of the queue's name, joined by a full stop
     # @return [RequestQueue]
     def queue(name)
-      RequestQueue.new(name, -> { calls })
+      RequestQueue.new(name, -> { calls }, @configuration)
     end
 
     # Takes batches of requests and runs the block with each, until the process gets one of the signals. Then it takes

@@ -34,4 +34,11 @@ namespace :leasehold do
     Rails.application.eager_load! if Rails.configuration.eager_load
     Leasehold::Console.run(&:work)
   end
+
+  desc "Relay the outboxes of the application's databases to the server until TERM or INT"
+  task relay: :environment do
+    # Tasks of rake load no code ahead, whatever the application is configured to do.
+    Rails.application.eager_load! if Rails.configuration.eager_load
+    Leasehold::Console.run(&:relay)
+  end
 end

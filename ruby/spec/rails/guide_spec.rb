@@ -9,7 +9,7 @@ RSpec.describe "the guide for Rails", :rails do
 
   # @return [String] the last block of Ruby that contains this text
   def self.code(text)
-    pages = %w[rails.md rails-queues.md].map { |page| File.expand_path("../../../docs/src/guides/#{page}", __dir__) }
+    pages = %w[rails-outbox.md rails.md rails-queues.md].map { |page| File.expand_path("../../../docs/src/guides/#{page}", __dir__) }
     blocks = pages.sum("") { |page| File.read(page) }.scan(/^```ruby\n(.*?)^```/m).flatten
     blocks.reverse.find { |block| block.include?(text) } || raise("the guide has no code with `#{text}`")
   end
@@ -65,6 +65,30 @@ RSpec.describe "the guide for Rails", :rails do
     lease = Leasehold.client.begin_update(destroys: [{ bucket_type: 4, bucket_value: "alice" }])
     shown = code[/# => (#<struct .*>)/, 1]
     expect(lease.inspect.gsub(/"[^"]*"|\d+/, "…")).to eq(shown.gsub(/"[^"]*"|\d+/, "…"))
+  end
+
+  describe "with the outbox" do
+    before { Support::Outbox.install }
+
+    after do
+      Leasehold.configuration.outbox_databases = nil
+      Support::Outbox.remove
+    end
+
+    it "submits and enqueues in the transaction" do
+      stub_const("Sheet", Class.new(ApplicationRecord) { self.table_name = "users" })
+      stub_const("SheetJob", Class.new(ActiveJob::Base))
+      sheet = Sheet.create!(username: "alice")
+      sheet.define_singleton_method(:update!) { |title:| super(username: title) }
+      allow(Leasehold).to receive(:configure).and_yield(Leasehold.configuration)
+      run("outbox_databases")
+      run("Sheet.transaction do\n  sheet.update!", sheet: sheet)
+      waiting = -> { Leasehold.queue("sheets").requests(:waiting, key: sheet.id).requests }
+
+      expect(waiting.call).to be_empty
+      Leasehold::Relay.new.drain
+      expect([waiting.call.size, sheet.reload.username]).to eq([1, "Budget"])
+    end
   end
 
   it "submits to a queue, and works for it" do

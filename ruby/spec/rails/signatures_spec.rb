@@ -8,6 +8,8 @@ require "leasehold/rspec"
 require "rails/generators"
 require "generators/leasehold/guard/guard_generator"
 require "generators/leasehold/install/install_generator"
+require "generators/leasehold/outbox/outbox_generator"
+require "leasehold/relay"
 require "generators/leasehold/update/update_generator"
 
 # Compares the signatures of the helpers of tests, of the generators and of the jobs with the code.
@@ -24,6 +26,7 @@ RSpec.describe "signatures of the parts for Rails" do
     described = [Leasehold::TestHelp, Leasehold::RSpec, Leasehold::Generators].flat_map { |namespace| modules(namespace) }
     described -= [Leasehold::TestHelp::Client::Connection]
     described.reject! { |type| type < Struct }
+    described += [Leasehold::Outbox, Leasehold::Relay]
     described += [Leasehold::JobGrouping, Leasehold::JobRequests, Leasehold::JobWorker, ActiveJob::QueueAdapters::LeaseholdAdapter]
 
     expect(described.size).to be > 12

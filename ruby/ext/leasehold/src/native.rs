@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use leasehold_bindings::{
-    Call, CallOutput, Catalogue, ClaimInput, Source, SourceKey, SourceType, Subject, call, guard,
+    Call, CallOutput, Catalogue, ClaimInput, Source, SourceKey, SourceType, Subject, call, guard, outbox,
 };
 use magnus::{Error, Integer, RArray, RModule, RString, Ruby, TryConvert, Value, function, prelude::*};
 
@@ -18,6 +18,8 @@ pub(crate) fn init(_: &Ruby, leasehold: RModule) -> Result<(), Error> {
     native.const_set("GUARD_SQL", guard::SQL)?;
     native.const_set("GUARD_FENCE_PASSED", guard::FENCE_PASSED)?;
     native.const_set("GUARD_SESSION_LOST", guard::SESSION_LOST)?;
+    native.const_set("OUTBOX_SQL", outbox::SQL)?;
+    native.const_set("CAPTURE_SQL", outbox::CAPTURE_SQL)?;
     native.define_singleton_method("canonical_form", function!(canonical_form, 2))?;
     native.define_singleton_method("check_batch", function!(check_batch, 2))?;
     native.define_singleton_method("encode_source_id", function!(encode_source_id, 1))?;

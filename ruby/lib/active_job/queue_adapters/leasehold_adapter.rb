@@ -36,9 +36,10 @@ module ActiveJob
         jobs.size
       end
 
-      # Returns true: Rails 7.2 then enqueues after the transaction, whose rollback the server would not see.
+      # Returns true without an outbox: Rails 7.2 then enqueues after the transaction, whose rollback the server would not
+      # see. An outbox is written in the transaction.
       def enqueue_after_transaction_commit?
-        true
+        Leasehold.configuration.outbox_databases.nil?
       end
 
       # Returns true once this process works no longer, for continuations of Rails 8.1 and later.

@@ -43,6 +43,22 @@ module Leasehold
       settle(:completed)
     end
 
+    # Completes the requests as part of the transaction that this thread has open on a database with an outbox: exactly if it
+    # commits (Q14). The server is told at the end of the block, and by the relay if this process dies before. Changes nothing
+    # if the transaction is rolled back.
+    #
+    # @param database [Class] a class of the database
+    # @raise [Error::LockLost] see {#complete}
+    # @raise [Error::Misconfigured] if there is no transaction or no outbox
+    # @return [self]
+    def complete!(database = ActiveRecord::Base)
+      check!
+      outbox = Outbox.new(database)
+      outbox.complete(@session.id, queue, key, fence)
+      outbox.on_commit { @completed = true }
+      self
+    end
+
     # Settles the requests as failed. Each is tried again in its place, or ends in error after its last attempt (Q13).
     #
     # @param retry_after [Numeric, nil] seconds until the next attempt; nil for a time that the server chooses: a second,
@@ -106,7 +122,7 @@ module Leasehold
     # @api private
     # @return [void]
     def abandon
-      settle_quietly(:given_back)
+      settle_quietly(@completed ? :completed : :given_back)
     end
 
     # Returns a text without the key and the bodies (Q22).
@@ -119,6 +135,8 @@ module Leasehold
     # A killed thread comes here without an exception (Thread#kill).
     def end_use(failure)
       return unless @session.holds?(self)
+
+      return settle_quietly(:completed) if @completed
 
       stopped = Thread.current.status == "aborting" || failure.is_a?(SystemExit) || failure.is_a?(SignalException)
       return settle_quietly(:given_back) if stopped

@@ -12,9 +12,11 @@ module Leasehold
 
     # @api private
     # @param calls [Proc] returns the connection of this process
-    def initialize(name, calls)
+    # @param configuration [Configuration]
+    def initialize(name, calls, configuration = Leasehold.configuration)
       @name = Queues::Messages.queue(name)
       @calls = calls
+      @configuration = configuration
     end
 
     # Submits a request. A call without an answer is repeated with the same id, so it makes one request (Q09).
@@ -34,7 +36,8 @@ module Leasehold
       submit_all([{ key: key, body: body, **options }]).first
     end
 
-    # Submits requests: all of them, or none.
+    # Submits requests: all of them, or none. In a transaction of one of the `outbox_databases`, they are written to its outbox:
+    # the server gets them after the COMMIT, and never without it (Q14).
     #
     # @param requests [Array<Hash>] each with the arguments of {#submit} as keys; at most 1,000, whose bodies have at most
     #   4 MiB together
@@ -43,7 +46,9 @@ module Leasehold
     def submit_all(requests)
       return [] if requests.empty?
 
-      Queues::Messages.submitted(run(:submit, Queues::Messages.submit(name, requests)))
+      message = Queues::Messages.submit(name, requests)
+      outbox = Outbox.of_transaction if @configuration.outbox_databases
+      outbox ? outbox.submit(message) : Queues::Messages.submitted(run(:submit, message))
     end
 
     # Reads the queue.

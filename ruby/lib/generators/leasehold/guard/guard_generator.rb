@@ -3,8 +3,7 @@
 require "leasehold/native"
 require "rails/generators"
 require "rails/generators/active_record"
-require_relative "../install/application_migrations"
-require_relative "../install/statements"
+require_relative "../install/sql_migrations"
 
 module Leasehold
   module Generators
@@ -13,8 +12,7 @@ module Leasehold
     # SQL, adds one that installs this version's over it.
     class GuardGenerator < ::Rails::Generators::Base
       include ::ActiveRecord::Generators::Migration
-      include ApplicationMigrations
-      include Statements
+      include SqlMigrations
 
       # Said if the application keeps `db/schema.rb`.
       SCHEMA_RB = "`db/schema.rb` has no functions and no triggers: in a database that is loaded from it, `guard!` raises, because " \
@@ -22,12 +20,11 @@ module Leasehold
                   "`bin/rails db:migrate`."
       # Said if the application keeps `db/structure.sql`.
       STRUCTURE_SQL = "`db/structure.sql` keeps the guard with its functions and its trigger."
-      CURRENT = "the migrations have the guard of this version: nothing to update"
       FUNCTIONS = ["leasehold_guard(text, bigint, interval)", "leasehold_guard(text, bigint, interval, integer)",
                    "leasehold_guard_check_time()", "leasehold_guard_check_slot_time()"].freeze
       # The statement that each version of the guard has.
       DEFINITION = /CREATE OR REPLACE FUNCTION leasehold_guard\(/
-      private_constant :SCHEMA_RB, :STRUCTURE_SQL, :CURRENT, :FUNCTIONS, :DEFINITION
+      private_constant :SCHEMA_RB, :STRUCTURE_SQL, :FUNCTIONS, :DEFINITION
 
       source_root File.expand_path("templates", __dir__)
       desc "Adds the migration that installs the guard of locks in a PostgreSQL database."
@@ -35,11 +32,7 @@ module Leasehold
       class_option :database, type: :string, aliases: %w[--db], desc: "The database for the migration, of several"
 
       def create_guard_migration
-        newest = migrations_with(DEFINITION).last
-        return say(CURRENT) if newest&.include?(squeeze(Native::GUARD_SQL))
-        return add_migration("migration", "create_leasehold_guards") unless newest
-
-        add_migration("update", free_name("update_leasehold_guards"))
+        create_sql_migration("leasehold_guards", DEFINITION, "guard")
       end
 
       def advise_on_schema
@@ -48,13 +41,8 @@ module Leasehold
 
       private
 
-      def add_migration(template, name)
-        migration_template "#{template}.rb.tt", File.join(db_migrate_path, "#{name}.rb")
-      end
-
-      # @return [String] the statement that installs the guard, indented for the migration
-      def install_statement
-        statement("execute <<~'SQL'", "#{Native::GUARD_SQL.indent(2)}SQL")
+      def sql
+        Native::GUARD_SQL
       end
 
       # @return [String] the statements that remove the guard

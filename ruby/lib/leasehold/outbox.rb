@@ -1,0 +1,152 @@
+# frozen_string_literal: true
+
+require "active_record"
+require "leasehold/active_record_compat"
+require "leasehold/queues"
+
+module Leasehold
+  # The outbox in a database of the application: requests and completions that are written in its transactions, and happen
+  # exactly if these commit (Q14). The migration of `rails generate leasehold:outbox` installs it.
+  class Outbox
+    NO_OUTBOX = "the database has no outbox: run the migration of `rails generate leasehold:outbox`"
+    # The most requests of one statement.
+    SLICE = 100
+    # The parameters of a request, each with its SQL. Keys and bodies are bytes, because ActiveRecord logs only the size of such
+    # a value (Q22).
+    SUBMITTED = {
+      queue: "%s", key: "convert_from(%s, 'UTF8')", body: "%s", kind: "%s", priority: "%s", delay: "make_interval(secs => %s)",
+      max_attempts: "%s", id: "%s"
+    }.freeze
+    COMPLETE = "SELECT FROM leasehold_complete($1, $2, convert_from($3, 'UTF8'), $4)"
+    UUID = "H8H4H4H4H12"
+    private_constant :NO_OUTBOX, :SLICE, :SUBMITTED, :COMPLETE, :UUID
+
+    # Calls a block after the COMMIT of the transaction that it has joined.
+    class AfterCommit
+      include ActiveRecordCompat::Participant
+
+      # @param block [Proc]
+      def initialize(block)
+        @block = block
+      end
+
+      # Calls the block.
+      def committed!(**)
+        @block.call
+      end
+    end
+    private_constant :AfterCommit
+
+    class << self
+      # Returns the outbox of the transaction that this thread has open: of the first class of the setting `outbox_databases`
+      # whose database has one.
+      #
+      # @return [Outbox, nil] nil without such a transaction
+      def of_transaction
+        model = databases.find { |database| open?(database) }
+        model && new(model)
+      end
+
+      # @return [Array<Class>] the classes of the setting `outbox_databases`; none by default
+      def databases
+        Array(Leasehold.configuration.outbox_databases).map { |database| database.is_a?(String) ? database.constantize : database }
+      end
+
+      # Returns true if this thread has a transaction of the class's database open.
+      #
+      # @api private
+      def open?(model)
+        connection = ActiveRecordCompat.held_connection(model)
+        return false unless connection
+
+        # Transactions that the test framework never commits do not count.
+        Leasehold.configuration.transactional_tests ? connection.transaction_open? && !none_open?(connection) : connection.transaction_open?
+      end
+
+      private
+
+      def none_open?(connection)
+        ActiveRecordCompat.transactions(connection).none?(&:joinable?)
+      end
+    end
+
+    # @param model [Class] a class of the database
+    # @raise [Error::Misconfigured] if this thread has no transaction on the database
+    def initialize(model = ActiveRecord::Base)
+      unless self.class.open?(model)
+        raise Error::Misconfigured, "the outbox is written outside of a transaction: write it in the transaction of the work"
+      end
+
+      @connection = ActiveRecordCompat.held_connection(model)
+    end
+
+    # Submits requests as part of the transaction.
+    #
+    # @api private
+    # @param message [Contract::Leasehold::Queues::V1::SubmitRequest]
+    # @raise [Error::Invalid] if the server would refuse a request; PostgreSQL has aborted the transaction then
+    # @raise [Error::Misconfigured] if the database has no outbox
+    # @return [Array<SubmittedRequest>]
+    def submit(message)
+      message.requests.each_slice(SLICE) { |slice| submit_slice(message.queue, slice) }
+      message.requests.map { |request| SubmittedRequest.new(id: uuid(request.request_id), is_new: true) }
+    end
+
+    # Completes a batch as part of the transaction.
+    #
+    # @api private
+    # @param session_id [String] 16 bytes
+    # @raise [Error::Misconfigured] if the database has no outbox
+    # @return [void]
+    def complete(session_id, queue, key, fence)
+      run(COMPLETE, [uuid(session_id), queue, bytes(key), fence])
+    end
+
+    # Calls the block after the COMMIT of the transaction.
+    #
+    # @api private
+    def on_commit(&block)
+      ActiveRecordCompat.add_participant(@connection, AfterCommit.new(block))
+    end
+
+    private
+
+    def submit_slice(queue, requests)
+      values = requests.flat_map do |request|
+        [queue, bytes(request.key), bytes(request.body), request.kind.to_s.downcase, request.priority, request.delay_micros / 1e6,
+         request.max_attempts, uuid(request.request_id)]
+      end
+      run("SELECT #{Array.new(requests.size) { |place| call(place * SUBMITTED.size) }.join(", ")}", values)
+    end
+
+    # @param offset [Integer] the number of parameters before those of the call
+    def call(offset)
+      arguments = SUBMITTED.map.with_index(offset + 1) { |(name, form), number| "#{name} => #{format(form, "$#{number}")}" }
+      "leasehold_submit(#{arguments.join(", ")})"
+    end
+
+    def run(sql, values)
+      @connection.exec_query(sql, "Leasehold", values.map { |value| bind(value) })
+      nil
+    rescue ActiveRecord::StatementInvalid => error
+      raise Error::Misconfigured, NO_OUTBOX if error.cause.is_a?(PG::UndefinedFunction)
+      raise unless error.cause.is_a?(PG::InvalidParameterValue)
+
+      # The message names the field, and has none of its text.
+      raise Error::Invalid.new(error.cause.message.lines.first.strip, code: "INVALID_UPDATE")
+    end
+
+    def bind(value)
+      type = value.is_a?(ActiveModel::Type::Binary::Data) ? ActiveModel::Type::Binary : ActiveModel::Type::Value
+      ActiveRecord::Relation::QueryAttribute.new("value", value, type.new)
+    end
+
+    def bytes(text)
+      ActiveModel::Type::Binary::Data.new(text.b)
+    end
+
+    def uuid(bytes)
+      bytes.unpack(UUID).join("-")
+    end
+  end
+end

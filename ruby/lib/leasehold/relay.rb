@@ -1,0 +1,191 @@
+# frozen_string_literal: true
+
+require "leasehold/rails"
+require "leasehold/queues"
+require_relative "relay/delivery"
+require_relative "relay/rows"
+
+module Leasehold
+  # Relays an outbox: reads the rows that transactions have committed, in the order of Q21, hands them to the server, and
+  # acknowledges them. One process at a time relays an outbox, under a lock of the server; others wait to take its place.
+  #
+  # A relay that dies leaves its batch under way. The next one repeats what is not acknowledged, which changes nothing at the
+  # server.
+  class Relay
+    # The namespace of the locks.
+    NAMESPACE = "leasehold.relay"
+    # The seconds for which one call waits for the lock.
+    WAIT_SECONDS = 30
+    # The pauses of a relay that finds nothing to do, and of one whose call has failed, in seconds: the first one, and the
+    # longest, to which it grows by doubling.
+    IDLE_SECONDS = [0.05, 0.5].freeze
+    RETRY_SECONDS = [0.2, 10].freeze
+    # The seconds for which a killed thread may take to end.
+    KILL_SECONDS = 5
+    # The number of batches after which relayed rows are deleted.
+    ROTATED_AFTER = 20
+    private_constant :WAIT_SECONDS, :IDLE_SECONDS, :RETRY_SECONDS, :KILL_SECONDS, :ROTATED_AFTER
+
+    class << self
+      # Relays the outboxes of these databases until the process gets one of the signals.
+      #
+      # @param databases [Array<Class>] a class of each database; by default those of the setting `outbox_databases`, or else
+      #   `ActiveRecord::Base`
+      # @param stop_within [Numeric] the seconds for which a delivery may go on after a signal
+      # @param signals [Array<String>]
+      # @raise [Error] if no later try can succeed
+      # @return [nil]
+      def run(databases = self.databases, stop_within: 25, signals: %w[TERM INT])
+        relays = databases.map { |model| new(model) }
+        Queues::Signals.during(signals) do |news|
+          relays.each { |relay| relay.start(news) }
+          reason = news.pop
+          raise reason if reason.is_a?(Exception)
+        ensure
+          relays.map { |relay| Thread.new { relay.stop(within: stop_within) } }.each(&:join)
+        end
+      end
+
+      # @return [Array<Class>] a class of each database that has an outbox
+      def databases
+        Outbox.databases.presence || [ActiveRecord::Base]
+      end
+    end
+
+    # @param model [Class] a class of the database
+    # @param configuration [Configuration]
+    def initialize(model = ActiveRecord::Base, configuration: Leasehold.configuration)
+      @rows = Rows.new(model)
+      @model = model
+      @configuration = configuration
+      @lock = Mutex.new
+      @stop = ConditionVariable.new
+      @retries = pauses(RETRY_SECONDS)
+    end
+
+    # Starts the thread.
+    #
+    # @param news [Thread::Queue] gets an exception after which the relay does not go on
+    # @return [self]
+    def start(news = Thread::Queue.new)
+      @thread = Thread.new do
+        Thread.current.report_on_exception = false
+        run
+      rescue Exception => error # rubocop:disable Lint/RescueException
+        news << error
+      end
+      @thread.name = "leasehold-relay"
+      self
+    end
+
+    # Ends the thread after the delivery that is under way.
+    #
+    # @param within [Numeric] seconds to wait; then the thread is killed, and the next relay repeats the delivery
+    # @return [void]
+    def stop(within: 25)
+      @lock.synchronize { (@stopping = true) && @stop.broadcast }
+      return unless @thread
+
+      # A relay that waits for its lock delivers nothing.
+      @thread.kill unless @relaying
+      @thread.join(within) || @thread.kill.join(KILL_SECONDS)
+    end
+
+    # Relays until {#stop} is called by another thread.
+    #
+    # @raise [Error] if no later try can succeed
+    # @return [void]
+    def run
+      @locks = Locks.new(@configuration)
+      @delivery = Delivery.new(@configuration)
+      until stopping?
+        begin
+          under_lock { |lock| relay(lock) }
+        rescue Error, ActiveRecord::ActiveRecordError => error
+          pass_over(error)
+          pause(@retries.next)
+        end
+      end
+    ensure
+      @delivery&.close
+      @locks&.close
+    end
+
+    # Relays what is committed, without a lock and a thread, for tests: no other relay may run meanwhile.
+    #
+    # @return [Integer] the number of rows
+    def drain
+      @delivery ||= Delivery.new(@configuration)
+      count = 0
+      while (batch = @rows.begin)
+        relay_batch(batch) { |rows| count += rows.size }
+      end
+      count
+    end
+
+    # @return [String]
+    def inspect
+      "#<#{self.class} of #{@model.name}>"
+    end
+
+    private
+
+    def stopping?
+      @stopping ? true : false
+    end
+
+    def under_lock(&block)
+      @locks.with(NAMESPACE, @rows.name, wait: WAIT_SECONDS, &block)
+    rescue Error::LockHeld
+      # Another process relays.
+      nil
+    end
+
+    # @param lock [HeldLock]
+    def relay(lock)
+      @relaying = true
+      idle = pauses(IDLE_SECONDS)
+      until stopping? || !lock.held?
+        batch = @rows.begin
+        next pause(idle.next) unless batch
+
+        relay_batch(batch, lock)
+        idle = pauses(IDLE_SECONDS)
+        @retries = pauses(RETRY_SECONDS)
+        @rows.rotate if (batch % ROTATED_AFTER).zero?
+      end
+    ensure
+      @relaying = false
+    end
+
+    # Relays a batch to its end, unless the relay is to stop or has lost its lock.
+    #
+    # @yieldparam rows [Array<Rows::Row>] rows that are delivered
+    def relay_batch(batch, lock = nil)
+      loop do
+        rows = @rows.read(batch)
+        @delivery.run(rows)
+        yield rows if block_given?
+        break if @rows.acknowledge(batch, rows.last) || stopping? || (lock && !lock.held?)
+      end
+    end
+
+    # Publishes an error after which a later try may succeed; raises any other. The database's message may have values.
+    def pass_over(error)
+      raise error unless error.is_a?(ActiveRecord::ActiveRecordError) || Locks::Reaping.passing?(error)
+
+      Events.publish(:relay_failed, database: @model.name, error: error.class.name)
+    end
+
+    # @param bounds [Array(Numeric, Numeric)]
+    # @return [Enumerator] the pauses in seconds
+    def pauses(bounds)
+      Enumerator.produce(bounds.first) { |pause| [pause * 2, bounds.last].min }
+    end
+
+    # Waits, until the relay is to stop.
+    def pause(seconds)
+      @lock.synchronize { @stop.wait(@lock, seconds * rand(1.0..1.2)) unless stopping? }
+    end
+  end
+end

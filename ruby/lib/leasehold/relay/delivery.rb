@@ -1,0 +1,65 @@
+# frozen_string_literal: true
+
+module Leasehold
+  class Relay
+    # Hands rows of an outbox to the server. A repeated delivery changes nothing: a request has its id from its row (Q09), and a
+    # settle its fence (Q10).
+    class Delivery
+      OUTCOMES = { "complete" => :completed, "fail" => :failed, "give_back" => :given_back }.freeze
+      # The most requests of one call.
+      MAX_REQUESTS = 1_000
+      private_constant :OUTCOMES, :MAX_REQUESTS
+
+      # @param configuration [Configuration]
+      def initialize(configuration)
+        @calls = Locks::Calls.new(configuration, Client::Credentials.load(configuration.tls))
+      end
+
+      # Delivers rows. Those of one queue keep their order; that of different queues means nothing.
+      #
+      # @param rows [Array<Rows::Row>]
+      # @raise [Error] if rows may not have been delivered
+      # @return [void]
+      def run(rows)
+        submits, settles = rows.partition { |row| row.operation == "submit" }
+        submits.group_by(&:queue).each { |queue, of_queue| of_queue.each_slice(MAX_REQUESTS) { |slice| submit(queue, slice) } }
+        settles.each { |row| settle(row) if OUTCOMES.key?(row.operation) }
+      end
+
+      # Closes the connection.
+      #
+      # @return [void]
+      def close
+        @calls.close
+      end
+
+      private
+
+      # If the server refuses requests for good, all others are delivered. The outbox itself refuses what exceeds a limit, so
+      # such a refusal is rare: an id that was used for another request.
+      def submit(queue, rows)
+        @calls.run(:submit, Queues::Messages.submit(queue, rows.map { |row| request(row) }))
+      rescue Error::Invalid => error
+        return Events.publish(:request_refused, queue: queue, request: rows.first.request_id, code: error.code) if rows.one?
+
+        rows.each { |row| submit(queue, [row]) }
+      end
+
+      def request(row)
+        {
+          key: row.key, body: row.body.b, kind: row.kind.to_sym, priority: row.priority, delay: row.delay,
+          max_attempts: row.max_attempts, id: row.request_id
+        }
+      end
+
+      # A batch whose session or fence has passed is another worker's: the settle comes too late.
+      def settle(row)
+        session_id = [row.session_id.delete("-")].pack("H*")
+        outcome = OUTCOMES.fetch(row.operation)
+        @calls.run(:settle, Queues::Messages.settle(session_id, row.queue, row.key, row.fence, outcome, row.retry_after))
+      rescue Error::LockLost, Error::NotFound, Error::NotOwner, Error::Invalid => error
+        Events.publish(:settle_refused, queue: row.queue, code: error.code)
+      end
+    end
+  end
+end

@@ -1,0 +1,79 @@
+# frozen_string_literal: true
+
+module Leasehold
+  class Relay
+    # Calls the SQL with which a relay reads an outbox. Each call is a transaction of its own, and keeps nothing in the
+    # database's session: so it works through pgbouncer in transaction mode.
+    class Rows
+      # The most rows of one read, and the most bytes of their bodies.
+      MAX_ROWS = 1_000
+      MAX_BYTES = 4 * 1024 * 1024
+      # The size from which a partition of the outbox is emptied.
+      ROTATED_BYTES = 8 * 1024 * 1024
+      # A request, or a completion of what a worker has taken. Without a queue it has nothing to hand on.
+      Row = Struct.new(
+        :place, :number, :operation, :queue, :key, :request_id, :kind, :priority, :delay, :max_attempts, :body, :session_id, :fence,
+        :retry_after
+      ) do
+        # Returns a text without the key and the body (Q22).
+        def inspect
+          "#<#{self.class} #{number}: #{operation} #{queue}>"
+        end
+      end
+      # Rails 7.2 decodes a `bytea` here (7.2.2.2, connection_adapters/postgresql_adapter.rb:1190), so all versions read a text.
+      READ = "SELECT place, number, operation, queue, key, request_id::text, kind, priority, extract(epoch FROM delay)::float8, " \
+             "max_attempts, encode(body, 'base64'), session_id::text, fence, extract(epoch FROM retry)::float8 FROM leasehold_outbox_read(%d, %d, %d)"
+      # The outbox of a database has this name at the server, whatever address the database has.
+      NAME = "SELECT system_identifier || '.' || oid || '.' || 'leasehold_outbox_begin()'::regprocedure::oid " \
+             "FROM pg_control_system(), pg_database WHERE datname = current_database()"
+      private_constant :READ, :NAME
+
+      # @param model [Class] a class of the database
+      def initialize(model)
+        @model = model
+      end
+
+      # @raise [Error::Misconfigured] if the database has no outbox
+      # @return [String] the same for all processes that relay this outbox
+      def name
+        values(NAME).first.first
+      rescue ActiveRecord::StatementInvalid => error
+        raise unless error.cause.is_a?(PG::UndefinedFunction)
+
+        raise Error::Misconfigured, "the database of `#{@model.name}` has no outbox: run the migration of `rails generate leasehold:outbox`"
+      end
+
+      # @return [Integer, nil] the batch that is under way, or a new one; nil if there is nothing to relay
+      def begin
+        values("SELECT batch FROM leasehold_outbox_begin()").first.first
+      end
+
+      # @return [Array<Row>] the next rows of the batch, in order
+      def read(batch)
+        values(format(READ, batch, MAX_ROWS, MAX_BYTES)).map { |row| Row.new(*row).tap { |read| read.body = read.body&.unpack1("m") } }
+      end
+
+      # Notes that the batch is relayed up to this row.
+      #
+      # @return [Boolean] true if it was the last one of the batch
+      def acknowledge(batch, row)
+        values(format("SELECT leasehold_outbox_acknowledge(%d, %d, %d)", batch, row&.place || 0, row&.number || 0)).first.first
+      end
+
+      # Empties what is relayed.
+      #
+      # @return [void]
+      def rotate
+        values("SELECT leasehold_outbox_rotate(#{ROTATED_BYTES})")
+      end
+
+      private
+
+      def values(sql)
+        ActiveRecordCompat.with_connection(@model.connection_pool) do |connection|
+          connection.uncached { connection.select_rows(sql, "Leasehold") }
+        end
+      end
+    end
+  end
+end

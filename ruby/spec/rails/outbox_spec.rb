@@ -1,0 +1,238 @@
+# frozen_string_literal: true
+
+require "rails_helper"
+require "leasehold/active_job"
+require "leasehold/relay"
+
+RSpec.describe "the outbox", :rails do
+  include Support::LockSessions
+
+  before do
+    Support::Outbox.install
+    settings(outbox_databases: ["ApplicationRecord"], lock_deadline_seconds: Support::LockSessions::DEADLINE_SECONDS)
+  end
+
+  after do
+    @relays&.each { |relay| relay.stop(within: 60) }
+    clear_locks
+    @settings.each { |name, value| Leasehold.configuration.public_send("#{name}=", value) }
+    Support::Outbox.remove
+  end
+
+  def settings(**changed)
+    @settings = changed.keys.to_h { |name| [name, Leasehold.configuration.public_send(name)] }.merge(@settings || {})
+    changed.each { |name, value| Leasehold.configuration.public_send("#{name}=", value) }
+  end
+
+  let(:sheets) { Leasehold.queue("sheets") }
+
+  def relay(**options)
+    Leasehold::Relay.new(ApplicationRecord, **options).tap { |relay| (@relays ||= []) << relay }
+  end
+
+  def drain
+    relay.tap(&:drain)
+  end
+
+  def waiting(key, queue = sheets)
+    queue.requests(:waiting, key: key).requests
+  end
+
+  def state(id)
+    Leasehold.queues.request(id)&.state
+  end
+
+  describe "with submits" do
+    it "has a request exactly if the transaction commits, with all that it was given (Q14)" do
+      ids = nil
+      ApplicationRecord.transaction do
+        ids = [sheets.submit("7", "größer", kind: :create, priority: 3, delay: 3_600, max_attempts: 5), sheets.submit(7, "two")].map(&:id)
+        ApplicationRecord.transaction(requires_new: true) { sheets.submit("7", "gone") and raise ActiveRecord::Rollback }
+        expect(ids.map { |id| state(id) }).to eq([nil, nil])
+      end
+      ApplicationRecord.transaction { sheets.submit("7", "gone") and raise ActiveRecord::Rollback }
+      drain
+      expect(waiting("7").map(&:id)).to eq(ids)
+      expect(waiting("7").first).to have_attributes(kind: :create, priority: 3, max_attempts: 5, not_before: a_value_within(60).of(Time.now + 3_600))
+      expect(Leasehold.queues.request(ids.first, body: true).body).to eq("größer".b)
+    end
+
+    it "calls the server outside of a transaction, and within one unless the setting names its database" do
+      expect(state(sheets.submit("7").id)).to eq(:new)
+      settings(outbox_databases: nil)
+      ApplicationRecord.transaction { expect(state(sheets.submit("7").id)).to eq(:new) }
+    end
+
+    it "writes many requests in order (Q15)" do
+      ids = ApplicationRecord.transaction { sheets.submit_all(Array.new(250) { |number| { key: "7", body: number.to_s } }).map(&:id) }
+      drain
+      expect(sheets.requests(:waiting, key: "7", limit: 1_000).requests.map(&:id)).to eq(ids)
+    end
+
+    it "refuses what the server would refuse, and quotes nothing of it (Q22)" do
+      submit = -> { ApplicationRecord.transaction { sheets.submit("secret\u0001") } }
+      expect(&submit).to raise_error(an_instance_of(Leasehold::Error::Invalid), /`key`.*exceeds its limit/) { |error| expect(error.message).not_to include("secret") }
+      expect { ApplicationRecord.transaction { sheets.submit("7", priority: "high") } }.to raise_error(Leasehold::Error::Invalid)
+    end
+
+    it "leaves keys and bodies out of ActiveRecord's log (Q22)" do
+      log = StringIO.new
+      former, ActiveRecord::Base.logger = ActiveRecord::Base.logger, Logger.new(log)
+      ApplicationRecord.transaction { sheets.submit("secret-key", "secret-body") }
+      drain
+      expect(log.string).to include("leasehold_submit").and include("leasehold_outbox_read")
+      expect(log.string).not_to match(/secret/)
+      expect(relay.instance_variable_get(:@rows).class::Row.new(1, 2, "submit", "q", "secret").inspect).not_to include("secret")
+    ensure
+      ActiveRecord::Base.logger = former
+    end
+
+    it "tells of a database without an outbox" do
+      Support::Outbox.remove
+      expect { ApplicationRecord.transaction { sheets.submit("7") } }.to raise_error(Leasehold::Error::Misconfigured, /leasehold:outbox/)
+      expect { Leasehold::Relay.run }.to raise_error(Leasehold::Error::Misconfigured, /leasehold:outbox/)
+    ensure
+      Support::Outbox.install
+    end
+  end
+
+  describe "with jobs" do
+    before do
+      stub_const("SheetJob", Class.new(ActiveJob::Base) { self.queue_adapter = :leasehold })
+      SheetJob.logger = nil
+    end
+
+    it "enqueues a job exactly if the transaction commits (Q14)" do
+      jobs = []
+      ApplicationRecord.transaction { jobs << SheetJob.perform_later(1) and raise ActiveRecord::Rollback }
+      ApplicationRecord.transaction { jobs << SheetJob.perform_later(2) << SheetJob.set(wait: 3_600).perform_later(3) }
+      drain
+      expect(jobs.map { |job| waiting(job.job_id, Leasehold.queue("jobs.default")).map(&:id) })
+        .to eq([[], [jobs[1].provider_job_id], [jobs[2].provider_job_id]])
+    end
+
+    it "lets Rails 7.2 enqueue in the transaction" do
+      expect(SheetJob.queue_adapter.enqueue_after_transaction_commit?).to be(false)
+      settings(outbox_databases: nil)
+      expect(SheetJob.queue_adapter.enqueue_after_transaction_commit?).to be(true)
+    end
+  end
+
+  describe "with completions" do
+    def work(&block)
+      start_worker(queues_of(server.address), &block)
+    end
+
+    it "completes a batch with the transaction of its work, and not without it (Q14)" do
+      settled = Thread::Queue.new
+      kept, dropped = %w[kept dropped].map { |key| sheets.submit(key, max_attempts: 1).id }
+      work do |batch|
+        ApplicationRecord.connection_pool.with_connection do
+          ApplicationRecord.transaction do
+            batch.complete!(ApplicationRecord)
+            raise ActiveRecord::Rollback if batch.key == "dropped"
+          end
+        end
+        settled << batch.key
+        raise IndexError
+      end
+      2.times { next_of(settled) }
+      Support::Waiting.wait_for("the ends") { [kept, dropped].none? { |id| state(id) == :in_progress } }
+      expect([kept, dropped].map { |id| state(id) }).to eq(%i[complete error])
+      drain
+      expect(state(kept)).to eq(:complete)
+    end
+
+    it "completes it by the relay if the worker dies after the COMMIT (Q14)" do
+      id = sheets.submit("7").id
+      worker = script(server.address, Support::LockSessions::LONG, <<~RUBY)
+        ENV.update(#{Support::Cell[1].environment(server.address).inspect})
+        require #{File.expand_path("../rails_app/config/environment", __dir__).inspect}
+        Leasehold.configuration.tls = { insecure: true }
+        Leasehold.work("sheets") do |batch|
+          ApplicationRecord.transaction { batch.complete! }
+          puts "committed"
+          sleep
+        end
+      RUBY
+      expect(worker.line).to eq("committed")
+      worker.signal("KILL")
+      expect(state(id)).to eq(:in_progress)
+      drain
+      expect(state(id)).to eq(:complete)
+    end
+
+    it "needs a transaction" do
+      sheets.submit("7")
+      errors = Thread::Queue.new
+      start_worker(queues_of(server.address), on_error: ->(error, _) { errors << error.class }) { |batch| batch.complete!(ApplicationRecord) }
+      expect(next_of(errors)).to eq(Leasehold::Error::Misconfigured)
+    end
+  end
+
+  describe "with relays" do
+    it "relays what is committed at once, one process at a time, and the next one when that stops (Q14)" do
+      first, second = Array.new(2) { relay.tap(&:start) }
+      submit = lambda do
+        id = ApplicationRecord.transaction { sheets.submit("7") }.id
+        Support::Waiting.wait_for("the request") { state(id) }
+      end
+      submit.call
+      relaying = -> { [first, second].select { |one| one.instance_variable_get(:@relaying) } }
+      expect(relaying.call.size).to eq(1)
+      relaying.call.first.stop
+      submit.call
+      expect(relaying.call.size).to eq(1)
+    end
+
+    it "goes on after the server was away, and loses nothing (Q14)" do
+      relay.start
+      server.kill
+      failures = Thread::Queue.new
+      id = nil
+      ActiveSupport::Notifications.subscribed(->(*, payload) { failures << payload }, "relay_failed.leasehold") do
+        id = ApplicationRecord.transaction { sheets.submit("7") }.id
+        expect(next_of(failures)).to include(database: "ApplicationRecord", error: /\ALeasehold::Error::/)
+      end
+      server.start
+      Support::Waiting.wait_for("the request") { state(id) }
+    end
+
+    it "repeats what a relay that died has delivered, without a second request (Q09, Q14)" do
+      ids = ApplicationRecord.transaction { Array.new(3) { |number| sheets.submit("7", number.to_s).id } }
+      dying = relay
+      dying.instance_variable_get(:@rows).define_singleton_method(:acknowledge) { |*| raise IndexError }
+      expect { dying.drain }.to raise_error(IndexError)
+      expect(waiting("7").map(&:id)).to eq(ids)
+      drain
+      expect(waiting("7").map(&:id)).to eq(ids)
+      expect(drain.drain).to eq(0)
+    end
+
+    it "empties what is relayed" do
+      size = "SELECT sum(pg_relation_size(oid)) FROM pg_class WHERE relname ~ '^leasehold_outbox_[12]$'"
+      stub_const("Leasehold::Relay::Rows::ROTATED_BYTES", 1)
+      ApplicationRecord.transaction { sheets.submit("7", "x" * 10_000) }
+      rows = drain.instance_variable_get(:@rows)
+      3.times { rows.rotate }
+      expect(ApplicationRecord.connection.uncached { ApplicationRecord.connection.select_value(size) }.to_i).to eq(0)
+    end
+
+    it "runs as a task, and ends at TERM" do
+      process = script(server.address, Support::LockSessions::LONG, <<~RUBY)
+        ENV.update(#{Support::Cell[1].environment(server.address).inspect})
+        require #{File.expand_path("../rails_app/config/environment", __dir__).inspect}
+        Leasehold.configuration.tls = { insecure: true }
+        Rails.application.load_tasks
+        Rake::Task["leasehold:relay"].invoke
+        puts "ended"
+      RUBY
+      expect(process.line).to eq("relays the outbox of ActiveRecord::Base")
+      id = ApplicationRecord.transaction { sheets.submit("7") }.id
+      Support::Waiting.wait_for("the request") { state(id) }
+      process.signal("TERM")
+      expect(process.line).to eq("ended")
+      expect(process.finish).to be(true)
+    end
+  end
+end

@@ -17,6 +17,14 @@ pub const SQL: &str = include_str!("outbox.sql");
 /// the changes of a table into the outbox (Q06). It needs [`SQL`], and may be run again.
 pub const CAPTURE_SQL: &str = include_str!("capture.sql");
 
+/// The SQL that installs `leasehold_capture_claims(table, columns, strict)`, which captures changes of
+/// claimed columns, or refuses those without a claim (Q06). It needs [`SQL`] and [`CAPTURE_SQL`], and may
+/// be run again.
+pub const CLAIMS_CAPTURE_SQL: &str = include_str!("claims_capture.sql");
+
+/// The SQLSTATE of a COMMIT that has changed claimed columns without a claim.
+pub const NOT_CLAIMED: &str = "LH010";
+
 /// The SQLSTATE of a relay that reads a batch which is not under way.
 pub const NOT_UNDER_WAY: &str = "LH003";
 

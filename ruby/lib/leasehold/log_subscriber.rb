@@ -12,7 +12,7 @@ module Leasehold
       list_leases: :debug, list_records: :debug, get_record: :debug,
       unsettled: :warn, reconcile_failed: :warn, refused: :warn, lost: :error, unverifiable: :error,
       verification_disabled: :info,
-      relay_failed: :warn, request_refused: :error, settle_refused: :warn,
+      unverified_rows: :warn, relay_failed: :warn, request_refused: :error, settle_refused: :warn,
       open_session: :info, close_session: :info, session_jeopardy: :warn, session_lost: :error,
       try_acquire_lock: :debug, acquire_lock: :debug, acquire_locks: :debug, leave_lock: :debug, release_lock: :debug,
       force_lock: :info, reap_lock: :debug, resolve_orphan: :info,

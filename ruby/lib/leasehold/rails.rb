@@ -31,6 +31,7 @@ require_relative "transactions/interrupted_write"
 require_relative "transactions/nested_destroys"
 require_relative "transactions/update"
 require_relative "lease_first"
+require_relative "claims_capture"
 require_relative "../cells/claimable"
 
 Leasehold::Error.include(Cells::TransactionRecord::Error)

@@ -2,6 +2,7 @@
 
 require "leasehold/rails"
 require "leasehold/queues"
+require_relative "relay/captured_claims"
 require_relative "relay/delivery"
 require_relative "relay/rows"
 
@@ -61,6 +62,7 @@ module Leasehold
       @lock = Mutex.new
       @stop = ConditionVariable.new
       @retries = pauses(RETRY_SECONDS)
+      @claims = CapturedClaims.new(model) { |seconds| pause(seconds) }
     end
 
     # Starts the thread.
@@ -164,10 +166,16 @@ module Leasehold
     def relay_batch(batch, lock = nil)
       loop do
         rows = @rows.read(batch)
-        @delivery.run(rows)
+        deliver(rows)
         yield rows if block_given?
         break if @rows.acknowledge(batch, rows.last) || stopping? || (lock && !lock.held?)
       end
+    end
+
+    def deliver(rows)
+      captured, others = rows.partition { |row| CapturedClaims.row?(row) }
+      @delivery.run(others)
+      @claims.run(captured)
     end
 
     # Publishes an error after which a later try may succeed; raises any other. The database's message may have values.

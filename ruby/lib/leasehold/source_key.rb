@@ -7,9 +7,13 @@ module Leasehold
     UUID_TEXT = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
     # Sizes of source ids in bytes, by the key's type. The source id of a text may have any size.
     BYTES = { integer: 8, uuid: 16 }.freeze
+    # The most bytes of a source id, of whatever form.
+    MAX_BYTES = 128
+    # The greatest distance of numbers, also of UUIDs as numbers, that share a range.
+    SPAN_GAP = 100
     # The source id of the largest number that PostgreSQL's type bigint has.
     MAX_INTEGER = [2**63 - 1].pack("Q>").freeze
-    private_constant :UUID_TEXT, :BYTES, :MAX_INTEGER
+    private_constant :UUID_TEXT, :BYTES, :MAX_BYTES, :SPAN_GAP, :MAX_INTEGER
 
     # @param model [Class]
     def initialize(model)
@@ -73,6 +77,15 @@ module Leasehold
       relation.reorder(order_column)
     end
 
+    # Returns ranges that have these source ids, and few others between them.
+    #
+    # @param source_ids [Array<String>] sorted, of keys
+    # @return [Array<Array(String, String)>] bounds, exclusive and inclusive; the first one is nil for no bound
+    def spans(source_ids)
+      near = ->(one, other) { !text? && number(other) - number(one) <= SPAN_GAP }
+      source_ids.slice_when { |one, other| !near.call(one, other) }.map { |span| [before(span.first), span.last] }
+    end
+
     # Returns true if the keys are texts.
     def text?
       !%i[integer uuid].include?(@type)
@@ -108,6 +121,23 @@ module Leasehold
     # @param bytes [String] 16 of them
     def format_uuid(bytes)
       bytes.unpack("H8H4H4H4H12").join("-")
+    end
+
+    def number(source_id)
+      source_id.unpack1("H*").to_i(16)
+    end
+
+    # Returns a source id before this one, such that no other key's lies between. The text of a key is UTF-8, which never has the
+    # byte 255.
+    #
+    # @return [String, nil] nil if no source id sorts before
+    def before(source_id)
+      return last_before(source_id, source_id.bytesize) unless text?
+
+      *first, last = source_id.bytes
+      first.push(last - 1) unless last.zero?
+      first.push(255) if !last.zero? && first.size < MAX_BYTES
+      first.pack("C*").presence
     end
 
     # Leaves out rows whose keys have no source id, which are never claimed.

@@ -42,7 +42,7 @@ module Leasehold
       @allow_empty = allow_empty
       @max_destroy_share = max_destroy_share || @configuration.verification_max_destroy_share
       @report_progress = progress
-      @rows = RowReader.new(model)
+      @rows = row_reader
       @pages = PageReader.new(@rows) { |step| list(step) }
     end
 
@@ -65,6 +65,18 @@ module Leasehold
 
     private
 
+    def row_reader
+      RowReader.new(@model)
+    end
+
+    def progress_of(connection)
+      Progress.new(@model, connection, dry_run: @dry_run)
+    end
+
+    def recent_within_seconds
+      @configuration.recent_within_seconds
+    end
+
     def report_disabled
       Events.publish(:verification_disabled, model: @model.name, dry_run: @dry_run)
       { dry_run: @dry_run, disabled: true, failed: 0, finished: true }
@@ -73,7 +85,7 @@ module Leasehold
     def run_over(connection)
       @corrections = Corrections.new(connection, @client)
       check
-      progress = Progress.new(@model, connection, dry_run: @dry_run)
+      progress = progress_of(connection)
       progress.exclusively do
         Events.measure(:verify, model: @model.name, dry_run: @dry_run) do |event|
           finished = session_from(@resume ? progress.checkpoint : nil) && follow(progress)
@@ -116,7 +128,7 @@ module Leasehold
     def session_from(checkpoint)
       @session = Verification.new(
         source_type: @model.cells_claims_source_type, bucket_types: @rows.bucket_types, dry_run: @dry_run,
-        recent_within_seconds: @configuration.recent_within_seconds, rows_per_page: @configuration.verification_page_rows,
+        recent_within_seconds: recent_within_seconds, rows_per_page: @configuration.verification_page_rows,
         max_destroy_share: @max_destroy_share, checkpoint: checkpoint
       )
     end

@@ -26,7 +26,7 @@ RSpec.describe "signatures of the parts for Rails" do
     described = [Leasehold::TestHelp, Leasehold::RSpec, Leasehold::Generators].flat_map { |namespace| modules(namespace) }
     described -= [Leasehold::TestHelp::Client::Connection]
     described.reject! { |type| type < Struct }
-    described += [Leasehold::Outbox, Leasehold::Relay]
+    described += [Leasehold::ClaimsCapture, Leasehold::Outbox, Leasehold::Relay]
     described += [Leasehold::JobGrouping, Leasehold::JobRequests, Leasehold::JobWorker, ActiveJob::QueueAdapters::LeaseholdAdapter]
 
     expect(described.size).to be > 12

@@ -20,6 +20,8 @@ pub(crate) fn init(_: &Ruby, leasehold: RModule) -> Result<(), Error> {
     native.const_set("GUARD_SESSION_LOST", guard::SESSION_LOST)?;
     native.const_set("OUTBOX_SQL", outbox::SQL)?;
     native.const_set("CAPTURE_SQL", outbox::CAPTURE_SQL)?;
+    native.const_set("CLAIMS_CAPTURE_SQL", outbox::CLAIMS_CAPTURE_SQL)?;
+    native.const_set("CHANGE_NOT_CLAIMED", outbox::NOT_CLAIMED)?;
     native.define_singleton_method("canonical_form", function!(canonical_form, 2))?;
     native.define_singleton_method("check_batch", function!(check_batch, 2))?;
     native.define_singleton_method("encode_source_id", function!(encode_source_id, 1))?;

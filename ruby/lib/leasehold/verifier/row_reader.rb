@@ -65,7 +65,7 @@ module Leasehold
       # @param seconds_since_listing [Float] seconds since these records were requested
       # @return [RowPage]
       def read(after, upto, page, seconds_since_listing:)
-        relation = @key.range(@model.cells_claims_scope, after, upto)
+        relation = range(after, upto)
         # V02: a row changed after its records were listed counts as recent, however long the listing took.
         now = clock - seconds_since_listing
         return RowPage.new(read_columns(relation), now, claim_layout) if readable_by_column?
@@ -99,6 +99,11 @@ module Leasehold
       end
 
       private
+
+      # @return [ActiveRecord::Relation] the rows of the scope in a range of source ids
+      def range(after, upto)
+        @key.range(@model.cells_claims_scope, after, upto)
+      end
 
       def duplicates?(rows)
         rows.map(&:first).uniq.size < rows.size

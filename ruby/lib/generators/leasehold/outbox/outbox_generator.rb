@@ -43,7 +43,7 @@ module Leasehold
       private
 
       def sql
-        Native::OUTBOX_SQL + Native::CAPTURE_SQL
+        Native::OUTBOX_SQL + Native::CAPTURE_SQL + Native::CLAIMS_CAPTURE_SQL
       end
 
       # @return [String] the statements that remove the outbox
@@ -59,13 +59,13 @@ module Leasehold
         BEGIN
           FOR found IN
             SELECT oid FROM pg_proc WHERE pronamespace = quote_ident(current_schema())::regnamespace AND proname ~
-              '^leasehold_(submit|complete|fail|give_back|(outbox|capture)_.*|capture|end_capture)$'
+              '^leasehold_(submit|complete|fail|give_back|(outbox|claims|capture)_.*|capture|end_capture|end_claims_capture)$'
           LOOP
             EXECUTE format('DROP FUNCTION %s CASCADE', found);
           END LOOP;
         END
         $$;
-        DROP TABLE leasehold_outbox, leasehold_outbox_part, leasehold_outbox_relay, leasehold_captures;
+        DROP TABLE leasehold_outbox, leasehold_outbox_part, leasehold_outbox_relay, leasehold_captures, leasehold_claims_captures;
         DROP SEQUENCE leasehold_outbox_number, leasehold_capture_number;
       SQL
       private_constant :REMOVE

@@ -1,0 +1,80 @@
+# frozen_string_literal: true
+
+require "json"
+require "leasehold/verifier/of_rows"
+
+module Leasehold
+  class Relay
+    # Verifies the claims of the rows whose changes were captured: claims of new values are created, and those of former ones
+    # destroyed, within seconds of the COMMIT (Q06).
+    class CapturedClaims
+      # The queue of captured changes. It is none of the server's.
+      QUEUE = "leasehold.claims"
+      # The queue of changes that were checked before their COMMIT.
+      STRICT_QUEUE = "leasehold.claims.strict"
+      # The pauses between verifications of a row whose claim is under the lease of a save, or that was changed meanwhile.
+      PAUSES = [0.05, 0.1, 0.2, 0.4, 0.8, 1.6].freeze
+      # The most rows of one verification.
+      MAX_KEYS = 1_000
+      private_constant :PAUSES, :MAX_KEYS
+
+      # Returns true if the row of the outbox has changes of claimed columns.
+      def self.row?(row)
+        [QUEUE, STRICT_QUEUE].include?(row.queue)
+      end
+
+      # @param model [Class] a class of the outbox's database
+      # @yieldparam seconds [Numeric] a time to wait
+      def initialize(model, &pause)
+        @pool = model.connection_pool
+        @pause = pause
+      end
+
+      # Verifies the claims of all changed rows. If it is repeated, it finds them right.
+      #
+      # @param rows [Array<Rows::Row>]
+      # @raise [Error, ActiveRecord::ActiveRecordError] if the server or the database does not answer
+      # @return [void]
+      def run(rows)
+        changes = rows.select { |row| row.queue == QUEUE }.map { |row| JSON.parse(row.body) }
+        changes.group_by { |change| change.fetch("table") }.each do |table, of_table|
+          verify_table(table, of_table)
+        end
+      end
+
+      private
+
+      def verify_table(table, changes)
+        publish(:unverified_rows, table, "TRUNCATE") if changes.any? { |change| change.fetch("operation") == "TRUNCATE" }
+        keys = changes.flat_map { |change| change.fetch("rows").map { |row| row.first.first } }.uniq
+        publish(:unverified_rows, table, "LARGE_KEY") if keys.include?(nil)
+        models(table).product(keys.compact.each_slice(MAX_KEYS).to_a) { |model, slice| verify(model, slice) }
+      end
+
+      # A model that cannot be verified must not keep the others waiting.
+      def verify(model, keys)
+        [*PAUSES, nil].each do |pause|
+          report = Verifier::OfRows.new(model, keys).run
+          return if report[:disabled] || Verifier::OfRows::UNSETTLED.none? { |count| report[count].to_i.positive? }
+
+          pause ? @pause.call(pause) : publish(:unverified_rows, model.table_name, "UNSETTLED")
+        end
+      rescue Error::Misconfigured => error
+        Events.publish(:unverifiable, model: model.name, error: error.class.name, message: error.message)
+      end
+
+      # @return [Array<Class>] the models whose rows are in the table, without those that others cover (STI)
+      def models(table)
+        names = Models.names.select do |name|
+          model = Models.fetch(name)
+          model.connection_pool == @pool && (table == model.table_name || table.end_with?(".#{model.table_name}"))
+        end
+        Models.without_covered(names).map { |name| Models.fetch(name) }
+      end
+
+      def publish(event, table, reason)
+        Events.publish(event, table: table, reason: reason)
+      end
+    end
+  end
+end

@@ -348,16 +348,24 @@ module Cells
 
     def cells_claims_around_update(columns, &write)
       update = Leasehold::RowUpdate.read(self, columns, lock: true)
-      return yield unless update
-
-      cells_claims_write_and_register(write) { |rows| rows.positive? ? update.changes : [] }
+      rows = update ? cells_claims_write_and_register(write) { |count| count.positive? ? update.changes : [] } : yield
+      Leasehold::Transactions::CoveredRow.wrote(self, columns) if cells_claims_covered? && rows.positive?
+      rows
     end
 
     def cells_claims_around_delete(&write)
       connection = Leasehold::ActiveRecordCompat.held_connection(self.class)
       cells_claims_refuse_without_transaction if Leasehold::ActiveRecordCompat.transactions(connection).empty?
       destroys = Leasehold::RowUpdate.deletion(self, Leasehold::StoredRow::DELETE_LOCK)
-      destroys.any? ? cells_claims_write_and_register(write) { destroys } : yield
+      rows = destroys.any? ? cells_claims_write_and_register(write) { destroys } : yield
+      Leasehold::Transactions::CoveredRow.deleted(self) if cells_claims_covered?
+      rows
+    end
+
+    # Returns true if the transaction tells the database which rows it has written. Flags and conditions change nothing in
+    # that: a row whose values need no claim is covered, too.
+    def cells_claims_covered?
+      Leasehold.configuration.strict_claims
     end
 
     # Refuses a write without a transaction: if a claim were refused, the write could not be rolled back. From
@@ -384,6 +392,7 @@ module Cells
     end
 
     def cells_claims_after_insert
+      Leasehold::Transactions::CoveredRow.wrote(self, attribute_names) if cells_claims_covered?
       cells_claims_register(Leasehold::RowUpdate.insertion(self), Leasehold::ActiveRecordCompat.held_connection(self.class))
     end
 

@@ -177,6 +177,12 @@ module Leasehold
         relation.send(:apply_join_dependency) { |joined, dependency| dependency.apply_column_aliases(joined).arel }
       end
 
+      # Returns the value of a column as it is written (attribute.rb in activemodel, `value_for_database`). Rails 7.0 added a
+      # public method for it.
+      def value_for_database(record, column)
+        record.instance_variable_get(:@attributes)[column].value_for_database
+      end
+
       # Puts the loaded records of a collection association back. A save removes the records that are marked for
       # destruction from the collection, and a rollback does not restore them
       # (associations/collection_association.rb:397 / 403).

@@ -1,8 +1,14 @@
 # frozen_string_literal: true
 
 require "active_record"
+require "leasehold/native"
+require "leasehold/sqlstate_translation"
 
 module Leasehold
+  # Raised by a COMMIT that has changed claimed columns without a claim, in a table whose capture is strict (SQLSTATE LH010).
+  # PostgreSQL has rolled the transaction back.
+  class ChangeNotClaimed < ActiveRecord::StatementInvalid; end
+
   # Methods of migrations that capture the changes of claimed columns. The database needs the outbox: the migration of `rails
   # generate leasehold:outbox`.
   #
@@ -17,17 +23,26 @@ module Leasehold
   #     end
   #   end
   module ClaimsCapture
+    MODES = %i[report strict].freeze
+    private_constant :MODES
+
     # Captures the changes that statements make past the callbacks of the table's models: raw SQL, `update_all`, `insert_all`,
-    # COPY, cascades of foreign keys (Q06). A relay verifies the claims of the changed rows after the COMMIT, and corrects them. A
-    # repeated call replaces the former capture.
+    # COPY, cascades of foreign keys (Q06). A repeated call replaces the former capture.
     #
     # @param table [Symbol, String]
     # @param columns [Array<Symbol, String>, nil] the columns that claims are built from; nil for those of the table's models
-    # @raise [Error::Misconfigured] if no model claims columns of the table
+    # @param mode [Symbol] `:report`: a relay verifies the claims of the changed rows after the COMMIT, and corrects them.
+    #   `:strict`: the COMMIT is refused, with a {ChangeNotClaimed}, unless a save or a destroy of the model made the change
+    # @raise [Error::Misconfigured] if no model claims columns of the table, or the setting `strict_claims` is off
     # @return [void]
-    def cells_claims_capture(table, columns: nil)
+    def cells_claims_capture(table, columns: nil, mode: :report)
+      raise ArgumentError, "`mode` is unknown: pass `:report` or `:strict`" unless MODES.include?(mode)
+      if mode == :strict && !Leasehold.configuration.strict_claims
+        raise Error::Misconfigured, "a strict capture refuses the saves of processes without `strict_claims`: set it, deploy, then migrate"
+      end
+
       names = (columns || ClaimsCapture.columns_of(table)).map { |name| quote(name.to_s) }
-      execute("SELECT leasehold_capture_claims(#{quoted_regclass(table)}, ARRAY[#{names.join(", ")}]::text[])")
+      execute("SELECT leasehold_capture_claims(#{quoted_regclass(table)}, ARRAY[#{names.join(", ")}]::text[], #{mode == :strict})")
     end
 
     # Ends the capture.
@@ -57,5 +72,8 @@ module Leasehold
 end
 
 ActiveSupport.on_load(:active_record) do
-  ActiveRecord::ConnectionAdapters::AbstractAdapter.include(Leasehold::ClaimsCapture)
+  adapter = ActiveRecord::ConnectionAdapters::AbstractAdapter
+  adapter.include(Leasehold::ClaimsCapture)
+  # The adapter of PostgreSQL calls its superclass for states that it does not know.
+  adapter.prepend(Leasehold::SqlstateTranslation.new(Leasehold::Native::CHANGE_NOT_CLAIMED => Leasehold::ChangeNotClaimed))
 end

@@ -53,6 +53,9 @@ module Leasehold
     # @return [Integer] the database refuses the COMMIT of a transaction whose lease is older; the generated
     #   migration copies the number into the commit guard
     attr_accessor :commit_within_seconds
+    # @return [Boolean] true if each transaction tells the database which rows its saves and destroys have written: a strict
+    #   capture refuses all other changes of claimed columns
+    attr_accessor :strict_claims
     # @return [Integer] number of rows that verification compares at a time
     attr_accessor :verification_page_rows
     # @return [Numeric] duration after which a verification job stops and schedules its continuation
@@ -113,6 +116,7 @@ module Leasehold
       @circuit_open_seconds = 5
       @stale_after_seconds = 600
       @commit_within_seconds = 300
+      @strict_claims = false
       @verification_page_rows = 1000
       @verification_time_budget_seconds = 270
       @verification_max_destroy_share = 0.1

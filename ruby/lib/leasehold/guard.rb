@@ -3,6 +3,7 @@
 require "active_record"
 require "leasehold/native"
 require "leasehold/active_record_compat"
+require "leasehold/sqlstate_translation"
 
 module Leasehold
   # Raised if the guard of a lock refuses a transaction (K18). PostgreSQL has rolled the transaction back, or will:
@@ -28,17 +29,8 @@ module Leasehold
                   "again, and its migration"
     private_constant :SQL, :SLOT_SQL, :NO_GUARD, :OLDER_GUARD
 
-    # Prepended to the adapter of PostgreSQL: a deferred trigger of the guard can refuse any COMMIT.
-    module Translation
-      private
-
-      # ActiveRecord calls this method for each error of the database, and raises the returned exception (activerecord
-      # 6.1.7.10, connection_adapters/postgresql_adapter.rb:491; 7.2.2.2, :765).
-      def translate_exception(exception, message:, sql:, binds:)
-        refusal = exception.is_a?(PG::Error) && REFUSALS[exception.result&.error_field(PG::PG_DIAG_SQLSTATE)]
-        refusal ? refusal.new(message, sql: sql, binds: binds) : super
-      end
-    end
+    # Prepended to the adapter of PostgreSQL.
+    Translation = SqlstateTranslation.new(REFUSALS)
     private_constant :Translation
 
     # @param model [Class] a model of the database

@@ -6,7 +6,7 @@ require "leasehold/relay"
 RSpec.describe "the capture of claimed columns", :rails do
   before do
     Support::Outbox.install
-    @settings = %i[recent_within_seconds].to_h { |name| [name, Leasehold.configuration.public_send(name)] }
+    @settings = %i[strict_claims recent_within_seconds].to_h { |name| [name, Leasehold.configuration.public_send(name)] }
   end
 
   after do
@@ -141,7 +141,138 @@ RSpec.describe "the capture of claimed columns", :rails do
     expect(Support::Cell[1].query("SELECT gap FROM leasehold_claims_gaps()").size).to eq(1)
     execute("ALTER TABLE emails ENABLE TRIGGER leasehold_claims_delete")
     expect { migrate { cells_claims_capture :schema_migrations } }.to raise_error(StandardError, /no model claims columns/)
+    expect { migrate { cells_claims_capture :users, mode: :lax } }.to raise_error(StandardError, /`mode` is unknown/)
   ensure
     migrate { end_cells_claims_capture :emails }
+  end
+
+  describe "in strict mode" do
+    before do
+      Leasehold.configuration.strict_claims = true
+      migrate { %i[users emails routes].each { |table| cells_claims_capture table, mode: :strict } }
+    end
+
+    after { migrate { %i[users emails routes].each { |table| end_cells_claims_capture table } } }
+
+    def refused(&block)
+      expect(&block).to raise_error(an_instance_of(Leasehold::ChangeNotClaimed), /claimed columns of `public\.\w+` were changed without a claim/)
+    end
+
+    it "needs the setting, without which saves would be refused" do
+      Leasehold.configuration.strict_claims = false
+      expect { migrate { cells_claims_capture :users, mode: :strict } }.to raise_error(StandardError, /`strict_claims`/)
+      refused { User.create!(username: "alice") }
+      expect([User.count, claimed(User, :username)]).to eq([0, []])
+    end
+
+    it "lets saves and destroys of the models pass (Q06)" do
+      alice = User.create!(username: "alice")
+      alice.update!(username: "Bob")
+      alice.touch
+      User.transaction { alice.update!(username: "carol") && alice.update!(username: "Bob") }
+      alice.update!(id: alice.id + 7)
+      email = Email.create!(user: alice, email: "a@example.com")
+      route = Route.create!(user: alice, path: "a/b")
+      route.update!(path: "a")
+      Leasehold.claiming { |claims| claims.save(email.tap { email.email = "b@example.com" }, User.new(username: "dave")) }
+      expect_claims_as_rows
+      expect([claimed(Email, :email), claimed(Route, :path)]).to eq([["b@example.com"], ["a"]])
+      User.find_each(&:destroy!)
+      expect([User.count, Email.count, claimed(User, :username), claimed(Email, :email), claimed(Route, :path)]).to eq([0, 0, [], [], []])
+    end
+
+    it "lets saves pass whose flags are off" do
+      Leasehold.configuration.feature_enabled { false }
+      user = User.create!(username: "alice")
+      user.update!(username: "bob")
+      user.destroy!
+      expect(claimed(User, :username)).to eq([])
+    ensure
+      Leasehold.configuration.feature_enabled { true }
+    end
+
+    it "refuses what bypasses the callbacks, whoever writes it (Q06)" do
+      user = User.create!(username: "alice")
+      refused { User.update_all(username: "bob") }
+      refused { user.update_columns(username: "bob") }
+      refused { User.insert_all([{ username: "frank", created_at: Time.now, updated_at: Time.now }]) }
+      refused { User.delete_all }
+      refused { execute("TRUNCATE users CASCADE") }
+      refused { User.transaction { user.update!(username: "bob") && execute("UPDATE users SET username = 'carol'") } }
+      refused { User.transaction { execute("UPDATE users SET username = 'carol'") && User.create!(username: "dave") } }
+      expect { Support::Cell[1].query("UPDATE users SET username = 'bob'") }.to raise_error(PG::Error, /LH010|without a claim.*HINT: +Change the rows by their model/m)
+      expect_only_alice
+    end
+
+    it "lets statements pass that leave the columns as they were (Q06)" do
+      User.create!(username: "alice")
+      execute("UPDATE users SET updated_at = now(), username = 'alice'")
+      User.transaction do
+        execute("UPDATE users SET username = 'bob'")
+        execute("UPDATE users SET username = 'alice'")
+        execute("INSERT INTO users (id, username, created_at, updated_at) VALUES (1, 'x', now(), now())")
+        execute("DELETE FROM users WHERE id = 1")
+      end
+      User.transaction { execute("DELETE FROM users") and raise ActiveRecord::Rollback }
+      expect_only_alice
+    end
+
+    it "goes by what a savepoint leaves (Q06)" do
+      user = User.create!(username: "zoe")
+      User.transaction do
+        User.transaction(requires_new: true) { execute("UPDATE users SET username = 'gone'") and raise ActiveRecord::Rollback }
+        User.transaction(requires_new: true) { user.update!(username: "gone") and raise ActiveRecord::Rollback }
+        User.transaction(requires_new: true) { user.reload.update!(username: "alice") }
+      end
+      expect_only_alice
+      refused do
+        User.transaction do
+          User.transaction(requires_new: true) { user.update!(username: "bob") and raise ActiveRecord::Rollback }
+          execute("UPDATE users SET username = 'bob'")
+        end
+      end
+      expect_only_alice
+    end
+
+    it "covers transactions within a transaction that is not joinable" do
+      bob = User.create!(username: "bob")
+      User.transaction(joinable: false) do
+        User.create!(username: "alice")
+        bob.destroy!
+      end
+      expect_only_alice
+    end
+
+    it "refuses one of two transactions, and not the other" do
+      User.create!(username: "alice")
+      raw = PG.connect(Support::PostgresCluster.instance.url(Support::Cell[1].database))
+      raw.exec("BEGIN; INSERT INTO users (id, username, created_at, updated_at) VALUES (1, 'x', now(), now())")
+      bob = User.create!(username: "bob")
+      expect { raw.exec("COMMIT") }.to raise_error(PG::Error, /without a claim/)
+      bob.destroy!
+      expect_only_alice
+    ensure
+      raw&.close
+    end
+
+    it "checks a transaction of many rows in a short time" do
+      User.transaction { 300.times { |number| User.create!(username: "user-#{number}") } }
+      expect(claimed(User, :username).size).to eq(300)
+    end
+
+    it "is relayed without a verification, and tells no value (Q22)" do
+      log = StringIO.new
+      former, ActiveRecord::Base.logger = ActiveRecord::Base.logger, Logger.new(log)
+      User.create!(username: "alice")
+      ActiveRecord::Base.logger = former
+      seen = events(:list_records) { drain }
+      expect(seen).to be_empty
+      covered = log.string.lines.grep(/leasehold\.covered_claims/)
+      expect(covered.size).to eq(1)
+      expect(covered.join).not_to include("alice")
+      expect { User.update_all(username: "secret") }.to raise_error { |error| expect(error.message).not_to include("secret") }
+    ensure
+      ActiveRecord::Base.logger = former
+    end
   end
 end

@@ -9,7 +9,7 @@ module Leasehold
     class Update
       class << self
         # Begins the update of a transaction, which is about to COMMIT. All callbacks have run, so its changes
-        # are complete ({ActiveRecordCompat::CommitPoint}).
+        # are complete ({ActiveRecordCompat::CommitPoint}). Then tells the database the rows that they were made in.
         #
         # @param transaction [ActiveRecord::ConnectionAdapters::Transaction] the innermost one of its connection
         # @raise [ClaimsRejected] if a claim was refused or no answer came; roll the transaction back
@@ -18,7 +18,10 @@ module Leasehold
         def begin(transaction)
           InterruptedWrite.check(transaction)
           connection = transaction.connection
-          InterruptedWrite.on_interrupt(-> { InterruptedWrite.roll_back(connection) }) { begin_changes(connection, transaction) }
+          InterruptedWrite.on_interrupt(-> { InterruptedWrite.roll_back(connection) }) do
+            begin_changes(connection, transaction)
+            CoveredRow.tell(transaction)
+          end
         end
 
         # @raise [Error::Internal] if a change of the transaction is in no update: its COMMIT would leave a

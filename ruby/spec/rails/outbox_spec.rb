@@ -15,6 +15,7 @@ RSpec.describe "the outbox", :rails do
   after do
     @relays&.each { |relay| relay.stop(within: 60) }
     clear_locks
+    ApplicationRecord.connection.execute("SELECT leasehold_end_claims_capture(captured) FROM leasehold_claims_captures")
     @settings.each { |name, value| Leasehold.configuration.public_send("#{name}=", value) }
     Support::Outbox.remove
   end
@@ -218,9 +219,25 @@ RSpec.describe "the outbox", :rails do
       expect(ApplicationRecord.connection.uncached { ApplicationRecord.connection.select_value(size) }.to_i).to eq(0)
     end
 
-    it "runs as a task, and ends at TERM" do
+    it "works through pgbouncer in transaction mode, for requests and for claims (Q14, Q06)" do
+      Support::Bouncer.run do |bouncer|
+        database = Support::Cell[1].database
+        bouncer.fill(database)
+        ApplicationRecord.connection.cells_claims_capture(:users)
+        relay_in_process("RAILS_APP_DATABASE_URL" => bouncer.url(database))
+        3.times do |number|
+          id = ApplicationRecord.transaction { sheets.submit("7") }.id
+          insert_users([number + 1])
+          Support::Waiting.wait_for("the request and the claim") { state(id) && claimed(User, :username).size == number + 1 }
+        end
+      end
+    end
+
+    # @return [Support::LockSessions::Script] a process that runs the task
+    def relay_in_process(variables = {})
+      environment = Support::Cell[1].environment(server.address).merge(variables)
       process = script(server.address, Support::LockSessions::LONG, <<~RUBY)
-        ENV.update(#{Support::Cell[1].environment(server.address).inspect})
+        ENV.update(#{environment.inspect})
         require #{File.expand_path("../rails_app/config/environment", __dir__).inspect}
         Leasehold.configuration.tls = { insecure: true }
         Rails.application.load_tasks
@@ -228,6 +245,11 @@ RSpec.describe "the outbox", :rails do
         puts "ended"
       RUBY
       expect(process.line).to eq("relays the outbox of ActiveRecord::Base")
+      process
+    end
+
+    it "runs as a task, and ends at TERM" do
+      process = relay_in_process
       id = ApplicationRecord.transaction { sheets.submit("7") }.id
       Support::Waiting.wait_for("the request") { state(id) }
       process.signal("TERM")

@@ -67,6 +67,11 @@ module Support
       connection&.close
     end
 
+    # @return [Array<String>] the start of a command that runs a program as a user that PostgreSQL and pgbouncer accept
+    def as_user
+      root? ? ["setpriv", "--reuid", USER, "--regid", USER, "--init-groups", "--"] : []
+    end
+
     def clear
       return unless Process.pid == @pid_of_maker
 
@@ -101,10 +106,6 @@ module Support
       execute("postgres", "SELECT 1").any?
     rescue PG::Error
       false
-    end
-
-    def as_user
-      root? ? ["setpriv", "--reuid", USER, "--regid", USER, "--init-groups", "--"] : []
     end
 
     def root?

@@ -152,7 +152,7 @@ module Leasehold
     end
 
     # Performs jobs of ActiveJob until a signal comes: those of the queues in `QUEUES`, in `CONCURRENCY` threads each.
-    # After a signal they may go on for `SHUTDOWN_TIMEOUT` seconds.
+    # After a signal they may go on for `SHUTDOWN_TIMEOUT` seconds. With `RELAY=1`, also relays the outboxes.
     #
     # @raise [Failed] if no job can be taken
     def work
@@ -160,7 +160,7 @@ module Leasehold
       concurrency = Console.number("CONCURRENCY", 5, "the number of threads, for example `5`")
       timeout = Console.number("SHUTDOWN_TIMEOUT", 25, "a number of seconds, for example `25`")
       @output.puts "performs jobs of #{queues.join(", ")}, #{concurrency} at a time of each"
-      reporting { JobWorker.run(queues: queues, concurrency: concurrency, shutdown_timeout: timeout) }
+      reporting { relaying { JobWorker.run(queues: queues, concurrency: concurrency, shutdown_timeout: timeout) } }
     end
 
     # Relays the outboxes of the application's databases until a signal comes.
@@ -172,6 +172,14 @@ module Leasehold
     end
 
     private
+
+    # Runs the block, and relays beside it if `RELAY` is set.
+    def relaying
+      return yield unless Console.set?("RELAY")
+
+      @output.puts "relays the outbox of #{Relay.databases.map(&:name).join(", ")}"
+      Relay.beside { yield }
+    end
 
     # Runs the reconciler and prints its summary.
     #

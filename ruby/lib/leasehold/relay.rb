@@ -27,6 +27,15 @@ module Leasehold
     ROTATED_AFTER = 20
     private_constant :WAIT_SECONDS, :IDLE_SECONDS, :RETRY_SECONDS, :KILL_SECONDS, :ROTATED_AFTER
 
+    # Raises what it gets in a thread.
+    Failure = Struct.new(:thread) do
+      # Raises the error.
+      def <<(error)
+        thread.raise(error)
+      end
+    end
+    private_constant :Failure
+
     class << self
       # Relays the outboxes of these databases until the process gets one of the signals.
       #
@@ -45,6 +54,20 @@ module Leasehold
         ensure
           relays.map { |relay| Thread.new { relay.stop(within: stop_within) } }.each(&:join)
         end
+      end
+
+      # Relays the outboxes of the application's databases while the block runs. The relays outlive the block by the delivery
+      # that is under way.
+      #
+      # @raise [Error] what ends a relay for good, in the block
+      # @return [Object] the block's result
+      def beside
+        caller = Thread.current
+        relays = databases.map { |model| new(model) }
+        relays.each { |relay| relay.start(Failure.new(caller)) }
+        yield
+      ensure
+        relays&.each(&:stop)
       end
 
       # @return [Array<Class>] a class of each database that has an outbox

@@ -28,7 +28,7 @@ namespace :leasehold do
   end
 
   desc "Perform the jobs of the adapter `:leasehold` until TERM or INT: those of QUEUES=default,mailers, " \
-       "CONCURRENCY=5 at a time of each queue, SHUTDOWN_TIMEOUT=25 seconds to end them"
+       "CONCURRENCY=5 at a time of each queue, SHUTDOWN_TIMEOUT=25 seconds to end them, RELAY=1 to relay the outbox too"
   task work: :environment do
     # Tasks of rake load no code ahead, whatever the application is configured to do.
     Rails.application.eager_load! if Rails.configuration.eager_load

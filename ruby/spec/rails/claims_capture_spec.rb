@@ -116,6 +116,34 @@ RSpec.describe "the capture of claimed columns", :rails do
       expect(claimed(User, :username)).to eq(["alice"])
     end
 
+    it "goes on after a model that can't be verified, and quotes nothing of its error (Q22)" do
+      migrate { cells_claims_capture :routes }
+      former = Route.cells_claims_scope_block
+      Route.cells_claims_scope { raise IndexError, "secret" }
+      user = User.create!(username: "alice")
+      Route.insert_all([{ path: "a", user_id: user.id, created_at: Time.now, updated_at: Time.now }])
+      User.update_all(username: "bob")
+      seen = events(:unverifiable) { drain }
+      expect(seen.map { |event| event.values_at(:model, :error) }).to eq([%w[Route IndexError]])
+      expect(seen.to_s).not_to include("secret")
+      expect(claimed(User, :username)).to eq(["bob"])
+    ensure
+      Route.cells_claims_scope_block = former
+      migrate { end_cells_claims_capture :routes }
+    end
+
+    it "goes on after the server was away (Q06)" do
+      @relay = Leasehold::Relay.new(ApplicationRecord).start
+      server.kill
+      failures = Thread::Queue.new
+      ActiveSupport::Notifications.subscribed(->(*, payload) { failures << payload }, "relay_failed.leasehold") do
+        insert_users([1])
+        Timeout.timeout(60) { failures.pop }
+      end
+      server.start
+      Support::Waiting.wait_for("the claim") { claimed(User, :username) == ["user-1"] }
+    end
+
     it "corrects within seconds while a relay runs, and logs no value (Q06, Q22)" do
       log = StringIO.new
       former, ActiveRecord::Base.logger = ActiveRecord::Base.logger, Logger.new(log)

@@ -209,6 +209,22 @@ RSpec.describe "the outbox", :rails do
       expect(Leasehold::Relay.new(ApplicationRecord).drain).to eq(0)
     end
 
+    it "leaves out a request whose id was used for another one, says so, and delivers the rest" do
+      id = sheets.submit("7", "first").id
+      other = ApplicationRecord.transaction { sheets.submit("7", "second", id: id) && sheets.submit("7", "third") }.id
+      refused = []
+      ActiveSupport::Notifications.subscribed(->(*, payload) { refused << payload }, "request_refused.leasehold") { drain }
+      expect(refused).to eq([{ queue: "sheets", request: id, code: "IDEMPOTENCY_KEY_REUSED" }])
+      expect(waiting("7").map(&:id)).to eq([id, other])
+    end
+
+    it "passes over a completion that comes too late" do
+      ApplicationRecord.transaction { Leasehold::Outbox.new(ApplicationRecord).complete("x" * 16, "sheets", "7", 1) }
+      refused = []
+      ActiveSupport::Notifications.subscribed(->(*, payload) { refused << payload }, "settle_refused.leasehold") { drain }
+      expect(refused).to eq([{ queue: "sheets", code: "SESSION_NOT_FOUND" }])
+    end
+
     it "empties what is relayed" do
       size = "SELECT sum(pg_relation_size(oid)) FROM pg_class WHERE relname ~ '^leasehold_outbox_[12]$'"
       stub_const("Leasehold::Relay::Rows::ROTATED_BYTES", 1)

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "json"
+require "pg"
 require "leasehold/verifier/of_rows"
 
 module Leasehold
@@ -16,7 +17,12 @@ module Leasehold
       PAUSES = [0.05, 0.1, 0.2, 0.4, 0.8, 1.6].freeze
       # The most rows of one verification.
       MAX_KEYS = 1_000
-      private_constant :PAUSES, :MAX_KEYS
+      # Errors of the database after which a later try may succeed.
+      PASSING = [
+        ActiveRecord::ConnectionNotEstablished, ActiveRecord::QueryAborted, ActiveRecord::TransactionRollbackError
+      ].freeze
+      PASSING_CAUSES = [PG::ConnectionBad, PG::UnableToSend, PG::OperatorIntervention].freeze
+      private_constant :PAUSES, :MAX_KEYS, :PASSING, :PASSING_CAUSES
 
       # Returns true if the row of the outbox has changes of claimed columns.
       def self.row?(row)
@@ -59,8 +65,19 @@ module Leasehold
 
           pause ? @pause.call(pause) : publish(:unverified_rows, model.table_name, "UNSETTLED")
         end
-      rescue Error::Misconfigured => error
-        Events.publish(:unverifiable, model: model.name, error: error.class.name, message: error.message)
+      rescue StandardError => error
+        raise if passing?(error)
+
+        # Only messages of the gem have no values (V09).
+        message = error.is_a?(Error) ? error.message : "the relay leaves the changed rows to the next verification"
+        Events.publish(:unverifiable, model: model.name, error: error.class.name, message: message)
+      end
+
+      # Returns true if the fault is the server's, the database's or the caller's, not the model's.
+      def passing?(error)
+        return !error.is_a?(Error::Misconfigured) && !error.is_a?(Error::Invalid) if error.is_a?(Error)
+
+        PASSING.any? { |type| error.is_a?(type) } || PASSING_CAUSES.any? { |type| error.cause.is_a?(type) }
       end
 
       # @return [Array<Class>] the models whose rows are in the table, without those that others cover (STI)

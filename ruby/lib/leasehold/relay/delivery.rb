@@ -8,7 +8,9 @@ module Leasehold
       OUTCOMES = { "complete" => :completed, "fail" => :failed, "give_back" => :given_back }.freeze
       # The most requests of one call.
       MAX_REQUESTS = 1_000
-      private_constant :OUTCOMES, :MAX_REQUESTS
+      # The limit of requests that wait in a lane.
+      LANE_LIMIT = "waiting_per_lane"
+      private_constant :OUTCOMES, :MAX_REQUESTS, :LANE_LIMIT
 
       # @param configuration [Configuration]
       def initialize(configuration)
@@ -35,11 +37,12 @@ module Leasehold
 
       private
 
-      # If the server refuses requests for good, all others are delivered. The outbox itself refuses what exceeds a limit, so
-      # such a refusal is rare: an id that was used for another request.
+      # If the server refuses requests for good, all others are delivered. The outbox itself refuses what is malformed or too
+      # large, so such a refusal is rare: an id that was used for another request. A lane that is full has room later.
       def submit(queue, rows)
         @calls.run(:submit, Queues::Messages.submit(queue, rows.map { |row| request(row) }))
       rescue Error::Invalid => error
+        raise Error::Overloaded.new(error.message, code: error.code) if error.metadata["limit"] == LANE_LIMIT
         return Events.publish(:request_refused, queue: queue, request: rows.first.request_id, code: error.code) if rows.one?
 
         rows.each { |row| submit(queue, [row]) }

@@ -132,8 +132,8 @@ module Leasehold
         [LeaseTable::NAME, Verifier::Progress::NAME].each { |name| check_table(connection, name) }
         check_guard(LeaseTable.new(connection))
         check_clock(LeaseTable.new(connection))
+        ["has its tables and the trigger", check_captures(connection)]
       end
-      "has its tables and the trigger"
     end
 
     def check_table(connection, name)
@@ -153,6 +153,22 @@ module Leasehold
     def check_clock(table)
       difference = (table.clock_micros / 1_000_000.0 - Time.now.to_f).abs
       raise Fault, "the clocks of the database and of this host differ by #{difference.round} s: synchronise them" if difference > CLOCK_SECONDS
+    end
+
+    # Checks the captures of claimed columns, if the database has any that its role may read.
+    #
+    # @return [String, nil] a warning
+    def check_captures(connection)
+      readable = "SELECT has_function_privilege(to_regprocedure('leasehold_claims_gaps()'), 'EXECUTE') " \
+                 "AND has_table_privilege(to_regclass('leasehold_claims_captures'), 'SELECT')"
+      return unless connection.select_value(readable)
+
+      if !settings.strict_claims && connection.select_value("SELECT bool_or(is_strict) FROM leasehold_claims_captures")
+        raise Fault, "a capture of claims is strict, so saves of this application are refused: set `strict_claims` to true"
+      end
+
+      gaps = connection.select_values("SELECT concat_ws(': ', member, gap) FROM leasehold_claims_gaps()")
+      "changes of claimed columns are not captured: #{gaps.join("; ")}" if gaps.any?
     end
 
     def model(name)

@@ -174,6 +174,24 @@ RSpec.describe "the capture of claimed columns", :rails do
     migrate { end_cells_claims_capture :emails }
   end
 
+  # @return [String] what the doctor says of the database
+  def diagnosis
+    output = StringIO.new
+    Leasehold::Console.new(output: output, dry_run: false).doctor
+    output.string
+  rescue Leasehold::Console::Failed
+    output.string
+  end
+
+  it "has the doctor warn of gaps" do
+    migrate { cells_claims_capture :emails }
+    expect(diagnosis).not_to match(/^(warn|fault)/)
+    execute("ALTER TABLE emails DISABLE TRIGGER leasehold_claims_delete")
+    expect(diagnosis).to match(/^warn   database .*\n +changes of claimed columns are not captured: emails: the trigger `leasehold_claims_delete` is disabled$/)
+  ensure
+    migrate { end_cells_claims_capture :emails }
+  end
+
   describe "in strict mode" do
     before do
       Leasehold.configuration.strict_claims = true
@@ -190,6 +208,7 @@ RSpec.describe "the capture of claimed columns", :rails do
       Leasehold.configuration.strict_claims = false
       expect { migrate { cells_claims_capture :users, mode: :strict } }.to raise_error(StandardError, /`strict_claims`/)
       refused { User.create!(username: "alice") }
+      expect(diagnosis).to match(/^fault  database .*: a capture of claims is strict.*`strict_claims`/)
       expect([User.count, claimed(User, :username)]).to eq([0, []])
     end
 

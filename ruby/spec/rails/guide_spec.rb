@@ -9,7 +9,7 @@ RSpec.describe "the guide for Rails", :rails do
 
   # @return [String] the last block of Ruby that contains this text
   def self.code(text)
-    pages = %w[rails-outbox.md rails.md rails-queues.md].map { |page| File.expand_path("../../../docs/src/guides/#{page}", __dir__) }
+    pages = %w[rails-capture.md rails-outbox.md rails.md rails-queues.md].map { |page| File.expand_path("../../../docs/src/guides/#{page}", __dir__) }
     blocks = pages.sum("") { |page| File.read(page) }.scan(/^```ruby\n(.*?)^```/m).flatten
     blocks.reverse.find { |block| block.include?(text) } || raise("the guide has no code with `#{text}`")
   end
@@ -89,6 +89,23 @@ RSpec.describe "the guide for Rails", :rails do
       Leasehold::Relay.new.drain
       expect([waiting.call.size, sheet.reload.username]).to eq([1, "Budget"])
     end
+  end
+
+  it "captures changes past the callbacks, and refuses them in strict mode" do
+    Support::Outbox.install
+    run("class CaptureClaims")
+    ActiveRecord::Migration.suppress_messages { CaptureClaims.migrate(:up) }
+    User.insert_all([{ username: "alice", created_at: Time.now, updated_at: Time.now }])
+    Leasehold::Relay.new.drain
+    expect(claimed(User, :username)).to eq(["alice"])
+
+    Leasehold.configuration.strict_claims = true
+    ApplicationRecord.connection.instance_eval(self.class.code("mode: :strict"))
+    expect { User.update_all(username: "bob") }.to raise_error(Leasehold::ChangeNotClaimed)
+    ActiveRecord::Migration.suppress_messages { CaptureClaims.migrate(:down) }
+  ensure
+    Leasehold.configuration.strict_claims = false
+    Support::Outbox.remove
   end
 
   it "submits to a queue, and works for it" do

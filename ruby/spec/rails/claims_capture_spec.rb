@@ -132,6 +132,14 @@ RSpec.describe "the capture of claimed columns", :rails do
       migrate { end_cells_claims_capture :routes }
     end
 
+    it "tells of a table that no model of the database claims for" do
+      migrate { cells_claims_capture :cells_claims_verifications, columns: %w[model] }
+      execute("INSERT INTO cells_claims_verifications (model, updated_at) VALUES ('Gone', now())")
+      expect(events(:unverified_rows) { drain }).to eq([{ table: "public.cells_claims_verifications", reason: "NO_MODEL" }])
+    ensure
+      migrate { end_cells_claims_capture :cells_claims_verifications }
+    end
+
     it "goes on after the server was away (Q06)" do
       @relay = Leasehold::Relay.new(ApplicationRecord).start
       server.kill

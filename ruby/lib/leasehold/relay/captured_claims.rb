@@ -54,7 +54,9 @@ module Leasehold
         publish(:unverified_rows, table, "TRUNCATE") if changes.any? { |change| change.fetch("operation") == "TRUNCATE" }
         keys = changes.flat_map { |change| change.fetch("rows").map { |row| row.first.first } }.uniq
         publish(:unverified_rows, table, "LARGE_KEY") if keys.include?(nil)
-        models(table).product(keys.compact.each_slice(MAX_KEYS).to_a) { |model, slice| verify(model, slice) }
+        found = models(table)
+        publish(:unverified_rows, table, "NO_MODEL") if found.empty?
+        found.product(keys.compact.each_slice(MAX_KEYS).to_a) { |model, slice| verify(model, slice) }
       end
 
       # A model that cannot be verified must not keep the others waiting.

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "rails_helper"
+require "leasehold/verifier/of_rows"
 
 # The claims of a table may have source ids of another form, for example those of an earlier type of its key.
 RSpec.describe "source ids that no key has", :rails do
@@ -43,6 +44,23 @@ RSpec.describe "source ids that no key has", :rails do
         expect(Leasehold::Verifier.new(model).run).to include(extra: 4, destroyed: 4, created: 1, failed: 0)
         expect(claimed(model, :path)).to eq(["one"])
       end
+    end
+  end
+
+  # Keys beside each other, far from each other, and those of which one is the beginning of another.
+  uuids = %w[00000000 00000001 00000002 ffffffff].map { |part| "5ec2e700-0000-4000-8000-0000#{part}" }
+  { "bigint" => [0, 1, 2, 2**62], "uuid" => uuids, "text" => ["a", "a\u0001", "ab", "ä" * 64] }.each do |type, keys|
+    it "are beside those of single rows that are verified, whose key is #{type} (Q06)" do
+      model = organization(type)
+      claim(model, foreign)
+      model.insert_all!(keys.map.with_index { |key, index| { key: key, path: "p#{index}", owner_id: 7 } })
+      single = Leasehold::Verifier::OfRows
+      expect(single.new(model, keys.values_at(0, 2, 3)).run).to include(records: 0, created: 3, extra: 0)
+      model.where(key: keys[2]).delete_all
+      model.where(key: keys[3]).update_all(path: "p2")
+      expect(single.new(model, [keys[2]]).run).to include(destroyed: 1)
+      expect(single.new(model, keys.rotate(2)).run).to include(records: 2, created: 2, destroyed: 1, failed: 0)
+      expect(claimed(model, :path)).to eq(%w[nowhere-0 nowhere-1 nowhere-2 nowhere-3 p0 p1 p2])
     end
   end
 

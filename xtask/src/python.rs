@@ -42,19 +42,29 @@ const CHECKS: &[(&str, &str, &[&str])] = &[
     ("pytest", ".", &[]),
 ];
 
-/// The virtual environment of Python, in the build directory, in which the package is tested.
+/// A virtual environment of Python in the build directory, with the packages that a file lists: the
+/// one in which the package is tested, or another.
 pub struct Environment {
+    /// The working directory of the environment's programs.
     package: PathBuf,
     home: PathBuf,
+    /// The name of the file in `package` that lists the packages.
+    requirements: &'static str,
 }
 
 impl Environment {
     /// Returns the environment in the project's build directory.
     pub fn of_project() -> Self {
-        let home = target_directory().join("python");
+        Self::new("python", root().join("python"), REQUIREMENTS)
+    }
+
+    /// Returns the environment `name` of the build directory, with the packages that the file
+    /// `requirements` in the directory `package` lists.
+    pub fn new(name: &str, package: PathBuf, requirements: &'static str) -> Self {
+        let home = target_directory().join(name);
         // The path is absolute, because the programs of the environment run in other directories.
         let home = std::path::absolute(&home).unwrap_or(home);
-        Self { package: root().join("python"), home }
+        Self { package, home, requirements }
     }
 
     /// Returns the path of a program of the environment.
@@ -62,7 +72,7 @@ impl Environment {
         self.home.join("venv/bin").join(name)
     }
 
-    /// Returns a command that runs a program of the environment in the directory `python`.
+    /// Returns a command that runs a program of the environment in its working directory.
     pub fn program(&self, name: &str) -> Command {
         let mut command = as_a_person(self.path(name));
         command.current_dir(&self.package);
@@ -73,8 +83,8 @@ impl Environment {
         command
     }
 
-    /// Creates the environment if it is missing, and installs the tools of [`REQUIREMENTS`] if the
-    /// file has changed.
+    /// Creates the environment if it is missing, and installs the listed packages if the list has
+    /// changed.
     ///
     /// # Errors
     /// Python is missing, or a package cannot be installed.
@@ -82,12 +92,12 @@ impl Environment {
         if !self.home.join("venv/bin/pip").exists() {
             run(as_a_person("python3").args(["-m", "venv", "--clear"]).arg(self.home.join("venv"))).await?;
         }
-        let wanted = std::fs::read(self.package.join(REQUIREMENTS)).context("cannot read the requirements")?;
-        let installed = self.home.join("venv").join(REQUIREMENTS);
+        let wanted = std::fs::read(self.package.join(self.requirements)).context("cannot read the requirements")?;
+        let installed = self.home.join("venv").join(self.requirements);
         if std::fs::read(&installed).is_ok_and(|installed| installed == wanted) {
             return Ok(());
         }
-        run(self.program("pip").args(["install", "--quiet", "--requirement", REQUIREMENTS])).await?;
+        run(self.program("pip").args(["install", "--quiet", "--requirement", self.requirements])).await?;
         std::fs::write(&installed, wanted).context("cannot note what was installed")
     }
 

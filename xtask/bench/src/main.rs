@@ -7,6 +7,7 @@ mod connection;
 mod directory;
 mod engine;
 mod etcd;
+mod job_queues;
 mod load;
 mod lock_waiters_vs_etcd;
 mod locks_postgres_vs_pgbench;
@@ -123,6 +124,14 @@ enum Name {
     QueueVsPgbench,
     /// The same in batches of 50
     QueueBatchesVsPgbench,
+    /// The same one by one, beside pgqueuer on the same PostgreSQL
+    QueueVsPgqueuer,
+    /// The same, beside pg-boss
+    QueueVsPgBoss,
+    /// The same, beside graphile-worker
+    QueueVsGraphile,
+    /// The same, beside procrastinate
+    QueueVsProcrastinate,
     /// The server's processor time for the renewal of one of 100,000 sessions, without a write to the
     /// disk, beside the 30 µs allowed
     SessionsRenewal,
@@ -277,6 +286,10 @@ async fn measure(name: Name, context: &Context) -> Result<Row> {
         Name::QueueEmbeddedBatches => queues::embedded_batches(context).await,
         Name::QueueVsPgbench => queues::vs_pgbench(context).await,
         Name::QueueBatchesVsPgbench => queues::batches_vs_pgbench(context).await,
+        Name::QueueVsPgqueuer => job_queues::vs_pgqueuer(context).await,
+        Name::QueueVsPgBoss => job_queues::vs_pg_boss(context).await,
+        Name::QueueVsGraphile => job_queues::vs_graphile(context).await,
+        Name::QueueVsProcrastinate => job_queues::vs_procrastinate(context).await,
         Name::SessionsRenewal => Ok(context.sessions().await?.renewal_row()),
         Name::SessionsScan => Ok(context.sessions().await?.scan_row()),
         Name::SessionsPostgresRows => sessions::on_postgres().await,

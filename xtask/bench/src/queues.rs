@@ -77,19 +77,34 @@ async fn rate<C: Contender>(load: &LoadArguments, requests: usize) -> Result<f64
 }
 
 async fn beside_pgbench<const REQUESTS: usize>(heading: Heading, script: &str, load: &LoadArguments) -> Result<Row> {
+    beside::<REQUESTS>(heading, load, async |database| {
+        postgres::execute(database, include_str!("pgbench/queue.sql")).await?;
+        pgbench::rate(database, script, Protocol::Prepared, load).await
+    })
+    .await
+}
+
+/// Measures batches of `REQUESTS` requests on PostgreSQL beside a peer, in turn. `peer` returns how many such batches
+/// the peer submits, takes and completes in a second, in an empty database of this name.
+///
+/// # Errors
+/// One of the contenders cannot be measured.
+pub(crate) async fn beside<const REQUESTS: usize>(
+    heading: Heading,
+    load: &LoadArguments,
+    peer: impl AsyncFn(&str) -> Result<f64>,
+) -> Result<Row> {
     xtask::needs::install(xtask::needs::FOR_POSTGRES)?;
-    let (mut ours, mut peer) = (Vec::new(), Vec::new());
+    let (mut ours, mut peers) = (Vec::new(), Vec::new());
     for number in 1..=load.rounds {
         ours.push(round::<OnPostgres<REQUESTS>>(number, load).await?);
-        let database = postgres::database().await?;
-        postgres::execute(&database, include_str!("pgbench/queue.sql")).await?;
-        let rate = pgbench::rate(&database, script, Protocol::Prepared, load).await?;
-        eprintln!("round {number}: pgbench, {script}: {rate:.0} times a second");
-        peer.push(rate);
+        let rate = peer(&postgres::database().await?).await?;
+        eprintln!("round {number}: the peer of {}: {rate:.0} times a second", heading.name);
+        peers.push(rate);
     }
     postgres::stop().await;
     let ours = Load::median(&ours).context("no round was run")?.saves_per_second;
-    let peer = median(&peer, |rate| *rate).context("no round was run")?;
+    let peer = median(&peers, |rate| *rate).context("no round was run")?;
     let requests = REQUESTS as f64;
     Ok(heading.row(ours * requests, peer * requests))
 }

@@ -10,11 +10,15 @@ use tokio::io::AsyncReadExt;
 use xtask::process::Group;
 use xtask::process::as_a_person;
 
-/// Runs a program in a directory of the project and returns its standard output.
+/// Runs a program in a directory, relative to the project's root, and returns its standard output.
 ///
 /// # Errors
 /// The program cannot be started, or fails.
-pub(crate) async fn output(directory: &str, program: impl AsRef<OsStr>, arguments: &[&str]) -> Result<String> {
+pub(crate) async fn output(
+    directory: impl AsRef<Path>,
+    program: impl AsRef<OsStr>,
+    arguments: &[&str],
+) -> Result<String> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(directory);
     let mut command = as_a_person(&program);
     command.args(arguments).current_dir(directory).stdin(Stdio::null()).stdout(Stdio::piped());

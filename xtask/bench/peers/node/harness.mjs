@@ -1,0 +1,91 @@
+// Measures a peer: starts processes of workers together, lets them warm up, and counts the jobs that they complete.
+
+import { fork } from "node:child_process";
+import { parseArgs } from "node:util";
+
+/** The body of a job has as many bytes as that of Leasehold's requests. */
+export const BODY = { body: "7".repeat(89) };
+/** The time that the processes have to connect, before the warm-up. */
+const STARTUP_MS = 3_000;
+/** The jobs that wait for each worker. A worker of an empty queue would wait for a poll. */
+const WAITING_PER_CLIENT = 16;
+
+/** Counts the jobs that are completed within the measurement. */
+class Counter {
+    count = 0;
+
+    constructor(start, end) {
+        this.start = start;
+        this.end = end;
+    }
+
+    /** Counts a job that is completed now. */
+    add() {
+        const now = Date.now();
+        if (this.start <= now && now < this.end) {
+            this.count += 1;
+        }
+    }
+
+    /** True once the measurement is over. */
+    get isOver() {
+        return Date.now() >= this.end;
+    }
+}
+
+/** Runs the workers of this process, and sends the number of jobs that they completed to the parent. */
+function beChild(work) {
+    process.once("message", async ({ url, clients, start, end }) => {
+        const counter = new Counter(start, end);
+        const over = new Promise((resolve) => setTimeout(resolve, end - Date.now()));
+        await Promise.race([over, work(url, clients, counter)]);
+        if (!counter.isOver) {
+            throw new Error("the workers have ended early");
+        }
+        // The workers are not stopped: a graceful end takes the peers seconds, and their database is dropped anyway.
+        process.send(counter.count, () => process.exit());
+    });
+}
+
+/** Starts a process of workers, and returns the number of jobs that they completed. */
+function child(script, settings) {
+    return new Promise((resolve, reject) => {
+        // graphile-worker writes no line of log for each job then.
+        const started = fork(script, { env: { ...process.env, NO_LOG_SUCCESS: "1" } });
+        started.once("message", resolve);
+        started.once("exit", (code) => reject(new Error(`a process has ended early: ${code}`)));
+        started.send(settings);
+    });
+}
+
+async function beParent(script, prepare) {
+    const names = ["url", "clients", "processes", "warm-up-seconds", "seconds"];
+    const options = Object.fromEntries(names.map((name) => [name, { type: "string" }]));
+    const { values } = parseArgs({ options });
+    const [clients, processes, seconds] = [values.clients, values.processes, values.seconds].map(Number);
+    await prepare(values.url, clients * WAITING_PER_CLIENT);
+    const start = Date.now() + STARTUP_MS + Number(values["warm-up-seconds"]) * 1000;
+    const end = start + seconds * 1000;
+    const share = (index) => Math.floor((clients + index) / processes);
+    const children = Array.from({ length: processes }, (_, index) =>
+        child(script, { url: values.url, clients: share(index), start, end }),
+    );
+    const counts = await Promise.all(children);
+    const total = counts.reduce((sum, count) => sum + count, 0);
+    console.log(JSON.stringify({ rate: total / seconds }));
+    process.exit();
+}
+
+/**
+ * Measures a peer with the command line's arguments, and prints its jobs in a second as JSON.
+ *
+ * `prepare(url, waiting)` installs the peer's tables, and submits this number of jobs. `work(url, clients, counter)` runs
+ * this number of workers in a process, each of which submits, takes and completes one job after the other.
+ */
+export async function main(script, prepare, work) {
+    if (process.send) {
+        beChild(work);
+    } else {
+        await beParent(script, prepare);
+    }
+}

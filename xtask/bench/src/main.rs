@@ -3,6 +3,7 @@
 
 mod begin_p99_vs_etcd;
 mod bulk;
+mod captures;
 mod connection;
 mod directory;
 mod engine;
@@ -132,6 +133,11 @@ enum Name {
     QueueVsGraphile,
     /// The same, beside procrastinate
     QueueVsProcrastinate,
+    /// Milliseconds of an UPDATE of 100,000 rows whose keys are captured into the outbox, compared with
+    /// the UPDATE alone
+    CaptureKeys,
+    /// The same with old and new values of two columns
+    CaptureColumns,
     /// The server's processor time for the renewal of one of 100,000 sessions, without a write to the
     /// disk, beside the 30 µs allowed
     SessionsRenewal,
@@ -290,6 +296,8 @@ async fn measure(name: Name, context: &Context) -> Result<Row> {
         Name::QueueVsPgBoss => job_queues::vs_pg_boss(context).await,
         Name::QueueVsGraphile => job_queues::vs_graphile(context).await,
         Name::QueueVsProcrastinate => job_queues::vs_procrastinate(context).await,
+        Name::CaptureKeys => captures::keys().await,
+        Name::CaptureColumns => captures::columns().await,
         Name::SessionsRenewal => Ok(context.sessions().await?.renewal_row()),
         Name::SessionsScan => Ok(context.sessions().await?.scan_row()),
         Name::SessionsPostgresRows => sessions::on_postgres().await,

@@ -21,6 +21,7 @@ mod ours;
 mod pgbench;
 mod polled_leases;
 mod postgres;
+mod queue_depth;
 mod queues;
 mod row;
 mod saves_postgres_vs_pgbench;
@@ -89,6 +90,10 @@ struct LoadArguments {
     /// both sides more system calls for the same work.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     connections: Option<u32>,
+
+    /// Requests that wait in the rows queue-take-waiting and queue-take-settled
+    #[arg(long, value_name = "N", default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(100_000..))]
+    waiting: u64,
 }
 
 impl LoadArguments {
@@ -133,6 +138,10 @@ enum Name {
     QueueVsGraphile,
     /// The same, beside procrastinate
     QueueVsProcrastinate,
+    /// The median time of a take with `--waiting` requests in the queue, compared with 10 thousand
+    QueueTakeWaiting,
+    /// The median time of a take after `--waiting` requests were settled, compared with before
+    QueueTakeSettled,
     /// Milliseconds of an UPDATE of 100,000 rows whose keys are captured into the outbox, compared with
     /// the UPDATE alone
     CaptureKeys,
@@ -206,12 +215,13 @@ struct Context {
     ten_million: OnceCell<TenMillion>,
     postgres: OnceCell<saves_postgres_vs_pgbench::Comparison>,
     sessions: OnceCell<sessions::Embedded>,
+    queue_depth: OnceCell<queue_depth::Depth>,
 }
 
 impl Context {
     fn new(load: LoadArguments) -> Self {
-        let (comparison, ten_million, postgres, sessions) = Default::default();
-        Self { load, comparison, ten_million, postgres, sessions }
+        let (comparison, ten_million, postgres, sessions, queue_depth) = Default::default();
+        Self { load, comparison, ten_million, postgres, sessions, queue_depth }
     }
 
     /// Returns the figures of Leasehold and of etcd under the same load. The first call measures
@@ -229,6 +239,11 @@ impl Context {
     /// Returns the figures of a server with 100,000 sessions. The first call measures them.
     async fn sessions(&self) -> Result<&sessions::Embedded> {
         self.sessions.get_or_try_init(sessions::embedded).await
+    }
+
+    /// Returns the times of takes from a short and a long queue. The first call measures them.
+    async fn queue_depth(&self) -> Result<&queue_depth::Depth> {
+        self.queue_depth.get_or_try_init(|| queue_depth::measure(&self.load)).await
     }
 
     /// Returns the figures of a server with 10 million claims. The first call measures them.
@@ -296,6 +311,8 @@ async fn measure(name: Name, context: &Context) -> Result<Row> {
         Name::QueueVsPgBoss => job_queues::vs_pg_boss(context).await,
         Name::QueueVsGraphile => job_queues::vs_graphile(context).await,
         Name::QueueVsProcrastinate => job_queues::vs_procrastinate(context).await,
+        Name::QueueTakeWaiting => Ok(context.queue_depth().await?.waiting_row()),
+        Name::QueueTakeSettled => Ok(context.queue_depth().await?.settled_row()),
         Name::CaptureKeys => captures::keys().await,
         Name::CaptureColumns => captures::columns().await,
         Name::SessionsRenewal => Ok(context.sessions().await?.renewal_row()),

@@ -3,7 +3,7 @@
 //!
 //! Each client is a front and a worker: it submits, takes what is ready by a stream as our clients do, and completes it.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use leasehold_client::Stub;
 use leasehold_proto::leasehold::queues::v1 as wire;
 use leasehold_proto::leasehold::queues::v1::take_response::News;
@@ -157,28 +157,49 @@ impl<const REQUESTS: usize> Contender for OnPostgres<REQUESTS> {
     }
 }
 
-/// A front and worker with a session of its own.
-struct Worker<const REQUESTS: usize> {
+/// A front and worker with a session of its own, opened by its first take. It submits `REQUESTS` requests of one key at a
+/// time.
+pub(crate) struct Worker<const REQUESTS: usize> {
     stub: Stub<Channel>,
     session: Vec<u8>,
-    // The stream of what the worker takes; `None` before its first submit.
+    is_open: bool,
+    // The stream of what the worker takes; `None` before its first batch.
     batches: Option<Streaming<wire::TakeResponse>>,
 }
 
 impl<const REQUESTS: usize> Worker<REQUESTS> {
-    fn on(stub: Stub<Channel>) -> Self {
-        Self { stub, session: new_id(), batches: None }
+    pub(crate) fn on(stub: Stub<Channel>) -> Self {
+        Self { stub, session: new_id(), is_open: false, batches: None }
     }
 
+    /// Opens the session, if it is not open.
     async fn open(&mut self) -> Result<()> {
+        if self.is_open {
+            return Ok(());
+        }
         let session_id = self.session.clone();
         let request = OpenSessionRequest { session_id, duration_micros: HOUR_MICROS, grace_micros: HOUR_MICROS };
         self.stub.open_session(request).await.context("open failed")?;
+        self.is_open = true;
+        Ok(())
+    }
+
+    /// Submits requests of a new key.
+    ///
+    /// # Errors
+    /// The server refuses them.
+    pub(crate) async fn submit(&mut self) -> Result<()> {
+        let requests = requests(REQUESTS);
+        self.stub
+            .submit_requests(wire::SubmitRequest { queue: QUEUE.into(), requests })
+            .await
+            .context("submit failed")?;
         Ok(())
     }
 
     /// Begins the stream, by which the worker holds one batch at a time.
     async fn begin_takes(&mut self) -> Result<Streaming<wire::TakeResponse>> {
+        self.open().await?;
         let request = wire::TakeRequest {
             session_id: self.session.clone(),
             queue: QUEUE.into(),
@@ -189,23 +210,7 @@ impl<const REQUESTS: usize> Worker<REQUESTS> {
         Ok(self.stub.take_batches(request).await.context("take failed")?.into_inner())
     }
 
-    async fn submit(&mut self) -> Result<()> {
-        let key = format!("{:032x}", rand::random::<u128>());
-        let request = || wire::NewRequest {
-            request_id: new_id(),
-            key: key.clone(),
-            kind: wire::RequestKind::Update.into(),
-            max_attempts: 5,
-            body: vec![7; BODY_BYTES],
-            ..Default::default()
-        };
-        let requests = (0..REQUESTS).map(|_| request()).collect();
-        let request = wire::SubmitRequest { queue: QUEUE.into(), requests };
-        self.stub.submit_requests(request).await.context("submit failed")?;
-        Ok(())
-    }
-
-    /// Takes a batch. One is ready, since each client submits before it takes.
+    /// Takes a batch by the stream. One is ready, since as many are submitted as are taken.
     async fn take(&mut self) -> Result<wire::Batch> {
         loop {
             let mut batches = match self.batches.take() {
@@ -221,26 +226,34 @@ impl<const REQUESTS: usize> Worker<REQUESTS> {
             }
         }
     }
-}
 
-/// Returns an id as our clients make them: the time first, so that ids come in about their order.
-fn new_id() -> Vec<u8> {
-    uuid::Uuid::now_v7().as_bytes().to_vec()
-}
-
-impl<const REQUESTS: usize> Peer for Worker<REQUESTS> {
-    type Lease = (String, u64);
-
-    async fn begin(&mut self, _: &[String; CLAIMS]) -> Result<Self::Lease> {
-        if self.batches.is_none() {
-            self.open().await?;
+    /// Takes at most `max_requests` requests of one key by a call, or 100 for 0. One is ready, since as many are submitted
+    /// as are taken; another client may be faster at each lane.
+    ///
+    /// # Errors
+    /// No lane is ready, or the server refuses the take.
+    pub(crate) async fn take_now(&mut self, max_requests: u32) -> Result<wire::Batch> {
+        self.open().await?;
+        let request = wire::TakeNowRequest {
+            session_id: self.session.clone(),
+            queue: QUEUE.into(),
+            take_id: new_id(),
+            max_requests,
+        };
+        for _ in 0..1_000 {
+            let taken = self.stub.take_batch(request.clone()).await.context("take failed")?.into_inner();
+            if let Some(batch) = taken.batch {
+                return Ok(batch);
+            }
         }
-        self.submit().await?;
-        let batch = self.take().await?;
-        Ok((batch.key, batch.fence))
+        bail!("no lane is ready, though each client has submitted one")
     }
 
-    async fn commit(&mut self, (key, fence): Self::Lease) -> Result<()> {
+    /// Completes what was taken.
+    ///
+    /// # Errors
+    /// The server refuses the settle.
+    pub(crate) async fn complete(&mut self, key: String, fence: u64) -> Result<()> {
         let request = wire::SettleRequest {
             session_id: self.session.clone(),
             queue: QUEUE.into(),
@@ -251,5 +264,48 @@ impl<const REQUESTS: usize> Peer for Worker<REQUESTS> {
         };
         self.stub.settle_batch(request).await.context("settle failed")?;
         Ok(())
+    }
+}
+
+/// Submits new requests in lanes of `each`, with one call.
+///
+/// # Errors
+/// The server refuses them.
+pub(crate) async fn submit_lanes(stub: &mut Stub<Channel>, lanes: usize, each: usize) -> Result<()> {
+    let requests = (0..lanes).flat_map(|_| requests(each)).collect();
+    stub.submit_requests(wire::SubmitRequest { queue: QUEUE.into(), requests }).await.context("submit failed")?;
+    Ok(())
+}
+
+/// Returns new requests of a random key.
+fn requests(number: usize) -> Vec<wire::NewRequest> {
+    let key = format!("{:032x}", rand::random::<u128>());
+    let request = || wire::NewRequest {
+        request_id: new_id(),
+        key: key.clone(),
+        kind: wire::RequestKind::Update.into(),
+        max_attempts: 5,
+        body: vec![7; BODY_BYTES],
+        ..Default::default()
+    };
+    (0..number).map(|_| request()).collect()
+}
+
+/// Returns an id as our Rust client makes those of requests: the time first.
+fn new_id() -> Vec<u8> {
+    uuid::Uuid::now_v7().as_bytes().to_vec()
+}
+
+impl<const REQUESTS: usize> Peer for Worker<REQUESTS> {
+    type Lease = (String, u64);
+
+    async fn begin(&mut self, _: &[String; CLAIMS]) -> Result<Self::Lease> {
+        self.submit().await?;
+        let batch = self.take().await?;
+        Ok((batch.key, batch.fence))
+    }
+
+    async fn commit(&mut self, (key, fence): Self::Lease) -> Result<()> {
+        self.complete(key, fence).await
     }
 }

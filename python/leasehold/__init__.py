@@ -6,6 +6,7 @@ This package is for operators and analysts. Its rules are the server's own Rust 
 - `leasehold.client`: the gRPC client, blocking and asyncio, with locks and queues.
 - `leasehold.locks`: locks as the server stores them.
 - `leasehold.queues`: requests to submit, and requests, lanes and queues as the server stores them.
+- `leasehold.relay`: hands what transactions have written into an outbox on to the server.
 - `leasehold.service`: the claims service in memory, for tests and studies.
 - `leasehold.verification`, `leasehold.reconciliation`: state machines that the caller drives.
 - `leasehold.tables`: verification of PostgreSQL tables, files and Arrow data against a server.

@@ -42,8 +42,8 @@ def examples() -> dict[str, str]:
 
 
 def needs_a_server(module: str) -> bool:
-    """Return True if a module's examples call a server. `tests/client/test_docstrings.py` runs these."""
-    return module.startswith(("leasehold.client", "leasehold.tables"))
+    """Return True if a module's examples call a server. Tests in `tests/client` run these."""
+    return module.startswith(("leasehold.client", "leasehold.relay", "leasehold.tables"))
 
 
 @pytest.mark.parametrize("name", [name for name in modules() if not needs_a_server(name)])
@@ -87,7 +87,7 @@ def test_the_guide_names_commands_and_options_that_exist() -> None:
         command_line = re.search(r"leasehold-py (\w+)", line)
         # A line of the section that names no command is about the options of `verify`.
         shown.setdefault(command_line[1] if command_line else "verify", set()).update(re.findall(r"--[a-z][a-z-]*", line))
-    assert set(shown) == {"leases", "verify", "simulate", "sweep", "load", "work"}
+    assert set(shown) == {"leases", "verify", "simulate", "sweep", "load", "relay", "work"}
     for name, options in shown.items():
         known = command.run(name, "--help", COLUMNS="200").stdout
         assert not [option for option in options if option not in known], name

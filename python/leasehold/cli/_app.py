@@ -5,14 +5,14 @@ from __future__ import annotations
 import psycopg
 import typer
 
-from leasehold.cli import _leases, _load, _simulate, _sweep, _verify, _work
+from leasehold.cli import _leases, _load, _relay, _simulate, _sweep, _verify, _work
 from leasehold.cli._exit import EXIT_CODES, exit_code, message_of
 from leasehold.cli._output import ERRORS
 from leasehold.errors import LeaseholdError
 
 app = typer.Typer(
     name="leasehold-py",
-    help="List leases, verify tables against a server, simulate cells, compare thresholds, load-test servers, and work queues.",
+    help="List leases, verify tables, simulate cells, compare thresholds, load-test servers, work queues, and relay outboxes.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
     rich_markup_mode="markdown",
@@ -24,6 +24,7 @@ app.command("simulate")(_simulate.simulate)
 app.command("sweep")(_sweep.sweep)
 app.command("load")(_load.load)
 app.command("work")(_work.work)
+app.command("relay")(_relay.relay)
 
 
 def main() -> None:

@@ -20,12 +20,18 @@ _VERSIONS = Path("/usr/lib/postgresql")
 _USER = "postgres"
 # Shell script that runs a program until its standard input is closed. The kernel closes this pipe however the test process
 # ends, even by SIGKILL, so no database server is left behind.
-_WHILE_OPEN = '"$@" <&- & pid=$!; cat >/dev/null; kill -QUIT $pid; wait $pid'
+_WHILE_OPEN = '"$@" <&- & pid=$!; cat >/dev/null; kill -s "$0" $pid; wait $pid'
 _SETTINGS = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off", "max_connections=50"]
 
 
-def _as_user() -> list[str]:
+def as_user() -> list[str]:
+    """Return the words before a command that run it as the cluster's user, if root runs the tests."""
     return ["setpriv", "--reuid", _USER, "--regid", _USER, "--init-groups", "--"] if os.geteuid() == 0 else []
+
+
+def while_open(command: list[str], end: str = "QUIT") -> list[str]:
+    """Return a command that runs another one until its standard input is closed, and ends it by the signal `end` then."""
+    return ["sh", "-c", _WHILE_OPEN, end, *command]
 
 
 def _program(name: str) -> str:
@@ -47,11 +53,11 @@ class PostgresCluster:
         if os.geteuid() == 0:
             shutil.chown(data, _USER, _USER)
         make = ["--no-sync", "--auth=trust", "--username=leasehold", "--encoding=UTF8", "--locale=C", "-D", str(data)]
-        subprocess.run([*_as_user(), _program("initdb"), *make], check=True, cwd="/", stdout=subprocess.DEVNULL)
+        subprocess.run([*as_user(), _program("initdb"), *make], check=True, cwd="/", stdout=subprocess.DEVNULL)
         with socket.create_server(("127.0.0.1", 0)) as free:
-            self._port = free.getsockname()[1]
-        settings = [word for setting in [f"port={self._port}", *_SETTINGS] for word in ("-c", setting)]
-        command = ["sh", "-c", _WHILE_OPEN, "sh", *_as_user(), _program("postgres"), "-D", str(data), *settings]
+            self.port = free.getsockname()[1]
+        settings = [word for setting in [f"port={self.port}", *_SETTINGS] for word in ("-c", setting)]
+        command = while_open([*as_user(), _program("postgres"), "-D", str(data), *settings])
         with (self._directory / "log").open("w") as log:
             self._guard = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, cwd="/")
         wait_for("PostgreSQL to start", self._answers)
@@ -65,7 +71,7 @@ class PostgresCluster:
 
     def url(self, database: str) -> str:
         """Return the connection URL of a database in the cluster."""
-        return f"postgres://leasehold@127.0.0.1:{self._port}/{database}"
+        return f"postgres://leasehold@127.0.0.1:{self.port}/{database}"
 
     def create_database(self) -> str:
         """Create an empty database in the cluster. Return its connection URL."""

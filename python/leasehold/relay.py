@@ -1,0 +1,347 @@
+"""The relay of an outbox: it hands requests and settles that transactions have written on to the server.
+
+`leasehold outbox` prints the SQL of the outbox. The order of its rows, and the calls of a relay, are explained there.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing, suppress
+from datetime import timedelta
+from itertools import groupby
+from typing import Any, LiteralString, NamedTuple, TypeAlias, cast
+from uuid import UUID
+
+import psycopg
+
+from leasehold.client import Client, HeldLock
+from leasehold.client import _queue_calls as queue_calls
+from leasehold.client._fields import check_text
+from leasehold.client._queue_calls import HeldLane, Outcome
+from leasehold.client._retry import check_seconds, is_retryable
+from leasehold.errors import BusyError, LeaseholdError, LockLostError
+from leasehold.queues import NewRequest, RequestKind
+
+__all__ = ["LOCK_NAMESPACE", "Relay"]
+
+LOCK_NAMESPACE = "leasehold.relay"
+"""The namespace of the locks by which one relay at a time works for an outbox."""
+
+# The most rows of a read, and the most bytes of their bodies: those of a submit.
+_READ_ROWS = 1_000
+_READ_BYTES = 4_194_304
+# The size from which the written partition gives its place to the other one.
+_ROTATE_BYTES = 8_388_608
+# A relay that waits for another one hears of a stop after this time.
+_LOCK_WAIT_SECONDS = 1.0
+# The pause after the first of several failures, and after an idle round. Each further one doubles it.
+_SHORTEST_PAUSE_SECONDS = 0.05
+
+# The SQLSTATE of a batch that another relay has finished (core/src/outbox.rs).
+_NOT_UNDER_WAY = "LH003"
+# The codes with which the server refuses a settle whose worker has lost the batch. It can never succeed.
+_LOST = ("FENCE_PASSED", "SESSION_ENDED", "SESSION_NOT_FOUND")
+_OUTCOMES = {"complete": Outcome.COMPLETED, "fail": Outcome.FAILED, "give_back": Outcome.GIVEN_BACK}
+
+# A database that hangs must not hold up the relay for ever. A pooler in transaction mode keeps no settings of a session.
+_STATEMENT_TIMEOUT = "SET LOCAL statement_timeout = '60s'"
+_CONNECTION: dict[str, Any] = {"connect_timeout": 10, "keepalives_idle": 10, "tcp_user_timeout": 60_000}
+
+# Selects a text that tells this outbox from all others.
+_OUTBOX = """
+SELECT format('%%s/%%s/%%s', system_identifier, current_database(), pronamespace::regnamespace)
+FROM pg_control_system(), pg_proc WHERE pg_proc.oid = 'leasehold_outbox_begin'::regproc
+"""
+
+_LOG = logging.getLogger("leasehold")
+
+
+class _Row(NamedTuple):
+    """A row of the outbox, with the columns of `leasehold_outbox_read`."""
+
+    place: int
+    number: int
+    operation: str
+    queue: str
+    key: str
+    request_id: UUID
+    kind: str
+    priority: int
+    delay: timedelta
+    max_attempts: int
+    body: bytes
+    session_id: UUID
+    fence: int
+    retry: timedelta | None
+
+
+_Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
+
+
+class Relay:
+    """Hands the rows of an outbox in PostgreSQL on to the server, in their order.
+
+    The relay holds no transaction open while it calls the server. It needs no session of the database, so it works through
+    pgbouncer in transaction mode. A lock of Leasehold's lets one relay at a time work for an outbox; others wait for it.
+
+    Parameters
+    ----------
+    client
+        The client that calls the server. Settles need the service of the worker whose batch they settle.
+    database
+        The connection URL of the database with the outbox. Its role needs `EXECUTE` on the functions of a relay.
+    poll_seconds
+        The longest pause between two looks at an idle outbox.
+    lock_namespace
+        The namespace of the lock.
+
+    Examples
+    --------
+    >>> Relay(client, database).relay_all()
+    0
+    """
+
+    def __init__(
+        self, client: Client, database: str, *, poll_seconds: float = 1.0, lock_namespace: str = LOCK_NAMESPACE
+    ) -> None:
+        check_text("lock_namespace", lock_namespace)
+        self._client = client
+        self._database = database
+        self._poll_seconds = check_seconds("poll_seconds", poll_seconds)
+        self._lock_namespace = lock_namespace
+
+    def __repr__(self) -> str:
+        # The URL may have a password.
+        return f"<Relay of an outbox, lock namespace `{self._lock_namespace}`>"
+
+    def relay_all(self) -> int:
+        """Hand on all rows that are committed, and return their number.
+
+        Raises
+        ------
+        BusyError
+            Another relay works for this outbox.
+        LockLostError
+            The lock has passed to another relay. That one hands on the rest.
+        LeaseholdError
+            The server refuses a row, or cannot be reached. What is not handed on stays in the outbox.
+        psycopg.Error
+            The database cannot be reached, or has no outbox.
+        """
+        with (
+            closing(self._connect()) as connection,
+            self._client.lock_session() as session,
+            session.lock(self._lock_namespace, _outbox(connection)) as held,
+        ):
+            return _Round(self._client, connection, held, lambda: False).relay()
+
+    def run(self, stop: threading.Event) -> None:
+        """Hand on rows as they are committed, until `stop` is set. A piece of at most 1,000 rows is finished before.
+
+        While another relay works for the outbox, this one waits. A server or a database that cannot be reached is called
+        again.
+
+        Raises
+        ------
+        LeaseholdError
+            The server refuses a row for good: the log names its number. What is not handed on stays in the outbox.
+        psycopg.Error
+            The database refuses a call, or cannot be reached at the start.
+        """
+        # A URL that never worked is a mistake, no outage.
+        self._connect().close()
+        pauses = _Pauses(stop, self._poll_seconds)
+        while not stop.is_set():
+            self._relay_until_failure(stop, pauses)
+
+    def _relay_until_failure(self, stop: threading.Event, pauses: _Pauses) -> None:
+        """Relay until `stop` is set, or until a failure that may pass, and pause after it."""
+        try:
+            with closing(self._connect()) as connection:
+                self._hold_and_relay(connection, stop, pauses)
+        except LockLostError:
+            pauses.pause()
+        except (LeaseholdError, psycopg.OperationalError) as error:
+            if not _is_temporary(error):
+                raise
+            _LOG.warning("the relay tries again: %s", _cause(error))
+            pauses.pause()
+
+    def _hold_and_relay(self, connection: _Connection, stop: threading.Event, pauses: _Pauses) -> None:
+        """Relay whenever no other relay does, until `stop` is set."""
+        outbox = _outbox(connection)
+        with self._client.lock_session() as session:
+            while not stop.is_set():
+                with (
+                    suppress(BusyError),
+                    session.lock(self._lock_namespace, outbox, wait_seconds=_LOCK_WAIT_SECONDS) as held,
+                ):
+                    self._relay_until(stop, _Round(self._client, connection, held, stop.is_set), pauses)
+
+    def _relay_until(self, stop: threading.Event, relaying: _Round, pauses: _Pauses) -> None:
+        while not stop.is_set():
+            if relaying.relay():
+                pauses.reset()
+            else:
+                pauses.pause()
+
+    def _connect(self) -> _Connection:
+        # Statements that are prepared by name would be missing in the pooler's next connection.
+        connection = psycopg.connect(self._database, prepare_threshold=None, autocommit=True, **_CONNECTION)
+        # Each call must see what has committed before it, whatever the default of the database is.
+        connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+        return connection
+
+
+class _Pauses:
+    """Pauses that double up to a longest one, and that a stop ends."""
+
+    def __init__(self, stop: threading.Event, longest_seconds: float) -> None:
+        self._stop = stop
+        self._longest_seconds = longest_seconds
+        self.reset()
+
+    def reset(self) -> None:
+        self._next_seconds = min(_SHORTEST_PAUSE_SECONDS, self._longest_seconds)
+
+    def pause(self) -> None:
+        self._stop.wait(self._next_seconds)
+        self._next_seconds = min(2 * self._next_seconds, self._longest_seconds)
+
+
+class _Round:
+    """The calls of a relay that holds the lock."""
+
+    def __init__(self, client: Client, connection: _Connection, held: HeldLock, is_stopping: Callable[[], bool]) -> None:
+        self._client = client
+        self._connection = connection
+        self._held = held
+        self._is_stopping = is_stopping
+        # A rotation locks a row, which an idle relay must not write for ever.
+        self._may_rotate = True
+
+    def relay(self) -> int:
+        """Hand on what is committed, or until a stop. Return the number of rows."""
+        count = 0
+        while not self._is_stopping():
+            # A call that begins an epoch, as the first one after the restore of a dump, returns no batch. The next one does.
+            batch = self._begin() or self._begin()
+            if batch is None:
+                break
+            count += self._relay_batch(batch)
+        self._may_rotate |= count > 0
+        if self._may_rotate:
+            ((rotated,),) = self._call("SELECT leasehold_outbox_rotate(%s)", _ROTATE_BYTES)
+            self._may_rotate = rotated is not None
+        return count
+
+    def _begin(self) -> int | None:
+        ((batch,),) = self._call("SELECT batch FROM leasehold_outbox_begin()")
+        return cast("int | None", batch)
+
+    def _relay_batch(self, batch: int) -> int:
+        count, is_done = 0, False
+        while not is_done and not self._is_stopping():
+            try:
+                rows = self._read(batch)
+            except psycopg.Error as error:
+                if error.sqlstate == _NOT_UNDER_WAY:
+                    break
+                raise
+            self._hand_on(batch, rows)
+            place, number = (rows[-1].place, rows[-1].number) if rows else (0, 0)
+            ((is_done,),) = self._call("SELECT leasehold_outbox_acknowledge(%s, %s, %s)", batch, place, number)
+            count += sum(row.operation != "pass" for row in rows)
+        return count
+
+    def _read(self, batch: int) -> list[_Row]:
+        read = self._call("SELECT * FROM leasehold_outbox_read(%s, %s, %s)", batch, _READ_ROWS, _READ_BYTES)
+        return [_Row(*row) for row in read]
+
+    def _call(self, statement: LiteralString, *arguments: object) -> list[tuple[Any, ...]]:
+        return _call(self._connection, statement, *arguments)
+
+    def _hand_on(self, batch: int, rows: Iterable[_Row]) -> None:
+        """Hand rows on, in their order. Submits to one queue that follow each other are one call."""
+        for (operation, queue), group in groupby(rows, key=lambda row: (row.operation, row.queue)):
+            self._held.check()
+            if operation == "submit":
+                self._submit(batch, queue, list(group))
+            elif operation in _OUTCOMES:
+                for row in group:
+                    self._settle(batch, row)
+
+    def _submit(self, batch: int, queue: str, rows: Sequence[_Row]) -> None:
+        try:
+            self._client.submit_all(queue, [_request(row) for row in rows])
+        except LeaseholdError as error:
+            if _is_temporary(error):
+                raise
+            if len(rows) == 1:
+                _report_refused(batch, rows[0])
+                raise
+            # The refusal does not tell which row it is for. Those before it are handed on: a repeated submit changes nothing.
+            for row in rows:
+                self._submit(batch, queue, [row])
+
+    def _settle(self, batch: int, row: _Row) -> None:
+        lane = HeldLane(row.session_id.bytes, row.queue, row.key, row.fence)
+        retry_micros = None if row.retry is None else row.retry // timedelta(microseconds=1)
+        try:
+            self._client._run(queue_calls.settle(lane, _OUTCOMES[row.operation], retry_micros), None)  # noqa: SLF001
+        except LeaseholdError as error:
+            if error.code in _LOST:
+                _LOG.warning("a batch of the queue `%s` was lost before its settle was relayed", row.queue)
+                return
+            if not _is_temporary(error):
+                _report_refused(batch, row)
+            raise
+
+
+def _call(connection: _Connection, statement: LiteralString, *arguments: object) -> list[tuple[Any, ...]]:
+    """Execute a statement in a transaction of its own, and return its rows."""
+    with connection.transaction():
+        connection.execute(_STATEMENT_TIMEOUT)
+        return connection.execute(statement, arguments).fetchall()
+
+
+def _outbox(connection: _Connection) -> str:
+    """Return a text that tells this outbox from all others."""
+    ((outbox,),) = _call(connection, _OUTBOX)
+    return str(outbox)
+
+
+def _request(row: _Row) -> NewRequest:
+    return NewRequest(
+        row.key,
+        bytes(row.body),
+        kind=RequestKind[row.kind.upper()],
+        priority=row.priority,
+        delay_seconds=row.delay.total_seconds(),
+        max_attempts=row.max_attempts,
+        id=str(row.request_id),
+    )
+
+
+def _is_temporary(error: LeaseholdError | psycopg.OperationalError) -> bool:
+    if isinstance(error, LeaseholdError):
+        return error.is_temporary or is_retryable(error)
+    return True
+
+
+def _cause(error: LeaseholdError | psycopg.OperationalError) -> str:
+    """Return the cause of a failure as one line."""
+    return "; ".join(str(error).split("\n"))
+
+
+def _report_refused(batch: int, row: _Row) -> None:
+    """Log the place of a row that the server refuses, without its contents (Q22)."""
+    _LOG.error(
+        "the server refuses a row of the outbox for the queue `%s`; to skip it, call leasehold_outbox_acknowledge(%d, %d, %d)",
+        row.queue,
+        batch,
+        row.place,
+        row.number,
+    )

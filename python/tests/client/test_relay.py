@@ -1,0 +1,269 @@
+"""Tests of `leasehold.relay` with a real PostgreSQL and the real server."""
+
+from __future__ import annotations
+
+import doctest
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import psycopg
+import pytest
+from support.claims_server import ClaimsServer
+from support.locks import PATIENT
+from support.outbox import create_outbox, is_relayed, write, write_settle
+from support.pgbouncer import PgBouncer
+from support.postgres_cluster import PostgresCluster, execute
+from support.queues import QUEUE, SECRET, attempts, bodies, next_of, request, state, submit, update
+from support.waiting import wait_for
+
+import leasehold.relay
+from leasehold.client import Client
+from leasehold.errors import BusyError, InvalidError
+from leasehold.queues import RequestKind, RequestState
+from leasehold.relay import LOCK_NAMESPACE, Relay
+
+
+@pytest.fixture
+def database(cluster: PostgresCluster) -> str:
+    return create_outbox(cluster)
+
+
+@contextmanager
+def relaying(relay: Relay) -> Iterator[threading.Event]:
+    """Run a relay in a thread. The end of the block stops it, and raises what it has raised."""
+    stop, failures = threading.Event(), []
+
+    def run() -> None:
+        try:
+            relay.run(stop)
+        except Exception as error:  # noqa: BLE001 - the block raises it
+            failures.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield stop
+    finally:
+        stop.set()
+        thread.join(PATIENT)
+    assert (thread.is_alive(), failures) == (False, [])
+
+
+def wait_for_polls(url: str) -> None:
+    """Wait until a relay has looked at its outbox several times."""
+    query = "SELECT query_start FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    seen: set[object] = set()
+
+    def has_polled() -> bool:
+        seen.update(execute(url, query))
+        return len(seen) > 5
+
+    wait_for("looks at the outbox", has_polled)
+
+
+def skip_row(url: str, message: str) -> None:
+    """Acknowledge the row that a message names, as an operator does."""
+    call = message[message.index("leasehold_outbox_acknowledge") :]
+    with psycopg.connect(url) as connection:
+        connection.execute(f"SELECT {call}".encode())
+
+
+def test_q14_requests_reach_the_server_exactly_if_their_transaction_commits(client: Client, database: str) -> None:
+    with psycopg.connect(database) as connection:
+        connection.execute("SELECT leasehold_submit('sheets', '7', 'rolled back')")
+        connection.rollback()
+        row = connection.execute(
+            "SELECT leasehold_submit('sheets', '7', 'made', 'create', 3, '90 s', 4), leasehold_submit('sheets', '7', 'a'),"
+            " leasehold_submit('others', '7', 'b'), leasehold_submit('sheets', '7', 'c')"
+        ).fetchone()
+        assert row is not None
+        relay = Relay(client, database)
+        assert relay.relay_all() == 0
+        connection.commit()
+    assert relay.relay_all() == 4
+    assert relay.relay_all() == 0
+    made = request(client, str(row[0]))
+    assert (made.queue, made.key, made.kind, made.priority, made.max_attempts) == ("sheets", "7", RequestKind.CREATE, 3, 4)
+    assert 30 < (made.not_before - made.submitted_at).total_seconds() <= 90
+    waiting = [client.get_request(each.id, with_body=True) for each in client.requests(QUEUE, "7")]
+    assert [each and each.body for each in waiting] == [b"made", b"a", b"c"]
+    assert [each.id for each in client.requests("others", "7")] == [str(row[2])]
+
+
+def test_q21_rows_are_handed_on_in_their_order_over_several_reads(client: Client, database: str) -> None:
+    execute(database, "SELECT leasehold_submit('sheets', '7', n::text::bytea) FROM generate_series(1, 2500) AS n")
+    with psycopg.connect(database) as late:
+        late.execute("SELECT leasehold_submit('sheets', '7', 'late')")
+        assert Relay(client, database).relay_all() == 2500
+        late.commit()
+    assert Relay(client, database).relay_all() == 1
+    with client.take(QUEUE) as worker:
+        worked: list[bytes] = []
+        while len(worked) < 2501:
+            with next_of(worker) as batch:
+                worked += bodies(batch)
+    assert worked == [*(str(n).encode() for n in range(1, 2501)), b"late"]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [
+        ("complete", (RequestState.COMPLETE, 1)),
+        ("fail", (RequestState.NEW, 1)),
+        ("give_back", (RequestState.NEW, 0)),
+    ],
+)
+def test_q14_a_settle_that_a_transaction_has_written_is_relayed(
+    client: Client, database: str, outcome: str, expected: tuple[RequestState, int]
+) -> None:
+    (one,) = submit(client, update("7", "a"))
+    with client.lock_session() as session, client.take(QUEUE, session=session) as worker:
+        write_settle(database, next_of(worker), session.id, outcome)
+        # The worker takes nothing again.
+        client.pause_queue(QUEUE)
+        assert Relay(client, database).relay_all() == 1
+        assert state(client, one) == expected
+
+
+def test_q10_a_settle_whose_batch_was_lost_holds_up_nothing(
+    client: Client, database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (one,) = submit(client, update(SECRET, SECRET))
+    with client.lock_session() as session, client.take(QUEUE, session=session) as worker:
+        batch = next_of(worker)
+        write_settle(database, batch, session.id)
+    write(database, "8")
+    with client.take(QUEUE) as worker, next_of(worker) as again:
+        assert (attempts(again), again.fence > batch.fence) == ([1], True)
+        with caplog.at_level(logging.WARNING, "leasehold"):
+            assert Relay(client, database).relay_all() == 2
+        assert state(client, one) == (RequestState.IN_PROGRESS, 1)
+    assert ("was lost before its settle" in caplog.text, SECRET in caplog.text) == (True, False)
+
+
+def test_q09_a_repeated_row_makes_no_second_request(client: Client, database: str) -> None:
+    ids = [write(database, "7", text) for text in ("a", "b")]
+    relay = Relay(client, database)
+    assert relay.relay_all() == 2
+    with client.take(QUEUE) as worker, next_of(worker) as batch:
+        assert bodies(batch) == [b"a", b"b"]
+    # All rows are relayed again in another cluster, as after the restore of a dump.
+    execute(database, "UPDATE leasehold_outbox_relay SET system_identifier = system_identifier - 1")
+    write(database, "7", "c")
+    assert relay.relay_all() == 3
+    assert [state(client, each) for each in ids] == [(RequestState.COMPLETE, 1)] * 2
+    assert len(list(client.requests(QUEUE, "7"))) == 1
+
+
+def test_q15_a_relay_hands_on_what_commits_until_its_stop(client: Client, database: str) -> None:
+    with relaying(Relay(client, database, poll_seconds=0.1)):
+        for key in ("1", "2"):
+            one = write(database, key)
+            wait_for("the request", partial(client.get_request, one))
+    last = write(database, "3")
+    assert (client.get_request(last), is_relayed(database)) == (None, False)
+
+
+def test_q16_a_relay_empties_what_it_has_handed_on_and_writes_nothing_while_it_is_idle(client: Client, database: str) -> None:
+    fill = "SELECT count(leasehold_submit('sheets', n::text, repeat('x', 1500)::bytea)) FROM generate_series(1, 6000) AS n"
+    size = "SELECT sum(pg_relation_size(relid))::bigint FROM pg_partition_tree('leasehold_outbox') WHERE isleaf"
+    execute(database, fill)
+    assert execute(database, size)[0][0] > 8_388_608
+    with relaying(Relay(client, database, poll_seconds=0.02)):
+        wait_for("empty partitions", lambda: execute(database, size) == [(0,)])
+        wait_for_polls(database)
+        # A rotation locks this row, and so writes to it.
+        lock = execute(database, "SELECT xmax::text FROM leasehold_outbox_part")
+        wait_for_polls(database)
+        assert execute(database, "SELECT xmax::text FROM leasehold_outbox_part") == lock
+
+
+def test_one_relay_at_a_time_works_for_an_outbox(client: Client, database: str) -> None:
+    with relaying(Relay(client, database, poll_seconds=0.1)) as stop:
+        first = write(database, "1")
+        wait_for("the request", lambda: client.get_request(first))
+        with pytest.raises(BusyError):
+            Relay(client, database).relay_all()
+        with relaying(Relay(client, database, poll_seconds=0.1)):
+            wait_for("the second relay", lambda: [lock.waiting for lock in client.locks(LOCK_NAMESPACE)] == [1])
+            stop.set()
+            second = write(database, "2")
+            wait_for("its work", lambda: client.get_request(second))
+
+
+def test_outboxes_have_relays_of_their_own(client: Client, cluster: PostgresCluster, database: str) -> None:
+    other = create_outbox(cluster)
+    with relaying(Relay(client, database)):
+        wait_for("the relay", lambda: [lock.namespace for lock in client.locks(LOCK_NAMESPACE)] == [LOCK_NAMESPACE])
+        write(other, "1")
+        assert Relay(client, other).relay_all() == 1
+
+
+def test_q15_a_relay_outlives_the_server_and_the_database(
+    embedded: ClaimsServer, cluster: PostgresCluster, database: str
+) -> None:
+    with Client(embedded.url, timeout_seconds=1.0) as client, relaying(Relay(client, database, poll_seconds=0.1)):
+        wait_for("the relay", lambda: list(client.locks(LOCK_NAMESPACE)))
+        embedded.kill()
+        one = write(database, "1")
+        embedded.start()
+        wait_for("the request", lambda: client.get_request(one))
+        execute(
+            cluster.url("postgres"),
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s",
+            database.rpartition("/")[2],
+        )
+        two = write(database, "2")
+        wait_for("the next request", lambda: client.get_request(two))
+
+
+def test_a_relay_works_through_pgbouncer_whatever_the_defaults_of_the_database(
+    client: Client, cluster: PostgresCluster, database: str
+) -> None:
+    name = database.rpartition("/")[2]
+    with psycopg.connect(cluster.url("postgres"), autocommit=True) as connection:
+        for setting in ("default_transaction_isolation = 'serializable'", "synchronous_commit = off"):
+            connection.execute(f"ALTER DATABASE {name} SET {setting}".encode())
+    with PgBouncer(cluster) as bouncer:
+        pooled = bouncer.url(database)
+        # Both relays and the front share one connection of the database.
+        with relaying(Relay(client, pooled, poll_seconds=0.1)), relaying(Relay(client, pooled, poll_seconds=0.1)):
+            ids = [write(pooled, "7", str(n)) for n in range(20)]
+            wait_for("the requests", lambda: client.get_request(ids[-1]))
+        assert [each.id for each in client.requests(QUEUE, "7")] == ids
+
+
+def test_q22_a_row_that_the_server_refuses_is_named_without_its_contents(
+    client: Client, database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (used,) = submit(client, update("7", "a"))
+    first = write(database, "8")
+    execute(database, "SELECT leasehold_submit('sheets', %s, convert_to(%s, 'UTF8'), id => %s)", SECRET, SECRET, used)
+    last = write(database, "9")
+    relay = Relay(client, database)
+    for _ in range(2):
+        with pytest.raises(InvalidError) as refused:
+            relay.relay_all()
+        assert refused.value.code == "IDEMPOTENCY_KEY_REUSED"
+    assert SECRET not in caplog.text + str(refused.value)
+    assert (client.get_request(first) is not None, client.get_request(last)) == (True, None)
+    skip_row(database, caplog.records[-1].getMessage())
+    assert relay.relay_all() == 1
+    assert client.get_request(last) is not None
+
+
+def test_a_database_without_an_outbox_is_an_error(client: Client, cluster: PostgresCluster) -> None:
+    relay = Relay(client, cluster.create_database())
+    for work in (relay.relay_all, lambda: relay.run(threading.Event())):
+        with pytest.raises(psycopg.errors.UndefinedFunction):
+            work()
+    with pytest.raises(psycopg.OperationalError):
+        Relay(client, "postgres://leasehold@127.0.0.1:1/none").run(threading.Event())
+
+
+def test_docstring_examples_run_as_written(client: Client, database: str) -> None:
+    names = {**vars(leasehold.relay), "client": client, "database": database}
+    assert doctest.testmod(leasehold.relay, extraglobs=names).failed == 0

@@ -55,11 +55,17 @@ SELECT format('%%s/%%s/%%s', system_identifier, current_database(), pronamespace
 FROM pg_control_system(), pg_proc WHERE pg_proc.oid = 'leasehold_outbox_begin'::regproc
 """
 
+# Reads the next rows of a batch. The columns are those of `_Row`.
+_READ = """
+SELECT place, number, operation, queue, key, request_id, kind, priority, delay, max_attempts, body, session_id, fence, retry
+FROM leasehold_outbox_read(%s, %s, %s)
+"""
+
 _LOG = logging.getLogger("leasehold")
 
 
 class _Row(NamedTuple):
-    """A row of the outbox, with the columns of `leasehold_outbox_read`."""
+    """A row of the outbox, with columns of `leasehold_outbox_read`."""
 
     place: int
     number: int
@@ -257,7 +263,7 @@ class _Round:
         return count
 
     def _read(self, batch: int) -> list[_Row]:
-        read = self._call("SELECT * FROM leasehold_outbox_read(%s, %s, %s)", batch, _READ_ROWS, _READ_BYTES)
+        read = self._call(_READ, batch, _READ_ROWS, _READ_BYTES)
         return [_Row(*row) for row in read]
 
     def _call(self, statement: LiteralString, *arguments: object) -> list[tuple[Any, ...]]:

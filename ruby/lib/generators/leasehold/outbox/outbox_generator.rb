@@ -59,13 +59,14 @@ module Leasehold
         BEGIN
           FOR found IN
             SELECT oid FROM pg_proc WHERE pronamespace = quote_ident(current_schema())::regnamespace AND proname ~
-              '^leasehold_(submit|complete|fail|give_back|(outbox|claims|capture)_.*|capture|end_capture|end_claims_capture)$'
+              '^leasehold_(submit|complete|fail|give_back|done|(outbox|claims|capture)_.*|capture|end_capture|end_claims_capture)$'
           LOOP
             EXECUTE format('DROP FUNCTION %s CASCADE', found);
           END LOOP;
         END
         $$;
-        DROP TABLE leasehold_outbox, leasehold_outbox_part, leasehold_outbox_relay, leasehold_captures, leasehold_claims_captures;
+        DROP TABLE leasehold_outbox, leasehold_outbox_part, leasehold_outbox_relay, leasehold_outbox_holder,
+          leasehold_outbox_refused, leasehold_outbox_done, leasehold_captures, leasehold_claims_captures;
         DROP SEQUENCE leasehold_outbox_number, leasehold_capture_number;
       SQL
       private_constant :REMOVE

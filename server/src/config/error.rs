@@ -67,10 +67,14 @@ pub enum ConfigError {
         max: usize,
     },
     /// A server with TLS does not know for whom a relay submits and settles.
-    #[error("the relay `{0}` has no `caller`: name the service whose queues its outbox is for, as `service/NAME` or `cell/ID`")]
+    #[error(
+        "the relay `{0}` has no `caller`: name the service whose queues its outbox is for, as `service/NAME` or `cell/ID`"
+    )]
     RelayWithoutCaller(String),
     /// A server without TLS knows no service.
-    #[error("the relay `{0}` has a `caller`, and there is no `[tls]` that could tell callers apart: leave `caller` out")]
+    #[error(
+        "the relay `{0}` has a `caller`, and there is no `[tls]` that could tell callers apart: leave `caller` out"
+    )]
     RelayCallerWithoutTls(String),
     /// No certificate can name this caller.
     #[error("the `caller` of the relay `{relay}`, `{caller}`, is neither `service/NAME` nor `cell/ID`: name one")]

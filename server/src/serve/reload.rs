@@ -7,9 +7,9 @@ use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 
 use super::ServeError;
+use super::relays::{self, Relays};
 use super::storage::StoreStart;
 use super::supervisor::Supervisor;
-use super::relays::{self, Relays};
 use super::{checks, storage};
 use crate::active_config::CurrentConfig;
 use crate::audit::AuditSink;

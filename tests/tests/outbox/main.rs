@@ -7,6 +7,7 @@ mod capture;
 mod order;
 mod relay;
 mod replication;
+mod rights;
 mod serving;
 mod transactions;
 

@@ -26,6 +26,10 @@ use crate::store::{OutboxOperation, OutboxOutcome, OutboxRefusal, OutboxRow, Out
 /// The code of the refusal of a queue that the relay's caller may not use, as a call of the caller gets it.
 const RULE_DENIED: &str = "RULE_DENIED";
 
+/// The namespace of the queues for which the gem for Rails captures changes of claims. The relay of the gem verifies these, and
+/// submits none of them, so a worker would wait for them in vain.
+const CAPTURED_CLAIMS: &str = "leasehold.claims";
+
 /// The server, as one relay calls it.
 pub(super) struct HandOver {
     pub(super) services: Arc<Services>,
@@ -179,7 +183,8 @@ impl HandOver {
     /// Returns the lane of a row, if the relay's caller may use its queue.
     fn lane(&self, queue: &str, key: &str) -> Result<LanePath, &'static str> {
         let queue = QueuePath::parse(queue).map_err(|refusal| self.code(&refusal))?;
-        match self.current.load().config.locks.allows(&self.caller, queue.as_str()) {
+        let is_allowed = self.current.load().config.locks.allows(&self.caller, queue.as_str());
+        match is_allowed && !is_captured_claims(&queue) {
             true => LanePath::parse(queue, key).map_err(|refusal| self.code(&refusal)),
             false => Err(RULE_DENIED),
         }
@@ -190,6 +195,10 @@ impl HandOver {
         self.services.metrics.rejected(refusal);
         refusal.reason().code()
     }
+}
+
+fn is_captured_claims(queue: &QueuePath) -> bool {
+    queue.as_str().strip_prefix(CAPTURED_CLAIMS).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 /// True if a settle with this refusal has found its batch settled, taken back or passed on, which a worker that died or

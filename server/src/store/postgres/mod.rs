@@ -77,8 +77,8 @@ use super::preflight::{PreflightError, Problem};
 use crate::config::PostgresConfig;
 
 pub use self::outbox::{
-    OutboxBatch, OutboxConnection, OutboxDatabase, OutboxError, OutboxOperation, OutboxOutcome, OutboxPlace, OutboxRefusal,
-    OutboxRow, OutboxSettle, OutboxSubmit, OutboxTurn,
+    OutboxBatch, OutboxConnection, OutboxDatabase, OutboxError, OutboxOperation, OutboxOutcome, OutboxPlace,
+    OutboxRefusal, OutboxRow, OutboxSettle, OutboxSubmit, OutboxTurn,
 };
 
 type Result<T> = std::result::Result<T, StoreError>;

@@ -29,6 +29,8 @@ pub const MAX_BATCH_REQUESTS: usize = 100;
 pub const MAX_BATCH_BYTES: usize = 1_048_576;
 /// The largest number of requests that may wait in one lane.
 pub const MAX_WAITING_PER_LANE: u32 = 1_000_000;
+/// The name of this limit.
+pub(crate) const WAITING_PER_LANE: &str = "waiting_per_lane";
 /// The largest number of attempts that a request may have (Q03).
 pub const MAX_ATTEMPTS: u32 = 1_000;
 /// The longest time by which a request or its next attempt may be put off, in microseconds: 1 year
@@ -559,7 +561,7 @@ impl Lane {
     /// # Errors
     /// The lane has as many waiting requests as it may have.
     pub(crate) fn add(&mut self, request: &mut Request) -> Result<(), Rejection> {
-        check_limit("waiting_per_lane", MAX_WAITING_PER_LANE.into(), u64::from(self.waiting) + 1)?;
+        check_limit(WAITING_PER_LANE, MAX_WAITING_PER_LANE.into(), u64::from(self.waiting) + 1)?;
         self.last_number = self.last_number.saturating_add(1);
         self.waiting = self.waiting.saturating_add(1);
         request.number = self.last_number;

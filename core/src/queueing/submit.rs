@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::draft::Draft;
 use crate::queue::{
     Lane, LanePath, MAX_DELAY_MICROS, MAX_SUBMITTED_BYTES, MAX_SUBMITTED_REQUESTS, Priority, Request, RequestBody,
-    RequestId, RequestKind, RequestState, check_attempts, invalid,
+    RequestId, RequestKind, RequestState, WAITING_PER_LANE, check_attempts, invalid,
 };
-use crate::rejection::{Detail, Reason, Rejection};
+use crate::rejection::{Detail, Offence, Reason, Rejection};
 use crate::session::check_limit;
 use crate::time::Timestamp;
 use crate::transaction::Transaction;
@@ -102,6 +102,13 @@ pub fn submit<T: Transaction>(tx: &mut T, command: &Submit, now: Timestamp) -> A
     lanes.into_iter().for_each(|(path, lane)| draft.put_lane(&path, lane));
     draft.write(tx)?;
     Ok(Ok(replies))
+}
+
+/// True if a submit was refused only because a lane has as many waiting requests as it may have. Workers make room.
+#[must_use]
+pub fn is_full_lane(refusal: &Rejection) -> bool {
+    let is_full = |offence: &Offence| matches!(offence.detail, Detail::Limit { name: WAITING_PER_LANE, .. });
+    refusal.offences().iter().all(is_full)
 }
 
 /// Checks that a request is the one that was submitted under its id before.

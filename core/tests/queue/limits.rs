@@ -17,7 +17,7 @@ use leasehold_core::queueing::reads::{
 use leasehold_core::queueing::reclaim::Reclaim;
 use leasehold_core::queueing::retry::Retry;
 use leasehold_core::queueing::settle::{SettleWork, WorkOutcome};
-use leasehold_core::queueing::submit::{NewRequest, Submit};
+use leasehold_core::queueing::submit::{NewRequest, Submit, is_full_lane};
 use leasehold_core::queueing::take::{Take, Taken};
 use leasehold_core::queueing::{QueueCommand, QueueReply};
 use leasehold_core::rejection::{Reason, Rejection};
@@ -253,8 +253,11 @@ fn the_waiting_requests_of_a_lane_are_limited() {
     let changes = Changes { lanes: vec![(lane(0), Some(full))], ..Changes::default() };
     store.write(changes).unwrap();
     let command = QueueCommand::Submit(Submit::parse(vec![update(1, lane(0))]).unwrap());
-    let (_, text) = refusal(&mut store, &command);
-    assert!(text.ends_with("`waiting_per_lane` is 1000001, at most 1000000 is allowed"), "{text}");
+    let refused = command.apply(&mut store, NOW).unwrap().unwrap_err();
+    assert!(is_full_lane(&refused), "{refused}");
+    assert!(refused.to_string().ends_with("`waiting_per_lane` is 1000001, at most 1000000 is allowed"), "{refused}");
+    let other = Submit::parse(vec![]).unwrap_err();
+    assert!(!is_full_lane(&other), "{other}");
 }
 
 /// Q18: a submit tells of one lane, a submit behind others of none, and a settle of the lane whose next requests wait.

@@ -121,3 +121,16 @@ async fn q14_a_relay_has_the_rights_of_its_service_and_its_role_those_of_the_out
     assert_eq!(batch.requests[0].request_id, third.as_bytes());
     assert_eq!(sheets.state(second).await, wire::RequestState::InProgress);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn q13_a_failure_in_a_transaction_has_the_backoff_of_any_other() {
+    let (database, authority) = (Database::new().await, Authority::new("services").unwrap());
+    let (front, files) = (database.connect().await, TempDir::new().unwrap());
+    let server = serve(&authority, &files, &database.0.url("postgres"));
+    let sheets = Worker::of(&server, &authority, "service/sheets", 1).await;
+    front.run("SELECT leasehold_submit('q', 'a')").await.unwrap();
+    let wire::Batch { key, fence, .. } = sheets.take(1).await;
+    let session = sheets.session;
+    front.run(&format!("SELECT leasehold_fail('{session}', 'q', '{key}', {fence})")).await.unwrap();
+    assert_eq!(sheets.take(2).await.requests[0].attempt, 2, "the first backoff is a second");
+}

@@ -10,7 +10,7 @@ use leasehold_core::lease::Fence;
 use leasehold_core::queue::{LanePath, Priority, QueuePath, RequestBody, RequestId, RequestKind, RequestState};
 use leasehold_core::queueing::retry::Retry;
 use leasehold_core::queueing::settle::{SettleWork, WorkOutcome};
-use leasehold_core::queueing::submit::{NewRequest, Submit};
+use leasehold_core::queueing::submit::{NewRequest, Submit, is_full_lane};
 use leasehold_core::queueing::{QueueCommand, QueueReply, Worker};
 use leasehold_core::rejection::{Reason, Rejection};
 use leasehold_core::session::{Principal, SessionId};
@@ -44,8 +44,18 @@ pub(super) struct HandedOver {
     pub(super) decided: usize,
     /// Those that the server has refused for good.
     pub(super) refusals: Vec<OutboxRefusal>,
-    /// The reason why the server could not decide the row after those.
-    pub(super) failure: Option<CommitterRefusal>,
+    /// The reason why the row after those has to wait.
+    pub(super) failure: Option<NotNow>,
+}
+
+/// The reason why rows have to wait in the outbox.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotNow {
+    #[error("the server can't decide its rows: {0}")]
+    Server(#[from] CommitterRefusal),
+    /// Later requests of the lane must not pass those that find no room (Q07).
+    #[error("a lane has no room: all rows wait until workers have taken some of its requests")]
+    FullLane,
 }
 
 /// The decision about one row: its acceptance, or the code of the reason of its refusal for good.
@@ -86,7 +96,7 @@ impl HandOver {
 
     /// Submits requests in their order. If the server refuses them together, the halves are tried, so that one request
     /// holds up no other.
-    async fn submit(&self, submits: &[&OutboxSubmit]) -> Result<Vec<RowDecision>, CommitterRefusal> {
+    async fn submit(&self, submits: &[&OutboxSubmit]) -> Result<Vec<RowDecision>, NotNow> {
         let mut decisions = Vec::with_capacity(submits.len());
         let mut halves = vec![submits];
         while let Some(part) = halves.pop() {
@@ -102,7 +112,7 @@ impl HandOver {
         Ok(decisions)
     }
 
-    async fn submit_together(&self, submits: &[&OutboxSubmit]) -> Result<RowDecision, CommitterRefusal> {
+    async fn submit_together(&self, submits: &[&OutboxSubmit]) -> Result<RowDecision, NotNow> {
         let now = self.services.committer().clock().now();
         let parsed: Result<Vec<_>, &'static str> =
             submits.iter().map(|submit| self.parse_submit(submit, now)).collect();
@@ -114,11 +124,11 @@ impl HandOver {
     }
 
     /// Settles batches of different lanes at once.
-    async fn settle(&self, settles: &[&OutboxSettle]) -> Result<Vec<RowDecision>, CommitterRefusal> {
+    async fn settle(&self, settles: &[&OutboxSettle]) -> Result<Vec<RowDecision>, NotNow> {
         join_all(settles.iter().map(|settle| self.settle_one(settle))).await.into_iter().collect()
     }
 
-    async fn settle_one(&self, settle: &OutboxSettle) -> Result<RowDecision, CommitterRefusal> {
+    async fn settle_one(&self, settle: &OutboxSettle) -> Result<RowDecision, NotNow> {
         let command = match self.parse_settle(settle) {
             Ok(command) => command,
             Err(reason) => return Ok(Err(reason)),
@@ -143,11 +153,12 @@ impl HandOver {
         Ok(unsettled)
     }
 
-    async fn decide(&self, command: QueueCommand) -> Result<RowDecision, CommitterRefusal> {
+    async fn decide(&self, command: QueueCommand) -> Result<RowDecision, NotNow> {
         let decision = self.services.committer().submit(self.caller.clone(), Command::Queue(command)).await?;
         Ok(match decision {
             Ok(Reply::Queue(QueueReply::Submitted(_) | QueueReply::Done(_))) => Ok(()),
             Ok(_) => Err("INTERNAL"),
+            Err(rejection) if is_full_lane(&rejection) => return Err(NotNow::FullLane),
             Err(rejection) => Err(self.code(&rejection)),
         })
     }

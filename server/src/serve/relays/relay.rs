@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use uuid::{Builder, Uuid};
 
-use super::hand_over::{HandOver, HandedOver, is_late};
+use super::hand_over::{HandOver, HandedOver, NotNow, is_late};
 use crate::committer::CommitterRefusal;
 use crate::grpc::Services;
 use crate::metrics::{RelayMetrics, RelayState};
@@ -48,8 +48,8 @@ const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 enum RelayError {
     #[error("{0}")]
     Outbox(#[from] OutboxError),
-    #[error("the server can't decide its rows: {0}")]
-    Server(CommitterRefusal),
+    #[error("{0}")]
+    NotNow(#[from] NotNow),
 }
 
 /// A relay of one outbox.
@@ -141,22 +141,29 @@ impl Relay {
     async fn connect_and_relay(&mut self) -> Result<(), RelayError> {
         let mut connection = self.database.connect().await?;
         (self.beat_at, self.silence) = (None, None);
+        let relayed = self.relay(&mut connection).await;
+        // The outbox can be called, even if this server can't decide its rows: another one may.
+        let can_release = matches!(relayed, Ok(()) | Err(RelayError::NotNow(_)));
+        if can_release && self.state == Some(RelayState::Relaying) {
+            // Another relay takes the place later, if this call fails.
+            let _ = timeout(RELEASE_TIMEOUT, connection.release(self.id)).await;
+        }
+        relayed
+    }
+
+    async fn relay(&mut self, connection: &mut OutboxConnection) -> Result<(), RelayError> {
         let mut pause = FIRST_PAUSE;
         while !self.is_stopping() {
-            if !self.hold(&mut connection).await? {
+            if !self.hold(connection).await? {
                 self.pause(WAIT_PAUSE).await;
                 continue;
             }
-            let has_relayed = self.relay_batch(&mut connection).await?;
-            self.do_chores(&mut connection).await?;
+            let has_relayed = self.relay_batch(connection).await?;
+            self.do_chores(connection).await?;
             pause = if has_relayed { FIRST_PAUSE } else { LAST_PAUSE.min(pause * 2) };
             if !has_relayed {
                 self.pause(pause).await;
             }
-        }
-        if self.state == Some(RelayState::Relaying) {
-            // Another relay takes the place later, if this call fails.
-            let _ = timeout(RELEASE_TIMEOUT, connection.release(self.id)).await;
         }
         Ok(())
     }
@@ -217,11 +224,11 @@ impl Relay {
         match failure {
             None => Ok(!is_done),
             // A server under load is no failure: the rows wait in the outbox.
-            Some(CommitterRefusal::Overloaded { retry_after, .. }) => {
+            Some(NotNow::Server(CommitterRefusal::Overloaded { retry_after, .. })) => {
                 self.pause(retry_after).await;
                 Ok(!is_done)
             }
-            Some(refusal) => Err(RelayError::Server(refusal)),
+            Some(not_now) => Err(not_now.into()),
         }
     }
 
@@ -255,7 +262,7 @@ impl Relay {
         let marks = connection.marks(self.last_mark, MARKS).await?;
         self.last_mark = marks.last().copied().unwrap_or_default();
         if !marks.is_empty() {
-            let needed = self.server.unsettled(&marks).await.map_err(RelayError::Server)?;
+            let needed = self.server.unsettled(&marks).await.map_err(NotNow::from)?;
             let forgotten: Vec<_> = marks.into_iter().filter(|mark| !needed.contains(mark)).collect();
             connection.forget_marks(&forgotten).await?;
         }

@@ -31,7 +31,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 const READ: &str = "
     SELECT place, number, operation, queue, key, request_id, kind, priority,
         (extract(epoch FROM delay) * 1000000)::bigint AS delay_micros, max_attempts, body, session_id, fence,
-        least((extract(epoch FROM retry) * 1000000)::bigint, 31536000000000) AS retry_micros, requests,
+        CASE WHEN retry IS NOT NULL THEN least((extract(epoch FROM retry) * 1000000)::bigint, 31536000000000) END
+            AS retry_micros, requests,
         (extract(epoch FROM clock_timestamp() - written_at) * 1000)::bigint AS age_millis
     FROM leasehold_outbox_read($1, $2, $3)";
 

@@ -24,7 +24,7 @@ use crate::rows::State;
 use crate::time::Timestamp;
 
 pub use locks::{LockRows, LockViolation};
-pub use queues::{QueueViolation, check_bodies};
+pub use queues::{QueueRows, QueueViolation, check_bodies};
 
 /// The latest time that a row may have: the last microsecond of the year 9999. RFC 3339 has four
 /// digits for the year, so a later time could not be shown.
@@ -91,7 +91,7 @@ pub fn check(state: &State) -> Result<(), Violation> {
     state.replays.iter().try_for_each(|(key, replay)| check_replay(key, replay, state.leases.get(&replay.lease)))?;
     let seen: FxHashSet<_> = state.leases.values().map(|lease| lease.fence).collect();
     locks::check(&LockRows::from(state), seen.clone())?;
-    queues::check(state, seen)?;
+    queues::check(&QueueRows::from(state), seen)?;
     let digests = state.bodies.iter().map(|(id, body)| (*id, body.digest())).collect();
     Ok(check_bodies(&state.requests, &digests)?)
 }
@@ -111,15 +111,14 @@ pub fn check_locks(rows: &LockRows<'_>, leases: &FenceCheck) -> Result<(), Viola
 }
 
 /// Checks queues, lanes and requests, and their times. [`check_bodies`] checks bodies.
-/// `leases` has the fences of all leases, which may be missing in the state. The state has the rows of
-/// locks.
+/// `leases` has the fences of all leases, which may be missing in the rows.
 ///
 /// # Errors
 /// The first violation found.
-pub fn check_queues(state: &State, leases: &FenceCheck) -> Result<(), Violation> {
-    queues::check(state, FxHashSet::default())?;
-    check_times(queues::times(state))?;
-    match queues::fences(state).find(|fence| leases.seen.contains(fence)) {
+pub fn check_queues(rows: &QueueRows<'_>, leases: &FenceCheck) -> Result<(), Violation> {
+    queues::check(rows, FxHashSet::default())?;
+    check_times(queues::times(rows))?;
+    match queues::fences(rows).find(|fence| leases.seen.contains(fence)) {
         Some(fence) => Err(QueueViolation::FenceOutOfOrder(fence).into()),
         None => Ok(()),
     }

@@ -7,11 +7,12 @@ use rustc_hash::FxHashSet;
 use super::locks;
 use super::locks::LockRows;
 use crate::lease::Fence;
+use crate::order::sorted_by;
 use crate::queue::{
     BodyDigest, Head, Lane, LaneHold, LanePath, LaneState, MAX_BATCH_BYTES, MAX_BATCH_REQUESTS, Queue, QueuePath,
     Request, RequestId, RequestKind, RequestState,
 };
-use crate::rows::State;
+use crate::rows::{SortedRows, State};
 use crate::time::Timestamp;
 
 /// The first broken invariant of queues. No variant stands for two workers of one lane: the row of a lane
@@ -64,6 +65,25 @@ pub enum QueueViolation {
     FenceOutOfOrder(Fence),
 }
 
+/// The rows of queues, with those of locks, from whose counter lanes take their fences.
+pub struct QueueRows<'a> {
+    /// The rows of locks.
+    pub locks: LockRows<'a>,
+    /// The queues that are paused or limited.
+    pub queues: SortedRows<'a, Queue>,
+    /// The lanes.
+    pub lanes: SortedRows<'a, Lane>,
+    /// The requests.
+    pub requests: SortedRows<'a, Request>,
+}
+
+impl<'a> From<&'a State> for QueueRows<'a> {
+    fn from(state: &'a State) -> Self {
+        let State { queues, lanes, requests, .. } = state;
+        Self { locks: state.into(), queues: queues.into(), lanes: lanes.into(), requests: requests.into() }
+    }
+}
+
 /// The unsettled requests of one lane, in the order of their numbers.
 #[derive(Default)]
 struct Open<'a> {
@@ -75,12 +95,13 @@ struct Open<'a> {
 ///
 /// # Errors
 /// The first violation found.
-pub(super) fn check(state: &State, seen: FxHashSet<Fence>) -> Result<(), QueueViolation> {
+pub(super) fn check(state: &QueueRows<'_>, seen: FxHashSet<Fence>) -> Result<(), QueueViolation> {
     let open = open_requests(state)?;
     state.requests.iter().try_for_each(|(id, request)| check_request(state, *id, request))?;
     let none = Open::default();
-    for (path, lane) in &state.lanes {
-        check_lane(lane, open.get(path).unwrap_or(&none))?;
+    for (path, lane) in state.lanes.iter() {
+        let at = open.binary_search_by(|(lane, _)| (*lane).cmp(path)).ok();
+        check_lane(lane, at.and_then(|at| open.get(at)).map_or(&none, |(_, open)| open))?;
         let is_own = |create: &Request| create.lane == *path && create.kind == RequestKind::Create;
         if let Some(id) = lane.create
             && !state.requests.get(&id).is_some_and(is_own)
@@ -107,10 +128,10 @@ pub fn check_bodies(
 }
 
 /// Returns the times in the rows of queues.
-pub(super) fn times(state: &State) -> impl Iterator<Item = Timestamp> {
-    let requests = state.requests.values();
-    let requests = requests.flat_map(|request| [request.submitted_at, request.updated_at, request.not_before]);
-    let lanes = state.lanes.values().flat_map(|lane| {
+pub(super) fn times(state: &QueueRows<'_>) -> impl Iterator<Item = Timestamp> {
+    let requests = state.requests.iter();
+    let requests = requests.flat_map(|(_, request)| [request.submitted_at, request.updated_at, request.not_before]);
+    let lanes = state.lanes.iter().flat_map(|(_, lane)| {
         let last = lane.last.iter().flat_map(|last| [last.ended_at, last.hold.taken_at]);
         last.chain(lane.hold().map(|hold| hold.taken_at)).chain([lane.updated_at])
     });
@@ -118,48 +139,56 @@ pub(super) fn times(state: &State) -> impl Iterator<Item = Timestamp> {
 }
 
 /// Returns the fences of all holds in the rows of lanes.
-pub(super) fn fences(state: &State) -> impl Iterator<Item = Fence> {
-    state.lanes.values().flat_map(|lane| {
+pub(super) fn fences(state: &QueueRows<'_>) -> impl Iterator<Item = Fence> {
+    state.lanes.iter().flat_map(|(_, lane)| {
         let last = lane.last.as_ref().map(|last| last.hold.fence);
         last.into_iter().chain(lane.hold().map(|hold| hold.fence))
     })
 }
 
 /// Checks that each queue counts the lanes that were taken under its limit (Q17).
-fn check_counts(state: &State) -> Result<(), QueueViolation> {
-    let mut taken: BTreeMap<&QueuePath, u32> = BTreeMap::new();
-    let counted = state.lanes.iter().filter(|(_, lane)| lane.hold().is_some_and(|hold| hold.is_counted));
-    counted.for_each(|(path, _)| *taken.entry(path.queue()).or_default() += 1);
-    for (path, queue) in &state.queues {
-        let taken = taken.remove(path).unwrap_or(0);
-        if *queue == Queue::default() || queue.taken != taken {
-            return Err(QueueViolation::QueueMiscounts { counted: queue.taken, taken });
+fn check_counts(state: &QueueRows<'_>) -> Result<(), QueueViolation> {
+    // The lanes of a queue are neighbours in the order of the paths.
+    let mut taken: Vec<(&QueuePath, u32)> = Vec::new();
+    for (path, _) in state.lanes.iter().filter(|(_, lane)| lane.hold().is_some_and(|hold| hold.is_counted)) {
+        match taken.last_mut().filter(|(queue, _)| *queue == path.queue()) {
+            Some((_, count)) => *count += 1,
+            None => taken.push((path.queue(), 1)),
         }
     }
-    let other = taken.into_values().next();
+    for (path, queue) in state.queues.iter() {
+        let at = taken.binary_search_by(|(counted, _)| (*counted).cmp(path)).ok();
+        let count = at.and_then(|at| taken.get_mut(at)).map_or(0, |(_, count)| std::mem::take(count));
+        if *queue == Queue::default() || queue.taken != count {
+            return Err(QueueViolation::QueueMiscounts { counted: queue.taken, taken: count });
+        }
+    }
+    let other = taken.into_iter().map(|(_, count)| count).find(|count| *count > 0);
     other.map_or(Ok(()), |taken| Err(QueueViolation::QueueMiscounts { counted: 0, taken }))
 }
 
-/// Returns the unsettled requests of each lane.
-fn open_requests(state: &State) -> Result<BTreeMap<&LanePath, Open<'_>>, QueueViolation> {
-    let mut numbers = BTreeMap::new();
-    for (id, request) in state.requests.iter().filter(|(_, request)| !request.is_settled()) {
+/// Returns the unsettled requests of each lane, in the order of the paths.
+fn open_requests<'a>(state: &QueueRows<'a>) -> Result<Vec<(&'a LanePath, Open<'a>)>, QueueViolation> {
+    let open = state.requests.iter().filter(|(_, request)| !request.is_settled()).collect();
+    let place = |(id, request): &(&'a RequestId, &'a Request)| (&request.lane, request.number, *id);
+    let mut lanes: Vec<(&LanePath, Open<'_>)> = Vec::new();
+    let mut before = None;
+    for (id, request) in sorted_by(open, |one, other| place(one).cmp(&place(other))) {
         let is_given_out = |lane: &Lane| (1..=lane.last_number).contains(&request.number);
-        let is_doubled = numbers.insert((&request.lane, request.number), request).is_some();
+        let is_doubled = before.replace((&request.lane, request.number)) == Some((&request.lane, request.number));
         if is_doubled || !state.lanes.get(&request.lane).is_some_and(is_given_out) {
             return Err(QueueViolation::RequestOutOfPlace(*id));
         }
+        if lanes.last().is_none_or(|(lane, _)| **lane != request.lane) {
+            lanes.push((&request.lane, Open::default()));
+        }
+        let open = lanes.last_mut().map(|(_, open)| if request.is_new() { &mut open.waiting } else { &mut open.taken });
+        open.into_iter().for_each(|list| list.push(request));
     }
-    let mut open: BTreeMap<_, Open<'_>> = BTreeMap::new();
-    for ((lane, _), request) in numbers {
-        let open = open.entry(lane).or_default();
-        let list = if request.is_new() { &mut open.waiting } else { &mut open.taken };
-        list.push(request);
-    }
-    Ok(open)
+    Ok(lanes)
 }
 
-fn check_request(state: &State, id: RequestId, request: &Request) -> Result<(), QueueViolation> {
+fn check_request(state: &QueueRows<'_>, id: RequestId, request: &Request) -> Result<(), QueueViolation> {
     let is_fit = match request.state {
         RequestState::New => request.attempts < request.max_attempts,
         RequestState::InProgress | RequestState::Complete => (1..=request.max_attempts).contains(&request.attempts),
@@ -201,13 +230,13 @@ fn check_batch(hold: &LaneHold, open: &Open<'_>) -> Result<(), QueueViolation> {
 
 /// Checks that each hold has a fence of its own, which was given out and which no lease or grant of a lock has. Also
 /// checks that the fences of one lane's holds grow.
-fn check_fences(state: &State, mut seen: FxHashSet<Fence>) -> Result<(), QueueViolation> {
-    seen.extend(locks::fences(&LockRows::from(state)));
-    for lane in state.lanes.values() {
+fn check_fences(state: &QueueRows<'_>, mut seen: FxHashSet<Fence>) -> Result<(), QueueViolation> {
+    seen.extend(locks::fences(&state.locks));
+    for (_, lane) in state.lanes.iter() {
         let mut before = Fence(0);
         let last = lane.last.as_ref().map(|last| last.hold.fence);
         for fence in last.into_iter().chain(lane.hold().map(|hold| hold.fence)) {
-            if fence <= before || fence > state.fence || !seen.insert(fence) {
+            if fence <= before || fence > state.locks.fence || !seen.insert(fence) {
                 return Err(QueueViolation::FenceOutOfOrder(fence));
             }
             before = fence;

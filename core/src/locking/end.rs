@@ -1,12 +1,11 @@
 //! Ends a session: closes it, expires it for its silence, or evicts it.
 
-use std::collections::BTreeMap;
-
 use super::hand_over::{Draft, HeldAt};
 use super::reads::asks_of;
 use super::refused;
 use crate::lease::Fence;
 use crate::lock::{Ask, AskId, AskState, GrantEnd, Lock, LockPath, LockValue, Withholding};
+use crate::order::sorted_by;
 use crate::rejection::{Reason, Rejection};
 use crate::session::{Principal, Session, SessionEnd, SessionId, SessionState};
 use crate::time::Timestamp;
@@ -118,21 +117,28 @@ fn check(session: &Session, cause: &Cause) -> Result<bool, Rejection> {
     }
 }
 
-/// Returns the asks of a session by lock. A session may have several asks for one lock: one that
-/// holds the lock, and others that wait.
+/// Returns the asks of a session by lock, in the order of the paths. A session may have several asks for
+/// one lock: one that holds the lock, and others that wait.
 fn asks_by_lock<T: Transaction>(
     tx: &T,
     id: SessionId,
     session: &Session,
-) -> Result<BTreeMap<LockPath, AsksOfLock>, T::Error> {
+) -> Result<Vec<(LockPath, AsksOfLock)>, T::Error> {
     let ids = tx.first::<Ask>(&asks_of(id))?;
     if ids.len() != session.asks as usize {
         return Err(BrokenState::SessionAsksDiffer(id).into());
     }
-    let mut locks: BTreeMap<_, AsksOfLock> = BTreeMap::new();
+    let mut asks = Vec::with_capacity(ids.len());
     for ask_id in ids {
         let ask = tx.row::<Ask>(&ask_id)?.ok_or(BrokenState::SessionAsksDiffer(id))?;
-        let asks = locks.entry(ask.lock.base()).or_default();
+        asks.push((ask.lock.base(), ask_id, ask));
+    }
+    let mut locks: Vec<(LockPath, AsksOfLock)> = Vec::new();
+    for (path, ask_id, ask) in sorted_by(asks, |one, other| one.0.cmp(&other.0)) {
+        if locks.last().is_none_or(|(last, _)| *last != path) {
+            locks.push((path, AsksOfLock::default()));
+        }
+        let Some((_, asks)) = locks.last_mut() else { continue };
         match ask.state {
             AskState::Holding(_) => asks.held.push(ask.lock.clone()),
             AskState::Waiting(turn) => asks.waiting.push((ask_id, turn)),

@@ -1,8 +1,7 @@
 //! Submits requests.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use super::draft::Draft;
+use crate::order::sorted_by;
 use crate::queue::{
     Lane, LanePath, MAX_DELAY_MICROS, MAX_SUBMITTED_BYTES, MAX_SUBMITTED_REQUESTS, Priority, Request, RequestBody,
     RequestId, RequestKind, RequestState, WAITING_PER_LANE, check_attempts, invalid,
@@ -51,7 +50,8 @@ impl Submit {
         check_limit("submitted_requests", MAX_SUBMITTED_REQUESTS as u64, requests.len() as u64)?;
         let bytes: usize = requests.iter().map(|new| new.body.as_bytes().len()).sum();
         check_limit("submitted_bytes", MAX_SUBMITTED_BYTES as u64, bytes as u64)?;
-        if requests.iter().map(|new| new.request).collect::<BTreeSet<_>>().len() < requests.len() {
+        let ids = sorted_by(requests.iter().map(|new| new.request).collect(), Ord::cmp);
+        if !ids.is_sorted_by(|one, other| one < other) {
             return Err(invalid("`requests` has the same id twice"));
         }
         requests.iter().try_for_each(|new| check_attempts(new.max_attempts).map(drop))?;
@@ -80,7 +80,7 @@ pub struct Submitted {
 /// The store failed. The inner error is a refusal: an id was used for another request, or a limit is exceeded.
 pub fn submit<T: Transaction>(tx: &mut T, command: &Submit, now: Timestamp) -> Answer<Vec<Submitted>, T::Error> {
     let mut draft = Draft::new(now);
-    let (mut lanes, mut replies) = (BTreeMap::new(), Vec::with_capacity(command.requests.len()));
+    let (mut lanes, mut replies) = (unread_lanes(command), Vec::with_capacity(command.requests.len()));
     for new in &command.requests {
         if let Some(known) = tx.row::<Request>(&new.request)? {
             match check_repeated(known, new) {
@@ -89,17 +89,19 @@ pub fn submit<T: Transaction>(tx: &mut T, command: &Submit, now: Timestamp) -> A
             }
             continue;
         }
-        if !lanes.contains_key(&new.lane) {
-            let lane = tx.row::<Lane>(&new.lane)?.cloned().unwrap_or_else(|| Lane::new(now));
-            lanes.insert(new.lane.clone(), lane);
+        let at = lanes.binary_search_by(|(path, _)| (*path).cmp(&new.lane)).ok();
+        let Some((path, lane)) = at.and_then(|at| lanes.get_mut(at)) else { continue };
+        if lane.is_none() {
+            *lane = tx.row::<Lane>(path)?.cloned();
         }
-        let Some(lane) = lanes.get_mut(&new.lane) else { continue };
-        match add(&mut draft, lane, new, now) {
+        match add(&mut draft, lane.get_or_insert_with(|| Lane::new(now)), new, now) {
             Ok(submitted) => replies.push(submitted),
             Err(refusal) => return Ok(Err(refusal)),
         }
     }
-    lanes.into_iter().for_each(|(path, lane)| draft.put_lane(&path, lane));
+    for (path, lane) in lanes {
+        lane.into_iter().for_each(|lane| draft.put_lane(path, lane));
+    }
     draft.write(tx)?;
     Ok(Ok(replies))
 }
@@ -109,6 +111,13 @@ pub fn submit<T: Transaction>(tx: &mut T, command: &Submit, now: Timestamp) -> A
 pub fn is_full_lane(refusal: &Rejection) -> bool {
     let is_full = |offence: &Offence| matches!(offence.detail, Detail::Limit { name: WAITING_PER_LANE, .. });
     refusal.offences().iter().all(is_full)
+}
+
+/// Returns each lane of a submit once, in the order of the paths, without its row.
+fn unread_lanes(command: &Submit) -> Vec<(&LanePath, Option<Lane>)> {
+    let mut paths = sorted_by(command.requests.iter().map(|new| &new.lane).collect(), Ord::cmp);
+    paths.dedup();
+    paths.into_iter().map(|path| (path, None)).collect()
 }
 
 /// Checks that a request is the one that was submitted under its id before.

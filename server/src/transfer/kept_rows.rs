@@ -77,7 +77,7 @@ impl KeptRows {
     pub(super) fn check(&mut self, newest: Fence, leases: &FenceCheck) -> Result<(), RowError> {
         self.state.fence = newest;
         invariant::check_locks(&invariant::LockRows::from(&self.state), leases)?;
-        invariant::check_queues(&self.state, leases)?;
+        invariant::check_queues(&invariant::QueueRows::from(&self.state), leases)?;
         Ok(invariant::check_bodies(&self.state.requests, &self.digests).map_err(Violation::from)?)
     }
 

@@ -12,6 +12,7 @@
 //! to two cells is a violation.
 
 mod locks;
+mod queues;
 
 use leasehold_core::cell::CellId;
 use leasehold_core::claim::{Claim, ClaimState, Record};
@@ -52,7 +53,8 @@ impl World {
 pub fn after_event(world: &World) -> Result<(), Violation> {
     let effects = world.effects();
     if world.locks().is_some() {
-        return locks::after_event(world);
+        locks::after_event(world)?;
+        return queues::after_event(world);
     }
     if effects.blocked_by_own_lease {
         return Err(Violation::OwnObstacle);
@@ -75,6 +77,7 @@ pub fn everything(world: &World) -> Result<(), Violation> {
         invariant::check(&world.service().state()).map_err(Violation::Engine)?;
     }
     locks::check_holders(world)?;
+    queues::check_workers(world)?;
     (0..world.names().len()).try_for_each(|name| check_name(world, name))?;
     (1..=world.ground_truth().len()).try_for_each(|number| check_settled_lease(world, crate::names::lease_id(number)))
 }

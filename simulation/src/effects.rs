@@ -1,16 +1,18 @@
 //! The changes made by one event: everything that the checks must test after the event, and
 //! everything that a page highlights.
 
-use leasehold_core::lease::{LeaseId, Outcome};
+use leasehold_core::lease::{Fence, LeaseId, Outcome};
 use leasehold_core::reconcile::Settled;
 use leasehold_core::session::SessionId;
 use leasehold_core::table::{
-    ClaimEvent, ClaimStatus, LeaseEvent, LeaseStatus, LockEvent, LockStatus, SessionEvent, SessionStatus,
+    ClaimEvent, ClaimStatus, LeaseEvent, LeaseStatus, LockEvent, LockStatus, RequestEvent, RequestStatus, SessionEvent,
+    SessionStatus,
 };
 use smallvec::SmallVec;
 
 use crate::database::CommitRefusal;
 use crate::network::MessageId;
+use crate::queue_message::BatchOutcome;
 use crate::resource::WriteOutcome;
 
 /// The reason for which the service changes claims and leases.
@@ -71,6 +73,17 @@ pub enum Transition {
         /// The state of the lock after the transition.
         to: LockStatus,
     },
+    /// A transition of a request.
+    Request {
+        /// The number of the request.
+        request: u32,
+        /// The state of the request before the transition.
+        from: RequestStatus,
+        /// The event that caused the transition, as the engine's table names it.
+        event: RequestEvent,
+        /// The state of the request after the transition.
+        to: RequestStatus,
+    },
 }
 
 /// The service's answer to a commit or rollback of a lease.
@@ -82,6 +95,19 @@ pub struct SettleAnswer {
     pub requested: Outcome,
     /// The answer of the service.
     pub answer: Settled,
+}
+
+/// The service's answer to a settle of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SettleReply {
+    /// The number of the cell whose worker settles.
+    pub cell: u8,
+    /// The fence of the worker's hold.
+    pub fence: Fence,
+    /// The outcome that the worker told.
+    pub outcome: BatchOutcome,
+    /// True if the service answered that the lane is another's.
+    pub is_refused: bool,
 }
 
 /// The changes made by one event.
@@ -111,6 +137,16 @@ pub struct Effects {
     pub write: Option<WriteOutcome>,
     /// The number of ended sessions and free locks that the service forgot.
     pub forgotten_locks: usize,
+    /// True if rows of the queue have changed at the service.
+    pub has_queue_changes: bool,
+    /// The fence of the batch that a worker has written to its resource, `None` if no worker wrote.
+    pub written_batch: Option<Fence>,
+    /// The fence of the batch of which a worker has died, `None` if none has.
+    pub deadly_batch: Option<Fence>,
+    /// The answer to a settle of a batch, `None` if the event delivered none.
+    pub settle_reply: Option<SettleReply>,
+    /// The number of the request that the service has added a second time, `None` if there is none.
+    pub doubled: Option<u32>,
 }
 
 impl Effects {
@@ -127,6 +163,9 @@ impl Effects {
         self.has_lock_changes = false;
         self.write = None;
         self.forgotten_locks = 0;
+        self.has_queue_changes = false;
+        (self.written_batch, self.deadly_batch) = (None, None);
+        (self.settle_reply, self.doubled) = (None, None);
     }
 
     /// Notes that the claim or the rows of a name have changed.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::integer_fields;
 use crate::network::MessageId;
 use crate::process::Process;
+use crate::queue_message::WorkKind;
 
 /// A change that a user wants to save. Names are given by number, rows by primary key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -218,6 +219,30 @@ pub enum Event {
         /// The number of seconds by which it jumps ahead, negative if it jumps back.
         seconds: i32,
     },
+    /// A cell's program asks its front to submit a request.
+    Submit {
+        /// The number of the cell whose front submits.
+        cell: u8,
+        /// The number of the lane.
+        lane: u8,
+        /// The kind of the request.
+        kind: WorkKind,
+    },
+    /// A cell's program asks its client to take requests of the queue, and to work on them.
+    Serve {
+        /// The number of the cell whose client works.
+        cell: u8,
+    },
+    /// The work of a cell's client on its requests fails, before it has written anything.
+    FailWork {
+        /// The number of the cell that the client belongs to.
+        cell: u8,
+    },
+    /// A cell's client gives its requests back, before it has written anything.
+    GiveBack {
+        /// The number of the cell that the client belongs to.
+        cell: u8,
+    },
 }
 
 impl Event {
@@ -237,6 +262,7 @@ impl Event {
             | Self::Pause { .. }
             | Self::PauseService
             | Self::JumpClock { .. }
+            | Self::FailWork { .. }
             | Self::Drift { .. } => true,
             Self::Save { .. }
             | Self::Step { .. }
@@ -255,6 +281,9 @@ impl Event {
             | Self::Decide
             | Self::Evict { .. }
             | Self::Force { .. }
+            | Self::Submit { .. }
+            | Self::Serve { .. }
+            | Self::GiveBack { .. }
             | Self::Wait { .. } => false,
         }
     }

@@ -7,6 +7,7 @@ use crate::event::{Change, Drift, Event};
 use crate::integer_fields::{IntegerFields, from_integer_fields};
 use crate::network::MessageId;
 use crate::process::Process;
+use crate::queue_message::WorkKind;
 
 /// The JSON form of an [`Event`].
 #[derive(Clone, Copy, Serialize, Deserialize)]
@@ -44,6 +45,10 @@ pub(crate) enum EventJson {
     Evict(AtCell),
     Force(u8),
     JumpClock(i32),
+    Submit(AtLane),
+    Serve(AtCell),
+    FailWork(AtCell),
+    GiveBack(AtCell),
 }
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
@@ -102,6 +107,14 @@ pub(crate) struct AtLock {
 
 from_integer_fields!(AtLock { cell, lock }, None);
 
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AtLane {
+    cell: u8,
+    lane: u8,
+    kind: WorkKind,
+}
+
 impl Serialize for Event {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         EventJson::from(*self).serialize(to)
@@ -149,6 +162,10 @@ impl From<EventJson> for Event {
             EventJson::Evict(AtCell { cell }) => Self::Evict { cell },
             EventJson::Force(lock) => Self::Force { lock },
             EventJson::JumpClock(seconds) => Self::JumpClock { seconds },
+            EventJson::Submit(AtLane { cell, lane, kind }) => Self::Submit { cell, lane, kind },
+            EventJson::Serve(AtCell { cell }) => Self::Serve { cell },
+            EventJson::FailWork(AtCell { cell }) => Self::FailWork { cell },
+            EventJson::GiveBack(AtCell { cell }) => Self::GiveBack { cell },
         }
     }
 }
@@ -188,6 +205,10 @@ impl From<Event> for EventJson {
             Event::Evict { cell } => Self::Evict(AtCell { cell }),
             Event::Force { lock } => Self::Force(lock),
             Event::JumpClock { seconds } => Self::JumpClock(seconds),
+            Event::Submit { cell, lane, kind } => Self::Submit(AtLane { cell, lane, kind }),
+            Event::Serve { cell } => Self::Serve(AtCell { cell }),
+            Event::FailWork { cell } => Self::FailWork(AtCell { cell }),
+            Event::GiveBack { cell } => Self::GiveBack(AtCell { cell }),
         }
     }
 }

@@ -3,6 +3,7 @@
 //! the event.
 
 mod locks;
+mod queues;
 
 use leasehold_core::lease::{LeaseId, Outcome};
 use leasehold_core::reconcile::{Fate, Step};
@@ -83,6 +84,7 @@ impl EventText {
         if let Some(result) = client.filter(|client| client.task.is_none()).and_then(|client| client.last_result) {
             sentence.push_str(&format!("; {}", locks::result_text(result)));
         }
+        sentence.push_str(&queues::submit_consequence(world, self.event, self.is_awaited));
         let worker = user_of(self.event).filter(|_| self.has_user).and_then(|at| worker(world, at));
         if let Some(result) = worker.filter(|worker| worker.save.is_none()).and_then(|worker| worker.last_result) {
             sentence.push_str(&format!("; the user is told: {}", result_text(result)));
@@ -119,6 +121,7 @@ fn process_text(cell: u8, process: Process) -> String {
         Process::Verifier => format!("cell {cell}'s verifier"),
         Process::Client => format!("cell {cell}'s client"),
         Process::Keepalive => format!("cell {cell}'s keepalive"),
+        Process::Front => format!("cell {cell}'s front"),
     }
 }
 
@@ -217,7 +220,7 @@ fn step_text(world: &World, cell: u8, process: Process) -> String {
         }
         .to_owned(),
         Process::Client => at.client.as_ref().map_or_else(String::new, locks::step_text),
-        Process::Keepalive => String::new(),
+        Process::Keepalive | Process::Front => String::new(),
     }
 }
 

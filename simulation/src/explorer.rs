@@ -108,6 +108,10 @@ pub struct Plan {
     /// each at most once. At most 16.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub works: Vec<(u8, u8)>,
+    /// The submits, and the works on a queue, that programs may ask for. A schedule has each at most
+    /// once. At most 16.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub starts: Vec<Event>,
     /// The largest numbers of faults, waits and runs in one schedule.
     pub allowance: Allowance,
     /// The duration of each wait, in seconds.
@@ -143,13 +147,14 @@ pub struct Counterexample {
 }
 
 /// The progress of a schedule through its plan: the numbers of faults that it may still have, and
-/// bit sets of the wishes, drifts and works that have happened.
+/// bit sets of the wishes, drifts, works and starts that have happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Remaining {
     allowance: Allowance,
     wishes: u16,
     drifts: u16,
     works: u16,
+    starts: u16,
 }
 
 /// The position of a state's predecessor among the states found, and the event that led from there
@@ -202,8 +207,8 @@ pub enum InvalidPlan {
     /// An event of the plan's `before` is impossible.
     #[error("{0}")]
     Before(#[from] crate::world::ImpossibleEvent),
-    /// The plan has more saves, drifts or works than an explorer tracks.
-    #[error("the plan has too many wishes, drifts or works: use at most 16 of each")]
+    /// The plan has more saves, drifts, works or starts than an explorer tracks.
+    #[error("the plan has too many wishes, drifts, works or starts: use at most 16 of each")]
     TooLong,
 }
 
@@ -213,7 +218,8 @@ impl Explorer {
     /// # Errors
     /// The plan describes no valid world, or exceeds a limit.
     pub fn new(mut plan: Plan) -> Result<Self, InvalidPlan> {
-        if [plan.wishes.len(), plan.drifts.len(), plan.works.len()].iter().any(|count| *count > 16) {
+        let counts = [plan.wishes.len(), plan.drifts.len(), plan.works.len(), plan.starts.len()];
+        if counts.iter().any(|count| *count > 16) {
             return Err(InvalidPlan::TooLong);
         }
         // If time passed with each event, the time would be part of the state, and two orders of
@@ -223,7 +229,7 @@ impl Explorer {
         for event in &plan.before {
             world.apply(*event)?;
         }
-        let left = Remaining { allowance: plan.allowance, wishes: 0, drifts: 0, works: 0 };
+        let left = Remaining { allowance: plan.allowance, wishes: 0, drifts: 0, works: 0, starts: 0 };
         let mut explorer = Self {
             plan,
             frontier: VecDeque::new(),
@@ -340,6 +346,9 @@ impl Plan {
             let event = Event::Work { cell: *cell, lock: *lock };
             events.push((event, Remaining { works: left.works | 1 << at, ..left }));
         }
+        for (at, event) in self.starts.iter().enumerate().filter(|(at, _)| is_open(left.starts, *at)) {
+            events.push((*event, Remaining { starts: left.starts | 1 << at, ..left }));
+        }
     }
 }
 
@@ -361,7 +370,7 @@ impl Remaining {
                 Process::Reconciler(_) => &mut allowance.reconciliations,
                 Process::Verifier => &mut allowance.verifications,
                 Process::Keepalive => &mut allowance.renewals,
-                Process::Worker(_) | Process::Client => return Some(self),
+                Process::Worker(_) | Process::Client | Process::Front => return Some(self),
             },
             // The search includes partitions as messages that arrive late, and a database restart
             // as lost connections of the workers.
@@ -381,6 +390,8 @@ impl Remaining {
             Event::Pause { .. } | Event::PauseService => &mut allowance.pauses,
             Event::JumpClock { .. } => &mut allowance.jumps,
             Event::Evict { .. } | Event::Force { .. } | Event::Close { .. } => return None,
+            Event::FailWork { .. } | Event::GiveBack { .. } => return None,
+            Event::Submit { .. } | Event::Serve { .. } => return Some(self),
             Event::Work { .. } | Event::Resume { .. } | Event::ResumeService | Event::Decide => return Some(self),
         };
         *spent = spent.checked_sub(1)?;

@@ -46,6 +46,22 @@ fn locks(world: &World, locks: &LockWorld, hasher: &mut WideHasher) {
     for (id, ask) in rows.asks.iter() {
         (id, ask.session, &ask.lock, ask.state).hash(hasher);
     }
+    if world.has_queue() {
+        queue(world, locks, hasher);
+    }
+}
+
+fn queue(world: &World, locks: &LockWorld, hasher: &mut WideHasher) {
+    locks.truth.hash(hasher);
+    for (id, request) in world.service().requests() {
+        (id, request.number, request.attempts, request.not_before, request.updated_at).hash(hasher);
+        std::mem::discriminant(&request.state).hash(hasher);
+    }
+    for (path, lane) in world.service().lanes() {
+        (path, lane.waiting, lane.last_number, lane.create, lane.updated_at).hash(hasher);
+        lane.hold().map(|hold| (hold.take, hold.session, hold.fence, hold.taken_at)).hash(hasher);
+        lane.last.as_ref().map(|last| (last.hold.take, last.hold.session, last.hold.fence, last.end)).hash(hasher);
+    }
 }
 
 fn service(world: &World, hasher: &mut WideHasher) {
@@ -99,6 +115,7 @@ fn request(request: &Request, hasher: &mut WideHasher) {
         Request::ListLeases { cursor } => cursor.hash(hasher),
         Request::ListRecords { after, upto } => (after, upto).hash(hasher),
         Request::Lock(request) => request.hash(hasher),
+        Request::Queue(request) => request.hash(hasher),
     }
 }
 
@@ -119,6 +136,7 @@ fn answer(answer: &Response, hasher: &mut WideHasher) {
             });
         }
         Response::Lock(answer) => answer.hash(hasher),
+        Response::Queue(answer) => answer.hash(hasher),
         Response::Unavailable => {}
     }
 }
@@ -134,6 +152,7 @@ fn cell(cell: &Cell, hasher: &mut WideHasher) {
     }
     (cell.verifier.calls, &cell.verifier.run).hash(hasher);
     cell.client.hash(hasher);
+    cell.front.hash(hasher);
 }
 
 /// A hasher of 128 bits: the standard library's hasher of 64 bits twice, with different starts.

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! work     open session · acquire · (check the deadline · write to the resource) twice · release
+//! serve    open session · take · check the deadline · write to the resource · settle
 //! wait     acquire again after a time-out, with the same ask · leave the queue
 //! failure  forget the session, which then ends by its silence
 //! ```
@@ -11,6 +12,8 @@
 //! it sent the last call that renewed its session, on its own clock. It takes off one sixteenth for
 //! the drift of two clocks, as the client for Rust does. The client works until its session can
 //! expire at the service: for its duration and its grace.
+
+mod serve;
 
 use leasehold_core::lease::Fence;
 use leasehold_core::lock::AskId;
@@ -26,6 +29,8 @@ use crate::process::Process;
 use crate::resource::{Resources, WriteOutcome};
 use crate::settings::LockSettings;
 use crate::step_context::Calls;
+
+pub use serve::Serving;
 
 /// The number of times that a client tries one call.
 const ATTEMPTS: u8 = 3;
@@ -56,6 +61,14 @@ pub enum WorkPhase {
     Leave,
     /// Wait for the answer to the leave.
     AwaitLeave,
+    /// Take the first requests of a lane.
+    Take,
+    /// Wait for requests.
+    AwaitTake,
+    /// Settle the requests that were taken.
+    Settle,
+    /// Wait for the answer to the settle.
+    AwaitSettle,
     /// Close the session.
     Close,
     /// Wait for the answer to the close.
@@ -65,7 +78,12 @@ pub enum WorkPhase {
 impl WorkPhase {
     /// Returns true if a task in this phase waits for the service.
     pub fn awaits_service(self) -> bool {
-        matches!(self, Self::AwaitSession | Self::AwaitGrant | Self::AwaitRelease | Self::AwaitLeave | Self::AwaitClose)
+        match self {
+            Self::AwaitSession | Self::AwaitGrant | Self::AwaitRelease | Self::AwaitLeave => true,
+            Self::AwaitTake | Self::AwaitSettle | Self::AwaitClose => true,
+            Self::OpenSession | Self::Acquire | Self::Check | Self::WriteResource | Self::Release => false,
+            Self::Leave | Self::Take | Self::Settle | Self::Close => false,
+        }
     }
 }
 
@@ -89,6 +107,12 @@ pub enum WorkResult {
     Died,
     /// The session is closed.
     Closed,
+    /// No lane was ready for as long as the worker waited.
+    Idle,
+    /// The work on the requests has failed, and the service knows it.
+    Failed,
+    /// The worker has given its requests back.
+    GivenBack,
 }
 
 /// The task of a client.
@@ -97,6 +121,8 @@ pub enum WorkResult {
 pub enum TaskKind {
     /// Work under the lock with this number.
     Work(u8),
+    /// Take requests of the queue, and work on them.
+    Serve,
     /// Close the session.
     Close,
 }
@@ -136,6 +162,8 @@ pub struct LockClient {
     pub session: Option<ClientSession>,
     /// The client's task in progress, `None` while it is idle.
     pub task: Option<Task>,
+    /// The requests that the client works on, `None` unless it serves a queue.
+    pub serving: Option<Serving>,
     /// The result of the last task, `None` before its end.
     pub last_result: Option<WorkResult>,
     /// The state of the client's calls to the service.
@@ -197,8 +225,10 @@ impl LockClient {
         let phase = match (kind, self.session) {
             (TaskKind::Close, _) => WorkPhase::Close,
             (TaskKind::Work(_), Some(_)) => WorkPhase::Acquire,
-            (TaskKind::Work(_), None) => WorkPhase::OpenSession,
+            (TaskKind::Serve, Some(_)) => WorkPhase::Take,
+            (TaskKind::Work(_) | TaskKind::Serve, None) => WorkPhase::OpenSession,
         };
+        self.serving = (kind == TaskKind::Serve).then(|| Serving::new(self.asks));
         let ask = ask_id(cell, self.asks);
         self.task = Some(Task { kind, phase, fence: None, ask, attempts: 0, writes: 0 });
     }
@@ -224,7 +254,7 @@ impl LockClient {
 
     /// Ends the process, which loses its memory.
     pub fn crash(&mut self) {
-        self.session = None;
+        (self.session, self.serving) = (None, None);
         if self.task.take().is_some() {
             self.last_result = Some(WorkResult::Died);
         }
@@ -232,7 +262,7 @@ impl LockClient {
     }
 
     fn end(&mut self, result: WorkResult) {
-        self.task = None;
+        (self.task, self.serving) = (None, None);
         self.last_result = Some(result);
     }
 
@@ -252,9 +282,11 @@ impl LockClient {
                 self.check(task, context);
                 return (None, None);
             }
+            WorkPhase::WriteResource if serve::is_serving(task) => return (None, self.write_batch(task, context)),
             WorkPhase::WriteResource => return (None, self.write(task, context)),
-            WorkPhase::OpenSession => self.open(context),
-            phase => self.session.and_then(|session| task.request(phase, session.id)),
+            WorkPhase::OpenSession => self.open(context).map(Request::Lock),
+            WorkPhase::Take | WorkPhase::Settle => self.queue_request(task, context.cell),
+            phase => self.session.and_then(|session| task.request(phase, session.id)).map(Request::Lock),
         };
         let Some(request) = request else {
             self.end_without_session(WorkResult::Lost);
@@ -304,10 +336,10 @@ impl LockClient {
             self.session = None;
             return None;
         }
-        Some(self.call(Process::Keepalive, LockRequest::Renew(session.id), context))
+        Some(self.call(Process::Keepalive, Request::Lock(LockRequest::Renew(session.id)), context))
     }
 
-    fn call(&mut self, process: Process, request: LockRequest, context: &mut ClientContext<'_>) -> MessageId {
+    fn call(&mut self, process: Process, request: Request, context: &mut ClientContext<'_>) -> MessageId {
         let [of_client, of_keepalive] = &mut self.sent_at;
         let (calls, sent_at) = match process {
             Process::Keepalive => (&mut self.keepalive, of_keepalive),
@@ -316,7 +348,7 @@ impl LockClient {
         *sent_at = context.clock;
         *calls = Calls { made: calls.made + 1, is_waiting: true };
         let id = MessageId::request(context.cell, process, calls.made);
-        context.network.send(id, Payload::Request(Request::Lock(request)), context.now);
+        context.network.send(id, Payload::Request(request), context.now);
         id
     }
 
@@ -349,6 +381,7 @@ impl LockClient {
         match answer {
             Response::Lock(LockAnswer::Refused(_)) => self.refused(task),
             Response::Lock(answer) => self.advance(task, *answer),
+            Response::Queue(answer) => self.advance_batch(task, answer),
             _ => self.retry(task),
         }
     }
@@ -360,7 +393,7 @@ impl LockClient {
                 let [sent_at, _] = self.sent_at;
                 let opened = |session: ClientSession| ClientSession { renewed_at: sent_at, is_open: true, ..session };
                 self.session = self.session.map(opened);
-                self.task = next(WorkPhase::Acquire);
+                self.task = next(if serve::is_serving(task) { WorkPhase::Take } else { WorkPhase::Acquire });
             }
             (WorkPhase::AwaitGrant, LockAnswer::Holding(fence))
                 if self.session.is_some_and(|session| session.taken == Some(fence)) =>
@@ -414,6 +447,8 @@ impl WorkPhase {
             Self::Acquire => Self::AwaitGrant,
             Self::Release => Self::AwaitRelease,
             Self::Leave => Self::AwaitLeave,
+            Self::Take => Self::AwaitTake,
+            Self::Settle => Self::AwaitSettle,
             Self::Close => Self::AwaitClose,
             other => other,
         }
@@ -426,6 +461,8 @@ impl WorkPhase {
             Self::AwaitGrant => Self::Acquire,
             Self::AwaitRelease => Self::Release,
             Self::AwaitLeave => Self::Leave,
+            Self::AwaitTake => Self::Take,
+            Self::AwaitSettle => Self::Settle,
             Self::AwaitClose => Self::Close,
             other => other,
         }

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::lock_message::{LockAnswer, LockRequest};
 use crate::process::Process;
+use crate::queue_message::{QueueAnswer, QueueRequest};
 
 /// The id of a message: the call it belongs to, its direction and the number of its copy. A message
 /// keeps its id when unrelated events are removed from a trace.
@@ -28,6 +29,7 @@ const CELL_BITS: u32 = 4;
 const FIRST_RECONCILER: u32 = 8;
 const CLIENT: u32 = 12;
 const KEEPALIVE: u32 = 13;
+const FRONT: u32 = 14;
 const VERIFIER: u32 = 15;
 
 impl From<u32> for MessageId {
@@ -44,6 +46,7 @@ impl MessageId {
             Process::Reconciler(number) => FIRST_RECONCILER + u32::from(number),
             Process::Client => CLIENT,
             Process::Keepalive => KEEPALIVE,
+            Process::Front => FRONT,
             Process::Verifier => VERIFIER,
         };
         let caller = (call << CELL_BITS | u32::from(cell)) << PROCESS_BITS | process;
@@ -90,6 +93,7 @@ impl MessageId {
             VERIFIER => Process::Verifier,
             CLIENT => Process::Client,
             KEEPALIVE => Process::Keepalive,
+            FRONT => Process::Front,
             number @ FIRST_RECONCILER.. => Process::Reconciler((number - FIRST_RECONCILER) as u8),
             number => Process::Worker(number as u8),
         }
@@ -153,6 +157,8 @@ pub enum Request {
     },
     /// A request about sessions and locks.
     Lock(LockRequest),
+    /// A request about a queue.
+    Queue(QueueRequest),
 }
 
 /// A response of the service to a cell.
@@ -197,6 +203,8 @@ pub enum Response {
     },
     /// The service's answer to a request about sessions and locks.
     Lock(LockAnswer),
+    /// The service's answer to a request about a queue.
+    Queue(QueueAnswer),
     /// The service is down, so the request has changed nothing.
     Unavailable,
 }

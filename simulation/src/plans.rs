@@ -1,7 +1,8 @@
-//! Small worlds for the explorer. Faults can happen in five of them. Each of the others breaks if
+//! Small worlds for the explorer. Faults can happen in seven of them. Each of the others breaks if
 //! one rule is switched off.
 
 mod locks;
+mod queues;
 
 use crate::event::{Change, Drift, Event};
 use crate::explorer::{Allowance, Plan, Wish};
@@ -9,6 +10,7 @@ use crate::script::Script;
 use crate::settings::{InvalidSettings, Mode, Rule, RulesOff, Thresholds, WorldSettings};
 
 pub use locks::{one_holder, one_lock};
+pub use queues::{one_create, two_workers};
 
 const ALICE: u8 = 0;
 const BOB: u8 = 1;
@@ -30,8 +32,8 @@ fn wish(cell: u8, change: Change) -> Wish {
 }
 
 fn plan(settings: WorldSettings, wishes: Vec<Wish>, allowance: Allowance) -> Plan {
-    let (before, drifts, works) = (Vec::new(), Vec::new(), Vec::new());
-    Plan { settings, before, wishes, drifts, works, allowance, wait_seconds: STALE_SECONDS, depth: DEPTH }
+    let (before, drifts, works, starts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    Plan { settings, before, wishes, drifts, works, starts, allowance, wait_seconds: STALE_SECONDS, depth: DEPTH }
 }
 
 /// Returns a plan in which one cell saves one row. Each of these can happen once: a lost message, a
@@ -102,6 +104,8 @@ pub fn about(rule: Rule, mode: Mode) -> Result<Plan, InvalidSettings> {
             Plan { before: an_old_row(&settings)?, ..plan(settings, vec![rename(BOB)], verified) }
         }
         Rule::ObservedSilence | Rule::Grace | Rule::WholeDuration | Rule::FenceCheck => locks::about(rule)?,
+        Rule::OneWorker | Rule::SharedLane | Rule::EarlyCount => queues::about(rule)?,
+        Rule::SettleFence | Rule::SettleMemory | Rule::RequestIds => queues::about(rule)?,
     })
 }
 

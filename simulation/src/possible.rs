@@ -1,5 +1,6 @@
 //! The events that are possible in the present state of a world. Saves, changes by plain SQL, works
-//! under locks, waits and jumps of the clock take free parameters, so they are not listed.
+//! under locks or on a queue, submits, waits and jumps of the clock take free parameters, so they are
+//! not listed.
 
 use crate::event::Event;
 use crate::process::Process;
@@ -44,6 +45,8 @@ fn of_cell(world: &World, cell: u8, events: &mut Vec<Event>) {
     if world.locks().is_some() {
         of_process(cell, Process::Client, events);
         of_process(cell, Process::Keepalive, events);
+        of_process(cell, Process::Front, events);
+        events.extend([Event::FailWork { cell }, Event::GiveBack { cell }]);
         events.extend([Event::Close { cell }, Event::Pause { cell }, Event::Resume { cell }, Event::Evict { cell }]);
     }
 }

@@ -16,6 +16,8 @@ pub enum Process {
     Client,
     /// The keepalive of the cell's client: a thread that renews the client's session.
     Keepalive,
+    /// The front of the cell, which submits requests to a queue.
+    Front,
 }
 
 impl Process {
@@ -23,7 +25,7 @@ impl Process {
     pub fn worker(self) -> Option<u8> {
         match self {
             Self::Worker(number) => Some(number),
-            Self::Reconciler(_) | Self::Verifier | Self::Client | Self::Keepalive => None,
+            Self::Reconciler(_) | Self::Verifier | Self::Client | Self::Keepalive | Self::Front => None,
         }
     }
 }

@@ -2,6 +2,7 @@
 //! run. Then the world must be quiescent: no work is left, and rows and claims agree.
 
 mod locks;
+mod queues;
 
 use leasehold_core::cell::CellId;
 use leasehold_core::claim::ClaimState;
@@ -104,9 +105,9 @@ impl Quiescing<'_> {
 /// Returns the next event of a world without further faults, or `None` once every process is idle.
 ///
 /// The order is: the service takes leases back and decides proposals, messages arrive, databases
-/// finish COMMITs, processes continue, processes without an answer time out, the service starts,
-/// and partitions heal. Then keepalives renew and the service ticks, until no lock is held and no
-/// session is left that nobody renews. The message `except` is not delivered.
+/// finish COMMITs, processes continue, idle workers serve a queue, processes without an answer time
+/// out, the service starts, and partitions heal. Then keepalives renew and the service ticks, until no
+/// lock is held and no session is left that nobody renews. The message `except` is not delivered.
 pub fn next_event(world: &World, except: Option<MessageId>) -> Option<Event> {
     let messages = world.network().messages().iter().filter(|message| Some(message.id) != except);
     let message = messages.map(|message| Event::Deliver(message.id)).find(|event| world.is_possible(*event));
@@ -115,6 +116,7 @@ pub fn next_event(world: &World, except: Option<MessageId>) -> Option<Event> {
         .or(message)
         .or_else(|| finish_commit(world))
         .or_else(|| step(world))
+        .or_else(|| queues::serve(world))
         .or_else(|| time_out(world))
         .or_else(|| repair(world))
         .or_else(|| locks::tick(world))
@@ -157,7 +159,7 @@ fn processes(world: &World) -> impl Iterator<Item = (u8, Process)> {
     (1..=settings.cells).flat_map(move |cell| {
         let workers = (0..workers).map(Process::Worker);
         let rest = (0..reconcilers).map(Process::Reconciler);
-        let rest = rest.chain([Process::Verifier, Process::Client, Process::Keepalive]);
+        let rest = rest.chain([Process::Verifier, Process::Front, Process::Client, Process::Keepalive]);
         workers.chain(rest).map(move |process| (cell, process))
     })
 }
@@ -168,6 +170,7 @@ fn processes(world: &World) -> impl Iterator<Item = (u8, Process)> {
 /// The first reason for which the world is not quiescent.
 pub fn check(world: &World) -> Result<(), NotQuiescent> {
     locks::check(world)?;
+    queues::check(world)?;
     for (cell, at) in (1..).zip(world.cells()) {
         let left = [
             ("outstanding leases", world.service().outstanding(cell).next().is_some()),

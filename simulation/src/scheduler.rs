@@ -1,6 +1,7 @@
 //! The random choice of a world's next event, from a seed.
 
 mod locks;
+mod queues;
 
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;

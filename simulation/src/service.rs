@@ -4,6 +4,7 @@
 //! If a rule is switched off, the service hides data from the engine: see `MaskedStore`.
 
 mod locks;
+mod queues;
 
 use std::ops::Bound;
 
@@ -31,6 +32,7 @@ use crate::settings::{Rule, RulesOff};
 use crate::undelivered::Undelivered;
 
 pub use locks::{LockContext, LockHost};
+pub use queues::MAX_ATTEMPTS;
 
 /// The number of leases in a page. It is small, so that lists have several pages.
 const LEASES_PER_PAGE: i32 = 2;
@@ -149,8 +151,8 @@ impl Service {
             Request::Settle { lease, outcome } => self.settle(*lease, *outcome, call),
             Request::ListLeases { cursor } => self.list_leases(*cursor, call),
             Request::ListRecords { after, upto } => self.list_records(after, upto, call),
-            // The world hands these requests to `receive_lock`.
-            Request::Lock(_) => return Response::Unavailable,
+            // The world hands these requests to `receive_lock` and `receive_queue`.
+            Request::Lock(_) | Request::Queue(_) => return Response::Unavailable,
         };
         // If the store's rows contradict each other, the service decides nothing.
         answer.unwrap_or(Response::Unavailable)

@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::integer_fields::{IntegerFields, from_integer_fields};
+use crate::variant_names::variant_names;
 
 /// The largest number of cells of a world. A message id stores the cell's number in four bits.
 pub const MAX_CELLS: u8 = 8;
@@ -17,14 +18,15 @@ pub const MAX_RECONCILERS: u8 = 4;
 pub const MAX_NAMES: u8 = 32;
 /// The largest number of locks of a world.
 pub const MAX_LOCKS: u8 = 4;
+/// The largest number of lanes of a world's queue.
+pub const MAX_LANES: u8 = 3;
 
 /// The largest seed of a world. JavaScript reads JSON numbers as doubles, which are exact up to
 /// 2^53 - 1.
 pub const MAX_SEED: u64 = (1 << 53) - 1;
 
 /// The point of a save at which a cell begins the save's lease.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// The lease begins after the local transaction has written its rows, immediately before the
     /// COMMIT.
@@ -34,9 +36,10 @@ pub enum Mode {
     LeaseFirst,
 }
 
+variant_names!(Mode { BeforeCommit: "before_commit", LeaseFirst: "lease_first" });
+
 /// A rule of the protocol that can be switched off to show which failure it prevents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rule {
     /// A claim under a lease is busy for every other update (B03).
     LeaseExclusivity,
@@ -61,11 +64,43 @@ pub enum Rule {
     WholeDuration,
     /// The resource refuses a write under a fence below the newest that it has seen (K05, K18).
     FenceCheck,
+    /// A lane of a queue has at most one worker at a time (Q01, Q07).
+    OneWorker,
+    /// All requests of a resource share a lane, so an update waits for the create before it (Q02).
+    SharedLane,
+    /// An attempt counts when the request is taken (Q03).
+    EarlyCount,
+    /// Only the worker with the current fence of a lane settles (Q10).
+    SettleFence,
+    /// A lane remembers how its last worker has settled, so a repeated settle gets the true answer (Q10).
+    SettleMemory,
+    /// A repeated submit has the id of the first one (Q09).
+    RequestIds,
 }
+
+variant_names!(Rule {
+    LeaseExclusivity: "lease_exclusivity",
+    Ownership: "ownership",
+    SettledLeaseMemory: "settled_lease_memory",
+    ReplayKeys: "replay_keys",
+    CommitGuard: "commit_guard",
+    SkipRecentRows: "skip_recent_rows",
+    SkipRecentClaims: "skip_recent_claims",
+    ObservedSilence: "observed_silence",
+    Grace: "grace",
+    WholeDuration: "whole_duration",
+    FenceCheck: "fence_check",
+    OneWorker: "one_worker",
+    SharedLane: "shared_lane",
+    EarlyCount: "early_count",
+    SettleFence: "settle_fence",
+    SettleMemory: "settle_memory",
+    RequestIds: "request_ids",
+});
 
 impl Rule {
     /// Every rule that can be switched off.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 17] = [
         Self::LeaseExclusivity,
         Self::Ownership,
         Self::SettledLeaseMemory,
@@ -77,6 +112,12 @@ impl Rule {
         Self::Grace,
         Self::WholeDuration,
         Self::FenceCheck,
+        Self::OneWorker,
+        Self::SharedLane,
+        Self::EarlyCount,
+        Self::SettleFence,
+        Self::SettleMemory,
+        Self::RequestIds,
     ];
 
     /// Returns true if the rule concerns sessions and locks.
@@ -98,13 +139,19 @@ impl Rule {
             Self::Grace => "the service waits for a grace beyond the session's duration before it expires the session",
             Self::WholeDuration => "after a restart of the service, each session has its whole duration again",
             Self::FenceCheck => "the resource refuses a write under a fence below the newest that it has seen",
+            Self::OneWorker => "a lane of a queue has at most one worker at a time",
+            Self::SharedLane => "all requests of a resource share a lane, so an update waits for the create before it",
+            Self::EarlyCount => "an attempt counts when the request is taken, not when it is settled",
+            Self::SettleFence => "only the worker with the current fence of a lane settles",
+            Self::SettleMemory => "a lane remembers its last settle, so a repeated settle gets the true answer",
+            Self::RequestIds => "a repeated submit has the id of the first one, and makes no second request",
         }
     }
 }
 
 /// The set of rules that are switched off, by default none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct RulesOff(u16);
+pub struct RulesOff(u32);
 
 impl RulesOff {
     /// Returns the set with this rule added: the rule is switched off.
@@ -194,12 +241,21 @@ pub struct Clock {
 
 from_integer_fields!(Clock { ahead_seconds, fast_ppm }, None);
 
-/// The locks of a world, and the terms of every session.
+// serde calls the function with a reference to the field.
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde prescribes the signature")]
+fn is_zero(number: &u8) -> bool {
+    *number == 0
+}
+
+/// The locks of a world or the lanes of its queue, and the terms of every session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "IntegerFields")]
 pub struct LockSettings {
     /// The number of locks.
     pub count: u8,
+    /// The number of lanes of the world's queue, 0 in a world of locks. A world of a queue has no locks.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub lanes: u8,
     /// The time after its last renewal for which a client may work, in seconds.
     pub duration_seconds: u32,
     /// The time from the end of the duration until the service expires the session, in seconds.
@@ -208,11 +264,14 @@ pub struct LockSettings {
     pub tick_millis: u32,
 }
 
-from_integer_fields!(LockSettings { count, duration_seconds, grace_seconds, tick_millis }, Some(Self::default()));
+from_integer_fields!(
+    LockSettings { count, lanes, duration_seconds, grace_seconds, tick_millis },
+    Some(Self::default())
+);
 
 impl Default for LockSettings {
     fn default() -> Self {
-        Self { count: 1, duration_seconds: 4, grace_seconds: 2, tick_millis: 1000 }
+        Self { count: 1, lanes: 0, duration_seconds: 4, grace_seconds: 2, tick_millis: 1000 }
     }
 }
 
@@ -376,8 +435,10 @@ impl WorldSettings {
 }
 
 fn check_locks(locks: LockSettings) -> Result<(), InvalidSettings> {
+    let (low, high) = if locks.lanes > 0 { (0, 0) } else { (1, u32::from(MAX_LOCKS)) };
     let ranges = [
-        ("locks.count", u32::from(locks.count), 1, u32::from(MAX_LOCKS)),
+        ("locks.count", u32::from(locks.count), low, high),
+        ("locks.lanes", u32::from(locks.lanes), 0, u32::from(MAX_LANES)),
         ("locks.duration_seconds", locks.duration_seconds, 1, 3600),
         ("locks.grace_seconds", locks.grace_seconds, 1, 3600),
         ("locks.tick_millis", locks.tick_millis, 100, 10_000),

@@ -309,7 +309,9 @@ fn lane(event: Event) -> Lane {
         Event::Deliver(id) | Event::Drop(id) => endpoints(id).1,
         Event::Duplicate(id) | Event::CancelCall(id) => endpoints(id).0,
         Event::Work { cell, .. } | Event::Close { cell } => Lane::User(cell),
+        Event::Submit { cell, .. } | Event::Serve { cell } => Lane::User(cell),
         Event::Pause { cell } | Event::Resume { cell } => Lane::Process(cell, Process::Client),
+        Event::FailWork { cell } | Event::GiveBack { cell } => Lane::Process(cell, Process::Client),
         Event::PauseService
         | Event::ResumeService
         | Event::Tick

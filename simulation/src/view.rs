@@ -2,13 +2,17 @@
 //! the changes made by the last event.
 
 mod locks;
+mod queues;
 
 use std::fmt::Debug;
 
 use leasehold_core::claim::{Claim, Record};
 use leasehold_core::lease::LeaseId;
 use leasehold_core::reconcile::{Step, Summary};
-use leasehold_core::table::{CLAIM, ClaimStatus, Edge, LEASE, LOCK, LeaseStatus, LockEvent, LockStatus, SESSION};
+use leasehold_core::table::{
+    CLAIM, ClaimStatus, Edge, LEASE, LOCK, LeaseStatus, LockEvent, LockStatus, REQUEST, RequestEvent, RequestStatus,
+    SESSION,
+};
 use leasehold_core::time::Timestamp;
 use leasehold_core::verify;
 use serde::Serialize;
@@ -28,6 +32,7 @@ use crate::worker::{Phase, SaveResult};
 use crate::world::{Cell, START, World};
 
 pub use locks::{ClientView, LockView, LocksView, SessionView, Standing};
+pub use queues::{FrontView, LaneView, RequestView};
 
 /// The state of a world, for a page.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -132,6 +137,9 @@ pub struct CellView {
     /// The cell's client of locks, `None` in a world of claims.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientView>,
+    /// The cell's front, `None` unless the world has a queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub front: Option<FrontView>,
 }
 
 /// A row of a cell's database, for a page.
@@ -239,10 +247,10 @@ pub struct MessageView {
 /// A transition of a claim or a lease, for a page.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TransitionView {
-    /// The machine that made the transition: `claim`, `lease`, `session` or `lock`.
+    /// The machine that made the transition: `claim`, `lease`, `session`, `lock` or `request`.
     pub machine: &'static str,
-    /// The name whose claim changed, the id of the lease or session that changed, or the key of the
-    /// lock.
+    /// The name whose claim changed, the id of the lease or session that changed, the key of the lock, or
+    /// the number of the request.
     pub of: String,
     /// The position of the transition in the engine's table; `None` if only a rule that is off
     /// allowed it.
@@ -279,6 +287,8 @@ pub struct Tables {
     pub session: Vec<EdgeView>,
     /// The edges between the states of a lock.
     pub lock: Vec<EdgeView>,
+    /// The edges between the states of a request.
+    pub request: Vec<EdgeView>,
 }
 
 impl Tables {
@@ -289,6 +299,7 @@ impl Tables {
             lease: LEASE.iter().map(EdgeView::of).collect(),
             session: SESSION.iter().map(EdgeView::of).collect(),
             lock: lock_edges().map(EdgeView::of).collect(),
+            request: request_edges().map(EdgeView::of).collect(),
         }
     }
 }
@@ -436,6 +447,7 @@ fn cell(world: &World, number: u8, cell: &Cell) -> CellView {
             .as_ref()
             .zip(world.settings().locks)
             .map(|(client, terms)| locks::client(client, now.as_micros(), terms)),
+        front: cell.front.as_ref().map(queues::front),
     }
 }
 
@@ -479,6 +491,12 @@ fn lock_edges() -> impl Iterator<Item = &'static Edge<LockStatus, LockEvent>> {
     LOCK.iter().filter(move |edge| is_played(edge.from) && is_played(edge.to))
 }
 
+/// The edges of a request that the world plays: it withdraws, resubmits and forgets no request.
+fn request_edges() -> impl Iterator<Item = &'static Edge<RequestStatus, RequestEvent>> {
+    use RequestEvent::{Forget, Resubmit, Withdraw};
+    REQUEST.iter().filter(|edge| !matches!(edge.event, Withdraw | Resubmit | Forget))
+}
+
 pub(crate) fn transition(world: &World, transition: &Transition) -> TransitionView {
     match *transition {
         Transition::Claim { name, from, event, to } => TransitionView {
@@ -509,6 +527,14 @@ pub(crate) fn transition(world: &World, transition: &Transition) -> TransitionVi
             machine: "lock",
             of: lock_key(lock).to_owned(),
             edge: lock_edges().position(|edge| (edge.from, edge.event, edge.to) == (from, event, to)),
+            from: variant_name(&from),
+            event: variant_name(&event),
+            to: variant_name(&to),
+        },
+        Transition::Request { request, from, event, to } => TransitionView {
+            machine: "request",
+            of: request.to_string(),
+            edge: request_edges().position(|edge| (edge.from, edge.event, edge.to) == (from, event, to)),
             from: variant_name(&from),
             event: variant_name(&event),
             to: variant_name(&to),

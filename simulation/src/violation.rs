@@ -85,6 +85,52 @@ pub enum Violation {
         /// The newer fence.
         newer: u64,
     },
+    /// Another worker got a lane while its worker may still work by its own clock.
+    #[error("the lane `{lane}` has passed on, but the client of cell {cell} may still work under fence {fence}")]
+    LanePassedOn {
+        /// The key of the lane.
+        lane: String,
+        /// The number of the cell whose client may still work.
+        cell: u8,
+        /// The fence under which the client works.
+        fence: u64,
+    },
+    /// A worker has worked on an update before the create of its resource was settled.
+    #[error("request {update} is worked on before the create of its resource, request {create}, is settled")]
+    UpdatedTooEarly {
+        /// The number of the update.
+        update: u32,
+        /// The number of the create.
+        create: u32,
+    },
+    /// A request is complete, and no worker has done its work.
+    #[error("request {request} is complete, but nobody has done its work")]
+    NotDone {
+        /// The number of the request.
+        request: u32,
+    },
+    /// A request has ended more workers than it has attempts.
+    #[error("request {request} has ended {deaths} workers, more than it has attempts")]
+    DeadlyTooOften {
+        /// The number of the request.
+        request: u32,
+        /// The number of workers that have died of it.
+        deaths: u32,
+    },
+    /// A worker has settled its batch, and is told that another has the lane.
+    #[error("the worker of cell {cell} has settled under fence {fence}, but is told that another has the lane")]
+    SettleDenied {
+        /// The number of the cell whose worker settles.
+        cell: u8,
+        /// The fence of the worker's hold.
+        fence: u64,
+    },
+    /// A request that was submitted once is in its lane twice.
+    #[error("request {request} was submitted once, and is in its lane twice")]
+    SubmittedTwice {
+        /// The number of the request.
+        request: u32,
+    },
 }
 
 fn ending(ended: Option<Outcome>) -> &'static str {

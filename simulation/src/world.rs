@@ -2,6 +2,7 @@
 //! [`World::apply`] is the only way to change a world: it performs one event and checks the result.
 
 mod locks;
+mod queues;
 
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use leasehold_core::time::Timestamp;
 use crate::database::{Database, Row, Transaction, TransactionState, Write, micros, row_by_id};
 use crate::effects::Effects;
 use crate::event::{Change, Drift, Event};
+use crate::front::Front;
 use crate::ground_truth::GroundTruth;
 use crate::lock_client::LockClient;
 use crate::names::Names;
@@ -49,14 +51,22 @@ pub struct Cell {
     pub is_cut_off: bool,
     /// The point of a save at which the cell begins the save's lease.
     pub mode: Mode,
-    /// The cell's client of locks, `None` in a world of claims.
+    /// The cell's client of locks, `None` in a world of claims. In the world of a queue it is a worker.
     pub client: Option<LockClient>,
+    /// The cell's front, `None` unless the world has a queue.
+    pub front: Option<Front>,
 }
 
 /// The error of an event that the world cannot perform in its present state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is impossible in the present state of the world")]
+#[error("the event `{}` is impossible in the present state of the world", json_text(*.0))]
 pub struct ImpossibleEvent(pub Event);
+
+/// Returns an event as JSON, the form in which traces and JavaScript have it.
+fn json_text(event: Event) -> String {
+    // An event has no map and no number that JSON lacks, so the conversion does not fail.
+    serde_json::to_string(&event).unwrap_or_default()
+}
 
 /// The complete state of a simulation.
 #[derive(Clone, Debug)]
@@ -91,6 +101,7 @@ impl World {
             is_cut_off: false,
             mode: nth_cycled(&settings.modes, of(cell)),
             client: settings.locks.map(|_| LockClient::default()),
+            front: settings.locks.filter(|locks| locks.lanes > 0).map(|_| Front::default()),
         });
         let mut world = Self {
             cells: cells.collect(),
@@ -277,6 +288,7 @@ impl World {
             Process::Verifier => cell.verifier.calls,
             Process::Client => cell.client.as_ref()?.calls,
             Process::Keepalive => cell.client.as_ref()?.keepalive,
+            Process::Front => cell.front.as_ref()?.calls,
         })
     }
 
@@ -298,6 +310,7 @@ impl World {
             }
             Process::Client => at.client.as_ref().is_some_and(LockClient::is_ready),
             Process::Keepalive => at.client.as_ref().is_some_and(LockClient::can_renew),
+            Process::Front => at.front.as_ref().is_some_and(Front::is_ready),
         }
     }
 
@@ -314,6 +327,7 @@ impl World {
             Process::Verifier => cell.verifier.run.is_some(),
             Process::Client => cell.client.as_ref().is_some_and(|client| client.task.is_some()),
             Process::Keepalive => cell.client.as_ref().is_some_and(|client| client.keepalive.is_waiting),
+            Process::Front => cell.front.as_ref().is_some_and(|front| front.submission.is_some()),
         }
     }
 
@@ -411,8 +425,10 @@ impl World {
     }
 
     fn step(&mut self, number: u8, process: Process) {
-        if matches!(process, Process::Client | Process::Keepalive) {
-            return self.step_client(number, process);
+        match process {
+            Process::Client | Process::Keepalive => return self.step_client(number, process),
+            Process::Front => return self.step_front(number),
+            Process::Worker(_) | Process::Reconciler(_) | Process::Verifier => {}
         }
         let Self { cells, network, ground_truth, effects, settings, names, now, .. } = self;
         let at = usize::from(number).checked_sub(1);
@@ -444,7 +460,7 @@ impl World {
                 self.adopt(number);
             }
             // The steps of these processes need other parts of the world.
-            Process::Client | Process::Keepalive => {}
+            Process::Client | Process::Keepalive | Process::Front => {}
         }
     }
 
@@ -498,6 +514,7 @@ impl World {
             None => {}
             Some(Payload::Response(answer)) => self.deliver_answer(id, &answer),
             Some(Payload::Request(Request::Lock(request))) if self.service.is_up => self.receive_lock(id, request),
+            Some(Payload::Request(Request::Queue(request))) if self.service.is_up => self.receive_queue(id, request),
             Some(Payload::Request(request)) => {
                 let (service, mut call) = self.service_call(id.cell());
                 let answer = service.answer(&request, &mut call);
@@ -551,6 +568,7 @@ impl World {
                 cell.reconcilers.get_mut(usize::from(number)).into_iter().for_each(|one| one.answer(answer));
             }
             Process::Verifier => cell.verifier.answer(answer, &settings),
+            Process::Front => cell.front.iter_mut().for_each(|front| front.answer(answer)),
             Process::Client | Process::Keepalive => {}
         }
     }
@@ -565,6 +583,7 @@ impl World {
                 cell.reconcilers.get_mut(usize::from(number)).into_iter().for_each(Reconciler::time_out);
             }
             Process::Verifier => cell.verifier.time_out(),
+            Process::Front => cell.front.iter_mut().for_each(Front::time_out),
             Process::Client | Process::Keepalive => self.time_out_client(number, process),
         }
     }
@@ -580,6 +599,7 @@ impl World {
                 cell.reconcilers.get_mut(usize::from(number)).into_iter().for_each(Reconciler::crash);
             }
             Process::Verifier => cell.verifier.crash(),
+            Process::Front => cell.front.iter_mut().for_each(Front::crash),
             Process::Client | Process::Keepalive => {
                 cell.client.iter_mut().for_each(LockClient::crash);
                 self.service.close_calls(number);

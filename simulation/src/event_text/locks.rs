@@ -2,6 +2,7 @@
 
 use leasehold_core::session::SessionId;
 
+use super::queues;
 use crate::effects::Transition;
 use crate::event::Event;
 use crate::lock_client::{LockClient, WorkPhase, WorkResult};
@@ -29,13 +30,16 @@ pub(super) fn action(event: Event) -> String {
             format!("the service's wall clock jumps back by {} seconds", seconds.unsigned_abs())
         }
         Event::JumpClock { seconds } => format!("the service's wall clock jumps ahead by {seconds} seconds"),
-        _ => String::new(),
+        _ => queues::action(event),
     }
 }
 
 /// Describes the next step of a client. The text is empty if the step sends a message.
 pub(super) fn step_text(client: &LockClient) -> String {
     let Some(task) = client.task else { return " has nothing to do".to_owned() };
+    if let Some(text) = queues::step_text(client, task.phase) {
+        return text;
+    }
     match (task.phase, task.fence) {
         (WorkPhase::Check, _) => " looks at its clock".to_owned(),
         (WorkPhase::WriteResource, Some(fence)) => format!(" writes to the resource under fence {}", fence.0),
@@ -55,6 +59,7 @@ pub(super) fn consequences(world: &World, event: Event) -> String {
         _ => {}
     }
     world.effects().transitions.iter().for_each(|transition| text.push_str(&transition_text(*transition)));
+    text.push_str(&queues::transitions_text(world));
     let own = event.message().map(MessageId::answer);
     let sent = world.effects().sent.iter().filter(|id| id.is_answer());
     let messages = sent.filter_map(|id| world.network().messages().iter().find(|message| message.id == *id));
@@ -71,7 +76,11 @@ fn answer_text(message: &Message, own: Option<MessageId>) -> String {
 }
 
 fn thread(process: Process) -> &'static str {
-    if process == Process::Keepalive { "keepalive" } else { "client" }
+    match process {
+        Process::Keepalive => "keepalive",
+        Process::Front => "front",
+        _ => "client",
+    }
 }
 
 fn step_consequences(world: &World, cell: u8) -> String {
@@ -115,7 +124,7 @@ fn transition_text(transition: Transition) -> String {
             // The world reaps no namespace and shares no lock, so the other events do not happen.
             _ => String::new(),
         },
-        Transition::Claim { .. } | Transition::Lease { .. } => String::new(),
+        Transition::Claim { .. } | Transition::Lease { .. } | Transition::Request { .. } => String::new(),
     }
 }
 
@@ -145,5 +154,8 @@ pub(super) fn result_text(result: WorkResult) -> &'static str {
         WorkResult::Unanswered => "the client gives up: the service does not answer",
         WorkResult::Died => "the work is unfinished",
         WorkResult::Closed => "the session is closed",
+        WorkResult::Idle => "the worker stops to wait: no lane is ready",
+        WorkResult::Failed => "the work has failed",
+        WorkResult::GivenBack => "the worker has nothing any more",
     }
 }

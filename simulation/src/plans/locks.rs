@@ -8,7 +8,8 @@ use crate::script::Script;
 use crate::settings::{InvalidSettings, LockSettings, Mode, Rule, WorldSettings};
 
 /// The terms of sessions in these worlds: the fewest ticks with which each rule matters.
-const TERMS: LockSettings = LockSettings { count: 1, duration_seconds: 1, grace_seconds: 3, tick_millis: 1000 };
+const TERMS: LockSettings =
+    LockSettings { count: 1, lanes: 0, duration_seconds: 1, grace_seconds: 3, tick_millis: 1000 };
 
 fn world(cells: u8) -> WorldSettings {
     WorldSettings { locks: Some(TERMS), ..settings(cells, Mode::BeforeCommit) }

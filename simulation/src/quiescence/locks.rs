@@ -3,7 +3,7 @@
 
 use leasehold_core::lock::LockState;
 
-use super::NotQuiescent;
+use super::{NotQuiescent, queues};
 use crate::event::Event;
 use crate::lock_names::cell_of;
 use crate::process::Process;
@@ -14,9 +14,11 @@ pub(super) fn decide(world: &World) -> Option<Event> {
     Some(Event::Decide).filter(|event| world.is_possible(*event))
 }
 
-/// Returns true if a client waits for its turn in the queue of a lock. Such a wait ends by itself.
+/// Returns true if a client waits for its turn in the queue of a lock, or for a batch while requests
+/// are open. Such a wait ends by itself.
 pub(super) fn waits_for_its_turn(world: &World, cell: u8, process: Process) -> bool {
-    process == Process::Client && world.service().lock_host().is_some_and(|host| host.is_attended(cell))
+    let is_idle = world.has_queue() && !queues::has_open_requests(world);
+    process == Process::Client && !is_idle && world.service().lock_host().is_some_and(|host| host.is_attended(cell))
 }
 
 /// Returns the next renewal that is due, else a tick, if ticks are needed: an ask exists, a lock is
@@ -44,6 +46,9 @@ fn remaining(world: &World) -> Option<(&'static str, u8)> {
     }
     if rows.locks.iter().any(|(_, lock)| lock.state != LockState::Free) {
         return Some(("a lock that is not free", 0));
+    }
+    if queues::has_open_requests(world) {
+        return Some(("requests that are not settled", 0));
     }
     let renewed = |cell: u8| world.client(cell).and_then(|client| client.session).map(|session| session.id);
     let mut live = rows.sessions.iter().filter(|(_, session)| session.is_live()).map(|(id, _)| *id);

@@ -1,95 +1,82 @@
 //! Scenarios of sessions and locks.
 
-use super::{Draft, End};
+use super::{Draft, End, Shape};
 use crate::event::Event;
 use crate::lock_client::{WorkPhase, WorkResult};
 use crate::process::Process;
 use crate::script::Script;
-use crate::settings::{LockSettings, WorldSettings};
+use crate::settings::{LockSettings, Mode};
 
 /// The number of the one lock of these scenarios.
 const BACKUP: u8 = 0;
 /// The terms of sessions: a duration of three seconds, a grace of one, and a tick a second. A session
 /// expires at the fifth tick without a renewal.
-const TERMS: LockSettings = LockSettings { count: 1, duration_seconds: 3, grace_seconds: 1, tick_millis: 1000 };
+const TERMS: LockSettings =
+    LockSettings { count: 1, lanes: 0, duration_seconds: 3, grace_seconds: 1, tick_millis: 1000 };
 const TICKS_TO_EXPIRE: u32 = 5;
 
-fn cells(cells: u8) -> WorldSettings {
-    WorldSettings { cells, workers: 1, reconcilers: 0, names: 1, locks: Some(TERMS), ..WorldSettings::default() }
+const fn cells(cells: u8) -> Shape {
+    Shape { cells, workers: 1, mode: Mode::BeforeCommit, locks: Some(TERMS) }
 }
 
-pub(super) fn all() -> [Draft; 5] {
-    [happy_lock(), holder_dies(), holder_sleeps(), restart(), queue()]
-}
+pub(super) const ALL: &[Draft] = &[happy_lock(), holder_dies(), holder_sleeps(), restart(), queue()];
 
-fn done(cells: u8) -> End {
-    End {
-        worked: (1..=cells).map(|cell| (cell, WorkResult::Done)).collect(),
-        writes: vec![(BACKUP, 2 * u32::from(cells), 0)],
-        ..End::default()
-    }
-}
+/// The end of a scenario in which two clients work one after the other.
+const DONE: End =
+    End { worked: &[(1, WorkResult::Done), (2, WorkResult::Done)], writes: &[(BACKUP, 4, 0)], ..End::NONE };
 
-fn happy_lock() -> Draft {
+const fn happy_lock() -> Draft {
     Draft {
         id: "lock",
         title: "A lock: one holder after the other",
         watch: "The second client waits. The release writes the next holder in the same step, with a larger fence.",
-        settings: cells(2),
+        shape: cells(2),
         play: |script| {
             script.work(1, BACKUP, WorkPhase::WriteResource).work(2, BACKUP, WorkPhase::AwaitGrant);
             script.renew(1).deliver_request(2, Process::Client).run_client(1).run_client(2);
         },
-        end: done(2),
+        end: DONE,
     }
 }
 
-fn holder_dies() -> Draft {
+const fn holder_dies() -> Draft {
     Draft {
         id: "lock-holder-dies",
         title: "A lock: its holder dies",
         watch: "The session is silent for duration and grace, counted in ticks. Then the lock passes on to the client that waits.",
-        settings: cells(2),
+        shape: cells(2),
         play: |script| {
             script.work(1, BACKUP, WorkPhase::Check).work(2, BACKUP, WorkPhase::AwaitGrant);
             script.deliver_request(2, Process::Client);
             script.event(Event::Crash { cell: 1, process: Process::Client });
             script.ticks(TICKS_TO_EXPIRE, &[2]).run_client(2);
         },
-        end: End {
-            worked: vec![(1, WorkResult::Died), (2, WorkResult::Done)],
-            writes: vec![(BACKUP, 2, 0)],
-            ..End::default()
-        },
+        end: End { worked: &[(1, WorkResult::Died), (2, WorkResult::Done)], writes: &[(BACKUP, 2, 0)], ..End::NONE },
     }
 }
 
-fn holder_sleeps() -> Draft {
+const fn holder_sleeps() -> Draft {
     Draft {
         id: "lock-holder-sleeps",
         title: "A lock: its holder sleeps, and wakes with an old fence",
         watch: "The first client is paused between its look at the clock and its write. The resource has seen a newer fence, and refuses the late write.",
-        settings: cells(2),
+        shape: cells(2),
         play: |script| {
             script.work(1, BACKUP, WorkPhase::WriteResource).work(2, BACKUP, WorkPhase::AwaitGrant);
             script.deliver_request(2, Process::Client).event(Event::Pause { cell: 1 });
             script.ticks(TICKS_TO_EXPIRE, &[2]).run_client(2);
             script.event(Event::Resume { cell: 1 }).run_client(1);
         },
-        end: End {
-            worked: vec![(1, WorkResult::Fenced), (2, WorkResult::Done)],
-            writes: vec![(BACKUP, 2, 1)],
-            ..End::default()
-        },
+        end: End { worked: &[(1, WorkResult::Fenced), (2, WorkResult::Done)], writes: &[(BACKUP, 2, 1)], ..End::NONE },
     }
 }
 
-fn restart() -> Draft {
+const fn restart() -> Draft {
     Draft {
         id: "lock-restart",
         title: "A lock: the service restarts",
         watch: "Renewals are in memory only, so a restart forgets them. It gives each session its whole duration again, and no lock passes on.",
-        settings: cells(2),
+        shape: cells(2),
         play: |script| {
             script.work(1, BACKUP, WorkPhase::Check).work(2, BACKUP, WorkPhase::AwaitGrant);
             script.deliver_request(2, Process::Client).ticks(2, &[1, 2]);
@@ -98,16 +85,16 @@ fn restart() -> Draft {
             script.run_client_until(2, WorkPhase::AwaitGrant).deliver_request(2, Process::Client);
             script.ticks(2, &[1, 2]).run_client(1).run_client(2);
         },
-        end: done(2),
+        end: DONE,
     }
 }
 
-fn queue() -> Draft {
+const fn queue() -> Draft {
     Draft {
         id: "lock-queue",
         title: "A lock: a queue of three that wait",
         watch: "Each release wakes one client, in the order of arrival. A client that leaves the queue costs the others nothing.",
-        settings: cells(4),
+        shape: cells(4),
         play: |script| {
             script.work(1, BACKUP, WorkPhase::Check);
             for cell in [2, 3, 4] {
@@ -122,9 +109,9 @@ fn queue() -> Draft {
             script.run_client(3).run_client(1).run_client(2).run_client(4);
         },
         end: End {
-            worked: vec![(1, WorkResult::Done), (2, WorkResult::Done), (3, WorkResult::GaveUp), (4, WorkResult::Done)],
-            writes: vec![(BACKUP, 6, 0)],
-            ..End::default()
+            worked: &[(1, WorkResult::Done), (2, WorkResult::Done), (3, WorkResult::GaveUp), (4, WorkResult::Done)],
+            writes: &[(BACKUP, 6, 0)],
+            ..End::NONE
         },
     }
 }

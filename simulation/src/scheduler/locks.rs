@@ -58,6 +58,11 @@ const WEIGHTS: [(Kind, u32); 19] = [
 ];
 /// Draws an event of a world of locks. The event may be impossible.
 pub(super) fn draw(scheduler: &mut RandomScheduler, world: &World) -> Option<Event> {
+    if world.has_queue()
+        && let Some(event) = super::queues::draw(scheduler, world)
+    {
+        return Some(event);
+    }
     let total = WEIGHTS.iter().map(|(_, weight)| weight).sum();
     let mut left = scheduler.below(total);
     for (kind, weight) in WEIGHTS {
@@ -74,6 +79,7 @@ fn event(scheduler: &mut RandomScheduler, kind: Kind, world: &World) -> Option<E
     let process = if scheduler.below(3) == 0 { Process::Keepalive } else { Process::Client };
     let is_paused = world.client(cell)?.is_paused;
     Some(match kind {
+        Kind::Work if world.has_queue() => Event::Serve { cell },
         Kind::Work => Event::Work { cell, lock: lock(scheduler, world) },
         Kind::Close => Event::Close { cell },
         Kind::Step => Event::Step { cell, process: Process::Client },
@@ -95,8 +101,11 @@ fn event(scheduler: &mut RandomScheduler, kind: Kind, world: &World) -> Option<E
         Kind::Restart if scheduler.below(3) == 0 => Event::StopService,
         Kind::Pause | Kind::Partition | Kind::PauseService | Kind::Restart => return None,
         Kind::Operator if scheduler.below(2) == 0 => Event::Evict { cell },
+        Kind::Operator if world.has_queue() => return None,
         Kind::Operator => Event::Force { lock: lock(scheduler, world) },
         Kind::Wait => Event::Wait { seconds: scheduler.pick(&WAITS)? },
+        // A retry waits by the wall clock (Q13), so a jump back by an hour delays it for an hour of ticks.
+        Kind::Jump if world.has_queue() => Event::JumpClock { seconds: scheduler.pick(&[-5, 5])? },
         Kind::Jump => Event::JumpClock { seconds: scheduler.pick(&JUMPS)? },
         Kind::Forget => Event::Forget,
     })

@@ -20,6 +20,7 @@ use leasehold_core::locking::renew::{Renew, renew};
 use leasehold_core::locking::{LockCommand, LockReply};
 use leasehold_core::memory::MemoryStore;
 use leasehold_core::observer::{Observer, Renewal};
+use leasehold_core::queueing::reclaim::Reclaim;
 use leasehold_core::rejection::{Detail, Reason, Rejection};
 use leasehold_core::rows::{Changes, Kind, OrderedRead};
 use leasehold_core::session::{Session, SessionId, Terms};
@@ -29,10 +30,13 @@ use leasehold_core::transaction::{BrokenState, Transaction};
 use leasehold_core::update::Answer;
 
 use super::Service;
+use super::queues::QueueHost;
 use crate::effects::{Effects, Transition};
 use crate::lock_message::{LockAnswer, LockRequest};
 use crate::lock_names::LockNames;
 use crate::network::{MessageId, Response};
+use crate::queue_names::QueueNames;
+use crate::queue_truth::QueueTruth;
 use crate::settings::{LockSettings, Rule, RulesOff};
 
 /// The time for which an ask that no call attends to keeps its place or its grant, in milliseconds.
@@ -52,6 +56,10 @@ pub struct LockContext<'a> {
     pub rules_off: RulesOff,
     /// The names of the locks.
     pub names: &'a LockNames,
+    /// The names of the queue.
+    pub queue: &'a QueueNames,
+    /// The true history of the queue, to which a command adds its part.
+    pub truth: &'a mut QueueTruth,
     /// The changes made by the present event, to which a command adds its own.
     pub effects: &'a mut Effects,
 }
@@ -96,7 +104,7 @@ struct DatedRenewal {
 }
 
 /// A change of a row that the host learns of.
-enum RowNews {
+pub(super) enum RowNews {
     Session { id: SessionId, live: Option<(Terms, u64)>, is_moved: bool },
     Lock(LockPath, LockState),
     Forced(Grant),
@@ -104,18 +112,28 @@ enum RowNews {
     Over(AskId),
 }
 
+/// A command that the host proposes, and that the engine decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Proposal {
+    /// The end of a session or of a withholding, or a leave.
+    Lock(LockCommand),
+    /// Take a lane back from a session that has ended.
+    Reclaim(Reclaim),
+}
+
 /// The service's memory of sessions and locks, which a stop of the service erases.
 #[derive(Clone, Debug)]
 pub struct LockHost {
     observer: Observer,
-    ticks: u64,
+    pub(super) ticks: u64,
     /// The commands that the last tick has proposed and the engine has not decided.
-    proposals: Vec<LockCommand>,
+    pub(super) proposals: Vec<Proposal>,
     asks: Vec<OpenAsk>,
     /// The requests that wait until the proposed end of their session or ask is decided.
     deferred: Vec<Deferred>,
     dates: Vec<DatedRenewal>,
-    answers: Vec<(MessageId, Response)>,
+    pub(super) answers: Vec<(MessageId, Response)>,
+    pub(super) queue: QueueHost,
 }
 
 impl LockHost {
@@ -129,6 +147,7 @@ impl LockHost {
             deferred: Vec::new(),
             dates: Vec::new(),
             answers: Vec::new(),
+            queue: QueueHost::default(),
         }
     }
 
@@ -143,9 +162,9 @@ impl LockHost {
         self.observer.silences()
     }
 
-    /// Returns true if a call of this cell's client waits for the grant of a lock.
+    /// Returns true if a call of this cell's client waits for the grant of a lock, or for a batch.
     pub fn is_attended(&self, cell: u8) -> bool {
-        self.asks.iter().any(|open| open.call.is_some_and(|id| id.cell() == cell))
+        self.queue.is_attended(cell) || self.asks.iter().any(|open| open.call.is_some_and(|id| id.cell() == cell))
     }
 
     /// Adds to a hash everything that influences the host's future, but the grants that an operator
@@ -156,12 +175,14 @@ impl LockHost {
         self.observer.withheld().hash(hasher);
         for proposal in &self.proposals {
             match proposal {
-                LockCommand::End(end) => end.session.hash(hasher),
-                LockCommand::Elapse(elapse) => elapse.fence.hash(hasher),
-                LockCommand::Leave(leave) => leave.ask.hash(hasher),
-                _ => {}
+                Proposal::Lock(LockCommand::End(end)) => end.session.hash(hasher),
+                Proposal::Lock(LockCommand::Elapse(elapse)) => elapse.fence.hash(hasher),
+                Proposal::Lock(LockCommand::Leave(leave)) => leave.ask.hash(hasher),
+                Proposal::Lock(_) => {}
+                Proposal::Reclaim(reclaim) => reclaim.fence.hash(hasher),
             }
         }
+        self.queue.hash(self.ticks, hasher);
         (&self.deferred, &self.dates).hash(hasher);
         // The number of ticks since then matters only if no call attends.
         let silence = |open: &OpenAsk| open.call.map_or(self.ticks - open.since, |_| 0);
@@ -200,6 +221,7 @@ impl LockHost {
 
     fn unwatch(&mut self, id: SessionId) {
         self.observer.unwatch(id);
+        self.queue.lose(id, self.ticks);
         self.dates.retain(|dated| dated.session != id);
     }
 
@@ -235,7 +257,9 @@ impl LockHost {
     /// True if a leave of the ask is proposed and not decided. No call attends to the ask before: it
     /// would be told a grant that ends (K06).
     fn is_leaving(&self, ask: AskId) -> bool {
-        self.proposals.iter().any(|proposal| matches!(proposal, LockCommand::Leave(leave) if leave.ask == ask))
+        self.proposals
+            .iter()
+            .any(|proposal| matches!(proposal, Proposal::Lock(LockCommand::Leave(leave)) if leave.ask == ask))
     }
 
     /// Begins the attendance of a call to its ask.
@@ -259,12 +283,13 @@ impl LockHost {
         self.ticks += 1;
         self.observer.tick();
         let silent = self.observer.silent(PROPOSALS_PER_TICK).into_iter().map(LockCommand::End);
-        self.proposals.extend(silent);
-        self.proposals.extend(self.observer.elapsed(PROPOSALS_PER_TICK).into_iter().map(LockCommand::Elapse));
-        let dated = self.dated_ends(context.now);
-        self.proposals.extend(dated.into_iter().map(LockCommand::End));
-        let leaves = self.due_leaves(context);
-        self.proposals.extend(leaves.into_iter().map(LockCommand::Leave));
+        self.proposals.extend(silent.map(Proposal::Lock));
+        let elapsed = self.observer.elapsed(PROPOSALS_PER_TICK).into_iter().map(LockCommand::Elapse);
+        self.proposals.extend(elapsed.map(Proposal::Lock));
+        let dated = self.dated_ends(context.now).into_iter().map(LockCommand::End);
+        self.proposals.extend(dated.map(Proposal::Lock));
+        let leaves = self.due_leaves(context).into_iter().map(LockCommand::Leave);
+        self.proposals.extend(leaves.map(Proposal::Lock));
     }
 
     /// Returns the ends of sessions by their dates. There are none while all rules are on.
@@ -390,26 +415,36 @@ impl Service {
     }
 
     /// Counts a tick of the service (K06).
-    pub fn tick(&mut self, context: &LockContext<'_>) {
+    pub fn tick(&mut self, context: &mut LockContext<'_>) {
         self.locks.iter_mut().for_each(|host| host.tick(context));
+        self.propose_reclaims(context);
+        self.serve_waiting(context);
     }
 
     /// Has the engine decide the first proposal of the last tick. After the last one, the renewals
     /// that waited are answered.
     pub fn decide_proposal(&mut self, context: &mut LockContext<'_>) {
         let Some(host) = self.locks.as_mut().filter(|host| !host.proposals.is_empty()) else { return };
-        let command = host.proposals.remove(0);
-        let decided = self.decide(&command, context);
-        let Some(host) = &mut self.locks else { return };
-        if let (LockCommand::End(end), Err(rejection)) = (&command, decided) {
-            match rejection.reason() {
-                Reason::SessionNotFound | Reason::SessionEnded => host.unwatch(end.session),
-                _ => host.observer.resume(end.session),
-            }
+        match host.proposals.remove(0) {
+            Proposal::Lock(command) => self.decide_lock_proposal(&command, context),
+            Proposal::Reclaim(command) => self.decide_reclaim(command, context),
         }
+        self.propose_reclaims(context);
+        self.serve_waiting(context);
+        let Some(host) = &mut self.locks else { return };
         if host.proposals.is_empty() {
             for Deferred { id, request, is_open } in std::mem::take(&mut host.deferred) {
                 self.receive_lock(id, request, is_open, context);
+            }
+        }
+    }
+
+    fn decide_lock_proposal(&mut self, command: &LockCommand, context: &mut LockContext<'_>) {
+        let decided = self.decide(command, context);
+        if let (LockCommand::End(end), Err(rejection), Some(host)) = (command, decided, &mut self.locks) {
+            match rejection.reason() {
+                Reason::SessionNotFound | Reason::SessionEnded => host.unwatch(end.session),
+                _ => host.observer.resume(end.session),
             }
         }
     }
@@ -451,6 +486,7 @@ impl Service {
             (open.call, open.since) = (None, ticks);
         }
         host.deferred.iter_mut().filter(|deferred| deferred.id.cell() == cell).for_each(|call| call.is_open = false);
+        host.queue.close_calls(cell);
     }
 
     /// Fills the memory of a service that starts, from its store. A session has its whole duration
@@ -472,6 +508,7 @@ impl Service {
             }
         }
         self.locks = Some(host);
+        self.find_lost();
     }
 
     /// Takes the answers that are ready to be sent, each with the request that it answers.
@@ -509,19 +546,33 @@ impl Service {
     /// contradiction.
     fn decide(&mut self, command: &LockCommand, context: &mut LockContext<'_>) -> Result<LockReply, Rejection> {
         let now = context.now;
+        let mut decided = Err(Rejection::whole(Reason::SessionNotFound, Detail::None));
+        self.record(context, &mut |store| {
+            if let Ok(answer) = apply(command, store, now) {
+                decided = answer;
+            }
+        });
+        decided
+    }
+
+    /// Runs a command of the engine over the store with its record, and tells the host what was written.
+    pub(super) fn record(
+        &mut self,
+        context: &mut LockContext<'_>,
+        command: &mut dyn FnMut(&mut RecordingStore<'_, '_>),
+    ) {
         let mut store = RecordingStore { store: &mut self.store, context, news: Vec::new() };
-        let decided = apply(command, &mut store, now);
+        command(&mut store);
         let news = store.news;
         if let Some(host) = &mut self.locks {
             news.into_iter().for_each(|news| host.follow(news, context));
         }
-        decided.unwrap_or_else(|_| Err(Rejection::whole(Reason::SessionNotFound, Detail::None)))
     }
 }
 
 /// Does the same as [`LockCommand::apply`] for the commands that the world plays. It reaps no namespace
 /// and acquires one lock at a time, and its WebAssembly shall have no code for the rest: cleanups take 2 KB
-/// of the 560 that it may have.
+/// of the 640 that it may have.
 fn apply<T: Transaction>(command: &LockCommand, tx: &mut T, now: Timestamp) -> Answer<LockReply, T::Error> {
     Ok(match command {
         LockCommand::Open(command) => open(tx, command, now)?.map(LockReply::Done),
@@ -546,9 +597,9 @@ fn answer_of(decided: Result<LockReply, Rejection>) -> LockAnswer {
 
 /// The service's store, with a record of what a command writes: the transitions go to the event's
 /// effects, the news to the host.
-struct RecordingStore<'a, 'b> {
-    store: &'a mut MemoryStore,
-    context: &'a mut LockContext<'b>,
+pub(super) struct RecordingStore<'a, 'b> {
+    pub(super) store: &'a mut MemoryStore,
+    pub(super) context: &'a mut LockContext<'b>,
     news: Vec<RowNews>,
 }
 
@@ -630,6 +681,7 @@ impl Transaction for RecordingStore<'_, '_> {
         changes.sessions.iter().try_for_each(|(id, after)| self.note_session(*id, after.as_ref()))?;
         changes.locks.iter().try_for_each(|(path, after)| self.note_lock(path, after.as_ref()))?;
         changes.asks.iter().try_for_each(|(id, after)| self.note_ask(*id, after.as_ref()))?;
+        self.note_requests(&changes)?;
         self.store.write(changes)
     }
 }

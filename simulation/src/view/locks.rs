@@ -7,7 +7,9 @@ use serde::Serialize;
 
 use crate::lock_client::{LockClient, TaskKind, WorkPhase, WorkResult};
 use crate::lock_names::{cell_of, lock_key, session_number};
+use crate::message_text::batch_text;
 use crate::settings::LockSettings;
+use crate::view::queues::{self, LaneView, RequestView};
 use crate::view::variant_name;
 use crate::world::{LockWorld, World};
 
@@ -18,6 +20,12 @@ pub struct LocksView {
     pub sessions: Vec<SessionView>,
     /// The locks of the service, each with the resource that it guards.
     pub locks: Vec<LockView>,
+    /// The lanes of the queue, each with the resource that it is about.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lanes: Vec<LaneView>,
+    /// The requests of the queue, in the order of their numbers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub requests: Vec<RequestView>,
     /// True if the service is paused.
     pub is_paused: bool,
     /// The number of proposals that the engine has not decided.
@@ -93,6 +101,9 @@ pub struct ClientView {
     /// The fence of the grant, `None` before the client learns of the grant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fence: Option<u64>,
+    /// The requests that the client works on in a few words, `None` if it works on none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch: Option<String>,
     /// The number of the client's session, `None` if it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<u32>,
@@ -115,6 +126,8 @@ pub(super) fn locks(world: &World) -> Option<LocksView> {
     Some(LocksView {
         sessions: rows.sessions.iter().map(|(id, row)| session(world, *id, row)).collect(),
         locks: (0..locks.terms.count).map(|number| lock(world, locks, number)).collect(),
+        lanes: queues::lanes(world, locks),
+        requests: queues::requests(world, locks),
         is_paused: world.service().is_paused,
         undecided: world.service().lock_host().map_or(0, |host| host.undecided()),
         ahead_seconds: locks.ahead_seconds,
@@ -165,6 +178,7 @@ pub(super) fn client(client: &LockClient, clock: u64, terms: LockSettings) -> Cl
         task: client.task.map(|task| task.kind),
         phase: client.task.map(|task| task.phase),
         fence: client.task.and_then(|task| task.fence).map(|fence| fence.0),
+        batch: client.serving.as_ref().and_then(|serving| serving.batch.as_ref()).map(batch_text),
         session: client.session.map(|session| session_number(session.id)),
         standing,
         is_paused: client.is_paused,

@@ -13,7 +13,9 @@ use crate::lock_message::LockRequest;
 use crate::lock_names::LockNames;
 use crate::network::{MessageId, Payload, Response};
 use crate::process::Process;
-use crate::resource::Resources;
+use crate::queue_names::QueueNames;
+use crate::queue_truth::QueueTruth;
+use crate::resource::{Resources, WriteOutcome};
 use crate::service::{LockContext, Service};
 use crate::settings::{LockSettings, Rule};
 
@@ -27,9 +29,13 @@ const MAX_JUMP_SECONDS: i64 = 31_536_000;
 pub struct LockWorld {
     /// The names of the locks.
     pub names: Arc<LockNames>,
+    /// The names of the queue and its lanes.
+    pub queue: Arc<QueueNames>,
+    /// The true history of the queue.
+    pub truth: QueueTruth,
     /// The terms of every session, and the length of a tick.
     pub terms: LockSettings,
-    /// The resources that the locks guard.
+    /// The resources that the locks guard, or those that the lanes are about.
     pub resources: Resources,
     /// The time of the service's last tick, by the world's clock in microseconds.
     pub ticked_at: u64,
@@ -40,9 +46,12 @@ pub struct LockWorld {
 impl World {
     pub(super) fn add_locks(&mut self) {
         let Some(terms) = self.settings.locks else { return };
-        let resources = Resources::new(terms.count, self.settings.rules_off.is_on(Rule::FenceCheck));
-        self.locks = LockNames::new(terms.count).map(|names| LockWorld {
+        let count = terms.count + terms.lanes;
+        let resources = Resources::new(count, self.settings.rules_off.is_on(Rule::FenceCheck));
+        self.locks = LockNames::new(terms.count).zip(QueueNames::new(terms.lanes)).map(|(names, queue)| LockWorld {
             names: Arc::new(names),
+            queue: Arc::new(queue),
+            truth: QueueTruth::default(),
             terms,
             resources,
             ticked_at: START,
@@ -66,6 +75,12 @@ impl World {
         self.database_now(cell).as_micros()
     }
 
+    /// Returns the time by the service's wall clock, which may have jumped.
+    pub fn wall_clock(&self) -> Timestamp {
+        let ahead = self.locks.as_ref().map_or(0, |locks| locks.ahead_seconds.saturating_mul(1_000_000));
+        Timestamp::from_micros(self.now.saturating_add_signed(ahead))
+    }
+
     /// Returns true if the service is running and not paused.
     pub fn is_service_awake(&self) -> bool {
         self.service.is_up && !self.service.is_paused
@@ -75,6 +90,7 @@ impl World {
     pub(super) fn can_receive(&self, id: MessageId) -> bool {
         match id.is_answer() {
             false => !self.service.is_paused,
+            true if id.process() == Process::Front => true,
             true => !self.client(id.cell()).is_some_and(|client| client.is_paused),
         }
     }
@@ -105,7 +121,7 @@ impl World {
                 let ahead = locks.ahead_seconds + i64::from(seconds);
                 seconds != 0 && ahead.abs() <= MAX_JUMP_SECONDS
             }
-            _ => false,
+            _ => self.is_queue_event_possible(event),
         }
     }
 
@@ -135,12 +151,11 @@ impl World {
             Event::JumpClock { seconds } => {
                 self.locks.iter_mut().for_each(|locks| locks.ahead_seconds += i64::from(seconds));
             }
-            // `World::dispatch` handles all other events.
-            _ => {}
+            _ => self.dispatch_queue_event(event),
         }
     }
 
-    fn start_task(&mut self, cell: u8, kind: TaskKind) {
+    pub(super) fn start_task(&mut self, cell: u8, kind: TaskKind) {
         let clock = self.client_clock(cell);
         let Some(terms) = self.settings.locks else { return };
         let client = self.cell_mut(cell).and_then(|cell| cell.client.as_mut());
@@ -161,14 +176,16 @@ impl World {
 
     /// Calls the service with the context of sessions and locks, then sends the answers that are
     /// ready.
-    fn with_service(&mut self, call: &mut dyn FnMut(&mut Service, &mut LockContext<'_>)) {
-        let Some(locks) = &self.locks else { return };
+    pub(super) fn with_service(&mut self, call: &mut dyn FnMut(&mut Service, &mut LockContext<'_>)) {
+        let Some(locks) = &mut self.locks else { return };
         let ahead = locks.ahead_seconds.saturating_mul(1_000_000);
         let mut context = LockContext {
             now: Timestamp::from_micros(self.now.saturating_add_signed(ahead)),
             terms: locks.terms,
             rules_off: self.settings.rules_off,
             names: &locks.names,
+            queue: &locks.queue,
+            truth: &mut locks.truth,
             effects: &mut self.effects,
         };
         call(&mut self.service, &mut context);
@@ -196,6 +213,9 @@ impl World {
     }
 
     pub(super) fn step_client(&mut self, number: u8, process: Process) {
+        if process == Process::Client && self.dies_of_its_work(number) {
+            return;
+        }
         let clock = self.client_clock(number);
         let Some(locks) = &mut self.locks else { return };
         let at = usize::from(number).checked_sub(1);
@@ -213,8 +233,12 @@ impl World {
             Process::Keepalive => (client.renew(&mut context), None),
             _ => client.step(&mut context),
         };
+        let batch = client.serving.as_ref().and_then(|serving| serving.batch.as_ref()).map(|batch| batch.fence);
+        let is_accepted = matches!(write, Some(WriteOutcome::Accepted { .. }));
+        self.effects.written_batch = batch.filter(|_| is_accepted);
         self.effects.sent.extend(sent);
         self.effects.write = write;
+        self.note_written_batch();
     }
 
     pub(super) fn deliver_to_client(&mut self, number: u8, process: Process, answer: &Response) {

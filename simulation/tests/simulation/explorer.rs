@@ -81,6 +81,7 @@ fn an_empty_plan_has_one_state_and_an_invalid_one_is_refused() {
         wishes: vec![],
         drifts: vec![],
         works: vec![],
+        starts: Vec::new(),
         allowance: Allowance::default(),
         wait_seconds: 1,
         depth: 9,

@@ -35,6 +35,7 @@ fn settings(seed: u64) -> WorldSettings {
     let terms = [(4, 2, 1000), (2, 2, 1000), (3, 1, 500)][pick(10, 3) as usize];
     let locks = LockSettings {
         count: 1 + pick(14, 2) as u8,
+        lanes: 0,
         duration_seconds: terms.0,
         grace_seconds: terms.1,
         tick_millis: terms.2,
@@ -50,7 +51,7 @@ fn settings(seed: u64) -> WorldSettings {
 }
 
 /// The number of times that each thing has happened in a world.
-type Counts = BTreeMap<String, u64>;
+pub(crate) type Counts = BTreeMap<String, u64>;
 
 fn count(counts: &mut Counts, world: &World, event: Event) {
     let mut add = |name: String| *counts.entry(name).or_default() += 1;
@@ -63,13 +64,13 @@ fn count(counts: &mut Counts, world: &World, event: Event) {
         match transition {
             Transition::Session { from, event, .. } => add(format!("session_{from:?}_{event:?}")),
             Transition::Lock { from, event, .. } => add(format!("lock_{from:?}_{event:?}")),
-            Transition::Claim { .. } | Transition::Lease { .. } => {}
+            Transition::Claim { .. } | Transition::Lease { .. } | Transition::Request { .. } => {}
         }
     }
 }
 
 /// Returns the first violation or remaining work in a world after all faults have ended, as text.
-fn complaint(world: &World, settled: Result<(), quiescence::NotQuiescent>) -> Option<String> {
+pub(crate) fn complaint(world: &World, settled: Result<(), quiescence::NotQuiescent>) -> Option<String> {
     let found = world.violation().map(ToString::to_string);
     let found = found.or_else(|| settled.err().map(|reason| reason.to_string()));
     let found = found.or_else(|| quiescence::check(world).err().map(|reason| reason.to_string()));
@@ -102,7 +103,7 @@ fn play(seed: u64) -> Counts {
 
 /// Returns the first seed of the random worlds. `cargo xtask test --deep locks` sets `SEED` to the
 /// number of its round, so that each round plays other worlds.
-fn first_seed() -> u64 {
+pub(crate) fn first_seed() -> u64 {
     let round: u64 = std::env::var("SEED").map_or(0, |round| round.parse().unwrap());
     round * WORLDS
 }
@@ -174,7 +175,7 @@ fn explore(plan: Plan) -> Explorer {
 /// Asserts that the world of the rule's plan breaks without the rule, by a schedule of `events`
 /// events and by no shorter one, and is sound with the rule. The plan's events `before` do not
 /// count.
-fn is_needed(rule: Rule, events: usize, is_expected: fn(&Violation) -> bool) {
+pub(crate) fn is_needed(rule: Rule, events: usize, is_expected: fn(&Violation) -> bool) {
     let plan = || plans::about(rule, Mode::BeforeCommit).unwrap();
     let explorer = explore(plans::without(rule, plan()));
     let found = explorer.counterexample().unwrap_or_else(|| panic!("nothing is broken without {rule:?}"));
@@ -208,7 +209,7 @@ fn k18_without_the_fence_check_a_former_holder_writes_last() {
 
 /// Explores all schedules of a plan. None may break the world, and the search must find at least
 /// `fewest_states` states.
-fn is_sound(plan: Plan, fewest_states: u64) {
+pub(crate) fn is_sound(plan: Plan, fewest_states: u64) {
     let explorer = explore(plan);
     let progress = explorer.progress();
     assert_eq!(explorer.counterexample(), None);

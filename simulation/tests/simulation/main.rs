@@ -6,6 +6,7 @@ mod correction;
 mod explorer;
 mod locks;
 mod parallel;
+mod queues;
 mod random;
 mod rules;
 mod scenarios;

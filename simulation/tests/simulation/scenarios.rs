@@ -1,8 +1,10 @@
 //! The test that every scenario reaches its declared final state without a violation.
 
 use leasehold_core::claim::ClaimState;
+use leasehold_core::queue::RequestState;
 use leasehold_simulation::check;
 use leasehold_simulation::names::row_id;
+use leasehold_simulation::queue_names::request_number;
 use leasehold_simulation::scenarios::{End, Scenario, all};
 use leasehold_simulation::world::World;
 
@@ -23,15 +25,28 @@ fn end_of(world: &World, scenario: &Scenario) -> End {
     });
     let resources = world.locks().map_or(&[][..], |locks| locks.resources.all());
     End {
-        claims: claims.collect(),
-        rows: cells()
-            .flat_map(|(cell, at)| at.database.rows().iter().map(move |row| (cell, row.id, row.name)))
-            .collect(),
-        told: told.collect(),
+        claims: list(claims),
+        rows: list(cells().flat_map(|(cell, at)| at.database.rows().iter().map(move |row| (cell, row.id, row.name)))),
+        told: list(told),
         outstanding: state.leases.values().filter(|lease| lease.outcome().is_none()).count() as u32,
         lease_rows: cells().map(|(_, cell)| cell.database.lease_rows().len() as u32).sum(),
-        worked: cells().filter_map(|(cell, at)| Some((cell, at.client.as_ref()?.last_result?))).collect(),
-        writes: (0..).zip(resources).map(|(lock, resource)| (lock, resource.writes, resource.refused)).collect(),
+        worked: list(cells().filter_map(|(cell, at)| Some((cell, at.client.as_ref()?.last_result?)))),
+        requests: list(state.requests.iter().map(|(id, row)| (request_number(*id), word(row.state)))),
+        writes: list((0..).zip(resources).map(|(lock, resource)| (lock, resource.writes, resource.refused))),
+    }
+}
+
+/// Returns a list in the form of a constant. Its memory stays allocated until the test ends.
+fn list<T>(items: impl Iterator<Item = T>) -> &'static [T] {
+    items.collect::<Vec<_>>().leak()
+}
+
+fn word(state: RequestState) -> &'static str {
+    match state {
+        RequestState::New => "New",
+        RequestState::InProgress => "InProgress",
+        RequestState::Complete => "Complete",
+        RequestState::Error => "Error",
     }
 }
 

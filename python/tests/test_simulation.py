@@ -46,6 +46,15 @@ def test_values_of_a_world_of_locks_match_their_types() -> None:
         check_type(run.view(), types.View)
 
 
+def test_values_of_a_world_of_a_queue_match_their_types() -> None:
+    run = played(events=600, cells=3, locks={"count": 0, "lanes": 2})
+    check_type(run.settings(), types.Settings)
+    check_type(run.entries(), list[types.Entry])
+    for position in range(0, 600, 10):
+        run.seek(position)
+        check_type(run.view(), types.View)
+
+
 def test_scenarios_rules_and_tables_match_their_types() -> None:
     check_type(scenarios(), list[types.Scenario])
     check_type(rules(), list[types.RuleInfo])

@@ -15,6 +15,8 @@ import {
     type Event,
     Explorer,
     type FiredView,
+    type FrontView,
+    type LaneView,
     LeaseholdError,
     type LeaseRowView,
     type LeaseView,
@@ -27,6 +29,7 @@ import {
     type Rates,
     type ReconcilerSummary,
     type ReconcilerView,
+    type RequestView,
     type Rule,
     rules,
     ruleWorld,
@@ -69,6 +72,13 @@ function played(seed: number, events: number, changes: Partial<Settings> = {}): 
 /** Returns a run of random events in a world of locks. Its position is the end. */
 function playedLocks(seed: number, events: number, changes: Partial<Settings> = {}): Simulation {
     const run = new Simulation({ seed, cells: 3, locks: { count: 2, duration_seconds: 4, grace_seconds: 2, tick_millis: 1000 }, ...changes });
+    run.play(events);
+    return run;
+}
+
+/** Returns a run of random events in the world of a queue. Its position is the end. */
+function playedQueue(seed: number, events: number): Simulation {
+    const run = new Simulation({ seed, cells: 3, locks: { count: 0, lanes: 2, duration_seconds: 4, grace_seconds: 2, tick_millis: 1000 } });
     run.play(events);
     return run;
 }
@@ -182,7 +192,7 @@ it("takes the lease of a cancelled begin back (B25)", () => {
 });
 
 it("objects have exactly the members that their types declare", () => {
-    const runs = [played(1, 3000), played(3, 20_000, { rules_off: ["settled_lease_memory"] }), cancelledBegin(), playedLocks(1, 2000)];
+    const runs = [played(1, 3000), played(3, 20_000, { rules_off: ["settled_lease_memory"] }), cancelledBegin(), playedLocks(1, 2000), playedQueue(1, 2000)];
     const views = runs.flatMap((run) => {
         const positions = Array.from({ length: run.length + 1 }, (_, position) => position);
         return positions.map((position) => (run.seek(position), run.view()));
@@ -194,7 +204,7 @@ it("objects have exactly the members that their types declare", () => {
         views,
     );
     const locks = views.flatMap((view) => view.locks ?? []);
-    checkMembers<LocksView>({ sessions: t, locks: t, is_paused: t, undecided: t, ahead_seconds: t }, locks);
+    checkMembers<LocksView>({ sessions: t, locks: t, lanes: t, requests: t, is_paused: t, undecided: t, ahead_seconds: t }, locks);
     checkMembers<SessionView>(
         { session: t, cell: t, number: t, status: t, silent_ticks: t, expires_at_ticks: t },
         locks.flatMap(({ sessions }) => sessions),
@@ -203,8 +213,17 @@ it("objects have exactly the members that their types declare", () => {
         { lock: t, status: t, holder: t, fence: t, waiting: t, newest_fence: t, writes: t, refused: t },
         locks.flatMap((view) => view.locks),
     );
+    checkMembers<LaneView>(
+        { lane: t, status: t, holder: t, fence: t, waiting: t, newest_fence: t, writes: t, refused: t },
+        locks.flatMap((view) => view.lanes ?? []),
+    );
+    checkMembers<RequestView>(
+        { number: t, lane: t, kind: t, status: t, attempts: t, max_attempts: t },
+        locks.flatMap((view) => view.requests ?? []),
+    );
+    checkMembers<FrontView>({ submits: t, is_waiting: t, told: t }, cells.flatMap((cell) => cell.front ?? []));
     checkMembers<ClientView>(
-        { task: t, phase: t, fence: t, session: t, standing: t, is_paused: t, is_renewing: t, told: t },
+        { task: t, phase: t, fence: t, batch: t, session: t, standing: t, is_paused: t, is_renewing: t, told: t },
         cells.flatMap((cell) => cell.client ?? []),
     );
     checkMembers<ClaimView>(
@@ -225,7 +244,7 @@ it("objects have exactly the members that their types declare", () => {
     );
     checkMembers<Changed>({ names: t, leases: t, sent: t }, views.map((view) => view.changed));
     checkMembers<CellView>(
-        { cell: t, mode: t, is_cut_off: t, clock_ahead_micros: t, rows: t, lease_rows: t, transactions: t, workers: t, reconcilers: t, verifier: t, client: t },
+        { cell: t, mode: t, is_cut_off: t, clock_ahead_micros: t, rows: t, lease_rows: t, transactions: t, workers: t, reconcilers: t, verifier: t, client: t, front: t },
         cells,
     );
     checkMembers<RowView>({ row: t, name: t, age_micros: t, is_stray: t }, cells.flatMap((cell) => cell.rows));
@@ -261,8 +280,8 @@ it("objects have exactly the members that their types declare", () => {
         [settings, playedLocks(1, 1).settings()],
     );
     checkMembers<LockSettings>(
-        { count: t, duration_seconds: t, grace_seconds: t, tick_millis: t },
-        [playedLocks(1, 1).settings().locks],
+        { count: t, lanes: t, duration_seconds: t, grace_seconds: t, tick_millis: t },
+        [playedLocks(1, 1).settings().locks, playedQueue(1, 1).settings().locks],
     );
     checkMembers<Clock>({ ahead_seconds: t, fast_ppm: t }, settings.clocks);
     checkMembers<Rates>(
@@ -296,10 +315,10 @@ describe("scenarios, rules and transition tables", () => {
 
     it("fired transitions index the transition tables", () => {
         const tables = transitionTables();
-        assert.deepEqual([tables.claim.length, tables.lease.length, tables.session.length, tables.lock.length], [9, 5, 8, 8]);
-        const runs = [played(1, 4000), playedLocks(1, 4000)];
+        assert.deepEqual([tables.claim.length, tables.lease.length, tables.session.length, tables.lock.length, tables.request.length], [9, 5, 8, 8, 8]);
+        const runs = [played(1, 4000), playedLocks(1, 4000), playedQueue(1, 4000)];
         const fired = runs.flatMap((run) => run.entries(0, 4000)).flatMap((entry) => entry.fired);
-        assert.deepEqual([...new Set(fired.map(({ machine }) => machine))].sort(), ["claim", "lease", "lock", "session"]);
+        assert.deepEqual([...new Set(fired.map(({ machine }) => machine))].sort(), ["claim", "lease", "lock", "request", "session"]);
         for (const { machine, edge, from, event, to } of fired) {
             assert.deepEqual(tables[machine][edge ?? NaN], { from, event, to });
         }
@@ -307,7 +326,7 @@ describe("scenarios, rules and transition tables", () => {
 
     it("the explorer finds a violation without each rule, and none with the rule on", () => {
         const all = rules();
-        assert.equal(all.length, 11);
+        assert.equal(all.length, 17);
         for (const { rule, summary } of all) {
             assert.ok(summary.length > 20);
             const plan: Plan = ruleWorld(rule);

@@ -44,6 +44,12 @@ Rule: TypeAlias = Literal[
     "grace",
     "whole_duration",
     "fence_check",
+    "one_worker",
+    "shared_lane",
+    "early_count",
+    "settle_fence",
+    "settle_memory",
+    "request_ids",
 ]
 """A rule of the protocol that a simulation can switch off, to show which promise it protects."""
 
@@ -87,9 +93,10 @@ class Rates(TypedDict):
 
 
 class LockSettings(TypedDict):
-    """The locks of a simulated world, and the terms of every session."""
+    """The locks of a simulated world or the lanes of its queue, and the terms of every session."""
 
     count: int
+    lanes: NotRequired[int]
     duration_seconds: int
     grace_seconds: int
     tick_millis: int
@@ -160,7 +167,7 @@ Arrow = TypedDict(
 TransitionView = TypedDict(
     "TransitionView",
     {
-        "machine": 'Literal["claim", "lease", "session", "lock"]',
+        "machine": 'Literal["claim", "lease", "session", "lock", "request"]',
         "of": "str",
         "edge": "NotRequired[int]",
         "from": "str",
@@ -168,8 +175,8 @@ TransitionView = TypedDict(
         "to": "str",
     },
 )
-"""A transition of a claim, a lease, a session or a lock. `edge` is missing if the table has no such edge, because a rule is
-switched off."""
+"""A transition of a claim, a lease, a session, a lock or a request. `edge` is missing if the table has no such edge, because
+a rule is switched off."""
 
 
 class Entry(TypedDict):
@@ -358,16 +365,25 @@ class VerifierView(TypedDict):
 
 
 class ClientView(TypedDict):
-    """The state of a cell's client of locks. `standing` is that of its session by the client's own clock."""
+    """The state of a cell's client of locks or of a queue. `standing` is that of its session by the client's own clock."""
 
     task: NotRequired[str | dict[str, Any]]
     phase: NotRequired[str]
     fence: NotRequired[int]
+    batch: NotRequired[str]
     session: NotRequired[int]
     standing: NotRequired[Literal["safe", "jeopardy", "lost"]]
     is_paused: bool
     is_renewing: bool
     told: NotRequired[str]
+
+
+class FrontView(TypedDict):
+    """The state of a cell's front: the request that it submits, and the result of the last submit."""
+
+    submits: NotRequired[str]
+    is_waiting: bool
+    told: NotRequired[str | dict[str, int]]
 
 
 class CellView(TypedDict):
@@ -384,6 +400,7 @@ class CellView(TypedDict):
     reconcilers: list[ReconcilerView]
     verifier: VerifierView
     client: NotRequired[ClientView]
+    front: NotRequired[FrontView]
 
 
 class SessionView(TypedDict):
@@ -410,11 +427,37 @@ class LockView(TypedDict):
     refused: int
 
 
+class LaneView(TypedDict):
+    """A lane of the simulated queue, and the resource that it is about. `waiting` is the number of waiting requests."""
+
+    lane: str
+    status: Literal["idle", "ready", "delayed", "taken"]
+    holder: NotRequired[int]
+    fence: NotRequired[int]
+    waiting: int
+    newest_fence: NotRequired[int]
+    writes: int
+    refused: int
+
+
+class RequestView(TypedDict):
+    """A request of the simulated queue. A poison is an update that ends each worker that works on it."""
+
+    number: int
+    lane: str
+    kind: Literal["create", "update", "poison"]
+    status: Literal["New", "InProgress", "Complete", "Error"]
+    attempts: int
+    max_attempts: int
+
+
 class LocksView(TypedDict):
-    """The sessions and locks of a simulated world."""
+    """The sessions of a simulated world, and its locks or its queue."""
 
     sessions: list[SessionView]
     locks: list[LockView]
+    lanes: NotRequired[list[LaneView]]
+    requests: NotRequired[list[RequestView]]
     is_paused: bool
     undecided: int
     ahead_seconds: int
@@ -469,7 +512,8 @@ class View(TypedDict):
 class End(TypedDict):
     """The final state of a scenario: active claims, committed rows, last results of saves, and remaining leases.
 
-    For a scenario of locks: the last results of clients, and the accepted and refused writes to each resource.
+    For a scenario of locks or of a queue: the last results of clients, and the accepted and refused writes to each resource.
+    `requests` has the states of requests.
     """
 
     claims: list[list[int]]
@@ -478,6 +522,7 @@ class End(TypedDict):
     outstanding: int
     lease_rows: int
     worked: NotRequired[list[list[int | str]]]
+    requests: NotRequired[list[list[int | str]]]
     writes: NotRequired[list[list[int]]]
 
 
@@ -528,7 +573,7 @@ class Allowance(TypedDict):
 class Plan(TypedDict):
     """A small world to explore. `before` lists events to play first; `drifts` lists changes that bypass the claims, by cell.
 
-    `works` lists works under locks, each as cell and lock.
+    `works` lists works under locks, each as cell and lock; `starts` lists submits, and works on a queue.
     """
 
     settings: Settings
@@ -536,6 +581,7 @@ class Plan(TypedDict):
     wishes: list[Wish]
     drifts: list[list[int | Drift]]
     works: NotRequired[list[list[int]]]
+    starts: NotRequired[list[Event]]
     allowance: Allowance
     wait_seconds: int
     depth: int
@@ -577,3 +623,4 @@ class TransitionTables(TypedDict):
     lease: list[Edge]
     session: list[Edge]
     lock: list[Edge]
+    request: list[Edge]

@@ -8,9 +8,13 @@ export type { ReconcilerSummary, VerifierReport };
 
 /**
  * A process of a cell. Workers make saves for users, reconcilers settle outstanding leases, and the
- * verifier compares tables. The client works under locks, and its keepalive renews its session.
+ * verifier compares tables. The client works under locks or on a queue, its keepalive renews its
+ * session, and the front submits requests to the queue.
  */
-export type Process = { worker: number } | { reconciler: number } | "verifier" | "client" | "keepalive";
+export type Process = { worker: number } | { reconciler: number } | "verifier" | "client" | "keepalive" | "front";
+
+/** The kind of a request of a queue. A poison is an update that ends each worker that works on it. */
+export type WorkKind = "create" | "update" | "poison";
 
 /**
  * A change of rows that a user asks a worker to save. A row is identified by its key, a name by its
@@ -66,7 +70,11 @@ export type Event =
     | "decide"
     | { evict: { cell: number } }
     | { force: number }
-    | { jump_clock: number };
+    | { jump_clock: number }
+    | { submit: { cell: number; lane: number; kind: WorkKind } }
+    | { serve: { cell: number } }
+    | { fail_work: { cell: number } }
+    | { give_back: { cell: number } };
 
 /** A rule of the protocol that a simulation can switch off, to show which promise it protects. */
 export type Rule =
@@ -80,7 +88,13 @@ export type Rule =
     | "observed_silence"
     | "grace"
     | "whole_duration"
-    | "fence_check";
+    | "fence_check"
+    | "one_worker"
+    | "shared_lane"
+    | "early_count"
+    | "settle_fence"
+    | "settle_memory"
+    | "request_ids";
 
 /**
  * The moment at which a cell begins a save's lease: immediately before its local COMMIT, or before
@@ -120,9 +134,12 @@ export interface Rates {
     drift: number;
 }
 
-/** The locks of a simulated world, and the terms of every session. */
+/** The locks of a simulated world or the lanes of its queue, and the terms of every session. */
 export interface LockSettings {
+    /** The number of locks, 0 in the world of a queue. */
     count: number;
+    /** The number of lanes of the queue; absent in a world of locks. */
+    lanes?: number | undefined;
     duration_seconds: number;
     grace_seconds: number;
     /** The least time between two ticks of the service, in milliseconds. */
@@ -183,7 +200,7 @@ export interface Arrow {
  * because a rule is switched off.
  */
 export interface FiredView {
-    machine: "claim" | "lease" | "session" | "lock";
+    machine: "claim" | "lease" | "session" | "lock" | "request";
     /** The claimed name, the id of the lease or session, or the key of the lock that changed. */
     of: string;
     /** The index of the transition's edge in `TransitionTables`. */
@@ -370,18 +387,35 @@ export type WorkPhase =
     | "await_release"
     | "leave"
     | "await_leave"
+    | "take"
+    | "await_take"
+    | "settle"
+    | "await_settle"
     | "close"
     | "await_close";
 
 /** The result of a client's task. */
-export type WorkResult = "done" | "gave_up" | "lost" | "taken" | "fenced" | "unanswered" | "died" | "closed";
+export type WorkResult =
+    | "done"
+    | "gave_up"
+    | "lost"
+    | "taken"
+    | "fenced"
+    | "unanswered"
+    | "died"
+    | "closed"
+    | "idle"
+    | "failed"
+    | "given_back";
 
 /** The state of a cell's client of locks. */
 export interface ClientView {
-    /** The task of the client: work under the lock with this number, or the close of its session. */
-    task?: { work: number } | "close" | undefined;
+    /** The task of the client: work under the lock with this number, work on the queue, or the close of its session. */
+    task?: { work: number } | "serve" | "close" | undefined;
     phase?: WorkPhase | undefined;
     fence?: number | undefined;
+    /** The requests that the client works on, in a few words. */
+    batch?: string | undefined;
     /** The number of the client's session, from 1. */
     session?: number | undefined;
     /** The standing of the session by the client's own clock. */
@@ -390,6 +424,15 @@ export interface ClientView {
     /** True if the keepalive waits for the answer to a renewal. */
     is_renewing: boolean;
     told?: WorkResult | undefined;
+}
+
+/** The state of a cell's front. */
+export interface FrontView {
+    /** The request that the front submits, in a few words; absent while it is idle. */
+    submits?: string | undefined;
+    is_waiting: boolean;
+    /** The result of the last submit. `known` has the number of the create that the resource has already. */
+    told?: "submitted" | { known: number } | "unanswered" | "died" | undefined;
 }
 
 /** The state of a simulated cell: its database and its processes. */
@@ -406,6 +449,8 @@ export interface CellView {
     verifier: VerifierView;
     /** The client of locks; absent in a world of claims. */
     client?: ClientView | undefined;
+    /** The front; absent unless the world has a queue. */
+    front?: FrontView | undefined;
 }
 
 /** A session in the simulated service. */
@@ -438,10 +483,42 @@ export interface LockView {
     refused: number;
 }
 
-/** The sessions and locks of a simulated world. */
+/** A lane of the simulated queue, and the resource that it is about. */
+export interface LaneView {
+    lane: string;
+    status: "idle" | "ready" | "delayed" | "taken";
+    /** The number of the cell whose client has the lane. */
+    holder?: number | undefined;
+    fence?: number | undefined;
+    /** The number of requests that wait. */
+    waiting: number;
+    /** The newest fence that the resource has seen. */
+    newest_fence?: number | undefined;
+    /** The number of writes that the resource has accepted. */
+    writes: number;
+    /** The number of writes that the resource has refused. */
+    refused: number;
+}
+
+/** A request of the simulated queue. */
+export interface RequestView {
+    /** The number of the request among all requests of the world. */
+    number: number;
+    lane: string;
+    kind: WorkKind;
+    status: "New" | "InProgress" | "Complete" | "Error";
+    attempts: number;
+    max_attempts: number;
+}
+
+/** The sessions of a simulated world, and its locks or its queue. */
 export interface LocksView {
     sessions: SessionView[];
     locks: LockView[];
+    /** The lanes of the queue; absent in a world of locks. */
+    lanes?: LaneView[] | undefined;
+    /** The requests of the queue, in the order of their numbers; absent if there is none. */
+    requests?: RequestView[] | undefined;
     is_paused: boolean;
     /** The number of proposals that the engine has not decided. */
     undecided: number;
@@ -488,7 +565,13 @@ export type Violation =
       }
     | "own_obstacle"
     | { passed_on: { lock: string; cell: number; fence: number } }
-    | { written_out_of_order: { newer: number } };
+    | { written_out_of_order: { newer: number } }
+    | { lane_passed_on: { lane: string; cell: number; fence: number } }
+    | { updated_too_early: { update: number; create: number } }
+    | { not_done: { request: number } }
+    | { deadly_too_often: { request: number; deaths: number } }
+    | { settle_denied: { cell: number; fence: number } }
+    | { submitted_twice: { request: number } };
 
 /** The state of a simulated world at one position of a run. */
 export interface View {
@@ -518,8 +601,8 @@ export interface View {
 
 /**
  * The expected end of a scenario. `outstanding` is the number of outstanding leases, `lease_rows`
- * that of committed lease rows. For locks, `worked` has the last results of clients, and `writes` the
- * accepted and refused writes to each resource.
+ * that of committed lease rows. For locks and queues, `worked` has the last results of clients, and
+ * `writes` the accepted and refused writes to each resource. For queues, `requests` has the states of requests.
  */
 export interface End {
     claims: [name: number, cell: number, row: number][];
@@ -528,7 +611,8 @@ export interface End {
     outstanding: number;
     lease_rows: number;
     worked?: [cell: number, result: WorkResult][] | undefined;
-    writes?: [lock: number, accepted: number, refused: number][] | undefined;
+    requests?: [request: number, status: RequestView["status"]][] | undefined;
+    writes?: [resource: number, accepted: number, refused: number][] | undefined;
 }
 
 /** A recorded run that shows one case of the protocol, with a title and an explanation. */
@@ -587,6 +671,8 @@ export interface Plan {
     drifts: [cell: number, drift: Drift][];
     /** The works under locks that programs may ask for. */
     works?: [cell: number, lock: number][] | undefined;
+    /** The submits, and the works on a queue, that programs may ask for. */
+    starts?: Event[] | undefined;
     allowance: Allowance;
     /** The length of one `wait` event, in seconds. */
     wait_seconds: number;
@@ -627,11 +713,12 @@ export interface Edge {
 }
 
 /**
- * The engine's transition tables of claims, leases, sessions and locks. `FiredView.edge` is an index into them.
+ * The engine's transition tables of claims, leases, sessions, locks and requests. `FiredView.edge` is an index into them.
  */
 export interface TransitionTables {
     claim: Edge[];
     lease: Edge[];
     session: Edge[];
     lock: Edge[];
+    request: Edge[];
 }

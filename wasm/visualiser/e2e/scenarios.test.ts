@@ -3,8 +3,9 @@ import type { Page } from "playwright-core";
 import { describe, expect, test } from "vitest";
 
 import { workResultText } from "../src/model/lock_texts";
-import { saveResultText } from "../src/model/texts";
-import { playToEnd, position, quietStage, table } from "./page";
+import { saveResultText, stateName } from "../src/model/texts";
+import { kindOf } from "../src/model/world_form";
+import { keepPicture, playToEnd, position, quietStage, table } from "./page";
 
 const stage = quietStage();
 
@@ -44,26 +45,44 @@ async function played(scenario: Scenario): Promise<Page> {
     return page;
 }
 
-const ofLocks = ({ trace }: Scenario) => trace.settings.locks !== undefined;
+const kindOfScenario = ({ trace }: Scenario) => kindOf(trace.settings);
+
+/** Expects the writes to the resources and the results of the clients that the scenario declares. */
+async function expectWork(page: Page, { end }: Scenario): Promise<void> {
+    const resources = await table(page, "The service's tables", "Resources");
+    const writes = resources.map(([, , accepted, refused]) => [Number(accepted), Number(refused)]);
+    expect(writes).toEqual(end.writes?.map(([, accepted, refused]) => [accepted, refused]));
+    for (const [cell, result] of end.worked ?? []) {
+        const line = page.getByRole("region", { name: `Cell ${cell}'s client` }).locator(".workers li").first();
+        expect(await line.innerText()).toContain(workResultText(result));
+    }
+}
 
 describe("a click opens each scenario of locks, which plays to its expected end", () => {
-    test.each(scenarios().filter(ofLocks))("$title", async (scenario) => {
+    test.each(scenarios().filter((scenario) => kindOfScenario(scenario) === "locks"))("$title", async (scenario) => {
         const page = await played(scenario);
-        const resources = await table(page, "The service's tables", "Resources");
-        const writes = resources.map(([, , accepted, refused]) => [Number(accepted), Number(refused)]);
-        expect(writes).toEqual(scenario.end.writes?.map(([, accepted, refused]) => [accepted, refused]));
+        await expectWork(page, scenario);
         const locks = await table(page, "The service's tables", "Locks");
         expect(locks.map((lock) => lock[1])).toEqual(["free"]);
-        for (const [cell, result] of scenario.end.worked ?? []) {
-            const line = page.getByRole("region", { name: `Cell ${cell}'s client` }).locator(".workers li").first();
-            expect(await line.innerText()).toContain(workResultText(result));
-        }
+        await page.context().close();
+    });
+});
+
+describe("a click opens each scenario of a queue, which plays to its expected end", () => {
+    test.each(scenarios().filter((scenario) => kindOfScenario(scenario) === "queues"))("$title", async (scenario) => {
+        const page = await played(scenario);
+        await expectWork(page, scenario);
+        const requests = await table(page, "The service's tables", "Requests");
+        expect(requests.map(([number, , , state]) => [Number(number), state])).toEqual(scenario.end.requests?.map(([number, state]) => [number, stateName(state)]));
+        const lanes = await table(page, "The service's tables", "Lanes");
+        expect(lanes.map(([, state, worker]) => [state, worker])).toEqual(lanes.map(() => ["idle", "–"]));
+        await keepPicture(page, scenario.id);
         await page.context().close();
     });
 });
 
 describe("a click opens each scenario, which plays to its expected end", () => {
-    test.each(scenarios().filter((scenario) => !ofLocks(scenario)))("$title", async (scenario) => {
+    test.each(scenarios().filter((scenario) => kindOfScenario(scenario) === "claims"))("$title", async (scenario) => {
         const page = await played(scenario);
         const { end } = scenario;
         const shown = await endState(page, scenario.trace.settings.cells);

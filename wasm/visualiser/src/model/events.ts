@@ -59,10 +59,10 @@ export function commonPrefixLength(left: readonly WorldEvent[], right: readonly 
 }
 
 /**
- * Returns the kind of a process, and its number within the cell. A cell has one verifier, one client
- * and one keepalive, number 0.
+ * Returns the kind of a process, and its number within the cell. A cell has one verifier, one client,
+ * one keepalive and one front, number 0.
  */
-export function processParts(process: Process): { kind: "worker" | "reconciler" | "verifier" | "client" | "keepalive"; number: number } {
+export function processParts(process: Process): { kind: "worker" | "reconciler" | "verifier" | "client" | "keepalive" | "front"; number: number } {
     if (typeof process === "string") return { kind: process, number: 0 };
     if ("worker" in process) return { kind: "worker", number: process.worker };
     return { kind: "reconciler", number: process.reconciler };

@@ -4,7 +4,7 @@ import { processParts } from "./events";
 import type { Lane, Process } from "./protocol";
 
 /** The kind of participant to which a lane belongs. */
-export type LaneKind = "user" | "program" | "worker" | "reconciler" | "verifier" | "client" | "keepalive" | "database" | "service";
+export type LaneKind = "user" | "program" | "worker" | "reconciler" | "verifier" | "client" | "keepalive" | "front" | "database" | "service";
 
 /** A lane with its horizontal position. */
 export interface PlacedLane {
@@ -44,6 +44,8 @@ export interface Participants {
     hasVerifier: boolean;
     /** True for a world of locks: each cell has a client and a keepalive, and no other process. */
     hasClients?: boolean;
+    /** True for the world of a queue: each cell has a front, too. */
+    hasFronts?: boolean;
     /** True for the audit log of a server, which contains no events within a cell. */
     isRecording?: boolean;
 }
@@ -80,7 +82,8 @@ function unplaced(kind: LaneKind, cell: number, number: number, lane: Lane): Pla
 function lanesOfCell(cell: number, participants: Participants): PlacedLane[] {
     const processLane = (kind: LaneKind, number: number, process: Process) => unplaced(kind, cell, number, { process: [cell, process] });
     const user = unplaced(participants.hasClients ? "program" : "user", cell, 0, { user: cell });
-    if (participants.hasClients) return [user, processLane("client", 0, "client"), processLane("keepalive", 0, "keepalive")];
+    const fronts = participants.hasFronts ? [processLane("front", 0, "front")] : [];
+    if (participants.hasClients) return [user, ...fronts, processLane("client", 0, "client"), processLane("keepalive", 0, "keepalive")];
     const workers = Array.from({ length: participants.workers }, (_, worker) => processLane("worker", worker, { worker }));
     if (participants.isRecording) return workers;
     const reconcilers = Array.from({ length: participants.reconcilers }, (_, reconciler) =>

@@ -2,6 +2,7 @@
 import type { PlacedLane } from "./lanes";
 import { type Action, type ActionGroup, type Candidate, withReasons } from "./menu_entries";
 import type { CellView, LockSettings, LocksView, View, WorldEvent } from "./protocol";
+import { batchCandidates, frontCandidates, queueStarts } from "./queue_actions";
 
 /** Returns the groups of menu entries for a lane of a world of locks. */
 export function lockLaneActions(lane: PlacedLane, view: View, locks: LocksView, terms: LockSettings, possible: readonly WorldEvent[]): ActionGroup[] {
@@ -10,9 +11,11 @@ export function lockLaneActions(lane: PlacedLane, view: View, locks: LocksView, 
     if (cell === undefined) return [];
     const connection = { title: `Cell ${cell.cell}`, actions: withReasons(connectionCandidates(cell.cell), possible) };
     if (lane.kind === "program") return [{ title: `The program of cell ${cell.cell}`, actions: programActions(cell, locks, possible) }, connection];
-    const evict: Candidate = { label: "Evict its session", event: { evict: { cell: cell.cell } }, otherwise: "the service does not run, or has no live session of it", hint: "its locks are withheld until its time is over" };
+    if (lane.kind === "front") return [{ title: "This process", actions: withReasons(frontCandidates(cell.cell), possible) }, connection];
+    const withheld = locks.lanes ? "what it has taken comes back once its time is over" : "its locks are withheld until its time is over";
+    const evict: Candidate = { label: "Evict its session", event: { evict: { cell: cell.cell } }, otherwise: "the service does not run, or has no live session of it", hint: withheld };
     return [
-        { title: "This process", actions: withReasons(processCandidates(lane, cell), possible) },
+        { title: "This process", actions: withReasons([...processCandidates(lane, cell), ...batchCandidates(lane, cell, locks)], possible) },
         { title: "An operator", actions: withReasons([evict], possible) },
         connection,
     ];
@@ -37,7 +40,7 @@ function serviceGroups(locks: LocksView, terms: LockSettings, possible: readonly
     return [
         { title: "Time", actions: [...withReasons(ticks, possible), ...waitActions(terms), ...jumpActions(locks)] },
         { title: "The service", actions: withReasons(serviceCandidates(), possible) },
-        { title: "An operator", actions: withReasons(force, possible) },
+        ...(force.length > 0 ? [{ title: "An operator", actions: withReasons(force, possible) }] : []),
     ];
 }
 
@@ -92,7 +95,7 @@ function programActions(cell: CellView, locks: LocksView, possible: readonly Wor
         ...(cell.client?.phase === undefined ? {} : { reason: "the client is busy" }),
     }));
     const close: Candidate = { label: "Close the session", event: { close: { cell: cell.cell } }, otherwise: "the client is busy, or has no session" };
-    return [...works, ...withReasons([close], possible)];
+    return [...works, ...queueStarts(cell, locks), ...withReasons([close], possible)];
 }
 
 function processCandidates(lane: PlacedLane, { cell, client }: CellView): Candidate[] {

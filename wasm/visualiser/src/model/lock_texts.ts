@@ -2,6 +2,7 @@
 import { partsOf } from "./events";
 import type { Explanation } from "./explanations";
 import type { ClientView, Entry, WorkPhase, WorkResult } from "./protocol";
+import { explainQueue } from "./queue_texts";
 
 /** The introduction that the page shows at the start of a scenario of locks. */
 export const LOCK_INTRODUCTION =
@@ -21,6 +22,10 @@ const PHASES: Record<WorkPhase, string> = {
     await_release: "waits for the answer to its release",
     leave: "leaves the queue",
     await_leave: "waits for the answer to its leave",
+    take: "asks for work",
+    await_take: "waits for work",
+    settle: "settles what it has taken",
+    await_settle: "waits for the answer to its settle",
     close: "closes its session",
     await_close: "waits for the answer to its close",
 };
@@ -34,6 +39,9 @@ const RESULTS: Record<WorkResult, string> = {
     unanswered: "it gave up, because the service did not answer",
     died: "it died before its work was done",
     closed: "it closed its session",
+    idle: "it found no work",
+    failed: "its work failed",
+    given_back: "it gave back what it had taken",
 };
 
 /** Returns the result of a client's task as a text for people. */
@@ -99,6 +107,8 @@ const EXPIRY: Explanation = {
 /** Returns the explanation of an event in a world of locks, or `undefined` if it needs none. */
 export function explainLock(entry: Entry): Explanation | undefined {
     const { kind } = partsOf(entry.event);
+    const ofQueue = explainQueue(entry);
+    if (ofQueue) return ofQueue;
     if (kind === "start_service") return START;
     if (kind === "jump_clock") return JUMP;
     if (kind === "tick" && entry.says.includes("proposes")) return PROPOSAL;

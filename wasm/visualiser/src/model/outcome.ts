@@ -99,7 +99,7 @@ function settlementStory(settled: Entry | undefined, sent: SentMessages): string
  * The kinds of faults that a person can apply. Their consequences, such as a time-out, are not
  * listed.
  */
-const APPLIED_FAULTS = ["drop", "duplicate", "cancel_call", "crash", "disconnect", "lose_commit", "restart_database", "partition", "stop_service", "drift", "pause", "pause_service", "jump_clock", "evict", "force"];
+const APPLIED_FAULTS = ["drop", "duplicate", "cancel_call", "crash", "disconnect", "lose_commit", "restart_database", "partition", "stop_service", "drift", "pause", "pause_service", "jump_clock", "evict", "force", "fail_work"];
 /**
  * The largest number of faults that the text about a difference lists. People would not read more.
  */

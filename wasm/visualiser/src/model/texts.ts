@@ -51,14 +51,15 @@ export function laneName(lane: PlacedLane): string {
 /** The purpose of each kind of participant, as the page explains it. */
 export const LANE_PURPOSES: Record<LaneKind, string> = {
     user: "People who create, rename and delete things in this cell.",
-    program: "The program of this cell. It has its client work under a lock, or close its session.",
+    program: "The program of this cell. It has its client work under a lock or on a queue, or its front submit a request.",
     worker: "An application process. It saves for one user at a time, and may die between any two steps.",
     reconciler: "Finds outstanding leases, and settles them by the rows in the cell's own database.",
     verifier: "Compares the cell's rows with its claims, and corrects the differences.",
-    client: "A process that works under locks, one at a time. It may be paused or die between any two steps.",
+    client: "A process that works under locks, or on the requests of a queue, one after the other. It may be paused or die between any two steps.",
+    front: "A process that submits requests to the queue. It repeats a submit that is not answered.",
     keepalive: "A thread of the client that renews its session.",
     database: "The cell's own database. Its COMMIT decides a save.",
-    service: "Leasehold. It knows the owner of each name and the holder of each lock.",
+    service: "Leasehold. It knows the owner of each name, the holder of each lock, and the requests of each queue.",
 };
 
 const PHASES: Record<Phase, string> = {
@@ -129,6 +130,12 @@ export const RULE_NAMES: Record<Rule, string> = {
     grace: "Expiry waits for the grace",
     whole_duration: "A restart gives sessions their whole duration",
     fence_check: "The resource checks fences",
+    one_worker: "A lane has one worker",
+    shared_lane: "A resource has one lane",
+    early_count: "Attempts count when taken",
+    settle_fence: "A settle needs the current fence",
+    settle_memory: "Lanes remember the last settle",
+    request_ids: "Repeated submits have one id",
 };
 
 /** Returns the name of a rule in quotes, for the middle of a sentence. */
@@ -149,6 +156,12 @@ export const WITHOUT_RULE: Record<Rule, string> = {
     grace: "a lock passes on while its holder may still work",
     whole_duration: "a restart passes locks on although their holders have renewed",
     fence_check: "a holder that was paused overwrites the work of the next one",
+    one_worker: "two workers work on one sheet at once",
+    shared_lane: "an update is worked on before its sheet exists",
+    early_count: "a request that ends its workers is tried for ever",
+    settle_fence: "a late worker settles requests that it has never seen",
+    settle_memory: "a worker that retries is told that another has its lane",
+    request_ids: "a submit whose answer is lost makes two requests",
 };
 
 /** The reason for each rule, for people who have just seen a violation without the rule. */
@@ -165,6 +178,12 @@ export const WHY_RULE: Record<Rule, string> = {
     grace: "Between its deadline and the server's, a holder whose renewal got no answer can still finish its work. Without the grace its lock passes on meanwhile.",
     whole_duration: "Renewals are in memory only. After a restart the service knows nothing of them, so it must count each session's silence from the start.",
     fence_check: "A process can be paused between its look at the clock and its write. Only the resource can refuse the late write, by its fence.",
+    one_worker: "The requests of one sheet depend on each other. While a worker has the lane, others take other lanes, so the order is kept.",
+    shared_lane: "A lane is worked in order, so an update waits for the create before it. In two lanes, two workers would have both at once.",
+    early_count: "A worker that dies settles nothing. Only an attempt that counts at the take stops a request that ends each of its workers.",
+    settle_fence: "A worker that was paused may settle after another one has taken the lane, with more requests. Its old fence tells the two apart.",
+    settle_memory: "An answer can be lost after its settle took effect. The worker that retries must learn that its own settle succeeded.",
+    request_ids: "A front that gets no answer does not know if its request arrived. It submits again, and the id shows that both are one.",
 };
 
 /** The situation in which each rule is needed, for people who have seen no violation without it. */
@@ -180,6 +199,12 @@ export const NEEDED_WHEN: Record<Rule, string> = {
     grace: "The rule is needed when the renewals of a holder get no answer.",
     whole_duration: "The rule is needed when the service restarts after a renewal that it kept in memory only.",
     fence_check: "The rule is needed when a holder is paused before a write, for longer than its session lives.",
+    one_worker: "The rule is needed when two workers look for work while one lane has several requests.",
+    shared_lane: "The rule is needed when two workers look for work while a create and its update wait.",
+    early_count: "The rule is needed when a request ends each worker that works on it.",
+    settle_fence: "The rule is needed when a worker settles after its session has expired and another has taken the lane.",
+    settle_memory: "The memory is needed when the answer to a settle is lost, and the settle is retried.",
+    request_ids: "The rule is needed when the answer to a submit is lost, and the submit is retried.",
 };
 
 /** The name of each random event, as labels in the form of a world's rates. */

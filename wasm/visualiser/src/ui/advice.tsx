@@ -6,10 +6,15 @@ import { envelopeHint, FIRST_EVENT, INTRODUCTION, lastLostSettleRequest, saveToR
 import { explainLock, FIRST_LOCK_EVENT, LOCK_INTRODUCTION } from "../model/lock_texts";
 import { isWorldByHand } from "../model/origin";
 import type { Arrow, Rule } from "../model/protocol";
+import { FIRST_QUEUE_EVENT, QUEUE_INTRODUCTION } from "../model/queue_texts";
 import { quotedRule, RULE_NAMES, WHY_RULE, WITHOUT_RULE } from "../model/texts";
+import { kindOf, type WorldKind } from "../model/world_form";
 import { session } from "../session/app";
 import { findViolation } from "./find_violation";
 import { displayed } from "./notice";
+
+const INTRODUCTIONS: Record<WorldKind, string> = { claims: INTRODUCTION, locks: LOCK_INTRODUCTION, queues: QUEUE_INTRODUCTION };
+const FIRST_EVENTS: Record<WorldKind, string> = { claims: FIRST_EVENT, locks: FIRST_LOCK_EVENT, queues: FIRST_QUEUE_EVENT };
 
 const explanation = computed(() => {
     const { entry } = displayed.value;
@@ -39,8 +44,8 @@ export const hasAdvice = computed(() => [explanation, envelope, isEnd, isStart].
 export function Advice() {
     return (
         <>
-            {isStart.value && <p class="hint">{session.settings.value?.locks ? LOCK_INTRODUCTION : INTRODUCTION}</p>}
-            {isStart.value && isWorldByHand(session.origin.value) && <p class="hint">{session.settings.value?.locks ? FIRST_LOCK_EVENT : FIRST_EVENT}</p>}
+            {isStart.value && <p class="hint">{INTRODUCTIONS[kindOf(session.settings.value)]}</p>}
+            {isStart.value && isWorldByHand(session.origin.value) && <p class="hint">{FIRST_EVENTS[kindOf(session.settings.value)]}</p>}
             {explanation.value && (
                 <div class="note">
                     <p>{explanation.value.text}</p>

@@ -3,6 +3,7 @@ import { transitionTables } from "leasehold/simulation";
 import { type Diagram, layOut, type PlacedEdge } from "../model/diagram";
 import type { FiredView } from "../model/protocol";
 import { leaseLabel, stateName } from "../model/texts";
+import { kindOf, type WorldKind } from "../model/world_form";
 import { session } from "../session/app";
 import { displayed } from "./notice";
 
@@ -12,16 +13,19 @@ const MACHINES: { machine: FiredView["machine"]; title: string; diagram: Diagram
     { machine: "lease", title: "A lease", diagram: layOut(TABLES.lease) },
     { machine: "session", title: "A session", diagram: layOut(TABLES.session) },
     { machine: "lock", title: "A lock", diagram: layOut(TABLES.lock) },
+    { machine: "request", title: "A request", diagram: layOut(TABLES.request) },
 ];
 
+const SHOWN_MACHINES: Record<WorldKind, FiredView["machine"][]> = { claims: ["claim", "lease"], locks: ["session", "lock"], queues: ["request", "session"] };
+
 /**
- * Shows the transition diagrams of claims and leases, or of sessions and locks, made of the engine's tables. The transitions
+ * Shows the transition diagrams of claims and leases, or of sessions with locks or requests, made of the engine's tables. The transitions
  * of the last event are highlighted.
  */
 export function Diagrams() {
     const fired = displayed.value.entry?.fired ?? [];
     // An audit log contains only leases, so the diagram of claims is left out.
-    const machines = session.recording.value ? ["lease"] : session.settings.value?.locks ? ["session", "lock"] : ["claim", "lease"];
+    const machines = session.recording.value ? ["lease"] : SHOWN_MACHINES[kindOf(session.settings.value)];
     const shown = MACHINES.filter(({ machine }) => machines.includes(machine));
     return (
         <div class="diagrams">
@@ -33,7 +37,7 @@ export function Diagrams() {
 }
 
 function transitionText(fired: FiredView): string {
-    const subject = fired.machine === "lease" ? `lease ${leaseLabel(fired.of)}` : fired.machine === "session" ? "session" : fired.of;
+    const subject = fired.machine === "lease" ? `lease ${leaseLabel(fired.of)}` : fired.machine === "session" ? "session" : fired.machine === "request" ? `request ${fired.of}` : fired.of;
     const illegal = fired.edge === undefined ? " (not in the engine's table: a rule is off)" : "";
     return `${subject}: ${stateName(fired.from)} → ${stateName(fired.to)}${illegal}`;
 }

@@ -2,7 +2,7 @@ import { signal } from "@preact/signals";
 
 import type { LockSettings, Rates, Settings } from "../model/protocol";
 import { RATE_NAMES } from "../model/texts";
-import { CELLS_FIELD, CLAIM_FIELDS, DEFAULTS, formOf, LOCK_FIELDS, MODES, settingsOf, ticksToExpire, type WorldKind } from "../model/world_form";
+import { CELLS_FIELD, CLAIM_FIELDS, DEFAULTS, formOf, LANES_FIELD, LOCK_FIELDS, MODES, settingsOf, ticksToExpire, type WorldKind } from "../model/world_form";
 import { session } from "../session/app";
 import { pane } from "./navigation";
 import { focusInvalidField, Field } from "./number_field";
@@ -16,6 +16,7 @@ const [MAX_RATE, MAX_FAULT_RATE] = [600, 100];
 const KINDS: [WorldKind, string][] = [
     ["claims", "claims of names"],
     ["locks", "sessions and locks"],
+    ["queues", "a queue of requests"],
 ];
 
 /** The kinds of random events that are not faults, for the first part of the form. */
@@ -126,14 +127,16 @@ function ClaimFields() {
 }
 
 function LockFields() {
-    const { locks } = form.value;
+    const { kind, locks } = form.value;
+    const fields = LOCK_FIELDS.filter(({ name }) => kind === "locks" || name !== "count");
     return (
         <>
-            {LOCK_FIELDS.map((field) => (
+            {kind === "queues" && <Field {...LANES_FIELD} value={locks.lanes ?? LANES_FIELD.min} set={(lanes) => setLocks({ lanes })} />}
+            {fields.map((field) => (
                 <Field key={field.name} {...field} value={locks[field.name]} set={(value) => setLocks({ [field.name]: value })} />
             ))}
             <p>
-                A client renews its session. A session that is silent expires after duration and grace, and its locks pass on. Here that takes {ticksToExpire(locks)} ticks of the service: the first one after a renewal does not count.
+                A client renews its session. A session that is silent expires after duration and grace, and {kind === "locks" ? "its locks pass on" : "its requests come back"}. Here that takes {ticksToExpire(locks)} ticks of the service: the first one after a renewal does not count.
             </p>
         </>
     );

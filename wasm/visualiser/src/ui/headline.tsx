@@ -71,7 +71,7 @@ function headlineTexts(): HeadlineTexts {
 }
 
 function freePlayTexts({ seed, locks }: Settings, isByHand: boolean): HeadlineTexts {
-    const world = locks ? " of sessions and locks" : "";
+    const world = locks === undefined ? "" : locks.lanes ? " of a queue" : " of sessions and locks";
     if (isByHand) return { title: `A world${locks ? world : " of claims"}, by hand`, summary: "Choose events in the menus of the columns and messages. Play shows the reactions of all participants, without faults." };
     return { title: `Free play${world}, seed ${seed}`, summary: "Random events happen. Play, pause anywhere, and apply events of your own." };
 }

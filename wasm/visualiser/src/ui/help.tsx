@@ -32,7 +32,7 @@ export function Help() {
             </p>
             <p>
                 A <b>lock</b> lets one client at a time do a piece of work, for as long as it renews its <b>session</b>. The last scenarios show
-                locks. In “Free play” you make a world of claims or of locks, with random events or by hand.
+                locks and a <b>queue</b>. In “Free play” you make a world of claims, of locks or of a queue, with random events or by hand.
             </p>
             <ul>
                 <li>Time runs down. Each column is a participant. Click its head to crash it, cut it off, or let it take a step.</li>

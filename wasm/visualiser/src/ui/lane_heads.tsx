@@ -2,6 +2,7 @@ import { laneActions } from "../model/actions";
 import { type LaneKind, type PlacedLane } from "../model/lanes";
 import { clientText } from "../model/lock_texts";
 import type { CellView, View } from "../model/protocol";
+import { frontText } from "../model/queue_texts";
 import { silenceObstacle } from "../model/silence";
 import { LANE_PURPOSES, laneName, phaseText, saveResultText } from "../model/texts";
 import { session } from "../session/app";
@@ -17,6 +18,7 @@ const ICONS: Record<LaneKind, string> = {
     verifier: "M10.5 4a6.5 6.5 0 1 0 0 13 6.5 6.5 0 0 0 0-13zM15.5 15.5L21 21",
     client: "M7 11V8a5 5 0 0 1 10 0v3M5 11h14v9H5zM12 14v3",
     keepalive: "M3 12h4l2-5 4 10 2-5h6",
+    front: "M3 6h12v12H3zM8 12h13M17 8l4 4-4 4",
     database: "M5 6c0-4 14-4 14 0v12c0 4-14 4-14 0zM5 6c0 4 14 4 14 0M5 12c0 4 14 4 14 0",
     service: "M4 5h16v6H4zM4 13h16v6H4zM7 8h.01M7 16h.01",
 };
@@ -29,6 +31,7 @@ const LABELS: Record<LaneKind, string> = {
     verifier: "verifier",
     client: "client",
     keepalive: "keepalive",
+    front: "front",
     database: "database",
     service: "service",
 };
@@ -38,7 +41,7 @@ const LABELS: Record<LaneKind, string> = {
  * a narrower lane, the head shows an abbreviation if its label does not fit.
  */
 const [LABEL_WIDTH, LETTER_WIDTH] = [50, 6.2];
-const ABBREVIATIONS: Record<LaneKind, string> = { user: "user", program: "pro", worker: "w", reconciler: "rec", verifier: "ver", client: "cl", keepalive: "ka", database: "db", service: "svc" };
+const ABBREVIATIONS: Record<LaneKind, string> = { user: "user", program: "pro", worker: "w", reconciler: "rec", verifier: "ver", client: "cl", keepalive: "ka", front: "fr", database: "db", service: "svc" };
 
 /** Shows the heads of the lanes, which name the participants. */
 export function LaneHeads() {
@@ -144,6 +147,7 @@ function statusInCell(lane: PlacedLane, cell: CellView): string | undefined {
     if (lane.kind === "reconciler") return cell.reconcilers[lane.number]?.step ? "running" : "idle";
     if (lane.kind === "verifier") return cell.verifier.step ? "running" : "idle";
     if (lane.kind === "client") return cell.client && clientText(cell.client);
+    if (lane.kind === "front") return cell.front && frontText(cell.front);
     if (lane.kind === "keepalive") return cell.client?.is_renewing ? "waits for the answer to a renewal" : undefined;
     if (lane.kind === "database") return cell.transactions.length > 0 ? `open transactions: ${cell.transactions.length}` : undefined;
     return undefined;

@@ -1,6 +1,7 @@
 import { computed, signal } from "@preact/signals";
 
 import { laneKey, type LaneLayout, layOutLanes, type Participants } from "../model/lanes";
+import { kindOf } from "../model/world_form";
 import { session } from "../session/app";
 import { MAX_SCANNED_EVENTS } from "../session/session";
 
@@ -40,14 +41,15 @@ const participants = computed<Participants>(() => {
     const settings = session.settings.value;
     const cells = Array.from({ length: settings?.cells ?? 1 }, (_, index) => index + 1);
     const hasClients = settings?.locks !== undefined;
-    return { cells, workers: settings?.workers ?? 1, reconcilers: settings?.reconcilers ?? 1, hasVerifier: true, hasClients };
+    const hasFronts = kindOf(settings) === "queues";
+    return { cells, workers: settings?.workers ?? 1, reconcilers: settings?.reconcilers ?? 1, hasVerifier: true, hasClients, hasFronts };
 });
 
 /** The keys of the lanes to show, or `undefined` to show all lanes. */
 const shownLanes = computed<ReadonlySet<string> | undefined>(() => {
     session.revision.value;
-    const { cells, workers, reconcilers, isRecording, hasClients } = participants.value;
-    const count = cells.length * (hasClients ? 3 : 3 + workers + reconcilers) + 1;
+    const { cells, workers, reconcilers, isRecording, hasClients, hasFronts } = participants.value;
+    const count = cells.length * (hasFronts ? 4 : hasClients ? 3 : 3 + workers + reconcilers) + 1;
     const timeline = session.timeline.value;
     if (session.allLanes.value || isRecording || count <= MAX_EMPTY_LANES || !timeline || timeline.length > MAX_SCANNED_EVENTS) return undefined;
     const used = new Set<string>(cells.flatMap((cell) => [`user:${cell}`, `database:${cell}`, hasClients ? `client:${cell}:0` : `worker:${cell}:0`]));

@@ -1,9 +1,11 @@
 import { clientText } from "../model/lock_texts";
-import type { CellView, LocksView, LockView, SessionView } from "../model/protocol";
+import type { CellView, LaneView, LocksView, LockView, SessionView } from "../model/protocol";
+import { frontText } from "../model/queue_texts";
 import { formatDuration } from "../model/texts";
+import { Lanes, Requests } from "./queue_state";
 import { Status, Table } from "./table";
 
-/** Shows the sessions and locks of the service, and the clients of the cells. */
+/** Shows the sessions of the service with its locks or its queue, and the clients of the cells. */
 export function LockState({ locks, cells, changed, isUp }: { locks: LocksView; cells: CellView[]; changed: Set<string>; isUp: boolean }) {
     return (
         <>
@@ -17,9 +19,10 @@ export function LockState({ locks, cells, changed, isUp }: { locks: LocksView; c
                         </span>
                     )}
                 </h3>
-                <Locks locks={locks.locks} changed={changed} />
+                {locks.lanes ? <Lanes lanes={locks.lanes} /> : <Locks locks={locks.locks} changed={changed} />}
+                {locks.lanes && <Requests requests={locks.requests ?? []} changed={changed} />}
                 <Sessions sessions={locks.sessions} changed={changed} />
-                <Resources locks={locks.locks} />
+                <Resources resources={locks.lanes ?? locks.locks} />
             </section>
             {cells.map((cell) => (
                 <Client key={cell.cell} cell={cell} />
@@ -63,22 +66,26 @@ function Sessions({ sessions, changed }: { sessions: SessionView[]; changed: Set
     );
 }
 
-function Resources({ locks }: { locks: LockView[] }) {
+/** Shows the resources that locks guard, or those that lanes are about. */
+function Resources({ resources }: { resources: (LockView | LaneView)[] }) {
     return (
         <Table caption="Resources" heads={["guarded by", "newest fence", "writes", "refused"]} empty="">
-            {locks.map(({ lock, newest_fence, writes, refused }) => (
-                <tr key={lock} data-resource={lock}>
-                    <th scope="row">{lock}</th>
-                    <td>{newest_fence ?? "–"}</td>
-                    <td>{writes}</td>
-                    <td>{refused}</td>
-                </tr>
-            ))}
+            {resources.map((resource) => {
+                const name = "lock" in resource ? resource.lock : resource.lane;
+                return (
+                    <tr key={name} data-resource={name}>
+                        <th scope="row">{name}</th>
+                        <td>{resource.newest_fence ?? "–"}</td>
+                        <td>{resource.writes}</td>
+                        <td>{resource.refused}</td>
+                    </tr>
+                );
+            })}
         </Table>
     );
 }
 
-function Client({ cell: { cell, client, is_cut_off } }: { cell: CellView }) {
+function Client({ cell: { cell, client, front, is_cut_off } }: { cell: CellView }) {
     if (client === undefined) return null;
     return (
         <section aria-label={`Cell ${cell}'s client`} class="cell">
@@ -88,11 +95,17 @@ function Client({ cell: { cell, client, is_cut_off } }: { cell: CellView }) {
             <ul class="workers">
                 <li>
                     <b>client</b> {clientText(client)}
+                    {client.batch !== undefined && `: ${client.batch}`}
                     {client.fence !== undefined && `, under fence ${client.fence}`}
                 </li>
                 <li>
                     <b>session</b> {client.session === undefined ? "none" : `number ${client.session}, by its own clock ${client.standing ?? ""}`}
                 </li>
+                {front && (
+                    <li>
+                        <b>front</b> {frontText(front)}
+                    </li>
+                )}
             </ul>
         </section>
     );

@@ -2,7 +2,7 @@ import { useLayoutEffect, useRef } from "preact/hooks";
 
 import { SCENARIOS } from "../model/scenarios";
 import { readableText, RULE_NAMES } from "../model/texts";
-import { kindOf, rulesOf, type WorldKind } from "../model/world_form";
+import { groupsOf, kindOf, rulesOf, type WorldKind } from "../model/world_form";
 import { search, session } from "../session/app";
 import { findViolation } from "./find_violation";
 import { FreePlay } from "./free_play";
@@ -78,13 +78,18 @@ function Rules() {
     return (
         <div class="rules">
             <p>Switch a rule off: the run is replayed without it, up to the first impossible event.</p>
-            <RuleGroup kind={own} />
-            <RuleGroup kind={own === "claims" ? "locks" : "claims"} isOther />
+            {groupsOf(own).map((kind) => (
+                <RuleGroup key={kind} kind={kind} />
+            ))}
+            {KINDS.filter((kind) => !groupsOf(own).includes(kind)).map((kind) => (
+                <RuleGroup key={kind} kind={kind} isOther />
+            ))}
         </div>
     );
 }
 
-const GROUP_TITLES: Record<WorldKind, string> = { claims: "Claims and leases", locks: "Sessions and locks" };
+const KINDS: readonly WorldKind[] = ["claims", "locks", "queues"];
+const GROUP_TITLES: Record<WorldKind, string> = { claims: "Claims and leases", locks: "Sessions and locks", queues: "Queues" };
 
 /**
  * Shows the rules that matter in worlds of one kind. `isOther` is true if the open run has the

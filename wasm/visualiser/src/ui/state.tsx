@@ -8,7 +8,7 @@ import { Status, Table } from "./table";
 
 /**
  * Shows the state at the position: the claims and leases of the service, the transition diagrams,
- * and the tables of each cell. In a world of locks, shows sessions, locks and clients instead. For a server's log, which has only leases, shows the last leases and
+ * and the tables of each cell. In a world of locks or of a queue, shows sessions, locks, lanes, requests and clients instead. For a server's log, which has only leases, shows the last leases and
  * their diagram.
  */
 export function State() {

@@ -2,6 +2,7 @@
 
 require "active_record"
 require "leasehold/active_record_compat"
+require "leasehold/transactions/nesting"
 require "leasehold/queues"
 
 module Leasehold
@@ -26,13 +27,15 @@ module Leasehold
       include ActiveRecordCompat::Participant
 
       # @param block [Proc]
-      def initialize(block)
+      def initialize(connection, block)
+        @connection = connection
         @block = block
       end
 
-      # Calls the block.
+      # Calls the block. A savepoint inside a transaction with `joinable: false` was only released: its transaction may still be
+      # rolled back, so the block waits for that one.
       def committed!(**)
-        @block.call
+        Transactions::Nesting.none_open?(@connection) ? @block.call : ActiveRecordCompat.add_participant(@connection, self)
       end
     end
     private_constant :AfterCommit
@@ -56,17 +59,7 @@ module Leasehold
       #
       # @api private
       def open?(model)
-        connection = ActiveRecordCompat.held_connection(model)
-        return false unless connection
-
-        # Transactions that the test framework never commits do not count.
-        Leasehold.configuration.transactional_tests ? connection.transaction_open? && !none_open?(connection) : connection.transaction_open?
-      end
-
-      private
-
-      def none_open?(connection)
-        ActiveRecordCompat.transactions(connection).none?(&:joinable?)
+        !Transactions::Nesting.none_open?(ActiveRecordCompat.held_connection(model))
       end
     end
 
@@ -106,7 +99,7 @@ module Leasehold
     #
     # @api private
     def on_commit(&block)
-      ActiveRecordCompat.add_participant(@connection, AfterCommit.new(block))
+      ActiveRecordCompat.add_participant(@connection, AfterCommit.new(@connection, block))
     end
 
     private

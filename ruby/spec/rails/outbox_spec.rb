@@ -144,6 +144,62 @@ RSpec.describe "the outbox", :rails do
       expect(state(kept)).to eq(:complete)
     end
 
+    # Works on a batch of one attempt in a block that ends without an error.
+    #
+    # @return [Symbol] the state of the request after it
+    def state_after(&block)
+      id = sheets.submit("7", max_attempts: 1).id
+      work { |batch| ApplicationRecord.connection_pool.with_connection { block.call(batch) } }
+      Support::Waiting.wait_for("the end") { %i[complete error].include?(state(id)) }
+      state(id)
+    end
+
+    def roll_back(batch, **options)
+      ApplicationRecord.transaction(**options) do
+        batch.complete!(ApplicationRecord)
+        raise ActiveRecord::Rollback
+      end
+    end
+
+    it "fails a batch whose transaction was rolled back, if the block ends without an error (Q14)" do
+      expect(state_after { |batch| roll_back(batch) }).to eq(:error)
+    end
+
+    it "fails a batch whose savepoint was rolled back in a transaction that commits (Q14)" do
+      expect(state_after { |batch| ApplicationRecord.transaction { roll_back(batch, requires_new: true) } }).to eq(:error)
+    end
+
+    it "fails a batch whose transaction was rolled back after its savepoint was released (Q14)" do
+      state = state_after do |batch|
+        ApplicationRecord.transaction(joinable: false) do
+          ApplicationRecord.transaction { batch.complete!(ApplicationRecord) }
+          raise ActiveRecord::Rollback
+        end
+      end
+      expect(state).to eq(:error)
+    end
+
+    it "completes a batch whose second transaction commits, and one whose savepoint is released before the COMMIT (Q14)" do
+      state = state_after do |batch|
+        roll_back(batch)
+        ApplicationRecord.transaction(joinable: false) { ApplicationRecord.transaction { batch.complete!(ApplicationRecord) } }
+      end
+      expect(state).to eq(:complete)
+    end
+
+    it "fails a batch if the connection is lost during the COMMIT (Q14)" do
+      state = state_after do |batch|
+        ApplicationRecord.transaction do
+          batch.complete!(ApplicationRecord)
+          pid = ApplicationRecord.connection.select_value("SELECT pg_backend_pid()")
+          Support::Cell[1].query("SELECT pg_terminate_backend(#{pid}, 60000)")
+        end
+      rescue ActiveRecord::ActiveRecordError
+        nil
+      end
+      expect(state).to eq(:error)
+    end
+
     it "completes it by the relay if the worker dies after the COMMIT (Q14)" do
       id = sheets.submit("7").id
       worker = script(server.address, Support::LockSessions::LONG, <<~RUBY)

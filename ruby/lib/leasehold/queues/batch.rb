@@ -44,8 +44,9 @@ module Leasehold
     end
 
     # Completes the requests as part of the transaction that this thread has open on a database with an outbox: exactly if it
-    # commits (Q14). The server is told at the end of the block, and by the relay if this process dies before. Changes nothing
-    # if the transaction is rolled back.
+    # commits (Q14). The server is told at the end of the block, and by the relay if this process dies before. If the
+    # transaction is rolled back, the batch fails at the end of the block, even without an error: its work is undone. So it does
+    # if the connection is lost during the COMMIT; if that has happened after all, the work may run twice.
     #
     # @param database [Class] a class of the database
     # @raise [Error::LockLost] see {#complete}
@@ -55,6 +56,7 @@ module Leasehold
       check!
       outbox = Outbox.new(database)
       outbox.complete(@session.id, queue, key, fence)
+      @in_transaction = true
       outbox.on_commit { @completed = true }
       self
     end
@@ -141,7 +143,10 @@ module Leasehold
       stopped = Thread.current.status == "aborting" || failure.is_a?(SystemExit) || failure.is_a?(SignalException)
       return settle_quietly(:given_back) if stopped
 
-      failure ? settle_quietly(:failed) : complete
+      return settle_quietly(:failed) if failure
+
+      # A completion without its COMMIT: the block has left a transaction by `ActiveRecord::Rollback`, or has rescued an error.
+      settle(@in_transaction ? :failed : :completed)
     end
 
     # The block's own exception must reach the caller, so no other is raised.

@@ -132,6 +132,19 @@ RSpec.describe "the capture of claimed columns", :rails do
       migrate { end_cells_claims_capture :routes }
     end
 
+    it "leaves out malformed rows, says so, and quotes nothing of them (Q22)" do
+      change = ->(rows) { JSON.generate(table: "secret", operation: "UPDATE", rows: rows) }
+      bodies = ["secret", "", "null", "[]", '"secret"', "\xFFsecret", '{"table":"secret","operation":"UPDATE"}', '{"table":[],"operation":"UPDATE","rows":[]}',
+                change.call({}), change.call(["secret"]), change.call([["secret"]]), change.call([[[{ secret: 1 }], [], []]]), "[" * 200]
+      bodies.each { |body| execute("SELECT leasehold_submit('leasehold.claims', '7', '\\x#{body.unpack1("H*")}')") }
+      execute("SELECT leasehold_complete(gen_random_uuid(), 'leasehold.claims', '7', 1)")
+      insert_users([1])
+      seen = events(:unverified_rows) { drain }
+      expect(seen).to eq([{ table: nil, reason: "MALFORMED" }] * (bodies.size + 1))
+      expect(claimed(User, :username)).to eq(["user-1"])
+      expect(Leasehold::Relay.new(ApplicationRecord).drain).to eq(0)
+    end
+
     it "tells of a table that no model of the database claims for" do
       migrate { cells_claims_capture :cells_claims_verifications, columns: %w[model] }
       execute("INSERT INTO cells_claims_verifications (model, updated_at) VALUES ('Gone', now())")

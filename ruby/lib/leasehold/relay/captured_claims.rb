@@ -17,12 +17,14 @@ module Leasehold
       PAUSES = [0.05, 0.1, 0.2, 0.4, 0.8, 1.6].freeze
       # The most rows of one verification.
       MAX_KEYS = 1_000
+      # The types of a primary key in JSON. It is null if it is too large.
+      KEY_TYPES = [Numeric, String, NilClass].freeze
       # Errors of the database after which a later try may succeed.
       PASSING = [
         ActiveRecord::ConnectionNotEstablished, ActiveRecord::QueryAborted, ActiveRecord::TransactionRollbackError
       ].freeze
       PASSING_CAUSES = [PG::ConnectionBad, PG::UnableToSend, PG::OperatorIntervention].freeze
-      private_constant :PAUSES, :MAX_KEYS, :PASSING, :PASSING_CAUSES
+      private_constant :PAUSES, :MAX_KEYS, :KEY_TYPES, :PASSING, :PASSING_CAUSES
 
       # Returns true if the row of the outbox has changes of claimed columns.
       def self.row?(row)
@@ -42,13 +44,42 @@ module Leasehold
       # @raise [Error, ActiveRecord::ActiveRecordError] if the server or the database does not answer
       # @return [void]
       def run(rows)
-        changes = rows.select { |row| row.queue == QUEUE }.map { |row| JSON.parse(row.body) }
+        changes = rows.select { |row| row.queue == QUEUE }.filter_map { |row| change(row) }
         changes.group_by { |change| change.fetch("table") }.each do |table, of_table|
           verify_table(table, of_table)
         end
       end
 
       private
+
+      # Any role that may submit can write into the queue. A malformed row must not stop the relay, and no error may quote it (Q22).
+      #
+      # @return [Hash, nil] nil if the row is malformed
+      def change(row)
+        change = parse(row.body.to_s)
+        return change if change?(change)
+
+        publish(:unverified_rows, nil, "MALFORMED")
+        nil
+      end
+
+      def parse(body)
+        text = body.dup.force_encoding(Encoding::UTF_8)
+        JSON.parse(text) if text.valid_encoding?
+      rescue JSON::ParserError
+        nil
+      end
+
+      def change?(value)
+        return false unless value.is_a?(Hash)
+
+        rows = value["rows"]
+        value.values_at("table", "operation").all?(String) && rows.is_a?(Array) && rows.all? { |row| changed_row?(row) }
+      end
+
+      def changed_row?(value)
+        value.is_a?(Array) && value.first.is_a?(Array) && KEY_TYPES.any? { |type| value.first.first.is_a?(type) }
+      end
 
       def verify_table(table, changes)
         publish(:unverified_rows, table, "TRUNCATE") if changes.any? { |change| change.fetch("operation") == "TRUNCATE" }

@@ -189,16 +189,16 @@ module Leasehold
     def relay_batch(batch, lock = nil)
       loop do
         rows = @rows.read(batch)
-        deliver(rows)
+        refusals = deliver(rows)
         yield rows if block_given?
-        break if @rows.acknowledge(batch, rows.last) || stopping? || (lock && !lock.held?)
+        break if @rows.acknowledge(batch, rows.last, refusals) || stopping? || (lock && !lock.held?)
       end
     end
 
+    # @return [Array<Rows::Refusal>]
     def deliver(rows)
       captured, others = rows.partition { |row| CapturedClaims.row?(row) }
-      @delivery.run(others)
-      @claims.run(captured)
+      @delivery.run(others).tap { @claims.run(captured) }
     end
 
     # Publishes an error after which a later try may succeed; raises any other. The database's message may have values.

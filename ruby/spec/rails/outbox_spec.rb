@@ -265,20 +265,43 @@ RSpec.describe "the outbox", :rails do
       expect(Leasehold::Relay.new(ApplicationRecord).drain).to eq(0)
     end
 
-    it "leaves out a request whose id was used for another one, says so, and delivers the rest" do
-      id = sheets.submit("7", "first").id
-      other = ApplicationRecord.transaction { sheets.submit("7", "second", id: id) && sheets.submit("7", "third") }.id
-      refused = []
-      ActiveSupport::Notifications.subscribed(->(*, payload) { refused << payload }, "request_refused.leasehold") { drain }
-      expect(refused).to eq([{ queue: "sheets", request: id, code: "IDEMPOTENCY_KEY_REUSED" }])
-      expect(waiting("7").map(&:id)).to eq([id, other])
+    def events(name)
+      seen = []
+      ActiveSupport::Notifications.subscribed(->(*, payload) { seen << payload }, "#{name}.leasehold") { yield }
+      seen
     end
 
-    it "passes over a completion that comes too late" do
-      ApplicationRecord.transaction { Leasehold::Outbox.new(ApplicationRecord).complete("x" * 16, "sheets", "7", 1) }
-      refused = []
-      ActiveSupport::Notifications.subscribed(->(*, payload) { refused << payload }, "settle_refused.leasehold") { drain }
-      expect(refused).to eq([{ queue: "sheets", code: "SESSION_NOT_FOUND" }])
+    def query(sql)
+      Support::Cell[1].query(sql)
+    end
+
+    it "sets a request aside whose id was used for another one, says so, and delivers the rest" do
+      id = sheets.submit("7", "first").id
+      other = ApplicationRecord.transaction { sheets.submit("7", "second", id: id) && sheets.submit("7", "third") }.id
+      expect(events(:request_refused) { drain }).to eq([{ queue: "sheets", request: id, code: "IDEMPOTENCY_KEY_REUSED" }])
+      expect(waiting("7").map(&:id)).to eq([id, other])
+      refused = query("SELECT reason, request_id, convert_from(body, 'UTF8') AS body FROM leasehold_outbox_refused")
+      expect(refused).to eq([{ "reason" => "IDEMPOTENCY_KEY_REUSED", "request_id" => id, "body" => "second" }])
+      expect(relay.drain).to eq(0)
+    end
+
+    it "sets each refused request aside once, if the acknowledgement is repeated" do
+      id = sheets.submit("7", "first").id
+      ApplicationRecord.transaction { 3.times { sheets.submit("7", "second", id: id) } }
+      rows = Leasehold::Relay::Rows.new(ApplicationRecord)
+      batch = rows.begin
+      read = rows.read(batch)
+      refusals = read.map { |row| Leasehold::Relay::Rows::Refusal.new(row.place, row.number, "IT'S") }
+      2.times { expect(rows.acknowledge(batch, read.last, refusals)).to be(true) }
+      expect(query("SELECT reason FROM leasehold_outbox_refused").map { |row| row["reason"] }).to eq(["IT'S"] * 3)
+    end
+
+    it "passes over a completion that comes too late, and keeps its done-marks (Q14)" do
+      id = SecureRandom.uuid
+      query("SELECT leasehold_complete(gen_random_uuid(), 'sheets', '7', 1, ARRAY['#{id}'::uuid])")
+      expect(events(:settle_refused) { drain }).to eq([{ queue: "sheets", code: "SESSION_NOT_FOUND" }])
+      expect(query("SELECT request_id FROM leasehold_outbox_done")).to eq([{ "request_id" => id }])
+      expect(query("SELECT leasehold_done('sheets', '7', ARRAY['#{id}'::uuid]) AS done")).to eq([{ "done" => "{#{id}}" }])
     end
 
     it "empties what is relayed" do

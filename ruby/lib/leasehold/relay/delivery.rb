@@ -21,11 +21,11 @@ module Leasehold
       #
       # @param rows [Array<Rows::Row>]
       # @raise [Error] if rows may not have been delivered
-      # @return [void]
+      # @return [Array<Rows::Refusal>] the rows that the server has refused for good
       def run(rows)
         submits, settles = rows.partition { |row| row.operation == "submit" }
-        submits.group_by(&:queue).each { |queue, of_queue| of_queue.each_slice(MAX_REQUESTS) { |slice| submit(queue, slice) } }
-        settles.each { |row| settle(row) if OUTCOMES.key?(row.operation) }
+        refusals = submits.group_by(&:queue).flat_map { |queue, of_queue| submit_all(queue, of_queue) }
+        refusals + settles.filter_map { |row| settle(row) if OUTCOMES.key?(row.operation) }
       end
 
       # Closes the connection.
@@ -37,15 +37,23 @@ module Leasehold
 
       private
 
+      def submit_all(queue, rows)
+        rows.each_slice(MAX_REQUESTS).flat_map { |slice| submit(queue, slice) }
+      end
+
       # If the server refuses requests for good, all others are delivered. The outbox itself refuses what is malformed or too
       # large, so such a refusal is rare: an id that was used for another request. A lane that is full has room later.
+      #
+      # @return [Array<Rows::Refusal>]
       def submit(queue, rows)
         @calls.run(:submit, Queues::Messages.submit(queue, rows.map { |row| request(row) }))
+        []
       rescue Error::Invalid => error
         raise Error::Overloaded.new(error.message, code: error.code) if error.metadata["limit"] == LANE_LIMIT
-        return Events.publish(:request_refused, queue: queue, request: rows.first.request_id, code: error.code) if rows.one?
+        return rows.flat_map { |row| submit(queue, [row]) } unless rows.one?
 
-        rows.each { |row| submit(queue, [row]) }
+        Events.publish(:request_refused, queue: queue, request: rows.first.request_id, code: error.code)
+        [rows.first.refused(error.code)]
       end
 
       def request(row)
@@ -56,12 +64,16 @@ module Leasehold
       end
 
       # A batch whose session or fence has passed is another worker's: the settle comes too late.
+      #
+      # @return [Rows::Refusal, nil]
       def settle(row)
         session_id = [row.session_id.delete("-")].pack("H*")
         outcome = OUTCOMES.fetch(row.operation)
         @calls.run(:settle, Queues::Messages.settle(session_id, row.queue, row.key, row.fence, outcome, row.retry_after))
+        nil
       rescue Error::LockLost, Error::NotFound, Error::NotOwner, Error::Invalid => error
         Events.publish(:settle_refused, queue: row.queue, code: error.code)
+        row.refused(error.code)
       end
     end
   end

@@ -10,11 +10,18 @@ module Leasehold
       MAX_BYTES = 4 * 1024 * 1024
       # The size from which a partition of the outbox is emptied.
       ROTATED_BYTES = 8 * 1024 * 1024
+      # A row that the server has refused for good, with the code of the reason.
+      Refusal = Struct.new(:place, :number, :reason)
       # A request, or a completion of what a worker has taken. Without a queue it has nothing to hand on.
       Row = Struct.new(
         :place, :number, :operation, :queue, :key, :request_id, :kind, :priority, :delay, :max_attempts, :body, :session_id, :fence,
         :retry_after
       ) do
+        # @return [Refusal] that of this row
+        def refused(reason)
+          Refusal.new(place, number, reason)
+        end
+
         # Returns a text without the key and the body (Q22).
         def inspect
           "#<#{self.class} #{number}: #{operation} #{queue}>"
@@ -53,11 +60,16 @@ module Leasehold
         values(format(READ, batch, MAX_ROWS, MAX_BYTES)).map { |row| Row.new(*row).tap { |read| read.body = read.body&.unpack1("m") } }
       end
 
-      # Notes that the batch is relayed up to this row.
+      # Notes that the batch is relayed up to this row. Sets refused requests aside in the same transaction, so that none is lost
+      # and none is kept twice; of a refused settle the done-marks.
       #
+      # @param refusals [Array<Refusal>] those of rows up to this one
       # @return [Boolean] true if it was the last one of the batch
-      def acknowledge(batch, row)
-        values(format("SELECT leasehold_outbox_acknowledge(%d, %d, %d)", batch, row&.place || 0, row&.number || 0)).first.first
+      def acknowledge(batch, row, refusals = [])
+        acknowledgement = format("SELECT leasehold_outbox_acknowledge(%d, %d, %d)", batch, row&.place || 0, row&.number || 0)
+        return values(acknowledgement).first.first if refusals.empty?
+
+        values { |connection| "#{acknowledgement} FROM (#{refuse(connection, batch, refusals)}) AS refusals WHERE count >= 0" }.first.first
       end
 
       # Empties what is relayed.
@@ -69,9 +81,18 @@ module Leasehold
 
       private
 
-      def values(sql)
+      # `OFFSET 0` keeps PostgreSQL from leaving the calls out, or running them after the acknowledgement.
+      def refuse(connection, batch, refusals)
+        rows = refusals.map { |refusal| format("(%d, %d, %s)", refusal.place, refusal.number, connection.quote(refusal.reason.to_s)) }
+        "SELECT count(leasehold_outbox_refuse(#{Integer(batch)}, place, number, reason)) " \
+          "FROM (VALUES #{rows.join(", ")}) AS refused (place, number, reason) OFFSET 0"
+      end
+
+      # @yieldparam connection [ActiveRecord::ConnectionAdapters::AbstractAdapter]
+      # @yieldreturn [String] the SQL, unless it is given
+      def values(sql = nil)
         ActiveRecordCompat.with_connection(@model.connection_pool) do |connection|
-          connection.uncached { connection.select_rows(sql, "Leasehold") }
+          connection.uncached { connection.select_rows(sql || yield(connection), "Leasehold") }
         end
       end
     end

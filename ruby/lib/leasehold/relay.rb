@@ -195,10 +195,18 @@ module Leasehold
       end
     end
 
+    # A full lane must hold up no claims: they do not need it.
+    #
     # @return [Array<Rows::Refusal>]
     def deliver(rows)
       captured, others = rows.partition { |row| CapturedClaims.row?(row) }
-      @delivery.run(others).tap { @claims.run(captured) }
+      refusals = begin
+        @delivery.run(others)
+      rescue Delivery::FullLane => full
+        []
+      end
+      @claims.run(captured)
+      full ? raise(full) : refusals
     end
 
     # Publishes an error after which a later try may succeed; raises any other. The database's message may have values.

@@ -304,6 +304,39 @@ RSpec.describe "the outbox", :rails do
       expect(query("SELECT leasehold_done('sheets', '7', ARRAY['#{id}'::uuid]) AS done")).to eq([{ "done" => "{#{id}}" }])
     end
 
+    # Gives the relay the server's answer for a full lane at each submit to the queue `full`. A lane is full of a million requests.
+    def fill_lane(calls)
+      allow(calls).to receive(:run).and_wrap_original do |run, method, message|
+        limit = { "limit" => "waiting_per_lane" }
+        raise Leasehold::Error::Invalid.new("full", code: "LIMIT_EXCEEDED", metadata: limit) if method == :submit && message.queue == "full"
+
+        run.call(method, message)
+      end
+    end
+
+    it "hands on settles, claims and requests of other queues while a lane is full (Q06, Q07, Q14)" do
+      relay = self.relay
+      calls = relay.instance_variable_set(:@delivery, Leasehold::Relay::Delivery.new(Leasehold.configuration)).instance_variable_get(:@calls)
+      fill_lane(calls)
+      ApplicationRecord.connection.cells_claims_capture(:users)
+      id = sheets.submit("7").id
+      committed = Thread::Queue.new
+      start_worker(queues_of(server.address)) do |batch|
+        ApplicationRecord.connection_pool.with_connection do
+          ApplicationRecord.transaction { Leasehold.queue("full").submit("7") && batch.complete!(ApplicationRecord) }
+        end
+        committed << true
+        sleep
+      end
+      next_of(committed)
+      other = ApplicationRecord.transaction { insert_users([1]) && Leasehold.queue("other").submit("7").id }
+      2.times { expect { relay.drain }.to raise_error(Leasehold::Error::Overloaded) }
+      expect([state(id), state(other), claimed(User, :username)]).to eq([:complete, :new, ["user-1"]])
+      allow(calls).to receive(:run).and_call_original
+      relay.drain
+      expect(waiting("7", Leasehold.queue("full")).size).to eq(1)
+    end
+
     it "empties what is relayed" do
       size = "SELECT sum(pg_relation_size(oid)) FROM pg_class WHERE relname ~ '^leasehold_outbox_[12]$'"
       stub_const("Leasehold::Relay::Rows::ROTATED_BYTES", 1)

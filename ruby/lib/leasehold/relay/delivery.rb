@@ -11,6 +11,8 @@ module Leasehold
       # The limit of requests that wait in a lane.
       LANE_LIMIT = "waiting_per_lane"
       private_constant :OUTCOMES, :MAX_REQUESTS, :LANE_LIMIT
+      # Raised if a lane has no room for a request. It has later.
+      FullLane = Class.new(Error::Overloaded)
 
       # @param configuration [Configuration]
       def initialize(configuration)
@@ -20,12 +22,19 @@ module Leasehold
       # Delivers rows. Those of one queue keep their order; that of different queues means nothing.
       #
       # @param rows [Array<Rows::Row>]
+      # @raise [FullLane] after the delivery of all rows but requests of that queue: a settle may be what makes room in it
       # @raise [Error] if rows may not have been delivered
       # @return [Array<Rows::Refusal>] the rows that the server has refused for good
       def run(rows)
         submits, settles = rows.partition { |row| row.operation == "submit" }
-        refusals = submits.group_by(&:queue).flat_map { |queue, of_queue| submit_all(queue, of_queue) }
-        refusals + settles.filter_map { |row| settle(row) if OUTCOMES.key?(row.operation) }
+        full = nil
+        refusals = submits.group_by(&:queue).flat_map do |queue, of_queue|
+          submit_all(queue, of_queue)
+        rescue FullLane => full
+          []
+        end
+        refusals.concat(settles.filter_map { |row| settle(row) if OUTCOMES.key?(row.operation) })
+        full ? raise(full) : refusals
       end
 
       # Closes the connection.
@@ -49,7 +58,7 @@ module Leasehold
         @calls.run(:submit, Queues::Messages.submit(queue, rows.map { |row| request(row) }))
         []
       rescue Error::Invalid => error
-        raise Error::Overloaded.new(error.message, code: error.code) if error.metadata["limit"] == LANE_LIMIT
+        raise FullLane.new(error.message, code: error.code) if error.metadata["limit"] == LANE_LIMIT
         return rows.flat_map { |row| submit(queue, [row]) } unless rows.one?
 
         Events.publish(:request_refused, queue: queue, request: rows.first.request_id, code: error.code)

@@ -304,6 +304,27 @@ RSpec.describe "the outbox", :rails do
       expect(query("SELECT leasehold_done('sheets', '7', ARRAY['#{id}'::uuid]) AS done")).to eq([{ "done" => "{#{id}}" }])
     end
 
+    it "begins no transaction within another one, as in transactional tests" do
+      ApplicationRecord.transaction { expect(relay.drain).to eq(0) }
+    end
+
+    it "reads committed rows with a time limit, whatever the defaults of the database (Q14)" do
+      query("ALTER DATABASE #{Support::Cell[1].database} SET default_transaction_isolation = 'serializable'")
+      ApplicationRecord.connection_pool.disconnect!
+      log = StringIO.new
+      former, ActiveRecord::Base.logger = ActiveRecord::Base.logger, Logger.new(log)
+      id = ApplicationRecord.transaction(isolation: :read_committed) { sheets.submit("7") }.id
+      drain
+      expect(state(id)).to eq(:new)
+      calls = log.string.lines.grep(/leasehold_outbox_(begin|read|acknowledge)/)
+      limits = log.string.scan(/SET LOCAL statement_timeout = '60s'/)
+      expect([calls.size, limits.size]).to eq([4, 4])
+    ensure
+      ActiveRecord::Base.logger = former
+      query("ALTER DATABASE #{Support::Cell[1].database} RESET default_transaction_isolation")
+      ApplicationRecord.connection_pool.disconnect!
+    end
+
     # Gives the relay the server's answer for a full lane at each submit to the queue `full`. A lane is full of a million requests.
     def fill_lane(calls)
       allow(calls).to receive(:run).and_wrap_original do |run, method, message|

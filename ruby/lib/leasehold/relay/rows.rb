@@ -33,7 +33,9 @@ module Leasehold
       # The outbox of a database has this name at the server, whatever address the database has.
       NAME = "SELECT system_identifier || '.' || oid || '.' || 'leasehold_outbox_begin()'::regprocedure::oid " \
              "FROM pg_control_system(), pg_database WHERE datname = current_database()"
-      private_constant :READ, :NAME
+      # A call that waits for a lock for ever would keep the relay from its stop, and another one from its place.
+      LIMIT_TIME = "SET LOCAL statement_timeout = '60s'"
+      private_constant :READ, :NAME, :LIMIT_TIME
 
       # @param model [Class] a class of the database
       def initialize(model)
@@ -92,7 +94,18 @@ module Leasehold
       # @yieldreturn [String] the SQL, unless it is given
       def values(sql = nil)
         ActiveRecordCompat.with_connection(@model.connection_pool) do |connection|
-          connection.uncached { connection.select_rows(sql || yield(connection), "Leasehold") }
+          in_transaction(connection) { connection.uncached { connection.select_rows(sql || yield(connection), "Leasehold") } }
+        end
+      end
+
+      # The database and the role may have other defaults. A transaction of the caller, such as that of a transactional test,
+      # keeps its own settings.
+      def in_transaction(connection)
+        return yield if connection.transaction_open?
+
+        connection.transaction(isolation: :read_committed) do
+          connection.execute(LIMIT_TIME, "Leasehold")
+          yield
         end
       end
     end

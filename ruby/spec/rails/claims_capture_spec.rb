@@ -249,6 +249,21 @@ RSpec.describe "the capture of claimed columns", :rails do
       expect([User.count, Email.count, claimed(User, :username), claimed(Email, :email), claimed(Route, :path)]).to eq([0, 0, [], [], []])
     end
 
+    it "lets saves of IP addresses pass, whatever their mask (Q06)" do
+      execute("ALTER TABLE emails ADD COLUMN address inet")
+      Email.reset_column_information
+      allow(Email).to receive(:cells_claims_columns).and_return(%w[id user_id email address])
+      migrate { cells_claims_capture :emails, mode: :strict }
+      user = User.create!(username: "alice")
+      addresses = %w[::1 ::1/128 ::1/32 2001:db8::/32 ::ffff:10.0.0.1 ::1.2.3.4 1:0:0:2:0:0:0:3 10.0.0.1 10.0.0.1/32 10.0.0.0/8 10.0.0.1/12]
+      addresses.each_with_index { |address, number| Email.create!(user: user, email: "#{number}@example.com", address: address) }
+      expect(Email.where.not(address: nil).count).to eq(addresses.size)
+      refused { Email.update_all(address: "::2") }
+    ensure
+      execute("ALTER TABLE emails DROP COLUMN address CASCADE")
+      Email.reset_column_information
+    end
+
     it "lets saves pass whose flags are off" do
       Leasehold.configuration.feature_enabled { false }
       user = User.create!(username: "alice")

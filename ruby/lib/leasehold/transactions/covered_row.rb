@@ -78,8 +78,14 @@ module Leasehold
           when ActiveModel::Type::Binary::Data then "\\x#{value.hex}"
           when BigDecimal then value.frac.zero? ? value.to_i : value.to_f
           when Date then value.iso8601
-          else record.class.columns_hash[column]&.type == :inet ? value&.to_s&.delete_suffix("/32") : value
+          else record.class.columns_hash[column]&.type == :inet ? address(value) : value
           end
+        end
+
+        # ActiveRecord writes the mask of each address (connection_adapters/postgresql/oid/cidr.rb:25 / 25), PostgreSQL not that of a
+        # single one.
+        def address(value)
+          value&.to_s&.then { |text| text.delete_suffix(text.include?(":") ? "/128" : "/32") }
         end
       end
 

@@ -43,10 +43,12 @@ module Leasehold
       settle(:completed)
     end
 
-    # Completes the requests as part of the transaction that this thread has open on a database with an outbox: exactly if it
-    # commits (Q14). The server is told at the end of the block, and by the relay if this process dies before. If the
-    # transaction is rolled back, the batch fails at the end of the block, even without an error: its work is undone. So it does
-    # if the connection is lost during the COMMIT; if that has happened after all, the work may run twice.
+    # Completes the requests as part of the transaction that this thread has open on a database with an outbox: only if it
+    # commits (Q14). The server is told at the end of the block, and by the relay if this process dies before. If the session
+    # ends before that, the requests are another worker's, and the work runs twice.
+    #
+    # If the transaction is rolled back, the batch fails at the end of the block, even without an error: its work is undone. So
+    # it does if the connection is lost during the COMMIT; if that has happened after all, the work may run twice.
     #
     # @param database [Class] a class of the database
     # @raise [Error::LockLost] see {#complete}

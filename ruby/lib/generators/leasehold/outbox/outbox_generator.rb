@@ -18,7 +18,7 @@ module Leasehold
       SCHEMA_RB = "`db/schema.rb` has no functions: a database that is loaded from it has no outbox. Set " \
                   "`config.active_record.schema_format = :sql`, or load databases by `bin/rails db:migrate`."
       # Said if the application keeps `db/structure.sql`.
-      STRUCTURE_SQL = "`db/structure.sql` has the outbox without the two rows that it needs: load databases by `bin/rails db:migrate`."
+      STRUCTURE_SQL = "`db/structure.sql` has the outbox without the rows that it needs: load databases by `bin/rails db:migrate`."
       # The statement that each version of the outbox has.
       DEFINITION = /CREATE OR REPLACE FUNCTION leasehold_submit\(/
       private_constant :SCHEMA_RB, :STRUCTURE_SQL, :DEFINITION

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing, suppress
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from itertools import groupby
 from typing import Any, LiteralString, NamedTuple, TypeAlias, cast
@@ -21,7 +22,7 @@ from leasehold.client import _queue_calls as queue_calls
 from leasehold.client._fields import check_text
 from leasehold.client._queue_calls import HeldLane, Outcome
 from leasehold.client._retry import check_seconds, is_retryable
-from leasehold.errors import BusyError, LeaseholdError, LockLostError
+from leasehold.errors import NUMBERS, BusyError, LeaseholdError, LockLostError
 from leasehold.queues import NewRequest, RequestKind
 
 __all__ = ["LOCK_NAMESPACE", "Relay"]
@@ -41,8 +42,13 @@ _SHORTEST_PAUSE_SECONDS = 0.05
 
 # The SQLSTATE of a batch that another relay has finished (core/src/outbox.rs).
 _NOT_UNDER_WAY = "LH003"
-# The codes with which the server refuses a settle whose worker has lost the batch. It can never succeed.
-_LOST = ("FENCE_PASSED", "SESSION_ENDED", "SESSION_NOT_FOUND")
+# The codes with which the server refuses a row for good: those of the engine, and that of a queue that the caller may not use.
+# All others tell of a client that can't work with this server, whatever the row.
+_REFUSALS = {*NUMBERS, "RULE_DENIED"}
+# The codes with which the server refuses a settle whose worker has lost the batch: it died, or was slow.
+_LATE = ("FENCE_PASSED", "SESSION_ENDED", "SESSION_NOT_FOUND")
+# The limit of the requests that wait in a lane. It has room once a worker has taken some.
+_LANE_LIMIT = "waiting_per_lane"
 _OUTCOMES = {"complete": Outcome.COMPLETED, "fail": Outcome.FAILED, "give_back": Outcome.GIVEN_BACK}
 
 # A database that hangs must not hold up the relay for ever. A pooler in transaction mode keeps no settings of a session.
@@ -59,6 +65,12 @@ FROM pg_control_system(), pg_proc WHERE pg_proc.oid = 'leasehold_outbox_begin'::
 _READ = """
 SELECT place, number, operation, queue, key, request_id, kind, priority, delay, max_attempts, body, session_id, fence, retry
 FROM leasehold_outbox_read(%s, %s, %s)
+"""
+
+# Sets the rows of a batch aside that the server has refused.
+_REFUSE = """
+SELECT leasehold_outbox_refuse(%s, place, number, reason)
+FROM unnest(%s::bigint[], %s::bigint[], %s::text[]) AS refused (place, number, reason)
 """
 
 _LOG = logging.getLogger("leasehold")
@@ -81,6 +93,13 @@ class _Row(NamedTuple):
     session_id: UUID
     fence: int
     retry: timedelta | None
+
+
+class _Refusal(NamedTuple):
+    """A row that the server has refused for good, and the code of the reason."""
+
+    row: _Row
+    reason: str
 
 
 _Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
@@ -123,7 +142,7 @@ class Relay:
         return f"<Relay of an outbox, lock namespace `{self._lock_namespace}`>"
 
     def relay_all(self) -> int:
-        """Hand on all rows that are committed, and return their number.
+        """Hand on all rows that are committed, and return their number. It counts those that are set aside as well.
 
         Raises
         ------
@@ -132,7 +151,7 @@ class Relay:
         LockLostError
             The lock has passed to another relay. That one hands on the rest.
         LeaseholdError
-            The server refuses a row, or cannot be reached. What is not handed on stays in the outbox.
+            The server cannot be reached, or a lane is full. What is not handed on stays in the outbox.
         psycopg.Error
             The database cannot be reached, or has no outbox.
         """
@@ -147,12 +166,12 @@ class Relay:
         """Hand on rows as they are committed, until `stop` is set. A piece of at most 1,000 rows is finished before.
 
         While another relay works for the outbox, this one waits. A server or a database that cannot be reached is called
-        again.
+        again, and so is a server with a full lane. Rows that the server refuses for good are set aside.
 
         Raises
         ------
         LeaseholdError
-            The server refuses a row for good: the log names its number. What is not handed on stays in the outbox.
+            The client cannot work with the server, because of its certificate for example.
         psycopg.Error
             The database refuses a call, or cannot be reached at the start.
         """
@@ -256,9 +275,9 @@ class _Round:
                 if error.sqlstate == _NOT_UNDER_WAY:
                     break
                 raise
-            self._hand_on(batch, rows)
-            place, number = (rows[-1].place, rows[-1].number) if rows else (0, 0)
-            ((is_done,),) = self._call("SELECT leasehold_outbox_acknowledge(%s, %s, %s)", batch, place, number)
+            refusals = self._hand_on(rows)
+            is_done = self._acknowledge(batch, rows, refusals)
+            _log_refusals([refusal.reason for refusal in refusals])
             count += sum(row.operation != "pass" for row in rows)
         return count
 
@@ -269,47 +288,64 @@ class _Round:
     def _call(self, statement: LiteralString, *arguments: object) -> list[tuple[Any, ...]]:
         return _call(self._connection, statement, *arguments)
 
-    def _hand_on(self, batch: int, rows: Iterable[_Row]) -> None:
-        """Hand rows on, in their order. Submits to one queue that follow each other are one call."""
+    def _acknowledge(self, batch: int, rows: Sequence[_Row], refusals: Sequence[_Refusal]) -> bool:
+        """Set refused rows aside, and acknowledge all. Return True if the batch is done."""
+        place, number = (rows[-1].place, rows[-1].number) if rows else (0, 0)
+        # A row that is acknowledged, but not set aside, would be lost.
+        with _transaction(self._connection):
+            if refusals:
+                places, numbers = [each.row.place for each in refusals], [each.row.number for each in refusals]
+                self._connection.execute(_REFUSE, (batch, places, numbers, [each.reason for each in refusals]))
+            acknowledge = "SELECT leasehold_outbox_acknowledge(%s, %s, %s)"
+            ((is_done,),) = self._connection.execute(acknowledge, (batch, place, number)).fetchall()
+        return bool(is_done)
+
+    def _hand_on(self, rows: Iterable[_Row]) -> list[_Refusal]:
+        """Hand rows on in their order, and return the refusals. Submits to one queue that follow each other are one call."""
+        refusals: list[_Refusal] = []
         for (operation, queue), group in groupby(rows, key=lambda row: (row.operation, row.queue)):
             self._held.check()
             if operation == "submit":
-                self._submit(batch, queue, list(group))
+                refusals += self._submit(queue, list(group))
             elif operation in _OUTCOMES:
-                for row in group:
-                    self._settle(batch, row)
+                refusals += [refusal for row in group for refusal in self._settle(row)]
+        return refusals
 
-    def _submit(self, batch: int, queue: str, rows: Sequence[_Row]) -> None:
+    def _submit(self, queue: str, rows: Sequence[_Row]) -> list[_Refusal]:
         try:
             self._client.submit_all(queue, [_request(row) for row in rows])
         except LeaseholdError as error:
-            if _is_temporary(error):
+            if not _is_refusal(error):
                 raise
             if len(rows) == 1:
-                _report_refused(batch, rows[0])
-                raise
-            # The refusal does not tell which row it is for. Those before it are handed on: a repeated submit changes nothing.
-            for row in rows:
-                self._submit(batch, queue, [row])
+                return [_Refusal(rows[0], error.code)]
+            # The refusal does not tell which rows it is for.
+            half = len(rows) // 2
+            return self._submit(queue, rows[:half]) + self._submit(queue, rows[half:])
+        return []
 
-    def _settle(self, batch: int, row: _Row) -> None:
+    def _settle(self, row: _Row) -> list[_Refusal]:
         lane = HeldLane(row.session_id.bytes, row.queue, row.key, row.fence)
         retry_micros = None if row.retry is None else row.retry // timedelta(microseconds=1)
         try:
             self._client._run(queue_calls.settle(lane, _OUTCOMES[row.operation], retry_micros), None)  # noqa: SLF001
         except LeaseholdError as error:
-            if error.code in _LOST:
-                _LOG.warning("a batch of the queue `%s` was lost before its settle was relayed", row.queue)
-                return
-            if not _is_temporary(error):
-                _report_refused(batch, row)
-            raise
+            if not _is_refusal(error):
+                raise
+            return [_Refusal(row, error.code)]
+        return []
+
+
+@contextmanager
+def _transaction(connection: _Connection) -> Iterator[None]:
+    with connection.transaction():
+        connection.execute(_STATEMENT_TIMEOUT)
+        yield
 
 
 def _call(connection: _Connection, statement: LiteralString, *arguments: object) -> list[tuple[Any, ...]]:
     """Execute a statement in a transaction of its own, and return its rows."""
-    with connection.transaction():
-        connection.execute(_STATEMENT_TIMEOUT)
+    with _transaction(connection):
         return connection.execute(statement, arguments).fetchall()
 
 
@@ -331,9 +367,14 @@ def _request(row: _Row) -> NewRequest:
     )
 
 
+def _is_refusal(error: LeaseholdError) -> bool:
+    """Return True if the server refuses a row for good."""
+    return error.code in _REFUSALS and not _is_temporary(error)
+
+
 def _is_temporary(error: LeaseholdError | psycopg.OperationalError) -> bool:
     if isinstance(error, LeaseholdError):
-        return error.is_temporary or is_retryable(error)
+        return error.is_temporary or is_retryable(error) or error.metadata.get("limit") == _LANE_LIMIT
     return True
 
 
@@ -342,12 +383,14 @@ def _cause(error: LeaseholdError | psycopg.OperationalError) -> str:
     return "; ".join(str(error).split("\n"))
 
 
-def _report_refused(batch: int, row: _Row) -> None:
-    """Log the place of a row that the server refuses, without its contents (Q22)."""
-    _LOG.error(
-        "the server refuses a row of the outbox for the queue `%s`; to skip it, call leasehold_outbox_acknowledge(%d, %d, %d)",
-        row.queue,
-        batch,
-        row.place,
-        row.number,
-    )
+def _log_refusals(reasons: Iterable[str]) -> None:
+    """Log how many rows are refused, and why, without their contents (Q22)."""
+    counts = Counter(reasons)
+    if late := sum(counts.pop(reason, 0) for reason in _LATE):
+        _LOG.info("%d batches had come back before they were settled", late)
+    if counts:
+        _LOG.warning(
+            "%d rows of the outbox are refused for good (%s): its table `leasehold_outbox_refused` has the requests",
+            counts.total(),
+            ", ".join(sorted(counts)),
+        )

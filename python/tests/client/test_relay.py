@@ -5,24 +5,26 @@ from __future__ import annotations
 import doctest
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import count
 
 import psycopg
 import pytest
+from support.certificates import Authority, Files
 from support.claims_server import ClaimsServer
 from support.locks import PATIENT
-from support.outbox import create_outbox, is_relayed, write, write_settle
+from support.outbox import create_outbox, done, is_relayed, set_aside, write, write_settle
 from support.pgbouncer import PgBouncer
 from support.postgres_cluster import PostgresCluster, execute
 from support.queues import QUEUE, SECRET, attempts, bodies, next_of, request, state, submit, update
 from support.waiting import wait_for
 
 import leasehold.relay
-from leasehold.client import Client
+from leasehold.client import Client, Tls
 from leasehold.errors import BusyError, InvalidError
-from leasehold.queues import RequestKind, RequestState
+from leasehold.queues import NewRequest, RequestKind, RequestState, SubmittedRequest
 from leasehold.relay import LOCK_NAMESPACE, Relay
 
 
@@ -64,11 +66,9 @@ def wait_for_polls(url: str) -> None:
     wait_for("looks at the outbox", has_polled)
 
 
-def skip_row(url: str, message: str) -> None:
-    """Acknowledge the row that a message names, as an operator does."""
-    call = message[message.index("leasehold_outbox_acknowledge") :]
-    with psycopg.connect(url) as connection:
-        connection.execute(f"SELECT {call}".encode())
+def reuse(url: str, used: str) -> None:
+    """Submit a request that the server refuses, because another one has its id."""
+    execute(url, "SELECT leasehold_submit('sheets', %s, convert_to(%s, 'UTF8'), id => %s)", SECRET, SECRET, used)
 
 
 def test_q14_requests_reach_the_server_exactly_if_their_transaction_commits(client: Client, database: str) -> None:
@@ -128,20 +128,48 @@ def test_q14_a_settle_that_a_transaction_has_written_is_relayed(
         assert state(client, one) == expected
 
 
-def test_q10_a_settle_whose_batch_was_lost_holds_up_nothing(
+def test_q10_a_settle_whose_batch_was_lost_holds_up_nothing_and_leaves_its_marks(
     client: Client, database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     (one,) = submit(client, update(SECRET, SECRET))
     with client.lock_session() as session, client.take(QUEUE, session=session) as worker:
         batch = next_of(worker)
-        write_settle(database, batch, session.id)
+        write_settle(database, batch, session.id, mark=True)
     write(database, "8")
     with client.take(QUEUE) as worker, next_of(worker) as again:
         assert (attempts(again), again.fence > batch.fence) == ([1], True)
-        with caplog.at_level(logging.WARNING, "leasehold"):
+        with caplog.at_level(logging.INFO, "leasehold"):
             assert Relay(client, database).relay_all() == 2
         assert state(client, one) == (RequestState.IN_PROGRESS, 1)
-    assert ("was lost before its settle" in caplog.text, SECRET in caplog.text) == (True, False)
+        assert done(database, SECRET, [one]) == [one]
+    assert set_aside(database) == []
+    assert ("1 batches had come back" in caplog.text, SECRET in caplog.text) == (True, False)
+
+
+def test_q10_a_settle_of_another_services_batch_holds_up_nothing_and_leaves_its_marks(
+    authority: Authority, database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def connect(files: Files) -> Client:
+        return Client(server.url, tls=Tls(files.ca, files.certificate, files.key))
+
+    access = "".join(
+        f'[[locks.access]]\ncaller = "service/{name}"\nnamespaces = ["{QUEUE}", "{LOCK_NAMESPACE}"]\n'
+        for name in ("works", "relays")
+    )
+    with (
+        ClaimsServer(tls=authority.server(), settings=access) as server,
+        connect(authority.service("works")) as works,
+        connect(authority.service("relays")) as relays,
+        works.lock_session() as session,
+        works.take(QUEUE, session=session) as worker,
+    ):
+        (one,) = submit(works, update())
+        write_settle(database, next_of(worker), session.id, mark=True)
+        two = write(database, "8")
+        assert Relay(relays, database).relay_all() == 2
+        assert request(relays, two).key == "8"
+    assert done(database, "7", [one]) == [one]
+    assert "refused for good (SESSION_NOT_OWNED)" in caplog.text
 
 
 def test_q09_a_repeated_row_makes_no_second_request(client: Client, database: str) -> None:
@@ -236,23 +264,63 @@ def test_a_relay_works_through_pgbouncer_whatever_the_defaults_of_the_database(
         assert [each.id for each in client.requests(QUEUE, "7")] == ids
 
 
-def test_q22_a_row_that_the_server_refuses_is_named_without_its_contents(
-    client: Client, database: str, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("refusals", [1, 3])
+def test_q14_refused_requests_are_set_aside_and_hold_up_no_others(
+    client: Client, database: str, caplog: pytest.LogCaptureFixture, refusals: int
 ) -> None:
-    (used,) = submit(client, update("7", "a"))
+    used = submit(client, *(update("7", str(n)) for n in range(refusals)))
     first = write(database, "8")
-    execute(database, "SELECT leasehold_submit('sheets', %s, convert_to(%s, 'UTF8'), id => %s)", SECRET, SECRET, used)
+    for each in used:
+        reuse(database, each)
     last = write(database, "9")
     relay = Relay(client, database)
-    for _ in range(2):
-        with pytest.raises(InvalidError) as refused:
-            relay.relay_all()
-        assert refused.value.code == "IDEMPOTENCY_KEY_REUSED"
-    assert SECRET not in caplog.text + str(refused.value)
-    assert (client.get_request(first) is not None, client.get_request(last)) == (True, None)
-    skip_row(database, caplog.records[-1].getMessage())
+    assert relay.relay_all() == refusals + 2
+    assert all(client.get_request(each) for each in (first, last))
+    refused = [(QUEUE, each, "IDEMPOTENCY_KEY_REUSED") for each in used]
+    assert set_aside(database) == refused
+    assert (caplog.messages[-1].partition(":")[0], SECRET in caplog.text) == (
+        f"{refusals} rows of the outbox are refused for good (IDEMPOTENCY_KEY_REUSED)",
+        False,
+    )
+    # Nothing is lost: an operator submits it again.
+    execute(database, "SELECT leasehold_outbox_retry(number) FROM leasehold_outbox_refused ORDER BY number")
+    assert (set_aside(database), relay.relay_all(), set_aside(database)) == ([], refusals, refused)
+
+
+def test_q14_a_refusal_is_set_aside_once_if_the_acknowledgement_fails(client: Client, database: str) -> None:
+    (used,) = submit(client, update("7", "a"))
+    reuse(database, used)
+    fault = "ALTER FUNCTION leasehold_outbox_acknowledge(bigint, bigint, bigint) RENAME TO leasehold_outbox_{}"
+    execute(database, fault.format("away"))
+    relay = Relay(client, database)
+    with pytest.raises(psycopg.errors.UndefinedFunction):
+        relay.relay_all()
+    assert set_aside(database) == []
+    execute(database, fault.replace("acknowledge(", "away(").format("acknowledge"))
     assert relay.relay_all() == 1
-    assert client.get_request(last) is not None
+    assert set_aside(database) == [(QUEUE, used, "IDEMPOTENCY_KEY_REUSED")]
+
+
+def test_q16_a_relay_waits_while_a_lane_is_full(
+    client: Client, database: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A lane is full with a million requests, which take minutes. All else is the real server's.
+    full = InvalidError("full", code="LIMIT_EXCEEDED", metadata={"limit": "waiting_per_lane", "max": "1000000"})
+    submit_all, calls = client.submit_all, count()
+
+    def submit_if_not_full(queue: str, requests: Sequence[NewRequest]) -> Sequence[SubmittedRequest]:
+        if next(calls) < 3:
+            raise full
+        return submit_all(queue, requests)
+
+    monkeypatch.setattr(client, "submit_all", submit_if_not_full)
+    one, two = write(database, "7"), write(database, "8")
+    with pytest.raises(InvalidError):
+        Relay(client, database).relay_all()
+    with relaying(Relay(client, database, poll_seconds=0.1)):
+        wait_for("the requests", lambda: client.get_request(one) and client.get_request(two))
+    assert set_aside(database) == []
+    assert caplog.messages == ["the relay tries again: full"] * 2
 
 
 def test_a_database_without_an_outbox_is_an_error(client: Client, cluster: PostgresCluster) -> None:

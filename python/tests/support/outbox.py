@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 
 import psycopg
 
@@ -29,11 +30,26 @@ def write(url: str, key: str, body: str = "", *, kind: str = "update", queue: st
     return str(found)
 
 
-def write_settle(url: str, batch: Batch, session_id: str, outcome: str = "complete") -> None:
-    """Settle a batch in a transaction that commits."""
-    statement = f"SELECT leasehold_{outcome}(%s::uuid, %s, %s, %s)"
+def write_settle(url: str, batch: Batch, session_id: str, outcome: str = "complete", *, mark: bool = False) -> None:
+    """Settle a batch in a transaction that commits. With `mark`, it leaves done-marks of the batch's requests."""
+    arguments: list[object] = [session_id, batch.queue, batch.key, batch.fence]
+    marks = ""
+    if mark:
+        arguments.append([each.id for each in batch.requests])
+        marks = ", %s::uuid[]"
     with psycopg.connect(url) as connection:
-        connection.execute(statement.encode(), (session_id, batch.queue, batch.key, batch.fence))
+        connection.execute(f"SELECT leasehold_{outcome}(%s::uuid, %s, %s, %s{marks})".encode(), arguments)
+
+
+def done(url: str, key: str, ids: Sequence[str]) -> list[str]:
+    """Return those of the requests of a lane that transactions have done."""
+    ((found,),) = execute(url, "SELECT leasehold_done(%s, %s, %s::uuid[])::text[]", QUEUE, key, list(ids))
+    return list(found)
+
+
+def set_aside(url: str) -> list[tuple[object, ...]]:
+    """Return the requests that the outbox has set aside: queue, id and reason, in their order."""
+    return execute(url, "SELECT queue, request_id::text, reason FROM leasehold_outbox_refused ORDER BY number")
 
 
 def is_relayed(url: str) -> bool:

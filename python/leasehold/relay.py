@@ -42,9 +42,14 @@ _SHORTEST_PAUSE_SECONDS = 0.05
 
 # The SQLSTATE of a batch that another relay has finished (core/src/outbox.rs).
 _NOT_UNDER_WAY = "LH003"
-# The codes with which the server refuses a row for good: those of the engine, and that of a queue that the caller may not use.
-# All others tell of a client that can't work with this server, whatever the row.
-_REFUSALS = {*NUMBERS, "RULE_DENIED"}
+# The code of the refusal of a queue that the caller may not use.
+_RULE_DENIED = "RULE_DENIED"
+# The codes with which the server refuses a row for good: those of the engine, and that one. All others tell of a client that
+# can't work with this server, whatever the row.
+_REFUSALS = {*NUMBERS, _RULE_DENIED}
+# The namespace of the queues for which the gem for Rails captures changes of claims. The relay of the gem verifies these, and
+# submits none of them, so a worker would wait for them in vain.
+_CAPTURED_CLAIMS = "leasehold.claims"
 # The codes with which the server refuses a settle whose worker has lost the batch: it died, or was slow.
 _LATE = ("FENCE_PASSED", "SESSION_ENDED", "SESSION_NOT_FOUND")
 # The limit of the requests that wait in a lane. It has room once a worker has taken some.
@@ -305,7 +310,9 @@ class _Round:
         refusals: list[_Refusal] = []
         for (operation, queue), group in groupby(rows, key=lambda row: (row.operation, row.queue)):
             self._held.check()
-            if operation == "submit":
+            if operation != "pass" and _is_captured_claims(queue):
+                refusals += [_Refusal(row, _RULE_DENIED) for row in group]
+            elif operation == "submit":
                 refusals += self._submit(queue, list(group))
             elif operation in _OUTCOMES:
                 refusals += [refusal for row in group for refusal in self._settle(row)]
@@ -365,6 +372,10 @@ def _request(row: _Row) -> NewRequest:
         max_attempts=row.max_attempts,
         id=str(row.request_id),
     )
+
+
+def _is_captured_claims(queue: str) -> bool:
+    return f"{queue}.".startswith(f"{_CAPTURED_CLAIMS}.")
 
 
 def _is_refusal(error: LeaseholdError) -> bool:

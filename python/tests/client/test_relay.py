@@ -301,6 +301,17 @@ def test_q14_a_refusal_is_set_aside_once_if_the_acknowledgement_fails(client: Cl
     assert set_aside(database) == [(QUEUE, used, "IDEMPOTENCY_KEY_REUSED")]
 
 
+def test_q06_captured_claims_are_set_aside_for_the_gems_relay(
+    client: Client, database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    captured = ["leasehold.claims", "leasehold.claims.strict"]
+    ids = [write(database, SECRET, SECRET, queue=queue) for queue in (*captured, "leasehold.claimsets", QUEUE)]
+    assert Relay(client, database).relay_all() == 4
+    assert [client.get_request(each) is not None for each in ids] == [False, False, True, True]
+    assert set_aside(database) == [(queue, each, "RULE_DENIED") for queue, each in zip(captured, ids, strict=False)]
+    assert ("2 rows" in caplog.text, SECRET in caplog.text) == (True, False)
+
+
 def test_q16_a_relay_waits_while_a_lane_is_full(
     client: Client, database: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -23,7 +24,7 @@ from leasehold.client._fields import check_text
 from leasehold.client._queue_calls import HeldLane, Outcome
 from leasehold.client._retry import check_seconds, is_retryable
 from leasehold.errors import NUMBERS, BusyError, LeaseholdError, LockLostError
-from leasehold.queues import NewRequest, RequestKind
+from leasehold.queues import NewRequest, RequestKind, RequestState
 
 __all__ = ["LOCK_NAMESPACE", "Relay"]
 
@@ -39,6 +40,12 @@ _ROTATE_BYTES = 8_388_608
 _LOCK_WAIT_SECONDS = 1.0
 # The pause after the first of several failures, and after an idle round. Each further one doubles it.
 _SHORTEST_PAUSE_SECONDS = 0.05
+
+# The time between two looks for done-marks, and the most that one look reads.
+_MARKS_SECONDS = 5.0
+_MARKS = 100
+# An id before all others.
+_FIRST_ID = UUID(int=0)
 
 # The SQLSTATE of a batch that another relay has finished (core/src/outbox.rs).
 _NOT_UNDER_WAY = "LH003"
@@ -249,6 +256,7 @@ class _Round:
         self._connection = connection
         self._held = held
         self._is_stopping = is_stopping
+        self._marks = _Marks(client, connection)
         # A rotation locks a row, which an idle relay must not write for ever.
         self._may_rotate = True
 
@@ -265,6 +273,7 @@ class _Round:
         if self._may_rotate:
             ((rotated,),) = self._call("SELECT leasehold_outbox_rotate(%s)", _ROTATE_BYTES)
             self._may_rotate = rotated is not None
+        self._marks.forget()
         return count
 
     def _begin(self) -> int | None:
@@ -341,6 +350,38 @@ class _Round:
                 raise
             return [_Refusal(row, error.code)]
         return []
+
+
+class _Marks:
+    """Forgets the done-marks of requests that no worker can take any more."""
+
+    def __init__(self, client: Client, connection: _Connection) -> None:
+        self._client = client
+        self._connection = connection
+        self._last = _FIRST_ID
+        self._due_at = time.monotonic()
+
+    def forget(self) -> None:
+        """Look at some marks, if it is time. The next look goes on after them."""
+        if time.monotonic() < self._due_at:
+            return
+        marks = [mark for (mark,) in _call(self._connection, "SELECT leasehold_outbox_marks(%s, %s)", self._last, _MARKS)]
+        settled = [mark for mark in marks if not self._is_needed(mark)]
+        if settled:
+            _call(self._connection, "SELECT leasehold_outbox_forget(%s)", settled)
+        self._last = marks[-1] if marks else _FIRST_ID
+        self._due_at = time.monotonic() + _MARKS_SECONDS
+
+    def _is_needed(self, mark: UUID) -> bool:
+        """Return True if a worker may still get the request, or get it again."""
+        try:
+            found = self._client.get_request(str(mark))
+        except LeaseholdError as error:
+            if not _is_refusal(error):
+                raise
+            # The queue is none of the caller's any more.
+            return True
+        return found is not None and found.state is not RequestState.COMPLETE
 
 
 @contextmanager

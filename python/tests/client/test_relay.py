@@ -142,6 +142,8 @@ def test_q10_a_settle_whose_batch_was_lost_holds_up_nothing_and_leaves_its_marks
             assert Relay(client, database).relay_all() == 2
         assert state(client, one) == (RequestState.IN_PROGRESS, 1)
         assert done(database, SECRET, [one]) == [one]
+    # The request is complete by now.
+    assert (Relay(client, database).relay_all(), done(database, SECRET, [one])) == (0, [])
     assert set_aside(database) == []
     assert ("1 batches had come back" in caplog.text, SECRET in caplog.text) == (True, False)
 
@@ -285,6 +287,17 @@ def test_q14_refused_requests_are_set_aside_and_hold_up_no_others(
     # Nothing is lost: an operator submits it again.
     execute(database, "SELECT leasehold_outbox_retry(number) FROM leasehold_outbox_refused ORDER BY number")
     assert (set_aside(database), relay.relay_all(), set_aside(database)) == ([], refusals, refused)
+
+
+def test_q16_a_relay_forgets_the_marks_of_settled_requests_whatever_their_number(client: Client, database: str) -> None:
+    open_id, *others = submit(client, *(update(str(n)) for n in range(3)))
+    client.withdraw_request(others[0])
+    mark = "INSERT INTO leasehold_outbox_done (request_id) SELECT gen_random_uuid() FROM generate_series(1, %s)"
+    execute(database, mark, 150)
+    execute(database, "INSERT INTO leasehold_outbox_done (request_id) VALUES (%s), (%s)", open_id, others[0])
+    for _ in range(3):
+        Relay(client, database).relay_all()
+    assert execute(database, "SELECT request_id::text FROM leasehold_outbox_done") == [(open_id,)]
 
 
 def test_q14_a_refusal_is_set_aside_once_if_the_acknowledgement_fails(client: Client, database: str) -> None:

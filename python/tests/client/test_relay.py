@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import logging
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,8 +13,9 @@ from itertools import count
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 from support.certificates import Authority, Files
-from support.claims_server import ClaimsServer
+from support.claims_server import ROOT, ClaimsServer
 from support.locks import PATIENT
 from support.outbox import create_outbox, done, is_relayed, set_aside, write, write_settle
 from support.pgbouncer import PgBouncer
@@ -298,6 +300,23 @@ def test_q16_a_relay_forgets_the_marks_of_settled_requests_whatever_their_number
     for _ in range(3):
         Relay(client, database).relay_all()
     assert execute(database, "SELECT request_id::text FROM leasehold_outbox_done") == [(open_id,)]
+
+
+def test_a_relay_works_with_the_rights_that_the_guide_lists(client: Client, database: str) -> None:
+    guide = (ROOT / "docs/src/guides/python.md").read_text()
+    rights = guide[guide.index("Its role in the database needs") :].partition("\n- ")[0]
+    functions = set(re.findall(r"leasehold_outbox_\w+", rights))
+    role = f"relay_{database.rpartition('/')[2]}"
+    with psycopg.connect(database) as connection:
+        connection.execute(f"CREATE ROLE {role} LOGIN".encode())
+        for function in functions:
+            connection.execute(f"GRANT EXECUTE ON FUNCTION {function} TO {role}".encode())
+    (used,) = submit(client, update("7", "a"))
+    reuse(database, used)
+    execute(database, "INSERT INTO leasehold_outbox_done (request_id) VALUES (gen_random_uuid())")
+    assert Relay(client, make_conninfo(database, user=role)).relay_all() == 1
+    assert set_aside(database) == [(QUEUE, used, "IDEMPOTENCY_KEY_REUSED")]
+    assert execute(database, "SELECT FROM leasehold_outbox_done") == []
 
 
 def test_q14_a_refusal_is_set_aside_once_if_the_acknowledgement_fails(client: Client, database: str) -> None:

@@ -41,6 +41,8 @@ _LOCK_WAIT_SECONDS = 1.0
 # The pause after the first of several failures, and after an idle round. Each further one doubles it.
 _SHORTEST_PAUSE_SECONDS = 0.05
 
+# The number of batches after which a relay that has no idle moment rotates the outbox.
+_CHORES_AFTER = 20
 # The time between two looks for done-marks, and the most that one look reads.
 _MARKS_SECONDS = 5.0
 _MARKS = 100
@@ -263,18 +265,22 @@ class _Round:
     def relay(self) -> int:
         """Hand on what is committed, or until a stop. Return the number of rows."""
         count = 0
-        while not self._is_stopping():
-            # A call that begins an epoch, as the first one after the restore of a dump, returns no batch. The next one does.
-            batch = self._begin() or self._begin()
-            if batch is None:
-                break
-            count += self._relay_batch(batch)
-        self._may_rotate |= count > 0
+        # A call that begins an epoch, as the first one after the restore of a dump, returns no batch. The next one does.
+        while not self._is_stopping() and (batch := self._begin() or self._begin()) is not None:
+            relayed = self._relay_batch(batch)
+            self._may_rotate |= relayed > 0
+            count += relayed
+            if batch % _CHORES_AFTER == 0:
+                self._do_chores()
+        self._do_chores()
+        return count
+
+    def _do_chores(self) -> None:
+        """Rotate the outbox if there may be something to empty, and forget done-marks."""
         if self._may_rotate:
             ((rotated,),) = self._call("SELECT leasehold_outbox_rotate(%s)", _ROTATE_BYTES)
             self._may_rotate = rotated is not None
         self._marks.forget()
-        return count
 
     def _begin(self) -> int | None:
         ((batch,),) = self._call("SELECT batch FROM leasehold_outbox_begin()")

@@ -68,6 +68,20 @@ def wait_for_polls(url: str) -> None:
     wait_for("looks at the outbox", has_polled)
 
 
+def size(url: str) -> int:
+    """Return the bytes of an outbox's rows."""
+    statement = "SELECT sum(pg_relation_size(relid))::bigint FROM pg_partition_tree('leasehold_outbox') WHERE isleaf"
+    return int(execute(url, statement)[0][0])
+
+
+def fill(url: str) -> None:
+    """Write so many requests that a relay rotates the outbox."""
+    execute(
+        url, "SELECT count(leasehold_submit('sheets', n::text, repeat('x', 1500)::bytea)) FROM generate_series(1, 6000) AS n"
+    )
+    assert size(url) > 8_388_608
+
+
 def reuse(url: str, used: str) -> None:
     """Submit a request that the server refuses, because another one has its id."""
     execute(url, "SELECT leasehold_submit('sheets', %s, convert_to(%s, 'UTF8'), id => %s)", SECRET, SECRET, used)
@@ -200,17 +214,33 @@ def test_q15_a_relay_hands_on_what_commits_until_its_stop(client: Client, databa
 
 
 def test_q16_a_relay_empties_what_it_has_handed_on_and_writes_nothing_while_it_is_idle(client: Client, database: str) -> None:
-    fill = "SELECT count(leasehold_submit('sheets', n::text, repeat('x', 1500)::bytea)) FROM generate_series(1, 6000) AS n"
-    size = "SELECT sum(pg_relation_size(relid))::bigint FROM pg_partition_tree('leasehold_outbox') WHERE isleaf"
-    execute(database, fill)
-    assert execute(database, size)[0][0] > 8_388_608
+    fill(database)
     with relaying(Relay(client, database, poll_seconds=0.02)):
-        wait_for("empty partitions", lambda: execute(database, size) == [(0,)])
+        wait_for("empty partitions", lambda: size(database) == 0)
         wait_for_polls(database)
         # A rotation locks this row, and so writes to it.
         lock = execute(database, "SELECT xmax::text FROM leasehold_outbox_part")
         wait_for_polls(database)
         assert execute(database, "SELECT xmax::text FROM leasehold_outbox_part") == lock
+
+
+def test_q16_a_relay_empties_what_it_has_handed_on_under_load_without_an_end(
+    client: Client, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit_all, is_loaded = client.submit_all, threading.Event()
+
+    def submit_and_write(queue: str, requests: Sequence[NewRequest]) -> Sequence[SubmittedRequest]:
+        if is_loaded.is_set():
+            write(database, "7")
+        return submit_all(queue, requests)
+
+    monkeypatch.setattr(client, "submit_all", submit_and_write)
+    fill(database)
+    is_loaded.set()
+    with relaying(Relay(client, database)):
+        wait_for("a rotation", lambda: size(database) < 1_000_000)
+        assert not is_relayed(database)
+        is_loaded.clear()
 
 
 def test_one_relay_at_a_time_works_for_an_outbox(client: Client, database: str) -> None:

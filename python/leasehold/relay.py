@@ -43,6 +43,8 @@ _SHORTEST_PAUSE_SECONDS = 0.05
 
 # The number of batches after which a relay that has no idle moment rotates the outbox.
 _CHORES_AFTER = 20
+# The tries of a rotation after the last rows. One fails if a vacuum or a backup has locked the partition at the moment.
+_ROTATION_TRIES = 5
 # The time between two looks for done-marks, and the most that one look reads.
 _MARKS_SECONDS = 5.0
 _MARKS = 100
@@ -260,7 +262,7 @@ class _Round:
         self._is_stopping = is_stopping
         self._marks = _Marks(client, connection)
         # A rotation locks a row, which an idle relay must not write for ever.
-        self._may_rotate = True
+        self._rotation_tries = _ROTATION_TRIES
 
     def relay(self) -> int:
         """Hand on what is committed, or until a stop. Return the number of rows."""
@@ -268,7 +270,8 @@ class _Round:
         # A call that begins an epoch, as the first one after the restore of a dump, returns no batch. The next one does.
         while not self._is_stopping() and (batch := self._begin() or self._begin()) is not None:
             relayed = self._relay_batch(batch)
-            self._may_rotate |= relayed > 0
+            if relayed:
+                self._rotation_tries = _ROTATION_TRIES
             count += relayed
             if batch % _CHORES_AFTER == 0:
                 self._do_chores()
@@ -277,9 +280,9 @@ class _Round:
 
     def _do_chores(self) -> None:
         """Rotate the outbox if there may be something to empty, and forget done-marks."""
-        if self._may_rotate:
+        if self._rotation_tries:
             ((rotated,),) = self._call("SELECT leasehold_outbox_rotate(%s)", _ROTATE_BYTES)
-            self._may_rotate = rotated is not None
+            self._rotation_tries = self._rotation_tries - 1 if rotated is None else _ROTATION_TRIES
         self._marks.forget()
 
     def _begin(self) -> int | None:

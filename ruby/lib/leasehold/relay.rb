@@ -23,7 +23,7 @@ module Leasehold
     RETRY_SECONDS = [0.2, 10].freeze
     # The seconds for which a killed thread may take to end.
     KILL_SECONDS = 5
-    # The number of batches after which relayed rows are deleted.
+    # The number of batches after which relayed rows are deleted, and done-marks.
     ROTATED_AFTER = 20
     private_constant :WAIT_SECONDS, :IDLE_SECONDS, :RETRY_SECONDS, :KILL_SECONDS, :ROTATED_AFTER
 
@@ -177,10 +177,18 @@ module Leasehold
         relay_batch(batch, lock)
         idle = pauses(IDLE_SECONDS)
         @retries = pauses(RETRY_SECONDS)
-        @rows.rotate if (batch % ROTATED_AFTER).zero?
+        clean if (batch % ROTATED_AFTER).zero?
       end
     ensure
       @relaying = false
+    end
+
+    # Empties what is relayed, and forgets done-marks that no worker needs: some at a time, from the first one again after the last.
+    def clean
+      @rows.rotate
+      marks = @rows.marks(@last_mark)
+      @last_mark = marks.last
+      @rows.forget(@delivery.settled(marks)) if marks.any?
     end
 
     # Relays a batch to its end, unless the relay is to stop or has lost its lock.

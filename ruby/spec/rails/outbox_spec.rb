@@ -304,6 +304,20 @@ RSpec.describe "the outbox", :rails do
       expect(query("SELECT leasehold_done('sheets', '7', ARRAY['#{id}'::uuid]) AS done")).to eq([{ "done" => "{#{id}}" }])
     end
 
+    it "forgets done-marks of requests that no worker gets any more, and keeps the others (Q14)" do
+      stub_const("Leasehold::Relay::ROTATED_AFTER", 1)
+      done, kept = sheets.submit("7").id, Leasehold.queue("other").submit("7").id
+      start_worker(queues_of(server.address)) { |batch| batch }
+      Support::Waiting.wait_for("the end") { state(done) == :complete }
+      query("SELECT leasehold_complete(gen_random_uuid(), 'other', '7', 1, ARRAY['#{done}', '#{kept}', gen_random_uuid()]::uuid[])")
+      expect(query("SELECT FROM leasehold_outbox_done").size).to eq(0)
+      drain
+      expect(query("SELECT FROM leasehold_outbox_done").size).to eq(3)
+      relay.start
+      2.times { |number| ApplicationRecord.transaction { Leasehold.queue("other").submit("8", number.to_s) } }
+      Support::Waiting.wait_for("the marks") { query("SELECT request_id FROM leasehold_outbox_done") == [{ "request_id" => kept }] }
+    end
+
     it "begins no transaction within another one, as in transactional tests" do
       ApplicationRecord.transaction { expect(relay.drain).to eq(0) }
     end

@@ -37,6 +37,20 @@ module Leasehold
         full ? raise(full) : refusals
       end
 
+      # Returns the requests that no worker gets any more: the server has them as complete, or has forgotten them. A caller that
+      # may not read requests forgets none.
+      #
+      # @param ids [Array<String>]
+      # @raise [Error] if a later try may succeed
+      # @return [Array<String>]
+      def settled(ids)
+        ids.select { |id| settled?(@calls.run(:get_request, Queues::Messages.get_request(id, false)).request) }
+      rescue Error => error
+        raise if error.temporary?
+
+        []
+      end
+
       # Closes the connection.
       #
       # @return [void]
@@ -45,6 +59,10 @@ module Leasehold
       end
 
       private
+
+      def settled?(request)
+        request.nil? || Queues::Messages.request(request).state == :complete
+      end
 
       def submit_all(queue, rows)
         rows.each_slice(MAX_REQUESTS).flat_map { |slice| submit(queue, slice) }

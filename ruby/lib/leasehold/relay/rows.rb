@@ -8,6 +8,10 @@ module Leasehold
       # The most rows of one read, and the most bytes of their bodies.
       MAX_ROWS = 1_000
       MAX_BYTES = 4 * 1024 * 1024
+      # The most done-marks of one call.
+      MAX_MARKS = 100
+      # Before all ids of requests.
+      FIRST_ID = "00000000-0000-0000-0000-000000000000"
       # The size from which a partition of the outbox is emptied.
       ROTATED_BYTES = 8 * 1024 * 1024
       # A row that the server has refused for good, with the code of the reason.
@@ -35,7 +39,7 @@ module Leasehold
              "FROM pg_control_system(), pg_database WHERE datname = current_database()"
       # A call that waits for a lock for ever would keep the relay from its stop, and another one from its place.
       LIMIT_TIME = "SET LOCAL statement_timeout = '60s'"
-      private_constant :READ, :NAME, :LIMIT_TIME
+      private_constant :READ, :NAME, :LIMIT_TIME, :FIRST_ID
 
       # @param model [Class] a class of the database
       def initialize(model)
@@ -79,6 +83,21 @@ module Leasehold
       # @return [void]
       def rotate
         values("SELECT leasehold_outbox_rotate(#{ROTATED_BYTES})")
+      end
+
+      # @param after [String, nil] an id; nil for the first ones
+      # @return [Array<String>] ids of requests that have done-marks, in order
+      def marks(after)
+        sql = "SELECT id::text FROM leasehold_outbox_marks('#{after || FIRST_ID}', #{MAX_MARKS}) AS marks (id)"
+        values(sql).flatten
+      end
+
+      # Forgets done-marks.
+      #
+      # @param ids [Array<String>]
+      # @return [void]
+      def forget(ids)
+        values("SELECT FROM leasehold_outbox_forget('{#{ids.join(",")}}')") if ids.any?
       end
 
       private

@@ -54,14 +54,21 @@ fn queried_names(scrape: &str) -> BTreeSet<String> {
 /// Returns a scrape of a server that has answered, rejected and shed calls: a metric with labels
 /// begins with its first event.
 async fn scrape() -> String {
-    let server = Server::builder().config("[limits]\nheld_claims = 1\n").start().unwrap();
+    // The relay finds no database, so it has all of its metrics.
+    let relay = "[[relays]]\nname = \"shop\"\nurl = \"postgres://127.0.0.1:1/shop\"\n";
+    let config = format!("{relay}[limits]\nheld_claims = 1\n");
+    let server = Server::builder().config(config).start().unwrap();
     let mut client = Client::connect(&server, 1).await.unwrap();
     let update = |name: &str| Update { creates: vec![user(name, 7, Vec::new())], ..Update::default() };
     let begun = client.begin(update("alice")).await.unwrap();
     client.begin(update("bob")).await.unwrap_err();
     client.settle(&begun.lease, Outcome::Committed).await.unwrap();
     client.begin(update("alice")).await.unwrap_err();
-    get(server.address(), "/metrics").await.unwrap().1
+    let scrape = async || {
+        let scrape = get(server.address(), "/metrics").await.unwrap().1;
+        scrape.contains("state=\"failing\"} 1").then_some(scrape)
+    };
+    eventually("the relay fails", scrape).await.unwrap()
 }
 
 /// Returns a scrape of a server with TLS, whose files have an end.

@@ -182,7 +182,8 @@ impl Window {
             None if self.ready.end.is_some() || self.delayed.end.as_ref().is_some_and(|end| end.0 <= now) => {
                 Found::Unknown
             }
-            None => nothing(self.delayed.entries.first().map(|(due_at, ..)| *due_at)),
+            // The first lane that the window does not know may be the next one that is due.
+            None => nothing(self.delayed.entries.first().or(self.delayed.end.as_ref()).map(|(due_at, ..)| *due_at)),
         }
     }
 
@@ -264,12 +265,14 @@ impl Window {
             Place::Ready(_) => None,
         });
         (self.ready, self.delayed) = (FirstOf::read(ready, limit), FirstOf::read(delayed, limit));
-        self.ready.entries.retain(|(_, path)| !self.offered.contains_key(path));
-        self.delayed.entries.retain(|(.., path)| !self.offered.contains_key(path));
         self.due.clear();
         (self.is_open, self.is_doubtful) = (is_open, false);
         self.read_at = (!is_cut).then_some(began);
         changes.into_iter().for_each(|change| self.apply(change));
+        // A lane that is offered stays out of the lists, unless it has changed since.
+        let is_offered = |path: &LanePath| self.offered.get(path) == Some(&false);
+        self.ready.entries.retain(|(_, path)| !is_offered(path));
+        self.delayed.entries.retain(|(.., path)| !is_offered(path));
     }
 
     /// Follows a saved change.
@@ -280,6 +283,9 @@ impl Window {
                 false => *is_cut = true,
             }
         }
+        if let Change::Lane(lane, ..) = change {
+            self.offered.get_mut(lane).into_iter().for_each(|has_changed| *has_changed = true);
+        }
         self.apply(change.clone());
     }
 
@@ -287,7 +293,6 @@ impl Window {
         match change {
             Change::Queue(is_open) => self.is_open = is_open,
             Change::Lane(lane, before, after) => {
-                self.offered.get_mut(&lane).into_iter().for_each(|has_changed| *has_changed = true);
                 before.into_iter().for_each(|place| self.remove(&lane, place));
                 after.into_iter().for_each(|place| self.add(&lane, place));
             }
@@ -420,7 +425,12 @@ mod tests {
                             Some(Place::Delayed(due_at, _)) => Some(due_at),
                             _ => None,
                         };
-                        return assert_eq!(due_at, first.and_then(due));
+                        let expected = first.and_then(due);
+                        // The end of what is known may have been removed, and costs a look.
+                        let is_early =
+                            self.window.delayed.end.is_some() && due_at.is_some_and(|due_at| due_at > self.now);
+                        let is_in_time = is_early && expected.is_none_or(|expected| due_at <= Some(expected));
+                        return assert!(due_at == expected || is_in_time, "{due_at:?}, {expected:?}");
                     }
                     Found::Lane(path, place, has_more) => {
                         let expected = self.expected();

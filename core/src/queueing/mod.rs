@@ -46,7 +46,8 @@
 //! let (take_id, size) = (TakeId(Uuid::from_u128(4)), BatchSize::MAX);
 //! let command = Take { worker: worker.clone(), take: take_id, lane: lane.clone(), size };
 //! let taken = take(&mut store, &command, now).unwrap().unwrap().unwrap();
-//! assert_eq!(taken.requests, [1, 2].map(|number| (RequestId(Uuid::from_u128(number)), 1)));
+//! let requests = taken.requests.iter().map(|taken| (taken.request, taken.attempt));
+//! assert!(requests.eq([1, 2].map(|number| (RequestId(Uuid::from_u128(number)), 1))));
 //!
 //! let command = SettleWork { worker, lane, fence: taken.fence, outcome: WorkOutcome::Completed };
 //! assert_eq!(settle_work(&mut store, &command, now).unwrap(), Ok(true));

@@ -460,7 +460,7 @@ impl TakeStream {
 
     /// Reads what the session holds. Returns the first batch that the worker does not know.
     async fn read_holds(&mut self) -> Result<Option<TakenLane>, Status> {
-        // What ends or begins during the read is news.
+        // The holds that end or begin during the read are news.
         drop(self.taker.hold_news());
         let rows = self.taking.held().await?;
         let known: BTreeSet<_> =

@@ -49,7 +49,7 @@ pub(super) enum Change {
     Queue(bool),
 }
 
-/// What the store offered at one time: up to `limit` lanes of each list.
+/// The lanes that the store offered at one time: up to `limit` of each list.
 #[derive(Clone, Debug, Default)]
 pub struct Offer {
     /// True if lanes of the queue may be taken.
@@ -119,7 +119,7 @@ struct Journal {
     is_cut: bool,
 }
 
-/// How well a window must know the store: the earliest beginning of the read behind an answer.
+/// The age that an answer may have: the earliest beginning of the read behind it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Freshness {
     /// That of an offer; `None` for any.
@@ -130,7 +130,7 @@ pub(super) struct Freshness {
     pub(super) of_nothing: Instant,
 }
 
-/// What a window has for a call.
+/// The answer of a window to a call.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// This lane is offered to the call. The flag is true if more lanes are ready.
@@ -193,8 +193,8 @@ impl Window {
             true => Place::Delayed(Timestamp::MIN, rank),
             false => Place::Ready(rank),
         };
-        let removed = if is_due { self.due.remove(&first) } else { self.ready.entries.remove(&first) };
-        debug_assert!(removed, "an offered lane was in its list");
+        let list = if is_due { &mut self.due } else { &mut self.ready.entries };
+        list.remove(&first);
         self.offered.insert(first.1.clone(), false);
         let has_more = !self.ready.entries.is_empty() || !self.due.is_empty() || self.ready.end.is_some();
         Found::Lane(first.1, place, has_more)

@@ -22,6 +22,7 @@ mod pgbench;
 mod polled_leases;
 mod postgres;
 mod queue_depth;
+mod queue_stuck_key;
 mod queues;
 mod row;
 mod saves_postgres_vs_pgbench;
@@ -142,6 +143,8 @@ enum Name {
     QueueTakeWaiting,
     /// The median time of a take after `--waiting` requests were settled, compared with before
     QueueTakeSettled,
+    /// Requests in a second on the embedded store while one key is stuck with 10,000 requests, compared with none
+    QueueStuckKey,
     /// Milliseconds of an UPDATE of 100,000 rows whose keys are captured into the outbox, compared with
     /// the UPDATE alone
     CaptureKeys,
@@ -313,6 +316,7 @@ async fn measure(name: Name, context: &Context) -> Result<Row> {
         Name::QueueVsProcrastinate => job_queues::vs_procrastinate(context).await,
         Name::QueueTakeWaiting => Ok(context.queue_depth().await?.waiting_row()),
         Name::QueueTakeSettled => Ok(context.queue_depth().await?.settled_row()),
+        Name::QueueStuckKey => queue_stuck_key::row(context).await,
         Name::CaptureKeys => captures::keys().await,
         Name::CaptureColumns => captures::columns().await,
         Name::SessionsRenewal => Ok(context.sessions().await?.renewal_row()),

@@ -110,7 +110,7 @@ pub(crate) async fn beside<const REQUESTS: usize>(
 }
 
 /// A server on the embedded store. Its clients submit `REQUESTS` requests at a time.
-struct OnEmbedded<const REQUESTS: usize>(Ours);
+pub(crate) struct OnEmbedded<const REQUESTS: usize>(pub(crate) Ours);
 
 /// A server on PostgreSQL.
 struct OnPostgres<const REQUESTS: usize>(Ours);
@@ -189,12 +189,7 @@ impl<const REQUESTS: usize> Worker<REQUESTS> {
     /// # Errors
     /// The server refuses them.
     pub(crate) async fn submit(&mut self) -> Result<()> {
-        let requests = requests(REQUESTS);
-        self.stub
-            .submit_requests(wire::SubmitRequest { queue: QUEUE.into(), requests })
-            .await
-            .context("submit failed")?;
-        Ok(())
+        submit_to(&mut self.stub, &new_key(), REQUESTS).await
     }
 
     /// Begins the stream, by which the worker holds one batch at a time.
@@ -272,23 +267,38 @@ impl<const REQUESTS: usize> Worker<REQUESTS> {
 /// # Errors
 /// The server refuses them.
 pub(crate) async fn submit_lanes(stub: &mut Stub<Channel>, lanes: usize, each: usize) -> Result<()> {
-    let requests = (0..lanes).flat_map(|_| requests(each)).collect();
+    submit(stub, (0..lanes).flat_map(|_| requests(&new_key(), each)).collect()).await
+}
+
+/// Submits new requests of a key, with one call.
+///
+/// # Errors
+/// The server refuses them.
+pub(crate) async fn submit_to(stub: &mut Stub<Channel>, key: &str, number: usize) -> Result<()> {
+    submit(stub, requests(key, number)).await
+}
+
+async fn submit(stub: &mut Stub<Channel>, requests: Vec<wire::NewRequest>) -> Result<()> {
     stub.submit_requests(wire::SubmitRequest { queue: QUEUE.into(), requests }).await.context("submit failed")?;
     Ok(())
 }
 
-/// Returns new requests of a random key.
-fn requests(number: usize) -> Vec<wire::NewRequest> {
-    let key = format!("{:032x}", rand::random::<u128>());
+/// Returns new requests of a key.
+fn requests(key: &str, number: usize) -> Vec<wire::NewRequest> {
     let request = || wire::NewRequest {
         request_id: new_id(),
-        key: key.clone(),
+        key: key.into(),
         kind: wire::RequestKind::Update.into(),
         max_attempts: 5,
         body: vec![7; BODY_BYTES],
         ..Default::default()
     };
     (0..number).map(|_| request()).collect()
+}
+
+/// Returns a random key.
+fn new_key() -> String {
+    format!("{:032x}", rand::random::<u128>())
 }
 
 /// Returns an id as our Rust client makes those of requests: the time first.

@@ -5,18 +5,17 @@ require "leasehold/queues"
 require_relative "relay/captured_claims"
 require_relative "relay/delivery"
 require_relative "relay/rows"
+require_relative "relay/turn"
 
 module Leasehold
   # Relays an outbox: reads the rows that transactions have committed, in the order of Q21, hands them to the server, and
-  # acknowledges them. One process at a time relays an outbox, under a lock of the server; others wait to take its place.
+  # acknowledges them. One relay at a time works for an outbox; others wait to take its place, also those of servers and of Python.
   #
   # A relay that dies leaves its batch under way. The next one repeats what is not acknowledged, which changes nothing at the
   # server.
   class Relay
-    # The namespace of the locks.
-    NAMESPACE = "leasehold.relay"
-    # The seconds for which one call waits for the lock.
-    WAIT_SECONDS = 30
+    # The seconds between two looks of a relay that waits for another one.
+    WAIT_SECONDS = 1
     # The pauses of a relay that finds nothing to do, and of one whose call has failed, in seconds: the first one, and the
     # longest, to which it grows by doubling.
     IDLE_SECONDS = [0.05, 0.5].freeze
@@ -80,6 +79,7 @@ module Leasehold
     # @param configuration [Configuration]
     def initialize(model = ActiveRecord::Base, configuration: Leasehold.configuration)
       @rows = Rows.new(model)
+      @turn = Turn.new(@rows)
       @model = model
       @configuration = configuration
       @lock = Mutex.new
@@ -109,11 +109,7 @@ module Leasehold
     # @return [void]
     def stop(within: 25)
       @lock.synchronize { (@stopping = true) && @stop.broadcast }
-      return unless @thread
-
-      # A relay that waits for its lock delivers nothing.
-      @thread.kill unless @relaying
-      @thread.join(within) || @thread.kill.join(KILL_SECONDS)
+      @thread && (@thread.join(within) || @thread.kill.join(KILL_SECONDS))
     end
 
     # Relays until {#stop} is called by another thread.
@@ -121,29 +117,31 @@ module Leasehold
     # @raise [Error] if no later try can succeed
     # @return [void]
     def run
-      @locks = Locks.new(@configuration)
       @delivery = Delivery.new(@configuration)
       until stopping?
         begin
-          under_lock { |lock| relay(lock) }
+          @turn.hold? ? relay : pause(WAIT_SECONDS)
         rescue Error, ActiveRecord::ActiveRecordError => error
           pass_over(error)
+          @turn.forget
           pause(@retries.next)
         end
       end
     ensure
       @delivery&.close
-      @locks&.close
     end
 
-    # Relays what is committed, without a lock and a thread, for tests: no other relay may run meanwhile.
+    # Relays what is committed, without a turn and a thread, for tests: no other relay may run meanwhile.
     #
     # @return [Integer] the number of rows
     def drain
       @delivery ||= Delivery.new(@configuration)
       count = 0
       while (batch = @rows.begin)
-        relay_batch(batch) { |rows| count += rows.size }
+        relay_batch(batch) do |rows|
+          count += rows.size
+          false
+        end
       end
       count
     end
@@ -159,28 +157,29 @@ module Leasehold
       @stopping ? true : false
     end
 
-    def under_lock(&block)
-      @locks.with(NAMESPACE, @rows.name, wait: WAIT_SECONDS, &block)
-    rescue Error::LockHeld
-      # Another process relays.
-      nil
-    end
-
-    # @param lock [HeldLock]
-    def relay(lock)
+    # Relays while it is this relay's turn.
+    def relay
       @relaying = true
       idle = pauses(IDLE_SECONDS)
-      until stopping? || !lock.held?
+      while !stopping? && @turn.hold?
         batch = @rows.begin
         next pause(idle.next) unless batch
 
-        relay_batch(batch, lock)
+        relay_batch(batch) { stopping? || !@turn.hold? }
         idle = pauses(IDLE_SECONDS)
         @retries = pauses(RETRY_SECONDS)
         clean if (batch % ROTATED_AFTER).zero?
       end
     ensure
       @relaying = false
+      give_way
+    end
+
+    # Another relay may be able to call the server. It takes its turn later if this call fails.
+    def give_way
+      @turn.release
+    rescue ActiveRecord::ActiveRecordError
+      nil
     end
 
     # Empties what is relayed, and forgets done-marks that no worker needs: some at a time, from the first one again after the last.
@@ -191,15 +190,15 @@ module Leasehold
       @rows.forget(@delivery.settled(marks)) if marks.any?
     end
 
-    # Relays a batch to its end, unless the relay is to stop or has lost its lock.
+    # Relays a batch to its end, or until the block returns true.
     #
     # @yieldparam rows [Array<Rows::Row>] rows that are delivered
-    def relay_batch(batch, lock = nil)
+    def relay_batch(batch)
       loop do
         rows = @rows.read(batch)
         refusals = deliver(rows)
-        yield rows if block_given?
-        break if @rows.acknowledge(batch, rows.last, refusals) || stopping? || (lock && !lock.held?)
+        is_done = @rows.acknowledge(batch, rows.last, refusals)
+        break if yield(rows) || is_done
       end
     end
 

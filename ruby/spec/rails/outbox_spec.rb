@@ -242,6 +242,62 @@ RSpec.describe "the outbox", :rails do
       expect(relaying.call.size).to eq(1)
     end
 
+    # Starts a server of its own that relays the outbox too. So its requests are those that its relay has handed on.
+    #
+    # @yieldparam relaying [Support::ClaimsServer]
+    def with_server_relay
+      url = Support::PostgresCluster.instance.url(Support::Cell[1].database)
+      Support::ClaimsServer.run(settings: "[[relays]]\nname = \"cell\"\nurl = #{url.to_json}\n") { |relaying| yield relaying }
+    end
+
+    # Submits in a transaction, and waits until a relay has handed the request on to this server.
+    def expect_relay_to(server)
+      id = ApplicationRecord.transaction { sheets.submit("7") }.id
+      queues = queues_of(server.address)
+      Support::Waiting.wait_for("the request") { queues.request(id) }
+      id
+    end
+
+    def holder
+      query("SELECT relay FROM leasehold_outbox_holder").first.fetch("relay")
+    end
+
+    def wait_for_looks(count)
+      looks = Thread::Queue.new
+      watch = ->(*, payload) { looks << 1 if payload[:sql].include?("leasehold_outbox_hold") }
+      ActiveSupport::Notifications.subscribed(watch, "sql.active_record") { count.times { next_of(looks) } }
+    end
+
+    it "waits while a server relays the outbox, and follows it after a kill, as the server follows the gem (Q14)" do
+      with_server_relay do |other|
+        Support::Waiting.wait_for("the server's relay") { holder }
+        waiting = relay.start
+        wait_for_looks(2)
+        expect(state(expect_relay_to(other))).to be_nil
+        waiting.stop
+        process = relay_in_process
+        other.kill
+        expect_relay_to(server)
+        other.start
+        id = expect_relay_to(server)
+        expect(queues_of(other.address).request(id)).to be_nil
+        process.signal("KILL")
+        expect(state(expect_relay_to(other))).to be_nil
+      end
+    end
+
+    it "gives way while it can't call its server, and goes on after the other relay has stopped (Q14)" do
+      relay.start
+      expect_relay_to(server)
+      with_server_relay do |other|
+        server.kill
+        expect_relay_to(other)
+        server.start
+        other.stop
+      end
+      expect_relay_to(server)
+    end
+
     it "goes on after the server was away, and loses nothing (Q14)" do
       relay.start
       server.kill

@@ -34,26 +34,34 @@ module Leasehold
       # Rails 7.2 decodes a `bytea` here (7.2.2.2, connection_adapters/postgresql_adapter.rb:1190), so all versions read a text.
       READ = "SELECT place, number, operation, queue, key, request_id::text, kind, priority, extract(epoch FROM delay)::float8, " \
              "max_attempts, encode(body, 'base64'), session_id::text, fence, extract(epoch FROM retry)::float8 FROM leasehold_outbox_read(%d, %d, %d)"
-      # The outbox of a database has this name at the server, whatever address the database has.
-      NAME = "SELECT system_identifier || '.' || oid || '.' || 'leasehold_outbox_begin()'::regprocedure::oid " \
-             "FROM pg_control_system(), pg_database WHERE datname = current_database()"
       # A call that waits for a lock for ever would keep the relay from its stop, and another one from its place.
       LIMIT_TIME = "SET LOCAL statement_timeout = '60s'"
-      private_constant :READ, :NAME, :LIMIT_TIME, :FIRST_ID
+      private_constant :READ, :LIMIT_TIME, :FIRST_ID
 
       # @param model [Class] a class of the database
       def initialize(model)
         @model = model
       end
 
+      # Makes a relay the one that works, or says that it still is (core/src/outbox.sql).
+      #
+      # @param relay [String] the id of the relay
+      # @param seen [Integer, nil] the number of another relay that has been silent for long
       # @raise [Error::Misconfigured] if the database has no outbox
-      # @return [String] the same for all processes that relay this outbox
-      def name
-        values(NAME).first.first
+      # @return [Array(Boolean, Integer)] true if the relay is the one that works, and the number
+      def hold(relay, seen)
+        values("SELECT holds, beats FROM leasehold_outbox_hold('#{relay}', #{seen ? Integer(seen) : "NULL"})").first
       rescue ActiveRecord::StatementInvalid => error
         raise unless error.cause.is_a?(PG::UndefinedFunction)
 
         raise Error::Misconfigured, "the database of `#{@model.name}` has no outbox: run the migration of `rails generate leasehold:outbox`"
+      end
+
+      # Says that a relay stops.
+      #
+      # @return [void]
+      def release(relay)
+        values("SELECT FROM leasehold_outbox_release('#{relay}')")
       end
 
       # @return [Integer, nil] the batch that is under way, or a new one; nil if there is nothing to relay

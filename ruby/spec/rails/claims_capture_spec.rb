@@ -162,7 +162,7 @@ RSpec.describe "the capture of claimed columns", :rails do
         Timeout.timeout(60) { failures.pop }
       end
       server.start
-      Support::Waiting.wait_for("the claim") { claimed(User, :username) == ["user-1"] }
+      Support::Waiting.wait_for_answer("the claim") { claimed(User, :username) == ["user-1"] }
     end
 
     it "corrects within seconds while a relay runs, and logs no value (Q06, Q22)" do

@@ -254,7 +254,7 @@ RSpec.describe "the outbox", :rails do
     def expect_relay_to(server)
       id = ApplicationRecord.transaction { sheets.submit("7") }.id
       queues = queues_of(server.address)
-      Support::Waiting.wait_for("the request") { queues.request(id) }
+      Support::Waiting.wait_for_answer("the request") { queues.request(id) }
       id
     end
 
@@ -308,7 +308,7 @@ RSpec.describe "the outbox", :rails do
         expect(next_of(failures)).to include(database: "ApplicationRecord", error: /\ALeasehold::Error::/)
       end
       server.start
-      Support::Waiting.wait_for("the request") { state(id) }
+      Support::Waiting.wait_for_answer("the request") { state(id) }
     end
 
     it "repeats what a relay that was killed has delivered, without a second request (Q09, Q14)" do

@@ -21,5 +21,15 @@ module Support
         sleep(PAUSE_SECONDS)
       end
     end
+
+    # Waits for what calls of a server say that was away. gRPC connects to it again after a pause, in which all calls fail at once
+    # (`grpc.max_reconnect_backoff_ms` of the gem's channels).
+    def wait_for_answer(condition)
+      wait_for(condition) do
+        yield
+      rescue Leasehold::Error::Temporary
+        nil
+      end
+    end
   end
 end

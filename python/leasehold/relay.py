@@ -14,30 +14,31 @@ from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from itertools import groupby
 from typing import Any, LiteralString, NamedTuple, TypeAlias, cast
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import psycopg
+from typing_extensions import Self
 
-from leasehold.client import Client, HeldLock
+from leasehold.client import Client
 from leasehold.client import _queue_calls as queue_calls
-from leasehold.client._fields import check_text
 from leasehold.client._queue_calls import HeldLane, Outcome
 from leasehold.client._retry import check_seconds, is_retryable
-from leasehold.errors import NUMBERS, BusyError, LeaseholdError, LockLostError
+from leasehold.errors import NUMBERS, BusyError, LeaseholdError
 from leasehold.queues import NewRequest, RequestKind, RequestState
 
-__all__ = ["LOCK_NAMESPACE", "Relay"]
-
-LOCK_NAMESPACE = "leasehold.relay"
-"""The namespace of the locks by which one relay at a time works for an outbox."""
+__all__ = ["Relay"]
 
 # The most rows of a read, and the most bytes of their bodies: those of a submit.
 _READ_ROWS = 1_000
 _READ_BYTES = 4_194_304
 # The size from which the written partition gives its place to the other one.
 _ROTATE_BYTES = 8_388_608
-# A relay that waits for another one hears of a stop after this time.
-_LOCK_WAIT_SECONDS = 1.0
+# The time after which the relay that works says so again, and that for which another one must have said nothing before this one
+# takes its place: those of a server's relay (server/src/serve/relays/relay.rs).
+_BEAT_SECONDS = 3.0
+_SILENCE_SECONDS = 15.0
+# The pause between two looks of a relay that waits for another one.
+_WAIT_SECONDS = 1.0
 # The pause after the first of several failures, and after an idle round. Each further one doubles it.
 _SHORTEST_PAUSE_SECONDS = 0.05
 
@@ -70,12 +71,6 @@ _OUTCOMES = {"complete": Outcome.COMPLETED, "fail": Outcome.FAILED, "give_back":
 # A database that hangs must not hold up the relay for ever. A pooler in transaction mode keeps no settings of a session.
 _STATEMENT_TIMEOUT = "SET LOCAL statement_timeout = '60s'"
 _CONNECTION: dict[str, Any] = {"connect_timeout": 10, "keepalives_idle": 10, "tcp_user_timeout": 60_000}
-
-# Selects a text that tells this outbox from all others.
-_OUTBOX = """
-SELECT format('%%s/%%s/%%s', system_identifier, current_database(), pronamespace::regnamespace)
-FROM pg_control_system(), pg_proc WHERE pg_proc.oid = 'leasehold_outbox_begin'::regproc
-"""
 
 # Reads the next rows of a batch. The columns are those of `_Row`.
 _READ = """
@@ -125,7 +120,8 @@ class Relay:
     """Hands the rows of an outbox in PostgreSQL on to the server, in their order.
 
     The relay holds no transaction open while it calls the server. It needs no session of the database, so it works through
-    pgbouncer in transaction mode. A lock of Leasehold's lets one relay at a time work for an outbox; others wait for it.
+    pgbouncer in transaction mode. One relay at a time works for an outbox; others wait to take its place, also those of servers
+    and of the gem.
 
     Parameters
     ----------
@@ -135,8 +131,6 @@ class Relay:
         The connection URL of the database with the outbox. Its role needs `EXECUTE` on the functions of a relay.
     poll_seconds
         The longest pause between two looks at an idle outbox.
-    lock_namespace
-        The namespace of the lock.
 
     Examples
     --------
@@ -144,39 +138,32 @@ class Relay:
     0
     """
 
-    def __init__(
-        self, client: Client, database: str, *, poll_seconds: float = 1.0, lock_namespace: str = LOCK_NAMESPACE
-    ) -> None:
-        check_text("lock_namespace", lock_namespace)
+    def __init__(self, client: Client, database: str, *, poll_seconds: float = 1.0) -> None:
         self._client = client
         self._database = database
         self._poll_seconds = check_seconds("poll_seconds", poll_seconds)
-        self._lock_namespace = lock_namespace
 
     def __repr__(self) -> str:
         # The URL may have a password.
-        return f"<Relay of an outbox, lock namespace `{self._lock_namespace}`>"
+        return "<Relay of an outbox>"
 
     def relay_all(self) -> int:
         """Hand on all rows that are committed, and return their number. It counts those that are set aside as well.
 
+        After a relay that was killed, the call waits for 15 seconds, in which no other one may take its place.
+
         Raises
         ------
         BusyError
-            Another relay works for this outbox.
-        LockLostError
-            The lock has passed to another relay. That one hands on the rest.
+            Another relay works for this outbox, and hands on the rest.
         LeaseholdError
             The server cannot be reached, or a lane is full. What is not handed on stays in the outbox.
         psycopg.Error
             The database cannot be reached, or has no outbox.
         """
-        with (
-            closing(self._connect()) as connection,
-            self._client.lock_session() as session,
-            session.lock(self._lock_namespace, _outbox(connection)) as held,
-        ):
-            return _Round(self._client, connection, held, lambda: False).relay()
+        with closing(self._connect()) as connection, _Turn(connection, uuid4()) as turn:
+            turn.wait()
+            return _Round(self._client, connection, turn, lambda: False).relay()
 
     def run(self, stop: threading.Event) -> None:
         """Hand on rows as they are committed, until `stop` is set. A piece of at most 1,000 rows is finished before.
@@ -194,32 +181,29 @@ class Relay:
         # A URL that never worked is a mistake, no outage.
         self._connect().close()
         pauses = _Pauses(stop, self._poll_seconds)
+        # The relay keeps its turn if it connects again.
+        relay = uuid4()
         while not stop.is_set():
-            self._relay_until_failure(stop, pauses)
+            self._relay_until_failure(relay, stop, pauses)
 
-    def _relay_until_failure(self, stop: threading.Event, pauses: _Pauses) -> None:
+    def _relay_until_failure(self, relay: UUID, stop: threading.Event, pauses: _Pauses) -> None:
         """Relay until `stop` is set, or until a failure that may pass, and pause after it."""
         try:
-            with closing(self._connect()) as connection:
-                self._hold_and_relay(connection, stop, pauses)
-        except LockLostError:
-            pauses.pause()
+            with closing(self._connect()) as connection, _Turn(connection, relay) as turn:
+                self._relay_in_turn(connection, turn, stop, pauses)
         except (LeaseholdError, psycopg.OperationalError) as error:
             if not _is_temporary(error):
                 raise
             _LOG.warning("the relay tries again: %s", _cause(error))
             pauses.pause()
 
-    def _hold_and_relay(self, connection: _Connection, stop: threading.Event, pauses: _Pauses) -> None:
+    def _relay_in_turn(self, connection: _Connection, turn: _Turn, stop: threading.Event, pauses: _Pauses) -> None:
         """Relay whenever no other relay does, until `stop` is set."""
-        outbox = _outbox(connection)
-        with self._client.lock_session() as session:
-            while not stop.is_set():
-                with (
-                    suppress(BusyError),
-                    session.lock(self._lock_namespace, outbox, wait_seconds=_LOCK_WAIT_SECONDS) as held,
-                ):
-                    self._relay_until(stop, _Round(self._client, connection, held, stop.is_set), pauses)
+        relaying = _Round(self._client, connection, turn, stop.is_set)
+        while not stop.is_set():
+            with suppress(_OvertakenError):
+                self._relay_until(stop, relaying, pauses)
+            stop.wait(_WAIT_SECONDS)
 
     def _relay_until(self, stop: threading.Event, relaying: _Round, pauses: _Pauses) -> None:
         while not stop.is_set():
@@ -252,13 +236,80 @@ class _Pauses:
         self._next_seconds = min(2 * self._next_seconds, self._longest_seconds)
 
 
-class _Round:
-    """The calls of a relay that holds the lock."""
+class _OvertakenError(BusyError):
+    """Another relay works for the outbox."""
 
-    def __init__(self, client: Client, connection: _Connection, held: HeldLock, is_stopping: Callable[[], bool]) -> None:
+    def __init__(self) -> None:
+        super().__init__("another relay works for the outbox: leave the rest to it", code="RELAY_BUSY")
+
+
+class _Turn:
+    """The turn of one relay of an outbox, which gives it up at the end of the `with` statement.
+
+    A row of the outbox names the relay that works. This relay raises a number in the row. Others wait, and take its place once
+    the number stands still. Two relays at once do no harm: the one that was overtaken acknowledges nothing.
+    """
+
+    def __init__(self, connection: _Connection, relay: UUID) -> None:
+        self._connection = connection
+        self._relay = relay
+        self._beat_at: float | None = None
+        # The number of another relay, and the time at which it was seen first.
+        self._seen: tuple[int, float] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # Another relay takes the place later, if this call fails.
+        with suppress(psycopg.Error):
+            _call(self._connection, "SELECT leasehold_outbox_release(%s)", self._relay)
+
+    def wait(self) -> None:
+        """Wait until this relay is the one that works.
+
+        Raises
+        ------
+        BusyError
+            Another one has said meanwhile that it works.
+        """
+        first = None
+        while not self._hold():
+            first, now = first or self._seen, self._seen
+            if now != first:
+                raise _OvertakenError
+            time.sleep(_WAIT_SECONDS)
+
+    def check(self) -> None:
+        """Raise `BusyError` unless this relay is the one that works, and say so to the others."""
+        if not self._hold():
+            raise _OvertakenError
+
+    def _hold(self) -> bool:
+        asked_at = time.monotonic()
+        if self._beat_at is not None and asked_at - self._beat_at < _BEAT_SECONDS:
+            return True
+        statement = "SELECT holds, beats FROM leasehold_outbox_hold(%s, %s)"
+        ((holds, beats),) = _call(self._connection, statement, self._relay, self._silent_beats())
+        self._beat_at = asked_at if holds else None
+        if self._seen is None or self._seen[0] != beats:
+            self._seen = (beats, time.monotonic())
+        return bool(holds)
+
+    def _silent_beats(self) -> int | None:
+        """Return the number of another relay that has said nothing for long."""
+        if self._seen is None or time.monotonic() - self._seen[1] < _SILENCE_SECONDS:
+            return None
+        return self._seen[0]
+
+
+class _Round:
+    """The calls of a relay that works while it is its turn."""
+
+    def __init__(self, client: Client, connection: _Connection, turn: _Turn, is_stopping: Callable[[], bool]) -> None:
         self._client = client
         self._connection = connection
-        self._held = held
+        self._turn = turn
         self._is_stopping = is_stopping
         self._marks = _Marks(client, connection)
         # A rotation locks a row, which an idle relay must not write for ever.
@@ -267,6 +318,7 @@ class _Round:
     def relay(self) -> int:
         """Hand on what is committed, or until a stop. Return the number of rows."""
         count = 0
+        self._turn.check()
         # A call that begins an epoch, as the first one after the restore of a dump, returns no batch. The next one does.
         while not self._is_stopping() and (batch := self._begin() or self._begin()) is not None:
             relayed = self._relay_batch(batch)
@@ -327,7 +379,7 @@ class _Round:
         """Hand rows on in their order, and return the refusals. Submits to one queue that follow each other are one call."""
         refusals: list[_Refusal] = []
         for (operation, queue), group in groupby(rows, key=lambda row: (row.operation, row.queue)):
-            self._held.check()
+            self._turn.check()
             if operation != "pass" and _is_captured_claims(queue):
                 refusals += [_Refusal(row, _RULE_DENIED) for row in group]
             elif operation == "submit":
@@ -404,12 +456,6 @@ def _call(connection: _Connection, statement: LiteralString, *arguments: object)
     """Execute a statement in a transaction of its own, and return its rows."""
     with _transaction(connection):
         return connection.execute(statement, arguments).fetchall()
-
-
-def _outbox(connection: _Connection) -> str:
-    """Return a text that tells this outbox from all others."""
-    ((outbox,),) = _call(connection, _OUTBOX)
-    return str(outbox)
 
 
 def _request(row: _Row) -> NewRequest:

@@ -12,7 +12,7 @@ import typer
 from leasehold.cli import _options as options
 from leasehold.cli._output import ERRORS
 from leasehold.client import Client
-from leasehold.relay import LOCK_NAMESPACE, Relay
+from leasehold.relay import Relay
 
 
 def relay(
@@ -26,9 +26,6 @@ def relay(
     poll_seconds: Annotated[
         float, typer.Option(help="The longest pause between two looks at an idle outbox.", min=0.001, max=60.0)
     ] = 1.0,
-    lock_namespace: Annotated[
-        str, typer.Option(help="The namespace of the lock by which one relay at a time works for an outbox.")
-    ] = LOCK_NAMESPACE,
     server: options.Server = options.SERVER,
     ca: options.Ca = None,
     cert: options.Cert = None,
@@ -38,7 +35,7 @@ def relay(
     """Hand on what transactions have written into an outbox, until SIGTERM or Ctrl-C.
 
     `leasehold outbox` prints the SQL of the outbox. Rows are handed on in their order, and at least once. A second relay waits
-    until the first one has ended. The relay works through pgbouncer in transaction mode.
+    to take the place of the first one. The relay works through pgbouncer in transaction mode.
     """
     tls = options.tls_of(ca, cert, key)
     stop = threading.Event()
@@ -46,6 +43,6 @@ def relay(
         signal.signal(number, lambda *_: stop.set())
     # The relay runs in a thread of its own. A handler that interrupted its wait for `stop` could not set it.
     with Client(server, tls=tls, timeout_seconds=timeout_seconds) as client, ThreadPoolExecutor(1) as executor:
-        relaying = executor.submit(Relay(client, database, poll_seconds=poll_seconds, lock_namespace=lock_namespace).run, stop)
+        relaying = executor.submit(Relay(client, database, poll_seconds=poll_seconds).run, stop)
         ERRORS.print("relaying; press Ctrl-C to stop", highlight=False)
         relaying.result()

@@ -16,7 +16,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from support.certificates import Authority, Files
 from support.claims_server import ROOT, ClaimsServer
-from support.locks import PATIENT
+from support.locks import PATIENT, program
 from support.outbox import create_outbox, done, is_relayed, set_aside, write, write_settle
 from support.pgbouncer import PgBouncer
 from support.postgres_cluster import PostgresCluster, execute
@@ -27,7 +27,7 @@ import leasehold.relay
 from leasehold.client import Client, Tls
 from leasehold.errors import BusyError, InvalidError
 from leasehold.queues import NewRequest, RequestKind, RequestState, SubmittedRequest
-from leasehold.relay import LOCK_NAMESPACE, Relay
+from leasehold.relay import Relay
 
 
 @pytest.fixture
@@ -78,6 +78,12 @@ def writes_nothing(url: str) -> bool:
     lock = rotation_lock(url)
     wait_for_polls(url)
     return rotation_lock(url) == lock
+
+
+def holder(url: str) -> object:
+    """Return the relay that works for an outbox."""
+    ((relay,),) = execute(url, "SELECT relay FROM leasehold_outbox_holder")
+    return relay
 
 
 def size(url: str) -> int:
@@ -182,10 +188,7 @@ def test_q10_a_settle_of_another_services_batch_holds_up_nothing_and_leaves_its_
     def connect(files: Files) -> Client:
         return Client(server.url, tls=Tls(files.ca, files.certificate, files.key))
 
-    access = "".join(
-        f'[[locks.access]]\ncaller = "service/{name}"\nnamespaces = ["{QUEUE}", "{LOCK_NAMESPACE}"]\n'
-        for name in ("works", "relays")
-    )
+    access = "".join(f'[[locks.access]]\ncaller = "service/{name}"\nnamespaces = ["{QUEUE}"]\n' for name in ("works", "relays"))
     with (
         ClaimsServer(tls=authority.server(), settings=access) as server,
         connect(authority.service("works")) as works,
@@ -274,16 +277,73 @@ def test_one_relay_at_a_time_works_for_an_outbox(client: Client, database: str) 
         with pytest.raises(BusyError):
             Relay(client, database).relay_all()
         with relaying(Relay(client, database, poll_seconds=0.1)):
-            wait_for("the second relay", lambda: [lock.waiting for lock in client.locks(LOCK_NAMESPACE)] == [1])
+            wait_for_polls(database)
             stop.set()
             second = write(database, "2")
             wait_for("its work", lambda: client.get_request(second))
 
 
+def relay_settings(database: str) -> str:
+    """Return the settings of a server that relays an outbox."""
+    return f'[[relays]]\nname = "outbox"\nurl = "{database}"\n'
+
+
+def test_q14_a_relay_and_that_of_a_server_take_turns_and_follow_each_other_after_a_kill(
+    embedded: ClaimsServer, database: str
+) -> None:
+    relay = "from threading import Event\nfrom leasehold.relay import Relay\nRelay(client, sys.argv[2]).run(Event())"
+    with (
+        Client(embedded.url) as client,
+        ClaimsServer(settings=relay_settings(database)) as other,
+        Client(other.url) as clients,
+    ):
+        wait_for("the server's relay", lambda: holder(database))
+        with pytest.raises(BusyError):
+            Relay(client, database).relay_all()
+        first = write(database, "1")
+        wait_for("the server's work", lambda: clients.get_request(first))
+        with program(relay, embedded.url, database) as process:
+            other.kill()
+            second = write(database, "2")
+            wait_for("the relay's work", lambda: client.get_request(second))
+            other.start()
+            third = write(database, "3")
+            wait_for("the relay's further work", lambda: client.get_request(third))
+            process.kill()
+        fourth = write(database, "4")
+        wait_for("the server's further work", lambda: clients.get_request(fourth))
+        assert [client.get_request(each) for each in (first, fourth)] == [None, None]
+        assert [clients.get_request(each) for each in (second, third)] == [None, None]
+
+
+def test_q14_a_relay_of_one_call_follows_one_that_was_killed(embedded: ClaimsServer, database: str) -> None:
+    execute(database, "SELECT leasehold_outbox_hold(gen_random_uuid(), NULL)")
+    one = write(database, "1")
+    with Client(embedded.url) as client:
+        assert (Relay(client, database).relay_all(), request(client, one).key) == (1, "1")
+    assert holder(database) is None
+
+
+def test_q14_a_relay_gives_way_while_it_cannot_call_its_server(embedded: ClaimsServer, database: str) -> None:
+    with (
+        Client(embedded.url, timeout_seconds=1.0) as client,
+        relaying(Relay(client, database, poll_seconds=0.1)),
+    ):
+        wait_for("the relay", lambda: holder(database))
+        embedded.kill()
+        with ClaimsServer(settings=relay_settings(database)) as other, Client(other.url) as clients:
+            one = write(database, "1")
+            wait_for("the work of another relay", lambda: clients.get_request(one))
+            embedded.start()
+            other.stop()
+        two = write(database, "2")
+        wait_for("the work", lambda: client.get_request(two))
+
+
 def test_outboxes_have_relays_of_their_own(client: Client, cluster: PostgresCluster, database: str) -> None:
     other = create_outbox(cluster)
     with relaying(Relay(client, database)):
-        wait_for("the relay", lambda: [lock.namespace for lock in client.locks(LOCK_NAMESPACE)] == [LOCK_NAMESPACE])
+        wait_for("the relay", lambda: holder(database))
         write(other, "1")
         assert Relay(client, other).relay_all() == 1
 
@@ -292,7 +352,7 @@ def test_q15_a_relay_outlives_the_server_and_the_database(
     embedded: ClaimsServer, cluster: PostgresCluster, database: str
 ) -> None:
     with Client(embedded.url, timeout_seconds=1.0) as client, relaying(Relay(client, database, poll_seconds=0.1)):
-        wait_for("the relay", lambda: list(client.locks(LOCK_NAMESPACE)))
+        wait_for("the relay", lambda: holder(database))
         embedded.kill()
         one = write(database, "1")
         embedded.start()

@@ -18,9 +18,10 @@ module Leasehold
       queue: "%s", key: "convert_from(%s, 'UTF8')", body: "%s", kind: "%s", priority: "%s", delay: "make_interval(secs => %s)",
       max_attempts: "%s", id: "%s"
     }.freeze
-    COMPLETE = "SELECT FROM leasehold_complete($1, $2, convert_from($3, 'UTF8'), $4)"
+    COMPLETE = "SELECT FROM leasehold_complete($1, $2, convert_from($3, 'UTF8'), $4, $5)"
+    DONE = "SELECT done::text FROM unnest(leasehold_done($1, convert_from($2, 'UTF8'), $3)) AS found (done)"
     UUID = "H8H4H4H4H12"
-    private_constant :NO_OUTBOX, :SLICE, :SUBMITTED, :COMPLETE, :UUID
+    private_constant :NO_OUTBOX, :SLICE, :SUBMITTED, :COMPLETE, :DONE, :UUID
 
     # Calls a block after the COMMIT of the transaction that it has joined.
     class AfterCommit
@@ -85,14 +86,25 @@ module Leasehold
       message.requests.map { |request| SubmittedRequest.new(id: uuid(request.request_id), is_new: true) }
     end
 
-    # Completes a batch as part of the transaction.
+    # Completes a batch as part of the transaction, and leaves done-marks of its requests.
     #
     # @api private
     # @param session_id [String] 16 bytes
+    # @param requests [Array<String>] ids
     # @raise [Error::Misconfigured] if the database has no outbox
     # @return [void]
-    def complete(session_id, queue, key, fence)
-      run(COMPLETE, [uuid(session_id), queue, bytes(key), fence])
+    def complete(session_id, queue, key, fence, requests)
+      run(COMPLETE, [uuid(session_id), queue, bytes(key), fence, array(requests)])
+    end
+
+    # Returns the requests that former workers have done in transactions.
+    #
+    # @api private
+    # @param requests [Array<String>] ids
+    # @raise [Error::Misconfigured] if the database has no outbox
+    # @return [Array<String>] ids
+    def done(queue, key, requests)
+      run(DONE, [queue, bytes(key), array(requests)]).rows.flatten
     end
 
     # Calls the block after the COMMIT of the transaction.
@@ -120,7 +132,6 @@ module Leasehold
 
     def run(sql, values)
       @connection.exec_query(sql, "Leasehold", values.map { |value| bind(value) })
-      nil
     rescue ActiveRecord::StatementInvalid => error
       raise Error::Misconfigured, NO_OUTBOX if error.cause.is_a?(PG::UndefinedFunction)
       raise unless error.cause.is_a?(PG::InvalidParameterValue)
@@ -132,6 +143,12 @@ module Leasehold
     def bind(value)
       type = value.is_a?(ActiveModel::Type::Binary::Data) ? ActiveModel::Type::Binary : ActiveModel::Type::Value
       ActiveRecord::Relation::QueryAttribute.new("value", value, type.new)
+    end
+
+    # @param ids [Array<String>]
+    # @return [String] an array of PostgreSQL
+    def array(ids)
+      "{#{ids.join(",")}}"
     end
 
     def bytes(text)

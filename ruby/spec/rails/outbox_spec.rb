@@ -200,9 +200,9 @@ RSpec.describe "the outbox", :rails do
       expect(state).to eq(:error)
     end
 
-    it "completes it by the relay if the worker dies after the COMMIT (Q14)" do
-      id = sheets.submit("7").id
-      worker = script(server.address, Support::LockSessions::LONG, <<~RUBY)
+    # Starts a worker that dies after the COMMIT of its completion.
+    def complete_and_die(terms)
+      worker = script(server.address, terms, <<~RUBY)
         ENV.update(#{Support::Cell[1].environment(server.address).inspect})
         require #{File.expand_path("../rails_app/config/environment", __dir__).inspect}
         Leasehold.configuration.tls = { insecure: true }
@@ -214,9 +214,43 @@ RSpec.describe "the outbox", :rails do
       RUBY
       expect(worker.line).to eq("committed")
       worker.signal("KILL")
+    end
+
+    it "completes it by the relay if the worker dies after the COMMIT (Q14)" do
+      id = sheets.submit("7").id
+      complete_and_die(Support::LockSessions::LONG)
       expect(state(id)).to eq(:in_progress)
       drain
       expect(state(id)).to eq(:complete)
+    end
+
+    # Takes the batch of key 7, and notes how many requests it has, and the bodies of those that are not done.
+    def work_on_undone
+      seen = Thread::Queue.new
+      worker = work do |batch|
+        ApplicationRecord.connection_pool.with_connection do
+          ApplicationRecord.transaction do
+            undone = batch.undone!(ApplicationRecord).map(&:body)
+            batch.complete!(ApplicationRecord)
+            seen << [batch.requests.size, undone]
+          end
+        end
+      end
+      next_of(seen).tap { worker.stop }
+    end
+
+    it "tells the next worker what one has done that died after the COMMIT, before and after the relay (Q14)" do
+      ActiveRecord::Base.connection.execute(Leasehold::Native::GUARD_SQL)
+      [-> {}, -> { drain }].each do |relayed|
+        sheets.submit("7", "one")
+        complete_and_die(Support::LockSessions::SHORT)
+        sheets.submit("7", "two")
+        Support::Waiting.wait_for("the end of the session") { sheets.lanes(:taken).lanes.empty? }
+        relayed.call
+        expect(work_on_undone).to eq([2, ["two"]])
+      end
+    ensure
+      Support::Guard.remove
     end
 
     it "needs a transaction" do

@@ -45,10 +45,10 @@ module Leasehold
 
     # Completes the requests as part of the transaction that this thread has open on a database with an outbox: only if it
     # commits (Q14). The server is told at the end of the block, and by the relay if this process dies before. If the session
-    # ends before that, the requests are another worker's, and the work runs twice.
+    # ends before that, the requests are another worker's, whom {#undone!} tells that they are done.
     #
     # If the transaction is rolled back, the batch fails at the end of the block, even without an error: its work is undone. So
-    # it does if the connection is lost during the COMMIT; if that has happened after all, the work may run twice.
+    # it does if the connection is lost during the COMMIT; if that has happened after all, {#undone!} tells so.
     #
     # @param database [Class] a class of the database
     # @raise [Error::LockLost] see {#complete}
@@ -57,10 +57,26 @@ module Leasehold
     def complete!(database = ActiveRecord::Base)
       check!
       outbox = Outbox.new(database)
-      outbox.complete(@session.id, queue, key, fence)
+      outbox.complete(@session.id, queue, key, fence, requests.map(&:id))
       @in_transaction = true
       outbox.on_commit { @completed = true }
       self
+    end
+
+    # Returns the requests whose work no former worker has completed by {#complete!}. Called first in the transaction of the work,
+    # it has this work done exactly once: the guard waits for the COMMIT of a former worker, or refuses that.
+    #
+    # @param database [Class] a class of the database
+    # @param resource [String] the name by which the guard knows the batch's key
+    # @raise [GuardRefused] if the transaction can't commit any more
+    # @raise [Error::LockLost] see {#complete}
+    # @raise [Error::Misconfigured] if there is no transaction, no outbox or no guard
+    # @return [Array<TakenRequest>]
+    def undone!(database = ActiveRecord::Base, resource: "#{queue}/#{key}")
+      check!
+      Guard.new(database).call(resource, fence, remaining)
+      done = Outbox.new(database).done(queue, key, requests.map(&:id))
+      requests.reject { |request| done.include?(request.id) }
     end
 
     # Settles the requests as failed. Each is tried again in its place, or ends in error after its last attempt (Q13).

@@ -255,12 +255,17 @@ BEGIN
 END
 $$;
 
--- Functions of a former version have other arguments or results, so they can't be replaced.
+-- Functions of a former version have other arguments or results, so they can't be replaced. The one that relays call is renamed
+-- until its rights are granted on the new one.
 DO $$
+DECLARE
+  settle CONSTANT regprocedure := to_regprocedure(
+    format('%I.leasehold_outbox_settle(text, uuid, text, text, bigint, interval)', current_schema()));
 BEGIN
-  IF to_regprocedure('leasehold_outbox_settle(text, uuid, text, text, bigint, interval)') IS NOT NULL THEN
-    DROP FUNCTION leasehold_outbox_settle(text, uuid, text, text, bigint, interval);
-    DROP FUNCTION leasehold_outbox_read(bigint, integer, integer);
+  IF settle IS NOT NULL THEN
+    EXECUTE format('DROP FUNCTION %s', settle);
+    EXECUTE format('ALTER FUNCTION %I.leasehold_outbox_read(bigint, integer, integer) RENAME TO leasehold_outbox_former_read',
+      current_schema());
   END IF;
 END
 $$;
@@ -690,5 +695,26 @@ BEGIN
       EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', found.name);
     END IF;
   END LOOP;
+END
+$$;
+
+-- Grants the rights on a function of a former version to the roles that had them, and drops it.
+DO $$
+DECLARE
+  former CONSTANT regprocedure :=
+    to_regprocedure(format('%I.leasehold_outbox_former_read(bigint, integer, integer)', current_schema()));
+  granted record;
+BEGIN
+  FOR granted IN
+    SELECT CASE WHEN grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END AS role,
+        CASE WHEN is_grantable THEN ' WITH GRANT OPTION' ELSE '' END AS option
+      FROM pg_proc, aclexplode(proacl) WHERE oid = former AND grantee <> proowner
+  LOOP
+    EXECUTE format('GRANT EXECUTE ON FUNCTION %I.leasehold_outbox_read(bigint, integer, integer) TO %s%s',
+      current_schema(), granted.role, granted.option);
+  END LOOP;
+  IF former IS NOT NULL THEN
+    EXECUTE format('DROP FUNCTION %s', former);
+  END IF;
 END
 $$;

@@ -292,18 +292,44 @@ async fn q14_a_refused_request_is_set_aside_and_can_be_submitted_again() {
     assert_eq!((keys(&again), &again[0].body[..]), (vec!["2".to_owned()], &b"body"[..]));
 }
 
+/// Gives the outbox of `public` functions of a former version.
+const FORMER: &str = "
+    DROP FUNCTION leasehold_outbox_read(bigint, integer, integer);
+    CREATE FUNCTION leasehold_outbox_read(batch bigint, max_rows integer, max_bytes integer)
+        RETURNS TABLE (place bigint, number bigint) LANGUAGE sql AS 'SELECT 1::bigint, 1::bigint';
+    REVOKE ALL ON FUNCTION leasehold_outbox_read FROM PUBLIC;
+    CREATE FUNCTION leasehold_outbox_settle(text, uuid, text, text, bigint, interval)
+        RETURNS void LANGUAGE sql AS 'SELECT';
+    ALTER TABLE leasehold_outbox DROP COLUMN requests";
+
 #[tokio::test(flavor = "multi_thread")]
 async fn q15_the_outbox_of_a_former_program_is_brought_up_to_date() {
     let database = Database::new().await;
     let owner = database.connect().await;
     owner.submit("a").await;
-    let former = "DROP FUNCTION leasehold_outbox_read(bigint, integer, integer);
-        CREATE FUNCTION leasehold_outbox_read(batch bigint, max_rows integer, max_bytes integer)
-            RETURNS TABLE (place bigint, number bigint) LANGUAGE sql AS 'SELECT 1::bigint, 1::bigint';
-        CREATE FUNCTION leasehold_outbox_settle(text, uuid, text, text, bigint, interval)
-            RETURNS void LANGUAGE sql AS 'SELECT';
-        ALTER TABLE leasehold_outbox DROP COLUMN requests";
-    owner.run(former).await.unwrap();
+    owner.run(FORMER).await.unwrap();
+    let granted = "CREATE ROLE \"a relay\"; CREATE ROLE other;
+        GRANT EXECUTE ON FUNCTION leasehold_outbox_read TO \"a relay\" WITH GRANT OPTION";
+    owner.run(granted).await.unwrap();
     owner.run(outbox::SQL).await.unwrap();
     assert_eq!(owner.relayed_keys().await, ["a"]);
+    let rights =
+        "SELECT array_agg(has_function_privilege(role, 'leasehold_outbox_read(bigint, integer, integer)', wanted))
+        FROM (VALUES ('a relay', 'EXECUTE WITH GRANT OPTION'), ('other', 'EXECUTE')) AS rights (role, wanted)";
+    assert_eq!(owner.get::<Vec<bool>>(rights).await, [true, false]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn q15_an_outbox_in_another_schema_stays_as_it_is() {
+    let database = Database::new().await;
+    let owner = database.connect().await;
+    owner.run(FORMER).await.unwrap();
+    owner.run("CREATE SCHEMA first; SET search_path = first, public").await.unwrap();
+    owner.run(outbox::SQL).await.unwrap();
+    owner.submit("b").await;
+    assert_eq!(owner.relayed_keys().await, ["b"]);
+    let former = "public.leasehold_outbox_settle(text, uuid, text, text, bigint, interval)";
+    assert!(owner.get::<bool>(&format!("SELECT to_regprocedure('{former}') IS NOT NULL")).await);
+    let read = "SELECT count(*) FROM pg_proc WHERE proname LIKE 'leasehold_outbox%_read'";
+    assert_eq!(owner.get::<i64>(read).await, 2);
 }

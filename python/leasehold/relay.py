@@ -23,7 +23,7 @@ from leasehold.client import Client
 from leasehold.client import _queue_calls as queue_calls
 from leasehold.client._queue_calls import HeldLane, Outcome
 from leasehold.client._retry import check_seconds, is_retryable
-from leasehold.errors import NUMBERS, BusyError, LeaseholdError
+from leasehold.errors import NUMBERS, BusyError, DeniedError, LeaseholdError
 from leasehold.queues import NewRequest, RequestKind, RequestState
 
 __all__ = ["Relay"]
@@ -54,14 +54,14 @@ _FIRST_ID = UUID(int=0)
 
 # The SQLSTATE of a batch that another relay has finished (core/src/outbox.rs).
 _NOT_UNDER_WAY = "LH003"
-# The code of the refusal of a queue that the caller may not use.
-_RULE_DENIED = "RULE_DENIED"
-# The codes with which the server refuses a row for good: those of the engine, and that one. All others tell of a client that
-# can't work with this server, whatever the row.
-_REFUSALS = {*NUMBERS, _RULE_DENIED}
+# The codes with which the server refuses a row for good: those of the engine. All others tell of a client that can't work with
+# this server, whatever the row: with the wrong certificate for example.
+_REFUSALS = set(NUMBERS)
 # The namespace of the queues for which the gem for Rails captures changes of claims. The relay of the gem verifies these, and
 # submits none of them, so a worker would wait for them in vain.
 _CAPTURED_CLAIMS = "leasehold.claims"
+# The reason for which they are set aside.
+_RULE_DENIED = "RULE_DENIED"
 # The codes with which the server refuses a settle whose worker has lost the batch: it died, or was slow.
 _LATE = ("FENCE_PASSED", "SESSION_ENDED", "SESSION_NOT_FOUND")
 # The limit of the requests that wait in a lane. It has room once a worker has taken some.
@@ -169,7 +169,8 @@ class Relay:
         """Hand on rows as they are committed, until `stop` is set. A piece of at most 1,000 rows is finished before.
 
         While another relay works for the outbox, this one waits. A server or a database that cannot be reached is called
-        again, and so is a server with a full lane. Rows that the server refuses for good are set aside.
+        again, and so is a server with a full lane, or one that does not allow the client a queue. Rows that the server refuses
+        for good are set aside.
 
         Raises
         ------
@@ -192,7 +193,8 @@ class Relay:
             with closing(self._connect()) as connection, _Turn(connection, relay) as turn:
                 self._relay_in_turn(connection, turn, stop, pauses)
         except (LeaseholdError, psycopg.OperationalError) as error:
-            if not _is_temporary(error):
+            # The rows are not at fault if the client may not use their queue. They wait until an operator has changed that.
+            if not (_is_temporary(error) or isinstance(error, DeniedError)):
                 raise
             _LOG.warning("the relay tries again: %s", _cause(error))
             pauses.pause()
@@ -437,9 +439,7 @@ class _Marks:
         """Return True if a worker may still get the request, or get it again."""
         try:
             found = self._client.get_request(str(mark))
-        except LeaseholdError as error:
-            if not _is_refusal(error):
-                raise
+        except DeniedError:
             # The queue is none of the caller's any more.
             return True
         return found is not None and found.state is not RequestState.COMPLETE

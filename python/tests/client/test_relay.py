@@ -25,7 +25,7 @@ from support.waiting import wait_for
 
 import leasehold.relay
 from leasehold.client import Client, Tls
-from leasehold.errors import BusyError, InvalidError
+from leasehold.errors import BusyError, DeniedError, InvalidError
 from leasehold.queues import NewRequest, RequestKind, RequestState, SubmittedRequest
 from leasehold.relay import Relay
 
@@ -203,6 +203,30 @@ def test_q10_a_settle_of_another_services_batch_holds_up_nothing_and_leaves_its_
         assert request(relays, two).key == "8"
     assert done(database, "7", [one]) == [one]
     assert "refused for good (SESSION_NOT_OWNED)" in caplog.text
+
+
+def test_q14_rows_wait_while_the_relay_may_not_use_their_queue(
+    authority: Authority, database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def connect(files: Files) -> Client:
+        return Client(server.url, tls=Tls(files.ca, files.certificate, files.key))
+
+    access = f'[[locks.access]]\ncaller = "service/works"\nnamespaces = ["{QUEUE}"]\n'
+    with (
+        ClaimsServer(tls=authority.server(), settings=access) as server,
+        connect(authority.service("works")) as works,
+        connect(authority.service("others")) as others,
+    ):
+        one = write(database, SECRET, SECRET)
+        with pytest.raises(DeniedError):
+            Relay(others, database).relay_all()
+        with relaying(Relay(others, database, poll_seconds=0.1)):
+            wait_for("tries", lambda: len(caplog.messages) > 1)
+            assert (works.get_request(one), set_aside(database)) == (None, [])
+            with relaying(Relay(works, database, poll_seconds=0.1)):
+                wait_for("the request", lambda: works.get_request(one))
+    assert set_aside(database) == []
+    assert (all("locks.access" in said for said in caplog.messages), SECRET in caplog.text) == (True, False)
 
 
 def test_q09_a_repeated_row_makes_no_second_request(client: Client, database: str) -> None:

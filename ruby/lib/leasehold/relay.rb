@@ -216,11 +216,14 @@ module Leasehold
       full ? raise(full) : refusals
     end
 
-    # Publishes an error after which a later try may succeed; raises any other. The database's message may have values.
+    # Publishes an error after which a later try may succeed; raises any other. Only messages of the gem have no values (V09).
+    #
+    # A relay that may not use a queue has another certificate than it should, or lacks an entry of `[[locks.access]]`. The rows
+    # are not at fault, so they wait until an operator has changed that.
     def pass_over(error)
-      raise error unless error.is_a?(ActiveRecord::ActiveRecordError) || Locks::Reaping.passing?(error)
+      raise error unless error.is_a?(ActiveRecord::ActiveRecordError) || error.is_a?(Error::Denied) || Locks::Reaping.passing?(error)
 
-      Events.publish(:relay_failed, database: @model.name, error: error.class.name)
+      Events.publish(:relay_failed, database: @model.name, error: error.class.name, message: (error.message if error.is_a?(Error)))
     end
 
     # @param bounds [Array(Numeric, Numeric)]

@@ -408,6 +408,27 @@ RSpec.describe "the outbox", :rails do
       Support::Waiting.wait_for("the marks") { query("SELECT request_id FROM leasehold_outbox_done") == [{ "request_id" => kept }] }
     end
 
+    it "keeps all rows while its certificate does not allow it their queue, and says so (Q14)" do
+      Support::Certificates.run do |certificates|
+        access = "[[locks.access]]\ncaller = \"cell/1\"\nnamespaces = [\"sheets\"]\n"
+        Support::ClaimsServer.run(tls: certificates.server, settings: access) do |secured|
+          wrong, right = [2, 1].map { |id| configuration_of(secured.address, {}, tls: certificates.cell(id)) }
+          id = ApplicationRecord.transaction { sheets.submit("7") }.id
+          seen = Thread::Queue.new
+          ActiveSupport::Notifications.subscribed(->(*, payload) { seen << payload }, "relay_failed.leasehold") do
+            relay(configuration: wrong).start
+            2.times { expect(next_of(seen)).to include(error: "Leasehold::Error::Denied", message: /locks.access/) }
+          end
+          expect(query("SELECT FROM leasehold_outbox_refused")).to be_empty
+          relay(configuration: right).start
+          queues = Leasehold::Queues.new(right)
+          Support::Waiting.wait_for("the request") { queues.request(id) }
+        ensure
+          queues&.close
+        end
+      end
+    end
+
     it "begins no transaction within another one, as in transactional tests" do
       ApplicationRecord.transaction { expect(relay.drain).to eq(0) }
     end

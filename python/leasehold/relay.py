@@ -433,7 +433,9 @@ class _Marks:
         if settled:
             _call(self._connection, "SELECT leasehold_outbox_forget(%s)", settled)
         self._last = marks[-1] if marks else _FIRST_ID
-        self._due_at = time.monotonic() + _MARKS_SECONDS
+        # Further marks are looked at soon.
+        if len(marks) < _MARKS:
+            self._due_at = time.monotonic() + _MARKS_SECONDS
 
     def _is_needed(self, mark: UUID) -> bool:
         """Return True if a worker may still get the request, or get it again."""

@@ -429,15 +429,17 @@ def test_q14_refused_requests_are_set_aside_and_hold_up_no_others(
     assert (set_aside(database), relay.relay_all(), set_aside(database)) == ([], refusals, refused)
 
 
-def test_q16_a_relay_forgets_the_marks_of_settled_requests_whatever_their_number(client: Client, database: str) -> None:
+def test_q16_a_relay_forgets_the_marks_of_settled_requests_whatever_their_number(
+    client: Client, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leasehold.relay, "_MARKS_SECONDS", 3_600)
     open_id, *others = submit(client, *(update(str(n)) for n in range(3)))
     client.withdraw_request(others[0])
     mark = "INSERT INTO leasehold_outbox_done (request_id) SELECT gen_random_uuid() FROM generate_series(1, %s)"
     execute(database, mark, 150)
     execute(database, "INSERT INTO leasehold_outbox_done (request_id) VALUES (%s), (%s)", open_id, others[0])
-    for _ in range(3):
-        Relay(client, database).relay_all()
-    assert execute(database, "SELECT request_id::text FROM leasehold_outbox_done") == [(open_id,)]
+    with relaying(Relay(client, database, poll_seconds=0.02)):
+        wait_for("the marks", lambda: execute(database, "SELECT request_id::text FROM leasehold_outbox_done") == [(open_id,)])
 
 
 def test_a_relay_works_with_the_rights_that_the_guide_lists(client: Client, database: str) -> None:

@@ -22,9 +22,9 @@ module Leasehold
     RETRY_SECONDS = [0.2, 10].freeze
     # The seconds for which a killed thread may take to end.
     KILL_SECONDS = 5
-    # The number of batches after which relayed rows are deleted, and done-marks.
-    ROTATED_AFTER = 20
-    private_constant :WAIT_SECONDS, :IDLE_SECONDS, :RETRY_SECONDS, :KILL_SECONDS, :ROTATED_AFTER
+    # The seconds between two rotations of the outbox, and between two looks for done-marks.
+    CLEAN_SECONDS = 5
+    private_constant :WAIT_SECONDS, :IDLE_SECONDS, :RETRY_SECONDS, :KILL_SECONDS, :CLEAN_SECONDS
 
     # Raises what it gets in a thread.
     Failure = Struct.new(:thread) do
@@ -163,12 +163,12 @@ module Leasehold
       idle = pauses(IDLE_SECONDS)
       while !stopping? && @turn.hold?
         batch = @rows.begin
+        clean
         next pause(idle.next) unless batch
 
         relay_batch(batch) { stopping? || !@turn.hold? }
         idle = pauses(IDLE_SECONDS)
         @retries = pauses(RETRY_SECONDS)
-        clean if (batch % ROTATED_AFTER).zero?
       end
     ensure
       @relaying = false
@@ -182,12 +182,17 @@ module Leasehold
       nil
     end
 
-    # Empties what is relayed, and forgets done-marks that no worker needs: some at a time, from the first one again after the last.
+    # If it is time, empties what is relayed, and forgets done-marks that no worker needs: some at a time, from the first one again
+    # after the last. Further marks are looked at soon.
     def clean
+      now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      return if @clean_at && now < @clean_at
+
       @rows.rotate
       marks = @rows.marks(@last_mark)
       @last_mark = marks.last
-      @rows.forget(@delivery.settled(marks)) if marks.any?
+      @rows.forget(@delivery.settled(marks))
+      @clean_at = now + CLEAN_SECONDS if marks.size < Rows::MAX_MARKS
     end
 
     # Relays a batch to its end, or until the block returns true.

@@ -264,6 +264,34 @@ RSpec.describe "the capture of claimed columns", :rails do
       Email.reset_column_information
     end
 
+    # A model whose rows have a key of type `char(n)`, and whose capture is strict.
+    def with_padded_keys
+      execute("CREATE TABLE plates (code char(8) PRIMARY KEY, price numeric(30, 12), owner char(4))")
+      plate = stub_const("Plate", Class.new(ApplicationRecord) { self.table_name = "plates" })
+      allow(Leasehold::Models).to receive(:sharing_table).and_call_original
+      allow(Leasehold::Models).to receive(:sharing_table).with(plate).and_return([double(cells_claims_columns: plate.column_names)])
+      migrate { cells_claims_capture :plates, columns: %w[code price owner], mode: :strict }
+      yield plate
+    ensure
+      migrate { end_cells_claims_capture :plates }
+      execute("DROP TABLE plates")
+    end
+
+    it "lets saves of long decimals and of padded texts pass (Q06)" do
+      with_padded_keys do |plates|
+        tell = ->(plate) { Leasehold::Transactions::CoveredRow.wrote(plate, %w[code price owner]) }
+        ["123456789012345678.123456789012", "0.000000000001", "1e17", "-7", "12.5", nil].each_with_index do |price, number|
+          plates.transaction { tell.call(plates.create!(code: "a#{number}", price: price, owner: "ö")) }
+        end
+        plate = plates.find("a0")
+        plates.transaction { plate.update!(price: "123456789012345678.123456789013") && tell.call(plate) }
+        expect(plates.pluck(:price).compact.max).to eq(BigDecimal("123456789012345678.123456789013"))
+        refused { plates.update_all(price: "123456789012345678.123456789012") }
+        plates.transaction { plates.find("a1").destroy!.then { |gone| Leasehold::Transactions::CoveredRow.deleted(gone) } }
+        expect(plates.exists?("a1")).to be(false)
+      end
+    end
+
     it "lets saves pass whose flags are off" do
       Leasehold.configuration.feature_enabled { false }
       user = User.create!(username: "alice")

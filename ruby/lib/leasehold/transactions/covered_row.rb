@@ -20,7 +20,11 @@ module Leasehold
               JOIN pg_class ON pg_class.oid = (line->>0)::regclass JOIN pg_namespace ON pg_namespace.oid = relnamespace)
         ), true)
       SQL
-      private_constant :TELL
+      # The type of a column whose values have trailing spaces.
+      PADDED = /\Acharacter\((\d+)\)\z/.freeze
+      # A decimal with all of its digits, which a float lacks. JSON has it as a number.
+      Decimal = Struct.new(:digits) { def to_json(*) = digits }
+      private_constant :TELL, :PADDED, :Decimal
 
       class << self
         # Registers the row of an INSERT or UPDATE. If it has a new primary key, the row of the old key counts as deleted.
@@ -61,7 +65,7 @@ module Leasehold
           return if values.empty?
 
           connection = ActiveRecordCompat.held_connection(record.class)
-          line = [connection.quote_table_name(record.class.table_name), [key], values]
+          line = [connection.quote_table_name(record.class.table_name), [spelled_key(record.class, key)], values]
           ActiveRecordCompat.add_participant(connection, new(line))
         end
 
@@ -70,16 +74,29 @@ module Leasehold
           Models.sharing_table(model).flat_map(&:cells_claims_columns).uniq
         end
 
-        # Returns the value in the spelling of PostgreSQL's `to_json`.
         def spelled(record, column)
-          return unless record.has_attribute?(column)
+          spell(record.class, column, ActiveRecordCompat.value_for_database(record, column)) if record.has_attribute?(column)
+        end
 
-          case value = ActiveRecordCompat.value_for_database(record, column)
+        def spelled_key(model, key)
+          spell(model, model.primary_key, model.type_for_attribute(model.primary_key).serialize(key))
+        end
+
+        # Returns the value in the spelling of PostgreSQL's `to_json`.
+        def spell(model, column, value)
+          case value
           when ActiveModel::Type::Binary::Data then "\\x#{value.hex}"
-          when BigDecimal then value.frac.zero? ? value.to_i : value.to_f
+          when BigDecimal then value.finite? ? Decimal.new(value.to_s("F")) : value.to_s
           when Date then value.iso8601
-          else record.class.columns_hash[column]&.type == :inet ? address(value) : value
+          else spell_text(model.columns_hash[column], value)
           end
+        end
+
+        def spell_text(column, value)
+          return address(value) if column&.type == :inet
+
+          length = column&.sql_type.to_s[PADDED, 1]
+          length && value ? value.ljust(Integer(length)) : value
         end
 
         # ActiveRecord writes the mask of each address (connection_adapters/postgresql/oid/cidr.rb:25 / 25), PostgreSQL not that of a

@@ -112,10 +112,15 @@ RSpec.describe "the outbox", :rails do
         .to eq([[], [jobs[1].provider_job_id], [jobs[2].provider_job_id]])
     end
 
-    it "lets Rails 7.2 enqueue in the transaction" do
-      expect(SheetJob.queue_adapter.enqueue_after_transaction_commit?).to be(false)
+    it "lets Rails 7.2 enqueue in a transaction of a database with an outbox, and after those of others (Q14)" do
+      after = -> { SheetJob.queue_adapter.enqueue_after_transaction_commit? }
+      ApplicationRecord.transaction { expect(after.call).to be(false) }
+      KeysRecord.transaction do
+        expect(after.call).to be(true)
+        ApplicationRecord.transaction { expect(after.call).to be(false) }
+      end
       settings(outbox_databases: nil)
-      expect(SheetJob.queue_adapter.enqueue_after_transaction_commit?).to be(true)
+      ApplicationRecord.transaction { expect(after.call).to be(true) }
     end
   end
 

@@ -36,10 +36,10 @@ module ActiveJob
         jobs.size
       end
 
-      # Returns true without an outbox: Rails 7.2 then enqueues after the transaction, whose rollback the server would not
-      # see. An outbox is written in the transaction.
+      # Returns true unless this thread has a transaction of a database with an outbox open, which is written in it. Rails 7.2 then
+      # enqueues after the transactions of all databases, whose rollback the server would not see.
       def enqueue_after_transaction_commit?
-        Leasehold.configuration.outbox_databases.nil?
+        Leasehold.configuration.outbox_databases.nil? || Leasehold::Outbox.of_transaction.nil?
       end
 
       # Returns true once this process works no longer, for continuations of Rails 8.1 and later.

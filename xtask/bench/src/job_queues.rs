@@ -54,8 +54,8 @@ pub(crate) async fn vs_graphile(context: &Context) -> Result<Row> {
     beside(GRAPHILE, &node("graphile-worker.mjs").await?, 2, &context.load).await
 }
 
-/// Measures Leasehold beside procrastinate. Each of its processes takes one job after the other, so that four take
-/// more than two.
+/// Measures Leasehold beside procrastinate. Each of its workers takes one job after the other, and four processes
+/// of such workers take more than two.
 ///
 /// # Errors
 /// See [`vs_pgqueuer`].

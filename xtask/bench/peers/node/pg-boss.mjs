@@ -1,6 +1,7 @@
 // pg-boss: each client sends a job, takes one and completes it, in a loop. In each process, takes that are due together are
 // one fetch, which is faster than a fetch for each. Each job is completed by a call of its own. Its maintenance and its
-// schedules are off, and PostgreSQL has prepared its statements: pg-boss lets a program run them in its own way.
+// schedules are off, and PostgreSQL has prepared its statements: pg-boss lets a program run them in its own way. The queue has
+// a table of its own, which has fewer indexes. Takes of 16, 32 or 100 jobs ahead, and three processes, were not faster.
 
 import { fileURLToPath } from "node:url";
 
@@ -61,7 +62,7 @@ class Fetcher {
 async function prepare(url, waiting) {
     const boss = new PgBoss({ connectionString: url });
     await boss.start();
-    await boss.createQueue(QUEUE);
+    await boss.createQueue(QUEUE, { partition: true });
     await boss.insert(
         QUEUE,
         Array.from({ length: waiting }, () => ({ data: BODY })),

@@ -1,7 +1,8 @@
 // graphile-worker: a pool of workers in each process. Each job adds the next one as its work, so that each worker submits,
 // takes and completes one job after the other. Jobs are taken in batches of 100 by its local queue, and each is completed by
 // a statement of its own. Completed jobs are deleted. The inserts limit it: each fires a NOTIFY, and PostgreSQL holds a lock
-// of the whole cluster from there to the end of the COMMIT.
+// of the whole cluster from there to the end of the COMMIT. Batches of 300, one process, four processes and a prepared
+// statement for the inserts were not faster.
 
 import { EventEmitter } from "node:events";
 import { fileURLToPath } from "node:url";

@@ -2,7 +2,8 @@
 
 The manager takes up to 50 jobs with a statement, and also settles them in batches: this is the only way that it has. Its tables
 are the durable ones, which are its default. The inserts limit it: each fires a NOTIFY, and PostgreSQL holds a lock of the whole
-cluster from there to the end of the COMMIT.
+cluster from there to the end of the COMMIT. A pool of the manager's own, its settings of autovacuum, and one, three or four
+processes were not faster.
 """
 
 import asyncpg

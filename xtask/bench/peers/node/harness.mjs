@@ -46,13 +46,22 @@ function beChild(work) {
         // The workers are not stopped: a graceful end takes the peers seconds, and their database is dropped anyway.
         process.send(counter.count, () => process.exit());
     });
+    process.send("running");
 }
 
-/** Starts a process of workers, and returns the number of jobs that they completed. */
-function child(script, settings) {
+/** Starts a process of workers, and returns it once it has loaded its packages. */
+function startChild(script) {
     return new Promise((resolve, reject) => {
         // graphile-worker writes no line of log for each job then.
         const started = fork(script, { env: { ...process.env, NO_LOG_SUCCESS: "1" } });
+        started.once("message", () => resolve(started));
+        started.once("exit", (code) => reject(new Error(`a process has not started: ${code}`)));
+    });
+}
+
+/** Runs the workers of a process, and returns the number of jobs that they completed. */
+function countOf(started, settings) {
+    return new Promise((resolve, reject) => {
         started.once("message", resolve);
         started.once("exit", (code) => reject(new Error(`a process has ended early: ${code}`)));
         started.send(settings);
@@ -65,13 +74,14 @@ async function beParent(script, prepare) {
     const { values } = parseArgs({ options });
     const [clients, processes, seconds] = [values.clients, values.processes, values.seconds].map(Number);
     await prepare(values.url, clients * WAITING_PER_CLIENT);
+    // On a busy machine, a process needs seconds until it has loaded its packages. They are not measured.
+    const children = await Promise.all(Array.from({ length: processes }, () => startChild(script)));
     const start = Date.now() + STARTUP_MS + Number(values["warm-up-seconds"]) * 1000;
     const end = start + seconds * 1000;
     const share = (index) => Math.floor((clients + index) / processes);
-    const children = Array.from({ length: processes }, (_, index) =>
-        child(script, { url: values.url, clients: share(index), start, end }),
+    const counts = await Promise.all(
+        children.map((started, index) => countOf(started, { url: values.url, clients: share(index), start, end })),
     );
-    const counts = await Promise.all(children);
     const total = counts.reduce((sum, count) => sum + count, 0);
     console.log(JSON.stringify({ rate: total / seconds }));
     process.exit();

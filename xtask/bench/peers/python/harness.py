@@ -16,6 +16,8 @@ import uvloop
 
 #: The bytes of a job's body, as many as those of Leasehold's requests have.
 BODY = b"\7" * 100
+#: The time within which the processes must run.
+RUNNING_WITHIN_SECONDS = 60.0
 #: The time that the processes have to connect, before the warm-up.
 STARTUP_SECONDS = 3.0
 #: The jobs that wait for each worker. A worker of an empty queue would wait for a poll.
@@ -40,6 +42,8 @@ class Counter:
 Prepare = Callable[[str, int], Awaitable[None]]
 #: Runs this number of workers in the process. It returns only by a failure.
 Work = Callable[[str, int, Counter], Awaitable[None]]
+#: One by which a process tells that it runs, one for the start and the end of the measurement, and one for its count.
+Queues = tuple["multiprocessing.Queue[bool]", "multiprocessing.Queue[tuple[float, float]]", "multiprocessing.Queue[int]"]
 
 
 async def _work_until_end(work: Work, url: str, clients: int, counter: Counter) -> None:
@@ -50,8 +54,10 @@ async def _work_until_end(work: Work, url: str, clients: int, counter: Counter) 
         raise RuntimeError("the workers have ended early")
 
 
-def _child(work: Work, url: str, clients: int, start: float, end: float, counts: "multiprocessing.Queue[int]") -> None:
-    counter = Counter(start, end)
+def _child(work: Work, url: str, clients: int, queues: Queues) -> None:
+    ready, times, counts = queues
+    ready.put(True)
+    counter = Counter(*times.get())
     # The loop is not closed: a graceful end takes the peers seconds, and their database is dropped anyway.
     loop = uvloop.new_event_loop()
     asyncio.set_event_loop(loop)
@@ -70,15 +76,19 @@ def main(prepare: Prepare, work: Work) -> None:
     arguments = parser.parse_args()
     uvloop.run(prepare(arguments.url, arguments.clients * WAITING_PER_CLIENT))
 
-    start = time.monotonic() + STARTUP_SECONDS + arguments.warm_up_seconds
-    end = start + arguments.seconds
     spawn = multiprocessing.get_context("spawn")
-    counts = spawn.Queue()
+    queues = ready, times, counts = spawn.Queue(), spawn.Queue(), spawn.Queue()
     shares = [(arguments.clients + number) // arguments.processes for number in range(arguments.processes)]
-    times = (start, end, counts)
-    children = [spawn.Process(target=_child, args=(work, arguments.url, share, *times), daemon=True) for share in shares]
+    children = [spawn.Process(target=_child, args=(work, arguments.url, share, queues), daemon=True) for share in shares]
     for child in children:
         child.start()
+    # On a busy machine, a process needs seconds until it has imported its packages. They are not measured.
+    for _ in children:
+        ready.get(timeout=RUNNING_WITHIN_SECONDS)
+    start = time.monotonic() + STARTUP_SECONDS + arguments.warm_up_seconds
+    end = start + arguments.seconds
+    for _ in children:
+        times.put((start, end))
     # A process that fails sends no count, so that the time runs out.
     total = sum(counts.get(timeout=end - time.monotonic() + 30) for _ in children)
     for child in children:

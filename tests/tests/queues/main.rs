@@ -5,6 +5,7 @@
 mod client;
 mod commands;
 mod input;
+mod kills;
 mod lost;
 mod operate;
 mod rights;

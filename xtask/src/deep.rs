@@ -33,6 +33,8 @@ pub(crate) enum Part {
     Sequences,
     /// A hundred clients on two servers of one PostgreSQL; servers are killed and the database crashes: a minute a round
     Linearizability,
+    /// Queues on two servers of one PostgreSQL; workers and servers are killed and the database crashes: a minute a round
+    Queues,
     /// A server under load, killed again and again: 60 kills a round
     Kills,
     /// Mixed load for an hour, with kills, full disks, jumps of the clock and callers who leave: one round
@@ -60,6 +62,10 @@ impl Part {
             Self::Linearizability => {
                 ("b09_b13_b30_answers_under_faults_are_linearizable", &[("LEASEHOLD_LINEARIZABILITY_SECONDS", "60")])
             }
+            Self::Queues => (
+                "q03_q07_q09_q10_q14_q17_under_kills_each_request_is_settled_once",
+                &[("LEASEHOLD_QUEUE_KILLS_SECONDS", "60")],
+            ),
             Self::Kills => ("acknowledged_updates_survive_sigkill", &[]),
             Self::Soak => ("a_soak_loses_no_acknowledged_save", &[("LEASEHOLD_SOAK_SECONDS", "3600")]),
             Self::Damage => ("corrupted_data_is_never_served", &[]),

@@ -18,6 +18,8 @@ pub mod lists;
 #[cfg(not(target_family = "wasm"))]
 pub mod postgres;
 #[cfg(not(target_family = "wasm"))]
+pub mod rung;
+#[cfg(not(target_family = "wasm"))]
 pub mod server;
 #[cfg(not(target_family = "wasm"))]
 pub mod suspend;

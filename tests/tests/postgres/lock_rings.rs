@@ -1,7 +1,6 @@
 //! Tests of rings: a server that writes a grant calls the server where the next process waits. The
 //! servers are real, and other servers are suspended, unreachable or without rights.
 
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use leasehold_client::Stub;
@@ -12,7 +11,7 @@ use leasehold_proto::leasehold::peers::v1::peer_service_client::PeerServiceClien
 use leasehold_proto::leasehold::sessions::v1::OpenSessionRequest;
 use leasehold_tests::certificates::{Authority, Pair};
 use leasehold_tests::postgres::Cluster;
-use leasehold_tests::server::Server;
+use leasehold_tests::rung::{RungServer, in_plain_text};
 use leasehold_tests::wire::{Refusal, eventually};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
@@ -22,7 +21,7 @@ use tonic::transport::{Channel, ClientTlsConfig};
 use tonic::{Code, Streaming};
 use uuid::Uuid;
 
-use crate::{NO_SYNC, cells};
+use crate::NO_SYNC;
 
 /// The longest time in which a hand-over must be over, whatever happens to its ring.
 const PATIENT: Duration = Duration::from_secs(30);
@@ -31,32 +30,9 @@ const PATIENT: Duration = Duration::from_secs(30);
 const LONG_ENOUGH: Duration = Duration::from_millis(1_100);
 const HAND_OVERS: usize = 20;
 
-/// A free port of the loopback address.
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
-/// A server of a database, before its first call.
-struct Started {
-    server: Server,
-    metrics: SocketAddr,
-}
-
-impl Started {
-    /// Starts a server. `settings` makes its tables `[locks]` and `[tls]` for its port.
-    fn new(url: &str, settings: impl FnOnce(u16) -> String) -> Self {
-        let (port, metrics) = (free_port(), SocketAddr::from(([127, 0, 0, 1], free_port())));
-        let settings = settings(port);
-        let config = format!("metrics_listen = \"{metrics}\"\n{settings}[postgres]\nurl = \"{url}\"\n{}", cells(1));
-        let server = Server::builder().config(config).listen(format!("127.0.0.1:{port}")).start().unwrap();
-        Self { server, metrics }
-    }
-}
-
 /// A server with a session of the test.
 struct Node {
-    server: Server,
-    metrics: SocketAddr,
+    rung: RungServer,
     stub: Stub<Channel>,
     session: Vec<u8>,
 }
@@ -66,13 +42,13 @@ fn random_id() -> Vec<u8> {
 }
 
 impl Node {
-    async fn of(Started { server, metrics }: Started, tls: Option<ClientTlsConfig>) -> Self {
-        let stub = Stub::new(server.connect(tls).await.unwrap());
+    async fn of(rung: RungServer, tls: Option<ClientTlsConfig>) -> Self {
+        let stub = Stub::new(rung.server.connect(tls).await.unwrap());
         let session = random_id();
         let (duration_micros, grace_micros) = (3_600_000_000, 60_000_000);
         let request = OpenSessionRequest { session_id: session.clone(), duration_micros, grace_micros };
         stub.clone().open_session(request).await.unwrap();
-        Self { server, metrics, stub, session }
+        Self { rung, stub, session }
     }
 
     /// Acquires a lock under a session of this or another server. Returns the first news, and the rest.
@@ -114,14 +90,11 @@ impl Node {
 
     /// Returns the number of rings with this outcome.
     async fn rings(&self, outcome: &str) -> u64 {
-        let (_, metrics) = leasehold_tests::wire::get(self.metrics, "/metrics").await.unwrap();
-        let name = format!("leasehold_lock_rings_total{{outcome=\"{outcome}\"}} ");
-        metrics.lines().find_map(|line| line.strip_prefix(&name)).unwrap().parse().unwrap()
+        self.rung.rings("lock", outcome).await.unwrap()
     }
 
     async fn await_rings(&self, outcome: &str, count: u64) {
-        let rings = async || (self.rings(outcome).await >= count).then_some(());
-        eventually(&format!("{count} rings are {outcome}"), rings).await.unwrap();
+        self.rung.await_rings("lock", outcome, count).await.unwrap();
     }
 }
 
@@ -167,15 +140,11 @@ async fn median(from: &Node, to: &Node) -> Duration {
     times[HAND_OVERS / 2]
 }
 
-fn in_plain_text(port: u16) -> String {
-    format!("[locks]\npeer_address = \"http://127.0.0.1:{port}\"\n")
-}
-
 /// Plays a test on two servers of one database. A cluster may be dropped only outside of a runtime.
 fn play(settings: [&dyn Fn(u16) -> String; 2], test: impl AsyncFnOnce(Node, Node, &str)) {
     let cluster = Cluster::start(NO_SYNC).unwrap();
     let url = cluster.url(&cluster.database().unwrap());
-    let [one, two] = settings.map(|settings| Started::new(&url, settings));
+    let [one, two] = settings.map(|settings| RungServer::start(&url, settings).unwrap());
     Runtime::new().unwrap().block_on(async { test(Node::of(one, None).await, Node::of(two, None).await, &url).await });
 }
 
@@ -183,12 +152,16 @@ fn play(settings: [&dyn Fn(u16) -> String; 2], test: impl AsyncFnOnce(Node, Node
 fn k08_k09_a_hand_over_between_servers_is_rung_and_faster_than_the_reads() {
     let cluster = Cluster::start(NO_SYNC).unwrap();
     let urls = [cluster.url(&cluster.database().unwrap()), cluster.url(&cluster.database().unwrap())];
-    let ringing = [Started::new(&urls[0], in_plain_text), Started::new(&urls[0], in_plain_text)];
-    let reading = [Started::new(&urls[1], |_| String::new()), Started::new(&urls[1], |_| String::new())];
+    let ringing =
+        [RungServer::start(&urls[0], in_plain_text).unwrap(), RungServer::start(&urls[0], in_plain_text).unwrap()];
+    let reading = [
+        RungServer::start(&urls[1], |_| String::new()).unwrap(),
+        RungServer::start(&urls[1], |_| String::new()).unwrap(),
+    ];
     Runtime::new().unwrap().block_on(async {
-        let [one, two] = ringing.map(|started| Node::of(started, None));
+        let [one, two] = ringing.map(|rung| Node::of(rung, None));
         let (one, two) = (one.await, two.await);
-        let [three, four] = reading.map(|started| Node::of(started, None));
+        let [three, four] = reading.map(|rung| Node::of(rung, None));
         let (three, four) = (three.await, four.await);
         await_first_ring(&one, &two).await;
         let received = two.rings("received").await;
@@ -243,7 +216,7 @@ fn k09_a_wrong_address_costs_the_delay_of_a_read_only() {
             (one.rings("failed").await > 0).then_some(())
         };
         eventually("a ring fails", failed).await.unwrap();
-        assert!(one.server.has_logged("another server can't be rung at its `locks.peer_address`"));
+        assert!(one.rung.server.has_logged("another server can't be rung at its `locks.peer_address`"));
         hand_over(&one, &two, LONG_ENOUGH).await;
         assert_eq!((one.rings("sent").await, two.rings("received").await), (0, 0));
     });
@@ -258,7 +231,7 @@ fn k09_a_server_that_hangs_delays_no_release() {
             let key = format!("{number}");
             waits.push((one.hold(&key).await, two.wait(&two.session, &key).await, key));
         }
-        two.server.suspend().unwrap();
+        two.rung.server.suspend().unwrap();
         let started = Instant::now();
         for (fence, _, key) in &waits {
             one.release(key, *fence).await;
@@ -267,7 +240,7 @@ fn k09_a_server_that_hangs_delays_no_release() {
         // A ring takes a second until it fails, and there are ten.
         assert!(took < Duration::from_secs(5), "{took:?}");
         one.await_rings("failed", 1).await;
-        two.server.signal(Signal::SIGCONT).unwrap();
+        two.rung.server.signal(Signal::SIGCONT).unwrap();
         for (fence, stream, _) in waits {
             assert!(granted(stream).await > fence);
         }
@@ -312,7 +285,7 @@ impl Files {
     fn play(&self, test: impl AsyncFnOnce(Node, Node)) {
         let cluster = Cluster::start(NO_SYNC).unwrap();
         let url = cluster.url(&cluster.database().unwrap());
-        let [one, two] = [0, 1].map(|_| Started::new(&url, |port| self.settings(port)));
+        let [one, two] = [0, 1].map(|_| RungServer::start(&url, |port| self.settings(port)).unwrap());
         let billing = || Some(self.client("spiffe://leasehold/service/billing"));
         Runtime::new()
             .unwrap()
@@ -329,11 +302,11 @@ fn servers_ring_each_other_by_mutual_tls_and_no_service_may_ring() {
         await_first_ring(&one, &two).await;
         two.await_rings("received", 1).await;
         let received = two.rings("received").await;
-        let service = two.server.connect(Some(files.client("spiffe://leasehold/service/billing"))).await.unwrap();
-        let refused = PeerServiceClient::new(service).ring(RingRequest {}).await.unwrap_err();
+        let service = two.rung.server.connect(Some(files.client("spiffe://leasehold/service/billing"))).await.unwrap();
+        let refused = PeerServiceClient::new(service).ring(RingRequest::default()).await.unwrap_err();
         assert_eq!(Refusal::of(&refused).code_and_reason(), (Code::PermissionDenied, "RULE_DENIED"));
-        let anonymous = two.server.connect(Some(files.authority.client_config(None))).await.unwrap();
-        let refused = PeerServiceClient::new(anonymous).ring(RingRequest {}).await.unwrap_err();
+        let anonymous = two.rung.server.connect(Some(files.authority.client_config(None))).await.unwrap();
+        let refused = PeerServiceClient::new(anonymous).ring(RingRequest::default()).await.unwrap_err();
         assert_eq!(Refusal::of(&refused).code_and_reason(), (Code::Unauthenticated, "NO_IDENTITY"));
         assert_eq!(two.rings("received").await, received);
     });

@@ -139,7 +139,7 @@ impl Reload {
     }
 }
 
-/// An event of a ring: a call by which one server has another one look for grants.
+/// An event of a ring: a call by which one server has another one look for grants or ready lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ring {
     /// Another server has answered this server's ring.
@@ -227,6 +227,7 @@ pub struct Metrics {
     /// The metrics of relays.
     pub relays: RelayMetrics,
     lock_rings: Family<OutcomeLabel, Counter>,
+    queue_rings: Family<OutcomeLabel, Counter>,
     sessions_adopted: Counter,
     waiting: Gauge,
     groups_at_once: Gauge,
@@ -318,6 +319,7 @@ impl Default for Metrics {
             queue_requests: Family::default(),
             relays: RelayMetrics::default(),
             lock_rings: Family::default(),
+            queue_rings: Family::default(),
             sessions_adopted: Counter::default(),
             waiting: Gauge::default(),
             groups_at_once: Gauge::default(),
@@ -352,6 +354,7 @@ impl Default for Metrics {
         }
         for outcome in Ring::ALL {
             drop(metrics.lock_rings.get_or_create(&outcome.label()));
+            drop(metrics.queue_rings.get_or_create(&outcome.label()));
         }
         metrics
     }
@@ -400,6 +403,8 @@ impl Metrics {
         all.register("queue_requests", help, self.queue_requests.clone());
         let help = "Calls by which one server has another one look for grants, by outcome";
         all.register("lock_rings", help, self.lock_rings.clone());
+        let help = "Calls by which one server has another one wake workers, by outcome";
+        all.register("queue_rings", help, self.queue_rings.clone());
         let help = "Live sessions of servers that are gone, which this server has begun to watch";
         all.register("sessions_adopted", help, self.sessions_adopted.clone());
         all.register("waiting_commands", "Commands that wait for a writer", self.waiting.clone());
@@ -473,9 +478,14 @@ impl Metrics {
         }
     }
 
-    /// Counts a ring of this server or of another one.
-    pub fn rung(&self, outcome: Ring) {
+    /// Counts a ring for the waiters of locks, of this server or of another one.
+    pub fn rung_for_locks(&self, outcome: Ring) {
         self.lock_rings.get_or_create(&outcome.label()).inc();
+    }
+
+    /// Counts a ring for workers, of this server or of another one.
+    pub fn rung_for_queues(&self, outcome: Ring) {
+        self.queue_rings.get_or_create(&outcome.label()).inc();
     }
 
     /// Counts an answered request under the name of its method and of its gRPC code, and observes

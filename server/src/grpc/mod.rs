@@ -67,7 +67,7 @@ pub use errors::store_code;
 pub use locks::LockHandler;
 pub use message::MAX_SMALL_REQUEST_BYTES;
 pub use middleware::{MiddlewareLayer, MiddlewareState};
-pub use peers::PeerHandler;
+pub use peers::{MAX_RUNG_QUEUES, PeerHandler};
 pub use protocol::is_grpc;
 pub use queues::QueueHandler;
 pub use sessions::SessionHandler;

@@ -6,6 +6,7 @@
 //! themselves, so forgotten news cost time, never a request (Q04).
 
 mod bodies;
+mod elsewhere;
 mod lost;
 mod offers;
 mod ready;
@@ -13,12 +14,13 @@ mod takers;
 
 use std::sync::Arc;
 
-use leasehold_core::queue::{Lane, LaneHold, LanePath, Request, RequestState};
+use leasehold_core::queue::{Lane, LaneHold, LanePath, QueuePath, Request, RequestState};
 use leasehold_core::queueing::news::{opened, readied};
 use leasehold_core::rows::{LaneOrder, NetChanges, RowChange, RowKind};
 use leasehold_core::time::Timestamp;
 
 pub use self::bodies::RecentBodies;
+pub use self::elsewhere::Elsewhere;
 pub use self::lost::{Lost, LostSessions};
 pub use self::offers::{Next, OfferRead, Offered};
 pub use self::ready::Offer;
@@ -66,6 +68,8 @@ impl SavedRequests {
 pub struct QueueHost {
     /// The calls that wait for a lane.
     pub takers: Arc<Takers>,
+    /// The ready lanes for which no call of this server was idle.
+    pub elsewhere: Elsewhere,
     /// The bodies that this server has saved last.
     pub bodies: RecentBodies,
     /// The ended sessions that may hold lanes.
@@ -87,13 +91,16 @@ impl QueueHost {
         self.bodies.saved(changes);
         changes.lanes.iter().for_each(|change| self.follow_hold(change));
         // A call that waits learns of the time at which the lane is due.
-        changes
-            .lanes
-            .iter()
-            .filter(|change| is_put_off(change))
-            .for_each(|change| self.takers.wake_for(change.key.queue()));
-        readied(changes).for_each(|lane| self.takers.wake_for(lane.queue()));
-        opened(changes).for_each(|queue| self.takers.wake_for(queue));
+        changes.lanes.iter().filter(|change| is_put_off(change)).for_each(|change| self.wake_for(change.key.queue()));
+        readied(changes).for_each(|lane| self.wake_for(lane.queue()));
+        opened(changes).for_each(|queue| self.wake_for(queue));
+    }
+
+    /// Wakes one call that is idle, here or at another server.
+    fn wake_for(&self, queue: &QueuePath) {
+        if !self.takers.wake_for(queue) {
+            self.elsewhere.add(queue);
+        }
     }
 
     /// Tells the call of a worker whose hold has begun or ended.
@@ -119,5 +126,31 @@ fn delayed_until(path: &LanePath, lane: &Lane) -> Option<Timestamp> {
     match Lane::position(path, lane)? {
         LaneOrder::Delayed(_, due_at, _) => Some(due_at),
         LaneOrder::Ready(..) | LaneOrder::Taken(..) | LaneOrder::Paused(_) | LaneOrder::Idle(..) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use std::collections::BTreeSet;
+
+    use futures_util::FutureExt as _;
+    use leasehold_core::session::SessionId;
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn q18_a_lane_waits_for_a_ring_only_if_no_call_of_the_server_is_idle() {
+        let (host, queue) = (QueueHost::default(), QueuePath::parse("sheets").unwrap());
+        host.elsewhere.set_peers(BTreeSet::from(["http://one:1".to_owned()]));
+        let taker = host.takers.wait(queue.clone(), SessionId(Uuid::from_u128(1)));
+        assert!(taker.woken().now_or_never().is_none());
+        host.wake_for(&queue);
+        assert!(host.elsewhere.next(1).now_or_never().is_none() && taker.woken().now_or_never().is_some());
+        assert!(taker.begin_look());
+        host.wake_for(&queue);
+        assert_eq!(host.elsewhere.next(1).now_or_never().unwrap(), [(queue, 1)]);
     }
 }

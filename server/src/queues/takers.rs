@@ -127,15 +127,21 @@ impl Takers {
     }
 
     /// Wakes one call that is idle. If none is, has one that looks look again, because it may have read before
-    /// the change.
-    pub fn wake_for(&self, queue: &QueuePath) {
+    /// the change, and returns false.
+    pub fn wake_for(&self, queue: &QueuePath) -> bool {
         let mut calls = self.calls();
-        let Some(of_queue) = calls.waiting.get_mut(queue) else { return };
-        if !of_queue.wake_idle()
-            && let Some(call) = of_queue.looking.first().and_then(|number| of_queue.calls.get(number))
-        {
+        let Some(of_queue) = calls.waiting.get_mut(queue) else { return false };
+        let is_woken = of_queue.wake_idle();
+        if !is_woken && let Some(call) = of_queue.looking.first().and_then(|number| of_queue.calls.get(number)) {
             call.woken.notify_one();
         }
+        is_woken
+    }
+
+    /// Wakes up to `lanes` calls as [`wake_for`](Self::wake_for) does, and returns the number of those that were
+    /// idle.
+    pub fn wake_idle(&self, queue: &QueuePath, lanes: u32) -> u32 {
+        (0..lanes).take_while(|_| self.wake_for(queue)).map(|_| 1).sum()
     }
 
     /// Tells the call of a worker that a take of it has begun.

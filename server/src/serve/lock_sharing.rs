@@ -3,6 +3,7 @@
 //! servers also ring each other, see [`super::lock_rings`].
 //! The rules are in [`leasehold_core::vouch`].
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
 use super::lock_rings::Ringer;
+use super::peers::MAX_PEERS;
+use super::queue_rings::QueueRinger;
 use crate::active_config::CurrentConfig;
 use crate::grpc::Services;
 use crate::locks::{Awake, LockHost};
@@ -41,7 +44,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 /// The tasks of a server that shares sessions.
 pub(super) struct LockSharing {
     shared: Arc<dyn SharedLocks>,
-    tasks: [JoinHandle<()>; 3],
+    tasks: [JoinHandle<()>; 4],
 }
 
 /// Starts the tasks.
@@ -53,8 +56,14 @@ pub(super) fn start(
     // The address never changes: a reload keeps it.
     let voucher = Voucher::new(services, &shared, current.load().config.locks.peer_address.clone());
     let ringer = Ringer::new(services.clone(), shared.clone(), current.clone());
+    let queue_ringer = QueueRinger::new(services.clone(), current.clone());
     let polling = poll(services.locks.clone(), shared.clone());
-    let tasks = [tokio::spawn(voucher.run()), tokio::spawn(polling), tokio::spawn(ringer.run())];
+    let tasks = [
+        tokio::spawn(voucher.run()),
+        tokio::spawn(polling),
+        tokio::spawn(ringer.run()),
+        tokio::spawn(queue_ringer.run()),
+    ];
     LockSharing { shared, tasks }
 }
 
@@ -108,7 +117,7 @@ impl Voucher {
         let sent = Awake::now();
         let vouched = self.shared.vouch(self.address.as_deref()).await?;
         self.host().learn(&vouched.news);
-        self.host().set_can_ring(vouched.others.iter().any(|other| other.has_address && !other.is_stopped));
+        self.learn_peers(&vouched);
         self.vouches += 1;
         let is_new = vouched.beats == 1 || self.timeline != vouched.timeline;
         self.timeline.clone_from(&vouched.timeline);
@@ -124,6 +133,14 @@ impl Voucher {
         self.read_withheld().await?;
         self.read_orphans().await?;
         self.adopt(&vouched).await
+    }
+
+    /// Learns which servers can be rung.
+    fn learn_peers(&self, vouched: &Vouched) {
+        let live = vouched.others.iter().filter(|other| !other.is_stopped);
+        let peers: BTreeSet<_> = live.filter_map(|other| other.address.clone()).take(MAX_PEERS).collect();
+        self.host().set_can_ring(!peers.is_empty());
+        self.host().queues.elsewhere.set_peers(peers);
     }
 
     /// Wakes the calls that wait for an orphaned lock, if another server has orphaned one. Without such
@@ -183,7 +200,7 @@ impl Voucher {
         let gone = self.peers.gone(vouched.others.iter().map(|other| (other.id, other.beats, other.is_stopped)));
         for other in vouched.others.iter().filter(|other| gone.contains(&other.id)) {
             self.adopt_from(other.id).await?;
-            self.shared.forget_server(*other).await?;
+            self.shared.forget_server(other).await?;
         }
         if self.vouches % LOOK_EVERY == 1 {
             for home in self.shared.homeless().await? {

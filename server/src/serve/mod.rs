@@ -10,7 +10,9 @@ mod lock_ticks;
 mod maintenance;
 #[cfg(feature = "page")]
 mod page;
+mod peers;
 mod probes;
+mod queue_rings;
 mod queue_ticks;
 mod relays;
 mod reload;

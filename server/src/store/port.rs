@@ -470,7 +470,7 @@ pub trait SharedMaintenance: Send + Sync {
 }
 
 /// A server that watches sessions, as another server sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherServer {
     /// The number that the server chose at its start.
     pub id: i64,
@@ -478,8 +478,8 @@ pub struct OtherServer {
     pub beats: i64,
     /// True if the server has stopped.
     pub is_stopped: bool,
-    /// True if the server can be rung.
-    pub has_address: bool,
+    /// The address at which the server can be rung; `None` if it has none.
+    pub address: Option<String>,
 }
 
 /// A change of a session that another server has written, for the server that watched it.
@@ -555,7 +555,7 @@ pub trait SharedLocks: Send + Sync {
     ///
     /// # Errors
     /// The store could not be written.
-    fn forget_server(&self, other: OtherServer) -> StoreFuture<'_, ()>;
+    fn forget_server<'a>(&'a self, other: &'a OtherServer) -> StoreFuture<'a, ()>;
 
     /// Tells other servers that this server stops.
     ///

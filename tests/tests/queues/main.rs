@@ -9,6 +9,7 @@ mod kills;
 mod lost;
 mod operate;
 mod rights;
+mod rings;
 mod spreadsheets;
 mod streams;
 
@@ -80,7 +81,11 @@ impl Client {
     }
 
     async fn submit(&self, requests: Vec<wire::NewRequest>) -> Vec<(Vec<u8>, bool)> {
-        let request = wire::SubmitRequest { queue: QUEUE.into(), requests };
+        self.submit_to(QUEUE, requests).await
+    }
+
+    async fn submit_to(&self, queue: &str, requests: Vec<wire::NewRequest>) -> Vec<(Vec<u8>, bool)> {
+        let request = wire::SubmitRequest { queue: queue.into(), requests };
         let submitted = self.queues.clone().submit(request).await.unwrap().into_inner().requests;
         submitted.into_iter().map(|submitted| (submitted.request_id, submitted.is_new)).collect()
     }

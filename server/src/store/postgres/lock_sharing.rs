@@ -32,10 +32,10 @@ const VOUCH: &str = "
         DELETE FROM lock_news WHERE server = $1 RETURNING session_uuid, renewals, has_ended, fence
     )
     SELECT 1::smallint, 0::bigint, beats, false, NULL::uuid, NULL::bigint,
-        left(pg_walfile_name(pg_current_wal_lsn()), 8), false FROM beat
-    UNION ALL SELECT 2::smallint, id, beats, is_stopped, NULL, NULL, NULL, address IS NOT NULL
+        left(pg_walfile_name(pg_current_wal_lsn()), 8), NULL::text FROM beat
+    UNION ALL SELECT 2::smallint, id, beats, is_stopped, NULL, NULL, NULL, address
         FROM lock_servers WHERE id <> $1
-    UNION ALL SELECT 3::smallint, 0, renewals, has_ended, session_uuid, fence, NULL, false FROM news";
+    UNION ALL SELECT 3::smallint, 0, renewals, has_ended, session_uuid, fence, NULL, NULL FROM news";
 
 static OWN: LazyLock<String> = LazyLock::new(|| {
     format!(
@@ -81,8 +81,8 @@ pub(super) async fn vouch(client: &Client, server: i64, address: Option<&str>) -
         match get::<i16>(row, 0)? {
             1 => (vouched.beats, vouched.timeline) = (count, get(row, 6)?),
             2 => {
-                let has_address = get(row, 7)?;
-                vouched.others.push(OtherServer { id, beats: count, is_stopped: flag, has_address });
+                let address = get(row, 7)?;
+                vouched.others.push(OtherServer { id, beats: count, is_stopped: flag, address });
             }
             _ => vouched.news.push(SessionChange {
                 session: SessionId(get(row, 4)?),
@@ -122,7 +122,7 @@ pub(super) async fn homeless(client: &Client) -> Result<Vec<i64>> {
     rows.iter().map(|row| get(row, 0)).collect()
 }
 
-pub(super) async fn forget_server(client: &Client, other: OtherServer) -> Result<()> {
+pub(super) async fn forget_server(client: &Client, other: &OtherServer) -> Result<()> {
     let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
         [(&other.id, Type::INT8), (&other.beats, Type::INT8)];
     client.execute_typed(FORGET_SERVER, &parameters).await.map(drop).map_err(failed)

@@ -514,7 +514,7 @@ impl SharedLocks for PostgresStore {
         })
     }
 
-    fn forget_server(&self, other: OtherServer) -> StoreFuture<'_, ()> {
+    fn forget_server<'a>(&'a self, other: &'a OtherServer) -> StoreFuture<'a, ()> {
         self.run(move |client| async move { lock_sharing::forget_server(&client, other).await })
     }
 

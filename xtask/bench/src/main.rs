@@ -22,6 +22,7 @@ mod pgbench;
 mod polled_leases;
 mod postgres;
 mod queue_depth;
+mod queue_start;
 mod queue_stuck_key;
 mod queues;
 mod row;
@@ -127,7 +128,11 @@ enum Name {
     QueueEmbedded,
     /// The same in batches of 50 of one key, beside the 50,000 asked for
     QueueEmbeddedBatches,
-    /// The same one by one on PostgreSQL, beside seed 001's statements, which pgbench has prepared
+    /// The median time from a submit until an idle worker has the request, on the embedded store, beside the 5 ms allowed
+    QueueStartEmbedded,
+    /// The same on PostgreSQL, with the worker at another server than the submit, beside the 50 ms allowed
+    QueueStartTwoServers,
+    /// Requests one by one on PostgreSQL, beside seed 001's statements, which pgbench has prepared
     QueueVsPgbench,
     /// The same in batches of 50
     QueueBatchesVsPgbench,
@@ -308,6 +313,8 @@ async fn measure(name: Name, context: &Context) -> Result<Row> {
         Name::LockWaitersVsEtcd => lock_waiters_vs_etcd::row(context).await,
         Name::QueueEmbedded => queues::embedded(context).await,
         Name::QueueEmbeddedBatches => queues::embedded_batches(context).await,
+        Name::QueueStartEmbedded => queue_start::embedded(context).await,
+        Name::QueueStartTwoServers => queue_start::two_servers(context).await,
         Name::QueueVsPgbench => queues::vs_pgbench(context).await,
         Name::QueueBatchesVsPgbench => queues::batches_vs_pgbench(context).await,
         Name::QueueVsPgqueuer => job_queues::vs_pgqueuer(context).await,

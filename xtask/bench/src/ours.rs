@@ -22,6 +22,9 @@ use super::server::{Contender, Server};
 /// The text before the server's address in the banner.
 const LISTENING: &str = "listening on ";
 
+/// The address of a server whose port the system chooses.
+const ANY_PORT: &str = "127.0.0.1:0";
+
 /// The number of the cell for which the clients save. A server without a configuration file has
 /// this cell.
 pub(crate) const CELL_ID: i64 = 1;
@@ -61,8 +64,16 @@ impl Ours {
     /// # Errors
     /// The server does not start, or `store` fails.
     pub(crate) async fn start_on(store: impl FnOnce(PathBuf) -> Result<Vec<OsString>>) -> Result<Self> {
+        Self::start_at(ANY_PORT, store).await
+    }
+
+    /// Starts a server as [`start_on`](Self::start_on) does, which listens on an address.
+    ///
+    /// # Errors
+    /// The server does not start, or `store` fails.
+    pub(crate) async fn start_at(listen: &str, store: impl FnOnce(PathBuf) -> Result<Vec<OsString>>) -> Result<Self> {
         let program = tokio::task::spawn_blocking(programs).await??.leasehold;
-        let server = Server::start(&program, |data| Ok(arguments(store(data)?)))?;
+        let server = Server::start(&program, |data| Ok(arguments(listen, store(data)?)))?;
         let mut ours = Self { server, program, address: String::new() };
         ours.wait().await?;
         Ok(ours)
@@ -89,7 +100,7 @@ impl Ours {
     /// # Errors
     /// The server does not start again.
     pub(crate) async fn start_again(&mut self) -> Result<()> {
-        self.server.start_again(&self.program, |data| Ok(arguments(embedded(data))))?;
+        self.server.start_again(&self.program, |data| Ok(arguments(ANY_PORT, embedded(data))))?;
         self.wait().await
     }
 
@@ -127,8 +138,8 @@ impl Ours {
     }
 }
 
-fn arguments(store: Vec<OsString>) -> Vec<OsString> {
-    ["serve", "--create", "--listen", "127.0.0.1:0"].map(OsString::from).into_iter().chain(store).collect()
+fn arguments(listen: &str, store: Vec<OsString>) -> Vec<OsString> {
+    ["serve", "--create", "--listen", listen].map(OsString::from).into_iter().chain(store).collect()
 }
 
 /// Returns the arguments that select the embedded store in a directory.

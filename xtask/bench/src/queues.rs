@@ -205,8 +205,11 @@ impl<const REQUESTS: usize> Worker<REQUESTS> {
         Ok(self.stub.take_batches(request).await.context("take failed")?.into_inner())
     }
 
-    /// Takes a batch by the stream. One is ready, since as many are submitted as are taken.
-    async fn take(&mut self) -> Result<wire::Batch> {
+    /// Takes a batch by the stream, and waits until one is ready.
+    ///
+    /// # Errors
+    /// The server refuses the take.
+    pub(crate) async fn take(&mut self) -> Result<wire::Batch> {
         loop {
             let mut batches = match self.batches.take() {
                 Some(batches) => batches,

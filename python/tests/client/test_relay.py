@@ -326,6 +326,8 @@ def test_q14_a_relay_and_that_of_a_server_take_turns_and_follow_each_other_after
             Relay(client, database).relay_all()
         first = write(database, "1")
         wait_for("the server's work", lambda: clients.get_request(first))
+        # What is not acknowledged is handed on again, here to another server.
+        wait_for("its acknowledgement", lambda: is_relayed(database))
         with program(relay, embedded.url, database) as process:
             other.kill()
             second = write(database, "2")
@@ -333,6 +335,7 @@ def test_q14_a_relay_and_that_of_a_server_take_turns_and_follow_each_other_after
             other.start()
             third = write(database, "3")
             wait_for("the relay's further work", lambda: client.get_request(third))
+            wait_for("its acknowledgement", lambda: is_relayed(database))
             process.kill()
         fourth = write(database, "4")
         wait_for("the server's further work", lambda: clients.get_request(fourth))

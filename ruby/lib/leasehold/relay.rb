@@ -207,18 +207,23 @@ module Leasehold
       end
     end
 
-    # A full lane must hold up no claims: they do not need it.
+    # A full lane must hold up no claims: they do not need it. During a long delivery no other relay takes its turn.
     #
     # @return [Array<Rows::Refusal>]
     def deliver(rows)
       captured, others = rows.partition { |row| CapturedClaims.row?(row) }
       refusals = begin
-        @delivery.run(others)
+        @delivery.run(others) { beat }
       rescue Delivery::FullLane => full
         []
       end
-      @claims.run(captured)
+      @claims.run(captured) { beat }
       full ? raise(full) : refusals
+    end
+
+    # Says that this relay works. One that was overtaken ends its delivery, which is repeated without a change.
+    def beat
+      @turn.hold? if @relaying
     end
 
     # Publishes an error after which a later try may succeed; raises any other. Only messages of the gem have no values (V09).

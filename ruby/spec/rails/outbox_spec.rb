@@ -337,6 +337,18 @@ RSpec.describe "the outbox", :rails do
       expect_relay_to(server)
     end
 
+    it "says between the calls of a long delivery that it works (Q14)" do
+      ApplicationRecord.connection.cells_claims_capture(:users)
+      ApplicationRecord.transaction { %w[one two].each { |name| Leasehold.queue(name).submit("7") } && insert_users(1..2_500) }
+      query("SELECT leasehold_complete(gen_random_uuid(), 'one', '7', 1)")
+      rows = Leasehold::Relay::Rows.new(ApplicationRecord)
+      captured, others = rows.read(rows.begin).partition { |row| Leasehold::Relay::CapturedClaims.row?(row) }
+      beats = []
+      Leasehold::Relay::CapturedClaims.new(ApplicationRecord) { |seconds| sleep(seconds) }.run(captured) { beats << "claims" }
+      Leasehold::Relay::Delivery.new(Leasehold.configuration).tap { |delivery| delivery.run(others) { beats << "row" } }.close
+      expect(beats).to eq(%w[claims] * 3 + %w[row] * others.size)
+    end
+
     it "goes on after the server was away, and loses nothing (Q14)" do
       relay.start
       server.kill

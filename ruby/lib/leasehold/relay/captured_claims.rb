@@ -38,15 +38,15 @@ module Leasehold
         @pause = pause
       end
 
-      # Verifies the claims of all changed rows. If it is repeated, it finds them right.
+      # Verifies the claims of all changed rows, and yields before each call. If it is repeated, it finds them right.
       #
       # @param rows [Array<Rows::Row>]
       # @raise [Error, ActiveRecord::ActiveRecordError] if the server or the database does not answer
       # @return [void]
-      def run(rows)
+      def run(rows, &beat)
         changes = rows.select { |row| row.queue == QUEUE }.filter_map { |row| change(row) }
         changes.group_by { |change| change.fetch("table") }.each do |table, of_table|
-          verify_table(table, of_table)
+          verify_table(table, of_table, &beat)
         end
       end
 
@@ -87,7 +87,10 @@ module Leasehold
         publish(:unverified_rows, table, "LARGE_KEY") if keys.include?(nil)
         found = models(table)
         publish(:unverified_rows, table, "NO_MODEL") if found.empty?
-        found.product(keys.compact.each_slice(MAX_KEYS).to_a) { |model, slice| verify(model, slice) }
+        found.product(keys.compact.each_slice(MAX_KEYS).to_a) do |model, slice|
+          yield
+          verify(model, slice)
+        end
       end
 
       # A model that cannot be verified must not keep the others waiting.

@@ -19,7 +19,7 @@ module Leasehold
         @calls = Locks::Calls.new(configuration, Client::Credentials.load(configuration.tls))
       end
 
-      # Delivers rows. Those of one queue keep their order; that of different queues means nothing.
+      # Delivers rows, and yields before each call. Rows of one queue keep their order; that of different queues means nothing.
       #
       # @param rows [Array<Rows::Row>]
       # @raise [FullLane] after the delivery of all rows but requests of that queue: a settle may be what makes room in it
@@ -29,11 +29,16 @@ module Leasehold
         submits, settles = rows.partition { |row| row.operation == "submit" }
         full = nil
         refusals = submits.group_by(&:queue).flat_map do |queue, of_queue|
+          yield
           submit_all(queue, of_queue)
         rescue FullLane => full
           []
         end
-        refusals.concat(settles.filter_map { |row| settle(row) if OUTCOMES.key?(row.operation) })
+        late = settles.filter_map do |row|
+          yield
+          settle(row) if OUTCOMES.key?(row.operation)
+        end
+        refusals.concat(late)
         full ? raise(full) : refusals
       end
 

@@ -13,6 +13,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use leasehold_core::bucket::BucketKey;
@@ -453,6 +454,13 @@ pub trait SharedMaintenance: Send + Sync {
     /// # Errors
     /// The store can't be written.
     fn forget_abandoned(&self) -> StoreFuture<'_, ()>;
+
+    /// Adds partitions for the requests to come, and drops those whose requests are all forgotten (Q16). `retention` is
+    /// the time for which settled requests are remembered.
+    ///
+    /// # Errors
+    /// Another session uses the tables, or the store can't be written.
+    fn shift_partitions(&self, retention: Duration) -> StoreFuture<'_, ()>;
 
     /// Removes the dead rows of the table that `ListLeases` scans (B33). If the database role may
     /// not vacuum the table, this does nothing.

@@ -36,6 +36,7 @@ mod monitoring;
 mod multiple_hosts;
 mod outage;
 mod proxy;
+mod queue_partitions;
 mod queues;
 mod schema_comments;
 mod startup;

@@ -37,7 +37,7 @@ fn worker(number: u128) -> Worker {
     Worker { session: SessionId(Uuid::from_u128(number)), principal: principal() }
 }
 
-fn open(number: u128) -> Command {
+pub(super) fn open(number: u128) -> Command {
     let terms = Terms::parse(1_000_000, 1_000_000).unwrap();
     Command::Lock(LockCommand::Open(Open { session: worker(number).session, principal: principal(), terms }))
 }
@@ -55,8 +55,13 @@ fn request(number: u128) -> RequestId {
 }
 
 fn submit(number: u128, key: &str) -> Command {
-    let new = NewRequest {
-        request: request(number),
+    submit_all([request(number)], key)
+}
+
+/// Returns the command that submits requests with these ids to the lane of a key.
+pub(super) fn submit_all(ids: impl IntoIterator<Item = RequestId>, key: &str) -> Command {
+    let new = |request| NewRequest {
+        request,
         lane: lane(key),
         kind: RequestKind::Update,
         priority: Priority::default(),
@@ -64,10 +69,10 @@ fn submit(number: u128, key: &str) -> Command {
         max_attempts: 5,
         body: RequestBody::parse(b"secret-body").unwrap(),
     };
-    Command::Queue(QueueCommand::Submit(Submit::parse(vec![new]).unwrap()))
+    Command::Queue(QueueCommand::Submit(Submit::parse(ids.into_iter().map(new).collect()).unwrap()))
 }
 
-fn take(of: u128, number: u128, key: &str) -> Command {
+pub(super) fn take(of: u128, number: u128, key: &str) -> Command {
     let take = TakeId(Uuid::from_u128(number));
     Command::Queue(QueueCommand::Take(Take { worker: worker(of), take, lane: lane(key), size: BatchSize::MAX }))
 }
@@ -77,7 +82,7 @@ fn settle(of: u128, fence: u64, outcome: WorkOutcome) -> Command {
     Command::Queue(QueueCommand::SettleWork(SettleWork { worker, lane, fence, outcome }))
 }
 
-fn complete(of: u128, fence: u64) -> Command {
+pub(super) fn complete(of: u128, fence: u64) -> Command {
     settle(of, fence, WorkOutcome::Completed)
 }
 
@@ -91,7 +96,7 @@ fn reclaim(fence: u64) -> Command {
 }
 
 /// Loads the rows of commands and runs them as one group, without saving its changes.
-fn decided(store: &BlockingStore, commands: &[Command]) -> (NetChanges, Vec<Reply>) {
+pub(super) fn decided(store: &BlockingStore, commands: &[Command]) -> (NetChanges, Vec<Reply>) {
     let mut workspace: Workspace = store.workspace().unwrap();
     loop {
         let keys = workspace.missing(commands);
@@ -105,7 +110,7 @@ fn decided(store: &BlockingStore, commands: &[Command]) -> (NetChanges, Vec<Repl
 }
 
 /// Runs commands one by one, and returns the last reply.
-fn run(store: &mut BlockingStore, commands: &[Command]) -> Option<Reply> {
+pub(super) fn run(store: &mut BlockingStore, commands: &[Command]) -> Option<Reply> {
     let mut last = None;
     for command in commands {
         let (changes, replies) = decided(store, std::slice::from_ref(command));
@@ -115,7 +120,7 @@ fn run(store: &mut BlockingStore, commands: &[Command]) -> Option<Reply> {
     last
 }
 
-fn taken(reply: Option<Reply>) -> Taken {
+pub(super) fn taken(reply: Option<Reply>) -> Taken {
     match reply {
         Some(Reply::Queue(QueueReply::Taken(Some(taken)))) => taken,
         reply => panic!("nothing is taken: {reply:?}"),

@@ -9,12 +9,12 @@ use crate::NO_SYNC;
 
 const UNCOMMENTED_TABLES: &str = "
     SELECT oid::regclass::text FROM pg_class
-    WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'S') AND obj_description(oid, 'pg_class') IS NULL";
+    WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p', 'S') AND obj_description(oid, 'pg_class') IS NULL";
 
 const UNCOMMENTED_COLUMNS: &str = "
     SELECT format('%s.%s', attrelid::regclass, attname) FROM pg_attribute JOIN pg_class c ON c.oid = attrelid
-    WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND attnum > 0 AND NOT attisdropped
-        AND col_description(attrelid, attnum) IS NULL";
+    WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition AND attnum > 0
+        AND NOT attisdropped AND col_description(attrelid, attnum) IS NULL";
 
 const UNCOMMENTED_TYPES: &str = "
     SELECT reltype::regtype::text FROM pg_class

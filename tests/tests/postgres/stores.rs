@@ -85,7 +85,8 @@ fn b13_a_restored_database_keeps_its_identity_and_raises_its_fences() {
         |url: &str| Server::builder().config(cells(3)).arg("--store").arg(url).arg("--restored").expect_store();
     // Only this start sets the sequence of fences, so only this start needs a role with that right.
     cluster.execute("restored", "CREATE ROLE app LOGIN").unwrap();
-    for grant in ["SELECT, INSERT, UPDATE, DELETE ON ALL TABLES", "USAGE ON ALL SEQUENCES"] {
+    for grant in ["SELECT, INSERT, UPDATE, DELETE ON ALL TABLES", "USAGE ON ALL SEQUENCES", "EXECUTE ON ALL FUNCTIONS"]
+    {
         cluster.execute("restored", &format!("GRANT {grant} IN SCHEMA public TO app")).unwrap();
     }
     let refused = server(&restored.replace("leasehold@", "app@")).start().unwrap_err().to_string();

@@ -28,6 +28,7 @@ mod pool;
 mod preflight;
 mod probe;
 mod queue_columns;
+mod queue_partitions;
 mod queue_reads;
 mod queue_writes;
 mod reads;
@@ -466,6 +467,10 @@ impl SharedMaintenance for PostgresStore {
 
     fn forget_abandoned(&self) -> StoreFuture<'_, ()> {
         self.run(|client| async move { reads::forget_abandoned(&client).await })
+    }
+
+    fn shift_partitions(&self, retention: Duration) -> StoreFuture<'_, ()> {
+        self.run(move |client| async move { queue_partitions::shift(&client, retention).await })
     }
 
     fn vacuum(&self) -> StoreFuture<'_, ()> {

@@ -50,7 +50,7 @@ const MISSING_GRANTS: &str = "
             'lock_claims', 'change_claims', 'write_group', 'try_write_group', 'commit_durably', 'read_sessions',
             'read_locks', 'read_turns', 'read_asks', 'write_locks', 'try_write_locks', 'save_locks',
             'try_save_locks', 'try_swap_locks', 'adopt_sessions', 'save_queues',
-            'read_lanes', 'read_requests', 'read_requests_of_lanes')
+            'read_lanes', 'read_requests', 'read_requests_of_lanes', 'shift_request_partitions')
     )
     SELECT current_user::text, format('GRANT %s ON %s TO %I', privileges, object, current_user) FROM missing
     ORDER BY object";
@@ -161,7 +161,8 @@ const MISSING_OBJECTS: &str = "
         'lock_sessions', 'locks', 'lock_asks', 'lock_turns', 'read_sessions', 'read_locks', 'read_turns', 'read_asks',
         'write_locks', 'try_write_locks', 'lock_servers', 'lock_news', 'lock_forced', 'save_locks', 'try_save_locks',
         'try_swap_locks', 'adopt_sessions', 'request_queues', 'request_lanes', 'open_requests', 'settled_requests',
-        'request_bodies', 'save_queues', 'read_lanes', 'read_requests', 'read_requests_of_lanes'
+        'request_bodies', 'save_queues', 'read_lanes', 'read_requests', 'read_requests_of_lanes',
+        'shift_request_partitions'
     ]) AS name WHERE to_regclass(name) IS NULL AND to_regproc(name) IS NULL";
 
 /// Checks that all objects of the migrations exist in the role's search path.

@@ -25,6 +25,8 @@ static READ_QUEUES: LazyLock<String> =
 static READ_LANES: LazyLock<String> = LazyLock::new(|| format!("SELECT {LANE} FROM read_lanes($1, $2) l"));
 static READ_REQUESTS: LazyLock<String> = LazyLock::new(|| format!("SELECT {REQUEST} FROM read_requests($1) r"));
 const READ_BODIES: &str = "SELECT b.uuid, b.body FROM request_bodies b WHERE b.uuid = ANY ($1)";
+/// Like [`READ_BODIES`], for a group. A group has generic plans, which find the partition of each id only in a join.
+const JOIN_BODIES: &str = "SELECT b.uuid, b.body FROM unnest($1) AS n (u) JOIN request_bodies b ON b.uuid = n.u";
 /// The first requests of lanes in one state.
 static READ_OPEN: LazyLock<String> =
     LazyLock::new(|| format!("SELECT {REQUEST} FROM read_requests_of_lanes($1, $2, $3, $4) r"));
@@ -100,7 +102,7 @@ pub(super) async fn load(client: &Client, keys: QueueKeys) -> Result<LoadedQueue
         rows(client, &READ_QUEUES, vec![(&queues, Type::TEXT_ARRAY)], !queues.is_empty()),
         rows(client, &READ_LANES, paths, !lanes.0.is_empty()),
         rows(client, &READ_REQUESTS, vec![(&requests, Type::UUID_ARRAY)], !requests.is_empty()),
-        rows(client, READ_BODIES, vec![(&bodies, Type::UUID_ARRAY)], !bodies.is_empty()),
+        rows(client, JOIN_BODIES, vec![(&bodies, Type::UUID_ARRAY)], !bodies.is_empty()),
         rows(client, &READ_OPEN, reads, !open.0.is_empty()),
     );
     let mut of_lanes: FxHashMap<_, Vec<_>> = FxHashMap::default();
@@ -308,8 +310,9 @@ pub(super) async fn requests(client: &Client, read: &OrderedRead<Request>) -> Re
             let ((after, _), (before, _)) =
                 (lower(read.from.as_ref().map(|_| ()), ()), upper(read.to.as_ref().map(|_| ()), ()));
             let sql = format!(
-                "SELECT {REQUEST} FROM settled_requests r WHERE (r.updated_at, r.uuid) {after} ($1, $2)
-                     AND (r.updated_at, r.uuid) {before} ($3, $4) ORDER BY r.updated_at, r.uuid LIMIT $5"
+                "SELECT {REQUEST} FROM settled_requests r WHERE (r.updated_at, uuid_send(r.uuid)) {after} ($1, uuid_send($2))
+                     AND (r.updated_at, uuid_send(r.uuid)) {before} ($3, uuid_send($4))
+                     ORDER BY r.updated_at, uuid_send(r.uuid) LIMIT $5"
             );
             let (from, to) = (Micros(from), Micros(to));
             let parameters: Parameters<'_> = vec![

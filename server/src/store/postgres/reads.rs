@@ -204,7 +204,8 @@ pub(super) async fn occupancy(client: &Client) -> Result<(Occupancy, BTreeMap<Ce
                       + pg_total_relation_size('lock_sessions') + pg_total_relation_size('locks')
                       + pg_total_relation_size('lock_asks') + pg_total_relation_size('lock_turns')
                       + pg_total_relation_size('request_lanes') + pg_total_relation_size('open_requests')
-                      + pg_total_relation_size('settled_requests') + pg_total_relation_size('request_bodies'),
+                      + (SELECT sum(pg_total_relation_size(relid))::bigint FROM pg_partition_tree('settled_requests'))
+                      + (SELECT sum(pg_total_relation_size(relid))::bigint FROM pg_partition_tree('request_bodies')),
                       creator_id, coalesce(sum(cardinality(bucket_types)), 0)::bigint
                FROM claim_leases GROUP BY GROUPING SETS ((), (creator_id))";
     let (mut occupancy, mut held_claims) = (Occupancy::default(), BTreeMap::new());

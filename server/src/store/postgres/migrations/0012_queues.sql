@@ -141,7 +141,7 @@ CREATE TABLE settled_requests (
     submitted_at timestamptz NOT NULL,
     updated_at   timestamptz NOT NULL,
     state        smallint NOT NULL CHECK (state BETWEEN 3 AND 4)
-);
+) PARTITION BY RANGE (uuid);
 COMMENT ON TABLE settled_requests IS 'The requests that are complete or have failed for the last time';
 COMMENT ON COLUMN settled_requests.uuid IS 'The id of the request';
 COMMENT ON COLUMN settled_requests.queue IS 'The queue of the request';
@@ -158,16 +158,185 @@ COMMENT ON COLUMN settled_requests.submitted_at IS 'The time of the submit';
 COMMENT ON COLUMN settled_requests.updated_at IS 'The time of the last change of the state';
 COMMENT ON COLUMN settled_requests.state IS '3 complete; 4 error: the last attempt failed';
 
-CREATE INDEX settled_requests_age ON settled_requests (updated_at, uuid);
+-- The index has an expression in the place of the column uuid, as that of leases: a plan that was made for an empty
+-- partition must not look up ids in it.
+CREATE INDEX settled_requests_age ON settled_requests (updated_at, uuid_send(uuid));
 COMMENT ON INDEX settled_requests_age IS 'The order in which settled requests are forgotten';
 
 CREATE TABLE request_bodies (
     uuid uuid PRIMARY KEY,
     body bytea NOT NULL
-);
+) PARTITION BY RANGE (uuid);
 COMMENT ON TABLE request_bodies IS 'The bodies of requests, each written once';
 COMMENT ON COLUMN request_bodies.uuid IS 'The id of the request';
 COMMENT ON COLUMN request_bodies.body IS 'The bytes of the body';
+
+-- The first 48 bits of a UUIDv7 are the milliseconds of its making (RFC 9562, section 5.7), so a range of ids is a range of
+-- time. The servers add a partition for each period (shift_request_partitions), and drop it once all of its requests are
+-- forgotten. Ids that begin with no time before 2074, as nearly all random ones, are in a partition of their own. So the
+-- default partition has few rows, and PostgreSQL scans it fast before it adds a partition.
+CREATE TABLE settled_requests_beyond PARTITION OF settled_requests
+    FOR VALUES FROM ('03000000-0000-0000-0000-000000000000') TO (MAXVALUE);
+COMMENT ON TABLE settled_requests_beyond IS 'The settled requests whose ids begin with no time before 2074, such as random ids';
+CREATE TABLE settled_requests_default PARTITION OF settled_requests DEFAULT;
+COMMENT ON TABLE settled_requests_default IS 'The settled requests whose ids are in no other partition';
+CREATE TABLE request_bodies_beyond PARTITION OF request_bodies
+    FOR VALUES FROM ('03000000-0000-0000-0000-000000000000') TO (MAXVALUE);
+COMMENT ON TABLE request_bodies_beyond IS 'The bodies of the requests whose ids begin with no time before 2074, such as random ids';
+CREATE TABLE request_bodies_default PARTITION OF request_bodies DEFAULT;
+COMMENT ON TABLE request_bodies_default IS 'The bodies of the requests whose ids are in no other partition';
+
+CREATE FUNCTION first_request_id(millis bigint) RETURNS uuid LANGUAGE sql IMMUTABLE
+    RETURN rpad(lpad(to_hex(millis), 12, '0'), 32, '0')::uuid;
+
+COMMENT ON FUNCTION first_request_id IS 'The smallest id whose first 48 bits are these milliseconds since 1970';
+
+CREATE FUNCTION request_id_millis(id uuid) RETURNS bigint LANGUAGE sql IMMUTABLE
+    RETURN ('x' || left(replace(id::text, '-', ''), 12))::bit(48)::bigint;
+
+COMMENT ON FUNCTION request_id_millis IS 'The first 48 bits of an id: the milliseconds since 1970 at which a UUIDv7 was made';
+
+CREATE FUNCTION request_partitions(OUT suffix text, OUT first_millis bigint, OUT end_millis bigint) RETURNS SETOF record
+LANGUAGE sql AS $$
+    SELECT substr(relname, length('request_bodies_') + 1), request_id_millis(substring(bound FROM $x$FROM \('([^']*)$x$)::uuid),
+        coalesce(request_id_millis(substring(bound FROM $x$TO \('([^']*)$x$)::uuid), 1::bigint << 48)
+    FROM pg_inherits JOIN pg_class ON oid = inhrelid, pg_get_expr(relpartbound, oid) AS bound
+    WHERE inhparent = 'request_bodies'::regclass AND bound <> 'DEFAULT'
+$$;
+
+COMMENT ON FUNCTION request_partitions IS
+    'The partitions of bodies and settled requests: the end of their names, and the milliseconds since 1970 of their ids';
+
+CREATE FUNCTION first_free_millis(first_millis bigint, end_millis bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    first_id uuid := first_request_id(first_millis);
+    end_id uuid := first_request_id(end_millis);
+    bodies_id uuid;
+    settled_id uuid;
+BEGIN
+    SELECT uuid INTO bodies_id FROM request_bodies_default WHERE uuid >= first_id AND uuid < end_id ORDER BY uuid DESC LIMIT 1;
+    SELECT uuid INTO settled_id FROM settled_requests_default WHERE uuid >= first_id AND uuid < end_id ORDER BY uuid DESC LIMIT 1;
+    RETURN coalesce(1 + greatest(request_id_millis(bodies_id), request_id_millis(settled_id)), first_millis);
+END $$;
+
+COMMENT ON FUNCTION first_free_millis IS 'The first milliseconds of a range after all ids of it that are in the default partitions';
+
+-- A new partition takes a lock that no transaction may hold in parallel, and a lock that waits holds up all later ones. So
+-- the lock timeout of shift_request_partitions is short.
+CREATE FUNCTION add_request_partition(from_millis bigint, end_millis bigint) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+    max_scan CONSTANT bigint := 256 * 1024 * 1024;
+    first_millis bigint := first_free_millis(from_millis, end_millis);
+    suffix text;
+    parent text;
+BEGIN
+    -- PostgreSQL scans the default partitions under the lock.
+    IF first_millis >= end_millis
+        OR pg_relation_size('request_bodies_default') + pg_relation_size('settled_requests_default') > max_scan THEN
+        RETURN 0;
+    END IF;
+    LOCK TABLE ONLY settled_requests, ONLY request_bodies IN ACCESS EXCLUSIVE MODE;
+    first_millis := first_free_millis(from_millis, end_millis);
+    IF first_millis >= end_millis THEN
+        RETURN 0;
+    END IF;
+    suffix := to_char(to_timestamp(first_millis / 1000.0) AT TIME ZONE 'UTC', 'YYYYMMDD_HH24MISSMS');
+    FOREACH parent IN ARRAY ARRAY['settled_requests', 'request_bodies'] LOOP
+        EXECUTE format('CREATE TABLE %I PARTITION OF %I FOR VALUES FROM (%L) TO (%L)', parent || '_' || suffix, parent,
+            first_request_id(first_millis), first_request_id(end_millis));
+        EXECUTE format('COMMENT ON TABLE %I IS %L', parent || '_' || suffix,
+            'The rows of ' || parent || ' whose ids were made from the time in the name to the next partition');
+    END LOOP;
+    RETURN 1;
+END $$;
+
+COMMENT ON FUNCTION add_request_partition IS
+    'Adds a partition to the tables of bodies and settled requests, for the ids of a range that are not in use yet. Returns '
+    'the number of added partitions';
+
+CREATE FUNCTION has_requests(suffix text) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    found boolean;
+BEGIN
+    -- With the order, PostgreSQL uses the index, which remembers the entries of deleted rows. EXISTS would drop the order.
+    EXECUTE format('SELECT num_nonnulls((SELECT uuid FROM %I ORDER BY uuid LIMIT 1), (SELECT uuid FROM %I ORDER BY uuid LIMIT 1)) > 0',
+        'request_bodies_' || suffix, 'settled_requests_' || suffix) INTO found;
+    RETURN found;
+END $$;
+
+COMMENT ON FUNCTION has_requests IS 'True if the partitions with this end of their names have a body or a settled request';
+
+CREATE FUNCTION drop_request_partition(suffix text) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+    began timestamptz := clock_timestamp();
+BEGIN
+    -- Under the lock, the search must be short: the next one is faster than one that has found many deleted rows.
+    IF has_requests(suffix) OR clock_timestamp() - began > interval '100 ms' THEN
+        RETURN 0;
+    END IF;
+    LOCK TABLE ONLY settled_requests, ONLY request_bodies IN ACCESS EXCLUSIVE MODE;
+    IF has_requests(suffix) THEN
+        RETURN 0;
+    END IF;
+    -- INVARIANT: both leave together. A group may have a snapshot from before the deletes. It must find each of its
+    -- requests, unless the request with its body is forgotten. A body stays while its request is open or settled.
+    EXECUTE format('DROP TABLE %I, %I', 'settled_requests_' || suffix, 'request_bodies_' || suffix);
+    RETURN 1;
+END $$;
+
+COMMENT ON FUNCTION drop_request_partition IS
+    'Drops the partitions with this end of their names if they are empty. Returns the number of dropped partitions';
+
+-- The function runs with the rights of the tables' owner, so that a server needs no right to create tables.
+CREATE FUNCTION shift_request_partitions(at timestamptz, period interval) RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET lock_timeout = '100ms' AS $$
+DECLARE
+    usual_partitions CONSTANT bigint := 12;
+    period_millis bigint := extract(epoch FROM period) * 1000;
+    at_millis bigint := extract(epoch FROM at) * 1000;
+    next_millis bigint := at_millis / period_millis * period_millis;
+    partition record;
+    partitions bigint;
+    length_millis bigint;
+    until bigint;
+    changed integer := 0;
+BEGIN
+    -- An older snapshot would not see the rows that were written while the function waited for a lock.
+    IF current_setting('transaction_isolation') NOT LIKE 'read %' THEN
+        RAISE EXCEPTION 'a shift of partitions needs the isolation level READ COMMITTED';
+    END IF;
+    -- A server finds the work done that another one does now. The number is that of the migrations' lock and one.
+    IF NOT pg_try_advisory_xact_lock(x'006c656173656870'::bigint) THEN
+        RETURN 0;
+    END IF;
+    FOR partition IN SELECT * FROM request_partitions() p WHERE p.end_millis <= at_millis - period_millis ORDER BY 2 LOOP
+        changed := changed + drop_request_partition(partition.suffix);
+    END LOOP;
+    -- Requests that wait for long keep their partition. Each partition more than usual doubles the length of the next ones,
+    -- so that their number grows with the logarithm of the time.
+    SELECT count(*) INTO partitions FROM request_partitions();
+    length_millis := period_millis << least(greatest(partitions - usual_partitions, 0), 20)::integer;
+    WHILE next_millis <= at_millis + period_millis LOOP
+        SELECT p.end_millis INTO until FROM request_partitions() p WHERE next_millis >= p.first_millis AND next_millis < p.end_millis;
+        IF until IS NULL THEN
+            SELECT least(next_millis + length_millis, min(p.first_millis)) INTO until
+            FROM request_partitions() p WHERE p.first_millis > next_millis;
+            changed := changed + add_request_partition(next_millis, until);
+        END IF;
+        next_millis := until;
+    END LOOP;
+    RETURN changed;
+END $$;
+
+COMMENT ON FUNCTION shift_request_partitions IS
+    'Drops the partitions of bodies and settled requests that are empty and over by more than a period, and adds those for '
+    'the ids of the time until the end of the next period. Returns the number of added and dropped partitions';
+REVOKE EXECUTE ON FUNCTION shift_request_partitions FROM PUBLIC;
+
+-- The function must find its tables in this schema, whatever the search path of its caller is.
+DO $$ BEGIN
+    EXECUTE format('ALTER FUNCTION shift_request_partitions SET search_path = %I, pg_temp', current_schema());
+END $$;
 
 CREATE VIEW request_queue AS
     SELECT r.uuid AS request_queue_id, r.queue,

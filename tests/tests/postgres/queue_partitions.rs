@@ -1,0 +1,271 @@
+//! Tests of the partitions that keep the history of queues: they are added ahead, and leave as a whole once all of
+//! their requests are forgotten.
+
+use std::process::Command as Program;
+
+use leasehold_core::command::{Command, Reply};
+use leasehold_core::queue::RequestId;
+use leasehold_core::queueing::forget::ForgetRequest;
+use leasehold_core::queueing::submit::Submitted;
+use leasehold_core::queueing::{QueueCommand, QueueReply};
+use leasehold_core::store::Store;
+use leasehold_core::time::Timestamp;
+use leasehold_server::store::{BlockingStore, StoreError};
+use leasehold_tests::postgres::Cluster;
+use tokio::runtime::Runtime;
+use uuid::Uuid;
+
+use crate::queues::{complete, decided, open, run, submit_all, take, taken};
+use crate::{NO_SYNC, await_condition, open_session, open_store, serve};
+
+/// The time of the tests, in milliseconds since 1970: some minutes after an hour of the year 2030.
+const START: u64 = 1_900_000_000_000;
+const HOUR: u64 = 60 * 60 * 1_000;
+const REQUESTS: u64 = 3_000;
+
+/// Returns a UUIDv7 of this time.
+fn id_at(millis: u64, number: u64) -> RequestId {
+    RequestId(Uuid::from_u128(u128::from(millis) << 80 | 7 << 76 | 2 << 62 | u128::from(number)))
+}
+
+/// A database with the tables of a store.
+struct World {
+    cluster: Cluster,
+    database: String,
+}
+
+impl World {
+    fn new(settings: &[&str]) -> Self {
+        let cluster = Cluster::start(settings).unwrap();
+        let database = cluster.database().unwrap();
+        drop(open_store(&cluster.url(&database)));
+        Self { cluster, database }
+    }
+
+    fn store(&self) -> BlockingStore {
+        open_store(&self.cluster.url(&self.database))
+    }
+
+    fn query(&self, sql: &str) -> Vec<String> {
+        self.cluster.execute(&self.database, sql).unwrap()
+    }
+
+    /// Shifts the partitions as at this time. Returns the number of partitions that were added or dropped.
+    fn shift(&self, millis: u64) -> u64 {
+        self.query(&shift_sql(millis))[0].parse().unwrap()
+    }
+
+    /// Returns the ends of the names of the partitions but that of ids without a time, by time.
+    fn partitions(&self) -> Vec<String> {
+        self.query("SELECT suffix FROM request_partitions() WHERE suffix <> 'beyond' ORDER BY first_millis")
+    }
+
+    /// Returns the bytes of the settled requests and of all bodies on disk, with indexes.
+    fn size(&self) -> u64 {
+        let tree = |table| format!("SELECT relid FROM pg_partition_tree('{table}')");
+        let (settled, bodies) = (tree("settled_requests"), tree("request_bodies"));
+        let sql = format!("SELECT sum(pg_total_relation_size(relid)) FROM ({settled} UNION ALL {bodies}) AS t");
+        self.query(&sql)[0].parse().unwrap()
+    }
+
+    /// Returns the end of the name of the partition that has the body of a request.
+    fn partition_of(&self, id: RequestId) -> String {
+        let sql = format!("SELECT substr(tableoid::regclass::text, 16) FROM request_bodies WHERE uuid = '{}'", id.0);
+        self.query(&sql).remove(0)
+    }
+}
+
+fn shift_sql(millis: u64) -> String {
+    format!("SELECT shift_request_partitions(to_timestamp({millis} / 1000.0), interval '1 hour')")
+}
+
+/// Takes all requests of the lane "7" and completes them.
+fn work(store: &mut BlockingStore) {
+    while let Some(Reply::Queue(QueueReply::Taken(Some(found)))) = run(store, &[take(1, rand::random(), "7")]) {
+        run(store, &[complete(1, found.fence.0)]);
+    }
+}
+
+fn forget(store: &mut BlockingStore, ids: &[RequestId]) {
+    let settled_before = Timestamp::MAX;
+    let forget = |request: &RequestId| {
+        Command::Queue(QueueCommand::ForgetRequest(ForgetRequest { request: *request, settled_before }))
+    };
+    let (changes, _) = decided(store, &ids.iter().map(forget).collect::<Vec<_>>());
+    store.save(&changes).unwrap();
+}
+
+#[test]
+fn q16_the_size_returns_once_all_requests_are_forgotten() {
+    // Autovacuum could shrink the tables too.
+    let world = World::new(&["fsync=off", "autovacuum=off"]);
+    let mut store = world.store();
+    assert_eq!(world.shift(START), 2);
+    let (empty, first) = (world.size(), world.partitions());
+    let ids: Vec<_> = (0..REQUESTS).map(|number| id_at(START + number, number)).collect();
+    run(&mut store, &[open(1)]);
+    ids.chunks(1_000).for_each(|ids| drop(run(&mut store, &[submit_all(ids.iter().copied(), "7")])));
+    work(&mut store);
+    assert_eq!(world.query("SELECT count(*) FROM settled_requests"), [REQUESTS.to_string()]);
+
+    // The second partition is empty, and all of its time is past.
+    assert_eq!(world.shift(START + 3 * HOUR), 3);
+    assert_eq!(world.partitions()[0], first[0]);
+    ids.chunks(500).for_each(|ids| forget(&mut store, ids));
+    let full = world.size();
+    assert!(full > empty + 100 * REQUESTS, "{full} bytes after {empty}: the requests leave too little");
+    assert_eq!(world.shift(START + 3 * HOUR), 1);
+    assert_eq!(world.size(), empty);
+    println!("{empty} bytes when empty, {full} after {REQUESTS} requests, {empty} after the shift");
+}
+
+/// Q09: the id of a request finds it in each partition, whatever the id is, and also if another server decides.
+#[test]
+fn q09_q16_ids_of_all_kinds_are_unique_across_partitions() {
+    let world = World::new(NO_SYNC);
+    world.shift(START);
+    let mut stores = [world.store(), world.store()];
+    run(&mut stores[0], &[open(1)]);
+    let random = RequestId("f47ac10b-58cc-4372-a567-0e02b2c3d479".parse().unwrap());
+    let (now, later) = (id_at(START, 1), id_at(START + 24 * HOUR, 2));
+    let ids = [RequestId(Uuid::nil()), random, now, later, RequestId(Uuid::max())];
+    for id in ids {
+        let (late, _) = decided(&stores[1], &[submit_all([id], "8")]);
+        run(&mut stores[0], &[submit_all([id], "7")]);
+        work(&mut stores[0]);
+        let refused = stores[1].save(&late);
+        assert!(matches!(refused, Err(StoreError::Conflict(_))), "{id:?}: {refused:?}");
+    }
+    let first = world.partitions().remove(0);
+    assert_eq!(ids.map(|id| world.partition_of(id)), ["default", "beyond", first.as_str(), "default", "beyond"]);
+    world.shift(START + 24 * HOUR);
+    for id in ids {
+        let again = run(&mut stores[1], &[submit_all([id], "7")]);
+        let known = Submitted { request: id, is_new: false };
+        assert_eq!(again, Some(Reply::Queue(QueueReply::Submitted(vec![known]))));
+        assert_eq!(world.query(&format!("SELECT uuid FROM read_requests(ARRAY['{}'::uuid])", id.0)).len(), 1);
+    }
+}
+
+#[test]
+fn q16_ids_that_came_before_their_partition_stay_in_the_default_partition() {
+    let world = World::new(NO_SYNC);
+    let mut store = world.store();
+    let (early, late) = (id_at(START, 1), id_at(START + 1, 2));
+    run(&mut store, &[submit_all([early], "7")]);
+    assert_eq!((world.shift(START), world.shift(START)), (2, 0));
+    run(&mut store, &[submit_all([late], "7")]);
+    assert_eq!([early, late].map(|id| world.partition_of(id)), ["default".to_owned(), world.partitions().remove(0)]);
+}
+
+#[test]
+fn q16_of_two_servers_that_shift_at_once_one_does() {
+    let world = World::new(NO_SYNC);
+    let runtime = Runtime::new().unwrap();
+    let session = open_session(&runtime, &world.cluster.url(&world.database));
+    runtime.block_on(session.batch_execute(&format!("BEGIN; {}", shift_sql(START)))).unwrap();
+    assert_eq!(world.shift(START), 0);
+    runtime.block_on(session.batch_execute("COMMIT")).unwrap();
+    assert_eq!((world.shift(START), world.partitions().len()), (0, 2));
+    std::thread::scope(|scope| {
+        let shifts = [0; 4].map(|_| scope.spawn(|| world.shift(START + 3 * HOUR)));
+        let changed: u64 = shifts.into_iter().map(|shift| shift.join().unwrap()).sum();
+        assert_eq!(changed, 4);
+    });
+    assert_eq!(world.partitions().len(), 2);
+}
+
+#[test]
+fn q16_a_table_in_use_delays_the_shift_only() {
+    let world = World::new(NO_SYNC);
+    let (runtime, mut store) = (Runtime::new().unwrap(), world.store());
+    let session = open_session(&runtime, &world.cluster.url(&world.database));
+    runtime.block_on(session.batch_execute("BEGIN; SELECT FROM request_bodies")).unwrap();
+    let refused = world.cluster.execute(&world.database, &shift_sql(START)).unwrap_err();
+    assert!(format!("{refused:?}").contains("lock timeout"), "{refused:?}");
+    run(&mut store, &[open(1), submit_all([id_at(START, 1)], "7")]);
+    taken(run(&mut store, &[take(1, 1, "7")]));
+    runtime.block_on(session.batch_execute("COMMIT")).unwrap();
+    assert_eq!(world.shift(START), 2);
+}
+
+/// Requests that wait for months keep their partitions. The later ones are longer then, so that there are few.
+#[test]
+fn q16_requests_that_wait_for_long_leave_few_partitions() {
+    const PERIODS: u64 = 200;
+    let world = World::new(NO_SYNC);
+    world.query(&format!(
+        "DO $$ DECLARE at bigint; BEGIN FOR hour IN 0 .. {PERIODS} - 1 LOOP
+            at := {START} + hour * {HOUR}::bigint;
+            PERFORM shift_request_partitions(to_timestamp(at / 1000.0), interval '1 hour');
+            INSERT INTO request_bodies VALUES (first_request_id(at), 'x');
+            COMMIT;
+         END LOOP; END $$"
+    ));
+    let partitions = world.partitions();
+    assert!((12..=22).contains(&partitions.len()), "{partitions:?}");
+    let counted = "SELECT count(*) FROM request_bodies WHERE tableoid <> 'request_bodies_default'::regclass";
+    assert_eq!(world.query(counted), [PERIODS.to_string()]);
+    world.query("DELETE FROM request_bodies");
+    world.shift(START + 10 * PERIODS * HOUR);
+    assert_eq!(world.shift(START + 10 * PERIODS * HOUR), 0);
+    assert_eq!(world.partitions().len(), 2);
+}
+
+/// The settings of a group make its plans look up each id in the partition that has it, and in no other.
+#[test]
+fn q16_an_id_is_looked_up_in_one_partition() {
+    let world = World::new(NO_SYNC);
+    (0..8).for_each(|hour| {
+        world.shift(START + hour * HOUR);
+        world.query(&format!("INSERT INTO request_bodies VALUES ('{}', 'x')", id_at(START + hour * HOUR, 1).0));
+    });
+    assert!(world.partitions().len() >= 9);
+    let ids = format!("ARRAY['{}', '{}']::uuid[]", id_at(START, 1).0, id_at(START + HOUR, 1).0);
+    for statement in [
+        "SELECT b.uuid, b.body FROM unnest($1) AS n (u) JOIN request_bodies b ON b.uuid = n.u",
+        "SELECT r.* FROM unnest($1) AS n (u) JOIN settled_requests r ON r.uuid = n.u",
+        "DELETE FROM settled_requests r USING unnest($1) AS n (u) WHERE r.uuid = n.u",
+        "DELETE FROM request_bodies b USING unnest($1) AS n (u) WHERE b.uuid = n.u",
+    ] {
+        let explained = world.query(&format!(
+            "BEGIN; SELECT begin_group(1, 10000); PREPARE statement (uuid[]) AS {statement};
+             EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) EXECUTE statement ({ids}); ROLLBACK"
+        ));
+        let scans: Vec<_> = explained.iter().filter(|line| line.contains(" Scan using ")).collect();
+        let executed = scans.iter().filter(|line| !line.contains("never executed")).count();
+        assert!(executed == 2 && scans.len() >= 9, "{statement}: {}", explained.join("\n"));
+    }
+}
+
+/// The function finds its tables after a dump, and the restored partitions leave as others do.
+#[test]
+fn q16_partitions_survive_a_dump() {
+    let world = World::new(NO_SYNC);
+    let mut store = world.store();
+    world.shift(START);
+    run(&mut store, &[submit_all([id_at(START, 1)], "7")]);
+    let dump = Program::new("pg_dump").args(["--inserts", &world.cluster.url(&world.database)]).output().unwrap();
+    assert!(dump.status.success(), "{}", String::from_utf8_lossy(&dump.stderr));
+    // Newer versions of `pg_dump` write commands of psql, which begin with a backslash and are not SQL.
+    let sql = String::from_utf8(dump.stdout).unwrap();
+    let sql: Vec<_> = sql.lines().filter(|line| !line.starts_with('\\')).collect();
+    let restored = World { database: world.cluster.database().unwrap(), cluster: world.cluster };
+    restored.query(&sql.join("\n"));
+    assert_eq!((restored.partitions().len(), restored.shift(START)), (2, 0));
+    assert_eq!(restored.store().state().unwrap(), store.state().unwrap());
+    restored.query("DELETE FROM request_bodies");
+    assert_eq!(restored.shift(START + 3 * HOUR), 4);
+}
+
+/// The function must see the newest rows before it drops a partition, so it refuses an older snapshot.
+#[test]
+fn q16_a_server_shifts_at_read_committed_whatever_the_default_is() {
+    let world = World::new(NO_SYNC);
+    let (database, cluster) = (&world.database, &world.cluster);
+    world.query(&format!("ALTER DATABASE {database} SET default_transaction_isolation = 'repeatable read'"));
+    let refused = cluster.execute(database, &shift_sql(START)).unwrap_err();
+    assert!(format!("{refused:?}").contains("READ COMMITTED"), "{refused:?}");
+    let _server = serve(&cluster.url(database), "");
+    await_condition("the server adds partitions", || world.partitions().len() == 2);
+}

@@ -59,7 +59,7 @@ impl Ringer {
             let wanted = Arc::new(Notify::new());
             wanted.notify_one();
             let peer = Peer::new(address.clone(), self.current.clone());
-            let peer = RungPeer { peer, wanted: wanted.clone(), metrics: self.services.metrics.clone() };
+            let peer = LockPeer { peer, wanted: wanted.clone(), metrics: self.services.metrics.clone() };
             let task = self.tasks.spawn(peer.run());
             self.bells.insert(address, Bell { wanted, task });
         }
@@ -67,13 +67,13 @@ impl Ringer {
 }
 
 /// Another server, which one task rings.
-struct RungPeer {
+struct LockPeer {
     peer: Peer,
     wanted: Arc<Notify>,
     metrics: Arc<Metrics>,
 }
 
-impl RungPeer {
+impl LockPeer {
     /// Rings whenever a ring is wanted, until none has been wanted for long.
     async fn run(mut self) {
         while timeout(IDLE, self.wanted.notified()).await.is_ok() {

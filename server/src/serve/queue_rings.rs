@@ -27,10 +27,10 @@ pub(super) struct QueueRinger {
     services: Arc<Services>,
     current: Arc<CurrentConfig>,
     // Those that have woken a call lately come first.
-    peers: VecDeque<RungPeer>,
+    peers: VecDeque<QueuePeer>,
 }
 
-struct RungPeer {
+struct QueuePeer {
     peer: Peer,
     // The time until which the server is left alone, since it did not answer.
     rests_until: Option<Instant>,
@@ -61,7 +61,7 @@ impl QueueRinger {
     fn follow(&mut self, mut addresses: BTreeSet<String>) {
         self.peers.retain(|rung| addresses.remove(rung.peer.address()));
         let new = addresses.into_iter().map(|address| Peer::new(address, self.current.clone()));
-        self.peers.extend(new.map(|peer| RungPeer { peer, rests_until: None }));
+        self.peers.extend(new.map(|peer| QueuePeer { peer, rests_until: None }));
     }
 
     /// Rings one server after the other until each lane has woken a call. Returns false if no call was woken.
@@ -69,7 +69,7 @@ impl QueueRinger {
         let (mut successful, mut others) = (VecDeque::new(), VecDeque::new());
         while successful.len() + others.len() < MAX_RUNG
             && !lanes.is_empty()
-            && let Some(position) = self.peers.iter().position(RungPeer::is_reachable)
+            && let Some(position) = self.peers.iter().position(QueuePeer::is_reachable)
             && let Some(mut rung) = self.peers.remove(position)
         {
             match self.ring_one(&mut rung, &mut lanes).await {
@@ -85,7 +85,7 @@ impl QueueRinger {
     }
 
     /// Rings one server, and removes the lanes for which it has woken calls. Returns true if it has woken any.
-    async fn ring_one(&self, rung: &mut RungPeer, lanes: &mut Vec<ReadyLanes>) -> bool {
+    async fn ring_one(&self, rung: &mut QueuePeer, lanes: &mut Vec<ReadyLanes>) -> bool {
         let Some(response) = rung.peer.ring(RingRequest { ready_lanes: lanes.clone() }).await else {
             self.services.metrics.rung_for_queues(Ring::Failed);
             rung.rests_until = Some(Instant::now() + REST);
@@ -100,7 +100,7 @@ impl QueueRinger {
     }
 }
 
-impl RungPeer {
+impl QueuePeer {
     fn is_reachable(&self) -> bool {
         self.rests_until.is_none_or(|until| Instant::now() >= until)
     }

@@ -97,12 +97,14 @@ pub(crate) async fn beside<const REQUESTS: usize>(
     xtask::needs::install(xtask::needs::FOR_POSTGRES)?;
     let (mut ours, mut peers) = (Vec::new(), Vec::new());
     for number in 1..=load.rounds {
+        // Each has a cluster of its own, so that none pays for what the other has left to the vacuum and the checkpoints.
         ours.push(round::<OnPostgres<REQUESTS>>(number, load).await?);
+        postgres::stop().await;
         let rate = peer(&postgres::database().await?).await?;
+        postgres::stop().await;
         eprintln!("round {number}: the peer of {}: {rate:.0} times a second", heading.name);
         peers.push(rate);
     }
-    postgres::stop().await;
     let ours = Load::median(&ours).context("no round was run")?.saves_per_second;
     let peer = median(&peers, |rate| *rate).context("no round was run")?;
     let requests = REQUESTS as f64;

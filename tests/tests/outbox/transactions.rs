@@ -1,5 +1,9 @@
 //! Requests that a transaction writes exist exactly if it commits (Q14).
 
+use std::collections::HashSet;
+
+use uuid::{Uuid, Variant};
+
 use super::{ALL, Database, Session, keys, refused};
 
 /// A settle under a fence, guarded as a lock's writes are.
@@ -76,6 +80,23 @@ async fn q10_q14_a_completion_commits_with_the_work_and_under_the_newest_fence_o
     assert_eq!((row.get("operation"), row.get("queue"), row.get("key")), ("complete", "q", "7"));
     assert_eq!(row.get::<_, i64>("fence"), 8);
     assert_eq!(relay.get::<i32>("SELECT version FROM rows WHERE id = 1").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn q16_new_ids_begin_with_the_time_and_are_random_otherwise() {
+    let database = Database::new().await;
+    let front = database.connect().await;
+    let seconds = "SELECT extract(epoch FROM clock_timestamp())::bigint";
+    let before = front.get::<i64>(seconds).await;
+    let ids = front.get::<Vec<Uuid>>("SELECT array_agg(leasehold_submit('q', 'a')) FROM generate_series(1, 50)").await;
+    let after = front.get::<i64>(seconds).await;
+    for id in &ids {
+        assert_eq!((id.get_version_num(), id.get_variant()), (7, Variant::RFC4122));
+        let (made, _) = id.get_timestamp().unwrap().to_unix();
+        assert!((before - 1..=after + 1).contains(&made.cast_signed()), "{id}");
+    }
+    let random: HashSet<_> = ids.iter().map(|id| &id.as_bytes()[6..]).collect();
+    assert_eq!(random.len(), ids.len());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -44,22 +44,36 @@ impl Node {
 
     /// Submits requests for which no worker waits, until a ring has this outcome.
     async fn await_first_ring(&self, outcome: &str) {
-        let mut number = 1_000_000;
+        self.submit_until(async || self.rings(outcome).await > 0).await;
+    }
+
+    /// Submits requests for which no worker waits, until another server is rung.
+    async fn await_first_ring_at(&self, other: &Self) {
+        self.submit_until(async || other.rings("received").await > 0).await;
+    }
+
+    async fn submit_until(&self, is_rung: impl AsyncFn() -> bool) {
         let rung = async || {
-            number += 1;
+            let number = rand::random();
             self.client.submit_to("unattended", vec![update(number, &number.to_string())]).await;
-            (self.rings(outcome).await > 0).then_some(())
+            is_rung().await.then_some(())
         };
         eventually("a server is rung", rung).await.unwrap();
     }
 }
 
-/// Plays a test on two servers of one database. A cluster may be dropped only outside of a runtime.
-fn play(settings: [&dyn Fn(u16) -> String; 2], test: impl AsyncFnOnce(Node, Node)) {
+/// Plays a test on servers of one database. A cluster may be dropped only outside of a runtime.
+fn play<const N: usize>(settings: [&dyn Fn(u16) -> String; N], test: impl AsyncFnOnce([Node; N])) {
     let cluster = Cluster::start(&["fsync=off"]).unwrap();
     let url = cluster.url(&cluster.database().unwrap());
-    let [one, two] = settings.map(|settings| RungServer::start(&url, settings).unwrap());
-    Runtime::new().unwrap().block_on(async { test(Node::of(one).await, Node::of(two).await).await });
+    let servers = settings.map(|settings| RungServer::start(&url, settings).unwrap());
+    Runtime::new().unwrap().block_on(async {
+        let mut nodes = Vec::new();
+        for server in servers {
+            nodes.push(Node::of(server).await);
+        }
+        test(nodes.try_into().ok().unwrap()).await;
+    });
 }
 
 async fn next_in_time(stream: &mut Streaming<wire::TakeResponse>) -> wire::Batch {
@@ -68,7 +82,7 @@ async fn next_in_time(stream: &mut Streaming<wire::TakeResponse>) -> wire::Batch
 
 #[test]
 fn q04_q18_a_submit_at_one_server_wakes_a_worker_at_another() {
-    play([&in_plain_text, &in_plain_text], async |one, two| {
+    play([&in_plain_text, &in_plain_text], async |[one, two]| {
         let mut streams = Vec::new();
         for number in 1..=QUEUES {
             let (queue, worker) = (format!("sheets{number}"), two.client.worker(number).await);
@@ -100,7 +114,7 @@ fn q04_q18_a_submit_at_one_server_wakes_a_worker_at_another() {
 
 #[test]
 fn q18_a_ring_wakes_one_idle_worker_a_lane() {
-    play([&in_plain_text, &in_plain_text], async |_, two| {
+    play([&in_plain_text, &in_plain_text], async |[_, two]| {
         let mut peer = PeerServiceClient::new(two.rung.server.connect(None).await.unwrap());
         let ready = |queue: &str, lanes| ReadyLanes { queue: queue.into(), lanes };
         let mut streams = Vec::new();
@@ -129,8 +143,29 @@ fn q18_a_ring_wakes_one_idle_worker_a_lane() {
 }
 
 #[test]
+fn q18_the_lanes_that_one_server_leaves_wake_workers_of_the_next() {
+    play([&in_plain_text, &in_plain_text, &in_plain_text], async |[one, two, three]| {
+        let mut streams = Vec::new();
+        for (number, node) in [(1, &two), (2, &three)] {
+            one.await_first_ring_at(node).await;
+            let worker = node.client.worker(number).await;
+            streams.push(node.client.stream_of(QUEUE, &worker, (1, Vec::new())).await);
+        }
+        let received = [two.rings("received").await, three.rings("received").await];
+        one.client.submit(vec![update(1, "7"), update(2, "8")]).await;
+        for stream in &mut streams {
+            next_in_time(stream).await;
+        }
+        // Either server has one worker, so one of two lanes is left for the other.
+        for (node, received) in [&two, &three].into_iter().zip(received) {
+            node.rung.await_rings("queue", "received", received + 1).await.unwrap();
+        }
+    });
+}
+
+#[test]
 fn q18_busy_workers_are_rung_seldom() {
-    play([&in_plain_text, &in_plain_text], async |one, two| {
+    play([&in_plain_text, &in_plain_text], async |[one, two]| {
         let worker = two.client.worker(1).await;
         let mut stream = two.client.stream_of(QUEUE, &worker, (1, Vec::new())).await;
         one.client.submit(vec![update(1, "7")]).await;
@@ -160,7 +195,7 @@ fn q18_busy_workers_are_rung_seldom() {
 fn q04_a_worker_whose_server_cannot_be_rung_finds_its_lane() {
     // No program listens on port 1.
     let wrong = |_| in_plain_text(1);
-    play([&in_plain_text, &wrong], async |one, two| {
+    play([&in_plain_text, &wrong], async |[one, two]| {
         let worker = two.client.worker(1).await;
         let mut stream = two.client.stream_of(QUEUE, &worker, (1, Vec::new())).await;
         one.await_first_ring("failed").await;

@@ -392,21 +392,8 @@ impl Metrics {
             Unit::Seconds,
             self.oldest_lease_seconds.clone(),
         );
-        all.register("sessions", "Live sessions of locks", self.sessions.clone());
-        all.register("lock_waiters", "Calls that wait for a lock", self.attended_asks.clone());
-        all.register("lock_grants", "Grants of locks", self.lock_grants.clone());
-        let help = "Locks that began to wait for a cleanup, after a death or a failed cleanup";
-        all.register("locks_orphaned", help, self.locks_orphaned.clone());
-        let help = "Locks that were set aside, because their cleanup failed too often";
-        all.register("locks_set_aside", help, self.locks_set_aside.clone());
-        let help = "Requests of queues that were submitted, taken, returned, completed or failed for good, by change";
-        all.register("queue_requests", help, self.queue_requests.clone());
-        let help = "Calls by which one server has another one look for grants, by outcome";
-        all.register("lock_rings", help, self.lock_rings.clone());
-        let help = "Calls by which one server has another one wake workers, by outcome";
-        all.register("queue_rings", help, self.queue_rings.clone());
-        let help = "Live sessions of servers that are gone, which this server has begun to watch";
-        all.register("sessions_adopted", help, self.sessions_adopted.clone());
+        self.register_locks_and_queues();
+        let all = &mut self.registry;
         all.register("waiting_commands", "Commands that wait for a writer", self.waiting.clone());
         let groups_at_once =
             "Groups that may be written at the same time: fewer while other servers use the same database";
@@ -441,6 +428,25 @@ impl Metrics {
         all.register("store_failed", failed, self.store_failed.clone());
         let unavailable = "1 while the store can't be reached or written, and may be later";
         all.register("store_unavailable", unavailable, self.store_unavailable.clone());
+    }
+
+    fn register_locks_and_queues(&mut self) {
+        let all = &mut self.registry;
+        all.register("sessions", "Live sessions of locks", self.sessions.clone());
+        all.register("lock_waiters", "Calls that wait for a lock", self.attended_asks.clone());
+        all.register("lock_grants", "Grants of locks", self.lock_grants.clone());
+        let help = "Locks that began to wait for a cleanup, after a death or a failed cleanup";
+        all.register("locks_orphaned", help, self.locks_orphaned.clone());
+        let help = "Locks that were set aside, because their cleanup failed too often";
+        all.register("locks_set_aside", help, self.locks_set_aside.clone());
+        let help = "Requests of queues that were submitted, taken, returned, completed or failed for good, by change";
+        all.register("queue_requests", help, self.queue_requests.clone());
+        let help = "Calls by which one server has another one look for grants, by outcome";
+        all.register("lock_rings", help, self.lock_rings.clone());
+        let help = "Calls by which one server has another one wake workers, by outcome";
+        all.register("queue_rings", help, self.queue_rings.clone());
+        let help = "Live sessions of servers that are gone, which this server has begun to watch";
+        all.register("sessions_adopted", help, self.sessions_adopted.clone());
     }
 
     /// Sets the end of a file in seconds since 1970; `None` if it has none.

@@ -117,6 +117,24 @@ fn a_sound_history_is_accepted() {
     assert_eq!(check(&embedded), Ok(Counts { lost: 0, ..expected }));
 }
 
+#[test]
+fn a_transaction_may_take_before_it_settles_while_another_queue_changes() {
+    let mut history = sound();
+    *changes(&mut history) = vec![
+        change(1, lane("a"), Some(1), None),
+        change(2, lane("a"), None, Some((1, End::Lost))),
+        change(3, lane("a"), Some(2), Some((1, End::Lost))),
+        change(4, lane("b"), Some(3), None),
+        change(5, lane("c"), Some(4), None),
+        change(6, exact_lane(), Some(5), None),
+        change(5, lane("a"), None, Some((2, COMPLETED))),
+        change(7, lane("b"), None, Some((3, COMPLETED))),
+        change(8, lane("c"), None, Some((4, COMPLETED))),
+        change(9, exact_lane(), None, Some((5, COMPLETED))),
+    ];
+    check(&history).unwrap();
+}
+
 /// A way to break a history, and a part of the fault that the checker then finds.
 type Break = (&'static str, fn(&mut History));
 

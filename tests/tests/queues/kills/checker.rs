@@ -289,22 +289,29 @@ impl<'a> Holds<'a> {
         }
         Ok(())
     }
-
-    /// Returns the number of lanes that are taken in the queue with a limit.
-    fn limited(&self) -> usize {
-        self.lanes.values().filter(|change| change.lane.0 == LIMITED && change.fence.is_some()).count()
-    }
 }
 
-/// Q17: applies the changes of a store in their order, and returns the ends of its holds. The limit holds after each
-/// transaction.
-fn ends_in_store(changes: &[LaneChange]) -> Result<Ends, String> {
-    let mut holds = Holds::default();
-    for transaction in changes.chunk_by(|one, next| one.transaction == next.transaction) {
-        transaction.iter().try_for_each(|change| holds.apply(change))?;
-        let held = holds.limited();
+/// Q17: after each transaction, at most as many lanes are taken as the queue's limit says. Each take and settle of the
+/// queue writes the queue's row, so the changes of its transactions follow each other. Those of other queues may be
+/// between them.
+fn limit_holds(changes: &[LaneChange]) -> Checked {
+    let limited: Vec<_> = changes.iter().filter(|change| change.lane.0 == LIMITED).collect();
+    let mut taken = BTreeSet::new();
+    for transaction in limited.chunk_by(|one, next| one.transaction == next.transaction) {
+        for change in transaction {
+            _ = if change.fence.is_some() { taken.insert(&change.lane) } else { taken.remove(&change.lane) };
+        }
+        let held = taken.len();
         fault(held > LIMIT as usize, || format!("Q17: a transaction left {held} lanes taken"))?;
     }
+    Ok(())
+}
+
+/// Applies the changes of a store in their order, and returns the ends of its holds.
+fn ends_in_store(changes: &[LaneChange]) -> Result<Ends, String> {
+    limit_holds(changes)?;
+    let mut holds = Holds::default();
+    changes.iter().try_for_each(|change| holds.apply(change))?;
     let held = holds.lanes.values().find(|change| change.fence.is_some());
     fault(held.is_some(), || format!("a lane is taken at the end: {held:?}"))?;
     Ok(holds.ends)

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use leasehold_client::{Client, NewRequest};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use tokio::time::{Instant, Interval, interval};
 use tokio_postgres::NoTls;
-use uuid::Uuid;
+use uuid::{Builder, Uuid};
 
 use super::history::{Answer, Lane, QUEUES, Source, Submitted, now};
 
@@ -98,8 +98,19 @@ impl Front {
         let (key, body) = (self.key(), vec![7; self.rng.random_range(0..200)]);
         let is_create = self.rng.random_ratio(1, 10);
         let new = if is_create { NewRequest::create(&key, body) } else { NewRequest::update(&key, body) };
-        let id = Uuid::from_u128(self.rng.random());
+        let id = self.id();
         (key, new.with_id(id).with_max_attempts(self.attempts()).with_priority(self.rng.random_range(0..10)))
+    }
+
+    /// Returns a new id: a random one, or one that begins with the time, as those of clients do.
+    fn id(&mut self) -> Uuid {
+        let random = self.rng.random::<[u8; 16]>();
+        let since_1970 = UNIX_EPOCH.elapsed().unwrap();
+        let millis = u64::try_from(since_1970.as_millis()).unwrap();
+        match self.rng.random_ratio(1, 4) {
+            true => Uuid::from_bytes(random),
+            false => Builder::from_unix_timestamp_millis(millis, random.first_chunk().unwrap()).into_uuid(),
+        }
     }
 
     fn keep(&mut self, id: Uuid, lane: Lane, source: Source, called: u64, answer: Answer) {
@@ -150,16 +161,15 @@ impl Front {
     /// Writes rows of the user's table and submits their requests, in one transaction.
     async fn transaction(&mut self, database: &mut tokio_postgres::Client) -> Result<(), tokio_postgres::Error> {
         let called = now();
-        let orders: Vec<_> = (0..self.rng.random_range(1..4))
-            .map(|_| (Uuid::from_u128(self.rng.random()), (self.queue().to_owned(), self.key())))
-            .collect();
+        let orders: Vec<_> =
+            (0..self.rng.random_range(1..4)).map(|_| (self.id(), (self.queue().to_owned(), self.key()))).collect();
         let savepoint = self.rng.random_ratio(1, 6);
         let is_given_up = self.rng.random_ratio(1, 5);
         let mut transaction = database.transaction().await?;
         for (id, lane) in &orders {
             order(&transaction, *id, lane, self.attempts()).await?;
         }
-        let inner = (Uuid::from_u128(self.rng.random()), (self.queue().to_owned(), self.key()));
+        let inner = (self.id(), (self.queue().to_owned(), self.key()));
         if savepoint {
             let nested = transaction.savepoint("inner").await?;
             order(&nested, inner.0, &inner.1, self.attempts()).await?;

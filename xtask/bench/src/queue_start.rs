@@ -28,7 +28,9 @@ const ALLOWED_TWO_SERVERS: f64 = 50_000.0;
 
 const WORKERS: usize = 2;
 /// The time between two submits. A worker has completed its request by then, and is idle again.
-const SUBMITTED_EVERY: Duration = Duration::from_millis(20);
+const EVERY: Duration = Duration::from_millis(20);
+/// The same on two servers. After this time, a worker that nobody wakes looks again 250 ms later.
+const EVERY_ON_TWO_SERVERS: Duration = Duration::from_millis(500);
 /// The longest time that the histogram keeps, in microseconds.
 const LONGEST_MICROSECONDS: u64 = 60_000_000;
 
@@ -40,7 +42,7 @@ pub(crate) async fn embedded(context: &Context) -> Result<Row> {
     let mut rounds = Vec::new();
     for number in 1..=context.load.rounds {
         let server = Ours::start().await?;
-        rounds.push(round(number, (&server, &server), &context.load).await?);
+        rounds.push(round(number, (&server, &server), EVERY, &context.load).await?);
         server.stop().await?;
     }
     Ok(EMBEDDED.row(median(&rounds, |p50| *p50).context("no round was run")?, ALLOWED_EMBEDDED))
@@ -56,7 +58,7 @@ pub(crate) async fn two_servers(context: &Context) -> Result<Row> {
     for number in 1..=context.load.rounds {
         let database = postgres::database().await?;
         let (front, back) = (ringing(&database).await?, ringing(&database).await?);
-        rounds.push(round(number, (&front, &back), &context.load).await?);
+        rounds.push(round(number, (&front, &back), EVERY_ON_TWO_SERVERS, &context.load).await?);
         front.stop().await?;
         back.stop().await?;
     }
@@ -83,7 +85,7 @@ fn with_configuration(data: &Path, address: &str, store: [OsString; 2]) -> Resul
 /// Submits requests at the server `front` for idle workers of `back`. Returns the median time to a start, in
 /// microseconds.
 #[allow(clippy::cast_precision_loss, reason = "microseconds stay far below 2^52")]
-async fn round(number: u32, (front, back): (&Ours, &Ours), load: &LoadArguments) -> Result<f64> {
+async fn round(number: u32, (front, back): (&Ours, &Ours), every: Duration, load: &LoadArguments) -> Result<f64> {
     let (started, mut starts) = unbounded_channel();
     let mut workers = JoinSet::new();
     for _ in 0..WORKERS {
@@ -93,7 +95,7 @@ async fn round(number: u32, (front, back): (&Ours, &Ours), load: &LoadArguments)
     let seconds = |seconds: u32| Duration::from_secs(seconds.into());
     let (measured_from, end) =
         (began + seconds(load.warm_up_seconds), began + seconds(load.warm_up_seconds + load.seconds));
-    let (mut times, mut due) = (Histogram::<u64>::new_with_max(LONGEST_MICROSECONDS, 3)?, interval(SUBMITTED_EVERY));
+    let (mut times, mut due) = (Histogram::<u64>::new_with_max(LONGEST_MICROSECONDS, 3)?, interval(every));
     due.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while Instant::now() < end {
         due.tick().await;

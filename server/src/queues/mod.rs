@@ -6,11 +6,11 @@
 //! themselves, so forgotten news cost time, never a request (Q04).
 
 mod bodies;
-mod elsewhere;
 mod lost;
 mod offers;
 mod ready;
 mod takers;
+mod unserved;
 
 use std::sync::Arc;
 
@@ -20,11 +20,11 @@ use leasehold_core::rows::{LaneOrder, NetChanges, RowChange, RowKind};
 use leasehold_core::time::Timestamp;
 
 pub use self::bodies::RecentBodies;
-pub use self::elsewhere::Elsewhere;
 pub use self::lost::{Lost, LostSessions};
 pub use self::offers::{Next, OfferRead, Offered};
 pub use self::ready::Offer;
 pub use self::takers::{DecidingTake, HoldNews, Taker, Takers};
+pub use self::unserved::UnservedLanes;
 
 /// The numbers of changes of requests in a save, for the metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,7 +69,7 @@ pub struct QueueHost {
     /// The calls that wait for a lane.
     pub takers: Arc<Takers>,
     /// The ready lanes for which no call of this server was idle.
-    pub elsewhere: Elsewhere,
+    pub unserved: UnservedLanes,
     /// The bodies that this server has saved last.
     pub bodies: RecentBodies,
     /// The ended sessions that may hold lanes.
@@ -90,8 +90,10 @@ impl QueueHost {
         self.takers.offers.saved(changes);
         self.bodies.saved(changes);
         changes.lanes.iter().for_each(|change| self.follow_hold(change));
-        // A call that waits learns of the time at which the lane is due.
-        changes.lanes.iter().filter(|change| is_put_off(change)).for_each(|change| self.wake_for(change.key.queue()));
+        // A call of this server learns of the time at which the lane is due. Calls of other servers find the lane when they
+        // look by themselves.
+        let put_off = changes.lanes.iter().filter(|change| is_put_off(change));
+        put_off.for_each(|change| _ = self.takers.wake_for(change.key.queue()));
         readied(changes).for_each(|lane| self.wake_for(lane.queue()));
         opened(changes).for_each(|queue| self.wake_for(queue));
     }
@@ -99,7 +101,7 @@ impl QueueHost {
     /// Wakes one call that is idle, here or at another server.
     fn wake_for(&self, queue: &QueuePath) {
         if !self.takers.wake_for(queue) {
-            self.elsewhere.add(queue);
+            self.unserved.add(queue);
         }
     }
 
@@ -144,13 +146,13 @@ mod tests {
     #[test]
     fn q18_a_lane_waits_for_a_ring_only_if_no_call_of_the_server_is_idle() {
         let (host, queue) = (QueueHost::default(), QueuePath::parse("sheets").unwrap());
-        host.elsewhere.set_peers(BTreeSet::from(["http://one:1".to_owned()]));
+        host.unserved.set_peers(BTreeSet::from(["http://one:1".to_owned()]));
         let taker = host.takers.wait(queue.clone(), SessionId(Uuid::from_u128(1)));
         assert!(taker.woken().now_or_never().is_none());
         host.wake_for(&queue);
-        assert!(host.elsewhere.next(1).now_or_never().is_none() && taker.woken().now_or_never().is_some());
+        assert!(host.unserved.next(1).now_or_never().is_none() && taker.woken().now_or_never().is_some());
         assert!(taker.begin_look());
         host.wake_for(&queue);
-        assert_eq!(host.elsewhere.next(1).now_or_never().unwrap(), [(queue, 1)]);
+        assert_eq!(host.unserved.next(1).now_or_never().unwrap(), [(queue, 1)]);
     }
 }

@@ -4,6 +4,7 @@
 //! A ring decides nothing. If it is lost, the waiting server reads the grant after its usual pause.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold_proto::leasehold::peers::v1::RingRequest;
 use rustc_hash::FxHashMap;
@@ -11,11 +12,14 @@ use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
-use super::peers::{IDLE, MAX_PEERS, Peer, REST};
+use super::ring_client::{IDLE, MAX_PEERS, RETRY_AFTER_FAILURE, RingClient};
 use crate::active_config::CurrentConfig;
 use crate::grpc::Services;
 use crate::metrics::{Metrics, Ring};
 use crate::store::SharedLocks;
+
+/// The longest time of a ring.
+const RING_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The bell of one other server, and the task that rings that server.
 struct Bell {
@@ -58,8 +62,8 @@ impl Ringer {
         } else if self.bells.len() < MAX_PEERS {
             let wanted = Arc::new(Notify::new());
             wanted.notify_one();
-            let peer = Peer::new(address.clone(), self.current.clone());
-            let peer = LockPeer { peer, wanted: wanted.clone(), metrics: self.services.metrics.clone() };
+            let client = RingClient::new(address.clone(), self.current.clone());
+            let peer = LockPeer { client, wanted: wanted.clone(), metrics: self.services.metrics.clone() };
             let task = self.tasks.spawn(peer.run());
             self.bells.insert(address, Bell { wanted, task });
         }
@@ -68,7 +72,7 @@ impl Ringer {
 
 /// Another server, which one task rings.
 struct LockPeer {
-    peer: Peer,
+    client: RingClient,
     wanted: Arc<Notify>,
     metrics: Arc<Metrics>,
 }
@@ -77,11 +81,11 @@ impl LockPeer {
     /// Rings whenever a ring is wanted, until none has been wanted for long.
     async fn run(mut self) {
         while timeout(IDLE, self.wanted.notified()).await.is_ok() {
-            match self.peer.ring(RingRequest::default()).await {
+            match self.client.ring(RingRequest::default(), RING_TIMEOUT).await {
                 Some(_) => self.metrics.rung_for_locks(Ring::Sent),
                 None => {
                     self.metrics.rung_for_locks(Ring::Failed);
-                    sleep(REST).await;
+                    sleep(RETRY_AFTER_FAILURE).await;
                 }
             }
         }

@@ -14,8 +14,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
 use super::lock_rings::Ringer;
-use super::peers::MAX_PEERS;
 use super::queue_rings::QueueRinger;
+use super::ring_client::MAX_PEERS;
 use crate::active_config::CurrentConfig;
 use crate::grpc::Services;
 use crate::locks::{Awake, LockHost};
@@ -138,9 +138,13 @@ impl Voucher {
     /// Learns which servers can be rung.
     fn learn_peers(&self, vouched: &Vouched) {
         let live = vouched.others.iter().filter(|other| !other.is_stopped);
-        let peers: BTreeSet<_> = live.filter_map(|other| other.address.clone()).take(MAX_PEERS).collect();
+        // The row of a killed process of this server's address stays for a while.
+        let others =
+            live.filter_map(|other| other.address.clone()).filter(|address| Some(address) != self.address.as_ref());
+        let sorted: BTreeSet<_> = others.collect();
+        let peers: BTreeSet<_> = sorted.into_iter().take(MAX_PEERS).collect();
         self.host().set_can_ring(!peers.is_empty());
-        self.host().queues.elsewhere.set_peers(peers);
+        self.host().queues.unserved.set_peers(peers);
     }
 
     /// Wakes the calls that wait for an orphaned lock, if another server has orphaned one. Without such

@@ -10,12 +10,12 @@ mod lock_ticks;
 mod maintenance;
 #[cfg(feature = "page")]
 mod page;
-mod peers;
 mod probes;
 mod queue_rings;
 mod queue_ticks;
 mod relays;
 mod reload;
+mod ring_client;
 mod routes;
 mod shutdown;
 mod stdout;

@@ -1,5 +1,4 @@
-//! The lanes that have become ready while no call of this server was idle, for the idle calls at other servers of the
-//! store.
+//! The lanes that have become ready while no call of this server was idle: rings tell other servers of the store.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, VecDeque};
@@ -14,7 +13,7 @@ const MAX_QUEUES: usize = 256;
 
 /// The lanes that wait for a ring, and the servers that can be rung.
 #[derive(Default)]
-pub struct Elsewhere {
+pub struct UnservedLanes {
     state: Mutex<State>,
     // Notified when a lane begins to wait for a ring.
     added: Notify,
@@ -30,7 +29,7 @@ struct State {
     queues: VecDeque<QueuePath>,
 }
 
-impl Elsewhere {
+impl UnservedLanes {
     fn state(&self) -> MutexGuard<'_, State> {
         // INVARIANT: no code panics while it has locked this mutex.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -46,7 +45,7 @@ impl Elsewhere {
         self.state().peers.clone()
     }
 
-    /// Has a lane of a queue wait for a ring, if any server can be rung.
+    /// Adds a lane of a queue to those that wait for a ring, if any server can be rung.
     pub(super) fn add(&self, queue: &QueuePath) {
         if self.state().add(queue) {
             self.added.notify_one();
@@ -103,17 +102,17 @@ mod tests {
 
     #[test]
     fn q18_ready_lanes_wait_for_a_ring_if_a_server_can_be_rung() {
-        let elsewhere = Elsewhere::default();
-        elsewhere.add(&queue(1));
-        assert!(elsewhere.next(9).now_or_never().is_none());
-        elsewhere.set_peers(BTreeSet::from(["http://one:1".to_owned()]));
+        let unserved = UnservedLanes::default();
+        unserved.add(&queue(1));
+        assert!(unserved.next(9).now_or_never().is_none());
+        unserved.set_peers(BTreeSet::from(["http://one:1".to_owned()]));
         for number in [2, 3, 2, 1, 2] {
-            elsewhere.add(&queue(number));
+            unserved.add(&queue(number));
         }
-        assert_eq!(elsewhere.next(2).now_or_never().unwrap(), [(queue(2), 3), (queue(3), 1)]);
-        assert_eq!(elsewhere.next(2).now_or_never().unwrap(), [(queue(1), 1)]);
-        assert!(elsewhere.next(2).now_or_never().is_none());
-        (0..2 * MAX_QUEUES).for_each(|number| elsewhere.add(&queue(number)));
-        assert_eq!(elsewhere.next(usize::MAX).now_or_never().unwrap().len(), MAX_QUEUES);
+        assert_eq!(unserved.next(2).now_or_never().unwrap(), [(queue(2), 3), (queue(3), 1)]);
+        assert_eq!(unserved.next(2).now_or_never().unwrap(), [(queue(1), 1)]);
+        assert!(unserved.next(2).now_or_never().is_none());
+        (0..2 * MAX_QUEUES).for_each(|number| unserved.add(&queue(number)));
+        assert_eq!(unserved.next(usize::MAX).now_or_never().unwrap().len(), MAX_QUEUES);
     }
 }

@@ -13,17 +13,15 @@ use crate::config::{TlsConfig, read_file};
 
 /// The most servers that are rung.
 pub(super) const MAX_PEERS: usize = 64;
-/// The longest time of a ring, with the connection that it may need.
-const RING_TIMEOUT: Duration = Duration::from_secs(1);
 /// The time for which a server that did not answer a ring is left alone.
-pub(super) const REST: Duration = Duration::from_secs(5);
+pub(super) const RETRY_AFTER_FAILURE: Duration = Duration::from_secs(5);
 /// The time without a ring after which the connection to a server is closed.
 pub(super) const IDLE: Duration = Duration::from_secs(600);
 
 type RingError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Another server, which is rung by one call at a time, over one connection.
-pub(super) struct Peer {
+pub(super) struct RingClient {
     address: String,
     current: Arc<CurrentConfig>,
     client: Option<PeerServiceClient<Channel>>,
@@ -31,7 +29,7 @@ pub(super) struct Peer {
     is_failing: bool,
 }
 
-impl Peer {
+impl RingClient {
     pub(super) fn new(address: String, current: Arc<CurrentConfig>) -> Self {
         Self { address, current, client: None, is_failing: false }
     }
@@ -41,9 +39,10 @@ impl Peer {
         &self.address
     }
 
-    /// Rings once. Returns the answer, or `None` after a failure, which is logged.
-    pub(super) async fn ring(&mut self, request: RingRequest) -> Option<RingResponse> {
-        match timeout(RING_TIMEOUT, self.call(request)).await.unwrap_or_else(|late| Err(late.into())) {
+    /// Rings once, within a time that includes the connection that the ring may need. Returns the answer, or `None` after a
+    /// failure, which is logged.
+    pub(super) async fn ring(&mut self, request: RingRequest, at_most: Duration) -> Option<RingResponse> {
+        match timeout(at_most, self.call(request)).await.unwrap_or_else(|late| Err(late.into())) {
             Ok(response) => {
                 self.is_failing = false;
                 Some(response)

@@ -146,8 +146,8 @@ END
 $$;
 
 -- Returns a table of which the transaction has changed claimed columns that nobody has named with their last values; null if
--- there is none. A change that the transaction takes back needs no claim: the value before its first statement is compared with
--- that after the last. Rows whose values are too large to be in the outbox, and TRUNCATE, count as not named.
+-- there is none. A change of a row that nobody has named may be taken back: the value before the transaction's first statement is
+-- compared with that after the last. Rows whose values are too large to be in the outbox, and TRUNCATE, count as not named.
 CREATE OR REPLACE FUNCTION leasehold_claims_uncovered(own xid8) RETURNS text
 LANGUAGE sql STABLE SECURITY DEFINER SET jit = off AS $$
   WITH bodies AS MATERIALIZED (
@@ -173,7 +173,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET jit = off AS $$
   (SELECT body->>'table' FROM bodies WHERE body->>'operation' = 'TRUNCATE'
     UNION ALL SELECT name FROM changed WHERE jsonb_array_length(item) < 3 OR item->0 = '[null]'
     UNION ALL SELECT name FROM net LEFT JOIN covered USING (name, key, column_name)
-      WHERE net.former IS DISTINCT FROM net.latter
+      -- A named row has the claims of its named values, so its values must be these, even if they are the former ones again.
+      WHERE (net.former IS DISTINCT FROM net.latter OR covered.column_name IS NOT NULL)
         AND (covered.column_name IS NULL OR covered.latter IS DISTINCT FROM net.latter)
   ) LIMIT 1
 $$;

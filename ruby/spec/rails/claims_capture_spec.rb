@@ -328,6 +328,19 @@ RSpec.describe "the capture of claimed columns", :rails do
       expect_only_alice
     end
 
+    it "refuses SQL that takes a save back, whose claims would stay (Q06)" do
+      user = User.create!(username: "alice")
+      former = User.where(id: user.id).pluck(:id, :username, :created_at, :updated_at).map { |row| %i[id username created_at updated_at].zip(row).to_h }
+      refused { User.transaction { user.update!(username: "bob") && user.update_columns(username: "alice") } }
+      user.reload
+      refused { User.transaction { User.where(id: user.id).destroy_all && User.insert_all(former) } }
+      user = User.find(user.id)
+      refused { User.transaction { user.update!(username: "bob") && User.upsert(former.first) } }
+      refused { User.transaction { User.create!(username: "carol").then { |gone| User.where(id: gone.id).delete_all } } }
+      refused { User.transaction(joinable: false) { User.create!(username: "carol").then { |gone| User.where(id: gone.id).delete_all } } }
+      expect_only_alice
+    end
+
     it "goes by what a savepoint leaves (Q06)" do
       user = User.create!(username: "zoe")
       User.transaction do

@@ -183,11 +183,21 @@ COMMENT ON TABLE leasehold_outbox_refused IS
   'Requests that the server has refused for good. leasehold_outbox_retry submits one again.';
 COMMENT ON COLUMN leasehold_outbox_refused.number IS 'The number that the row had in leasehold_outbox.';
 
--- The snapshot before the first transaction: all that is committed is still to be relayed.
-INSERT INTO leasehold_outbox_part (part) VALUES (1) ON CONFLICT DO NOTHING;
-INSERT INTO leasehold_outbox_holder DEFAULT VALUES ON CONFLICT DO NOTHING;
-INSERT INTO leasehold_outbox_relay (epoch, system_identifier, batch, relayed, relayed_number, relayed_bound)
-  SELECT 1, system_identifier, 1, '1:1:', 0, '1' FROM pg_control_system() ON CONFLICT DO NOTHING;
+-- Adds the rows of a new outbox, and returns the partition that is written. A database that is loaded from a dump of the schema
+-- alone has no rows, so the functions add them when they find none.
+CREATE OR REPLACE FUNCTION leasehold_outbox_start() RETURNS smallint
+LANGUAGE plpgsql SECURITY DEFINER AS $$
+BEGIN
+  INSERT INTO leasehold_outbox_part (part) VALUES (1) ON CONFLICT DO NOTHING;
+  INSERT INTO leasehold_outbox_holder DEFAULT VALUES ON CONFLICT DO NOTHING;
+  -- The snapshot before the first transaction: all that is committed is still to be relayed.
+  INSERT INTO leasehold_outbox_relay (epoch, system_identifier, batch, relayed, relayed_number, relayed_bound)
+    SELECT 1, system_identifier, 1, '1:1:', 0, '1' FROM pg_control_system() ON CONFLICT DO NOTHING;
+  RETURN (SELECT part FROM leasehold_outbox_part);
+END
+$$;
+
+DO $$ BEGIN PERFORM leasehold_outbox_start(); END $$;
 
 -- Returns the name of a field that the server would refuse; null if there is none. The outbox refuses it at once, since the
 -- transaction can't be taken back later. A CHECK of the table would write the row's values into the error.
@@ -224,7 +234,8 @@ BEGIN
       HINT = 'The limits are those of the queues.';
   END IF;
   INSERT INTO leasehold_outbox VALUES (
-    (SELECT current.part FROM leasehold_outbox_part AS current), transaction_id, nextval('leasehold_outbox_number'::regclass),
+    coalesce((SELECT current.part FROM leasehold_outbox_part AS current), leasehold_outbox_start()), transaction_id,
+    nextval('leasehold_outbox_number'::regclass),
     added.written_at, added.operation, added.queue, added.key, added.request_id, added.kind, added.priority, added.due_at,
     added.max_attempts, added.body, added.session_id, added.fence, added.retry, added.requests
   );
@@ -406,6 +417,9 @@ DECLARE
   bound xid8;
 BEGIN
   PERFORM leasehold_outbox_check_isolation();
+  IF NOT EXISTS (SELECT FROM leasehold_outbox_relay) THEN
+    PERFORM leasehold_outbox_start();
+  END IF;
   SELECT * INTO STRICT relay FROM leasehold_outbox_relay;
   IF relay.system_identifier = cluster AND relay.target IS NULL AND NOT leasehold_outbox_has_news(relay) THEN
     RETURN;
@@ -531,6 +545,9 @@ LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE
   present leasehold_outbox_holder;
 BEGIN
+  IF NOT EXISTS (SELECT FROM leasehold_outbox_holder) THEN
+    PERFORM leasehold_outbox_start();
+  END IF;
   SELECT * INTO STRICT present FROM leasehold_outbox_holder;
   holds := false;
   beats := present.beats;
@@ -691,8 +708,8 @@ BEGIN
   FOR found IN
     SELECT oid::regprocedure AS name, proacl IS NULL AS is_new FROM pg_proc
       WHERE pronamespace = quote_ident(current_schema())::regnamespace
-        AND proname ~ ('^leasehold_(submit|complete|done|fail|give_back|outbox_(refused_field|add|settle|drawn|begin_epoch|late'
-          || '|has_news|check_isolation|begin|read|acknowledge|hold|release|refuse|retry|refusals|marks|forget|is_needed|rotate))$')
+        AND proname ~ ('^leasehold_(submit|complete|done|fail|give_back|outbox_(start|refused_field|add|settle|drawn|begin_epoch'
+          || '|late|has_news|check_isolation|begin|read|acknowledge|hold|release|refuse|retry|refusals|marks|forget|is_needed|rotate))$')
   LOOP
     EXECUTE format('ALTER FUNCTION %s SET search_path = %I, pg_temp', found.name, current_schema());
     IF found.is_new THEN

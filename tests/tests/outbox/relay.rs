@@ -320,6 +320,22 @@ async fn q15_the_outbox_of_a_former_program_is_brought_up_to_date() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn q14_an_outbox_that_was_loaded_without_rows_works() {
+    let empty = "TRUNCATE leasehold_outbox_part, leasehold_outbox_relay, leasehold_outbox_holder";
+    let hold = "leasehold_outbox_hold('00000000-0000-7000-8000-000000000001', NULL)";
+    for call in ["leasehold_submit('q', 'a')", "leasehold_outbox_begin()", hold] {
+        let database = Database::new().await;
+        let owner = database.connect().await;
+        owner.run(empty).await.unwrap();
+        owner.run(&format!("SELECT {call}")).await.unwrap();
+        owner.submit("b").await;
+        let keys = owner.relayed_keys().await;
+        assert_eq!(keys.last().map(String::as_str), Some("b"), "{call}");
+        assert!(owner.get::<bool>(&format!("SELECT holds FROM {hold}")).await, "{call}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn q15_an_outbox_in_another_schema_stays_as_it_is() {
     let database = Database::new().await;
     let owner = database.connect().await;

@@ -40,6 +40,22 @@ describe("a submit", BOUND, () => {
         assert.equal(await queues.getRequest(randomUUID()), undefined);
     });
 
+    it("Q16: makes ids that begin with the time, by which the history leaves", async (test) => {
+        const queues = shared.queues(test);
+        const before = Date.now();
+        const made = await queues.submitAll("ids", Array.from({ length: 1_000 }, () => ({ key: "7" })));
+        const ids = made.map(({ id }) => id);
+        for (const id of ids) assert.match(id, /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/u);
+        const bits = ids.map((id) => BigInt(`0x${id.replaceAll("-", "")}`));
+        const times = bits.map((each) => Number(each >> 80n));
+        assert.deepEqual(times, [...times].sort((a, b) => a - b));
+        assert.ok(before <= times[0]! && times.at(-1)! <= Date.now(), `${before} ${times[0]} ${times.at(-1)}`);
+        // All other bits are random: each is 0 in some id, and 1 in another one.
+        const [zeros, ones] = [bits.reduce((all, each) => all & each), bits.reduce((all, each) => all | each)];
+        assert.equal((zeros | ~ones) & ((1n << 76n) - 1n), 0b11n << 62n);
+        assert.deepEqual((await all(queues.listRequests("ids", "waiting", { key: "7" }))).map(({ id }) => id), ids);
+    });
+
     it("Q09: that is repeated makes the request once", async (test) => {
         const queues = shared.queues(test);
         const request: NewRequest = { key: "7", body: "x", id: randomUUID() };

@@ -70,7 +70,7 @@ class QueueMethods(ClientBase):
         body, kind, priority, delay_seconds, max_attempts
             See `NewRequest`.
         request_id
-            The id of the request, a UUID. A repeated submit of the same id changes nothing. The default is a random one.
+            The id of the request, a UUID. A repeated submit of the same id changes nothing. The default is a new UUIDv7.
         timeout_seconds
             The timeout of the call. The default is the client's.
 

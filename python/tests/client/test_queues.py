@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
+from uuid import RFC_4122, UUID
 
 import pytest
 from support.claims import raised_by
@@ -99,6 +101,22 @@ def test_q08_a_request_that_comes_while_a_batch_is_worked_is_in_the_next_one(cli
             assert bodies(batch) == [b"before"]
         with next_of(worker) as batch:
             assert bodies(batch) == [b"meanwhile"]
+
+
+def test_q16_new_ids_begin_with_the_time_by_which_the_history_leaves(client: Client) -> None:
+    before = time.time_ns() // 1_000_000
+    found = [client.submit(QUEUE, "7").id, *submit(client, *(update() for _ in range(999)))]
+    ids = [UUID(each) for each in found]
+    assert {(each.version, each.variant) for each in ids} == {(7, RFC_4122)}
+    times = [each.int >> 80 for each in ids]
+    assert times == sorted(times)
+    assert before <= times[0] <= times[-1] <= time.time_ns() // 1_000_000
+    # The same id for two requests would be refused. The rest is random: no bit of it is the same in all ids.
+    fixed = (1 << 128) - 1
+    for each in ids:
+        fixed &= ~(each.int ^ ids[0].int)
+    assert fixed & ((1 << 76) - 1) == 0b11 << 62
+    assert [each.id for each in client.requests(QUEUE, "7")] == found
 
 
 def test_q09_a_repeated_submit_gets_the_first_ones_request(client: Client) -> None:

@@ -106,6 +106,23 @@ RSpec.describe Leasehold::Queues do
     expect(bodies(next_of(seen))).to eq(%w[a b])
   end
 
+  # Expects UUIDv7 of these milliseconds. Their random bits differ.
+  def expect_new_ids(ids, millis)
+    expect(ids).to all(match(/\A\h{8}-\h{4}-7\h{3}-[89ab]\h{3}-\h{12}\z/))
+    times = ids.map { |id| id.delete("-")[0, 12].hex }
+    expect(times.minmax.map { |time| millis.cover?(time) } + [times]).to eq([true, true, times.sort])
+    random = ids.map { |id| id.delete("-")[13..].hex }
+    constant = random.reduce(:&) | ~random.reduce(:|)
+    expect(constant & ((1 << 76) - 1)).to eq(0b11 << 62)
+  end
+
+  it "makes ids that begin with the time, by which the history leaves (Q16)" do
+    before = Process.clock_gettime(Process::CLOCK_REALTIME, :millisecond)
+    ids = [sheets.submit("7"), *sheets.submit_all(Array.new(999) { { key: "7" } })].map(&:id)
+    expect_new_ids(ids, before..Process.clock_gettime(Process::CLOCK_REALTIME, :millisecond))
+    expect(sheets.requests(:waiting, key: "7", limit: 1_000).requests.map(&:id)).to eq(ids)
+  end
+
   it "keeps the first of two submits with one id, and the first create of a key (Q09)" do
     first = sheets.submit("7", "same", kind: :create)
     again = sheets.submit("7", "same", kind: :create, id: first.id)

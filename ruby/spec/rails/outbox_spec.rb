@@ -64,9 +64,10 @@ RSpec.describe "the outbox", :rails do
       ApplicationRecord.transaction { expect(state(sheets.submit("7").id)).to eq(:new) }
     end
 
-    it "writes many requests in order (Q15)" do
+    it "writes many requests in order, whose ids begin with the time (Q15, Q16)" do
       ids = ApplicationRecord.transaction { sheets.submit_all(Array.new(250) { |number| { key: "7", body: number.to_s } }).map(&:id) }
       drain
+      expect(ids.map { |id| id[14] }.uniq).to eq(["7"])
       expect(sheets.requests(:waiting, key: "7", limit: 1_000).requests.map(&:id)).to eq(ids)
     end
 

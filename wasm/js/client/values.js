@@ -16,6 +16,17 @@ export function randomId() {
     return idBytes("id", randomUUID());
 }
 
+/**
+ * Returns the bytes of a UUIDv7: the milliseconds since 1970, then the rest of a random id (RFC 9562,
+ * section 5.7). So a store finds requests of one time side by side, and forgets them together.
+ */
+export function timedId() {
+    const id = randomId();
+    id.writeUIntBE(Date.now(), 0, 6);
+    id[6] = (id[6] & 0x0f) | 0x70;
+    return id;
+}
+
 /** Returns the bytes of a UUID. */
 export function idBytes(name, id) {
     if (typeof id === "string" && UUID.test(id)) return Buffer.from(id.replaceAll("-", ""), "hex");

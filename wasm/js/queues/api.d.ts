@@ -25,7 +25,7 @@ export interface NewRequest {
     /** The most attempts, 1 to 1,000; 25 by default. The last one that fails ends the request in error. */
     readonly maxAttempts?: number;
     /**
-     * A random UUID, generated for each call by default. A submit that the program itself repeats, also
+     * A UUID, by default a new UUIDv7 for each call. A submit that the program itself repeats, also
      * after a restart, makes the request once if it passes the same id.
      */
     readonly id?: string;

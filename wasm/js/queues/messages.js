@@ -1,11 +1,11 @@
 // Conversions between the values of callers and the messages of queues.
 import { misconfigured } from "../client/error.js";
-import { bytes, date, idBytes, member, micros, randomId, text, uuid, whole, word } from "../client/values.js";
+import { bytes, date, idBytes, member, micros, text, timedId, uuid, whole, word } from "../client/values.js";
 
 /** Returns the message for a request to submit. Its id is the same however often the call is repeated (Q09). */
 export function newRequest({ key, body = "", kind = "update", priority = 0, delay = 0, maxAttempts = 25, id }) {
     return {
-        requestId: id === undefined ? randomId() : idBytes("id", id),
+        requestId: id === undefined ? timedId() : idBytes("id", id),
         key: text("key", key),
         kind: member("kind", kind, ["create", "update"]),
         priority: whole("priority", priority, 0),

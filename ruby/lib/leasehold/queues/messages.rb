@@ -178,13 +178,23 @@ module Leasehold
         def new_request(request)
           key, body, kind, priority, delay, max_attempts, id = members(request)
           kind = member(KINDS, "kind", kind)
-          id = id.nil? ? SecureRandom.random_bytes(16) : id_of(id)
+          id = id.nil? ? new_id : id_of(id)
           encode("key`, `body`, `priority`, `delay` or `max_attempts") do
             Wire::NewRequest.new(
               request_id: id, key: text(key), kind: kind, priority: priority, delay_micros: micros(delay),
               max_attempts: max_attempts, body: bytes(body)
             )
           end
+        end
+
+        # Returns a UUIDv7: the milliseconds since 1970 in 48 bits, the version 7, the variant `10`, and random bits (RFC 9562,
+        # section 5.7). So a store finds requests of one time side by side, and forgets them together. Ruby has its own from 3.3 on.
+        #
+        # @return [String] 16 bytes
+        def new_id
+          millis = Process.clock_gettime(Process::CLOCK_REALTIME, :millisecond)
+          after_version, after_variant, rest = SecureRandom.random_bytes(10).unpack("nna6")
+          [millis >> 16, millis & 0xffff, 0x7000 | (after_version & 0xfff), 0x8000 | (after_variant & 0x3fff), rest].pack("Nnnna6")
         end
 
         def members(request)

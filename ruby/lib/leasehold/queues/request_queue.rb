@@ -29,7 +29,7 @@ module Leasehold
     # @option options [Integer] :priority (0) 0 to 9; each step moves the request one minute ahead of others (Q12)
     # @option options [Numeric] :delay (0) seconds for which the request is not taken (Q12)
     # @option options [Integer] :max_attempts (25) 1 to 1,000; the request ends in error if the last one fails (Q13)
-    # @option options [String] :id a UUID; random unless given. A request of this id that exists already is kept
+    # @option options [String] :id a UUID; by default a new UUIDv7. A request of this id that exists already is kept
     # @raise [Error::Invalid, Error::Denied, Error::Unavailable]
     # @return [SubmittedRequest]
     def submit(key, body = "", **options)

@@ -313,7 +313,7 @@ class _Round:
         self._connection = connection
         self._turn = turn
         self._is_stopping = is_stopping
-        self._marks = _Marks(client, connection)
+        self._marks = _Marks(client, connection, turn)
         # A rotation locks a row, which an idle relay must not write for ever.
         self._rotation_tries = _ROTATION_TRIES
 
@@ -378,7 +378,10 @@ class _Round:
         return bool(is_done)
 
     def _hand_on(self, rows: Iterable[_Row]) -> list[_Refusal]:
-        """Hand rows on in their order, and return the refusals. Submits to one queue that follow each other are one call."""
+        """Hand rows on in their order, and return the refusals. Submits to one queue that follow each other are one call.
+
+        A relay that says nothing during many slow calls would lose its turn. So the turn is checked before each.
+        """
         refusals: list[_Refusal] = []
         for (operation, queue), group in groupby(rows, key=lambda row: (row.operation, row.queue)):
             self._turn.check()
@@ -391,6 +394,7 @@ class _Round:
         return refusals
 
     def _submit(self, queue: str, rows: Sequence[_Row]) -> list[_Refusal]:
+        self._turn.check()
         try:
             self._client.submit_all(queue, [_request(row) for row in rows])
         except LeaseholdError as error:
@@ -404,6 +408,7 @@ class _Round:
         return []
 
     def _settle(self, row: _Row) -> list[_Refusal]:
+        self._turn.check()
         lane = HeldLane(row.session_id.bytes, row.queue, row.key, row.fence)
         retry_micros = None if row.retry is None else row.retry // timedelta(microseconds=1)
         try:
@@ -418,9 +423,10 @@ class _Round:
 class _Marks:
     """Forgets the done-marks of requests that no worker can take any more."""
 
-    def __init__(self, client: Client, connection: _Connection) -> None:
+    def __init__(self, client: Client, connection: _Connection, turn: _Turn) -> None:
         self._client = client
         self._connection = connection
+        self._turn = turn
         self._last = _FIRST_ID
         self._due_at = time.monotonic()
 
@@ -439,6 +445,7 @@ class _Marks:
 
     def _is_needed(self, mark: UUID) -> bool:
         """Return True if a worker may still get the request, or get it again."""
+        self._turn.check()
         try:
             found = self._client.get_request(str(mark))
         except DeniedError:

@@ -6,10 +6,11 @@ import doctest
 import logging
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
+from typing import Any
 
 import psycopg
 import pytest
@@ -305,6 +306,59 @@ def test_one_relay_at_a_time_works_for_an_outbox(client: Client, database: str) 
             stop.set()
             second = write(database, "2")
             wait_for("its work", lambda: client.get_request(second))
+
+
+def beats(url: str) -> int:
+    """Return how often relays of an outbox have said that they work."""
+    return int(execute(url, "SELECT beats FROM leasehold_outbox_holder")[0][0])
+
+
+def write_settles(_: Client, url: str) -> None:
+    execute(url, "SELECT leasehold_complete(gen_random_uuid(), 'sheets', '7', n) FROM generate_series(1, 20) AS n")
+
+
+def write_submits_with_a_refusal(client: Client, url: str) -> None:
+    # There are 15 calls: one of all 128 rows, and two of each half of a refused part, down to one row.
+    (used,) = submit(client, update("7", "a"))
+    reuse(url, used)
+    execute(url, "SELECT count(leasehold_submit('sheets', n::text)) FROM generate_series(1, 127) AS n")
+
+
+def write_marks(_: Client, url: str) -> None:
+    execute(url, "INSERT INTO leasehold_outbox_done (request_id) SELECT gen_random_uuid() FROM generate_series(1, 20)")
+
+
+@pytest.mark.parametrize(("write_rows", "calls"), [(write_settles, 20), (write_submits_with_a_refusal, 15), (write_marks, 20)])
+def test_q14_a_relay_says_before_each_call_of_a_long_delivery_that_it_works(
+    client: Client,
+    database: str,
+    monkeypatch: pytest.MonkeyPatch,
+    write_rows: Callable[[Client, str], None],
+    calls: int,
+) -> None:
+    monkeypatch.setattr(leasehold.relay, "_BEAT_SECONDS", 0.0)
+    write_rows(client, database)
+    before = beats(database)
+    Relay(client, database).relay_all()
+    assert beats(database) - before >= calls
+
+
+def test_q14_a_relay_that_was_overtaken_stops_between_two_settles(
+    client: Client, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leasehold.relay, "_BEAT_SECONDS", 0.0)
+    write_settles(client, database)
+    run, calls = client._run, count(1)
+
+    def overtake_at_the_third(*arguments: Any) -> object:
+        if next(calls) == 3:
+            execute(database, "SELECT leasehold_outbox_hold(gen_random_uuid(), beats) FROM leasehold_outbox_holder")
+        return run(*arguments)
+
+    monkeypatch.setattr(client, "_run", overtake_at_the_third)
+    with pytest.raises(BusyError):
+        Relay(client, database).relay_all()
+    assert next(calls) == 4
 
 
 def relay_settings(database: str) -> str:

@@ -45,7 +45,7 @@ module Leasehold
 
     # Completes the requests as part of the transaction that this thread has open on a database with an outbox: only if it
     # commits (Q14). The server is told at the end of the block, and by the relay if this process dies before. If the session
-    # ends before that, the requests are another worker's, whom {#undone!} tells that they are done.
+    # ends before that, another worker gets the requests. Its call of {#undone!} leaves them out, because they are done.
     #
     # If the transaction is rolled back, the batch fails at the end of the block, even without an error: its work is undone. So
     # it does if the connection is lost during the COMMIT; if that has happened after all, {#undone!} tells so.

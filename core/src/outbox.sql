@@ -513,7 +513,8 @@ END
 $$;
 
 -- Notes that all rows of the batch up to this one are relayed; place and number are those of the row. True if it was the
--- last, so that the batch is done. The call may be repeated, and a relay that was overtaken by another changes nothing.
+-- last, so that the batch is done. The call may be repeated. A relay that was overtaken by another may acknowledge what it has
+-- delivered. It changes nothing if the other one has acknowledged as much, or has finished the batch.
 CREATE OR REPLACE FUNCTION leasehold_outbox_acknowledge(batch bigint, place bigint, number bigint) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE
@@ -574,7 +575,7 @@ DECLARE
   relay leasehold_outbox_relay;
 BEGIN
   SELECT * INTO STRICT relay FROM leasehold_outbox_relay FOR UPDATE;
-  -- A relay that was overtaken by another changes nothing.
+  -- The row may be acknowledged already: by a repeated call, or by a relay that has overtaken this one.
   IF relay.batch = leasehold_outbox_refuse.batch AND relay.target IS NOT NULL
     AND (leasehold_outbox_refuse.place, leasehold_outbox_refuse.number) > (relay.place, relay.number)
   THEN

@@ -249,7 +249,8 @@ class _Turn:
     """The turn of one relay of an outbox, which gives it up at the end of the `with` statement.
 
     A row of the outbox names the relay that works. This relay raises a number in the row. Others wait, and take its place once
-    the number stands still. Two relays at once do no harm: the one that was overtaken acknowledges nothing.
+    the number stands still. Two relays at once do no harm. Both work on one batch: what one delivers again changes nothing, and
+    each acknowledges only what it has delivered.
     """
 
     def __init__(self, connection: _Connection, relay: UUID) -> None:

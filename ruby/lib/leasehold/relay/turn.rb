@@ -7,7 +7,8 @@ module Leasehold
     # The turn of one relay of an outbox. A row of the outbox names the relay that works, whether it is one of the gem, of
     # Python or of a server. This relay raises a number in the row; others wait, and take its place once the number stands still.
     #
-    # Two relays at once do no harm: the one that was overtaken acknowledges nothing.
+    # Two relays at once do no harm. Both work on one batch: what one delivers again changes nothing, and each acknowledges only
+    # what it has delivered.
     class Turn
       # The seconds after which the relay that works says so again, and those for which another one must have said nothing before
       # this one takes its place: those of a server's relay (server/src/serve/relays/relay.rs).

@@ -163,10 +163,10 @@ module Leasehold
       idle = pauses(IDLE_SECONDS)
       while !stopping? && @turn.hold?
         batch = @rows.begin
-        clean
+        relay_batch(batch) { stopping? || !@turn.hold? } if batch
+        clean_if_due
         next pause(idle.next) unless batch
 
-        relay_batch(batch) { stopping? || !@turn.hold? }
         idle = pauses(IDLE_SECONDS)
         @retries = pauses(RETRY_SECONDS)
       end
@@ -182,17 +182,26 @@ module Leasehold
       nil
     end
 
-    # If it is time, empties what is relayed, and forgets done-marks that no worker needs: some at a time, from the first one again
-    # after the last. Further marks are looked at soon.
-    def clean
+    # Cleans if it is time, and the relay is not to stop. Rows never wait for it: a failure, such as a right that the relay's role
+    # lacks after an update of the outbox, is only published.
+    def clean_if_due
       now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
-      return if @clean_at && now < @clean_at
+      return if stopping? || (@clean_at && now < @clean_at)
 
+      @clean_at = now + CLEAN_SECONDS
+      clean
+    rescue Error, ActiveRecord::ActiveRecordError => error
+      publish(error)
+    end
+
+    # Empties what is relayed, and forgets done-marks that no worker needs: some at a time, from the first one again after the last.
+    # Further marks are looked at soon.
+    def clean
       @rows.rotate
       marks = @rows.marks(@last_mark)
       @last_mark = marks.last
-      @rows.forget(@delivery.settled(marks))
-      @clean_at = now + CLEAN_SECONDS if marks.size < Rows::MAX_MARKS
+      @rows.forget(@delivery.settled(marks) { beat })
+      @clean_at = nil if marks.size == Rows::MAX_MARKS
     end
 
     # Relays a batch to its end, or until the block returns true.
@@ -226,13 +235,18 @@ module Leasehold
       @turn.hold? if @relaying
     end
 
-    # Publishes an error after which a later try may succeed; raises any other. Only messages of the gem have no values (V09).
+    # Publishes an error after which a later try may succeed; raises any other.
     #
     # A relay that may not use a queue has another certificate than it should, or lacks an entry of `[[locks.access]]`. The rows
     # are not at fault, so they wait until an operator has changed that.
     def pass_over(error)
       raise error unless error.is_a?(ActiveRecord::ActiveRecordError) || error.is_a?(Error::Denied) || Locks::Reaping.passing?(error)
 
+      publish(error)
+    end
+
+    # Publishes an error. Only messages of the gem have no values (V09).
+    def publish(error)
       Events.publish(:relay_failed, database: @model.name, error: error.class.name, message: (error.message if error.is_a?(Error)))
     end
 

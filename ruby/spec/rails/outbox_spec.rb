@@ -350,6 +350,49 @@ RSpec.describe "the outbox", :rails do
       expect(beats).to eq(%w[claims] * 3 + %w[row] * others.size)
     end
 
+    # Renames a function of the outbox while the block runs.
+    def without(function)
+      rename = ->(from, to) { query("ALTER FUNCTION #{from} RENAME TO #{to}") }
+      rename.call(function, "leasehold_away")
+      yield
+    ensure
+      rename.call("leasehold_away", function)
+    end
+
+    %w[leasehold_outbox_rotate leasehold_outbox_marks leasehold_outbox_forget].each do |function|
+      it "delivers all rows while it can't call `#{function}`, and says so (Q14)" do
+        stub_const("Leasehold::Relay::CLEAN_SECONDS", 0.05)
+        query("INSERT INTO leasehold_outbox_done (request_id) VALUES (gen_random_uuid())")
+        failures = Thread::Queue.new
+        ActiveSupport::Notifications.subscribed(->(*, payload) { failures << payload }, "relay_failed.leasehold") do
+          without(function) do
+            relay.start
+            2.times do
+              2.times { expect_relay_to(server) }
+              expect(next_of(failures)).to eq(database: "ApplicationRecord", error: "ActiveRecord::StatementInvalid", message: nil)
+            end
+          end
+        end
+        Support::Waiting.wait_for("the marks") { query("SELECT FROM leasehold_outbox_done").empty? }
+      end
+    end
+
+    it "cleans after the delivery, and says between its calls that it works (Q14)" do
+      ids = Array.new(3) { sheets.submit("7").id }
+      query("INSERT INTO leasehold_outbox_done (request_id) SELECT unnest('{#{ids.join(",")}}'::uuid[])")
+      ApplicationRecord.transaction { sheets.submit("8") }
+      called = Thread::Queue.new
+      watch = ->(*, payload) { payload[:sql].scan(/leasehold_outbox_(?!hold|release)\w+/) { |name| called << name } }
+      ActiveSupport::Notifications.subscribed(watch, "sql.active_record") do
+        relay.start
+        expect(Array.new(5) { next_of(called) }).to eq(%w[begin read acknowledge rotate marks].map { |name| "leasehold_outbox_#{name}" })
+      end
+      beats = 0
+      delivery = Leasehold::Relay::Delivery.new(Leasehold.configuration)
+      expect([delivery.settled(ids) { beats += 1 }, beats]).to eq([[], 3])
+      delivery.close
+    end
+
     it "goes on after the server was away, and loses nothing (Q14)" do
       relay.start
       server.kill

@@ -43,13 +43,16 @@ module Leasehold
       end
 
       # Returns the requests that no worker gets any more: the server has them as complete, or has forgotten them. A caller that
-      # may not read requests forgets none.
+      # may not read requests forgets none. Yields before each call.
       #
       # @param ids [Array<String>]
       # @raise [Error] if a later try may succeed
       # @return [Array<String>]
       def settled(ids)
-        ids.select { |id| settled?(@calls.run(:get_request, Queues::Messages.get_request(id, false)).request) }
+        ids.select do |id|
+          yield
+          settled?(@calls.run(:get_request, Queues::Messages.get_request(id, false)).request)
+        end
       rescue Error => error
         raise if error.temporary?
 

@@ -271,7 +271,7 @@ END
 $$;
 
 -- Functions of a former version have other arguments or results, so they can't be replaced. The one that relays call is renamed
--- until its rights are granted on the new one.
+-- until the new one has its rights.
 DO $$
 DECLARE
   settle CONSTANT regprocedure := to_regprocedure(
@@ -701,13 +701,16 @@ $$;
 
 -- The functions find the tables in the schema of this installation, whatever the caller's search path, and never in the
 -- caller's temporary tables. They run with the rights of the owner, so PUBLIC may not call them. A right that was granted
--- before stays.
+-- before stays. A new function of a known name gets the rights that roles have on the one with other arguments or results.
 DO $$
 DECLARE
+  former CONSTANT regprocedure :=
+    to_regprocedure(format('%I.leasehold_outbox_former_read(bigint, integer, integer)', current_schema()));
   found record;
+  granted record;
 BEGIN
   FOR found IN
-    SELECT oid::regprocedure AS name, proacl IS NULL AS is_new FROM pg_proc
+    SELECT oid::regprocedure AS name, proname, proacl IS NULL AS is_new FROM pg_proc
       WHERE pronamespace = quote_ident(current_schema())::regnamespace
         AND proname ~ ('^leasehold_(submit|complete|done|fail|give_back|outbox_(start|refused_field|add|settle|drawn|begin_epoch'
           || '|late|has_news|check_isolation|begin|read|acknowledge|hold|release|refuse|retry|refusals|marks|forget|is_needed|rotate))$')
@@ -715,25 +718,16 @@ BEGIN
     EXECUTE format('ALTER FUNCTION %s SET search_path = %I, pg_temp', found.name, current_schema());
     IF found.is_new THEN
       EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', found.name);
+      FOR granted IN
+        SELECT DISTINCT CASE WHEN grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END AS role,
+            CASE WHEN is_grantable THEN ' WITH GRANT OPTION' ELSE '' END AS option
+          FROM pg_proc, aclexplode(proacl)
+          WHERE pronamespace = quote_ident(current_schema())::regnamespace AND oid <> found.name AND grantee <> proowner
+            AND proname IN (found.proname, replace(found.proname, '_outbox_', '_outbox_former_'))
+      LOOP
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s%s', found.name, granted.role, granted.option);
+      END LOOP;
     END IF;
-  END LOOP;
-END
-$$;
-
--- Grants the rights on a function of a former version to the roles that had them, and drops it.
-DO $$
-DECLARE
-  former CONSTANT regprocedure :=
-    to_regprocedure(format('%I.leasehold_outbox_former_read(bigint, integer, integer)', current_schema()));
-  granted record;
-BEGIN
-  FOR granted IN
-    SELECT CASE WHEN grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END AS role,
-        CASE WHEN is_grantable THEN ' WITH GRANT OPTION' ELSE '' END AS option
-      FROM pg_proc, aclexplode(proacl) WHERE oid = former AND grantee <> proowner
-  LOOP
-    EXECUTE format('GRANT EXECUTE ON FUNCTION %I.leasehold_outbox_read(bigint, integer, integer) TO %s%s',
-      current_schema(), granted.role, granted.option);
   END LOOP;
   IF former IS NOT NULL THEN
     EXECUTE format('DROP FUNCTION %s', former);

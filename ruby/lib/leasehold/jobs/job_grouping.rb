@@ -28,7 +28,7 @@ module Leasehold
     end
 
     # Makes jobs of one key wait for each other, within their queue. Without a limit they are performed in the order in
-    # which they were enqueued, and one that fails or is retried later holds back those behind it.
+    # which they were enqueued, and one that the server tries again holds back those behind it; `retry_on` enqueues it anew.
     #
     # @example
     #   grouped_by { |job| job.arguments.first.id }

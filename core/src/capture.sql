@@ -258,9 +258,16 @@ DECLARE
   -- An UPDATE that moves a row to another partition fires no trigger for the row, so partitioned tables compare all keys.
   with_old_keys CONSTANT boolean := EXISTS (SELECT FROM pg_inherits WHERE root IN (inhrelid, inhparent))
     OR (SELECT relkind = 'p' FROM pg_class WHERE oid = root);
+  request leasehold_outbox;
   member regclass;
 BEGIN
-  IF primary_key IS NULL THEN
+  -- Each statement on the table would be refused otherwise.
+  request.queue := queue;
+  request.key := lane;
+  IF leasehold_outbox_refused_field(request) IN ('queue', 'key') THEN
+    RAISE EXCEPTION 'the % of the captured changes is malformed or too long', leasehold_outbox_refused_field(request)
+      USING ERRCODE = 'invalid_parameter_value', HINT = 'The limits are those of the queues.';
+  ELSIF primary_key IS NULL THEN
     RAISE EXCEPTION 'the table `%` has no primary key', root USING ERRCODE = 'invalid_table_definition',
       HINT = 'Only changes of tables with a primary key can be captured.';
   ELSIF missing IS NOT NULL THEN

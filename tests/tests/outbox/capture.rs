@@ -277,6 +277,8 @@ async fn q06_tables_that_can_not_be_captured_are_refused() {
         ("'keyless', 'changes', '{}', NULL", "42P16"),
         ("'absent', 'changes', '{}', NULL", "42P01"),
         ("'users', 'changes', '{absent}', NULL", "42703"),
+        ("'users', 'a..b', '{}', NULL", "22023"),
+        ("'users', 'changes', '{}', repeat('k', 513)", "22023"),
     ] {
         assert_eq!(owner.run(&format!("SELECT leasehold_capture({call})")).await, refused(code), "{call}");
     }

@@ -41,8 +41,9 @@ const FOUND_LOCKED: &str = "the rows are locked by another session of the databa
 /// half a second. Servers lock rows for milliseconds.
 const BLOCKERS: &str = "SELECT pid, usename, application_name, client_addr, xact_start, query FROM pg_stat_activity \
     WHERE datname = current_database() AND xact_start < now() - interval '0.5 s' AND pid IN \
-    (SELECT pid FROM pg_locks WHERE granted AND mode <> 'AccessShareLock' AND relation IN \
-    ('claims'::regclass, 'claim_leases'::regclass, 'idempotency_keys'::regclass)) ORDER BY xact_start";
+    (SELECT pid FROM pg_locks WHERE granted AND mode <> 'AccessShareLock' AND relation = ANY ( \
+    '{claims, claim_leases, idempotency_keys, lock_sessions, locks, lock_asks, lock_turns, request_queues, request_lanes, \
+    open_requests, settled_requests, request_bodies}'::regclass[])) ORDER BY xact_start";
 
 /// The state that the writers of one queue share.
 pub(super) struct WriterShared {

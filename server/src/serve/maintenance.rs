@@ -18,6 +18,7 @@ use tonic::server::NamedService;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
+use super::partition_shifts::PartitionShifts;
 use super::probes::{Check, store_checks};
 use super::steady_clock::SteadyClock;
 use super::{lock_ticks, queue_ticks};
@@ -37,9 +38,6 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 const FIRST_READ_PAUSE: Duration = Duration::from_millis(500);
 /// The longest pause between two repetitions of a failed read.
 const MAX_READ_PAUSE: Duration = Duration::from_secs(30);
-/// The pause between two changes of the partitions of a shared store. Each waits shortly for a lock that holds up
-/// commands, and a partition is there an hour before it is needed.
-const SHIFT_INTERVAL: Duration = Duration::from_secs(60);
 /// The most settled leases that an embedded store forgets in one batch.
 const FORGET_BATCH: usize = 500;
 
@@ -252,12 +250,9 @@ impl Maintenance {
     /// a row is logged as an error or a warning.
     async fn maintain_database(&self, store: &dyn SharedMaintenance) {
         let (metrics, mut was_hindered) = (&self.services.metrics, false);
-        let (mut shifts_at, mut was_shifted) = (Instant::now(), true);
+        let mut partitions = PartitionShifts::new(Duration::from_secs(self.retention_seconds));
         loop {
-            if Instant::now() >= shifts_at {
-                was_shifted = self.shift_partitions(store, was_shifted).await;
-                shifts_at = Instant::now() + SHIFT_INTERVAL;
-            }
+            partitions.shift_if_due(store).await;
             let result = self.maintain_once(store).await;
             // An outage is reported by the probe. A lock of another session, or a conflict with
             // another server, is over soon. Only other errors, such as a full disk, mean that the
@@ -281,20 +276,6 @@ impl Maintenance {
             was_hindered = is_hindered;
             sleep(MAINTENANCE_INTERVAL).await;
         }
-    }
-
-    /// Shifts the partitions of requests. Returns true if that succeeded. A failure is logged as a warning if the shift
-    /// before it succeeded; until the next one, the partitions stay as they are.
-    async fn shift_partitions(&self, store: &dyn SharedMaintenance, was_shifted: bool) -> bool {
-        let shifted = store.shift_partitions(Duration::from_secs(self.retention_seconds)).await;
-        match &shifted {
-            Err(error) if was_shifted && !error.is_away() => {
-                tracing::warn!(%error, "the partitions of settled requests can't be changed now: retrying");
-            }
-            Err(error) => tracing::debug!(%error, "the partitions of settled requests still can't be changed"),
-            Ok(()) => {}
-        }
-        shifted.is_ok()
     }
 
     /// Counts the claims under leases, vacuums, forgets settled leases, and removes abandoned

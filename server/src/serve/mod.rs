@@ -10,6 +10,7 @@ mod lock_ticks;
 mod maintenance;
 #[cfg(feature = "page")]
 mod page;
+mod partition_shifts;
 mod probes;
 mod queue_rings;
 mod queue_ticks;

@@ -456,11 +456,12 @@ pub trait SharedMaintenance: Send + Sync {
     fn forget_abandoned(&self) -> StoreFuture<'_, ()>;
 
     /// Adds partitions for the requests to come, and drops those whose requests are all forgotten (Q16). `retention` is
-    /// the time for which settled requests are remembered.
+    /// the time for which settled requests are remembered. Returns true if partitions are missing, because the default
+    /// partitions are too large to be scanned.
     ///
     /// # Errors
     /// Another session uses the tables, or the store can't be written.
-    fn shift_partitions(&self, retention: Duration) -> StoreFuture<'_, ()>;
+    fn shift_partitions(&self, retention: Duration) -> StoreFuture<'_, bool>;
 
     /// Removes the dead rows of the table that `ListLeases` scans (B33). If the database role may
     /// not vacuum the table, this does nothing.

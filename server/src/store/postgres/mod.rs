@@ -469,8 +469,8 @@ impl SharedMaintenance for PostgresStore {
         self.run(|client| async move { reads::forget_abandoned(&client).await })
     }
 
-    fn shift_partitions(&self, retention: Duration) -> StoreFuture<'_, ()> {
-        self.run(move |client| async move { queue_partitions::shift(&client, retention).await })
+    fn shift_partitions(&self, retention: Duration) -> StoreFuture<'_, bool> {
+        Box::pin(queue_partitions::shift(&self.inner.pool, retention))
     }
 
     fn vacuum(&self) -> StoreFuture<'_, ()> {

@@ -3,35 +3,59 @@
 
 use std::time::Duration;
 
-use tokio_postgres::Client;
+use tokio_postgres::{Client, SimpleQueryMessage};
 
 use super::failure::failed;
+use super::pool::Pool;
 use crate::store::error::StoreError;
 
-/// The shortest period of a partition. A partition costs each read of settled requests a few microseconds.
+/// The shortest period after which an empty partition may leave. A partition is at least six hours long, because those
+/// for the ids of 48 hours are there, and each costs a read of settled requests a few microseconds.
 const SHORTEST_PERIOD: Duration = Duration::from_secs(60 * 60);
-/// The number of periods for which a settled request is remembered. Disk space is free again one or two periods after
-/// the requests are forgotten.
+/// The number of periods for which a settled request is remembered. The disk space of a request is free again once all
+/// requests of its partition are forgotten. If none waits for long, that is a period later at most.
 const PERIODS_OF_RETENTION: u32 = 4;
+/// The most partitions that one shift adds and drops.
+const MAX_CHANGES: u32 = 32;
 
 /// Returns the time whose requests share a partition.
 fn period(retention: Duration) -> Duration {
     (retention / PERIODS_OF_RETENTION).max(SHORTEST_PERIOD)
 }
 
-/// Adds partitions for the coming requests, and drops those whose requests are all forgotten (Q16).
+/// Adds partitions for the coming requests, and drops those whose requests are all forgotten (Q16). Returns true if
+/// partitions are missing because the default partitions are too large.
 ///
 /// # Errors
 /// Another session uses the tables, or the database refuses the change.
-pub(super) async fn shift(client: &Client, retention: Duration) -> Result<(), StoreError> {
-    // The two statements of one message are one transaction. Its isolation level must be READ COMMITTED, whatever the
-    // database's default is: the function must see the rows that were written while it waited for a lock.
+pub(super) async fn shift(pool: &Pool, retention: Duration) -> Result<bool, StoreError> {
+    for _ in 0..MAX_CHANGES {
+        let result = pool.run(|client| async move { change(&client, retention).await }).await?;
+        if !matches!(&*result, "added" | "dropped") {
+            return Ok(result == "full");
+        }
+    }
+    Ok(false)
+}
+
+/// Makes one change in a transaction of its own, so that groups pass between two changes. Returns the result of the
+/// function.
+async fn change(client: &Client, retention: Duration) -> Result<String, StoreError> {
+    // The statements of one message are one transaction. Its isolation level must be READ COMMITTED, whatever the
+    // database's default is: the function must see the rows that were written while it waited for a lock. The timeout
+    // bounds the time for which a search under the lock holds up groups.
     let seconds = period(retention).as_secs();
     let sql = format!(
         "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-         SELECT shift_request_partitions(now(), make_interval(secs => {seconds}))"
+         SET LOCAL statement_timeout = '1s';
+         SELECT shift_request_partitions(now(), '{seconds} seconds'::interval)"
     );
-    client.batch_execute(&sql).await.map_err(failed)
+    let answer = client.simple_query(&sql).await.map_err(failed)?;
+    let result = answer.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(0),
+        _ => None,
+    });
+    result.map(str::to_owned).ok_or_else(|| StoreError::Failed("`shift_request_partitions` returns no row".into()))
 }
 
 #[cfg(test)]

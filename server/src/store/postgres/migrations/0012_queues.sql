@@ -196,12 +196,17 @@ CREATE FUNCTION request_id_millis(id uuid) RETURNS bigint LANGUAGE sql IMMUTABLE
 
 COMMENT ON FUNCTION request_id_millis IS 'The first 48 bits of an id: the milliseconds since 1970 at which a UUIDv7 was made';
 
+-- The function shift_request_partitions runs with the rights of the tables' owner. INVARIANT: it and the functions that it
+-- calls name functions of PostgreSQL with their schema, and cast arguments of operators to the exact types. Else a role that
+-- may create functions in this schema could make a better match, which would run with the rights of the owner.
 CREATE FUNCTION request_partitions(OUT suffix text, OUT first_millis bigint, OUT end_millis bigint) RETURNS SETOF record
 LANGUAGE sql AS $$
-    SELECT substr(relname, length('request_bodies_') + 1), request_id_millis(substring(bound FROM $x$FROM \('([^']*)$x$)::uuid),
-        coalesce(request_id_millis(substring(bound FROM $x$TO \('([^']*)$x$)::uuid), 1::bigint << 48)
-    FROM pg_inherits JOIN pg_class ON oid = inhrelid, pg_get_expr(relpartbound, oid) AS bound
-    WHERE inhparent = 'request_bodies'::regclass AND bound <> 'DEFAULT'
+    SELECT pg_catalog.substr(c.relname::text, pg_catalog.length('request_bodies_'::text) + 1),
+        request_id_millis(substring(bound FROM $x$FROM \('([^']*)$x$::text)::uuid),
+        coalesce(request_id_millis(substring(bound FROM $x$TO \('([^']*)$x$::text)::uuid), 1::bigint << 48)
+    FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid,
+        pg_catalog.pg_get_expr(c.relpartbound, c.oid) AS bound
+    WHERE i.inhparent = 'request_bodies'::regclass::oid AND bound <> 'DEFAULT'::text
 $$;
 
 COMMENT ON FUNCTION request_partitions IS
@@ -216,124 +221,164 @@ DECLARE
 BEGIN
     SELECT uuid INTO bodies_id FROM request_bodies_default WHERE uuid >= first_id AND uuid < end_id ORDER BY uuid DESC LIMIT 1;
     SELECT uuid INTO settled_id FROM settled_requests_default WHERE uuid >= first_id AND uuid < end_id ORDER BY uuid DESC LIMIT 1;
-    RETURN coalesce(1 + greatest(request_id_millis(bodies_id), request_id_millis(settled_id)), first_millis);
+    RETURN coalesce(1::bigint + greatest(request_id_millis(bodies_id), request_id_millis(settled_id)), first_millis);
 END $$;
 
 COMMENT ON FUNCTION first_free_millis IS 'The first milliseconds of a range after all ids of it that are in the default partitions';
 
 -- A new partition takes a lock that no transaction may hold in parallel, and a lock that waits holds up all later ones. So
 -- the lock timeout of shift_request_partitions is short.
-CREATE FUNCTION add_request_partition(from_millis bigint, end_millis bigint) RETURNS integer LANGUAGE plpgsql AS $$
+CREATE FUNCTION add_request_partition(from_millis bigint, end_millis bigint, shortest_millis bigint, max_scan bigint)
+RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
-    max_scan CONSTANT bigint := 256 * 1024 * 1024;
     first_millis bigint := first_free_millis(from_millis, end_millis);
+    end_time timestamptz := pg_catalog.to_timestamp(end_millis::double precision / 1000::double precision);
+    first_time timestamptz;
     suffix text;
     parent text;
 BEGIN
+    IF end_millis - first_millis < shortest_millis THEN
+        RETURN 'done';
+    END IF;
     -- PostgreSQL scans the default partitions under the lock.
-    IF first_millis >= end_millis
-        OR pg_relation_size('request_bodies_default') + pg_relation_size('settled_requests_default') > max_scan THEN
-        RETURN 0;
+    IF pg_catalog.pg_relation_size('request_bodies_default'::regclass)
+        + pg_catalog.pg_relation_size('settled_requests_default'::regclass) > max_scan THEN
+        RETURN 'full';
     END IF;
     LOCK TABLE ONLY settled_requests, ONLY request_bodies IN ACCESS EXCLUSIVE MODE;
+    -- A wait for the default partitions, which autovacuum may have, would hold up all groups.
+    LOCK TABLE settled_requests_default, request_bodies_default IN ACCESS EXCLUSIVE MODE NOWAIT;
     first_millis := first_free_millis(from_millis, end_millis);
-    IF first_millis >= end_millis THEN
-        RETURN 0;
+    IF end_millis - first_millis < shortest_millis THEN
+        RETURN 'busy';
     END IF;
-    suffix := to_char(to_timestamp(first_millis / 1000.0) AT TIME ZONE 'UTC', 'YYYYMMDD_HH24MISSMS');
-    FOREACH parent IN ARRAY ARRAY['settled_requests', 'request_bodies'] LOOP
-        EXECUTE format('CREATE TABLE %I PARTITION OF %I FOR VALUES FROM (%L) TO (%L)', parent || '_' || suffix, parent,
-            first_request_id(first_millis), first_request_id(end_millis));
-        EXECUTE format('COMMENT ON TABLE %I IS %L', parent || '_' || suffix,
-            'The rows of ' || parent || ' whose ids were made from the time in the name to the next partition');
+    first_time := pg_catalog.to_timestamp(first_millis::double precision / 1000::double precision);
+    suffix := pg_catalog.to_char(first_time AT TIME ZONE 'UTC'::text, 'YYYYMMDD_HH24MISSMS'::text);
+    FOREACH parent IN ARRAY ARRAY['settled_requests'::text, 'request_bodies'::text] LOOP
+        EXECUTE pg_catalog.format('CREATE TABLE %I PARTITION OF %I FOR VALUES FROM (%L) TO (%L)', parent || '_'::text || suffix,
+            parent, first_request_id(first_millis), first_request_id(end_millis));
+        EXECUTE pg_catalog.format('COMMENT ON TABLE %I IS %L', parent || '_'::text || suffix, pg_catalog.format(
+            'The rows of %s whose ids were made from the time in the name until %s UTC', parent,
+            pg_catalog.to_char(end_time AT TIME ZONE 'UTC'::text, 'YYYY-MM-DD HH24:MI:SS'::text)));
     END LOOP;
-    RETURN 1;
+    RETURN 'added';
 END $$;
 
 COMMENT ON FUNCTION add_request_partition IS
     'Adds a partition to the tables of bodies and settled requests, for the ids of a range that are not in use yet. Returns '
-    'the number of added partitions';
+    '`added`, `done` if that range is too short, `full` if the default partitions have more bytes than max_scan, or `busy`';
 
 CREATE FUNCTION has_requests(suffix text) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     found boolean;
 BEGIN
     -- With the order, PostgreSQL uses the index, which remembers the entries of deleted rows. EXISTS would drop the order.
-    EXECUTE format('SELECT num_nonnulls((SELECT uuid FROM %I ORDER BY uuid LIMIT 1), (SELECT uuid FROM %I ORDER BY uuid LIMIT 1)) > 0',
-        'request_bodies_' || suffix, 'settled_requests_' || suffix) INTO found;
+    EXECUTE pg_catalog.format(
+        'SELECT pg_catalog.num_nonnulls((SELECT uuid FROM %I ORDER BY uuid LIMIT 1), (SELECT uuid FROM %I ORDER BY uuid LIMIT 1)) > 0',
+        'request_bodies_'::text || suffix, 'settled_requests_'::text || suffix) INTO found;
     RETURN found;
 END $$;
 
 COMMENT ON FUNCTION has_requests IS 'True if the partitions with this end of their names have a body or a settled request';
 
-CREATE FUNCTION drop_request_partition(suffix text) RETURNS integer LANGUAGE plpgsql AS $$
+CREATE FUNCTION drop_request_partition(suffix text) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
-    began timestamptz := clock_timestamp();
+    settled text := 'settled_requests_'::text || suffix;
+    bodies text := 'request_bodies_'::text || suffix;
+    began timestamptz := pg_catalog.clock_timestamp();
+    has_parents boolean := false;
 BEGIN
     -- Under the lock, the search must be short: the next one is faster than one that has found many deleted rows.
-    IF has_requests(suffix) OR clock_timestamp() - began > interval '100 ms' THEN
-        RETURN 0;
+    IF has_requests(suffix) OR pg_catalog.clock_timestamp() - began > interval '100 ms' THEN
+        RETURN false;
     END IF;
     LOCK TABLE ONLY settled_requests, ONLY request_bodies IN ACCESS EXCLUSIVE MODE;
+    has_parents := true;
+    -- Autovacuum often has the partition whose rows were just deleted. A wait for it would hold up all groups.
+    EXECUTE pg_catalog.format(
+        'LOCK TABLE %I, %I, settled_requests_default, request_bodies_default IN ACCESS EXCLUSIVE MODE NOWAIT', settled, bodies);
     IF has_requests(suffix) THEN
-        RETURN 0;
+        -- An error releases the locks: the caller goes on to the next partition.
+        RAISE lock_not_available;
     END IF;
     -- INVARIANT: both leave together. A group may have a snapshot from before the deletes. It must find each of its
     -- requests, unless the request with its body is forgotten. A body stays while its request is open or settled.
-    EXECUTE format('DROP TABLE %I, %I', 'settled_requests_' || suffix, 'request_bodies_' || suffix);
-    RETURN 1;
+    EXECUTE pg_catalog.format('DROP TABLE %I, %I', settled, bodies);
+    RETURN true;
+EXCEPTION
+    WHEN lock_not_available THEN
+        IF NOT has_parents THEN
+            RAISE;
+        END IF;
+        RETURN false;
 END $$;
 
 COMMENT ON FUNCTION drop_request_partition IS
-    'Drops the partitions with this end of their names if they are empty. Returns the number of dropped partitions';
+    'Drops the partitions with this end of their names if they are empty, and no other session has locked them. Returns true '
+    'if they were dropped';
 
--- The function runs with the rights of the tables' owner, so that a server needs no right to create tables.
-CREATE FUNCTION shift_request_partitions(at timestamptz, period interval) RETURNS integer
+CREATE FUNCTION shift_request_partitions(at timestamptz, period interval, max_scan bigint DEFAULT 33554432) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET lock_timeout = '100ms' AS $$
 DECLARE
-    usual_partitions CONSTANT bigint := 12;
-    period_millis bigint := extract(epoch FROM period) * 1000;
-    at_millis bigint := extract(epoch FROM at) * 1000;
-    next_millis bigint := at_millis / period_millis * period_millis;
-    partition record;
-    partitions bigint;
+    equal_partitions CONSTANT bigint := 20;
+    period_millis bigint := extract(epoch FROM period) * 1000::numeric;
+    at_millis bigint := extract(epoch FROM at) * 1000::numeric;
+    ahead_millis bigint := greatest(period_millis * 2::bigint, 172800000::bigint);
+    equal_millis bigint := greatest(period_millis, ahead_millis / 8::bigint);
+    next_millis bigint;
     length_millis bigint;
     until bigint;
-    changed integer := 0;
+    partition record;
+    result text := 'done';
+    added text;
 BEGIN
+    IF (period >= interval '1 minute') IS NOT TRUE THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'the period of partitions must be at least a minute';
+    END IF;
     -- An older snapshot would not see the rows that were written while the function waited for a lock.
-    IF current_setting('transaction_isolation') NOT LIKE 'read %' THEN
+    IF pg_catalog.current_setting('transaction_isolation'::text) NOT LIKE 'read %'::text THEN
         RAISE EXCEPTION 'a shift of partitions needs the isolation level READ COMMITTED';
     END IF;
-    -- A server finds the work done that another one does now. The number is that of the migrations' lock and one.
-    IF NOT pg_try_advisory_xact_lock(x'006c656173656870'::bigint) THEN
-        RETURN 0;
+    -- Two servers must not shift at once. The number is that of the migrations' lock and one.
+    IF NOT pg_catalog.pg_try_advisory_xact_lock(x'006c656173656870'::bigint) THEN
+        RETURN 'busy';
     END IF;
-    FOR partition IN SELECT * FROM request_partitions() p WHERE p.end_millis <= at_millis - period_millis ORDER BY 2 LOOP
-        changed := changed + drop_request_partition(partition.suffix);
-    END LOOP;
-    -- Requests that wait for long keep their partition. Each partition more than usual doubles the length of the next ones,
-    -- so that their number grows with the logarithm of the time.
-    SELECT count(*) INTO partitions FROM request_partitions();
-    length_millis := period_millis << least(greatest(partitions - usual_partitions, 0), 20)::integer;
-    WHILE next_millis <= at_millis + period_millis LOOP
-        SELECT p.end_millis INTO until FROM request_partitions() p WHERE next_millis >= p.first_millis AND next_millis < p.end_millis;
+    -- Requests that wait for long keep their partition. Beyond a number of partitions, each one doubles the length of the
+    -- next ones, so that their number grows with the logarithm of the time.
+    SELECT equal_millis << least(greatest(pg_catalog.count(*) - equal_partitions, 0::bigint), 20::bigint)::integer,
+        greatest(at_millis / equal_millis * equal_millis, pg_catalog.max(p.end_millis) FILTER (WHERE p.first_millis <= at_millis))
+    INTO length_millis, next_millis FROM request_partitions() p;
+    WHILE next_millis <= at_millis + ahead_millis LOOP
+        SELECT p.end_millis INTO until FROM request_partitions() p WHERE p.first_millis <= next_millis AND next_millis < p.end_millis;
         IF until IS NULL THEN
-            SELECT least(next_millis + length_millis, min(p.first_millis)) INTO until
+            SELECT least(next_millis + length_millis, pg_catalog.min(p.first_millis)) INTO until
             FROM request_partitions() p WHERE p.first_millis > next_millis;
-            changed := changed + add_request_partition(next_millis, until);
+            added := add_request_partition(next_millis, until, equal_millis / 4::bigint, max_scan);
+            -- INVARIANT: one change a transaction. Else a search would run under the lock of the change before it.
+            IF added = 'added'::text OR added = 'busy'::text THEN
+                RETURN added;
+            ELSIF added = 'full'::text THEN
+                result := 'full';
+            END IF;
         END IF;
         next_millis := until;
     END LOOP;
-    RETURN changed;
+    FOR partition IN SELECT p.suffix FROM request_partitions() p WHERE p.end_millis <= at_millis - period_millis ORDER BY p.first_millis LOOP
+        IF drop_request_partition(partition.suffix) THEN
+            RETURN 'dropped';
+        END IF;
+    END LOOP;
+    RETURN result;
 END $$;
 
 COMMENT ON FUNCTION shift_request_partitions IS
-    'Drops the partitions of bodies and settled requests that are empty and over by more than a period, and adds those for '
-    'the ids of the time until the end of the next period. Returns the number of added and dropped partitions';
+    'Makes one change: adds a partition of bodies and settled requests for the ids of the next 48 hours or two periods, or '
+    'drops one that is empty and over by more than a period. Returns `added` or `dropped`: call again; `done`; `busy`: '
+    'another session does it; `full`: none is added, because the default partitions have more bytes than max_scan';
 REVOKE EXECUTE ON FUNCTION shift_request_partitions FROM PUBLIC;
 
--- The function must find its tables in this schema, whatever the search path of its caller is.
+-- The function must find its tables in this schema, whatever the search path of its caller is. PostgreSQL searches
+-- pg_catalog first, because the path does not name it; a path that names it would make tables in it.
 DO $$ BEGIN
     EXECUTE format('ALTER FUNCTION shift_request_partitions SET search_path = %I, pg_temp', current_schema());
 END $$;

@@ -103,7 +103,7 @@ fn shift_sql(millis: u64) -> String {
 }
 
 fn shift_of_sql(millis: u64, period: &str) -> String {
-    format!("SELECT shift_request_partitions(to_timestamp({millis} / 1000.0), interval '{period}')")
+    format!("SELECT shift_request_partitions(to_timestamp({millis}::float8 / 1000::float8), interval '{period}')")
 }
 
 fn is_change(result: &str) -> bool {

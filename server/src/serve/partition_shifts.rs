@@ -7,6 +7,8 @@ use crate::store::{SharedMaintenance, StoreError};
 /// The pause between two shifts. Each waits shortly for a lock that holds up commands, and a partition is there two days
 /// before it is needed.
 const SHIFT_INTERVAL: Duration = Duration::from_secs(60);
+/// The pause after a shift that has failed: a lock of another session is usually over soon.
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 /// The pause between two warnings that the default partitions are too large.
 const FULL_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
@@ -32,14 +34,14 @@ impl PartitionShifts {
         Self { retention, next_at: Instant::now(), was_shifted: true, full_at: None }
     }
 
-    /// Shifts the partitions if the last shift was a minute ago. Until a shift succeeds, the partitions stay as they are.
+    /// Shifts the partitions if the last shift was a minute ago, or has failed ten seconds ago. Until a shift succeeds, the partitions stay as they are.
     pub(super) async fn shift_if_due(&mut self, store: &dyn SharedMaintenance) {
         if Instant::now() < self.next_at {
             return;
         }
         let shifted = store.shift_partitions(self.retention).await;
         let now = Instant::now();
-        self.next_at = now + SHIFT_INTERVAL;
+        self.next_at = now + if shifted.is_ok() { SHIFT_INTERVAL } else { RETRY_INTERVAL };
         match (self.warning(&shifted, now), &shifted) {
             (Some(Warning::Full), _) => tracing::warn!(
                 "new requests have no partitions, because the default partitions of settled_requests and request_bodies \

@@ -309,9 +309,9 @@ fn limit_holds(changes: &[LaneChange]) -> Checked {
 
 /// Applies the changes of a store in their order, and returns the ends of its holds.
 fn ends_in_store(changes: &[LaneChange]) -> Result<Ends, String> {
-    limit_holds(changes)?;
     let mut holds = Holds::default();
     changes.iter().try_for_each(|change| holds.apply(change))?;
+    limit_holds(changes)?;
     let held = holds.lanes.values().find(|change| change.fence.is_some());
     fault(held.is_some(), || format!("a lane is taken at the end: {held:?}"))?;
     Ok(holds.ends)

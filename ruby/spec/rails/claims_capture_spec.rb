@@ -268,8 +268,8 @@ RSpec.describe "the capture of claimed columns", :rails do
     def with_padded_keys
       execute("CREATE TABLE plates (code char(8) PRIMARY KEY, price numeric(30, 12), owner char(4))")
       plate = stub_const("Plate", Class.new(ApplicationRecord) { self.table_name = "plates" })
-      allow(Leasehold::Models).to receive(:sharing_table).and_call_original
-      allow(Leasehold::Models).to receive(:sharing_table).with(plate).and_return([double(cells_claims_columns: plate.column_names)])
+      sharing = double(cells_claims_columns: plate.column_names)
+      allow(Leasehold::Models).to receive(:sharing_table).and_wrap_original { |run, model| model == plate ? [sharing] : run.call(model) }
       migrate { cells_claims_capture :plates, columns: %w[code price owner], mode: :strict }
       yield plate
     ensure

@@ -259,13 +259,15 @@ DECLARE
   with_old_keys CONSTANT boolean := EXISTS (SELECT FROM pg_inherits WHERE root IN (inhrelid, inhparent))
     OR (SELECT relkind = 'p' FROM pg_class WHERE oid = root);
   request leasehold_outbox;
+  refused text;
   member regclass;
 BEGIN
-  -- Each statement on the table would be refused otherwise.
+  -- The outbox would refuse each statement on the table otherwise. The capture has no other fields yet.
   request.queue := queue;
   request.key := lane;
-  IF leasehold_outbox_refused_field(request) IN ('queue', 'key') THEN
-    RAISE EXCEPTION 'the % of the captured changes is malformed or too long', leasehold_outbox_refused_field(request)
+  refused := leasehold_outbox_refused_field(request);
+  IF refused IN ('queue', 'key') THEN
+    RAISE EXCEPTION 'the % of the captured changes is malformed or too long', refused
       USING ERRCODE = 'invalid_parameter_value', HINT = 'The limits are those of the queues.';
   ELSIF primary_key IS NULL THEN
     RAISE EXCEPTION 'the table `%` has no primary key', root USING ERRCODE = 'invalid_table_definition',

@@ -380,7 +380,7 @@ def test_q14_a_relay_and_that_of_a_server_take_turns_and_follow_each_other_after
             Relay(client, database).relay_all()
         first = write(database, "1")
         wait_for("the server's work", lambda: clients.get_request(first))
-        # What is not acknowledged is handed on again, here to another server.
+        # Rows that are not acknowledged are handed on again, here to another server.
         wait_for("its acknowledgement", lambda: is_relayed(database))
         with program(relay, embedded.url, database) as process:
             other.kill()

@@ -101,6 +101,12 @@ class AsyncLockSession(LockSessionBase):
                 holder.cancel()
         self._functions.tell(name, fences)
 
+    def _lose(self) -> None:
+        """End the renewals of a session whose loss another call has told. The blocks that hold something are cancelled."""
+        self._stop()
+        # The keepalive tells a loss that it finds itself, and it may have been ended before that.
+        self._tell(Standing.LOST.value, [])
+
     async def close(self) -> None:
         """Close the session. Its locks go to the next processes that wait for them. See `LockSession.close`."""
         if self._keepalive is None or not self._is_own():

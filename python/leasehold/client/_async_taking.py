@@ -295,7 +295,7 @@ class AsyncTaking(TakingBase):
             raise batch_lost("the session of the worker is lost") from error
         self._session = None
         self._held.clear()
-        session._stop()  # noqa: SLF001 - same package
+        session._lose()  # noqa: SLF001 - same package
         # The server may not know of the loss yet. The close then lets other workers take the requests at once.
         with suppress(LeaseholdError):
             await self._client._run(close_session(session._id.bytes), LEAVE_SECONDS, ONCE)  # noqa: SLF001

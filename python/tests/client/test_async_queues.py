@@ -109,9 +109,13 @@ def test_operators_pause_limit_withdraw_and_resubmit(embedded: ClaimsServer) -> 
     run(embedded, play)
 
 
-async def lose(client: AsyncClient, worker: AsyncTaking, session: AsyncLockSession, seen: list[object]) -> None:
-    """Work a batch until its loss cancels this task."""
+async def lose(
+    client: AsyncClient, worker: AsyncTaking, session: AsyncLockSession, seen: list[object], *, ends_renewals: bool = False
+) -> None:
+    """Work a batch until its loss cancels this task. The renewals may end without the news, as if the stream ended first."""
     async with await next_of(worker) as batch:
+        if ends_renewals:
+            session._stop()
         # The news of the loss may come before the answer to this call, so another task makes it.
         closing = asyncio.create_task(client._run(close_session(session._id.bytes), None))
         try:
@@ -139,6 +143,18 @@ def test_q10_the_loss_of_a_batch_cancels_the_task_of_its_block_and_the_worker_go
         if sys.version_info >= (3, 11):
             assert task is not None
             assert task.cancelling() == 0
+
+    run(embedded, play)
+
+
+def test_q10_a_loss_that_the_stream_tells_before_the_renewals_do_cancels_the_task_too(embedded: ClaimsServer) -> None:
+    async def play(client: AsyncClient) -> None:
+        seen: list[object] = []
+        await submit(client, "7")
+        async with client.take(QUEUE) as worker:
+            assert worker._session is not None
+            error = await raised_by(lose(client, worker, worker._session, seen, ends_renewals=True))
+            assert (type(error), seen) == (BatchLostError, [BATCH_LOST, True])
 
     run(embedded, play)
 

@@ -87,9 +87,20 @@ pub enum CliError {
     /// The command was ended by its verb, so that its lock or batch could pass on.
     #[error("the command was ended, because its {0} was about to pass on")]
     CommandStopped(TenureKind),
+    /// A command that was to run under a lock or a batch can't be started.
+    #[error("`{program}` can't be started: {cause}")]
+    NotStarted {
+        /// The name of the program, as it was given.
+        program: String,
+        /// The failure of the start.
+        cause: io::Error,
+    },
     /// A command that ran under a lock or a batch ended with this exit code. It has written its own messages.
     #[error("the command ended with the exit code {0}")]
     Ended(u8),
+    /// What the command names is not there, or not in the state that the command is for.
+    #[error("{0}")]
+    Unfit(String),
     /// A part of the work is left undone.
     #[error("{0}")]
     Incomplete(String),
@@ -124,9 +135,12 @@ impl CliError {
             Self::Usage(_) => exit::USAGE,
             Self::LockHeld { .. } | Self::NeverHeld => exit::TRY_AGAIN,
             Self::TenureLost(_) | Self::CommandStopped(_) => exit::TENURE_LOST,
+            Self::NotStarted { cause, .. } if cause.kind() == io::ErrorKind::NotFound => exit::NOT_FOUND,
+            Self::NotStarted { .. } => exit::NOT_STARTED,
             Self::Ended(code) => *code,
             Self::Unreachable { .. } => exit::UNAVAILABLE,
             Self::NotAccepted { .. } => exit::NOT_ALLOWED,
+            Self::Unfit(_) => exit::REFUSED,
             Self::Refused(call) => exit::of_refusal(&call.refusal),
             Self::BadAnswer(_) | Self::Incomplete(_) | Self::Contract(_) | Self::Measure(_) | Self::Output(_) => {
                 exit::FAILURE
@@ -140,6 +154,11 @@ impl CliError {
             return;
         }
         if json { eprintln!("{}", self.to_json()) } else { eprint!("{}", self.to_text()) }
+    }
+
+    /// Returns true if the same call may succeed later without any other change.
+    pub(crate) fn is_temporary(&self) -> bool {
+        matches!(self.exit_code(), exit::TRY_AGAIN | exit::UNAVAILABLE)
     }
 
     /// Returns true if the connection could not be opened or broke. Another TLS handshake may then
@@ -197,6 +216,7 @@ impl CliError {
             Self::CommandStopped(_) => {
                 Some("check what the command has done, and repeat it if that is safe".to_owned())
             }
+            Self::NotStarted { .. } => Some("check its path and its permissions; nothing has run".to_owned()),
             _ => None,
         }
     }

@@ -38,6 +38,12 @@ pub const STORE_FAILED: u8 = 8;
 /// Exit code of a command that did not end by itself before its lock or batch could pass on.
 pub const TENURE_LOST: u8 = 9;
 
+/// Exit code for a command that can't be started, as shells give it.
+pub const NOT_STARTED: u8 = 126;
+
+/// Exit code for a command that is not found, as shells give it.
+pub const NOT_FOUND: u8 = 127;
+
 /// Exit code of a command that can't open its store, because the data is damaged. A restart does not
 /// help, so a supervisor must not try it.
 pub const DATA_DAMAGED: u8 = 10;

@@ -414,7 +414,7 @@ async fn show(session: &Session<'_>, args: ShowArgs) -> Result<(), CliError> {
 }
 
 fn no_request(id: Uuid) -> CliError {
-    CliError::Incomplete(format!("there is no request {id}: it was withdrawn or forgotten, or never was"))
+    CliError::Unfit(format!("there is no request {id}: it was withdrawn or forgotten, or never was"))
 }
 
 async fn status(session: &Session<'_>, args: StatusArgs) -> Result<(), CliError> {
@@ -459,7 +459,7 @@ fn tell_found(
     }
     if found != acted_on {
         let (state, wanted) = (request_state(found), request_state(acted_on));
-        return Err(CliError::Incomplete(format!("the request is {state}, not {wanted}: it is left as it is")));
+        return Err(CliError::Unfit(format!("the request is {state}, not {wanted}: it is left as it is")));
     }
     if !session.json {
         eprintln!("the request is {done}");

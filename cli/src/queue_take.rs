@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use leasehold_client::{Batch, Batches, Error, LockSession, Refusal, SessionTerms, TakeTerms};
+use leasehold_client::{Batch, Batches, Client, Error, LockSession, Refusal, SessionTerms, TakeTerms};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
@@ -16,6 +16,9 @@ use crate::work::{self, Stops, Tenure, Work};
 
 /// The longest time for which a worker that stops calls the server to give back what was on its way.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
+
+/// The pause before a server that is away is called again.
+const AWAY_PAUSE: Duration = Duration::from_secs(1);
 
 /// Arguments of `queue take`.
 #[derive(Clone, Debug, clap::Args)]
@@ -50,7 +53,8 @@ pub struct TakeArgs {
     /// LEASEHOLD_ATTEMPT, the fence in LEASEHOLD_FENCE, and the session in LEASEHOLD_SESSION. The exit code 0 completes
     /// the batch. After any other exit code it is tried again, up to the number of attempts of each request. A signal
     /// that stops this program reaches the command too; a batch that it did not complete is then given back. If the
-    /// session is lost, its command is ended, and the program goes on with a new session.
+    /// session is lost, its command is ended, and the program goes on with a new session, as soon as it reaches the
+    /// server. A command that can't be started ends the program, and the batch is given back.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
@@ -61,6 +65,8 @@ enum Ended {
     Finished,
     /// The session was lost.
     SessionLost,
+    /// The server is away for now.
+    Away(CliError),
 }
 
 /// The outcome of a wait for a batch.
@@ -68,28 +74,55 @@ enum Next {
     Batch(Box<Batch>),
     Stopped(Signal),
     SessionLost,
+    Away(CliError),
 }
 
 pub(crate) async fn take(session: &Session<'_>, args: TakeArgs) -> Result<(), CliError> {
+    // A worker that can't reach the server at its start is set up wrongly, so it says so at once.
     session.open().await?;
     let client = session.connection.client()?;
     let mut stops = Stops::install()?;
+    loop {
+        match work_under_session(&client, &args, &mut stops).await? {
+            Ended::Finished => return Ok(()),
+            Ended::SessionLost => eprintln!("warning: the session was lost: the worker goes on with a new one"),
+            Ended::Away(error) => {
+                eprintln!("warning: the worker tries again: {error}");
+                tokio::select! {
+                    signal = stops.next() => return stopped(signal, &args),
+                    () = tokio::time::sleep(AWAY_PAUSE) => {}
+                }
+            }
+        }
+    }
+}
+
+/// Returns the result of a worker that a signal has stopped while it had no batch.
+fn stopped(signal: Signal, args: &TakeArgs) -> Result<(), CliError> {
+    if args.once { Err(CliError::Ended(128 + signal as u8)) } else { Ok(()) }
+}
+
+/// Works under a new session, to its end.
+async fn work_under_session(client: &Client, args: &TakeArgs, stops: &mut Stops) -> Result<Ended, CliError> {
     let terms = SessionTerms {
         duration: Duration::from_secs(args.duration_seconds),
         grace: Duration::from_secs(args.grace_seconds),
     };
-    loop {
-        let worker = client.lock_session(terms).await.map_err(call_failed)?;
-        let ended = match args.once {
-            true => work_once(&worker, &args, terms, &mut stops).await,
-            false => work_on_all(&worker, &args, terms, &mut stops).await,
-        };
-        work::close(worker).await;
-        match ended? {
-            Ended::Finished => return Ok(()),
-            Ended::SessionLost => eprintln!("warning: the session was lost: the worker goes on with a new one"),
-        }
-    }
+    let opened = tokio::select! {
+        biased;
+        signal = stops.next() => return stopped(signal, args).map(|()| Ended::Finished),
+        opened = client.lock_session(terms) => opened.map_err(call_failed),
+    };
+    let worker = match opened {
+        Err(error) if error.is_temporary() => return Ok(Ended::Away(error)),
+        opened => opened?,
+    };
+    let ended = match args.once {
+        true => work_once(&worker, args, terms, stops).await,
+        false => work_on_all(&worker, args, terms, stops).await,
+    };
+    work::close(worker).await;
+    ended
 }
 
 fn batches<'a>(worker: &'a LockSession, args: &TakeArgs) -> Batches<'a> {
@@ -105,15 +138,18 @@ async fn work_once(
 ) -> Result<Ended, CliError> {
     let mut batches = batches(worker, args);
     let next = next(&mut batches, stops).await?;
-    if let Next::SessionLost = next {
-        return Ok(Ended::SessionLost);
-    }
-    // No second batch comes while the first one is worked.
-    stop(batches).await;
     match next {
-        Next::Batch(batch) => work_on(worker, &batch, args, (terms, stops)).await.map(|()| Ended::Finished),
-        Next::Stopped(signal) => Err(CliError::Ended(128 + signal as u8)),
+        Next::Batch(batch) => {
+            // No second batch comes while the first one is worked.
+            stop(batches).await;
+            work_on(worker, &batch, args, (terms, stops)).await.map(|()| Ended::Finished)
+        }
+        Next::Stopped(signal) => {
+            stop(batches).await;
+            stopped(signal, args).map(|()| Ended::Finished)
+        }
         Next::SessionLost => Ok(Ended::SessionLost),
+        Next::Away(error) => Ok(Ended::Away(error)),
     }
 }
 
@@ -130,8 +166,14 @@ async fn work_on_all(
             Next::Batch(batch) => batch,
             Next::Stopped(_) => break,
             Next::SessionLost => return Ok(Ended::SessionLost),
+            Next::Away(error) => return Ok(Ended::Away(error)),
         };
         if let Err(error) = work_on(worker, &batch, args, (terms, stops)).await {
+            // Each further batch would fail in the same way, and use up its attempts.
+            if let CliError::NotStarted { .. } = error {
+                stop(batches).await;
+                return Err(error);
+            }
             // Keys stay out of what may become a log (Q22).
             let ids: Vec<_> = batch.requests().iter().map(|request| request.id.to_string()).collect();
             eprintln!("warning: the work on {} has failed: {error}", ids.join(", "));
@@ -149,7 +191,10 @@ async fn next(batches: &mut Batches<'_>, stops: &mut Stops) -> Result<Next, CliE
         batch = batches.next() => match batch {
             Ok(batch) => Ok(Next::Batch(Box::new(batch))),
             Err(Error::SessionLost) => Ok(Next::SessionLost),
-            Err(error) => Err(call_failed(error)),
+            Err(error) => match call_failed(error) {
+                error if error.is_temporary() => Ok(Next::Away(error)),
+                error => Err(error),
+            },
         },
     }
 }

@@ -107,7 +107,8 @@ async fn clean_up(
         let (command, environment) = (args.command.as_slice(), environment(&orphan));
         let tenure = Tenure::Locks(std::slice::from_ref(orphan.lock()));
         let cleaned = Work { session: locks, tenure, terms, command, environment, input: None }.run(stops).await;
-        if args.once {
+        // A command that can't be started would only use up the attempts of every orphan.
+        if args.once || matches!(cleaned, Err(CliError::NotStarted { .. })) {
             return cleaned;
         }
         if let Err(error) = cleaned {

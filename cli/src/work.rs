@@ -14,10 +14,6 @@ use crate::command_group::{CommandEvent, CommandGroup, exit_code};
 use crate::error::{CliError, TenureKind, call_failed};
 use crate::exit;
 
-/// The exit code of a command that is not found, as shells give it.
-const NOT_FOUND: u8 = 127;
-/// The exit code of a command that can't be started, as shells give it.
-const NOT_STARTED: u8 = 126;
 /// The longest time for which a server that has been silent is called to tell it an end.
 const LAST_CALL: Duration = Duration::from_secs(1);
 
@@ -146,15 +142,16 @@ impl Work<'_> {
         }
         let end = match CommandGroup::start(command, environment, input) {
             Ok(group) => follow(group, (session, tenure), terms, stops).await,
-            Err(error) => {
+            Err(cause) => {
                 let program = command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
-                eprintln!("error: `{program}` can't be started: {error}");
-                End::Own(if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_STARTED })
+                End::NotStarted(CliError::NotStarted { program: program.into_owned(), cause })
             }
         };
         let is_stopped = stops.received.is_some();
-        let ended = match end {
-            End::Own(code) => tenure.end(session, code, is_stopped).await,
+        let ended = match &end {
+            End::Own(code) => tenure.end(session, *code, is_stopped).await,
+            // Nothing has run, so the attempt at a batch does not count.
+            End::NotStarted(error) => tenure.end(session, error.exit_code(), true).await,
             End::Forced => {
                 let ended = tokio::time::timeout(LAST_CALL, tenure.end(session, exit::FAILURE, is_stopped)).await;
                 // The session's end ends what it held.
@@ -181,6 +178,8 @@ enum End {
     Own(u8),
     /// This process ended it, before its tenure could pass on.
     Forced,
+    /// It was not started, for this reason.
+    NotStarted(CliError),
 }
 
 impl End {
@@ -196,12 +195,17 @@ impl End {
             (Self::Forced, _) => Err(CliError::CommandStopped(kind)),
             // A batch that is not settled is worked again.
             (Self::Own(0), Err(error)) if kind == TenureKind::Batch => Err(call_failed(error)),
-            (Self::Own(code), ended) => {
+            (end, ended) => {
                 // The call is not known to have arrived. The end of the session ends what it held.
                 if let Err(error) = ended {
                     eprintln!("warning: the {kind} is not {}: {error}; it passes on when the session ends", kind.end());
                 }
-                if code == 0 { Ok(()) } else { Err(CliError::Ended(code)) }
+                match end {
+                    Self::Own(0) => Ok(()),
+                    Self::Own(code) => Err(CliError::Ended(code)),
+                    Self::Forced => Err(CliError::CommandStopped(kind)),
+                    Self::NotStarted(error) => Err(error),
+                }
             }
         }
     }

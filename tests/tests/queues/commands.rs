@@ -8,6 +8,7 @@ use leasehold_tests::wire::{command, eventually, leasehold};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 use uuid::Uuid;
 
 use super::QUEUE;
@@ -116,9 +117,11 @@ async fn q19_a_queue_is_shown_paused_limited_and_resumed() {
     assert_eq!((&status[0]["isPaused"], &status[0]["limit"]), (&Value::from(true), &Value::from(2)));
     assert!(commands.run(&["requests", QUEUE, "7"]).await.contains(&waiting));
     commands.run(&["withdraw", &waiting]).await;
-    let gone = commands.output(&["withdraw", &waiting]).await;
-    assert_eq!(gone.status.code(), Some(1));
-    assert!(text(&gone.stderr).contains("there is no request"), "{}", text(&gone.stderr));
+    for verb in ["withdraw", "resubmit", "show"] {
+        let gone = commands.output(&[verb, &waiting]).await;
+        assert_eq!(gone.status.code(), Some(3), "{verb}");
+        assert!(text(&gone.stderr).contains("there is no request"), "{}", text(&gone.stderr));
+    }
     let kept = commands.output(&["resubmit", &delayed]).await;
     assert!(text(&kept.stderr).contains("is new, not error"), "{}", text(&kept.stderr));
 }
@@ -146,6 +149,41 @@ async fn q11_a_stopped_worker_gives_its_batch_back() {
     eventually("the request is given back, and no attempt is counted", stopped).await.unwrap();
     let output = worker.wait_with_output().await.unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+}
+
+/// The command of a worker may be mistyped, or not be installed yet. No request loses its attempts by that.
+#[tokio::test(flavor = "multi_thread")]
+async fn q11_a_command_that_cannot_be_started_ends_the_worker_and_counts_no_attempt() {
+    let commands = Commands::new();
+    let id = commands.submit(&["7", "B", "--max-attempts", "1"]).await;
+    for (options, command, code) in [(vec![], "/nowhere/at/all", 127), (vec!["--once"], "/", 126)] {
+        let output = commands.output(&[&["take", QUEUE], options.as_slice(), &["--", command]].concat()).await;
+        assert_eq!(output.status.code(), Some(code), "{}", text(&output.stderr));
+        assert!(text(&output.stderr).contains("can't be started"), "{}", text(&output.stderr));
+        let shown = commands.json(&["show", &id]).await;
+        assert!(shown[0]["state"] == "NEW" && shown[0].get("attempts").is_none(), "{shown:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn q10_a_worker_waits_for_a_server_that_is_away() {
+    let server = Server::restartable().unwrap();
+    let mut commands = Commands { url: format!("http://{}", server.address()), server };
+    let first = commands.submit(&["first", "B"]).await;
+    let mut worker = command().unwrap();
+    let short = ["--timeout-seconds", "1", "--duration-seconds", "1", "--grace-seconds", "1"];
+    let script = "test \"$LEASEHOLD_REQUEST_KEY\" = last && kill -TERM $PPID; exit 0";
+    worker.args(["queue", "take", QUEUE, "--server", &commands.url]).args(short).args(["--", "sh", "-c", script]);
+    let mut worker = worker.stderr(Stdio::piped()).spawn().unwrap();
+    let mut told = BufReader::new(worker.stderr.take().unwrap()).lines();
+    let is_done = async || (commands.json(&["show", &first]).await[0]["state"] == "COMPLETE").then_some(());
+    eventually("the worker works", is_done).await.unwrap();
+    // The session of the worker is lost first. The worker then calls in vain for a new one.
+    commands.server.kill_9().unwrap();
+    while !told.next_line().await.unwrap().unwrap().contains("the worker tries again: ") {}
+    commands.server.restart().unwrap();
+    commands.submit(&["last", "B"]).await;
+    assert_eq!(worker.wait().await.unwrap().code(), Some(0));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -24,6 +24,14 @@ pub(crate) trait Peer: Send + 'static {
 
     /// Commits a lease, which makes its claims active, and returns when the change is durable.
     fn commit(&mut self, lease: Self::Lease) -> impl Future<Output = Result<()>> + Send;
+
+    /// Ends the client after its last save. Others may wait for what it leaves behind.
+    fn end(self) -> impl Future<Output = Result<()>> + Send
+    where
+        Self: Sized,
+    {
+        std::future::ready(Ok(()))
+    }
 }
 
 /// The phases of a measurement.
@@ -83,6 +91,7 @@ async fn save_until(mut client: impl Peer, start: Instant, end: Instant) -> Resu
         client.commit(lease).await?;
         let done = Instant::now();
         if done >= end {
+            client.end().await?;
             return Ok(seen);
         }
         if done >= start {

@@ -6,6 +6,7 @@
 use anyhow::{Context as _, Result, bail};
 use leasehold_client::Stub;
 use leasehold_proto::leasehold::queues::v1 as wire;
+use leasehold_proto::leasehold::queues::v1::settle_request::Outcome;
 use leasehold_proto::leasehold::queues::v1::take_response::News;
 use leasehold_proto::leasehold::sessions::v1::OpenSessionRequest;
 use tonic::Streaming;
@@ -194,13 +195,14 @@ impl<const REQUESTS: usize> Worker<REQUESTS> {
         submit_to(&mut self.stub, &new_key(), REQUESTS).await
     }
 
-    /// Begins the stream, by which the worker holds one batch at a time.
-    async fn begin_takes(&mut self) -> Result<Streaming<wire::TakeResponse>> {
+    /// Begins the stream, by which the worker holds `credit` batches at a time. With 0 it has only those that are on
+    /// their way, and ends.
+    async fn begin_takes(&mut self, credit: u32) -> Result<Streaming<wire::TakeResponse>> {
         self.open().await?;
         let request = wire::TakeRequest {
             session_id: self.session.clone(),
             queue: QUEUE.into(),
-            credit: 1,
+            credit,
             held_fences: Vec::new(),
             max_requests: 0,
         };
@@ -215,7 +217,7 @@ impl<const REQUESTS: usize> Worker<REQUESTS> {
         loop {
             let mut batches = match self.batches.take() {
                 Some(batches) => batches,
-                None => self.begin_takes().await?,
+                None => self.begin_takes(1).await?,
             };
             match batches.message().await.context("take failed")?.and_then(|message| message.news) {
                 Some(News::Batch(batch)) => {
@@ -254,12 +256,16 @@ impl<const REQUESTS: usize> Worker<REQUESTS> {
     /// # Errors
     /// The server refuses the settle.
     pub(crate) async fn complete(&mut self, key: String, fence: u64) -> Result<()> {
+        self.settle(key, fence, Outcome::Completed).await
+    }
+
+    async fn settle(&mut self, key: String, fence: u64, outcome: Outcome) -> Result<()> {
         let request = wire::SettleRequest {
             session_id: self.session.clone(),
             queue: QUEUE.into(),
             key,
             fence,
-            outcome: wire::settle_request::Outcome::Completed.into(),
+            outcome: outcome.into(),
             retry_micros: None,
         };
         self.stub.settle_batch(request).await.context("settle failed")?;
@@ -322,5 +328,17 @@ impl<const REQUESTS: usize> Peer for Worker<REQUESTS> {
 
     async fn commit(&mut self, (key, fence): Self::Lease) -> Result<()> {
         self.complete(key, fence).await
+    }
+
+    async fn end(mut self) -> Result<()> {
+        // The server may have taken a batch for this worker that another one's submit has made, which waits for it.
+        self.batches = None;
+        let mut batches = self.begin_takes(0).await?;
+        while let Some(message) = batches.message().await.context("stop failed")? {
+            if let Some(News::Batch(batch)) = message.news {
+                self.settle(batch.key, batch.fence, Outcome::GivenBack).await?;
+            }
+        }
+        Ok(())
     }
 }

@@ -300,7 +300,11 @@ LANGUAGE sql STABLE AS $$
   SELECT tree.member, format('no trigger for %s: call leasehold_capture again', event)
     FROM leasehold_captures, leasehold_capture_tree(captured) AS tree(member),
       unnest(ARRAY['insert', 'update', 'delete', 'truncate']) AS event
-    WHERE NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = tree.member AND tgname = 'leasehold_capture_' || event)
+    WHERE EXISTS (SELECT FROM pg_class WHERE oid = tree.member)
+      AND NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = tree.member AND tgname = 'leasehold_capture_' || event)
+  UNION ALL
+  SELECT captured, format('the table was dropped: SELECT leasehold_end_capture(%s)', captured::oid)
+    FROM leasehold_captures WHERE NOT EXISTS (SELECT FROM pg_class WHERE oid = captured)
   UNION ALL
   -- The old keys of an UPDATE are read by its trigger or by one for rows.
   SELECT tgrelid::regclass, 'no trigger for changed keys: call leasehold_capture again' FROM pg_trigger AS statement_trigger

@@ -223,6 +223,13 @@ async fn q21_changes_that_would_not_be_captured_are_listed() {
     owner.run("RESET session_replication_role; ALTER TABLE users ENABLE TRIGGER USER").await.unwrap();
     owner.run("SELECT leasehold_capture('parts', 'changes', '{}', 'changes')").await.unwrap();
     assert_eq!(gaps().await, []);
+    // The gap of a dropped table says how to end its capture.
+    owner.run("CREATE TABLE brief (id int PRIMARY KEY)").await.unwrap();
+    owner.run("SELECT leasehold_capture('brief', 'changes', '{}', 'changes'); DROP TABLE brief").await.unwrap();
+    let found = gaps().await;
+    let [(_, dropped)] = found.as_slice() else { panic!("{found:?}") };
+    owner.run(dropped.strip_prefix("the table was dropped: ").unwrap()).await.unwrap();
+    assert_eq!(gaps().await, []);
     // A renamed column makes statements fail, until the table is captured again.
     owner.run("ALTER TABLE users RENAME id TO number").await.unwrap();
     assert_eq!(owner.run("INSERT INTO users VALUES (1)").await, refused("42703"));

@@ -570,7 +570,7 @@ $$;
 -- Sets aside a row that the server has refused for good. The caller acknowledges it in the same transaction. A settle is not
 -- kept: it is refused if the batch has come back already, or is another worker's. Its done-marks are.
 CREATE OR REPLACE FUNCTION leasehold_outbox_refuse(batch bigint, place bigint, number bigint, reason text) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET enable_seqscan = off SET jit = off AS $$
 DECLARE
   relay leasehold_outbox_relay;
 BEGIN

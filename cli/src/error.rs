@@ -98,7 +98,7 @@ pub enum CliError {
     /// A command that ran under a lock or a batch ended with this exit code. It has written its own messages.
     #[error("the command ended with the exit code {0}")]
     Ended(u8),
-    /// What the command names is not there, or not in the state that the command is for.
+    /// The request that the command names is not there, or not in the state that the command is for.
     #[error("{0}")]
     Unfit(String),
     /// A part of the work is left undone.

@@ -150,7 +150,7 @@ impl Work<'_> {
         let is_stopped = stops.received.is_some();
         let ended = match &end {
             End::Own(code) => tenure.end(session, *code, is_stopped).await,
-            // Nothing has run, so the attempt at a batch does not count.
+            // The command has not run, so the attempt at a batch does not count.
             End::NotStarted(error) => tenure.end(session, error.exit_code(), true).await,
             End::Forced => {
                 let ended = tokio::time::timeout(LAST_CALL, tenure.end(session, exit::FAILURE, is_stopped)).await;
@@ -195,19 +195,22 @@ impl End {
             (Self::Forced, _) => Err(CliError::CommandStopped(kind)),
             // A batch that is not settled is worked again.
             (Self::Own(0), Err(error)) if kind == TenureKind::Batch => Err(call_failed(error)),
-            (end, ended) => {
-                // The call is not known to have arrived. The end of the session ends what it held.
-                if let Err(error) = ended {
-                    eprintln!("warning: the {kind} is not {}: {error}; it passes on when the session ends", kind.end());
-                }
-                match end {
-                    Self::Own(0) => Ok(()),
-                    Self::Own(code) => Err(CliError::Ended(code)),
-                    Self::Forced => Err(CliError::CommandStopped(kind)),
-                    Self::NotStarted(error) => Err(error),
-                }
+            (Self::NotStarted(error), ended) => {
+                warn_of_failed_end(kind, ended);
+                Err(error)
+            }
+            (Self::Own(code), ended) => {
+                warn_of_failed_end(kind, ended);
+                if code == 0 { Ok(()) } else { Err(CliError::Ended(code)) }
             }
         }
+    }
+}
+
+/// Warns if the call that ends a tenure is not known to have arrived. The end of the session ends what it held.
+fn warn_of_failed_end(kind: TenureKind, ended: Result<(), Error>) {
+    if let Err(error) = ended {
+        eprintln!("warning: the {kind} is not {}: {error}; it passes on when the session ends", kind.end());
     }
 }
 

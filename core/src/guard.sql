@@ -41,7 +41,7 @@ COMMENT ON TABLE leasehold_guard_slots IS
 -- Refuses a COMMIT after the time until which the newest call of the transaction allowed it. SET CONSTRAINTS can make this
 -- check early, so the order of fences does not rest on it: it rests on the row's lock.
 CREATE OR REPLACE FUNCTION leasehold_guard_check_time() RETURNS trigger
-LANGUAGE plpgsql SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
 BEGIN
   PERFORM FROM leasehold_guards WHERE resource = NEW.resource AND commit_before > clock_timestamp();
   IF NOT FOUND THEN
@@ -54,7 +54,7 @@ $$;
 
 -- Refuses such a COMMIT of the holder of a slot.
 CREATE OR REPLACE FUNCTION leasehold_guard_check_slot_time() RETURNS trigger
-LANGUAGE plpgsql SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
 BEGIN
   PERFORM FROM leasehold_guard_slots WHERE resource = NEW.resource AND slot = NEW.slot AND commit_before > clock_timestamp();
   IF NOT FOUND THEN
@@ -110,7 +110,7 @@ $$;
 -- it excludes then fails with a serialization failure, instead of working on rows that it can't see. A new row is not in
 -- such a snapshot, so the first use of a slot writes the row of leasehold_guards too.
 CREATE OR REPLACE FUNCTION leasehold_guard(resource text, fence bigint, remaining interval, slot integer) RETURNS void
-LANGUAGE plpgsql SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
 DECLARE
   deadline CONSTANT timestamptz := clock_timestamp() + remaining;
   newest bigint;

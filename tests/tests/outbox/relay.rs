@@ -292,6 +292,16 @@ async fn q14_a_refused_request_is_set_aside_and_can_be_submitted_again() {
     assert_eq!((keys(&again), &again[0].body[..]), (vec!["2".to_owned()], &b"body"[..]));
 }
 
+/// A scan that is switched off has a cost at which PostgreSQL compiles the statement anew in each call, for 20 ms. A relay
+/// that sets many rows aside would never end.
+#[tokio::test(flavor = "multi_thread")]
+async fn q14_no_function_of_the_outbox_is_compiled_in_each_call() {
+    let database = Database::new().await;
+    let compiled = "SELECT coalesce(string_agg(proname, ', '), 'none') FROM pg_proc
+      WHERE proname LIKE 'leasehold%' AND 'enable_seqscan=off' = ANY (proconfig) AND NOT 'jit=off' = ANY (proconfig)";
+    assert_eq!(database.connect().await.get::<String>(compiled).await, "none");
+}
+
 /// Gives the outbox of `public` functions of a former version.
 const FORMER: &str = "
     DROP FUNCTION leasehold_outbox_read(bigint, integer, integer);

@@ -31,8 +31,10 @@ fn period(retention: Duration) -> Duration {
 pub(super) async fn shift(pool: &Pool, retention: Duration) -> Result<bool, StoreError> {
     for _ in 0..MAX_CHANGES {
         let result = pool.run(|client| async move { change(&client, retention).await }).await?;
-        if !matches!(&*result, "added" | "dropped") {
-            return Ok(result == "full");
+        match &*result {
+            "added" | "dropped" => {}
+            "locked" => return Err(StoreError::Locked("another session has locked a table of the history".into())),
+            result => return Ok(result == "full"),
         }
     }
     Ok(false)

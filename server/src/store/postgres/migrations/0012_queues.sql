@@ -369,12 +369,17 @@ BEGIN
         END IF;
     END LOOP;
     RETURN result;
+EXCEPTION
+    -- A table in use is no fault. An error would be in the log of the database.
+    WHEN lock_not_available THEN
+        RETURN 'locked';
 END $$;
 
 COMMENT ON FUNCTION shift_request_partitions IS
     'Makes one change: adds a partition of bodies and settled requests for the ids of the next 48 hours or two periods, or '
     'drops one that is empty and over by more than a period. Returns `added` or `dropped`: call again; `done`; `busy`: '
-    'another session does it; `full`: none is added, because the default partitions have more bytes than max_scan';
+    'another session does it; `locked`: another session has locked a table; `full`: none is added, because the default '
+    'partitions have more bytes than max_scan';
 REVOKE EXECUTE ON FUNCTION shift_request_partitions FROM PUBLIC;
 
 -- The function must find its tables in this schema, whatever the search path of its caller is. PostgreSQL searches

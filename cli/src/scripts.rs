@@ -34,7 +34,7 @@ pub fn write_script(text: &[u8]) -> Result<(), CliError> {
 /// The tables whose changes are captured, and the queue that gets them.
 #[derive(Args, Clone, Debug)]
 pub struct CaptureArgs {
-    /// The tables: users, or app.users
+    /// The tables, as SQL names them: users, app.users, or '"Users"'
     #[arg(value_name = "TABLE", required = true)]
     tables: Vec<String>,
 
@@ -42,7 +42,7 @@ pub struct CaptureArgs {
     #[arg(long, value_name = "QUEUE", default_value = "changes")]
     queue: String,
 
-    /// Also hand on the old and new values of these columns, separated by commas; without them, only primary keys
+    /// Also hand on the old and new values of these columns, whose names are not quoted, separated by commas; without them, only primary keys
     #[arg(long, value_name = "COLUMN", value_delimiter = ',')]
     columns: Vec<String>,
 

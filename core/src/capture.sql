@@ -244,7 +244,7 @@ BEGIN
 END
 $$;
 
--- Captures the changes of a table and of all its partitions and children.
+-- Captures the changes of a table and of all its partitions and children. A repeated call replaces the former capture.
 CREATE OR REPLACE FUNCTION leasehold_capture(root regclass, queue text, columns text[], key text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -269,6 +269,9 @@ BEGIN
   IF refused IN ('queue', 'key') THEN
     RAISE EXCEPTION 'the % of the captured changes is malformed or too long', refused
       USING ERRCODE = 'invalid_parameter_value', HINT = 'The limits are those of the queues.';
+  ELSIF starts_with(queue || '.', 'leasehold.claims.') THEN
+    RAISE EXCEPTION 'the queue `%` is for captured claims, which no worker takes', queue
+      USING ERRCODE = 'invalid_parameter_value', HINT = 'Choose another queue.';
   ELSIF primary_key IS NULL THEN
     RAISE EXCEPTION 'the table `%` has no primary key', root USING ERRCODE = 'invalid_table_definition',
       HINT = 'Only changes of tables with a primary key can be captured.';

@@ -286,6 +286,8 @@ async fn q06_tables_that_can_not_be_captured_are_refused() {
         ("'users', 'changes', '{absent}', NULL", "42703"),
         ("'users', 'a..b', '{}', NULL", "22023"),
         ("'users', 'changes', '{}', repeat('k', 513)", "22023"),
+        ("'users', 'leasehold.claims', '{}', NULL", "22023"),
+        ("'users', 'leasehold.claims.strict', '{}', NULL", "22023"),
     ] {
         assert_eq!(owner.run(&format!("SELECT leasehold_capture({call})")).await, refused(code), "{call}");
     }

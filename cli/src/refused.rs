@@ -90,6 +90,9 @@ impl RefusedCall {
             "LEASE_COMMITTED" => "to undo it, begin an update that destroys what it created".to_owned(),
             "NOT_OWNER" => "only the cell that owns it can change it: check --cell".to_owned(),
             "LIMIT_EXCEEDED" => self.hint_of_limit().to_owned(),
+            "IDEMPOTENCY_KEY_REUSED" if self.idempotency_key.is_none() => {
+                "use another --id for another request".to_owned()
+            }
             "IDEMPOTENCY_KEY_REUSED" => "use another --idempotency-key for another update".to_owned(),
             "FENCE_PASSED" => {
                 "`leasehold locks NAMESPACE/KEY` shows the present fence, and that of each --slot of a shared lock; an \

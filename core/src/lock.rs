@@ -53,6 +53,9 @@ pub(crate) const SEPARATOR: char = '.';
 /// The characters that no part of a namespace has: the separator, and the slash that people write between
 /// a namespace and a key.
 const SEPARATORS: [char; 2] = [SEPARATOR, '/'];
+const NAMESPACE_FORM: &str =
+    "`namespace` has no part, or a part that is empty or has a dot, a slash or a control character";
+const QUEUE_FORM: &str = "`queue` has no part, or a part that is empty or has a dot, a slash or a control character";
 /// The character between the namespace and the key of a path.
 const KEY_SEPARATOR: char = '\0';
 /// The character between the key of a lock and the number of one of its slots. It is a control character,
@@ -98,7 +101,7 @@ impl LockPath {
     /// The namespace has no part, a part is empty, or has a separator or a control character (K16).
     /// The key is empty or has a control character, or a limit is exceeded (K21).
     pub fn parse(namespace: &[&str], key: &str) -> Result<Self, Rejection> {
-        check_parts(namespace)?;
+        check_parts(namespace, NAMESPACE_FORM)?;
         if key.is_empty() || key.contains(char::is_control) {
             return Err(invalid("`key` is empty or has a control character"));
         }
@@ -547,15 +550,21 @@ impl Lock {
 
 /// Checks a namespace whose parts are joined by dots (K16).
 pub(crate) fn check_namespace(joined: &str) -> Result<(), Rejection> {
-    check_parts(&joined.split(SEPARATOR).collect::<Vec<_>>())
+    check_parts(&joined.split(SEPARATOR).collect::<Vec<_>>(), NAMESPACE_FORM)
 }
 
-fn check_parts(parts: &[&str]) -> Result<(), Rejection> {
+/// Checks the name of a queue, which has the form of a namespace.
+///
+/// # Errors
+/// As those of a namespace.
+pub(crate) fn check_queue(name: &str) -> Result<(), Rejection> {
+    check_parts(&name.split(SEPARATOR).collect::<Vec<_>>(), QUEUE_FORM)
+}
+
+fn check_parts(parts: &[&str], form: &'static str) -> Result<(), Rejection> {
     let is_bad = |part: &&str| part.is_empty() || part.contains(|c: char| SEPARATORS.contains(&c) || c.is_control());
     if parts.is_empty() || parts.iter().any(is_bad) {
-        return Err(invalid(
-            "`namespace` has no part, or a part that is empty or has a dot, a slash or a control character",
-        ));
+        return Err(invalid(form));
     }
     let separators = parts.len() - 1;
     let bytes = parts.iter().map(|part| part.len()).sum::<usize>() + separators;

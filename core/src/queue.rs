@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::fingerprint::hash;
 use crate::lease::Fence;
-use crate::lock::{MAX_KEY_BYTES, MAX_VALUE_BYTES, check_namespace};
+use crate::lock::{MAX_KEY_BYTES, MAX_VALUE_BYTES, check_queue};
 use crate::rejection::{Detail, Reason, Rejection};
 use crate::session::{SessionId, check_limit};
 use crate::time::Timestamp;
@@ -55,7 +55,7 @@ impl QueuePath {
     /// # Errors
     /// A part is empty or has a control character, or the name is too long.
     pub fn parse(name: &str) -> Result<Self, Rejection> {
-        check_namespace(name)?;
+        check_queue(name)?;
         Ok(Self(name.into()))
     }
 

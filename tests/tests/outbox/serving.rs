@@ -249,6 +249,24 @@ async fn q14_a_request_that_is_refused_for_good_holds_up_no_other() {
     assert!(found.contains("warn  relay          `shop`: ") && found.contains("2 refused requests"), "{found}");
 }
 
+/// All rows of one read are refused, and are set aside in one acknowledgement.
+#[tokio::test(flavor = "multi_thread")]
+async fn q14_a_relay_sets_thousands_of_requests_aside_within_its_timeout() {
+    const REQUESTS: i64 = 3_000;
+    let database = Database::new().await;
+    let url = database.0.url("postgres");
+    let server = serving(&url).config(format!("{}statement_timeout_seconds = 2\n", relay(&url))).start().unwrap();
+    let front = database.connect().await;
+    front.run("BEGIN").await.unwrap();
+    let many = "SELECT count(leasehold_submit('leasehold.claims', n::text, convert_to(repeat('b', 1000), 'UTF8')))";
+    front.run(&format!("{many} FROM generate_series(1, {REQUESTS}) AS n")).await.unwrap();
+    let after = submit(&front, "b").await;
+    front.run("COMMIT").await.unwrap();
+    eventually("the other is relayed", async || (waiting(&server, "b").await == [after]).then_some(())).await.unwrap();
+    assert_eq!(front.get::<i64>("SELECT count(*) FROM leasehold_outbox_refused").await, REQUESTS);
+    await_metric(&server, "leasehold_relay_refused_requests{relay=\"shop\"}", &REQUESTS.to_string()).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn q14_a_relay_outlives_its_database_and_follows_a_reload() {
     let mut database = Database::new().await;

@@ -220,6 +220,9 @@ impl Relay {
             is_done = connection.acknowledge(batch, last.place, &refusals).await?;
             let reasons: Vec<_> = refusals.iter().map(|refusal| refusal.reason).collect();
             self.report(rows.get(..decided).unwrap_or_default(), &reasons);
+            if !refusals.is_empty() {
+                self.count_set_aside(connection).await?;
+            }
         }
         match failure {
             None => Ok(!is_done),
@@ -251,14 +254,18 @@ impl Relay {
         }
     }
 
+    async fn count_set_aside(&self, connection: &mut OutboxConnection) -> Result<(), RelayError> {
+        self.metrics().set_refused(&self.name, connection.refusals().await?);
+        Ok(())
+    }
+
     /// Rotates the outbox, counts what is set aside, and forgets done-marks that no worker needs.
     async fn do_chores(&mut self, connection: &mut OutboxConnection) -> Result<(), RelayError> {
         if self.chores_at.is_some_and(|at| at.elapsed() < CHORES_INTERVAL) {
             return Ok(());
         }
         connection.rotate().await?;
-        let refused = connection.refusals().await?;
-        self.metrics().set_refused(&self.name, refused);
+        self.count_set_aside(connection).await?;
         let marks = connection.marks(self.last_mark, MARKS).await?;
         self.last_mark = marks.last().copied().unwrap_or_default();
         if !marks.is_empty() {

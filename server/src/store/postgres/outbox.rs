@@ -45,6 +45,9 @@ pub enum OutboxError {
     /// The database has not answered in time.
     #[error("the database does not answer")]
     Timeout,
+    /// The database has ended a call that took too long.
+    #[error("the database ended a call: it took longer than `statement_timeout_seconds`, or someone cancelled it")]
+    Canceled,
     /// The functions of the outbox are missing, or those of a former version.
     #[error(
         "the database has no outbox of this version in the search path: run the SQL of `leasehold outbox` as its owner"
@@ -395,7 +398,7 @@ fn failed(error: Error) -> OutboxError {
     match error.code() {
         Some(&(SqlState::UNDEFINED_FUNCTION | SqlState::UNDEFINED_COLUMN)) => OutboxError::NotInstalled,
         Some(&SqlState::INSUFFICIENT_PRIVILEGE) => OutboxError::Denied,
-        Some(&SqlState::QUERY_CANCELED) => OutboxError::Timeout,
+        Some(&SqlState::QUERY_CANCELED) => OutboxError::Canceled,
         Some(code) if code.code() == outbox::NOT_UNDER_WAY => OutboxError::NotUnderWay,
         _ => OutboxError::Failed(text(&error)),
     }

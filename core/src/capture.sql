@@ -29,8 +29,12 @@
 -- A check lists such gaps: SELECT * FROM leasehold_capture_gaps();
 --
 -- A table that is renamed has its former name in the requests until leasehold_capture is called again.
--- If a column of the key or a chosen one is renamed or dropped, statements that change the table fail until
--- leasehold_capture is called again. So no change is missed.
+-- If a column of the key or a chosen one is renamed or dropped, or a whole number gets another type, statements that change the
+-- table fail until leasehold_capture is called again. So no change is missed. Keys must be unique among a table and the tables
+-- that inherit from it.
+--
+-- The new values are those after the statement. If a trigger of the table has changed the row meanwhile, or an action of a
+-- foreign key, they are those that the row has when the request is written. So the last request of a row has its last values.
 
 CREATE TABLE IF NOT EXISTS leasehold_captures (
   captured regclass PRIMARY KEY,
@@ -38,6 +42,7 @@ CREATE TABLE IF NOT EXISTS leasehold_captures (
   columns text[] NOT NULL,
   key text NOT NULL
 );
+ALTER TABLE leasehold_captures ADD COLUMN IF NOT EXISTS primary_key text[];
 
 -- Names of functions are from a sequence: after a dump and its restore, tables have other oids, and may have other names.
 CREATE SEQUENCE IF NOT EXISTS leasehold_capture_number;
@@ -76,13 +81,16 @@ LANGUAGE sql STABLE AS $$
     WHERE attrelid = root AND attname = ANY (columns)
 $$;
 
--- Returns the SQL of the values of columns as JSON, with commas between.
+-- Returns the SQL of the values of columns as JSON, with commas between. A whole number needs no to_json, which is slow. The
+-- function for its type, such as int4out, takes no other one: if the type of the column is changed, statements fail until the
+-- table is captured again.
 CREATE OR REPLACE FUNCTION leasehold_capture_values(side text, root regclass, columns text[]) RETURNS text
 LANGUAGE sql STABLE AS $$
-  SELECT string_agg(format(
-      CASE WHEN leasehold_capture_are_numbers(root, ARRAY[name]) THEN 'coalesce(%s.%I::text, ''null'')'
-        ELSE 'coalesce(to_json(%s.%I)::text, ''null'')' END, side, name), ' || '','' || ' ORDER BY place)
+  SELECT string_agg(CASE WHEN leasehold_capture_are_numbers(root, ARRAY[name])
+      THEN format('coalesce(%s(%s.%I)::text, ''null'')', typoutput, side, name)
+      ELSE format('coalesce(to_json(%s.%I)::text, ''null'')', side, name) END, ' || '','' || ' ORDER BY place)
     FROM unnest(columns) WITH ORDINALITY AS names(name, place)
+      JOIN pg_attribute ON attrelid = root AND attname = name JOIN pg_type ON pg_type.oid = atttypid
 $$;
 
 -- Returns the SQL that reads the changed rows of an operation from the transition tables: the key of each, and its values.
@@ -120,6 +128,52 @@ BEGIN
 END
 $$;
 
+-- True if rows that a statement's trigger sees may have changed since, or be there twice. The present rows are read then. A
+-- statement that another trigger of the table runs hands on its changes before those of the outer statement, and a statement
+-- with several operations hands on each. The actions of foreign keys can update a row twice in one statement. `kind` tells the
+-- captures of one table apart.
+CREATE OR REPLACE FUNCTION leasehold_capture_is_late(kind text, member oid, operation text) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+  setting CONSTANT text := 'leasehold.' || kind || '_' || member;
+  depth CONSTANT integer := pg_trigger_depth();
+  former CONSTANT text[] := string_to_array(current_setting(setting, true), '|');
+  message CONSTANT text := statement_timestamp()::text;
+BEGIN
+  PERFORM set_config(setting, message || '|' || depth || '|' || operation, true);
+  RETURN former[1] = message AND (former[2]::integer > depth OR former[2]::integer = depth AND former[3] <> operation)
+    OR operation = 'UPDATE' AND EXISTS (
+      SELECT FROM pg_constraint
+        WHERE conrelid = member AND contype = 'f' AND (confupdtype IN ('c', 'n', 'd') OR confdeltype IN ('n', 'd'))
+    );
+END
+$$;
+
+-- Returns the SQL that reads the rows that a statement has touched, each once: the key, the values before the statement, and
+-- those that the row has now. A row that was not there and is gone again is left out. The table of the present rows is named
+-- `leasehold present`. The subquery finds a row by its index, for which a join would need a nested loop.
+CREATE OR REPLACE FUNCTION leasehold_capture_present(operation text, member regclass, key text[], columns text[]) RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+  keys CONSTANT text := (SELECT string_agg(format('%I', name), ', ' ORDER BY place)
+    FROM unnest(key) WITH ORDINALITY AS names(name, place));
+  old_rows CONSTANT text := format('SELECT 0 AS leasehold_side, row_number() OVER () AS leasehold_place, %s,
+      ''['' || %s || '']'' AS leasehold_former FROM leasehold_old AS old_row', keys, leasehold_capture_values('old_row', member, columns));
+  new_rows CONSTANT text :=
+    format('SELECT 1 AS leasehold_side, 0::bigint AS leasehold_place, %s, NULL::text AS leasehold_former FROM leasehold_new', keys);
+BEGIN
+  RETURN format(
+    'SELECT key, coalesce(former, ''null'') || '','' || coalesce(latter, ''null'') AS changes FROM (
+      SELECT DISTINCT ON (%1$s) %2$s AS key, leasehold_former AS former,
+          (SELECT ''['' || %3$s || '']'' FROM "leasehold present" AS present_row WHERE %4$s) AS latter
+        FROM (%5$s) AS touched ORDER BY %1$s, leasehold_side, leasehold_place
+      OFFSET 0) AS present_rows WHERE former IS NOT NULL OR latter IS NOT NULL',
+    keys, leasehold_capture_values('touched', member, key), leasehold_capture_values('present_row', member, columns),
+    (SELECT string_agg(format('present_row.%I = touched.%1$I', name), ' AND ') FROM unnest(key) AS names(name)),
+    CASE operation WHEN 'INSERT' THEN new_rows WHEN 'DELETE' THEN old_rows ELSE old_rows || ' UNION ALL ' || new_rows END);
+END
+$$;
+
 -- Returns the SQL that gives each changed row the number of its request. A request has rows of up to 48,000 bytes, and one of
 -- at most 16,000 more. With a head of 1,500 bytes it is below the limit of 65,536. Keys that are whole numbers need no count
 -- of their bytes. OFFSET 0 keeps PostgreSQL from computing the text of a row for each use of it.
@@ -153,6 +207,26 @@ LANGUAGE sql IMMUTABLE AS $$
     submit, head || ',"rows":[[[', CASE WHEN with_values THEN ']]}' ELSE ']]]}' END)
 $$;
 
+-- Returns the branch of a trigger's function that submits the present rows of those that a statement has touched. Its SQL is
+-- planned in each call, because the table may get another name.
+CREATE OR REPLACE FUNCTION leasehold_capture_late_branch(
+  kind text, place text, fields text, present text[], submit text
+) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+  SELECT format(
+    'ELSIF TG_OP <> ''TRUNCATE'' AND leasehold_capture_is_late(%L, TG_RELID, TG_OP) THEN
+      FOR piece IN EXECUTE replace(
+        CASE TG_OP WHEN ''INSERT'' THEN %L WHEN ''UPDATE'' THEN %L ELSE %L END,
+        ''"leasehold present"'', coalesce(pg_partition_root(TG_RELID), TG_RELID)::regclass::text)
+      LOOP
+        PERFORM leasehold_submit(%s, convert_to(%L || TG_OP || %L || piece || '']]}'', ''UTF8''), max_attempts => 1000);
+      END LOOP;',
+    kind, requests[1], requests[2], requests[3], submit, place || '"', '"' || fields || ',"rows":[[[')
+    FROM (SELECT array_agg(format('SELECT string_agg(item, ''],[['') FROM (%s) AS numbered GROUP BY number ORDER BY number',
+        leasehold_capture_requests(changed, true, NULL)) ORDER BY turn) AS requests
+      FROM unnest(present) WITH ORDINALITY AS operations(changed, turn)) AS late
+$$;
+
 -- Makes the function that the triggers of a table call. It has the names of the columns in it, so that PostgreSQL plans its
 -- statements once. A plan that was made for one row must not be slow for many, as a nested loop would be.
 CREATE OR REPLACE FUNCTION leasehold_capture_function(
@@ -166,6 +240,7 @@ DECLARE
   fields CONSTANT text := format(',"key":%s,"columns":%s', to_json(key), to_json(columns));
   number_keys CONSTANT integer := CASE WHEN leasehold_capture_are_numbers(root, key) THEN cardinality(key) END;
   statements text[];
+  present text[];
 BEGIN
   IF octet_length(place || fields) > 1400 THEN
     RAISE EXCEPTION 'the names of the columns have more than 1,400 bytes' USING ERRCODE = 'program_limit_exceeded',
@@ -174,11 +249,12 @@ BEGIN
   SELECT array_agg(leasehold_capture_statement(
       format('%s"%s"', place, operation) || fields, leasehold_capture_rows(operation, root, key, columns, with_old_keys),
       columns <> '{}', number_keys, submit
-    ) ORDER BY turn)
-    INTO statements FROM unnest(ARRAY['INSERT', 'UPDATE', 'DELETE']) WITH ORDINALITY AS operations(operation, turn);
+    ) ORDER BY turn), array_agg(leasehold_capture_present(operation, member, key, columns) ORDER BY turn)
+    INTO statements, present FROM unnest(ARRAY['INSERT', 'UPDATE', 'DELETE']) WITH ORDINALITY AS operations(operation, turn);
   EXECUTE format(
     'CREATE FUNCTION %I() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
-      SET search_path = %I, pg_temp SET enable_nestloop = off SET enable_hashagg = off SET jit = off AS %L',
+      SET search_path = %I, pg_temp SET enable_nestloop = off SET enable_hashagg = off SET jit = off
+      SET extra_float_digits = 1 AS %L',
     name, current_schema(), format(
       '#variable_conflict use_column
       DECLARE
@@ -186,6 +262,7 @@ BEGIN
       BEGIN
         IF TG_LEVEL = ''ROW'' THEN
           PERFORM leasehold_submit(%1$s, convert_to(%2$L || %3$s || '']]]}'', ''UTF8''), max_attempts => 1000);
+        %8$s
         ELSIF TG_OP = ''INSERT'' THEN %4$s
         ELSIF TG_OP = ''UPDATE'' THEN %5$s
         ELSIF TG_OP = ''DELETE'' THEN %6$s
@@ -194,7 +271,8 @@ BEGIN
         RETURN NULL;
       END',
       submit, place || '"UPDATE"' || fields || ',"rows":[[[', leasehold_capture_values('OLD', root, key),
-      statements[1], statements[2], statements[3], place || '"TRUNCATE"' || fields || ',"rows":[]}'));
+      statements[1], statements[2], statements[3], place || '"TRUNCATE"' || fields || ',"rows":[]}',
+      CASE WHEN columns <> '{}' THEN leasehold_capture_late_branch('capture', place, fields, present, submit) END));
   EXECUTE format('REVOKE ALL ON FUNCTION %I() FROM PUBLIC', name);
   RETURN name;
 END
@@ -251,10 +329,11 @@ DECLARE
   primary_key CONSTANT text[] := leasehold_capture_key(root);
   lane CONSTANT text := coalesce(key, leasehold_capture_name(root));
   missing CONSTANT text := (
-    SELECT min(name) FROM unnest(columns) AS names(name) WHERE NOT EXISTS (
+    SELECT min(coalesce(name, 'NULL')) FROM unnest(columns) AS names(name) WHERE NOT EXISTS (
       SELECT FROM pg_attribute WHERE attrelid = root AND attname = name AND attnum > 0 AND NOT attisdropped
     )
   );
+  chosen CONSTANT text[] := coalesce(columns, '{}');
   -- An UPDATE that moves a row to another partition fires no trigger for the row, so partitioned tables compare all keys.
   with_old_keys CONSTANT boolean := EXISTS (SELECT FROM pg_inherits WHERE root IN (inhrelid, inhparent))
     OR (SELECT relkind = 'p' FROM pg_class WHERE oid = root);
@@ -280,11 +359,12 @@ BEGIN
   END IF;
   FOR member IN SELECT * FROM leasehold_capture_tree(root) LOOP
     PERFORM leasehold_capture_drop(member);
-    PERFORM leasehold_capture_triggers(member, primary_key, columns, leasehold_capture_function(
-      member, root, primary_key, columns, format('%L, %L', queue, lane), with_old_keys), with_old_keys);
+    PERFORM leasehold_capture_triggers(member, primary_key, chosen, leasehold_capture_function(
+      member, root, primary_key, chosen, format('%L, %L', queue, lane), with_old_keys), with_old_keys);
   END LOOP;
-  INSERT INTO leasehold_captures AS present VALUES (root, queue, columns, lane) ON CONFLICT (captured)
-    DO UPDATE SET queue = excluded.queue, columns = excluded.columns, key = excluded.key;
+  INSERT INTO leasehold_captures AS present (captured, queue, columns, key, primary_key)
+    VALUES (root, queue, chosen, lane, primary_key) ON CONFLICT (captured) DO UPDATE
+    SET queue = excluded.queue, columns = excluded.columns, key = excluded.key, primary_key = excluded.primary_key;
 END
 $$;
 
@@ -308,6 +388,15 @@ LANGUAGE sql STABLE AS $$
   UNION ALL
   SELECT captured, format('the table was dropped: SELECT leasehold_end_capture(%s)', captured::oid)
     FROM leasehold_captures WHERE NOT EXISTS (SELECT FROM pg_class WHERE oid = captured)
+  UNION ALL
+  SELECT captured, 'the primary key was changed: call leasehold_capture again' FROM leasehold_captures
+    WHERE EXISTS (SELECT FROM pg_class WHERE oid = captured)
+      AND leasehold_captures.primary_key IS DISTINCT FROM leasehold_capture_key(captured)
+  UNION ALL
+  SELECT DISTINCT tgrelid::regclass, format('it is no part of a captured table any more: SELECT leasehold_end_capture(%s)', tgrelid)
+    FROM pg_trigger WHERE tgname LIKE 'leasehold\_capture\_%' AND NOT EXISTS (
+      SELECT FROM leasehold_captures, leasehold_capture_tree(captured) AS tree(member) WHERE tree.member = tgrelid
+    )
   UNION ALL
   -- The old keys of an UPDATE are read by its trigger or by one for rows.
   SELECT tgrelid::regclass, 'no trigger for changed keys: call leasehold_capture again' FROM pg_trigger AS statement_trigger
@@ -337,7 +426,7 @@ BEGIN
   FOR found IN
     SELECT oid::regprocedure AS name, proacl IS NULL AS is_new FROM pg_proc
       WHERE pronamespace = quote_ident(current_schema())::regnamespace
-        AND proname ~ ('^leasehold_(end_capture|capture(_(tree|key|name|are_numbers|values|rows|requests|statement|function'
+        AND proname ~ ('^leasehold_(end_capture|capture(_(tree|key|name|are_numbers|values|rows|is_late|present|requests|statement|late_branch|function'
           || '|triggers|drop|gaps))?)$')
   LOOP
     EXECUTE format('ALTER FUNCTION %s SET search_path = %I, pg_temp', found.name, current_schema());

@@ -42,6 +42,7 @@ DECLARE
     'SELECT key, changes FROM (%s OFFSET 0) AS changed_rows WHERE changes LIKE ''null,%%'' OR changes LIKE ''%%,null''
       OR left(changes, length(changes) / 2) <> right(changes, length(changes) / 2)';
   statements text[];
+  present text[];
 BEGIN
   IF octet_length(head) > 1400 THEN
     RAISE EXCEPTION 'the names of the columns have more than 1,400 bytes' USING ERRCODE = 'program_limit_exceeded',
@@ -50,8 +51,8 @@ BEGIN
   SELECT array_agg(leasehold_capture_statement(
       format('%s"%s"', head, operation), format(changed, leasehold_capture_rows(operation, root, key, columns, true)), true, NULL,
       submit
-    ) ORDER BY turn)
-    INTO statements FROM unnest(ARRAY['INSERT', 'UPDATE', 'DELETE']) WITH ORDINALITY AS operations(operation, turn);
+    ) ORDER BY turn), array_agg(format(changed, leasehold_capture_present(operation, root, key, columns)) ORDER BY turn)
+    INTO statements, present FROM unnest(ARRAY['INSERT', 'UPDATE', 'DELETE']) WITH ORDINALITY AS operations(operation, turn);
   EXECUTE format(
     'CREATE FUNCTION %I() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
       SET search_path = %I, pg_temp SET enable_nestloop = off SET enable_hashagg = off SET jit = off AS %L',
@@ -60,14 +61,16 @@ BEGIN
       DECLARE
         piece text;
       BEGIN
-        IF TG_OP = ''INSERT'' THEN %s
+        IF TG_OP = ''TRUNCATE'' THEN PERFORM leasehold_submit(%s, convert_to(%L, ''UTF8''), max_attempts => 1000);
+        %s
+        ELSIF TG_OP = ''INSERT'' THEN %s
         ELSIF TG_OP = ''UPDATE'' THEN %s
-        ELSIF TG_OP = ''DELETE'' THEN %s
-        ELSE PERFORM leasehold_submit(%s, convert_to(%L, ''UTF8''), max_attempts => 1000);
+        ELSE %s
         END IF;
         RETURN NULL;
       END',
-      statements[1], statements[2], statements[3], submit, head || '"TRUNCATE","rows":[]}'));
+      submit, head || '"TRUNCATE","rows":[]}', leasehold_capture_late_branch('claims', head, '', present, submit),
+      statements[1], statements[2], statements[3]));
   EXECUTE format('REVOKE ALL ON FUNCTION %I() FROM PUBLIC', name);
   RETURN name;
 END

@@ -217,7 +217,8 @@ LANGUAGE sql IMMUTABLE AS $$
     END
     WHEN added.session_id IS NULL THEN 'session_id'
     WHEN (added.fence > 0) IS NOT true THEN 'fence'
-    WHEN cardinality(added.requests) > 100 THEN 'requests'
+    WHEN array_ndims(added.requests) > 1 OR cardinality(added.requests) > 100 THEN 'requests'
+    WHEN array_position(added.requests, NULL) IS NOT NULL THEN 'requests'
     WHEN (added.retry BETWEEN interval '0' AND interval '365 days') IS false THEN 'retry'
   END
 $$;
@@ -232,6 +233,9 @@ BEGIN
   IF refused IS NOT NULL THEN
     RAISE EXCEPTION '`%` is missing, malformed or exceeds its limit', refused USING ERRCODE = 'invalid_parameter_value',
       HINT = 'The limits are those of the queues.';
+  ELSIF getdatabaseencoding() = 'SQL_ASCII' THEN
+    -- Such a database takes any bytes. A relay could not read them, so they raise an error here.
+    PERFORM convert_from(textsend(added.queue || added.key), 'UTF8');
   END IF;
   INSERT INTO leasehold_outbox VALUES (
     coalesce((SELECT current.part FROM leasehold_outbox_part AS current), leasehold_outbox_start()), transaction_id,

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use leasehold_core::outbox;
 use uuid::{Uuid, Variant};
 
 use super::{ALL, Database, Session, keys, refused};
@@ -121,6 +122,12 @@ async fn q14_what_the_server_would_refuse_is_refused_at_once_and_q22_without_its
         ("leasehold_submit('q', 'secret', convert_to(repeat('secret', 11000), 'UTF8'))".to_owned(), "body"),
         ("leasehold_complete(NULL, 'q', 'secret', 1)".to_owned(), "session_id"),
         (format!("leasehold_give_back({session}, 'q', 'secret', 0)"), "fence"),
+        (format!("leasehold_complete({session}, 'q', 'secret', 1, ARRAY[NULL]::uuid[])"), "requests"),
+        (format!("leasehold_complete({session}, 'q', 'secret', 1, ARRAY[ARRAY[{session}::uuid]])"), "requests"),
+        (
+            format!("leasehold_complete({session}, 'q', 'secret', 1, array_fill({session}::uuid, ARRAY[101]))"),
+            "requests",
+        ),
         (format!("leasehold_fail({session}, 'q', 'secret', 1, '-1 second')"), "retry"),
     ] {
         let error = front.0.batch_execute(&format!("SELECT {call}")).await.unwrap_err();
@@ -129,6 +136,12 @@ async fn q14_what_the_server_would_refuse_is_refused_at_once_and_q22_without_its
         assert!(error.message().starts_with(&format!("`{field}` is ")), "{call}: {error:?}");
         assert!(!format!("{error:?}").contains("secret"), "{error:?}");
     }
+    // A relay could not read bytes that are no text.
+    front.run("CREATE DATABASE bytes ENCODING 'SQL_ASCII' TEMPLATE template0 LOCALE 'C'").await.unwrap();
+    let bytes = database.connect_to("bytes").await;
+    bytes.run(outbox::SQL).await.unwrap();
+    assert_eq!(bytes.run("SELECT leasehold_submit('q', E'k\\xff')").await, refused("22021"));
+    bytes.run("SELECT leasehold_submit('q', 'k')").await.unwrap();
     let longest =
         "repeat('q', 255), repeat('k', 512), convert_to(repeat('b', 65536), 'UTF8'), 'create', 9, '365 days', 1000";
     front

@@ -70,7 +70,13 @@ _OUTCOMES = {"complete": Outcome.COMPLETED, "fail": Outcome.FAILED, "give_back":
 
 # A database that hangs must not hold up the relay for ever. A pooler in transaction mode keeps no settings of a session.
 _STATEMENT_TIMEOUT = "SET LOCAL statement_timeout = '60s'"
-_CONNECTION: dict[str, Any] = {"connect_timeout": 10, "keepalives_idle": 10, "tcp_user_timeout": 60_000}
+# With SQL_ASCII, the default of a database or of the environment, psycopg would return bytes in the place of texts.
+_CONNECTION: dict[str, Any] = {
+    "client_encoding": "UTF8",
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "tcp_user_timeout": 60_000,
+}
 
 # Reads the next rows of a batch. The columns are those of `_Row`.
 _READ = """
@@ -392,6 +398,9 @@ class _Round:
                 refusals += self._submit(queue, list(group))
             elif operation in _OUTCOMES:
                 refusals += [refusal for row in group for refusal in self._settle(row)]
+            elif operation != "pass":
+                # An acknowledged row is gone, so one that this version does not know must wait.
+                raise RuntimeError("the outbox is newer than this package: install its version of the package")
         return refusals
 
     def _submit(self, queue: str, rows: Sequence[_Row]) -> list[_Refusal]:

@@ -541,6 +541,25 @@ def test_q06_captured_claims_are_set_aside_for_the_gems_relay(
     assert ("2 rows" in caplog.text, SECRET in caplog.text) == (True, False)
 
 
+def test_q14_texts_are_read_whatever_the_encoding_of_the_environment_is(
+    client: Client, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submitted = write(database, "schlüssel")
+    monkeypatch.setenv("PGCLIENTENCODING", "SQL_ASCII")
+    assert Relay(client, database).relay_all() == 1
+    assert client.get_request(submitted) is not None
+
+
+def test_q14_a_row_of_an_unknown_operation_is_not_acknowledged(client: Client, database: str) -> None:
+    row = "part, pg_current_xact_id(), nextval('leasehold_outbox_number'), 'unknown', 'q', 'k' FROM leasehold_outbox_part"
+    execute(
+        database, f"INSERT INTO leasehold_outbox (part, transaction_id, number, operation, queue, key) SELECT {row} RETURNING 1"
+    )
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="newer"):
+            Relay(client, database).relay_all()
+
+
 def test_q16_a_relay_waits_while_a_lane_is_full(
     client: Client, database: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

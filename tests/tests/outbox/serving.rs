@@ -267,6 +267,31 @@ async fn q14_a_relay_sets_thousands_of_requests_aside_within_its_timeout() {
     await_metric(&server, "leasehold_relay_refused_requests{relay=\"shop\"}", &REQUESTS.to_string()).await;
 }
 
+/// An acknowledged row is gone. So one that this program does not know, and those after it, wait.
+#[tokio::test(flavor = "multi_thread")]
+async fn q14_a_row_of_an_unknown_operation_is_not_acknowledged() {
+    let database = Database::new().await;
+    let server = serving(&database.0.url("postgres")).start().unwrap();
+    let front = database.connect().await;
+    let unknown = "INSERT INTO leasehold_outbox (part, transaction_id, number, operation, queue, key)
+        SELECT part, pg_current_xact_id(), nextval('leasehold_outbox_number'), 'unknown', 'q', 'k' FROM leasehold_outbox_part";
+    front.run(unknown).await.unwrap();
+    eventually("the relay fails", async || server.has_logged("the outbox is newer than this program").then_some(()))
+        .await
+        .unwrap();
+    await_metric(&server, "leasehold_relay_state{relay=\"shop\",state=\"failing\"}", "1").await;
+    front
+        .run(
+            "UPDATE leasehold_outbox SET operation = 'submit', kind = 'update', priority = 0, due_at = now(),
+        max_attempts = 1, body = '', request_id = gen_random_uuid() WHERE operation = 'unknown'",
+        )
+        .await
+        .unwrap();
+    eventually("it is relayed", async || (waiting(&server, "k").await.len() == 1).then_some(())).await.unwrap();
+    let failures = server.stderr().matches("can't be relayed: it is tried again").count();
+    assert_eq!(failures, 1, "a failure is logged once: {}", server.stderr());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn q14_a_relay_outlives_its_database_and_follows_a_reload() {
     let mut database = Database::new().await;

@@ -36,7 +36,7 @@ module Leasehold
         end
         late = settles.filter_map do |row|
           yield
-          settle(row) if OUTCOMES.key?(row.operation)
+          settle(row) unless row.operation == "pass"
         end
         refusals.concat(late)
         full ? raise(full) : refusals
@@ -103,7 +103,8 @@ module Leasehold
       # @return [Rows::Refusal, nil]
       def settle(row)
         session_id = [row.session_id.delete("-")].pack("H*")
-        outcome = OUTCOMES.fetch(row.operation)
+        # An acknowledged row is gone, so one that this version does not know must wait.
+        outcome = OUTCOMES.fetch(row.operation) { raise Error::Misconfigured, "the outbox is newer than the gem: update the gem" }
         @calls.run(:settle, Queues::Messages.settle(session_id, row.queue, row.key, row.fence, outcome, row.retry_after))
         nil
       rescue Error::LockLost, Error::NotFound, Error::NotOwner, Error::Invalid => error

@@ -66,6 +66,7 @@ pub(super) struct Relay {
     // The number of beats of another relay, and when it was seen first.
     silence: Option<(i64, Instant)>,
     beat_at: Option<Instant>,
+    is_holder: bool,
     chores_at: Option<Instant>,
     // The done-mark that was looked at last.
     last_mark: Uuid,
@@ -101,6 +102,7 @@ impl Relay {
             relayed_until: Instant::now(),
             silence: None,
             beat_at: None,
+            is_holder: false,
             chores_at: None,
             last_mark: Uuid::nil(),
             epoch: None,
@@ -140,11 +142,11 @@ impl Relay {
     /// Relays on one connection until the relay is stopped.
     async fn connect_and_relay(&mut self) -> Result<(), RelayError> {
         let mut connection = self.database.connect().await?;
-        (self.beat_at, self.silence) = (None, None);
+        (self.beat_at, self.silence, self.is_holder) = (None, None, false);
         let relayed = self.relay(&mut connection).await;
         // The outbox can be called, even if this server can't decide its rows: another one may.
         let can_release = matches!(relayed, Ok(()) | Err(RelayError::NotNow(_)));
-        if can_release && self.state == Some(RelayState::Relaying) {
+        if can_release && self.is_holder {
             // Another relay takes the place later, if this call fails.
             let _ = timeout(RELEASE_TIMEOUT, connection.release(self.id)).await;
         }
@@ -159,6 +161,7 @@ impl Relay {
                 continue;
             }
             let has_relayed = self.relay_batch(connection).await?;
+            self.set_state(RelayState::Relaying);
             self.do_chores(connection).await?;
             pause = if has_relayed { FIRST_PAUSE } else { LAST_PAUSE.min(pause * 2) };
             if !has_relayed {
@@ -181,7 +184,13 @@ impl Relay {
             Some((beats, since)) if beats == turn.beats => Some((beats, since)),
             _ => Some((turn.beats, Instant::now())),
         };
-        self.set_state(if turn.holds { RelayState::Relaying } else { RelayState::Waiting });
+        self.is_holder = turn.holds;
+        match (turn.holds, self.state) {
+            (false, _) => self.set_state(RelayState::Waiting),
+            // It works again only when rows are relayed. Else the log would tell of each failure anew.
+            (true, Some(RelayState::Failing)) => {}
+            (true, _) => self.set_state(RelayState::Relaying),
+        }
         Ok(turn.holds)
     }
 
@@ -218,6 +227,7 @@ impl Relay {
         let mut is_done = false;
         if let Some(last) = decided.checked_sub(1).and_then(|last| rows.get(last)) {
             is_done = connection.acknowledge(batch, last.place, &refusals).await?;
+            self.set_state(RelayState::Relaying);
             let reasons: Vec<_> = refusals.iter().map(|refusal| refusal.reason).collect();
             self.report(rows.get(..decided).unwrap_or_default(), &reasons);
             if !refusals.is_empty() {

@@ -242,7 +242,7 @@ impl OutboxConnection {
         let values: &[(&(dyn ToSql + Sync), Type)] =
             &[(&batch, Type::INT8), (&READ_ROWS, Type::INT4), (&READ_BYTES, Type::INT4)];
         match self.call(READ, values).await {
-            Ok(rows) => rows.iter().map(OutboxRow::of).collect::<std::result::Result<_, _>>().map(Some).map_err(failed),
+            Ok(rows) => rows.iter().map(OutboxRow::of).collect::<Result<_>>().map(Some),
             Err(OutboxError::NotUnderWay) => {
                 self.connection.batch_execute("ROLLBACK").await.map_err(failed)?;
                 Ok(None)
@@ -335,27 +335,36 @@ impl OutboxConnection {
 }
 
 impl OutboxRow {
-    fn of(row: &Row) -> std::result::Result<Self, Error> {
+    fn of(row: &Row) -> Result<Self> {
+        let operation = OutboxOperation::of(row).map_err(failed)?;
+        // An acknowledged row is gone, so one that this program does not know must wait.
+        let operation = operation.ok_or_else(|| OutboxError::Failed("the outbox is newer than this program".into()))?;
+        Self::with(row, operation).map_err(failed)
+    }
+
+    fn with(row: &Row, operation: OutboxOperation) -> std::result::Result<Self, Error> {
         let age: i64 = row.try_get("age_millis")?;
         Ok(Self {
             place: OutboxPlace { place: row.try_get("place")?, number: row.try_get("number")? },
             // The database's clock may have been set back.
             age: Duration::from_millis(u64::try_from(age).unwrap_or_default()),
-            operation: OutboxOperation::of(row)?,
+            operation,
         })
     }
 }
 
 impl OutboxOperation {
-    fn of(row: &Row) -> std::result::Result<Self, Error> {
+    /// Returns the operation of a row; `None` if it is unknown.
+    fn of(row: &Row) -> std::result::Result<Option<Self>, Error> {
         let retry = || row.try_get::<_, Option<i64>>("retry_micros").map(|micros| micros.map(i64::unsigned_abs));
-        Ok(match row.try_get("operation")? {
+        Ok(Some(match row.try_get("operation")? {
             "submit" => Self::Submit(OutboxSubmit::of(row)?),
             "complete" => Self::Settle(OutboxSettle::of(row, OutboxOutcome::Completed)?),
             "fail" => Self::Settle(OutboxSettle::of(row, OutboxOutcome::Failed { retry_micros: retry()? })?),
             "give_back" => Self::Settle(OutboxSettle::of(row, OutboxOutcome::GivenBack)?),
-            _ => Self::Pass,
-        })
+            "pass" => Self::Pass,
+            _ => return Ok(None),
+        }))
     }
 }
 

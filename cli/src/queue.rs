@@ -484,6 +484,7 @@ async fn limit(session: &Session<'_>, args: LimitArgs) -> Result<(), CliError> {
     match args.limit {
         _ if session.json => {}
         0 => eprintln!("any number of lanes is taken at a time"),
+        1 => eprintln!("from now on, at most one lane is taken at a time"),
         limit => eprintln!("from now on, at most {limit} lanes are taken at a time"),
     }
     Ok(())

@@ -49,7 +49,7 @@ pub struct TakeArgs {
     /// The command, with its arguments
     ///
     /// It reads the body of the request from its standard input. It finds the queue in LEASEHOLD_QUEUE, the key in
-    /// LEASEHOLD_REQUEST_KEY, the ids of the requests in LEASEHOLD_REQUESTS, the number of the attempt in
+    /// LEASEHOLD_REQUEST_KEY, the ids of the requests in LEASEHOLD_REQUESTS, one a line, the number of the attempt in
     /// LEASEHOLD_ATTEMPT, the fence in LEASEHOLD_FENCE, and the session in LEASEHOLD_SESSION. The exit code 0 completes
     /// the batch. After any other exit code it is tried again, up to the number of attempts of each request. A signal
     /// that stops this program reaches the command too; a batch that it did not complete is then given back. If the

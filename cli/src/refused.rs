@@ -139,7 +139,7 @@ impl RefusedCall {
             Some("source_id_bytes") => "shorten the source id",
             Some("idempotency_key_bytes") => "shorten --idempotency-key",
             Some("claims_per_classify") => "name fewer claims",
-            Some("key_bytes" | "namespace_bytes") => "shorten the name of the lock",
+            Some("key_bytes" | "namespace_bytes") => "shorten the namespace or queue, or the key",
             Some("user_data_bytes") => "attach less data",
             Some("record_bytes_per_source") => "give up claims of that row, or attach less data",
             Some("claims_per_update" | "request_bytes") => "split the update",

@@ -8,35 +8,43 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use deadpool_postgres::Connect;
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::task::JoinHandle;
-use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
-use tokio_postgres::{CancelToken, Client, Config, Error};
+use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::{CancelToken, Client, Config, Error, SimpleQueryMessage};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::failure::{failed_to_connect, text};
+use super::hosts::{self, Answer, Refused, Timelines};
 use crate::config::{PostgresConfig, foreign_scheme, open_file, read_file};
 use crate::store::error::StoreError;
 use crate::store::preflight::Problem;
 
-/// Opens connections to the database with checked settings.
+/// Asks a host that is the only one if it accepts writes.
+const ASK: &str = "SHOW transaction_read_only";
+/// Asks one of several hosts for its timeline too, which the name of a file of its log begins with.
+const ASK_TIMELINE: &str = "SELECT current_setting('transaction_read_only'),
+    CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END";
+/// The time between two looks for a host that was promoted.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The text for a host that is left, because another one was promoted after it.
+const OVERTAKEN: &str =
+    "the host that accepts writes is a former primary: another one was promoted after it, and is away";
+
+/// Opens connections to the database with checked settings. Clones share what they have seen of the hosts.
 #[derive(Clone)]
 pub(super) struct Connector {
-    // The settings of all connections but the first. They accept only hosts that accept writes,
-    // even for reads, because a standby may return old rows (B30).
-    pub(super) config: Config,
-    // The settings of the first connection. If the URL names one host, they also accept a standby,
-    // so that the preflight can report the exact problem of that host.
-    first: Config,
+    config: Config,
+    // The settings of a connection to each host of the URL.
+    hosts: Arc<[Config]>,
+    seen: Arc<Timelines>,
     tls: MakeRustlsConnect,
     // The password; `None` if it is in the URL, or none is needed.
     password: Option<PasswordFile>,
-    // The longest time to open a connection, for all hosts of the URL together.
+    // The longest time to open a connection to a host, with TLS and authentication.
     timeout: Duration,
 }
 
@@ -62,36 +70,58 @@ impl Connector {
             return Err(Problem::Settings(text.into()));
         }
         let tls = MakeRustlsConnect::new(client_config(settings).map_err(Problem::Settings)?);
-        // The timeout of tokio-postgres covers the TCP connection only, not TLS and authentication.
-        // So `timeout` limits the whole attempt.
-        let hosts = u32::try_from(config.get_hosts().len().max(1)).unwrap_or(u32::MAX);
-        let as_given = config.clone();
-        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
-        let first = if hosts == 1 { as_given } else { config.clone() };
-        Ok(Self { config, first, tls, password, timeout: timeout.saturating_mul(hosts) })
+        let hosts = hosts::each(&config).into();
+        Ok(Self { config, hosts, seen: Arc::default(), tls, password, timeout })
     }
 
-    /// Opens a connection to a host that accepts writes. The current runtime drives it.
+    /// Opens a connection to the primary: the host of the URL that accepts writes, even for reads, because a standby may
+    /// return old rows (B30). The current runtime drives it.
     ///
     /// # Errors
     /// The database can't be reached, or refuses the connection.
     pub(super) async fn connect(&self) -> Result<DatabaseConnection, StoreError> {
-        let late = || StoreError::Unreachable(self.no_answer());
-        self.open(&self.config).await.map_or_else(|| Err(late()), |connection| connection.map_err(failed_to_connect))
+        self.open().await.map_err(|refused| match refused {
+            Refused::Failed(error) => failed_to_connect(error),
+            Refused::Late => StoreError::Unreachable(self.no_answer()),
+            Refused::ReadOnly => StoreError::Unreachable("the database accepts only reads".into()),
+            Refused::Overtaken => StoreError::Unreachable(OVERTAKEN.into()),
+        })
     }
 
-    /// Opens the first connection, on which the preflight checks the database.
+    /// Opens the first connection, on which the preflight checks the database. If the URL names one host, it may be a
+    /// standby, so that the preflight can report the exact problem of that host.
     ///
     /// # Errors
     /// The database can't be reached, or refuses the connection.
     pub(super) async fn connect_first(&self) -> Result<DatabaseConnection, Problem> {
-        let late = || Problem::Unreachable(self.no_answer());
-        let opened = self.open(&self.first).await.ok_or_else(late)?;
-        opened.map_err(|error| match Problem::from(error) {
-            // CONNECT is the only right that a connection needs.
-            Problem::PermissionDenied(cause) => self.no_connect(cause),
-            trouble => trouble,
+        let opened = match &*self.hosts {
+            [host] => self.ask(host, ASK).await.map(|answer| answer.connection),
+            _ => self.open().await,
+        };
+        opened.map_err(|refused| match refused {
+            Refused::Failed(error) => match Problem::from(error) {
+                // CONNECT is the only right that a connection needs.
+                Problem::PermissionDenied(cause) => self.no_connect(cause),
+                trouble => trouble,
+            },
+            Refused::Late => Problem::Unreachable(self.no_answer()),
+            Refused::ReadOnly => Problem::Standby,
+            Refused::Overtaken => Problem::Unreachable(OVERTAKEN.into()),
         })
+    }
+
+    /// True if no host was promoted since this connection was opened.
+    pub(super) fn is_current(&self, connection: &DatabaseConnection) -> bool {
+        self.seen.is_current(connection.timeline)
+    }
+
+    /// Looks every few seconds if a host was promoted, while a former primary still answers. Does nothing if the URL names
+    /// one host.
+    pub(super) async fn look_for_promotion(&self) {
+        if self.hosts.len() > 1 && !self.seen.is_known(LOOK_INTERVAL) {
+            // Without an answer, the connections that are open tell what the trouble is.
+            let _ = self.open().await;
+        }
     }
 
     fn no_connect(&self, cause: String) -> Problem {
@@ -105,11 +135,32 @@ impl Connector {
         format!("no answer within {} s", self.timeout.as_secs())
     }
 
-    /// Opens a connection with these settings; `None` if the database does not answer in time.
-    async fn open(&self, config: &Config) -> Option<Result<DatabaseConnection, Error>> {
-        let opened = async { driven(&self.with_password(config).await, &self.tls).await };
-        let opened = tokio::time::timeout(self.timeout, opened).await.ok()?;
-        Some(opened.map(|(client, driver)| DatabaseConnection { client, driver }))
+    /// Opens a connection to the primary.
+    async fn open(&self) -> Result<DatabaseConnection, Refused> {
+        let ask = if self.hosts.len() > 1 { ASK_TIMELINE } else { ASK };
+        let asked = self.hosts.iter().map(|host| self.ask(host, ask)).collect();
+        hosts::choose(asked, &self.seen, tokio::time::sleep(hosts::OTHERS)).await.map(|answer| answer.connection)
+    }
+
+    /// Opens a connection to a host, and asks if it accepts writes. The timeout of tokio-postgres covers the TCP connection
+    /// only, so this one limits TLS and authentication too.
+    async fn ask(&self, host: &Config, question: &str) -> Result<Answer<DatabaseConnection>, Refused> {
+        let asked = async {
+            let mut connection = driven(&self.with_password(host).await, &self.tls).await?;
+            let answer = connection.simple_query(question).await?;
+            let row = answer.iter().find_map(|message| match message {
+                SimpleQueryMessage::Row(row) => Some((row.get(0) == Some("off"), row.try_get(1).ok().flatten())),
+                _ => None,
+            });
+            let (accepts_writes, timeline) = row.unwrap_or_default();
+            let timeline = timeline.and_then(|digits| u32::from_str_radix(digits, 16).ok()).unwrap_or_default();
+            connection.timeline = timeline;
+            Ok(Answer { connection, accepts_writes, timeline })
+        };
+        match tokio::time::timeout(self.timeout, asked).await {
+            Ok(asked) => asked.map_err(Refused::Failed),
+            Err(_) => Err(Refused::Late),
+        }
     }
 
     /// Returns these settings with the password that the file holds now.
@@ -189,6 +240,7 @@ fn read_password(path: &Path) -> Result<String, String> {
 pub(super) struct DatabaseConnection {
     client: Client,
     driver: JoinHandle<()>,
+    timeline: u32,
 }
 
 impl Deref for DatabaseConnection {
@@ -211,24 +263,16 @@ impl Drop for DatabaseConnection {
     }
 }
 
-/// Opens the connections of the pool `deadpool_postgres`.
-impl Connect for Connector {
-    fn connect(&self, config: &Config) -> BoxFuture<'_, Result<(Client, JoinHandle<()>), Error>> {
-        let config = config.clone();
-        async move { driven(&self.with_password(&config).await, &self.tls).await }.boxed()
-    }
-}
-
 /// Opens a connection and spawns the task that drives it. If the connection breaks, the task logs
 /// the cause.
-async fn driven(config: &Config, tls: &MakeRustlsConnect) -> Result<(Client, JoinHandle<()>), Error> {
+async fn driven(config: &Config, tls: &MakeRustlsConnect) -> Result<DatabaseConnection, Error> {
     let (client, connection) = config.connect(tls.clone()).await?;
     let driver = tokio::spawn(async move {
         if let Err(error) = connection.await {
             tracing::warn!(error = text(&error), "a connection to the database broke");
         }
     });
-    Ok((client, driver))
+    Ok(DatabaseConnection { client, driver, timeline: 0 })
 }
 
 const EXAMPLE: &str = "postgres://USER:PASSWORD@HOST:PORT/DATABASE";

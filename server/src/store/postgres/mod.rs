@@ -15,6 +15,7 @@ mod composite;
 mod connect;
 mod failure;
 mod fences;
+mod hosts;
 mod lease_cache;
 mod lock_cache;
 mod lock_columns;

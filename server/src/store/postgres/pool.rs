@@ -5,20 +5,39 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use deadpool_postgres::{Manager, ManagerConfig, Object, PoolError, RecyclingMethod, Runtime, TimeoutType};
+use deadpool::Runtime;
+use deadpool::managed::{Manager, Metrics, Object, PoolError, RecycleError, RecycleResult, TimeoutType};
 use tokio_postgres::Client;
 
-use super::connect::Connector;
-use super::failure::failed_to_connect;
+use super::connect::{Connector, DatabaseConnection};
 use crate::config::PostgresConfig;
 use crate::store::error::StoreError;
 use crate::store::port::PoolState;
 
 type Result<T> = std::result::Result<T, StoreError>;
 
+/// Opens the connections of the pool. It tests none with a query before use: `run` tries again if one has died.
+struct Connections(Connector);
+
+impl Manager for Connections {
+    type Type = DatabaseConnection;
+    type Error = StoreError;
+
+    async fn create(&self) -> Result<DatabaseConnection> {
+        self.0.connect().await
+    }
+
+    async fn recycle(&self, connection: &mut DatabaseConnection, _: &Metrics) -> RecycleResult<StoreError> {
+        if connection.is_closed() || !self.0.is_current(connection) {
+            return Err(RecycleError::message("the connection is closed, or another host was promoted"));
+        }
+        Ok(())
+    }
+}
+
 /// The pool of connections for reads and periodic tasks.
 pub(super) struct Pool {
-    connections: deadpool_postgres::Pool,
+    connections: deadpool::managed::Pool<Connections>,
     connector: Connector,
     connect_timeout: Duration,
     statement_timeout: Duration,
@@ -31,15 +50,10 @@ impl Pool {
     /// # Errors
     /// The pool library `deadpool` does not accept the settings.
     pub(super) fn new(settings: &PostgresConfig, connector: &Connector) -> std::result::Result<Self, String> {
-        // With `Fast`, the pool does not test a connection with a query before use. Instead, `run`
-        // tries again if a connection has died.
-        let manager = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let manager = Manager::from_connect(connector.config.clone(), connector.clone(), manager);
         let connect_timeout = Duration::from_secs(settings.connect_timeout_seconds);
-        let connections = deadpool_postgres::Pool::builder(manager)
+        let connections = deadpool::managed::Pool::builder(Connections(connector.clone()))
             .max_size(settings.read_connections)
             .runtime(Runtime::Tokio1)
-            .create_timeout(Some(connect_timeout))
             .wait_timeout(Some(connect_timeout))
             .build()
             .map_err(|error| error.to_string())?;
@@ -89,15 +103,14 @@ impl Pool {
         answer
     }
 
-    fn not_connected(&self, error: PoolError) -> StoreError {
+    fn not_connected(&self, error: PoolError<StoreError>) -> StoreError {
         let seconds = self.connect_timeout.as_secs();
         match error {
-            PoolError::Backend(error) => failed_to_connect(error),
+            PoolError::Backend(error) => error,
             PoolError::Timeout(TimeoutType::Wait) => StoreError::Unreachable(format!(
                 "all {} connections for reads, `postgres.read_connections`, were in use for {seconds} s",
                 self.size
             )),
-            PoolError::Timeout(_) => StoreError::Unreachable(format!("no answer within {seconds} s")),
             error => StoreError::Unreachable(error.to_string()),
         }
     }
@@ -113,7 +126,7 @@ fn is_worth_a_retry(error: &StoreError) -> bool {
 /// it is busy. It is then removed from the pool, because its next statement would have to wait. The
 /// database is asked to cancel the statement.
 pub(super) struct PooledConnection {
-    connection: Option<Object>,
+    connection: Option<Object<Connections>>,
     connector: Connector,
     is_idle: AtomicBool,
 }

@@ -58,7 +58,9 @@ impl DatabaseProbe {
     }
 
     async fn probe_once(&mut self) -> Result<usize, StoreError> {
-        let client = match self.client.take().filter(|client| !client.is_closed()) {
+        self.connector.look_for_promotion().await;
+        let client = self.client.take().filter(|client| !client.is_closed() && self.connector.is_current(client));
+        let client = match client {
             Some(client) => client,
             None => match self.connector.connect().await {
                 // The database answers, so it is not away. Readers and writers report it themselves

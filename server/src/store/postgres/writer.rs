@@ -153,8 +153,8 @@ impl PostgresWriter {
     /// error in the state `Unknown` it stays `Unknown`.
     fn take_idle(&mut self) -> Result<DatabaseConnection> {
         match std::mem::take(&mut self.session) {
-            Session::Idle(connection) => Ok(connection),
-            Session::Down => self.connect(),
+            Session::Idle(connection) if self.connector.is_current(&connection) => Ok(connection),
+            Session::Idle(_) | Session::Down => self.connect(),
             Session::Open(connection) => {
                 self.roll_back(connection);
                 self.take_idle()
@@ -556,7 +556,7 @@ impl GroupStore for PostgresWriter {
         if let Session::Idle(connection) = &self.session {
             // The task that drives the connection runs only while this thread waits in the runtime.
             self.runtime.block_on(async { tokio::time::sleep(LISTEN).await });
-            if connection.is_closed() {
+            if connection.is_closed() || !self.connector.is_current(connection) {
                 self.session = Session::Down;
             }
         }

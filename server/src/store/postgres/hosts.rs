@@ -1,0 +1,284 @@
+//! The hosts of a database's URL. All are asked at once, so one that is without power, or that accepts connections and
+//! never answers, delays no other. Several may accept writes: a former primary that nobody stopped goes on. The true
+//! primary is the one with the highest timeline, because each promotion begins a new one
+//! (https://www.postgresql.org/docs/15/continuous-archiving.html#BACKUP-TIMELINES).
+
+use std::pin::pin;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwapOption;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio_postgres::config::{Host, TargetSessionAttrs};
+use tokio_postgres::{Config, Error};
+
+/// The time for which other hosts may answer after the first one that accepts writes.
+pub(super) const OTHERS: Duration = Duration::from_millis(500);
+/// The time for which a look at all hosts is good: a further connection takes the first host that is as new.
+const LOOK_AGE: Duration = Duration::from_secs(2);
+
+/// A host that has answered.
+pub(super) struct Answer<C> {
+    pub(super) connection: C,
+    pub(super) accepts_writes: bool,
+    /// 0 if it was not asked, as that of a single host, or if the host is a standby.
+    pub(super) timeline: u32,
+}
+
+/// The reason why a host can't be used.
+#[derive(Debug)]
+pub(super) enum Refused {
+    /// The host has not answered in time.
+    Late,
+    /// The host accepts only reads.
+    ReadOnly,
+    /// The host accepts writes, but another one was promoted after it.
+    Overtaken,
+    /// The connection could not be opened.
+    Failed(Error),
+}
+
+impl Refused {
+    /// How much this reason tells about the database: that of a host which answers tells most.
+    fn weight(&self) -> u8 {
+        match self {
+            Self::Failed(error) if error.code().is_some() => 4,
+            Self::Overtaken => 3,
+            Self::ReadOnly => 2,
+            Self::Failed(_) => 1,
+            Self::Late => 0,
+        }
+    }
+}
+
+/// The timelines that this server has seen, for all connections of a store.
+#[derive(Debug, Default)]
+pub(super) struct Timelines {
+    highest: AtomicU32,
+    looked_at: ArcSwapOption<Instant>,
+}
+
+impl Timelines {
+    /// True if no host that accepts writes has had a higher timeline.
+    pub(super) fn is_current(&self, timeline: u32) -> bool {
+        timeline >= self.highest.load(Ordering::Relaxed)
+    }
+
+    /// True if all hosts were asked within this time.
+    pub(super) fn is_known(&self, age: Duration) -> bool {
+        self.looked_at.load().as_deref().is_some_and(|at| at.elapsed() < age)
+    }
+
+    fn note(&self, timeline: u32) {
+        self.looked_at.store(Some(Instant::now().into()));
+        let former = self.highest.fetch_max(timeline, Ordering::Relaxed);
+        if 0 < former && former < timeline {
+            tracing::warn!(
+                timeline,
+                "another host of the database was promoted: connections to hosts of earlier timelines are closed"
+            );
+        }
+    }
+}
+
+/// Returns the host with the highest timeline of those that accept writes. After the first one, it waits for the others until
+/// `patience` ends.
+///
+/// # Errors
+/// No host accepts writes, or only hosts of earlier timelines do.
+pub(super) async fn choose<C>(
+    mut asked: FuturesUnordered<impl Future<Output = Result<Answer<C>, Refused>>>,
+    seen: &Timelines,
+    patience: impl Future<Output = ()>,
+) -> Result<Answer<C>, Refused> {
+    let mut refused = Refused::Late;
+    let mut best = loop {
+        let Some(answer) = asked.next().await else { return Err(refused) };
+        match answer.and_then(|answer| usable(answer, seen)) {
+            Ok(answer) => break answer,
+            Err(cause) if cause.weight() >= refused.weight() => refused = cause,
+            Err(_) => {}
+        }
+    };
+    if seen.is_known(LOOK_AGE) {
+        return Ok(best);
+    }
+    let mut others = pin!(asked.take_until(patience));
+    while let Some(answer) = others.next().await {
+        match answer.and_then(|answer| usable(answer, seen)) {
+            Ok(answer) if answer.timeline > best.timeline => best = answer,
+            _ => {}
+        }
+    }
+    seen.note(best.timeline);
+    Ok(best)
+}
+
+fn usable<C>(answer: Answer<C>, seen: &Timelines) -> Result<Answer<C>, Refused> {
+    match answer {
+        answer if !answer.accepts_writes => Err(Refused::ReadOnly),
+        answer if !seen.is_current(answer.timeline) => Err(Refused::Overtaken),
+        answer => Ok(answer),
+    }
+}
+
+/// Returns the settings of a connection to each host.
+pub(super) fn each(config: &Config) -> Vec<Config> {
+    let count = config.get_hosts().len().max(config.get_hostaddrs().len());
+    (0..count).map(|index| one(config, index)).collect()
+}
+
+/// Returns the settings of a connection to the host with this number. The library can't remove a host from its settings,
+/// so all others are copied.
+fn one(config: &Config, index: usize) -> Config {
+    let mut one = Config::new();
+    one.ssl_mode(config.get_ssl_mode())
+        .ssl_negotiation(config.get_ssl_negotiation())
+        .channel_binding(config.get_channel_binding())
+        .load_balance_hosts(config.get_load_balance_hosts())
+        .target_session_attrs(TargetSessionAttrs::Any);
+    copy_address(config, index, &mut one);
+    copy_identity(config, &mut one);
+    copy_timeouts(config, &mut one);
+    one
+}
+
+fn copy_address(config: &Config, index: usize, one: &mut Config) {
+    match config.get_hosts().get(index) {
+        Some(Host::Tcp(name)) => drop(one.host(name)),
+        Some(Host::Unix(path)) => drop(one.host_path(path)),
+        None => {}
+    }
+    if let Some(address) = config.get_hostaddrs().get(index) {
+        one.hostaddr(*address);
+    }
+    // A single port is that of all hosts.
+    let ports = config.get_ports();
+    if let Some(port) = ports.get(index).or(ports.first()) {
+        one.port(*port);
+    }
+}
+
+fn copy_identity(config: &Config, one: &mut Config) {
+    if let Some(user) = config.get_user() {
+        one.user(user);
+    }
+    if let Some(password) = config.get_password() {
+        one.password(password);
+    }
+    if let Some(name) = config.get_dbname() {
+        one.dbname(name);
+    }
+    if let Some(options) = config.get_options() {
+        one.options(options);
+    }
+    if let Some(name) = config.get_application_name() {
+        one.application_name(name);
+    }
+}
+
+fn copy_timeouts(config: &Config, one: &mut Config) {
+    if let Some(timeout) = config.get_connect_timeout() {
+        one.connect_timeout(*timeout);
+    }
+    if let Some(timeout) = config.get_tcp_user_timeout() {
+        one.tcp_user_timeout(*timeout);
+    }
+    one.keepalives(config.get_keepalives()).keepalives_idle(config.get_keepalives_idle());
+    if let Some(interval) = config.get_keepalives_interval() {
+        one.keepalives_interval(interval);
+    }
+    if let Some(retries) = config.get_keepalives_retries() {
+        one.keepalives_retries(retries);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::future::{BoxFuture, FutureExt, pending, ready};
+
+    use super::*;
+
+    type Asked = BoxFuture<'static, Result<Answer<char>, Refused>>;
+
+    fn host(connection: char, accepts_writes: bool, timeline: u32) -> Asked {
+        ready(Ok(Answer { connection, accepts_writes, timeline })).boxed()
+    }
+
+    fn primary(connection: char, timeline: u32) -> Asked {
+        host(connection, true, timeline)
+    }
+
+    /// The host answers after those that do at once.
+    fn later(asked: Asked) -> Asked {
+        async move {
+            tokio::task::yield_now().await;
+            asked.await
+        }
+        .boxed()
+    }
+
+    async fn chosen(seen: &Timelines, asked: impl IntoIterator<Item = Asked>) -> Result<char, Refused> {
+        choose(asked.into_iter().collect(), seen, pending()).await.map(|answer| answer.connection)
+    }
+
+    #[tokio::test]
+    async fn a_host_that_never_answers_delays_no_other() {
+        let seen = Timelines::default();
+        let asked = || [pending().boxed(), primary('b', 1)].into_iter().collect();
+        assert_eq!(choose(asked(), &seen, ready(())).await.unwrap().connection, 'b');
+        // Soon after, the others are not waited for.
+        assert_eq!(choose(asked(), &seen, pending()).await.unwrap().connection, 'b');
+    }
+
+    #[tokio::test]
+    async fn the_highest_timeline_wins() {
+        let seen = Timelines::default();
+        let asked = [primary('a', 3), host('b', false, 0), later(primary('c', 4)), primary('d', 2)];
+        assert_eq!(chosen(&seen, asked).await.unwrap(), 'c');
+        assert!(seen.is_current(4) && !seen.is_current(3));
+        assert_eq!(chosen(&seen, [primary('a', 3), later(primary('c', 4))]).await.unwrap(), 'c');
+        let refused = chosen(&seen, [primary('a', 3), host('b', false, 0)]).await.unwrap_err();
+        assert!(matches!(refused, Refused::Overtaken), "{refused:?}");
+    }
+
+    #[tokio::test]
+    async fn a_look_at_all_hosts_is_good_for_a_short_time() {
+        let seen = Timelines::default();
+        let asked = || [primary('a', 3), later(primary('b', 4))];
+        seen.note(3);
+        assert_eq!(chosen(&seen, asked()).await.unwrap(), 'a');
+        let before = Instant::now().checked_sub(LOOK_AGE).unwrap();
+        seen.looked_at.store(Some(before.into()));
+        assert_eq!(chosen(&seen, asked()).await.unwrap(), 'b');
+    }
+
+    #[tokio::test]
+    async fn without_a_host_that_accepts_writes_the_cause_is_that_of_a_host_that_answers() {
+        let seen = Timelines::default();
+        let late = || ready(Err(Refused::Late)).boxed();
+        let refused = chosen(&seen, [late(), host('b', false, 0)]).await.unwrap_err();
+        assert!(matches!(refused, Refused::ReadOnly), "{refused:?}");
+        let refused = chosen(&seen, [late()]).await.unwrap_err();
+        assert!(matches!(refused, Refused::Late), "{refused:?}");
+    }
+
+    /// All settings of a URL are those of each host.
+    #[test]
+    fn each_host_has_the_settings_of_the_url() {
+        let settings = "user=u password=p dbname=d options='-c a=b' application_name=n sslmode=require \
+             sslnegotiation=direct connect_timeout=7 tcp_user_timeout=8000 keepalives_idle=9 keepalives_interval=10 \
+             keepalives_retries=11 channel_binding=require load_balance_hosts=random";
+        let parse = |hosts: &str| format!("{hosts} {settings}").parse::<Config>().unwrap();
+        let all = parse("host=a,/run/b,c hostaddr=10.0.0.1,10.0.0.2,10.0.0.3 port=1,2,3");
+        let single = [
+            "host=a hostaddr=10.0.0.1 port=1",
+            "host=/run/b hostaddr=10.0.0.2 port=2",
+            "host=c hostaddr=10.0.0.3 port=3",
+        ];
+        assert_eq!(each(&all), single.map(parse));
+        assert_eq!(each(&parse("host=a,b port=5")), ["host=a port=5", "host=b port=5"].map(parse));
+        assert_eq!(each(&parse("hostaddr=10.0.0.1,10.0.0.2")), ["hostaddr=10.0.0.1", "hostaddr=10.0.0.2"].map(parse));
+    }
+}

@@ -556,7 +556,7 @@ pub(crate) fn check_namespace(joined: &str) -> Result<(), Rejection> {
 /// Checks the name of a queue, which has the form of a namespace.
 ///
 /// # Errors
-/// As those of a namespace.
+/// A part is empty or has a control character, or the name is too long.
 pub(crate) fn check_queue(name: &str) -> Result<(), Rejection> {
     check_parts(&name.split(SEPARATOR).collect::<Vec<_>>(), QUEUE_FORM)
 }

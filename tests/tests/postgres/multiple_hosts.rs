@@ -121,7 +121,7 @@ fn a_host_without_power_delays_nothing() {
     serve_beside(&runtime, dead.address());
 }
 
-/// Nobody stops the former primary, and its commits wait for no standby.
+/// The former primary is not stopped, and its commits wait for no standby.
 #[test]
 fn b30_a_former_primary_that_goes_on_is_left_for_the_promoted_host() {
     let primary = Cluster::start(NO_SYNC).unwrap();
@@ -143,7 +143,7 @@ fn b30_a_former_primary_that_goes_on_is_left_for_the_promoted_host() {
         number += 1;
         let name = format!("after-{number}");
         let begun = runtime.block_on(client.begin(create(&name)));
-        // What the server has written, it reads.
+        // The server reads what it has written.
         begun.is_ok() && runtime.block_on(client.get(&name)).is_ok() && claims() != before
     };
     await_condition("begins and reads go to the promoted host", || begins_at_the_promoted_host(&mut client));

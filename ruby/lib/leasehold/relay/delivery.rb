@@ -102,9 +102,9 @@ module Leasehold
       #
       # @return [Rows::Refusal, nil]
       def settle(row)
-        session_id = [row.session_id.delete("-")].pack("H*")
         # An acknowledged row is gone, so one that this version does not know must wait.
         outcome = OUTCOMES.fetch(row.operation) { raise Error::Misconfigured, "the outbox is newer than the gem: update the gem" }
+        session_id = [row.session_id.delete("-")].pack("H*")
         @calls.run(:settle, Queues::Messages.settle(session_id, row.queue, row.key, row.fence, outcome, row.retry_after))
         nil
       rescue Error::LockLost, Error::NotFound, Error::NotOwner, Error::Invalid => error

@@ -65,8 +65,8 @@ pub(super) struct Relay {
     relayed_until: Instant,
     // The number of beats of another relay, and when it was seen first.
     silence: Option<(i64, Instant)>,
+    // The time at which this relay last said that it works; `None` while another one does.
     beat_at: Option<Instant>,
-    is_holder: bool,
     chores_at: Option<Instant>,
     // The done-mark that was looked at last.
     last_mark: Uuid,
@@ -102,7 +102,6 @@ impl Relay {
             relayed_until: Instant::now(),
             silence: None,
             beat_at: None,
-            is_holder: false,
             chores_at: None,
             last_mark: Uuid::nil(),
             epoch: None,
@@ -142,11 +141,11 @@ impl Relay {
     /// Relays on one connection until the relay is stopped.
     async fn connect_and_relay(&mut self) -> Result<(), RelayError> {
         let mut connection = self.database.connect().await?;
-        (self.beat_at, self.silence, self.is_holder) = (None, None, false);
+        (self.beat_at, self.silence) = (None, None);
         let relayed = self.relay(&mut connection).await;
         // The outbox can be called, even if this server can't decide its rows: another one may.
         let can_release = matches!(relayed, Ok(()) | Err(RelayError::NotNow(_)));
-        if can_release && self.is_holder {
+        if can_release && self.beat_at.is_some() {
             // Another relay takes the place later, if this call fails.
             let _ = timeout(RELEASE_TIMEOUT, connection.release(self.id)).await;
         }
@@ -184,7 +183,6 @@ impl Relay {
             Some((beats, since)) if beats == turn.beats => Some((beats, since)),
             _ => Some((turn.beats, Instant::now())),
         };
-        self.is_holder = turn.holds;
         match (turn.holds, self.state) {
             (false, _) => self.set_state(RelayState::Waiting),
             // It works again only when rows are relayed. Else the log would tell of each failure anew.

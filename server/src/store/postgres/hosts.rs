@@ -40,7 +40,7 @@ pub(super) enum Refused {
 }
 
 impl Refused {
-    /// How much this reason tells about the database: that of a host which answers tells most.
+    /// The weight of this reason among those of several hosts: that of a host which answers tells most.
     fn weight(&self) -> u8 {
         match self {
             Self::Failed(error) if error.code().is_some() => 4,
@@ -70,8 +70,8 @@ impl Timelines {
         self.looked_at.load().as_deref().is_some_and(|at| at.elapsed() < age)
     }
 
+    /// Notes the timeline of a host that accepts writes.
     fn note(&self, timeline: u32) {
-        self.looked_at.store(Some(Instant::now().into()));
         let former = self.highest.fetch_max(timeline, Ordering::Relaxed);
         if 0 < former && former < timeline {
             tracing::warn!(
@@ -102,6 +102,7 @@ pub(super) async fn choose<C>(
         }
     };
     if seen.is_known(LOOK_AGE) {
+        seen.note(best.timeline);
         return Ok(best);
     }
     let mut others = pin!(asked.take_until(patience));
@@ -112,6 +113,7 @@ pub(super) async fn choose<C>(
         }
     }
     seen.note(best.timeline);
+    seen.looked_at.store(Some(Instant::now().into()));
     Ok(best)
 }
 
@@ -247,11 +249,14 @@ mod tests {
     async fn a_look_at_all_hosts_is_good_for_a_short_time() {
         let seen = Timelines::default();
         let asked = || [primary('a', 3), later(primary('b', 4))];
-        seen.note(3);
+        assert_eq!(chosen(&seen, [primary('a', 3)]).await.unwrap(), 'a');
         assert_eq!(chosen(&seen, asked()).await.unwrap(), 'a');
         let before = Instant::now().checked_sub(LOOK_AGE).unwrap();
         seen.looked_at.store(Some(before.into()));
         assert_eq!(chosen(&seen, asked()).await.unwrap(), 'b');
+        // A newer host is noted also if the others are not waited for.
+        assert_eq!(chosen(&seen, [primary('c', 5)]).await.unwrap(), 'c');
+        assert!(!seen.is_current(4));
     }
 
     #[tokio::test]

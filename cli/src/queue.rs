@@ -180,8 +180,8 @@ pub struct LimitArgs {
     /// The queue
     queue: String,
 
-    /// The most lanes that are taken at a time; 0 for any number
-    #[arg(value_name = "N")]
+    /// The most lanes that are taken at a time; `none`, or 0, for any number
+    #[arg(value_name = "N", value_parser = parse_limit)]
     limit: u32,
 }
 
@@ -232,6 +232,10 @@ async fn submit(session: &Session<'_>, args: SubmitArgs) -> Result<(), CliError>
         }
     }
     Ok(())
+}
+
+fn parse_limit(text: &str) -> Result<u32, std::num::ParseIntError> {
+    if text == "none" { Ok(0) } else { text.parse() }
 }
 
 /// Returns an id in its text form; empty if there is none.
@@ -295,7 +299,8 @@ fn lane_line(list: LaneList, lane: &wire::Lane) -> Result<(), CliError> {
 fn lane_row(list: LaneList, lane: &wire::Lane) -> Vec<String> {
     vec![
         printable(&lane.key),
-        state_name(list).to_owned(),
+        // The lists follow each other, so the column has the width of the longest name from the first one on.
+        format!("{:<7}", state_name(list)),
         lane.waiting.to_string(),
         show_time(lane.not_before.as_ref()),
         count(lane.fence),

@@ -18,6 +18,7 @@
 -- [null]. An UPDATE that changes primary keys has the old key as a row without new values, and the new one as a row without
 -- old values; if no columns are chosen, old keys come first, and as requests of their own. A statement of many rows is
 -- several requests of at most 64 KiB. TRUNCATE has no rows. A statement that names a partition has its name as "partition".
+-- Values have the same text in all sessions, whatever their DateStyle is. That of type money follows lc_monetary.
 --
 -- The triggers do not see:
 --
@@ -31,7 +32,10 @@
 -- A table that is renamed has its former name in the requests until leasehold_capture is called again.
 -- If a column of the key or a chosen one is renamed or dropped, or a whole number gets another type, statements that change the
 -- table fail until leasehold_capture is called again. So no change is missed. Keys must be unique among a table and the tables
--- that inherit from it.
+-- that inherit from it. In a database of the encoding SQL_ASCII, the values must be UTF-8.
+--
+-- The functions run with the rights of the owner. A table whose row security is forced on its owner can't be captured: the owner
+-- would not see all rows.
 --
 -- The new values are those after the statement. If a trigger of the table has changed the row meanwhile, or an action of a
 -- foreign key, they are those that the row has when the request is written. So the last request of a row has its last values.
@@ -58,13 +62,78 @@ LANGUAGE sql STABLE AS $$
   ) SELECT tree.member::regclass FROM tree
 $$;
 
--- Returns the columns of the primary key in their order.
+-- Returns the columns of the primary key in their order. While a deferrable key waits for its check, two rows may have it.
 CREATE OR REPLACE FUNCTION leasehold_capture_key(root regclass) RETURNS text[]
 LANGUAGE sql STABLE AS $$
   SELECT array_agg(attname::text ORDER BY place)
     FROM pg_index, unnest(indkey::smallint[]) WITH ORDINALITY AS parts(number, place)
       JOIN pg_attribute ON attnum = parts.number
+    WHERE indrelid = root AND attrelid = root AND indisprimary AND indimmediate AND place <= indnkeyatts
+$$;
+
+-- Returns the SQL that compares the primary keys of two rows. The operator of a type may be in any schema.
+CREATE OR REPLACE FUNCTION leasehold_capture_equal(root regclass, first text, second text) RETURNS text
+LANGUAGE sql STABLE AS $$
+  SELECT string_agg(format('%s.%I OPERATOR(%I.%s) %s.%2$I', first, attname, nspname, oprname, second), ' AND ' ORDER BY place)
+    FROM pg_index, unnest(indkey::smallint[], indclass::oid[]) WITH ORDINALITY AS parts(number, class, place)
+      JOIN pg_attribute ON attnum = parts.number JOIN pg_opclass ON pg_opclass.oid = parts.class
+      JOIN pg_amop ON amopfamily = opcfamily AND amopstrategy = 3 AND amoplefttype = opcintype AND amoprighttype = opcintype
+      JOIN pg_operator ON pg_operator.oid = amopopr JOIN pg_namespace ON pg_namespace.oid = oprnamespace
     WHERE indrelid = root AND attrelid = root AND indisprimary AND place <= indnkeyatts
+$$;
+
+-- Returns the SQL of the bytes of a text in UTF-8.
+CREATE OR REPLACE FUNCTION leasehold_capture_bytes(value text) RETURNS text
+LANGUAGE sql STABLE AS $$
+  SELECT CASE WHEN getdatabaseencoding() IN ('UTF8', 'SQL_ASCII') THEN format('octet_length(%s)', value)
+    ELSE format('octet_length(convert_to(%s, ''UTF8''))', value) END
+$$;
+
+-- Returns the settings of a trigger's function. A plan that was made for one row must not be slow for many, as a nested loop would
+-- be. The text of a value must not depend on the session. Without the rights to see all rows, a statement must fail.
+CREATE OR REPLACE FUNCTION leasehold_capture_settings() RETURNS text
+LANGUAGE sql STABLE AS $$
+  SELECT format('SET search_path = %I, pg_temp SET enable_nestloop = off SET enable_hashagg = off SET jit = off
+    SET extra_float_digits = 1 SET datestyle = ''ISO, YMD'' SET intervalstyle = postgres SET row_security = off', current_schema())
+$$;
+
+-- Returns the topmost table that a partition or child belongs to.
+CREATE OR REPLACE FUNCTION leasehold_capture_top(member regclass) RETURNS oid
+LANGUAGE sql STABLE AS $$
+  WITH RECURSIVE above(ancestor) AS (
+    SELECT member::oid UNION SELECT inhparent FROM pg_inherits JOIN above ON inhrelid = above.ancestor
+  ) SELECT min(ancestor) FROM above WHERE NOT EXISTS (SELECT FROM pg_inherits WHERE inhrelid = ancestor)
+$$;
+
+-- Lists the tables of a tree whose row security hides rows from their owner, with whose rights the triggers read them.
+CREATE OR REPLACE FUNCTION leasehold_capture_hidden(root regclass) RETURNS SETOF regclass
+LANGUAGE sql STABLE AS $$
+  SELECT member FROM leasehold_capture_tree(root) AS tree(member) JOIN pg_class ON pg_class.oid = member
+      JOIN pg_roles ON pg_roles.oid = relowner
+    WHERE relrowsecurity AND relforcerowsecurity AND NOT (rolsuper OR rolbypassrls)
+$$;
+
+-- Refuses a table whose changes can't be captured.
+CREATE OR REPLACE FUNCTION leasehold_capture_check(root regclass, columns text[]) RETURNS void
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+  missing CONSTANT text := (
+    SELECT min(coalesce(name, 'NULL')) FROM unnest(columns) AS names(name) WHERE NOT EXISTS (
+      SELECT FROM pg_attribute WHERE attrelid = root AND attname = name AND attnum > 0 AND NOT attisdropped
+    )
+  );
+  hidden CONSTANT regclass := (SELECT min(member::oid) FROM leasehold_capture_hidden(root) AS tables(member));
+BEGIN
+  IF leasehold_capture_key(root) IS NULL THEN
+    RAISE EXCEPTION 'the table `%` has no primary key that is checked at once', root USING ERRCODE = 'invalid_table_definition',
+      HINT = 'Only changes of tables with a primary key that is not deferrable can be captured.';
+  ELSIF missing IS NOT NULL THEN
+    RAISE EXCEPTION 'the table `%` has no column `%`', root, missing USING ERRCODE = 'undefined_column';
+  ELSIF hidden IS NOT NULL THEN
+    RAISE EXCEPTION 'the table `%` hides rows from its owner', hidden USING ERRCODE = 'invalid_table_definition',
+      HINT = 'Set NO FORCE ROW LEVEL SECURITY, or give the table an owner with BYPASSRLS.';
+  END IF;
+END
 $$;
 
 -- Returns the name of a table with its schema.
@@ -100,8 +169,7 @@ CREATE OR REPLACE FUNCTION leasehold_capture_rows(
 ) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-  matched CONSTANT text :=
-    (SELECT string_agg(format('old_row.%I = new_row.%1$I', name), ' AND ') FROM unnest(key) AS names(name));
+  matched CONSTANT text := leasehold_capture_equal(root, 'old_row', 'new_row');
   old_key CONSTANT text := leasehold_capture_values('old_row', root, key);
   new_key CONSTANT text := leasehold_capture_values('new_row', root, key);
   old_values CONSTANT text := coalesce(leasehold_capture_values('old_row', root, columns), 'NULL::text');
@@ -130,12 +198,12 @@ $$;
 
 -- True if rows that a statement's trigger sees may have changed since, or be there twice. The present rows are read then. A
 -- statement that another trigger of the table runs hands on its changes before those of the outer statement, and a statement
--- with several operations hands on each. The actions of foreign keys can update a row twice in one statement. `kind` tells the
--- captures of one table apart.
+-- with several operations hands on each. The actions of foreign keys can update a row twice in one statement. Statements may name
+-- a table or its partitions, so `kind` is the same for all of them.
 CREATE OR REPLACE FUNCTION leasehold_capture_is_late(kind text, member oid, operation text) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
-  setting CONSTANT text := 'leasehold.' || kind || '_' || member;
+  setting CONSTANT text := 'leasehold.' || kind;
   depth CONSTANT integer := pg_trigger_depth();
   former CONSTANT text[] := string_to_array(current_setting(setting, true), '|');
   message CONSTANT text := statement_timestamp()::text;
@@ -149,16 +217,39 @@ BEGIN
 END
 $$;
 
+-- True if a TRUNCATE of a partition is a part of that of a table above, which was submitted last.
+CREATE OR REPLACE FUNCTION leasehold_capture_is_emptied(kind text, member regclass) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+  former CONSTANT text[] := string_to_array(nullif(current_setting('leasehold.emptied_' || kind, true), ''), '|');
+BEGIN
+  -- Without a former TRUNCATE the session may have drawn no number yet.
+  RETURN former IS NOT NULL AND former[2]::bigint = currval('leasehold_outbox_number'::regclass)
+    AND member IN (SELECT * FROM leasehold_capture_tree(former[1]::oid));
+END
+$$;
+
+-- Notes that a TRUNCATE was submitted. The last number of the outbox tells if a change came after it.
+CREATE OR REPLACE FUNCTION leasehold_capture_note_emptied(kind text, member oid) RETURNS void
+LANGUAGE sql AS $$
+  SELECT set_config('leasehold.emptied_' || kind, member || '|' || currval('leasehold_outbox_number'::regclass), true)
+$$;
+
 -- Returns the SQL that reads the rows that a statement has touched, each once: the key, the values before the statement, and
 -- those that the row has now. A row that was not there and is gone again is left out. The table of the present rows is named
 -- `leasehold present`. The subquery finds a row by its index, for which a join would need a nested loop.
-CREATE OR REPLACE FUNCTION leasehold_capture_present(operation text, member regclass, key text[], columns text[]) RETURNS text
+CREATE OR REPLACE FUNCTION leasehold_capture_present(
+  operation text, member regclass, root regclass, key text[], columns text[]
+) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
   keys CONSTANT text := (SELECT string_agg(format('%I', name), ', ' ORDER BY place)
     FROM unnest(key) WITH ORDINALITY AS names(name, place));
+  touched_keys CONSTANT text := (SELECT string_agg(format('touched.%I', name), ', ' ORDER BY place)
+    FROM unnest(key) WITH ORDINALITY AS names(name, place));
   old_rows CONSTANT text := format('SELECT 0 AS leasehold_side, row_number() OVER () AS leasehold_place, %s,
-      ''['' || %s || '']'' AS leasehold_former FROM leasehold_old AS old_row', keys, leasehold_capture_values('old_row', member, columns));
+      ''['' || %s || '']'' AS leasehold_former FROM leasehold_old AS old_row',
+    keys, leasehold_capture_values('old_row', member, columns));
   new_rows CONSTANT text :=
     format('SELECT 1 AS leasehold_side, 0::bigint AS leasehold_place, %s, NULL::text AS leasehold_former FROM leasehold_new', keys);
 BEGIN
@@ -168,8 +259,8 @@ BEGIN
           (SELECT ''['' || %3$s || '']'' FROM "leasehold present" AS present_row WHERE %4$s) AS latter
         FROM (%5$s) AS touched ORDER BY %1$s, leasehold_side, leasehold_place
       OFFSET 0) AS present_rows WHERE former IS NOT NULL OR latter IS NOT NULL',
-    keys, leasehold_capture_values('touched', member, key), leasehold_capture_values('present_row', member, columns),
-    (SELECT string_agg(format('present_row.%I = touched.%1$I', name), ' AND ') FROM unnest(key) AS names(name)),
+    touched_keys, leasehold_capture_values('touched', member, key), leasehold_capture_values('present_row', member, columns),
+    leasehold_capture_equal(root, 'present_row', 'touched'),
     CASE operation WHEN 'INSERT' THEN new_rows WHEN 'DELETE' THEN old_rows ELSE old_rows || ' UNION ALL ' || new_rows END);
 END
 $$;
@@ -178,17 +269,19 @@ $$;
 -- at most 16,000 more. With a head of 1,500 bytes it is below the limit of 65,536. Keys that are whole numbers need no count
 -- of their bytes. OFFSET 0 keeps PostgreSQL from computing the text of a row for each use of it.
 CREATE OR REPLACE FUNCTION leasehold_capture_requests(changed text, with_values boolean, number_keys integer) RETURNS text
-LANGUAGE sql IMMUTABLE AS $$
+LANGUAGE sql STABLE AS $$
   SELECT CASE
     WHEN number_keys IS NOT NULL AND NOT with_values
       THEN format('SELECT key AS item, row_number() OVER () / %s AS number FROM (%s) AS changed',
         48000 / (21 * number_keys + 6), changed)
     ELSE format(
-      'SELECT item, sum(octet_length(item) + 6) OVER (ROWS UNBOUNDED PRECEDING) / 48000 AS number FROM (
-        SELECT CASE WHEN octet_length(key) > 15900 THEN ''null'' || %s END AS item FROM (%s OFFSET 0) AS changed OFFSET 0
+      'SELECT item, sum(%s + 6) OVER (ROWS UNBOUNDED PRECEDING) / 48000 AS number FROM (
+        SELECT CASE WHEN %s > 15900 THEN ''null'' || %s END AS item FROM (%s OFFSET 0) AS changed OFFSET 0
       ) AS items',
+      leasehold_capture_bytes('item'), leasehold_capture_bytes('key'),
       CASE WHEN with_values
-        THEN ''']'' WHEN octet_length(key) + octet_length(changes) > 15900 THEN key || '']'' ELSE key || ''],'' || changes'
+        THEN format(''']'' WHEN %s + %s > 15900 THEN key || '']'' ELSE key || ''],'' || changes',
+          leasehold_capture_bytes('key'), leasehold_capture_bytes('changes'))
         ELSE ''''' ELSE key' END,
       changed)
   END
@@ -198,7 +291,7 @@ $$;
 CREATE OR REPLACE FUNCTION leasehold_capture_statement(
   head text, changed text, with_values boolean, number_keys integer, submit text
 ) RETURNS text
-LANGUAGE sql IMMUTABLE AS $$
+LANGUAGE sql STABLE AS $$
   SELECT format(
     'FOR piece IN SELECT string_agg(item, %L) FROM (%s) AS numbered GROUP BY number ORDER BY number LOOP
       PERFORM leasehold_submit(%s, convert_to(%L || piece || %L, ''UTF8''), max_attempts => 1000);
@@ -212,7 +305,7 @@ $$;
 CREATE OR REPLACE FUNCTION leasehold_capture_late_branch(
   kind text, place text, fields text, present text[], submit text
 ) RETURNS text
-LANGUAGE sql IMMUTABLE AS $$
+LANGUAGE sql STABLE AS $$
   SELECT format(
     'ELSIF TG_OP <> ''TRUNCATE'' AND leasehold_capture_is_late(%L, TG_RELID, TG_OP) THEN
       FOR piece IN EXECUTE replace(
@@ -228,7 +321,7 @@ LANGUAGE sql IMMUTABLE AS $$
 $$;
 
 -- Makes the function that the triggers of a table call. It has the names of the columns in it, so that PostgreSQL plans its
--- statements once. A plan that was made for one row must not be slow for many, as a nested loop would be.
+-- statements once.
 CREATE OR REPLACE FUNCTION leasehold_capture_function(
   member regclass, root regclass, key text[], columns text[], submit text, with_old_keys boolean
 ) RETURNS text
@@ -239,6 +332,7 @@ DECLARE
     CASE WHEN member <> root THEN format(',"partition":%s', to_json(leasehold_capture_name(member))) END);
   fields CONSTANT text := format(',"key":%s,"columns":%s', to_json(key), to_json(columns));
   number_keys CONSTANT integer := CASE WHEN leasehold_capture_are_numbers(root, key) THEN cardinality(key) END;
+  kind CONSTANT text := format('capture_%s', leasehold_capture_top(root));
   statements text[];
   present text[];
 BEGIN
@@ -249,13 +343,11 @@ BEGIN
   SELECT array_agg(leasehold_capture_statement(
       format('%s"%s"', place, operation) || fields, leasehold_capture_rows(operation, root, key, columns, with_old_keys),
       columns <> '{}', number_keys, submit
-    ) ORDER BY turn), array_agg(leasehold_capture_present(operation, member, key, columns) ORDER BY turn)
+    ) ORDER BY turn), array_agg(leasehold_capture_present(operation, member, root, key, columns) ORDER BY turn)
     INTO statements, present FROM unnest(ARRAY['INSERT', 'UPDATE', 'DELETE']) WITH ORDINALITY AS operations(operation, turn);
   EXECUTE format(
-    'CREATE FUNCTION %I() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
-      SET search_path = %I, pg_temp SET enable_nestloop = off SET enable_hashagg = off SET jit = off
-      SET extra_float_digits = 1 AS %L',
-    name, current_schema(), format(
+    'CREATE FUNCTION %I() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER %s AS %L',
+    name, leasehold_capture_settings(), format(
       '#variable_conflict use_column
       DECLARE
         piece text;
@@ -266,13 +358,15 @@ BEGIN
         ELSIF TG_OP = ''INSERT'' THEN %4$s
         ELSIF TG_OP = ''UPDATE'' THEN %5$s
         ELSIF TG_OP = ''DELETE'' THEN %6$s
-        ELSE PERFORM leasehold_submit(%1$s, convert_to(%7$L, ''UTF8''), max_attempts => 1000);
+        ELSIF leasehold_capture_is_emptied(%9$L, TG_RELID) IS NOT TRUE THEN
+          PERFORM leasehold_submit(%1$s, convert_to(%7$L, ''UTF8''), max_attempts => 1000);
+          PERFORM leasehold_capture_note_emptied(%9$L, TG_RELID);
         END IF;
         RETURN NULL;
       END',
       submit, place || '"UPDATE"' || fields || ',"rows":[[[', leasehold_capture_values('OLD', root, key),
       statements[1], statements[2], statements[3], place || '"TRUNCATE"' || fields || ',"rows":[]}',
-      CASE WHEN columns <> '{}' THEN leasehold_capture_late_branch('capture', place, fields, present, submit) END));
+      CASE WHEN columns <> '{}' THEN leasehold_capture_late_branch(kind, place, fields, present, submit) END, kind));
   EXECUTE format('REVOKE ALL ON FUNCTION %I() FROM PUBLIC', name);
   RETURN name;
 END
@@ -280,13 +374,12 @@ $$;
 
 -- Makes the triggers of a table. That for changed keys is needed if the statement's trigger has no old rows.
 CREATE OR REPLACE FUNCTION leasehold_capture_triggers(
-  member regclass, key text[], columns text[], function_name text, with_old_keys boolean
+  member regclass, root regclass, columns text[], function_name text, with_old_keys boolean
 ) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
   with_old_rows CONSTANT boolean := with_old_keys OR columns <> '{}';
-  key_changed CONSTANT text :=
-    (SELECT string_agg(format('OLD.%I IS DISTINCT FROM NEW.%1$I', name), ' OR ') FROM unnest(key) AS names(name));
+  key_changed CONSTANT text := format('NOT (%s)', leasehold_capture_equal(root, 'OLD', 'NEW'));
   event record;
 BEGIN
   FOR event IN
@@ -328,11 +421,6 @@ LANGUAGE plpgsql AS $$
 DECLARE
   primary_key CONSTANT text[] := leasehold_capture_key(root);
   lane CONSTANT text := coalesce(key, leasehold_capture_name(root));
-  missing CONSTANT text := (
-    SELECT min(coalesce(name, 'NULL')) FROM unnest(columns) AS names(name) WHERE NOT EXISTS (
-      SELECT FROM pg_attribute WHERE attrelid = root AND attname = name AND attnum > 0 AND NOT attisdropped
-    )
-  );
   chosen CONSTANT text[] := coalesce(columns, '{}');
   -- An UPDATE that moves a row to another partition fires no trigger for the row, so partitioned tables compare all keys.
   with_old_keys CONSTANT boolean := EXISTS (SELECT FROM pg_inherits WHERE root IN (inhrelid, inhparent))
@@ -351,15 +439,11 @@ BEGIN
   ELSIF starts_with(queue || '.', 'leasehold.claims.') THEN
     RAISE EXCEPTION 'the queue `%` is for captured claims, which no worker takes', queue
       USING ERRCODE = 'invalid_parameter_value', HINT = 'Choose another queue.';
-  ELSIF primary_key IS NULL THEN
-    RAISE EXCEPTION 'the table `%` has no primary key', root USING ERRCODE = 'invalid_table_definition',
-      HINT = 'Only changes of tables with a primary key can be captured.';
-  ELSIF missing IS NOT NULL THEN
-    RAISE EXCEPTION 'the table `%` has no column `%`', root, missing USING ERRCODE = 'undefined_column';
   END IF;
+  PERFORM leasehold_capture_check(root, columns);
   FOR member IN SELECT * FROM leasehold_capture_tree(root) LOOP
     PERFORM leasehold_capture_drop(member);
-    PERFORM leasehold_capture_triggers(member, primary_key, chosen, leasehold_capture_function(
+    PERFORM leasehold_capture_triggers(member, root, chosen, leasehold_capture_function(
       member, root, primary_key, chosen, format('%L, %L', queue, lane), with_old_keys), with_old_keys);
   END LOOP;
   INSERT INTO leasehold_captures AS present (captured, queue, columns, key, primary_key)
@@ -368,12 +452,20 @@ BEGIN
 END
 $$;
 
--- Ends the capture of a table.
+-- Ends the capture of a table. Drops also functions that tables which were dropped have left.
 CREATE OR REPLACE FUNCTION leasehold_end_capture(root regclass) RETURNS void
 LANGUAGE plpgsql AS $$
+DECLARE
+  unused regprocedure;
 BEGIN
   PERFORM leasehold_capture_drop(tree.member) FROM leasehold_capture_tree(root) AS tree(member);
   DELETE FROM leasehold_captures WHERE captured = root;
+  FOR unused IN
+    SELECT oid FROM pg_proc WHERE pronamespace = quote_ident(current_schema())::regnamespace
+      AND proname ~ '^leasehold_capture_[0-9]+$' AND NOT EXISTS (SELECT FROM pg_trigger WHERE tgfoid = pg_proc.oid)
+  LOOP
+    EXECUTE format('DROP FUNCTION %s', unused);
+  END LOOP;
 END
 $$;
 
@@ -392,6 +484,10 @@ LANGUAGE sql STABLE AS $$
   SELECT captured, 'the primary key was changed: call leasehold_capture again' FROM leasehold_captures
     WHERE EXISTS (SELECT FROM pg_class WHERE oid = captured)
       AND leasehold_captures.primary_key IS DISTINCT FROM leasehold_capture_key(captured)
+  UNION ALL
+  SELECT member, 'its row security is forced on its owner: statements fail'
+    FROM leasehold_captures, leasehold_capture_hidden(captured) AS tables(member)
+      WHERE EXISTS (SELECT FROM pg_class WHERE oid = captured)
   UNION ALL
   SELECT DISTINCT tgrelid::regclass, format('it is no part of a captured table any more: SELECT leasehold_end_capture(%s)', tgrelid)
     FROM pg_trigger WHERE tgname LIKE 'leasehold\_capture\_%' AND NOT EXISTS (
@@ -426,8 +522,8 @@ BEGIN
   FOR found IN
     SELECT oid::regprocedure AS name, proacl IS NULL AS is_new FROM pg_proc
       WHERE pronamespace = quote_ident(current_schema())::regnamespace
-        AND proname ~ ('^leasehold_(end_capture|capture(_(tree|key|name|are_numbers|values|rows|is_late|present|requests|statement|late_branch|function'
-          || '|triggers|drop|gaps))?)$')
+        AND proname ~ ('^leasehold_(end_capture|capture(_(tree|key|equal|bytes|settings|top|hidden|check|name|are_numbers|values|rows'
+          || '|is_late|is_emptied|note_emptied|present|requests|statement|late_branch|function|triggers|drop|gaps))?)$')
   LOOP
     EXECUTE format('ALTER FUNCTION %s SET search_path = %I, pg_temp', found.name, current_schema());
     IF found.is_new THEN

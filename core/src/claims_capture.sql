@@ -51,12 +51,11 @@ BEGIN
   SELECT array_agg(leasehold_capture_statement(
       format('%s"%s"', head, operation), format(changed, leasehold_capture_rows(operation, root, key, columns, true)), true, NULL,
       submit
-    ) ORDER BY turn), array_agg(format(changed, leasehold_capture_present(operation, root, key, columns)) ORDER BY turn)
+    ) ORDER BY turn), array_agg(format(changed, leasehold_capture_present(operation, root, root, key, columns)) ORDER BY turn)
     INTO statements, present FROM unnest(ARRAY['INSERT', 'UPDATE', 'DELETE']) WITH ORDINALITY AS operations(operation, turn);
   EXECUTE format(
-    'CREATE FUNCTION %I() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
-      SET search_path = %I, pg_temp SET enable_nestloop = off SET enable_hashagg = off SET jit = off AS %L',
-    name, current_schema(), format(
+    'CREATE FUNCTION %I() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER %s AS %L',
+    name, leasehold_capture_settings(), format(
       '#variable_conflict use_column
       DECLARE
         piece text;
@@ -69,7 +68,8 @@ BEGIN
         END IF;
         RETURN NULL;
       END',
-      submit, head || '"TRUNCATE","rows":[]}', leasehold_capture_late_branch('claims', head, '', present, submit),
+      submit, head || '"TRUNCATE","rows":[]}', leasehold_capture_late_branch(
+        format('claims_%s', leasehold_capture_top(root)), head, '', present, submit),
       statements[1], statements[2], statements[3]));
   EXECUTE format('REVOKE ALL ON FUNCTION %I() FROM PUBLIC', name);
   RETURN name;
@@ -117,19 +117,13 @@ LANGUAGE plpgsql AS $$
 DECLARE
   primary_key CONSTANT text[] := leasehold_capture_key(root);
   queue CONSTANT text := CASE WHEN strict THEN 'leasehold.claims.strict' ELSE 'leasehold.claims' END;
-  missing CONSTANT text := (
-    SELECT min(name) FROM unnest(columns) AS names(name) WHERE NOT EXISTS (
-      SELECT FROM pg_attribute WHERE attrelid = root AND attname = name AND attnum > 0 AND NOT attisdropped
-    )
-  );
   member regclass;
 BEGIN
-  IF primary_key IS NULL OR columns = '{}' THEN
-    RAISE EXCEPTION 'the table `%` has no primary key, or no column is named', root USING ERRCODE = 'invalid_table_definition',
-      HINT = 'Claims need a table with a primary key, and at least one column.';
-  ELSIF missing IS NOT NULL THEN
-    RAISE EXCEPTION 'the table `%` has no column `%`', root, missing USING ERRCODE = 'undefined_column';
+  IF columns = '{}' THEN
+    RAISE EXCEPTION 'no column of `%` is named', root USING ERRCODE = 'invalid_parameter_value',
+      HINT = 'The capture of claims needs at least one column.';
   END IF;
+  PERFORM leasehold_capture_check(root, columns);
   FOR member IN SELECT * FROM leasehold_capture_tree(root) LOOP
     PERFORM leasehold_claims_drop(member);
     PERFORM leasehold_claims_triggers(member, leasehold_claims_function(root, primary_key, columns, queue));
@@ -215,6 +209,9 @@ LANGUAGE sql STABLE AS $$
     FROM leasehold_claims_captures, leasehold_capture_tree(captured) AS tree(member),
       unnest(ARRAY['insert', 'update', 'delete', 'truncate']) AS event
     WHERE NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = tree.member AND tgname = 'leasehold_claims_' || event)
+  UNION ALL
+  SELECT member, 'its row security is forced on its owner: statements fail'
+    FROM leasehold_claims_captures, leasehold_capture_hidden(captured) AS tables(member)
   UNION ALL
   SELECT tgrelid::regclass, format('the trigger `%s` is disabled', tgname) FROM pg_trigger
     WHERE tgname LIKE 'leasehold\_claims\_%' AND tgenabled NOT IN ('O', 'A')

@@ -8,7 +8,7 @@
 --
 -- A worker settles what it has taken in the transaction that writes its results:
 --
---     SELECT leasehold_complete('0198c1f0-…', 'sheets.refresh', '7', 42);
+--     SELECT leasehold_complete('0198c1f0-...', 'sheets.refresh', '7', 42);
 --
 -- with its session, the queue, the key and the fence of the batch. Call either function after the writes that it tells of: its
 -- place in the order is where it is called. Grant EXECUTE on these functions to the roles that call them. They need no rights
@@ -17,9 +17,9 @@
 -- The work is done exactly once with the guard (leasehold guard) and the ids of the batch's requests:
 --
 --     SELECT leasehold_guard('sheets.refresh/7', 42, interval '12 seconds');
---     SELECT leasehold_done('sheets.refresh', '7', ARRAY['0198…', '0199…']::uuid[]);   -- those that are done already
---     … the work of the others …
---     SELECT leasehold_complete('0198c1f0-…', 'sheets.refresh', '7', 42, ARRAY['0198…', '0199…']::uuid[]);
+--     SELECT leasehold_done('sheets.refresh', '7', ARRAY['0198...', '0199...']::uuid[]);   -- those that are done already
+--     ... the work of the others ...
+--     SELECT leasehold_complete('0198c1f0-...', 'sheets.refresh', '7', 42, ARRAY['0198...', '0199...']::uuid[]);
 --
 -- A worker may die after its COMMIT, before a relay has settled its batch. The next worker then gets the requests again. The
 -- guard has it wait for the transaction of the first one, or refuses that. So it finds the done-marks, or does the work itself.
@@ -27,7 +27,7 @@
 -- A relay hands the rows on, and holds no transaction open meanwhile. The server has one (`[[relays]]`). Each call is a
 -- transaction of its own:
 --
---     SELECT * FROM leasehold_outbox_hold('0198…', NULL);      -- every few seconds: one relay works, others wait
+--     SELECT * FROM leasehold_outbox_hold('0198...', NULL);      -- every few seconds: one relay works, others wait
 --     SELECT * FROM leasehold_outbox_begin();                  -- a batch of committed transactions; null if there is none
 --     SELECT * FROM leasehold_outbox_read(7, 1000, 4194304);   -- its next rows, in order
 --     SELECT leasehold_outbox_acknowledge(7, 90210, 90210);    -- after the server has them; true after the last rows
@@ -680,7 +680,9 @@ DECLARE
 BEGIN
   PERFORM leasehold_outbox_check_isolation();
   IF pg_relation_size(format('leasehold_outbox_%s', other)::regclass) = 0 THEN
-    IF pg_relation_size(format('leasehold_outbox_%s', written)::regclass) < greatest(min_bytes, 1) THEN
+    -- A large body is in the table's TOAST, which only `pg_table_size` counts.
+    IF pg_relation_size(format('leasehold_outbox_%s', written)::regclass) = 0
+      OR pg_table_size(format('leasehold_outbox_%s', written)::regclass) < min_bytes THEN
       RETURN NULL;
     END IF;
     UPDATE leasehold_outbox_part SET part = other;

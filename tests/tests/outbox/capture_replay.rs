@@ -34,21 +34,27 @@ const TABLES: &str = "
     INSERT INTO boss SELECT generate_series(1, 20);
     SELECT leasehold_capture('users', 'changes', '{name,number,one,two,three,self}', 'changes')";
 
+/// Applies captured changes to rows by their keys.
+pub(super) fn replay(bodies: &[Value], rows: &mut BTreeMap<String, Value>) {
+    for body in bodies {
+        if body["operation"] == "TRUNCATE" {
+            rows.clear();
+        }
+        for changed in body["rows"].as_array().unwrap() {
+            match &changed[2] {
+                Value::Null => drop(rows.remove(&changed[0].to_string())),
+                values => drop(rows.insert(changed[0].to_string(), values.clone())),
+            }
+        }
+    }
+}
+
 impl Session {
     /// The rows that the captured changes lead to, by their keys.
     async fn replayed(&self, rows: &mut BTreeMap<String, Value>) {
-        for row in self.relay(ALL).await {
-            let body: Value = serde_json::from_slice(&row.body).unwrap();
-            if body["operation"] == "TRUNCATE" {
-                rows.clear();
-            }
-            for changed in body["rows"].as_array().unwrap() {
-                match &changed[2] {
-                    Value::Null => drop(rows.remove(&changed[0].to_string())),
-                    values => drop(rows.insert(changed[0].to_string(), values.clone())),
-                }
-            }
-        }
+        let bodies: Vec<_> =
+            self.relay(ALL).await.iter().map(|row| serde_json::from_slice(&row.body).unwrap()).collect();
+        replay(&bodies, rows);
     }
 
     async fn present(&self) -> BTreeMap<String, Value> {

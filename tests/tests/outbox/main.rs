@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod capture;
+mod capture_kinds;
 mod capture_replay;
 mod order;
 mod relay;

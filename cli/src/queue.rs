@@ -185,6 +185,10 @@ pub struct LimitArgs {
     limit: u32,
 }
 
+fn parse_limit(text: &str) -> Result<u32, std::num::ParseIntError> {
+    if text == "none" { Ok(0) } else { text.parse() }
+}
+
 /// Runs a call of queues.
 ///
 /// # Errors
@@ -232,10 +236,6 @@ async fn submit(session: &Session<'_>, args: SubmitArgs) -> Result<(), CliError>
         }
     }
     Ok(())
-}
-
-fn parse_limit(text: &str) -> Result<u32, std::num::ParseIntError> {
-    if text == "none" { Ok(0) } else { text.parse() }
 }
 
 /// Returns an id in its text form; empty if there is none.

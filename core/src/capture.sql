@@ -238,9 +238,7 @@ $$;
 -- Returns the SQL that reads the rows that a statement has touched, each once: the key, the values before the statement, and
 -- those that the row has now. A row that was not there and is gone again is left out. The table of the present rows is named
 -- `leasehold present`. The subquery finds a row by its index, for which a join would need a nested loop.
-CREATE OR REPLACE FUNCTION leasehold_capture_present(
-  operation text, member regclass, root regclass, key text[], columns text[]
-) RETURNS text
+CREATE OR REPLACE FUNCTION leasehold_capture_present(operation text, root regclass, key text[], columns text[]) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
   keys CONSTANT text := (SELECT string_agg(format('%I', name), ', ' ORDER BY place)
@@ -249,7 +247,7 @@ DECLARE
     FROM unnest(key) WITH ORDINALITY AS names(name, place));
   old_rows CONSTANT text := format('SELECT 0 AS leasehold_side, row_number() OVER () AS leasehold_place, %s,
       ''['' || %s || '']'' AS leasehold_former FROM leasehold_old AS old_row',
-    keys, leasehold_capture_values('old_row', member, columns));
+    keys, leasehold_capture_values('old_row', root, columns));
   new_rows CONSTANT text :=
     format('SELECT 1 AS leasehold_side, 0::bigint AS leasehold_place, %s, NULL::text AS leasehold_former FROM leasehold_new', keys);
 BEGIN
@@ -259,7 +257,7 @@ BEGIN
           (SELECT ''['' || %3$s || '']'' FROM "leasehold present" AS present_row WHERE %4$s) AS latter
         FROM (%5$s) AS touched ORDER BY %1$s, leasehold_side, leasehold_place
       OFFSET 0) AS present_rows WHERE former IS NOT NULL OR latter IS NOT NULL',
-    touched_keys, leasehold_capture_values('touched', member, key), leasehold_capture_values('present_row', member, columns),
+    touched_keys, leasehold_capture_values('touched', root, key), leasehold_capture_values('present_row', root, columns),
     leasehold_capture_equal(root, 'present_row', 'touched'),
     CASE operation WHEN 'INSERT' THEN new_rows WHEN 'DELETE' THEN old_rows ELSE old_rows || ' UNION ALL ' || new_rows END);
 END
@@ -343,7 +341,7 @@ BEGIN
   SELECT array_agg(leasehold_capture_statement(
       format('%s"%s"', place, operation) || fields, leasehold_capture_rows(operation, root, key, columns, with_old_keys),
       columns <> '{}', number_keys, submit
-    ) ORDER BY turn), array_agg(leasehold_capture_present(operation, member, root, key, columns) ORDER BY turn)
+    ) ORDER BY turn), array_agg(leasehold_capture_present(operation, root, key, columns) ORDER BY turn)
     INTO statements, present FROM unnest(ARRAY['INSERT', 'UPDATE', 'DELETE']) WITH ORDINALITY AS operations(operation, turn);
   EXECUTE format(
     'CREATE FUNCTION %I() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER %s AS %L',
@@ -358,7 +356,7 @@ BEGIN
         ELSIF TG_OP = ''INSERT'' THEN %4$s
         ELSIF TG_OP = ''UPDATE'' THEN %5$s
         ELSIF TG_OP = ''DELETE'' THEN %6$s
-        ELSIF leasehold_capture_is_emptied(%9$L, TG_RELID) IS NOT TRUE THEN
+        ELSIF NOT leasehold_capture_is_emptied(%9$L, TG_RELID) THEN
           PERFORM leasehold_submit(%1$s, convert_to(%7$L, ''UTF8''), max_attempts => 1000);
           PERFORM leasehold_capture_note_emptied(%9$L, TG_RELID);
         END IF;
@@ -487,7 +485,6 @@ LANGUAGE sql STABLE AS $$
   UNION ALL
   SELECT member, 'its row security is forced on its owner: statements fail'
     FROM leasehold_captures, leasehold_capture_hidden(captured) AS tables(member)
-      WHERE EXISTS (SELECT FROM pg_class WHERE oid = captured)
   UNION ALL
   SELECT DISTINCT tgrelid::regclass, format('it is no part of a captured table any more: SELECT leasehold_end_capture(%s)', tgrelid)
     FROM pg_trigger WHERE tgname LIKE 'leasehold\_capture\_%' AND NOT EXISTS (

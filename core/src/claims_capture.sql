@@ -51,7 +51,7 @@ BEGIN
   SELECT array_agg(leasehold_capture_statement(
       format('%s"%s"', head, operation), format(changed, leasehold_capture_rows(operation, root, key, columns, true)), true, NULL,
       submit
-    ) ORDER BY turn), array_agg(format(changed, leasehold_capture_present(operation, root, root, key, columns)) ORDER BY turn)
+    ) ORDER BY turn), array_agg(format(changed, leasehold_capture_present(operation, root, key, columns)) ORDER BY turn)
     INTO statements, present FROM unnest(ARRAY['INSERT', 'UPDATE', 'DELETE']) WITH ORDINALITY AS operations(operation, turn);
   EXECUTE format(
     'CREATE FUNCTION %I() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER %s AS %L',

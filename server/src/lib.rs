@@ -9,13 +9,14 @@
 //! | [`committer`] | decides commands in groups, and writes each group at once |
 //! | [`locks`] | remembers which sessions renew and who waits for a lock, in memory |
 //! | [`store`] | the ports of a store, and the two stores behind them |
-//! | [`config`], [`active_config`], [`identity`], [`peer`], [`shares`], [`budget`], [`waiting_calls`], [`descriptors`], [`metrics`], [`audit`], [`logging`], [`line_queue`] | used by the layers above |
+//! | [`config`], [`active_config`], `awake`, [`identity`], [`peer`], [`shares`], [`budget`], [`waiting_calls`], [`descriptors`], [`metrics`], [`audit`], [`logging`], [`line_queue`] | used by the layers above |
 //!
 //! [`transport`] accepts connections, with TLS if configured, and hands their requests to `grpc`.
 //! [`transfer`] implements `leasehold export` and `leasehold import`, [`doctor`] `leasehold doctor`.
 
 pub mod active_config;
 pub mod audit;
+mod awake;
 pub mod budget;
 pub mod committer;
 pub mod config;

@@ -7,7 +7,6 @@
 //! forgotten news cost time, never a lock.
 
 mod attendance;
-mod awake;
 mod host;
 mod news;
 mod reapers;
@@ -16,7 +15,6 @@ mod sharing;
 mod world;
 
 pub use self::attendance::Attendance;
-pub use self::awake::Awake;
 pub use self::host::{HostSize, LockHost, Proposal, RenewOutcome, SavedLocks, TAKE_UP, TICK};
 pub use self::news::{AskNews, SessionNews};
 pub use self::reapers::{Reaper, Reapers};

@@ -11,9 +11,9 @@ use leasehold_core::vouch;
 use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::sync::watch;
 
-use super::awake::Awake;
 use super::host::{HostState, LockHost, Origin, WatchedSession};
 use super::news::{AskNews, SessionNews};
+use crate::awake::Awake;
 use crate::store::{SessionChange, WaitingRows};
 
 /// The number of ticks for which the host remembers that a session has moved away or ended, and that

@@ -24,7 +24,8 @@ use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestRunner};
 use uuid::Uuid;
 
-use super::{Awake, LockHost, Proposal, RenewOutcome, TICK};
+use super::{LockHost, Proposal, RenewOutcome, TICK};
+use crate::awake::Awake;
 use crate::store::SessionChange;
 
 const SERVERS: usize = 2;

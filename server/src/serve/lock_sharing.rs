@@ -17,8 +17,9 @@ use super::lock_rings::Ringer;
 use super::queue_rings::QueueRinger;
 use super::ring_client::MAX_PEERS;
 use crate::active_config::CurrentConfig;
+use crate::awake::Awake;
 use crate::grpc::Services;
-use crate::locks::{Awake, LockHost};
+use crate::locks::LockHost;
 use crate::store::{SharedLocks, StoreError, Vouched};
 
 /// The time between two vouches of a server.

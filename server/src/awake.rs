@@ -1,10 +1,10 @@
-//! A clock that runs on while the machine sleeps. A vouch must grow old in this time too, because
-//! other servers may adopt its sessions meanwhile.
+//! A clock that runs on while the machine sleeps. What other servers may end meanwhile must grow old in this time too: a
+//! vouch for sessions (K22), and the proof that reads are current (B30).
 
 use std::time::Duration;
 
 /// A moment on that clock.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Awake(Duration);
 
 impl Awake {
@@ -24,12 +24,12 @@ impl Awake {
 
     /// Returns the moment this long ago.
     #[cfg(test)]
-    pub(super) fn ago(time: Duration) -> Self {
+    pub(crate) fn ago(time: Duration) -> Self {
         Self(Self::now().unwrap().0.saturating_sub(time))
     }
 
     /// Returns the time since this moment; `None` if the clock can't be read.
-    pub(super) fn elapsed(self) -> Option<Duration> {
+    pub(crate) fn elapsed(self) -> Option<Duration> {
         Some(Self::now()?.0.saturating_sub(self.0))
     }
 }

@@ -12,6 +12,7 @@ use clap::builder::Resettable;
 use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use leasehold_cli::{CaptureArgs, CliError, Verb, exit};
 use leasehold_core::{guard, outbox};
+use leasehold_server::audit::{AuditEvent, AuditSink};
 use leasehold_server::config::{Config, ConfigError, LogConfig, LogFormat};
 use leasehold_server::doctor::{self, CheckResult, Finding};
 use leasehold_server::serve::{ReadConfig, ServeError, StoreStart, serve};
@@ -177,6 +178,10 @@ struct MigrateArgs {
     /// The configuration file, in TOML
     #[arg(long, value_name = "FILE", env = "LEASEHOLD_CONFIG")]
     config: Option<PathBuf>,
+    /// Accept the tables of a copy in another cluster of databases, such as a restored dump; no server may use the other
+    /// copy any more
+    #[arg(long)]
+    adopt: bool,
 }
 
 impl StoreArgs {
@@ -386,7 +391,7 @@ fn init(args: StoreArgs, json: bool) -> Result<(), ServeError> {
         None => EmbeddedStore::open(&config.data_dir()?, Creation::Allowed)?.identity(),
         Some(postgres) => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(PostgresStore::migrate(postgres, Creation::Allowed))?.0
+            runtime.block_on(PostgresStore::migrate(postgres, Creation::Allowed, false))?.0
         }
     };
     let location = config.store_location()?;
@@ -477,10 +482,18 @@ fn migrate(args: MigrateArgs, json: bool) -> Result<(), ServeError> {
     let settings = config.migration_database()?;
     let _log = logging::start(&config.log)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (_, from, to) = runtime.block_on(PostgresStore::migrate(settings, Creation::Refused))?;
+    // The trail is opened first: an adoption that can't be recorded must not happen.
+    let audit = if args.adopt { Some(AuditSink::open(&config)?) } else { None };
+    let (identity, from, to) = runtime.block_on(PostgresStore::migrate(settings, Creation::Refused, args.adopt))?;
+    if let Some(audit) = audit {
+        audit.record(vec![AuditEvent::of_adoption(identity.id)]);
+    }
     let database = settings.shown_url();
     if json {
-        return print_result(&json!({ "done": "migrated", "database": database, "from": from, "to": to }));
+        let adopted = args.adopt;
+        return print_result(
+            &json!({ "done": "migrated", "database": database, "from": from, "to": to, "adopted": adopted }),
+        );
     }
     if from == to {
         eprintln!("the tables in `{database}` have version {to} already");

@@ -234,6 +234,7 @@ pub struct Metrics {
     disk_bytes: Gauge,
     store_failed: Gauge,
     store_unavailable: Gauge,
+    database_lacks_changes: Gauge,
     damaged_rows: Counter,
     differing_claims: Family<BucketTypeLabel, Gauge>,
     connections: Gauge,
@@ -249,6 +250,8 @@ pub struct Metrics {
     // True if the last maintenance run on the database failed, for example because the database's
     // disk is full.
     is_maintenance_failing: AtomicBool,
+    // True if commits of the database wait for no standby.
+    lacks_standby: AtomicBool,
 }
 
 /// The values of metrics that other parts keep, read at the moment of a scrape by Prometheus.
@@ -326,6 +329,7 @@ impl Default for Metrics {
             disk_bytes: Gauge::default(),
             store_failed: Gauge::default(),
             store_unavailable: Gauge::default(),
+            database_lacks_changes: Gauge::default(),
             damaged_rows: Counter::default(),
             differing_claims: Family::default(),
             connections: Gauge::default(),
@@ -337,6 +341,7 @@ impl Default for Metrics {
             audit_events_dropped: Counter::default(),
             is_database_away: AtomicBool::default(),
             is_maintenance_failing: AtomicBool::default(),
+            lacks_standby: AtomicBool::default(),
         };
         metrics.register();
         metrics.relays.register(&mut metrics.registry);
@@ -428,6 +433,8 @@ impl Metrics {
         all.register("store_failed", failed, self.store_failed.clone());
         let unavailable = "1 while the store can't be reached or written, and may be later";
         all.register("store_unavailable", unavailable, self.store_unavailable.clone());
+        let lacks = "1 since the database was found to lack a lease that this server had begun";
+        all.register("database_lacks_changes", lacks, self.database_lacks_changes.clone());
     }
 
     fn register_locks_and_queues(&mut self) {
@@ -577,6 +584,26 @@ impl Metrics {
     /// Stores the result of a probe of the database. Returns true if the probe before succeeded.
     pub fn set_database_reachable(&self, is_reachable: bool) -> bool {
         !self.is_database_away.swap(!is_reachable, Ordering::Relaxed)
+    }
+
+    /// Stores if the database lacks changes that this server has acknowledged.
+    pub fn set_database_lacks_changes(&self, lacks_changes: bool) {
+        self.database_lacks_changes.set(lacks_changes.into());
+    }
+
+    /// True if the database lacks changes that this server has acknowledged.
+    pub fn database_lacks_changes(&self) -> bool {
+        self.database_lacks_changes.get() > 0
+    }
+
+    /// Stores if commits of the database wait for no standby.
+    pub fn set_database_lacks_standby(&self, lacks_standby: bool) {
+        self.lacks_standby.store(lacks_standby, Ordering::Relaxed);
+    }
+
+    /// True if commits of the database wait for no standby, so that a failover would lose some.
+    pub fn database_lacks_standby(&self) -> bool {
+        self.lacks_standby.load(Ordering::Relaxed)
     }
 
     /// Stores the result of a maintenance run on the database. Returns true if the run before

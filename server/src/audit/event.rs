@@ -18,10 +18,10 @@ use uuid::Uuid;
 
 use super::TARGET;
 use crate::identity::Caller;
-use crate::store::RaisedFences;
+use crate::store::{RaisedFences, system_time};
 
 /// An event of the audit trail: a caller's command began or settled a lease, an operator took a lock
-/// or evicted a session, or a server started on a restored copy.
+/// or evicted a session, a server started on a restored copy, or an operator accepted a copy of the database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditEvent {
     at: Timestamp,
@@ -36,6 +36,7 @@ enum Action {
     Begun { lease: AuditedLease, fence: u64, claims: usize, replayed: bool, organization: Option<OrganizationId> },
     Settled { lease: AuditedLease, outcome: Outcome },
     Restored { store: Uuid, from: u64, to: u64 },
+    Adopted { store: Uuid },
     // The key of the lock is left out: it may be personal (K24).
     Forced { namespace: String, fence: u64, at_once: bool },
     Evicted { session: SessionId },
@@ -87,6 +88,11 @@ impl AuditEvent {
         Self { at, caller: Caller::Server, action }
     }
 
+    /// Returns the event of an operator who accepted the tables of a store in another cluster of databases.
+    pub fn of_adoption(store: Uuid) -> Self {
+        Self { at: system_time(), caller: Caller::Server, action: Action::Adopted { store } }
+    }
+
     /// The time of the event as text, in UTC with microseconds; `None` for a time beyond the years
     /// that the library `jiff` can represent.
     fn time(&self) -> Option<String> {
@@ -99,6 +105,7 @@ impl AuditEvent {
             Action::Begun { .. } => "lease begun",
             Action::Settled { .. } => "lease settled",
             Action::Restored { .. } => "store restored",
+            Action::Adopted { .. } => "database adopted",
             Action::Forced { .. } => "lock forced",
             Action::Evicted { .. } => "session evicted",
             Action::Resolved { .. } => "orphan resolved",
@@ -168,6 +175,7 @@ impl Serialize for AuditEvent {
                 line.serialize_entry("fence_before", from)?;
                 line.serialize_entry("fence_after", to)?;
             }
+            Action::Adopted { store } => line.serialize_entry("store", &store.to_string())?,
             Action::Forced { namespace, fence, at_once } => {
                 line.serialize_entry("namespace", namespace)?;
                 line.serialize_entry("fence", fence)?;
@@ -199,6 +207,7 @@ impl fmt::Display for AuditEvent {
             Action::Restored { store, from, to } => {
                 write!(f, " store={store} fence_before={from} fence_after={to}")
             }
+            Action::Adopted { store } => write!(f, " store={store}"),
             Action::Forced { namespace, fence, at_once } => {
                 write!(f, " namespace={namespace:?} fence={fence} at_once={at_once}")
             }
@@ -228,6 +237,7 @@ pub(super) fn examples() -> Vec<AuditEvent> {
     let begun = |replayed, organization| Action::Begun { lease, fence: 9, claims: 4, replayed, organization };
     vec![
         event(Caller::Server, Action::Restored { store: Uuid::from_bytes([8; 16]), from: 5, to: 9 }),
+        event(Caller::Server, Action::Adopted { store: Uuid::from_bytes([8; 16]) }),
         event(Caller::Trusted, begun(true, None)),
         event(Caller::Trusted, begun(false, OrganizationId::try_from(300).ok())),
         event(Caller::Authenticated(Role::Cell(CellId(3))), settled(Outcome::Committed)),
@@ -286,6 +296,7 @@ mod tests {
                     target: "audit", %caller, %store, fence_before = from, fence_after = to, "store restored"
                 );
             }
+            Action::Adopted { store } => tracing::info!(target: "audit", %caller, %store, "database adopted"),
             Action::Forced { namespace, fence, at_once } => {
                 tracing::info!(target: "audit", %caller, namespace, fence, at_once, "lock forced");
             }

@@ -223,6 +223,7 @@ async fn database(settings: &PostgresConfig, is_deep: bool) -> Vec<Finding> {
             let forms = |found| examined.forms.as_ref().filter(|_| found < UNICODE_VERSION);
             findings.extend(examined.store.map(|(identity, _)| unicode(identity.unicode, forms(identity.unicode))));
             findings.extend(is_deep.then(|| claims(examined.forms.as_ref())));
+            findings.extend(examined.warnings.iter().map(|text| Finding::new("database", CheckResult::Warn, text)));
             findings
         }
     }
@@ -383,7 +384,15 @@ mod tests {
     #[test]
     fn a_difference_of_clocks_is_shown_in_seconds() {
         let finding = |clock_ahead_micros| {
-            clock_of_database(&Examined { store: None, forms: None, version: 1, known: 1, clock_ahead_micros })
+            let warnings = Vec::new();
+            clock_of_database(&Examined {
+                store: None,
+                forms: None,
+                version: 1,
+                known: 1,
+                clock_ahead_micros,
+                warnings,
+            })
         };
         assert_eq!(
             (finding(-120_000).state, &*finding(-120_000).text),

@@ -24,7 +24,7 @@ use super::steady_clock::SteadyClock;
 use super::{lock_ticks, queue_ticks};
 use crate::grpc::{ClaimsHandler, ClassifyHandler, Services};
 use crate::identity::Caller;
-use crate::store::{SharedMaintenance, StoreError, StoreMaintenance, StoreReader};
+use crate::store::{Probed, SharedMaintenance, StoreError, StoreMaintenance, StoreReader};
 
 /// The pause between two maintenance runs.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(5);
@@ -221,11 +221,13 @@ impl Maintenance {
 
     /// Records the result of a probe of the database: the number of other servers that write to it,
     /// or the reason why the probe failed.
-    async fn record_probe(&self, store: &dyn SharedMaintenance, result: Result<usize, StoreError>) {
+    async fn record_probe(&self, store: &dyn SharedMaintenance, result: Result<Probed, StoreError>) {
         let (is_reachable, committer) = (result.is_ok(), self.services.committer());
         let was_reachable = self.services.metrics.set_database_reachable(is_reachable);
-        if let Ok(other_servers) = result {
+        if let Ok(Probed { other_servers, lacks_changes, lacks_standby }) = result {
             committer.set_other_servers(other_servers);
+            self.services.metrics.set_database_lacks_changes(lacks_changes);
+            self.services.metrics.set_database_lacks_standby(lacks_standby);
         }
         match result {
             // The writers log the return of the store when one of them has written.

@@ -19,11 +19,17 @@ pub(super) struct Check {
     name: &'static str,
     /// The reason why the condition is not met; `None` if the condition is met.
     problem: Option<&'static str>,
+    /// What an operator should know of a condition that is met.
+    note: Option<&'static str>,
 }
 
 impl Check {
     fn new(name: &'static str, passes: bool, problem: &'static str) -> Self {
-        Self { name, problem: (!passes).then_some(problem) }
+        Self { name, problem: (!passes).then_some(problem), note: None }
+    }
+
+    fn with_note(self, applies: bool, note: &'static str) -> Self {
+        Self { note: applies.then_some(note).or(self.note), ..self }
     }
 
     /// True if the condition is met.
@@ -35,11 +41,14 @@ impl Check {
 /// The checks of the store. If all of them pass, the health status of `ClaimService` is `SERVING`.
 pub(super) fn store_checks(services: &Services) -> [Check; 5] {
     let (metrics, committer) = (&services.metrics, services.committer());
+    let database = Check::new("database", !metrics.is_database_away(), "it does not answer: see the log");
     [
         Check::new("store", !committer.has_failed(), "it has failed: see the log, fix the cause, restart the server"),
         Check::new("reads", services.failed_reads.is_empty(), "one has failed, and is tried again: see the log"),
         Check::new("writes", !committer.is_away(), "the last group of commands could not be saved: see the log"),
-        Check::new("database", !metrics.is_database_away(), "it does not answer: see the log"),
+        database
+            .with_note(metrics.database_lacks_standby(), "its commits wait for no standby: a failover would lose some")
+            .with_note(metrics.database_lacks_changes(), "it lacks changes of an earlier epoch: verify every cell"),
         Check::new("maintenance", !metrics.is_maintenance_failing(), "the database refuses it: see the log"),
     ]
 }
@@ -67,7 +76,7 @@ fn answer(probe: &str, checks: &[Check], uri: &Uri) -> Response {
 
 fn lines(probe: &str, checks: &[Check], passes: bool) -> String {
     let line = |check: &Check| match check.problem {
-        None => format!("[+]{} ok\n", check.name),
+        None => format!("[+]{} ok{}\n", check.name, check.note.map(|note| format!(", but {note}")).unwrap_or_default()),
         Some(problem) => format!("[-]{} failed: {problem}\n", check.name),
     };
     let result = if passes { "passed" } else { "failed" };
@@ -85,10 +94,11 @@ mod tests {
 
     #[test]
     fn a_failed_check_has_a_line_with_its_reason() {
-        let checks = [Check::new("store", true, "a"), Check::new("database", false, "it does not answer")];
+        let noted = Check::new("writes", true, "a").with_note(true, "see the log");
+        let checks = [Check::new("store", true, "a"), noted, Check::new("database", false, "it does not answer")];
         assert_eq!(
             lines("readyz", &checks, false),
-            "[+]store ok\n[-]database failed: it does not answer\nreadyz check failed\n"
+            "[+]store ok\n[+]writes ok, but see the log\n[-]database failed: it does not answer\nreadyz check failed\n"
         );
     }
 

@@ -22,7 +22,7 @@ pub use form_scan::{FormCheck, FormScan};
 pub use identity::{Contents, Count, Creation, Identity, RESTORE_JUMP, RaisedFences};
 pub use port::{
     Backend, Failure, GroupError, GroupStore, LockTimeout, NamePart, NamePlace, Occupancy, OtherServer, PoolState,
-    Probe, SessionChange, SharedLocks, SharedMaintenance, StoreFuture, StoreMaintenance, StoreReader, Vouched,
+    Probe, Probed, SessionChange, SharedLocks, SharedMaintenance, StoreFuture, StoreMaintenance, StoreReader, Vouched,
     WaitingRows,
 };
 pub use postgres::{

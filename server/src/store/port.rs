@@ -608,10 +608,21 @@ pub trait SharedLocks: Send + Sync {
 
 /// A probe that checks if a shared store answers, independently of all reads and writes.
 pub trait Probe: Send {
-    /// Probes the store, and returns the number of other servers that write to it.
+    /// Probes the store by a durable write.
     ///
     /// # Errors
     /// The store does not answer, or can't be written. The probe may take as long as the timeouts
     /// of a connection and of a statement together.
-    fn probe(&mut self) -> StoreFuture<'_, usize>;
+    fn probe(&mut self) -> StoreFuture<'_, Probed>;
+}
+
+/// What a probe has seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Probed {
+    /// The number of other servers that write to the store.
+    pub other_servers: usize,
+    /// True if the store lacks changes that this server has acknowledged.
+    pub lacks_changes: bool,
+    /// True if a failover of the store would lose changes, because its commits wait for no standby.
+    pub lacks_standby: bool,
 }

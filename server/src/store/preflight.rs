@@ -87,6 +87,11 @@ pub enum Problem {
         /// The database role of the server.
         role: String,
     },
+    /// The tables are a copy in another cluster of databases than the one that servers have used.
+    #[error(
+        "is a copy in another cluster of databases than the one that servers have used: two copies would give the same names out twice"
+    )]
+    Foreign,
     /// Other sessions have locked the tables, so a migration can't change them.
     #[error("can't change the tables, because another session uses them: {0}")]
     TablesLocked(String),
@@ -161,6 +166,7 @@ impl PreflightError {
                 "set the search path: `ALTER ROLE {role} IN DATABASE … SET search_path = {schema}`; or give the claims a \
                  database of their own: {CREATE_DATABASE}"
             ),
+            Problem::Foreign => "if no server uses the other copy, accept this one: `leasehold migrate --adopt`".into(),
             Problem::TablesLocked(_) => "try again when that session, such as a `pg_dump`, is done, or raise \
                  `postgres.migration_wait_seconds`; find the session with `SELECT * FROM pg_locks JOIN \
                  pg_stat_activity USING (pid) WHERE relation IN ('claims'::regclass, 'claim_leases'::regclass, \

@@ -16,6 +16,9 @@ mod conformance;
 mod contention;
 mod cuts;
 mod database_log;
+mod epochs;
+#[cfg(feature = "failovers")]
+mod failovers;
 mod fences;
 mod full_disk;
 mod history;
@@ -68,7 +71,7 @@ use tonic_health::pb::health_client::HealthClient;
 const NO_SYNC: &[&str] = &["fsync=off"];
 
 /// The version of the database schema that this version of the program creates.
-const SCHEMA_VERSION: i32 = 12;
+const SCHEMA_VERSION: i32 = 13;
 
 /// The gRPC code and the reason with which the server refuses calls while it cannot reach the
 /// database.

@@ -11,11 +11,11 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 
-/// The PostgreSQL protocol message `Query` with the text COMMIT. It ends a transaction of several
-/// statements.
+/// The PostgreSQL protocol message `Query` with the text COMMIT. It ends a group's transaction of several
+/// statements. The periodic tasks end theirs by END.
 const COMMIT: &[u8] = b"Q\0\0\0\x0bCOMMIT\0";
 /// The beginning, within a message `Parse`, of the one statement that is a whole transaction.
-const SINGLE_STATEMENT: &[u8] = b"SELECT * FROM try_write_group($10, ";
+const SINGLE_STATEMENT: &[u8] = b"SELECT * FROM try_write_group(at_epoch($11, $10), ";
 /// The number of bytes before the statement's text in a message `Parse`: type, length, and an empty
 /// statement name.
 const PARSE_HEAD_BYTES: usize = 6;

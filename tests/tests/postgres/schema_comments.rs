@@ -30,7 +30,7 @@ fn every_table_column_type_and_function_has_a_comment() {
     let database = cluster.database().unwrap();
     let query = |sql: &str| cluster.execute(&database, sql).unwrap();
     let settings = PostgresConfig::at(cluster.url(&database));
-    Runtime::new().unwrap().block_on(PostgresStore::migrate(&settings, Creation::Allowed)).unwrap();
+    Runtime::new().unwrap().block_on(PostgresStore::migrate(&settings, Creation::Allowed, false)).unwrap();
     assert_eq!(query(UNCOMMENTED_TABLES), [""; 0]);
     assert_eq!(query(UNCOMMENTED_COLUMNS), [""; 0]);
     assert_eq!(query(UNCOMMENTED_TYPES), [""; 0]);

@@ -319,7 +319,9 @@ fn the_json_output_of_a_migration_has_the_versions_before_and_after() {
         let output = Runtime::new().unwrap().block_on(leasehold(["migrate", "--json", "--store", &url])).unwrap();
         assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-        assert_eq!(report, json!({ "done": "migrated", "database": shown, "from": from, "to": SCHEMA_VERSION }));
+        let expected =
+            json!({ "done": "migrated", "database": shown, "from": from, "to": SCHEMA_VERSION, "adopted": false });
+        assert_eq!(report, expected);
     }
 }
 

@@ -1,10 +1,12 @@
 //! Connections to the database. Checks the URL of the database, and never uses plain text instead
 //! of TLS without the operator's consent.
 
+use std::future::poll_fn;
 use std::io::Read;
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -13,11 +15,14 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::task::JoinHandle;
 use tokio_postgres::config::{Host, SslMode};
-use tokio_postgres::{CancelToken, Client, Config, Error, SimpleQueryMessage};
+use tokio_postgres::error::{DbError, Severity};
+use tokio_postgres::{AsyncMessage, CancelToken, Client, Config, Error, SimpleQueryMessage};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use super::epochs::{self, Accepted, Epochs, NotEntered};
 use super::failure::{failed_to_connect, text};
 use super::hosts::{self, Answer, Refused, Timelines};
+use crate::awake::Awake;
 use crate::config::{PostgresConfig, foreign_scheme, open_file, read_file};
 use crate::store::error::StoreError;
 use crate::store::preflight::Problem;
@@ -30,8 +35,11 @@ const ASK_TIMELINE: &str = "SELECT current_setting('transaction_read_only'),
 /// The time between two looks for a host that was promoted.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
+/// The time without an answer after which the other hosts are asked again.
+const SILENCE: Duration = Duration::from_secs(1);
+
 /// The text for a host that is left, because another one was promoted after it.
-const OVERTAKEN: &str =
+pub(super) const OVERTAKEN: &str =
     "the host that accepts writes is a former primary: another one was promoted after it, and is away";
 
 /// Opens connections to the database with checked settings. Clones share what they have seen of the hosts.
@@ -46,6 +54,11 @@ pub(super) struct Connector {
     password: Option<PasswordFile>,
     // The longest time to open a connection to a host, with TLS and authentication.
     timeout: Duration,
+    // The longest time of a statement.
+    patience: Duration,
+    epochs: Arc<Epochs>,
+    // True if the connections of an examination enter no epoch.
+    observes: bool,
 }
 
 impl Connector {
@@ -71,7 +84,19 @@ impl Connector {
         }
         let tls = MakeRustlsConnect::new(client_config(settings).map_err(Problem::Settings)?);
         let hosts = hosts::each(&config).into();
-        Ok(Self { config, hosts, seen: Arc::default(), tls, password, timeout })
+        let patience = Duration::from_secs(settings.statement_timeout_seconds);
+        let (seen, epochs) = Default::default();
+        Ok(Self { config, hosts, seen, tls, password, timeout, patience, epochs, observes: false })
+    }
+
+    /// Returns a connector whose connections enter no epoch, because an examination changes nothing.
+    pub(super) fn observing(self) -> Self {
+        Self { observes: true, ..self }
+    }
+
+    /// What this server knows of the epochs of the database.
+    pub(super) fn epochs(&self) -> &Epochs {
+        &self.epochs
     }
 
     /// Opens a connection to the primary: the host of the URL that accepts writes, even for reads, because a standby may
@@ -86,6 +111,56 @@ impl Connector {
             Refused::ReadOnly => StoreError::Unreachable("the database accepts only reads".into()),
             Refused::Overtaken => StoreError::Unreachable(OVERTAKEN.into()),
         })
+    }
+
+    /// Opens a connection to the primary, and enters its epoch.
+    ///
+    /// # Errors
+    /// The errors of [`connect`](Self::connect), or the epoch can't be entered.
+    pub(super) async fn connect_in_epoch(&self) -> Result<EpochConnection, StoreError> {
+        Ok(self.enter(self.connect().await?).await?)
+    }
+
+    /// Enters the epoch of a connection.
+    ///
+    /// # Errors
+    /// The host is no longer the primary, the tables are of another cluster, or the database can't be written in time.
+    pub(super) async fn enter(&self, connection: DatabaseConnection) -> Result<EpochConnection, NotEntered> {
+        let entered = async {
+            match self.observes {
+                true => Ok(Epochs::observe(&connection).await?),
+                false => self.epochs.enter(&connection).await,
+            }
+        };
+        self.durably(&connection, entered).await.map(|accepted| EpochConnection { connection, accepted })
+    }
+
+    /// Accepts the tables of another cluster of databases.
+    ///
+    /// # Errors
+    /// The database can't be written in time, or the tables have seen a later timeline of this cluster.
+    pub(super) async fn adopt(&self, connection: &DatabaseConnection) -> Result<(), NotEntered> {
+        self.durably(connection, epochs::adopt(connection)).await
+    }
+
+    /// Waits for durable writes on a connection, and has the database cancel them if they take too long or the caller is gone.
+    /// Without that, a write that waits for a standby would keep its process of the database.
+    async fn durably<T>(
+        &self,
+        connection: &DatabaseConnection,
+        writes: impl Future<Output = Result<T, NotEntered>>,
+    ) -> Result<T, NotEntered> {
+        let cancel = CancelOnDrop(Some((self, connection.cancel_token())));
+        let patience = self.patience + epochs::LEASE;
+        let late = |_| {
+            StoreError::Unreachable(format!(
+                "no durable write within {} s: does a synchronous standby answer?",
+                patience.as_secs()
+            ))
+        };
+        let written = tokio::time::timeout(patience, writes).await.map_err(late)?;
+        cancel.disarm();
+        written
     }
 
     /// Opens the first connection, on which the preflight checks the database. If the URL names one host, it may be a
@@ -110,9 +185,25 @@ impl Connector {
         })
     }
 
-    /// True if no host was promoted since this connection was opened.
-    pub(super) fn is_current(&self, connection: &DatabaseConnection) -> bool {
-        self.seen.is_current(connection.timeline)
+    /// True if the connection is open, and this server still serves in its epoch.
+    pub(super) fn is_current(&self, connection: &EpochConnection) -> bool {
+        !connection.is_closed() && (self.observes || self.epochs.is_present(&connection.accepted))
+    }
+
+    /// Looks again and again if a restart or a promotion has begun another epoch than that of a connection that
+    /// does not answer. Returns when this server has left the epoch.
+    pub(super) async fn look_elsewhere(&self, connection: &EpochConnection) {
+        let look = async {
+            loop {
+                tokio::time::sleep(SILENCE).await;
+                // Without an answer, there is no other host to change to.
+                let _ = self.connect_in_epoch().await;
+            }
+        };
+        tokio::select! {
+            () = self.epochs.left(&connection.accepted) => {}
+            () = look => {}
+        }
     }
 
     /// Looks every few seconds if a host was promoted, while a former primary still answers. Does nothing if the URL names
@@ -139,14 +230,17 @@ impl Connector {
     async fn open(&self) -> Result<DatabaseConnection, Refused> {
         let ask = if self.hosts.len() > 1 { ASK_TIMELINE } else { ASK };
         let asked = self.hosts.iter().map(|host| self.ask(host, ask)).collect();
-        hosts::choose(asked, &self.seen, tokio::time::sleep(hosts::OTHERS)).await.map(|answer| answer.connection)
+        let limit = tokio::time::sleep(self.timeout / 2);
+        let chosen = hosts::choose(asked, &self.seen, tokio::time::sleep(hosts::OTHERS), limit).await?;
+        self.epochs.overtake(chosen.timeline);
+        Ok(chosen.connection)
     }
 
     /// Opens a connection to a host, and asks if it accepts writes. The timeout of tokio-postgres covers the TCP connection
     /// only, so this one limits TLS and authentication too.
     async fn ask(&self, host: &Config, question: &str) -> Result<Answer<DatabaseConnection>, Refused> {
         let asked = async {
-            let mut connection = driven(&self.with_password(host).await, &self.tls).await?;
+            let connection = driven(&self.with_password(host).await, &self.tls).await?;
             let answer = connection.simple_query(question).await?;
             let row = answer.iter().find_map(|message| match message {
                 SimpleQueryMessage::Row(row) => Some((row.get(0) == Some("off"), row.try_get(1).ok().flatten())),
@@ -154,7 +248,6 @@ impl Connector {
             });
             let (accepts_writes, timeline) = row.unwrap_or_default();
             let timeline = timeline.and_then(|digits| u32::from_str_radix(digits, 16).ok()).unwrap_or_default();
-            connection.timeline = timeline;
             Ok(Answer { connection, accepts_writes, timeline })
         };
         match tokio::time::timeout(self.timeout, asked).await {
@@ -180,6 +273,23 @@ impl Connector {
         // anyway.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move { tokio::time::timeout(timeout, statement.cancel_query(tls)).await });
+        }
+    }
+}
+
+/// Cancels the statement of a connection when it is dropped.
+struct CancelOnDrop<'a>(Option<(&'a Connector, CancelToken)>);
+
+impl CancelOnDrop<'_> {
+    fn disarm(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for CancelOnDrop<'_> {
+    fn drop(&mut self) {
+        if let Some((connector, statement)) = self.0.take() {
+            connector.cancel(statement);
         }
     }
 }
@@ -240,7 +350,15 @@ fn read_password(path: &Path) -> Result<String, String> {
 pub(super) struct DatabaseConnection {
     client: Client,
     driver: JoinHandle<()>,
-    timeline: u32,
+    warnings: Arc<AtomicU64>,
+}
+
+impl DatabaseConnection {
+    /// The number of warnings that the database has sent. The warnings of a statement are counted before its
+    /// answer is returned.
+    pub(super) fn warnings(&self) -> u64 {
+        self.warnings.load(Ordering::Relaxed)
+    }
 }
 
 impl Deref for DatabaseConnection {
@@ -266,13 +384,85 @@ impl Drop for DatabaseConnection {
 /// Opens a connection and spawns the task that drives it. If the connection breaks, the task logs
 /// the cause.
 async fn driven(config: &Config, tls: &MakeRustlsConnect) -> Result<DatabaseConnection, Error> {
-    let (client, connection) = config.connect(tls.clone()).await?;
+    let (client, mut connection) = config.connect(tls.clone()).await?;
+    let warnings = Arc::<AtomicU64>::default();
+    let count = warnings.clone();
     let driver = tokio::spawn(async move {
-        if let Err(error) = connection.await {
-            tracing::warn!(error = text(&error), "a connection to the database broke");
+        // The library passes the messages of the database on in their order.
+        while let Some(message) = poll_fn(|context| connection.poll_message(context)).await {
+            match message {
+                Ok(AsyncMessage::Notice(notice)) => count_warning(&notice, &count),
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::warn!(error = text(&error), "a connection to the database broke");
+                    break;
+                }
+            }
         }
     });
-    Ok(DatabaseConnection { client, driver, timeline: 0 })
+    Ok(DatabaseConnection { client, driver, warnings })
+}
+
+/// The functions of PostgreSQL that warn of an exhausted supply of transaction ids, long before it ends. These warnings tell
+/// nothing of a COMMIT, and come with each one.
+const SUPPLY_WARNINGS: [&str; 2] = ["GetNewTransactionId", "GetNewMultiXactId"];
+
+fn count_warning(notice: &DbError, count: &AtomicU64) {
+    if notice.parsed_severity() == Some(Severity::Warning) {
+        let routine = notice.routine().unwrap_or_default();
+        // The text of a warning may show a row.
+        tracing::warn!(code = notice.code().code(), routine, "the database has sent a warning");
+        if !SUPPLY_WARNINGS.contains(&routine) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A connection to the primary, in an epoch that this server has entered.
+pub(super) struct EpochConnection {
+    connection: DatabaseConnection,
+    accepted: Arc<Accepted>,
+}
+
+impl EpochConnection {
+    /// The epoch of the connection.
+    pub(super) fn accepted(&self) -> &Arc<Accepted> {
+        &self.accepted
+    }
+
+    /// Proves that the host of the connection is the primary, by a durable write.
+    ///
+    /// # Errors
+    /// The host does not acknowledge the write without a warning.
+    pub(super) async fn prove(&self) -> Result<(), StoreError> {
+        epochs::prove(&self.connection, &self.accepted).await
+    }
+
+    /// Waits for the answer to a COMMIT of changes. A warning makes its outcome unknown.
+    ///
+    /// # Errors
+    /// The errors of `answer`, or the database has sent a warning.
+    pub(super) async fn durable<T>(
+        &self,
+        answer: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let (sent, warnings) = (Awake::now(), self.connection.warnings());
+        let answered = epochs::durable(&self.connection, answer).await;
+        if self.connection.warnings() != warnings {
+            self.accepted.doubt();
+        } else if answered.is_ok() {
+            self.accepted.prove(sent);
+        }
+        answered
+    }
+}
+
+impl Deref for EpochConnection {
+    type Target = DatabaseConnection;
+
+    fn deref(&self) -> &DatabaseConnection {
+        &self.connection
+    }
 }
 
 const EXAMPLE: &str = "postgres://USER:PASSWORD@HOST:PORT/DATABASE";

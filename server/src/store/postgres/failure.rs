@@ -37,6 +37,9 @@ const AUTHORIZATION_CLASS: &str = "28";
 /// for errors of the system outside of PostgreSQL, such as a failing disk.
 const RESOURCE_CLASSES: [&str; 2] = ["53", "58"];
 
+/// The SQLSTATE of a transaction in another epoch than its server expects: see `at_epoch` of the tables.
+const OTHER_EPOCH: &str = "LH001";
+
 /// Converts an error of tokio-postgres into a failure of the store.
 pub(super) fn failed(error: Error) -> StoreError {
     match error.as_db_error() {
@@ -64,7 +67,7 @@ fn of_database(error: &DbError) -> StoreError {
         &SqlState::LOCK_NOT_AVAILABLE => StoreError::Locked(text),
         &SqlState::QUERY_CANCELED => StoreError::StatementTimeout(text),
         &SqlState::TOO_MANY_CONNECTIONS => StoreError::TooManyConnections(text),
-        code if is_unreachable(code) => StoreError::Unreachable(text),
+        code if is_unreachable(code) || code.code() == OTHER_EPOCH => StoreError::Unreachable(text),
         code if RESOURCE_CLASSES.iter().any(|class| code.code().starts_with(class)) => StoreError::OutOfResources(text),
         _ => StoreError::Failed(text),
     }

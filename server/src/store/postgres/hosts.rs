@@ -83,7 +83,8 @@ impl Timelines {
 }
 
 /// Returns the host with the highest timeline of those that accept writes. After the first one, it waits for the others until
-/// `patience` ends.
+/// `patience` ends. If a host has answered and none accepts writes, it waits until `limit` ends only: a standby may be
+/// promoted while a host without power is waited for.
 ///
 /// # Errors
 /// No host accepts writes, or only hosts of earlier timelines do.
@@ -91,10 +92,16 @@ pub(super) async fn choose<C>(
     mut asked: FuturesUnordered<impl Future<Output = Result<Answer<C>, Refused>>>,
     seen: &Timelines,
     patience: impl Future<Output = ()>,
+    limit: impl Future<Output = ()>,
 ) -> Result<Answer<C>, Refused> {
-    let mut refused = Refused::Late;
+    let (mut refused, mut limit) = (Refused::Late, pin!(limit));
     let mut best = loop {
-        let Some(answer) = asked.next().await else { return Err(refused) };
+        let answer = tokio::select! {
+            biased;
+            answer = asked.next() => answer,
+            () = &mut limit, if matches!(refused, Refused::ReadOnly | Refused::Overtaken) => None,
+        };
+        let Some(answer) = answer else { return Err(refused) };
         match answer.and_then(|answer| usable(answer, seen)) {
             Ok(answer) => break answer,
             Err(cause) if cause.weight() >= refused.weight() => refused = cause,
@@ -222,16 +229,16 @@ mod tests {
     }
 
     async fn chosen(seen: &Timelines, asked: impl IntoIterator<Item = Asked>) -> Result<char, Refused> {
-        choose(asked.into_iter().collect(), seen, pending()).await.map(|answer| answer.connection)
+        choose(asked.into_iter().collect(), seen, pending(), pending()).await.map(|answer| answer.connection)
     }
 
     #[tokio::test]
     async fn a_host_that_never_answers_delays_no_other() {
         let seen = Timelines::default();
         let asked = || [pending().boxed(), primary('b', 1)].into_iter().collect();
-        assert_eq!(choose(asked(), &seen, ready(())).await.unwrap().connection, 'b');
+        assert_eq!(choose(asked(), &seen, ready(()), pending()).await.unwrap().connection, 'b');
         // Soon after, the others are not waited for.
-        assert_eq!(choose(asked(), &seen, pending()).await.unwrap().connection, 'b');
+        assert_eq!(choose(asked(), &seen, pending(), pending()).await.unwrap().connection, 'b');
     }
 
     #[tokio::test]
@@ -267,6 +274,9 @@ mod tests {
         assert!(matches!(refused, Refused::ReadOnly), "{refused:?}");
         let refused = chosen(&seen, [late()]).await.unwrap_err();
         assert!(matches!(refused, Refused::Late), "{refused:?}");
+        let asked = [pending().boxed(), later(host('b', false, 0))].into_iter().collect();
+        let refused = choose(asked, &seen, pending(), ready(())).await.map(|answer| answer.connection).unwrap_err();
+        assert!(matches!(refused, Refused::ReadOnly), "a host without power is not waited for: {refused:?}");
     }
 
     /// All settings of a URL are those of each host.

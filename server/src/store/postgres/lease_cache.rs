@@ -35,6 +35,11 @@ struct Leases {
 }
 
 impl LeaseCache {
+    /// Forgets all rows.
+    pub(super) fn clear(&self) {
+        *self.lock() = Default::default();
+    }
+
     fn lock(&self) -> MutexGuard<'_, Leases> {
         // INVARIANT: no code panics while it has locked this mutex.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)

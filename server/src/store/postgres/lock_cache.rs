@@ -52,6 +52,11 @@ pub(super) struct AssumedLocks {
 }
 
 impl LockCache {
+    /// Forgets all rows.
+    pub(super) fn clear(&self) {
+        *self.lock() = Default::default();
+    }
+
     fn lock(&self) -> MutexGuard<'_, Rows> {
         // INVARIANT: no code panics while it has locked this mutex.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)

@@ -15,13 +15,13 @@ use leasehold_core::lock::{AskId, Lock, LockPath, LockState};
 use leasehold_core::rows::NetChanges;
 use leasehold_core::session::{MAX_ASKS_PER_SESSION, Session, SessionId};
 use rustc_hash::{FxHashMap, FxHashSet};
-use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::active_servers::ServerId;
 use super::columns::{Micros, Parameters};
 use super::composite::CompositeRows;
+use super::connect::EpochConnection;
 use super::failure::failed;
 use super::lock_cache::AssumedLocks;
 use super::lock_columns::sent;
@@ -31,7 +31,7 @@ use crate::store::error::StoreError;
 type Result<T> = std::result::Result<T, StoreError>;
 
 const TRY_SWAP: &str = "
-    SELECT try_swap_locks($1, $2, $3, $4, $5::seen_session[], $6::seen_session[], $7::seen_lock[], $8::new_lock[],
+    SELECT try_swap_locks($1, at_epoch($17, $2), $3, $4, $5::seen_session[], $6::seen_session[], $7::seen_lock[], $8::new_lock[],
         $9::seen_lock[], $10::new_ask[], $11::new_share[], $12::new_ask[], $13, $14, $15::new_turn[], $16::new_turn[])";
 
 /// The assumed rows of a group, sorted by how the group's write compares them.
@@ -84,7 +84,7 @@ impl LockSwaps {
     /// A row is not as it was assumed, or the database failed.
     pub(super) async fn write(
         &self,
-        client: &Client,
+        connection: &EpochConnection,
         server: ServerId,
         lock: i64,
         writes: &LockWrites<'_>,
@@ -92,8 +92,9 @@ impl LockSwaps {
         let (home, most) = (server.home(), MAX_ASKS_PER_SESSION.cast_signed());
         let first: Parameters<'_> =
             vec![(&home, Type::INT8), (&lock, Type::INT8), (&writes.drawn, Type::INT4), (&most, Type::INT4)];
-        let parameters = [first, self.parameters(writes)].concat();
-        let rows = client.query_typed(TRY_SWAP, &parameters).await.map_err(failed)?;
+        let epoch = connection.accepted().text();
+        let parameters = [first, self.parameters(writes), vec![(&epoch as _, Type::TEXT)]].concat();
+        let rows = connection.query_typed(TRY_SWAP, &parameters).await.map_err(failed)?;
         grants(&rows)
     }
 

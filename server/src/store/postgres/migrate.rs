@@ -27,10 +27,11 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0010_reaped_locks.sql"),
     include_str!("migrations/0011_shared_locks.sql"),
     include_str!("migrations/0012_queues.sql"),
+    include_str!("migrations/0013_epochs.sql"),
 ];
 
 /// The version of the tables that this program reads and writes.
-pub(super) const VERSION: i32 = 12;
+pub(super) const VERSION: i32 = 13;
 
 const TABLE: &str = "
     CREATE TABLE leasehold_migrations (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())";

@@ -13,6 +13,7 @@ mod active_servers;
 mod columns;
 mod composite;
 mod connect;
+mod epochs;
 mod failure;
 mod fences;
 mod hosts;
@@ -64,7 +65,7 @@ use self::connect::Connector;
 use self::failure::failed;
 use self::lease_cache::LeaseCache;
 use self::lock_cache::LockCache;
-use self::pool::{Pool, PooledConnection};
+use self::pool::{Access, Pool, PooledConnection};
 use self::probe::DatabaseProbe;
 use self::writer::PostgresWriter;
 use super::clock::{StoreClock, ahead_micros};
@@ -129,6 +130,8 @@ pub struct Examined {
     pub known: i32,
     /// The time by which this machine's clock is ahead of the database's, in microseconds.
     pub clock_ahead_micros: i128,
+    /// What a server would warn of at its start.
+    pub warnings: Vec<String>,
 }
 
 struct Inner {
@@ -141,9 +144,8 @@ struct Inner {
 }
 
 impl Inner {
-    /// Checks the settings, and returns a store without connections.
-    fn new(settings: &PostgresConfig) -> std::result::Result<Self, Problem> {
-        let connector = Connector::parse(settings)?;
+    /// Returns a store without connections.
+    fn new(settings: &PostgresConfig, connector: Connector) -> std::result::Result<Self, Problem> {
         let pool = Pool::new(settings, &connector).map_err(Problem::Settings)?;
         let (settings, server) = (settings.clone(), ServerId::random());
         Ok(Self { settings, server, connector, pool, occupancy: ArcSwap::default(), clock: Arc::default() })
@@ -162,14 +164,17 @@ impl PostgresStore {
     }
 
     async fn checked(settings: &PostgresConfig, creation: Creation) -> std::result::Result<Self, Problem> {
-        let inner = Inner::new(settings)?;
+        let inner = Inner::new(settings, Connector::parse(settings)?)?;
         let mut client = inner.connector.connect_first().await?;
         preflight::check(&client).await?;
         preflight::check_rights(&client).await?;
         let found = migrate::migrate(&mut client, settings.migration_wait_seconds, creation).await?;
         preflight::check_objects(&client).await?;
+        let client = inner.connector.enter(client).await?;
         fences::raise(&client).await?;
-        preflight::warn_of_unsafe_settings(&client).await?;
+        for warning in preflight::warnings(&client, settings).await? {
+            tracing::warn!("{warning}");
+        }
         let identity = preflight::identity(&client, found == 0).await?;
         let asked = Instant::now();
         inner.clock.set(reads::time(&client).await?, asked);
@@ -178,17 +183,21 @@ impl PostgresStore {
 
     /// Migrates the tables of a database. If there are no tables, makes them, provided that
     /// `creation` allows it. Returns the store's identity, and the version of the tables before and
-    /// after.
+    /// after. With `adopts`, accepts the tables if they are a copy in another cluster of databases.
     ///
     /// # Errors
     /// The errors of [`open`](Self::open), except for rights that only a server needs.
-    pub async fn migrate(settings: &PostgresConfig, creation: Creation) -> Result<(Identity, i32, i32)> {
+    pub async fn migrate(settings: &PostgresConfig, creation: Creation, adopts: bool) -> Result<(Identity, i32, i32)> {
         let migrated = async {
-            let mut client = Connector::parse(settings)?.connect_first().await?;
+            let connector = Connector::parse(settings)?;
+            let mut client = connector.connect_first().await?;
             preflight::check(&client).await?;
             let found = migrate::migrate(&mut client, settings.migration_wait_seconds, creation).await?;
             preflight::check_objects(&client).await?;
             let identity = preflight::identity(&client, found == 0).await?;
+            if adopts {
+                connector.adopt(&client).await?;
+            }
             Ok((identity, found, migrate::VERSION))
         };
         migrated.await.map_err(|problem| refused(settings, problem))
@@ -210,13 +219,14 @@ impl PostgresStore {
             let asked = Instant::now();
             let time = reads::time(&client).await?;
             let clock_ahead_micros = ahead_micros(time, asked.elapsed());
+            let warnings = preflight::warnings(&client, settings).await?;
             let forms = match store {
                 Some((identity, _)) if is_deep || identity.unicode < UNICODE_VERSION => {
                     Some(examine_forms(settings, identity).await?)
                 }
                 _ => None,
             };
-            Ok(Examined { store, forms, version, known: migrate::VERSION, clock_ahead_micros })
+            Ok(Examined { store, forms, version, known: migrate::VERSION, clock_ahead_micros, warnings })
         };
         examined.await.map_err(|problem| refused(settings, problem))
     }
@@ -252,13 +262,20 @@ impl PostgresStore {
         })
     }
 
-    /// Runs a statement of the module [`reads`] on a connection of the pool, and returns its
-    /// result.
-    fn run<'a, T: Send + 'a, F: Future<Output = Result<T>> + Send + 'a>(
+    /// Runs a statement that reads rows on a connection of the pool, and returns its result.
+    fn read<'a, T: Send + 'a, F: Future<Output = Result<T>> + Send + 'a>(
         &'a self,
         statement: impl Fn(Arc<PooledConnection>) -> F + Send + Sync + 'a,
     ) -> StoreFuture<'a, T> {
-        Box::pin(self.inner.pool.run(statement))
+        Box::pin(self.inner.pool.run(Access::Read, statement))
+    }
+
+    /// Runs a statement that changes rows on a connection of the pool, and returns its result.
+    fn write<'a, T: Send + 'a, F: Future<Output = Result<T>> + Send + 'a>(
+        &'a self,
+        statement: impl Fn(Arc<PooledConnection>) -> F + Send + Sync + 'a,
+    ) -> StoreFuture<'a, T> {
+        Box::pin(self.inner.pool.run(Access::Write, statement))
     }
 }
 
@@ -285,12 +302,12 @@ impl Backend for PostgresStore {
     }
 
     fn contents(&self) -> StoreFuture<'_, Contents> {
-        self.run(|client| async move { reads::contents(&client).await })
+        self.read(|client| async move { reads::contents(&client).await })
     }
 
     fn raise_fences(&self) -> StoreFuture<'_, RaisedFences> {
         Box::pin(async {
-            let connected = self.inner.connector.connect().await?;
+            let connected = self.inner.connector.connect_in_epoch().await?;
             fences::jump(&connected).await.map_err(|problem| refused(&self.inner.settings, problem))
         })
     }
@@ -304,27 +321,27 @@ impl Backend for PostgresStore {
     }
 
     fn remember_bucket_types<'a>(&'a self, rules: &'a [BucketRule]) -> StoreFuture<'a, ()> {
-        self.run(move |client| async move { reads::remember_bucket_types(&client, rules).await })
+        self.write(move |client| async move { reads::remember_bucket_types(&client, rules).await })
     }
 
     fn set_unicode_version(&self, version: UnicodeVersion) -> StoreFuture<'_, ()> {
         let found = self.identity.unicode;
-        self.run(move |client| async move { reads::set_unicode_version(&client, found, version).await })
+        self.write(move |client| async move { reads::set_unicode_version(&client, found, version).await })
     }
 }
 
 impl StoreReader for PostgresStore {
     fn claims<'a>(&'a self, keys: &'a [BucketKey]) -> StoreFuture<'a, Vec<Option<Claim>>> {
-        self.run(move |client| async move { reads::claims(&client, keys).await })
+        self.read(move |client| async move { reads::claims(&client, keys).await })
     }
 
     fn leases(&self, scan: LeaseScan) -> StoreFuture<'_, Vec<LeaseRow>> {
-        self.run(move |client| async move { reads::leases(&client, &scan).await })
+        self.read(move |client| async move { reads::leases(&client, &scan).await })
     }
 
     fn records(&self, scan: RecordScan) -> StoreFuture<'_, RecordPart> {
         let scan = Arc::new(scan);
-        self.run(move |client| {
+        self.read(move |client| {
             let scan = scan.clone();
             async move { reads::records(&client, &scan).await }
         })
@@ -332,19 +349,19 @@ impl StoreReader for PostgresStore {
 
     fn names(&self, after: NamePlace, limit: usize) -> StoreFuture<'_, NamePart> {
         let after = Arc::new(after);
-        self.run(move |client| {
+        self.read(move |client| {
             let after = after.clone();
             async move { reads::names(&client, &after, limit).await }
         })
     }
 
     fn settled(&self, before: Timestamp, limit: usize) -> StoreFuture<'_, Vec<LeaseId>> {
-        self.run(move |client| async move { reads::settled(&client, before, limit).await })
+        self.read(move |client| async move { reads::settled(&client, before, limit).await })
     }
 
     fn sessions(&self, read: OrderedRead<Session>) -> StoreFuture<'_, Vec<(SessionId, Session)>> {
         let read = Arc::new(read);
-        self.run(move |client| {
+        self.read(move |client| {
             let read = read.clone();
             async move { lock_reads::sessions(&client, &read).await }
         })
@@ -352,22 +369,22 @@ impl StoreReader for PostgresStore {
 
     fn locks(&self, read: OrderedRead<Lock>) -> StoreFuture<'_, Vec<(LockPath, Lock)>> {
         let read = Arc::new(read);
-        self.run(move |client| {
+        self.read(move |client| {
             let read = read.clone();
             async move { lock_reads::locks(&client, &read).await }
         })
     }
 
     fn lock<'a>(&'a self, path: &'a LockPath) -> StoreFuture<'a, Option<Lock>> {
-        self.run(move |client| async move { lock_reads::lock(&client, path).await })
+        self.read(move |client| async move { lock_reads::lock(&client, path).await })
     }
 
     fn ask(&self, id: AskId) -> StoreFuture<'_, Option<Ask>> {
-        self.run(move |client| async move { lock_reads::ask(&client, id).await })
+        self.read(move |client| async move { lock_reads::ask(&client, id).await })
     }
 
     fn related_asks(&self, read: CircleRead) -> StoreFuture<'_, Vec<(AskId, Ask)>> {
-        self.run(move |client| {
+        self.read(move |client| {
             let read = read.clone();
             async move { lock_reads::related_asks(&client, &read).await }
         })
@@ -375,58 +392,58 @@ impl StoreReader for PostgresStore {
 
     fn queues(&self, read: OrderedRead<Queue>) -> StoreFuture<'_, Vec<(QueuePath, Queue)>> {
         let read = Arc::new(read);
-        self.run(move |client| {
+        self.read(move |client| {
             let read = read.clone();
             async move { queue_reads::queues(&client, &read).await }
         })
     }
 
     fn queue<'a>(&'a self, path: &'a QueuePath) -> StoreFuture<'a, Option<Queue>> {
-        self.run(move |client| async move { queue_reads::queue(&client, path).await })
+        self.read(move |client| async move { queue_reads::queue(&client, path).await })
     }
 
     fn lanes(&self, read: OrderedRead<Lane>) -> StoreFuture<'_, Vec<(LanePath, Lane)>> {
         let read = Arc::new(read);
-        self.run(move |client| {
+        self.read(move |client| {
             let read = read.clone();
             async move { queue_reads::lanes(&client, &read).await }
         })
     }
 
     fn lane<'a>(&'a self, path: &'a LanePath) -> StoreFuture<'a, Option<Lane>> {
-        self.run(move |client| async move { queue_reads::lane(&client, path).await })
+        self.read(move |client| async move { queue_reads::lane(&client, path).await })
     }
 
     fn requests(&self, read: OrderedRead<Request>) -> StoreFuture<'_, Vec<(RequestId, Request)>> {
         let read = Arc::new(read);
-        self.run(move |client| {
+        self.read(move |client| {
             let read = read.clone();
             async move { queue_reads::requests(&client, &read).await }
         })
     }
 
     fn request(&self, id: RequestId) -> StoreFuture<'_, Option<Request>> {
-        self.run(move |client| async move { queue_reads::request(&client, id).await })
+        self.read(move |client| async move { queue_reads::request(&client, id).await })
     }
 
     fn bodies<'a>(&'a self, ids: &'a [RequestId]) -> StoreFuture<'a, Vec<Option<RequestBody>>> {
-        self.run(move |client| async move { queue_reads::bodies(&client, ids).await })
+        self.read(move |client| async move { queue_reads::bodies(&client, ids).await })
     }
 
     fn state(&self) -> StoreFuture<'_, State> {
-        self.run(|client| async move { reads::state(&client).await })
+        self.read(|client| async move { reads::state(&client).await })
     }
 
     fn owners(&self) -> StoreFuture<'_, BTreeSet<CellId>> {
-        self.run(|client| async move { reads::owners(&client).await })
+        self.read(|client| async move { reads::owners(&client).await })
     }
 
     fn tables(&self, cell: CellId) -> StoreFuture<'_, BTreeSet<SourceType>> {
-        self.run(move |client| async move { reads::tables(&client, cell).await })
+        self.read(move |client| async move { reads::tables(&client, cell).await })
     }
 
     fn bucket_types(&self) -> StoreFuture<'_, Vec<BucketRule>> {
-        self.run(|client| async move { reads::bucket_types(&client).await })
+        self.read(|client| async move { reads::bucket_types(&client).await })
     }
 
     fn occupancy(&self) -> Occupancy {
@@ -452,7 +469,7 @@ impl SharedMaintenance for PostgresStore {
 
     fn refresh_occupancy(&self) -> StoreFuture<'_, BTreeMap<CellId, usize>> {
         Box::pin(async {
-            let read = self.run(|client| async move { reads::occupancy(&client).await });
+            let read = self.read(|client| async move { reads::occupancy(&client).await });
             let (occupancy, held_claims) = read.await?;
             self.inner.occupancy.store(Arc::new(occupancy));
             Ok(held_claims)
@@ -460,14 +477,15 @@ impl SharedMaintenance for PostgresStore {
     }
 
     fn forget(&self, settled_before: Timestamp) -> StoreFuture<'_, bool> {
-        self.run(move |client| async move {
+        self.inner.connector.epochs().forget(settled_before);
+        self.write(move |client| async move {
             let forgotten = reads::forget(&client, settled_before, FORGET_ROWS).await?;
             Ok(forgotten >= FORGET_ROWS.cast_unsigned())
         })
     }
 
     fn forget_abandoned(&self) -> StoreFuture<'_, ()> {
-        self.run(|client| async move { reads::forget_abandoned(&client).await })
+        self.write(|client| async move { reads::forget_abandoned(&client).await })
     }
 
     fn shift_partitions(&self, retention: Duration) -> StoreFuture<'_, bool> {
@@ -480,12 +498,12 @@ impl SharedMaintenance for PostgresStore {
                 return Ok(());
             }
             let statement = |client: Arc<PooledConnection>| async move { vacuum(&client).await };
-            self.inner.pool.run_once(&statement, VACUUM_TIMEOUT).await
+            self.inner.pool.run_once(Access::Alone, &statement, VACUUM_TIMEOUT).await
         })
     }
 
     fn role_without_vacuum(&self) -> StoreFuture<'_, Option<String>> {
-        self.run(|client| async move { preflight::role_without_vacuum(&client).await.map_err(failed) })
+        self.read(|client| async move { preflight::role_without_vacuum(&client).await.map_err(failed) })
     }
 }
 
@@ -496,17 +514,17 @@ impl SharedLocks for PostgresStore {
             let statement =
                 move |client: Arc<PooledConnection>| async move { lock_sharing::vouch(&client, home, address).await };
             // A second attempt would miss the news that the first one has deleted.
-            self.inner.pool.run_once(&statement, VOUCH_TIMEOUT).await
+            self.inner.pool.run_once(Access::Write, &statement, VOUCH_TIMEOUT).await
         })
     }
 
     fn own_sessions(&self, after: Option<SessionId>, limit: usize) -> StoreFuture<'_, Vec<(SessionId, Session)>> {
         let (home, limit) = (self.inner.server.home(), i64::try_from(limit).unwrap_or(i64::MAX));
-        self.run(move |client| async move { lock_sharing::own(&client, home, after, limit).await })
+        self.read(move |client| async move { lock_sharing::own(&client, home, after, limit).await })
     }
 
     fn homeless(&self) -> StoreFuture<'_, Vec<i64>> {
-        self.run(|client| async move { lock_sharing::homeless(&client).await })
+        self.write(|client| async move { lock_sharing::homeless(&client).await })
     }
 
     fn adopt(&self, former: i64, limit: usize) -> StoreFuture<'_, Vec<(SessionId, Session)>> {
@@ -516,21 +534,21 @@ impl SharedLocks for PostgresStore {
                 lock_sharing::adopt(&client, home, former, limit).await
             };
             // A second attempt would not return the sessions that the first one has adopted.
-            self.inner.pool.run_once(&statement, ADOPT_TIMEOUT).await
+            self.inner.pool.run_once(Access::Write, &statement, ADOPT_TIMEOUT).await
         })
     }
 
     fn forget_server<'a>(&'a self, other: &'a OtherServer) -> StoreFuture<'a, ()> {
-        self.run(move |client| async move { lock_sharing::forget_server(&client, other).await })
+        self.write(move |client| async move { lock_sharing::forget_server(&client, other).await })
     }
 
     fn stop(&self) -> StoreFuture<'_, ()> {
         let home = self.inner.server.home();
-        self.run(move |client| async move { lock_sharing::stop(&client, home).await })
+        self.write(move |client| async move { lock_sharing::stop(&client, home).await })
     }
 
     fn waiting<'a>(&'a self, asks: &'a [AskId], sessions: &'a [SessionId]) -> StoreFuture<'a, WaitingRows> {
-        self.run(move |client| async move { lock_sharing::waiting(&client, asks, sessions).await })
+        self.read(move |client| async move { lock_sharing::waiting(&client, asks, sessions).await })
     }
 
     fn attendants<'a>(&'a self, asks: &'a [AskId], limit: usize) -> StoreFuture<'a, Vec<String>> {
@@ -539,22 +557,22 @@ impl SharedLocks for PostgresStore {
             let statement = move |client: Arc<PooledConnection>| async move {
                 lock_sharing::attendants(&client, home, asks, limit).await
             };
-            self.inner.pool.run_once(&statement, ATTENDANTS_TIMEOUT).await
+            self.inner.pool.run_once(Access::Read, &statement, ATTENDANTS_TIMEOUT).await
         })
     }
 
     fn forced<'a>(&'a self, sessions: &'a [SessionId]) -> StoreFuture<'a, FxHashMap<SessionId, Vec<Fence>>> {
-        self.run(move |client| async move { lock_sharing::forced(&client, sessions).await })
+        self.read(move |client| async move { lock_sharing::forced(&client, sessions).await })
     }
 
     fn attend(&self, ask: AskId) -> StoreFuture<'_, bool> {
         let home = self.inner.server.home();
-        self.run(move |client| async move { lock_sharing::attend(&client, home, ask).await })
+        self.write(move |client| async move { lock_sharing::attend(&client, home, ask).await })
     }
 
     fn abandon(&self, ask: AskId) -> StoreFuture<'_, bool> {
         let home = self.inner.server.home();
-        self.run(move |client| async move { lock_sharing::abandon(&client, home, ask).await })
+        self.write(move |client| async move { lock_sharing::abandon(&client, home, ask).await })
     }
 }
 
@@ -567,7 +585,8 @@ async fn examine_store(client: &Client) -> std::result::Result<(Identity, Conten
 
 /// Reads every claim of a store, and checks its canonical form.
 async fn examine_forms(settings: &PostgresConfig, identity: Identity) -> std::result::Result<FormCheck, Problem> {
-    let store = PostgresStore { inner: Arc::new(Inner::new(settings)?), identity };
+    let connector = Connector::parse(settings)?.observing();
+    let store = PostgresStore { inner: Arc::new(Inner::new(settings, connector)?), identity };
     let checked = FormScan::check_all(&store).await;
     checked.map_err(|error| Problem::Failed(error.to_string()))
 }

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use deadpool::Runtime;
 use deadpool::managed::{Manager, Metrics, Object, PoolError, RecycleError, RecycleResult, TimeoutType};
-use tokio_postgres::Client;
+use futures_util::FutureExt;
 
-use super::connect::{Connector, DatabaseConnection};
+use super::connect::{Connector, EpochConnection};
+use super::failure::failed;
 use crate::config::PostgresConfig;
 use crate::store::error::StoreError;
 use crate::store::port::PoolState;
@@ -20,19 +21,30 @@ type Result<T> = std::result::Result<T, StoreError>;
 struct Connections(Connector);
 
 impl Manager for Connections {
-    type Type = DatabaseConnection;
+    type Type = EpochConnection;
     type Error = StoreError;
 
-    async fn create(&self) -> Result<DatabaseConnection> {
-        self.0.connect().await
+    async fn create(&self) -> Result<EpochConnection> {
+        self.0.connect_in_epoch().await
     }
 
-    async fn recycle(&self, connection: &mut DatabaseConnection, _: &Metrics) -> RecycleResult<StoreError> {
-        if connection.is_closed() || !self.0.is_current(connection) {
+    async fn recycle(&self, connection: &mut EpochConnection, _: &Metrics) -> RecycleResult<StoreError> {
+        if !self.0.is_current(connection) {
             return Err(RecycleError::message("the connection is closed, or another host was promoted"));
         }
         Ok(())
     }
+}
+
+/// What a statement does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    /// The statement reads rows, which must not be stale (B30).
+    Read,
+    /// The statement changes rows. Its answer counts only once the change is durable.
+    Write,
+    /// The statement can't be in a transaction with others, and its answer tells nothing of rows.
+    Alone,
 }
 
 /// The pool of connections for reads and periodic tasks.
@@ -77,12 +89,13 @@ impl Pool {
     /// if the database's default isolation level keeps one snapshot for a whole transaction.
     pub(super) async fn run<T, F: Future<Output = Result<T>>>(
         &self,
+        access: Access,
         statement: impl Fn(Arc<PooledConnection>) -> F,
     ) -> Result<T> {
         let (started, timeout) = (Instant::now(), self.statement_timeout);
-        match self.run_once(&statement, timeout).await {
+        match self.run_once(access, &statement, timeout).await {
             Err(error) if is_worth_a_retry(&error) && started.elapsed() < timeout => {
-                self.run_once(&statement, timeout).await
+                self.run_once(access, &statement, timeout).await
             }
             answer => answer,
         }
@@ -91,6 +104,7 @@ impl Pool {
     /// Runs a statement once on a connection of the pool, for at most `timeout`.
     pub(super) async fn run_once<T, F: Future<Output = Result<T>>>(
         &self,
+        access: Access,
         statement: &impl Fn(Arc<PooledConnection>) -> F,
         timeout: Duration,
     ) -> Result<T> {
@@ -98,8 +112,10 @@ impl Pool {
         let (connector, is_idle) = (self.connector.clone(), AtomicBool::new(false));
         let pooled = Arc::new(PooledConnection { connection: Some(connection), connector, is_idle });
         let late = |_| StoreError::Unreachable(format!("no answer within {} s", timeout.as_secs()));
-        let answer = tokio::time::timeout(timeout, statement(pooled.clone())).await.map_err(late)?;
-        pooled.is_idle.store(true, Ordering::Relaxed);
+        let answer = tokio::time::timeout(timeout, answer_in_epoch(access, &pooled, statement)).await.map_err(late)?;
+        // A connection that has left its epoch is not used again.
+        let is_idle = !answer.as_ref().is_err_and(StoreError::is_away);
+        pooled.is_idle.store(is_idle, Ordering::Relaxed);
         answer
     }
 
@@ -114,6 +130,36 @@ impl Pool {
             error => StoreError::Unreachable(error.to_string()),
         }
     }
+}
+
+/// Runs a statement in a transaction that fails in another epoch than that of the connection.
+async fn answer_in_epoch<T, F: Future<Output = Result<T>>>(
+    access: Access,
+    pooled: &Arc<PooledConnection>,
+    statement: &impl Fn(Arc<PooledConnection>) -> F,
+) -> Result<T> {
+    let (guard, is_write) = (pooled.accepted().guard("0"), access == Access::Write);
+    let durably = if is_write { ", write_durably()" } else { "" };
+    // The isolation level is that of single statements, whatever the database's default is.
+    let begin = format!("BEGIN ISOLATION LEVEL READ COMMITTED; SELECT {guard}{durably}");
+    if access == Access::Alone {
+        return statement(pooled.clone()).await;
+    }
+    // INVARIANT: `join!` polls its futures, and so sends their statements, in this order.
+    let (begun, answer) = futures_util::join!(pooled.batch_execute(&begin), statement(pooled.clone()));
+    if is_write && begun.is_ok() && answer.is_ok() {
+        pooled.durable(async { pooled.batch_execute("END").await.map_err(failed) }).await?;
+        return answer;
+    }
+    // The first poll sends the statement. Its answer needs no wait, because the next statement of the connection comes after it.
+    drop(pooled.batch_execute("ROLLBACK").now_or_never());
+    begun.map_err(failed)?;
+    let answer = answer?;
+    // A durable write after the read proves the read too.
+    if !pooled.accepted().is_proved() {
+        pooled.prove().await?;
+    }
+    Ok(answer)
 }
 
 fn is_worth_a_retry(error: &StoreError) -> bool {
@@ -132,9 +178,9 @@ pub(super) struct PooledConnection {
 }
 
 impl Deref for PooledConnection {
-    type Target = Client;
+    type Target = EpochConnection;
 
-    fn deref(&self) -> &Client {
+    fn deref(&self) -> &EpochConnection {
         #[expect(clippy::expect_used, reason = "INVARIANT: only `drop` takes the connection")]
         let connection = self.connection.as_ref().expect("the connection is there until the drop");
         connection
@@ -146,6 +192,8 @@ impl Drop for PooledConnection {
         if let Some(connection) = self.connection.take()
             && !self.is_idle.load(Ordering::Relaxed)
         {
+            // The canceled statement may be a COMMIT that waits for a standby.
+            connection.accepted().doubt();
             self.connector.cancel(connection.cancel_token());
             drop(Object::take(connection));
         }

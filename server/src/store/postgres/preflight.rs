@@ -6,6 +6,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error};
 
 use super::failure::{ClientFailure, PoolerFailure, is_unreachable, text};
+use crate::config::PostgresConfig;
 use crate::store::error::StoreError;
 use crate::store::identity::Identity;
 use crate::store::preflight::Problem;
@@ -50,7 +51,8 @@ const MISSING_GRANTS: &str = "
             'lock_claims', 'change_claims', 'write_group', 'try_write_group', 'commit_durably', 'read_sessions',
             'read_locks', 'read_turns', 'read_asks', 'write_locks', 'try_write_locks', 'save_locks',
             'try_save_locks', 'try_swap_locks', 'adopt_sessions', 'save_queues',
-            'read_lanes', 'read_requests', 'read_requests_of_lanes', 'shift_request_partitions')
+            'read_lanes', 'read_requests', 'read_requests_of_lanes', 'shift_request_partitions', 'write_durably',
+            'host_epoch', 'current_epoch', 'at_epoch', 'begin_epoch')
     )
     SELECT current_user::text, format('GRANT %s ON %s TO %I', privileges, object, current_user) FROM missing
     ORDER BY object";
@@ -102,26 +104,51 @@ const LOGS_PARAMETERS: &str = "
         current_setting('log_statement') IN ('mod', 'all') OR current_setting('log_min_duration_statement') <> '-1'
         OR current_setting('log_min_duration_sample') <> '-1')";
 
-/// Logs a warning for each setting with which a power cut loses acknowledged writes, or names
-/// appear in the database's log.
+/// Two SQL expressions: if COMMITs wait for a standby, and if standbys are connected. Every role may count them.
+pub(super) const STANDBYS: &str =
+    "current_setting('synchronous_standby_names') <> '', EXISTS (SELECT FROM pg_stat_replication)";
+
+/// The time in which Patroni replaces a primary without power, with a `ttl` of 20 seconds.
+const FAILOVER_SECONDS: u64 = 25;
+
+/// Returns a warning for each setting with which a power cut or a failover loses acknowledged writes, names appear in the
+/// database's log, or commands do not wait for a failover to end.
 ///
 /// # Errors
 /// The database can't be read.
-pub(super) async fn warn_of_unsafe_settings(client: &Client) -> Result<(), Problem> {
+pub(super) async fn warnings(client: &Client, settings: &PostgresConfig) -> Result<Vec<String>, Problem> {
+    let mut warnings = Vec::new();
     for row in client.query_typed(UNSAFE_SETTINGS, &[]).await? {
         let setting: String = row.try_get(0)?;
-        tracing::warn!(
+        warnings.push(format!(
             "`{setting}` of the database is `off`: a power cut may lose or damage acknowledged writes; run \
              `ALTER SYSTEM SET {setting} = on`"
-        );
+        ));
     }
     if client.query_typed_one(LOGS_PARAMETERS, &[]).await?.try_get(0)? {
-        tracing::warn!(
+        warnings.push(
             "the database logs statements with their parameters, which are names of people: run \
              `ALTER SYSTEM SET log_parameter_max_length = 0`"
+                .into(),
         );
     }
-    Ok(())
+    let row = client.query_typed_one(&format!("SELECT {STANDBYS}"), &[]).await?;
+    let (waits, has_standbys): (bool, bool) = (row.try_get(0)?, row.try_get(1)?);
+    if has_standbys && !waits {
+        warnings.push(
+            "the database has standbys, and its COMMITs wait for none: a failover loses answered changes; set \
+             `synchronous_standby_names`, or `synchronous_mode` and `synchronous_mode_strict` of Patroni"
+                .into(),
+        );
+    }
+    let patience = settings.patience_seconds;
+    if has_standbys && patience < FAILOVER_SECONDS {
+        warnings.push(format!(
+            "commands wait {patience} s for the database, and a failover may take {FAILOVER_SECONDS} s: if your clients wait \
+             so long, set `postgres.patience_seconds = {FAILOVER_SECONDS}`"
+        ));
+    }
+    Ok(warnings)
 }
 
 /// Checks that the role has the rights that a server needs.
@@ -162,7 +189,7 @@ const MISSING_OBJECTS: &str = "
         'write_locks', 'try_write_locks', 'lock_servers', 'lock_news', 'lock_forced', 'save_locks', 'try_save_locks',
         'try_swap_locks', 'adopt_sessions', 'request_queues', 'request_lanes', 'open_requests', 'settled_requests',
         'request_bodies', 'save_queues', 'read_lanes', 'read_requests', 'read_requests_of_lanes',
-        'shift_request_partitions'
+        'shift_request_partitions', 'store_epochs', 'write_durably', 'host_epoch', 'current_epoch', 'at_epoch', 'begin_epoch'
     ]) AS name WHERE to_regclass(name) IS NULL AND to_regproc(name) IS NULL";
 
 /// Checks that all objects of the migrations exist in the role's search path.

@@ -1,5 +1,5 @@
 //! The probe of a shared store. It has a connection of its own, so neither load nor a full pool
-//! looks like an outage.
+//! looks like an outage. Each probe is a durable write, by which reads are proved: see [`super::epochs`].
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,12 +8,13 @@ use leasehold_core::time::Timestamp;
 use tokio_postgres::SimpleQueryMessage;
 
 use super::active_servers::{ActiveServers, ServerId};
-use super::connect::{Connector, DatabaseConnection};
+use super::connect::{Connector, EpochConnection};
 use super::failure::failed;
+use super::preflight::STANDBYS;
 use super::reads::TIME;
 use crate::store::clock::{ClockDifference, StoreClock};
 use crate::store::error::StoreError;
-use crate::store::port::{Probe, StoreFuture};
+use crate::store::port::{Probe, Probed, StoreFuture};
 
 /// The first statements of a probe. They read no row, so load does not delay them. They fail if a
 /// table is missing, or if another session has locked a table.
@@ -24,18 +25,43 @@ const PROBE: &str = "SET LOCAL lock_timeout = 1500; SELECT FROM claims, claim_le
 pub(super) struct DatabaseProbe {
     connector: Connector,
     timeout: Duration,
-    client: Option<DatabaseConnection>,
-    // The SQL text of one probe. Its last row has three columns: if the database is read-only, the
-    // number of other servers that are writing, and the database's time.
+    client: Option<EpochConnection>,
+    // The SQL text of one probe, without its write. Its last row begins with four columns: the number of other servers
+    // that are writing, the database's time, and if COMMITs wait for a standby and standbys are connected.
     query: String,
     others: ActiveServers,
     clock: Arc<StoreClock>,
     difference: ClockDifference,
+    standbys: Standbys,
+}
+
+/// If COMMITs wait for a standby, as the probes have seen.
+#[derive(Debug, Default)]
+struct Standbys {
+    had_one: bool,
+    lacks_one: bool,
+}
+
+impl Standbys {
+    /// Notes what a probe has seen. Without `synchronous_mode_strict`, Patroni lets COMMITs wait for no standby while none is
+    /// there.
+    fn observe(&mut self, waits: bool, are_connected: bool) {
+        let lacks_one = !waits && (self.had_one || are_connected);
+        self.had_one |= waits;
+        match (std::mem::replace(&mut self.lacks_one, lacks_one), lacks_one) {
+            (false, true) if self.had_one => tracing::warn!(
+                "COMMITs of the database wait for no standby any more: a failover loses answered changes from now on; set \
+                 `synchronous_mode_strict` of Patroni to prevent it"
+            ),
+            (true, false) => tracing::info!("COMMITs of the database wait for a standby again"),
+            _ => {}
+        }
+    }
 }
 
 impl DatabaseProbe {
     pub(super) fn new(connector: Connector, server: ServerId, clock: Arc<StoreClock>, timeout: Duration) -> Self {
-        let query = format!("{PROBE}; SELECT current_setting('transaction_read_only'), {}, {TIME}", server.others());
+        let query = format!("{PROBE}; SELECT {}, {TIME}, {STANDBYS}", server.others());
         Self {
             connector,
             timeout,
@@ -44,10 +70,11 @@ impl DatabaseProbe {
             others: ActiveServers::default(),
             clock,
             difference: ClockDifference::default(),
+            standbys: Standbys::default(),
         }
     }
 
-    async fn probe_twice(&mut self) -> Result<usize, StoreError> {
+    async fn probe_twice(&mut self) -> Result<Probed, StoreError> {
         let had_connection = self.client.is_some();
         match self.probe_once().await {
             // The connection may have died since the last probe. This says nothing about the
@@ -57,38 +84,56 @@ impl DatabaseProbe {
         }
     }
 
-    async fn probe_once(&mut self) -> Result<usize, StoreError> {
+    async fn probe_once(&mut self) -> Result<Probed, StoreError> {
         self.connector.look_for_promotion().await;
-        let client = self.client.take().filter(|client| !client.is_closed() && self.connector.is_current(client));
+        let client = self.client.take().filter(|client| self.connector.is_current(client));
         let client = match client {
             Some(client) => client,
-            None => match self.connector.connect().await {
+            None => match self.connector.connect_in_epoch().await {
                 // The database answers, so it is not away. Readers and writers report it themselves
                 // if they get no connection.
-                Err(StoreError::TooManyConnections(_)) => return Ok(self.others.count()),
+                Err(StoreError::TooManyConnections(_)) => return Ok(self.probed()),
                 connected => connected?,
             },
         };
         let late = || StoreError::Unreachable(format!("no answer within {} s", self.timeout.as_secs()));
         let asked = Instant::now();
-        let answer = tokio::time::timeout(self.timeout, client.simple_query(&self.query)).await.map_err(|_| late())?;
-        let answer = answer.map_err(failed)?;
+        let answer = tokio::select! {
+            answer = tokio::time::timeout(self.timeout, self.ask(&client)) => answer.map_err(|_| late()).flatten(),
+            () = self.connector.look_elsewhere(&client) => {
+                Err(StoreError::Unreachable("the database was restarted, or another host was promoted".into()))
+            }
+        };
+        let answer = answer.inspect_err(|_| self.connector.cancel(client.cancel_token()))?;
         for message in &answer {
             let SimpleQueryMessage::Row(row) = message else { continue };
-            if row.get(0) == Some("on") {
-                return Err(StoreError::Unreachable("the host is read-only".into()));
-            }
-            if let Some(micros) = row.get(2).and_then(|micros| micros.parse().ok()) {
+            if let Some(micros) = row.get(1).and_then(|micros| micros.parse().ok()) {
                 let time = Timestamp::from_micros(micros);
                 self.clock.set(time, asked);
                 self.difference.observe(time, asked).into_iter().for_each(warn_of_clocks);
             }
-            self.others.observe(row.get(1).and_then(|count| count.parse().ok()).unwrap_or(0));
+            let is_true = |column: usize| row.get(column) == Some("t");
+            self.standbys.observe(is_true(2), is_true(3));
+            self.others.observe(row.get(0).and_then(|count| count.parse().ok()).unwrap_or(0));
         }
         // A connection to a host that accepts no writes is not kept, because another host may have
         // become the primary.
         self.client = Some(client);
-        Ok(self.others.count())
+        Ok(self.probed())
+    }
+
+    /// Sends the statements of a probe, and waits for their answers and for the durable write.
+    async fn ask(&self, client: &EpochConnection) -> Result<Vec<SimpleQueryMessage>, StoreError> {
+        let query = format!("{}, {}, write_durably()", self.query, client.accepted().guard("0"));
+        client.durable(async { client.simple_query(&query).await.map_err(failed) }).await
+    }
+
+    fn probed(&self) -> Probed {
+        Probed {
+            other_servers: self.others.count(),
+            lacks_changes: self.connector.epochs().lacks_changes(),
+            lacks_standby: self.standbys.lacks_one,
+        }
     }
 }
 
@@ -108,7 +153,7 @@ fn warn_of_clocks(ahead_micros: i128) {
 }
 
 impl Probe for DatabaseProbe {
-    fn probe(&mut self) -> StoreFuture<'_, usize> {
+    fn probe(&mut self) -> StoreFuture<'_, Probed> {
         Box::pin(self.probe_twice())
     }
 }

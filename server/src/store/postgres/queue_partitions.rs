@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
 use super::failure::failed;
-use super::pool::Pool;
+use super::pool::{Access, Pool};
 use crate::store::error::StoreError;
 
 /// The shortest period after which an empty partition may leave. A partition is at least six hours long, because those
@@ -30,7 +30,7 @@ fn period(retention: Duration) -> Duration {
 /// Another session uses the tables, or the database refuses the change.
 pub(super) async fn shift(pool: &Pool, retention: Duration) -> Result<bool, StoreError> {
     for _ in 0..MAX_CHANGES {
-        let result = pool.run(|client| async move { change(&client, retention).await }).await?;
+        let result = pool.run(Access::Write, |client| async move { change(&client, retention).await }).await?;
         match &*result {
             "added" | "dropped" => {}
             "locked" => return Err(StoreError::Locked("another session has locked a table of the history".into())),
@@ -43,13 +43,12 @@ pub(super) async fn shift(pool: &Pool, retention: Duration) -> Result<bool, Stor
 /// Makes one change in a transaction of its own, so that groups pass between two changes. Returns the result of the
 /// function.
 async fn change(client: &Client, retention: Duration) -> Result<String, StoreError> {
-    // The statements of one message are one transaction. Its isolation level must be READ COMMITTED, whatever the
-    // database's default is: the function must see the rows that were written while it waited for a lock. The timeout
-    // bounds the time for which a search under the lock holds up groups.
+    // The timeout bounds the time for which a search under the lock holds up groups. The function needs the isolation
+    // level READ COMMITTED, which all statements of the pool have: it must see the rows that were written while it
+    // waited for a lock.
     let seconds = period(retention).as_secs();
     let sql = format!(
-        "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-         SET LOCAL statement_timeout = '1s';
+        "SET LOCAL statement_timeout = '1s';
          SELECT shift_request_partitions(now(), '{seconds} seconds'::interval)"
     );
     let answer = client.simple_query(&sql).await.map_err(failed)?;

@@ -47,7 +47,7 @@
 //! also records the number in `abandoned_groups`, so that a statement of the first attempt that
 //! arrives even later has no effect.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -55,7 +55,7 @@ use leasehold_core::bucket::BucketKey;
 use leasehold_core::claim::Claim;
 use leasehold_core::command::Fences;
 use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId, Replay};
-use leasehold_core::rows::{Keys, NetChanges, Workspace};
+use leasehold_core::rows::{Keys, NetChanges, RowChange, Workspace};
 use rustc_hash::FxHashMap;
 use tokio::runtime::Runtime;
 use tokio_postgres::types::Type;
@@ -64,7 +64,8 @@ use uuid::Uuid;
 
 use super::active_servers::ServerId;
 use super::columns::{self, CLAIM, KeyArrays, Parameters};
-use super::connect::{Connector, DatabaseConnection};
+use super::connect::{Connector, EpochConnection};
+use super::epochs::Accepted;
 use super::failure::failed;
 use super::fences;
 use super::lease_cache::{CachedLease, LeaseCache};
@@ -108,7 +109,9 @@ pub(super) struct PostgresWriter {
     cache: LeaseCache,
     lock_cache: LockCache,
     speculation: Speculation,
-    session: Session<DatabaseConnection>,
+    session: Session<EpochConnection>,
+    // The epoch of the last connection.
+    epoch: Option<Arc<Accepted>>,
     server: ServerId,
     // The number of the current group, which its retries keep.
     group: i64,
@@ -130,6 +133,7 @@ impl PostgresWriter {
             lock_cache,
             speculation: Speculation::default(),
             session: Session::default(),
+            epoch: None,
             group: server.group(),
             server,
             lock_timeout: LockTimeout::Usual,
@@ -137,21 +141,28 @@ impl PostgresWriter {
     }
 
     /// Waits for an answer of the database. The wait is one second longer than the database's
-    /// statement timeout, so that the database's own error, which names the reason, arrives first.
-    fn wait<T>(&self, answer: impl Future<Output = Result<T>>) -> Result<T> {
+    /// statement timeout, so that the database's own error, which names the reason, arrives first. It ends
+    /// when this server leaves the epoch of the connection.
+    fn wait<T>(&self, connection: &EpochConnection, answer: impl Future<Output = Result<T>>) -> Result<T> {
         let patience = self.statement_timeout + Duration::from_secs(1);
         let late = || StoreError::Unreachable(format!("no answer within {} s", patience.as_secs()));
         self.runtime.block_on(async {
             // The timer is created inside the runtime, because it belongs to the runtime in which
             // it is created.
-            tokio::time::timeout(patience, answer).await.unwrap_or_else(|_| Err(late()))
+            tokio::select! {
+                biased;
+                answer = tokio::time::timeout(patience, answer) => answer.unwrap_or_else(|_| Err(late())),
+                () = self.connector.epochs().left(connection.accepted()) => {
+                    Err(StoreError::Unreachable("the database was restarted, or another host was promoted".into()))
+                }
+            }
         })
     }
 
     /// Takes a connection without a transaction out of the session. If needed, it first connects,
     /// abandons the group of unknown outcome, or rolls back. The session is then `Down`; after an
     /// error in the state `Unknown` it stays `Unknown`.
-    fn take_idle(&mut self) -> Result<DatabaseConnection> {
+    fn take_idle(&mut self) -> Result<EpochConnection> {
         match std::mem::take(&mut self.session) {
             Session::Idle(connection) if self.connector.is_current(&connection) => Ok(connection),
             Session::Idle(_) | Session::Down => self.connect(),
@@ -162,7 +173,7 @@ impl PostgresWriter {
             Session::Unknown => {
                 self.session = Session::Unknown;
                 let connection = self.connect()?;
-                self.wait(abandon_group(&connection, self.group, self.statement_timeout))?;
+                self.wait(&connection, abandon_group(&connection, self.group, self.statement_timeout))?;
                 self.session = Session::Down;
                 Ok(connection)
             }
@@ -171,31 +182,41 @@ impl PostgresWriter {
 
     /// Opens a connection, and makes sure that the next fence is larger than the fence of every
     /// lease.
-    fn connect(&self) -> Result<DatabaseConnection> {
-        let connection = self.runtime.block_on(self.connector.connect())?;
-        self.wait(async { fences::raise(&connection).await.map_err(failed) })?;
+    fn connect(&mut self) -> Result<EpochConnection> {
+        let connection = self.runtime.block_on(self.connector.connect_in_epoch())?;
+        if self
+            .epoch
+            .replace(connection.accepted().clone())
+            .is_some_and(|former| !Arc::ptr_eq(&former, connection.accepted()))
+        {
+            // What was cached may have been lost.
+            self.cache.clear();
+            self.lock_cache.clear();
+        }
+        self.wait(&connection, async { fences::raise(&connection).await.map_err(failed) })?;
         Ok(connection)
     }
 
     /// Commits a small change, and returns the connection, which has no transaction then. The session
     /// is as after [`Self::take_idle`].
-    fn write_once(&mut self) -> Result<DatabaseConnection> {
+    fn write_once(&mut self) -> Result<EpochConnection> {
         let connection = self.take_idle()?;
         // No group has this number, so its row in `abandoned_groups` has no effect until the
         // maintenance deletes it.
-        self.wait(abandon_group(&connection, self.server.group(), self.statement_timeout))?;
+        self.wait(&connection, abandon_group(&connection, self.server.group(), self.statement_timeout))?;
         Ok(connection)
     }
 
     /// Rolls back the transaction of a connection. If this fails, the connection is closed.
-    fn roll_back(&mut self, connection: DatabaseConnection) {
-        let done = self.wait(async { connection.batch_execute("ROLLBACK").await.map_err(failed) });
+    fn roll_back(&mut self, connection: EpochConnection) {
+        let done = self.wait(&connection, async { connection.batch_execute("ROLLBACK").await.map_err(failed) });
         self.session = Session::after_rollback(connection, End::of(&done));
     }
 
     /// Returns the SQL statements that begin the transaction of a group.
-    fn begin_statements(&self) -> String {
-        let (timeout, group) = (self.statement_timeout.as_millis(), self.group);
+    fn begin_statements(&self, connection: &EpochConnection) -> String {
+        let timeout = self.statement_timeout.as_millis();
+        let group = connection.accepted().guard(&self.group.to_string());
         let lock_timeout = match self.lock_timeout {
             LockTimeout::Usual => USUAL_LOCK_TIMEOUT_MS,
             LockTimeout::Short => SHORT_LOCK_TIMEOUT_MS,
@@ -212,10 +233,12 @@ impl PostgresWriter {
             Session::Open(connection) => (connection, None),
             session => {
                 self.session = session;
-                (self.take_idle()?, Some(self.begin_statements()))
+                let connection = self.take_idle()?;
+                let begin = self.begin_statements(&connection);
+                (connection, Some(begin))
             }
         };
-        let loaded = self.wait(load_rows(&connection, begin, keys, &self.cache));
+        let loaded = self.wait(&connection, load_rows(&connection, begin, keys, &self.cache));
         if let Ok(loaded) = &loaded {
             self.lock_cache.add_read(&loaded.locks);
         }
@@ -264,7 +287,11 @@ impl PostgresWriter {
                 return Err(error);
             }
         };
-        let committed = self.wait(write_and_commit(&connection, self.server, &writes));
+        let written = write_and_commit(&connection, self.server, &writes);
+        let committed = match changes.is_empty() {
+            true => self.wait(&connection, proved(&connection, written)),
+            false => self.wait(&connection, connection.durable(written)),
+        };
         self.session = Session::after_commit(connection, End::of(&committed));
         committed
     }
@@ -279,11 +306,12 @@ impl PostgresWriter {
             ));
         }
         let connection = self.take_idle()?;
-        let committed = self.wait(async {
+        let written = async {
             let rows = writes.alone(&connection, self.group).await.map_err(failed)?;
             let leases = fences(&rows)?.into_iter().collect();
             Ok(Fences { leases, ..Fences::default() })
-        });
+        };
+        let committed = self.wait(&connection, connection.durable(written));
         self.session = Session::after_commit(connection, End::of(&committed));
         committed.map_err(misspeculated)
     }
@@ -295,7 +323,11 @@ impl PostgresWriter {
         let swaps = LockSwaps::of(changes, assumed)?.filter(|_| writes.locks().is_swap());
         let Some(swaps) = swaps else { return Err(self.read_instead()) };
         let connection = self.take_idle()?;
-        let committed = self.wait(swaps.write(&connection, self.server, self.group, writes.locks()));
+        let written = swaps.write(&connection, self.server, self.group, writes.locks());
+        let committed = match changes.is_empty() {
+            true => self.wait(&connection, proved(&connection, written)),
+            false => self.wait(&connection, connection.durable(written)),
+        };
         self.session = Session::after_commit(connection, End::of(&committed));
         if committed.is_err() {
             self.lock_cache.forget(assumed);
@@ -303,6 +335,16 @@ impl PostgresWriter {
         let committed = committed.map(|grants| Fences { grants, ..Fences::default() }).map_err(misspeculated);
         self.record(&committed);
         committed
+    }
+
+    /// Notes the last lease that a group has begun.
+    fn note_last(&self, changes: &NetChanges, fences: &Fences) {
+        let begun = |change: &RowChange<Lease>| {
+            Some((*fences.leases.get(&change.key)?, change.key, change.after.as_ref()?.created_at))
+        };
+        if let Some((fence, lease, begun_at)) = changes.leases.iter().filter_map(begun).max() {
+            self.connector.epochs().note(lease, fence, begun_at);
+        }
     }
 
     /// Notes if the database found the assumptions of a speculative group right.
@@ -346,13 +388,28 @@ fn misspeculated(error: StoreError) -> StoreError {
 /// abandoned. If the transaction's COMMIT does not end, as when it waits for a lost standby, this
 /// function fails. The writer then begins no transaction, because each would hang too, and use
 /// another connection.
-async fn abandon_group(client: &Client, group: i64, statement_timeout: Duration) -> Result<()> {
+async fn abandon_group(connection: &EpochConnection, group: i64, statement_timeout: Duration) -> Result<()> {
     let timeout = statement_timeout.as_millis();
+    let group = connection.accepted().guard(&group.to_string());
     let abandon = format!("SET LOCAL lock_timeout = {timeout}; SELECT abandon_group({group})");
-    client.batch_execute(&abandon).await.map_err(|error| match failed(error) {
-        StoreError::Locked(_) => StoreError::Unreachable("an earlier transaction of this server does not end".into()),
-        error => error,
-    })
+    let abandoned = async {
+        connection.batch_execute(&abandon).await.map_err(|error| match failed(error) {
+            StoreError::Locked(_) => {
+                StoreError::Unreachable("an earlier transaction of this server does not end".into())
+            }
+            error => error,
+        })
+    };
+    connection.durable(abandoned).await
+}
+
+/// Waits for the answer of a group that changes nothing: its rows must not be stale (B30).
+async fn proved<T>(connection: &EpochConnection, answer: impl Future<Output = Result<T>>) -> Result<T> {
+    let answer = answer.await?;
+    if !connection.accepted().is_proved() {
+        connection.prove().await?;
+    }
+    Ok(answer)
 }
 
 /// Reads the rows of `keys`, and locks the leases. All statements but the last are sent before the
@@ -539,6 +596,9 @@ impl GroupStore for PostgresWriter {
             Some(Assumed::Locks(assumed)) => self.commit_swaps(assumed, changes),
             None => self.commit_open(changes),
         };
+        if let Ok(fences) = &committed {
+            self.note_last(changes, fences);
+        }
         self.cache.update(changes, committed.as_ref().ok());
         self.lock_cache.update(changes, committed.as_ref().ok());
         committed.map_err(|error| self.group_error(error))
@@ -556,7 +616,7 @@ impl GroupStore for PostgresWriter {
         if let Session::Idle(connection) = &self.session {
             // The task that drives the connection runs only while this thread waits in the runtime.
             self.runtime.block_on(async { tokio::time::sleep(LISTEN).await });
-            if connection.is_closed() || !self.connector.is_current(connection) {
+            if !self.connector.is_current(connection) {
                 self.session = Session::Down;
             }
         }
@@ -569,7 +629,7 @@ impl GroupStore for PostgresWriter {
 
     fn has_room(&mut self) -> bool {
         let Ok(connection) = self.write_once() else { return false };
-        let filled = self.wait(async { connection.batch_execute(FILL).await.map_err(failed) });
+        let filled = self.wait(&connection, async { connection.batch_execute(FILL).await.map_err(failed) });
         // A role without the right TEMPORARY can't fill a table. The small write must then do.
         let has_room = !filled.is_err_and(|error| error.is_away() || matches!(error, StoreError::OutOfResources(_)));
         if has_room {

@@ -14,6 +14,7 @@ use uuid::Uuid;
 
 use super::columns::{KeyArrays, Micros, Parameters};
 use super::composite::CompositeRows;
+use super::connect::EpochConnection;
 use super::lock_writes::LockWrites;
 use super::queue_writes::QueueWrites;
 use crate::store::error::StoreError;
@@ -62,7 +63,7 @@ static TRY_WRITE: LazyLock<String> = LazyLock::new(|| call("try_write_group", "N
 
 /// The call of `try_write_group` as a transaction of its own. The function then also takes the
 /// advisory lock of the group.
-static TRY_WRITE_ALONE: LazyLock<String> = LazyLock::new(|| call("try_write_group", "$10"));
+static TRY_WRITE_ALONE: LazyLock<String> = LazyLock::new(|| call("try_write_group", "at_epoch($11, $10)"));
 
 /// Returns the SQL of a call of `function` with the parameters of [`Writes::group_parameters`].
 /// `lock` is the SQL of the first argument.
@@ -199,9 +200,10 @@ impl<'a> Writes<'a> {
 
     /// Writes all changes with one statement, which is a transaction of its own and takes the
     /// advisory lock `lock`. Returns the fences of new leases.
-    pub(super) async fn alone(&self, client: &Client, lock: i64) -> StatementResult {
-        let parameters = [self.group_parameters(), vec![(&lock as _, Type::INT8)]];
-        client.query_typed(&TRY_WRITE_ALONE, &parameters.concat()).await
+    pub(super) async fn alone(&self, connection: &EpochConnection, lock: i64) -> StatementResult {
+        let epoch = connection.accepted().text();
+        let parameters = [self.group_parameters(), vec![(&lock as _, Type::INT8), (&epoch as _, Type::TEXT)]];
+        connection.query_typed(&TRY_WRITE_ALONE, &parameters.concat()).await
     }
 
     /// Returns the statements that have rows to write, except for those of sessions, locks and

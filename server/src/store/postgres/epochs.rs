@@ -1,0 +1,391 @@
+//! Epochs. An epoch is the time in which one process of one host is the primary: each restart, promotion and restore of
+//! the database begins another one. A server enters an epoch before it serves in it, and every transaction fails in
+//! another. Behind a pooler each transaction may be on another host, so a check of each connection would not do.
+//!
+//! **No answer of a former primary is stale.** A read is answered only if the primary has acknowledged a durable write
+//! that was sent less than [`LEASE`] ago, or after the read. A former primary acknowledges none, because its standbys
+//! follow another host. A new epoch is served in only [`LEASE`] after this server has seen it first. So all reads of the
+//! former epoch that other servers answer come before any write of the new one.
+//!
+//! **No write that a failover may undo is acknowledged.** A COMMIT with a warning has an unknown outcome, whatever the
+//! warning says: the wait for a standby may have been canceled. All of this needs a synchronous standby. Without
+//! one, a failover loses writes, and the server says if it misses its last lease.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use leasehold_core::lease::{Fence, LeaseId};
+use leasehold_core::time::Timestamp;
+use tokio::sync::watch;
+use tokio_postgres::SimpleQueryMessage;
+use tokio_postgres::types::Type;
+
+use super::connect::{DatabaseConnection, OVERTAKEN};
+use super::failure::failed;
+use super::preflight::of_away;
+use crate::awake::Awake;
+use crate::store::error::StoreError;
+use crate::store::preflight::Problem;
+
+/// The time for which an acknowledged durable write proves that its host is the primary.
+pub(super) const LEASE: Duration = Duration::from_secs(2);
+/// An epoch of this age needs no wait. The age is measured by the database's clock, which may be set meanwhile.
+const OLD_MS: i64 = 10_000;
+/// The longest wait of a server for another one that begins the same epoch.
+const LOCK_TIMEOUT: &str = "5s";
+
+type Result<T> = std::result::Result<T, StoreError>;
+
+/// An epoch, as the function `current_epoch` of the tables returns it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Epoch(String);
+
+impl Epoch {
+    /// The identifier of the cluster, and the timeline, or 0 if the text has none.
+    fn place(&self) -> (&str, u32) {
+        let mut parts = self.0.split('/');
+        let (cluster, timeline) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        (cluster, u32::from_str_radix(timeline, 16).unwrap_or_default())
+    }
+
+    /// True if the other epoch is of the same cluster, and of an earlier timeline.
+    fn is_after(&self, other: &Self) -> bool {
+        let ((cluster, timeline), (others, earlier)) = (self.place(), other.place());
+        cluster == others && timeline > earlier
+    }
+}
+
+/// What shows that a host is the primary, and that its rows are durable.
+#[derive(Clone, Copy, Debug, Default)]
+struct Proof {
+    // When the last durable write was sent that the primary has acknowledged.
+    sent: Option<Awake>,
+    // Writes that were sent before this time prove no longer anything.
+    doubted: Option<Awake>,
+}
+
+/// An epoch that this server serves in.
+#[derive(Debug)]
+pub(super) struct Accepted {
+    epoch: Epoch,
+    proof: Mutex<Proof>,
+    // True for an examination, which writes nothing.
+    needs_proof: bool,
+}
+
+impl Accepted {
+    /// Returns the SQL expression that returns `value` in this epoch and fails in another.
+    pub(super) fn guard(&self, value: &str) -> String {
+        // INVARIANT: the text has digits and slashes only, see `host_epoch`.
+        format!("at_epoch('{}', {value})", self.text())
+    }
+
+    /// The epoch as the first argument of `at_epoch`: without the cluster.
+    pub(super) fn text(&self) -> &str {
+        self.epoch.0.split_once('/').map_or("", |(_, host)| host)
+    }
+
+    /// Notes that the primary has acknowledged a durable write that was sent at this time.
+    pub(super) fn prove(&self, sent: Option<Awake>) {
+        let mut proof = locked(&self.proof);
+        if sent > proof.doubted.max(proof.sent) {
+            proof.sent = sent;
+        }
+    }
+
+    /// Forgets the proof, because a COMMIT had a warning: rows may be visible that a standby does not have.
+    pub(super) fn doubt(&self) {
+        *locked(&self.proof) = Proof { sent: None, doubted: Awake::now() };
+    }
+
+    /// True if the last proof is good.
+    pub(super) fn is_proved(&self) -> bool {
+        !self.needs_proof || locked(&self.proof).sent.and_then(Awake::elapsed).is_some_and(|age| age < LEASE)
+    }
+}
+
+/// The last lease that this server has begun, which each later epoch must have.
+#[derive(Clone, Copy, Debug)]
+struct Witness {
+    lease: LeaseId,
+    fence: Fence,
+    begun_at: Timestamp,
+}
+
+/// What this server knows of the epochs of its database, for all connections of a store.
+#[derive(Debug, Default)]
+pub(super) struct Epochs {
+    accepted: watch::Sender<Option<Arc<Accepted>>>,
+    // The epoch that was seen last, and when it was seen first.
+    seen: Mutex<Option<(Epoch, Option<Awake>)>>,
+    witness: Mutex<Option<Witness>>,
+    // Leases that were begun before this time may be forgotten.
+    forgotten_before: Mutex<Timestamp>,
+    lacks_changes: AtomicBool,
+}
+
+/// The reason why an epoch can't be entered.
+#[derive(Debug)]
+pub(super) enum NotEntered {
+    /// The tables are of another cluster of databases.
+    Foreign,
+    /// Another host was promoted after this one.
+    Overtaken,
+    /// The database can't be read or written.
+    Failed(StoreError),
+}
+
+impl From<StoreError> for NotEntered {
+    fn from(error: StoreError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<NotEntered> for StoreError {
+    fn from(cause: NotEntered) -> Self {
+        match cause {
+            NotEntered::Foreign => Self::Unreachable(format!("the database {}", Problem::Foreign)),
+            NotEntered::Overtaken => Self::Unreachable(OVERTAKEN.into()),
+            NotEntered::Failed(error) => error,
+        }
+    }
+}
+
+impl From<NotEntered> for Problem {
+    fn from(cause: NotEntered) -> Self {
+        match cause {
+            NotEntered::Foreign => Self::Foreign,
+            NotEntered::Overtaken => Self::Unreachable(OVERTAKEN.into()),
+            NotEntered::Failed(error) => of_away(error).unwrap_or_else(|error| Self::Failed(error.to_string())),
+        }
+    }
+}
+
+/// The answer of `begin_epoch`.
+struct Begun {
+    epoch: Epoch,
+    state: i16,
+    age_ms: i64,
+}
+
+/// The states that `begin_epoch` returns.
+mod state {
+    pub(super) const FIRST: i16 = 1;
+    pub(super) const FOREIGN: i16 = 3;
+    pub(super) const OVERTAKEN: i16 = 4;
+}
+
+impl Epochs {
+    /// True if this server still serves in this epoch.
+    pub(super) fn is_present(&self, accepted: &Arc<Accepted>) -> bool {
+        is_same(self.accepted.borrow().as_ref(), accepted)
+    }
+
+    /// Waits until this server has left the epoch.
+    pub(super) async fn left(&self, accepted: &Arc<Accepted>) {
+        let mut changes = self.accepted.subscribe();
+        // The sender outlives this borrow of it, so the wait fails never.
+        let _ = changes.wait_for(|present| !is_same(present.as_ref(), accepted)).await;
+    }
+
+    /// Leaves an epoch of an earlier timeline, because another host has this one.
+    pub(super) fn overtake(&self, timeline: u32) {
+        self.accepted.send_if_modified(|present| {
+            let is_overtaken = present.as_ref().is_some_and(|accepted| accepted.epoch.place().1 < timeline);
+            if is_overtaken {
+                *present = None;
+            }
+            is_overtaken
+        });
+    }
+
+    /// Notes the last lease that was begun.
+    pub(super) fn note(&self, lease: LeaseId, fence: Fence, begun_at: Timestamp) {
+        let mut witness = locked(&self.witness);
+        if witness.is_none_or(|former| former.fence < fence) {
+            *witness = Some(Witness { lease, fence, begun_at });
+        }
+    }
+
+    /// Notes that leases which were settled before this time are forgotten.
+    pub(super) fn forget(&self, settled_before: Timestamp) {
+        *locked(&self.forgotten_before) = settled_before;
+    }
+
+    /// True if a lease was missing that this server has begun in an earlier epoch.
+    pub(super) fn lacks_changes(&self) -> bool {
+        self.lacks_changes.load(Ordering::Relaxed)
+    }
+
+    /// Returns the epoch of a connection, on which the caller examines the database and writes nothing.
+    pub(super) async fn observe(connection: &DatabaseConnection) -> Result<Arc<Accepted>> {
+        let epoch = current(connection).await?;
+        Ok(Arc::new(Accepted { epoch, proof: Mutex::default(), needs_proof: false }))
+    }
+
+    /// Enters the epoch of a connection. Waits until no other server answers reads of an earlier epoch.
+    ///
+    /// # Errors
+    /// The host is no longer the primary, the tables are of another cluster, or the database can't be written.
+    pub(super) async fn enter(
+        &self,
+        connection: &DatabaseConnection,
+    ) -> std::result::Result<Arc<Accepted>, NotEntered> {
+        let epoch = current(connection).await?;
+        let present = self.accepted.borrow().clone();
+        if let Some(present) = &present {
+            if present.epoch == epoch {
+                return Ok(present.clone());
+            }
+            if present.epoch.is_after(&epoch) {
+                return Err(NotEntered::Overtaken);
+            }
+        }
+        let seen = self.see(&epoch);
+        let last_fence = locked(&self.witness).map_or(0, |witness| witness.fence.0.cast_signed());
+        let (sent, begun) = begin(connection, last_fence, false).await?;
+        match begun.state {
+            state::FOREIGN => return Err(NotEntered::Foreign),
+            state::OVERTAKEN => return Err(NotEntered::Overtaken),
+            _ if begun.epoch != epoch => return Err(StoreError::Unreachable("the host was restarted".into()).into()),
+            _ => {}
+        }
+        let accepted =
+            Arc::new(Accepted { epoch, proof: Mutex::new(Proof { sent, doubted: None }), needs_proof: true });
+        if begun.state != state::FIRST && begun.age_ms < OLD_MS {
+            let rest = LEASE.saturating_sub(seen.and_then(Awake::elapsed).unwrap_or_default());
+            tokio::time::sleep(rest).await;
+            // The host may have been left for another one meanwhile.
+            prove(connection, &accepted).await?;
+        }
+        self.look_for_witness(connection).await?;
+        self.accept(accepted)
+    }
+
+    /// Returns the time at which this epoch was seen first.
+    fn see(&self, epoch: &Epoch) -> Option<Awake> {
+        let mut seen = locked(&self.seen);
+        match &*seen {
+            Some((former, at)) if former == epoch => *at,
+            _ => seen.insert((epoch.clone(), Awake::now())).1,
+        }
+    }
+
+    fn accept(&self, accepted: Arc<Accepted>) -> std::result::Result<Arc<Accepted>, NotEntered> {
+        let mut entered = Ok(accepted.clone());
+        self.accepted.send_if_modified(|present| match present {
+            // Another connection has entered the epoch, or a later one, in the meantime.
+            Some(former) if former.epoch == accepted.epoch => {
+                entered = Ok(former.clone());
+                false
+            }
+            Some(former) if former.epoch.is_after(&accepted.epoch) => {
+                entered = Err(NotEntered::Overtaken);
+                false
+            }
+            former => {
+                if former.is_some() {
+                    tracing::warn!(
+                        epoch = accepted.epoch.0,
+                        "the database was restarted, or another host was promoted: all connections are opened anew"
+                    );
+                }
+                *former = Some(accepted.clone());
+                true
+            }
+        });
+        entered
+    }
+
+    /// Looks for the last lease that this server has begun.
+    async fn look_for_witness(&self, connection: &DatabaseConnection) -> Result<()> {
+        let witness = *locked(&self.witness);
+        let Some(Witness { lease, fence, begun_at }) = witness else { return Ok(()) };
+        if begun_at <= *locked(&self.forgotten_before) {
+            return Ok(());
+        }
+        let sql = "SELECT EXISTS (SELECT FROM claim_leases WHERE uuid = $1) OR EXISTS (SELECT FROM settled_leases WHERE uuid = $1)";
+        let row = connection.query_typed_one(sql, &[(&lease.0, Type::UUID)]).await.map_err(failed)?;
+        if !row.try_get::<_, bool>(0).map_err(failed)? {
+            tracing::error!(
+                %lease,
+                fence = fence.0,
+                "the database lacks a lease that this server has begun: an asynchronous standby was promoted, or an older copy \
+                 was restored; other changes are lost too, so verify every cell"
+            );
+            self.lacks_changes.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+/// Accepts the tables of another cluster.
+///
+/// # Errors
+/// The database can't be written, or the tables have seen a later timeline of this cluster.
+pub(super) async fn adopt(connection: &DatabaseConnection) -> std::result::Result<(), NotEntered> {
+    match begin(connection, 0, true).await?.1.state {
+        state::OVERTAKEN => Err(NotEntered::Overtaken),
+        _ => Ok(()),
+    }
+}
+
+/// Proves that the host of a connection is the primary, by a durable write.
+///
+/// # Errors
+/// The host is in another epoch, or does not acknowledge the write without a warning.
+pub(super) async fn prove(connection: &DatabaseConnection, accepted: &Accepted) -> Result<()> {
+    let sql = format!("SELECT {}, write_durably()", accepted.guard("0"));
+    let sent = Awake::now();
+    durable(connection, async { connection.batch_execute(&sql).await.map_err(failed) }).await?;
+    accepted.prove(sent);
+    Ok(())
+}
+
+/// Waits for the answer to a COMMIT. A warning makes its outcome unknown.
+///
+/// # Errors
+/// The errors of `answer`, or the database has sent a warning.
+pub(super) async fn durable<T>(connection: &DatabaseConnection, answer: impl Future<Output = Result<T>>) -> Result<T> {
+    let warnings = connection.warnings();
+    let answered = answer.await?;
+    if connection.warnings() == warnings {
+        return Ok(answered);
+    }
+    Err(StoreError::Unreachable("the database has committed with a warning, so a standby may lack the change".into()))
+}
+
+async fn current(connection: &DatabaseConnection) -> Result<Epoch> {
+    let row = connection.query_typed_one("SELECT current_epoch()", &[]).await.map_err(failed)?;
+    Ok(Epoch(row.try_get(0).map_err(failed)?))
+}
+
+/// Begins the epoch of a connection, unless it has begun. Returns also when that was sent.
+async fn begin(connection: &DatabaseConnection, last_fence: i64, adopts: bool) -> Result<(Option<Awake>, Begun)> {
+    // The statements of one message are one transaction.
+    let sql = format!(
+        "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'; SELECT epoch, state, age_ms FROM begin_epoch({last_fence}, {adopts})"
+    );
+    let sent = Awake::now();
+    let answer = durable(connection, async { connection.simple_query(&sql).await.map_err(failed) }).await?;
+    let begun = answer.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => Some(Begun {
+            epoch: Epoch(row.get(0)?.to_owned()),
+            state: row.get(1)?.parse().ok()?,
+            age_ms: row.get(2)?.parse().ok()?,
+        }),
+        _ => None,
+    });
+    let begun = begun.ok_or_else(|| StoreError::Failed("`begin_epoch` returns no row".into()))?;
+    Ok((sent, begun))
+}
+
+fn is_same(present: Option<&Arc<Accepted>>, accepted: &Arc<Accepted>) -> bool {
+    present.is_some_and(|present| Arc::ptr_eq(present, accepted))
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Each change of these values is one assignment, so a panic leaves none half done.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,147 @@
+-- Epochs: the times in which one process of one host is the primary. A server answers from an epoch only after
+-- it has entered it, so that an answer of a former primary is never taken for one of the present.
+
+-- `local` and `remote_write` are raised too: with them, a COMMIT is acknowledged before a standby has flushed it, and a
+-- failover would lose it (https://www.postgresql.org/docs/15/runtime-config-wal.html#GUC-SYNCHRONOUS-COMMIT).
+-- A canceled wait for a standby is told by a warning, so warnings must not be filtered.
+CREATE OR REPLACE FUNCTION commit_durably() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+    IF current_setting('client_min_messages') = 'error' THEN
+        PERFORM set_config('client_min_messages', 'warning', true);
+    END IF;
+END $$;
+
+COMMENT ON FUNCTION commit_durably IS
+    'Makes the COMMIT of the current transaction wait for the disks of the primary and of the synchronous standbys, '
+    'whatever the default of `synchronous_commit` is';
+
+-- Makes the COMMIT of the current transaction a durable write, even if no row has changed: a COMMIT without a
+-- record in the log waits for nothing.
+CREATE FUNCTION write_durably() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM commit_durably(), pg_logical_emit_message(true, 'leasehold', '');
+END $$;
+
+COMMENT ON FUNCTION write_durably IS
+    'Makes the COMMIT of the current transaction write to the log and wait as `commit_durably` says';
+
+-- The answer to this call proves that all earlier commits are as durable, also one whose answer was lost. Servers of an
+-- earlier version call this function too, and may lack the right to call `write_durably`.
+CREATE OR REPLACE FUNCTION abandon_group(lock bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(lock);
+    INSERT INTO abandoned_groups (number) VALUES (lock) ON CONFLICT DO NOTHING;
+    PERFORM commit_durably(), pg_logical_emit_message(true, 'leasehold', '');
+END $$;
+
+CREATE TABLE store_epochs (
+    epoch text PRIMARY KEY,
+    begun_at timestamptz NOT NULL,
+    is_adopted boolean NOT NULL
+);
+
+COMMENT ON TABLE store_epochs IS
+    'The epochs in which servers have used the tables. Each restart, promotion and restore of the database begins one';
+COMMENT ON COLUMN store_epochs.epoch IS 'What the function `current_epoch` returned';
+COMMENT ON COLUMN store_epochs.begun_at IS 'When the first server entered the epoch';
+COMMENT ON COLUMN store_epochs.is_adopted IS
+    'True if `leasehold migrate --adopt` has accepted this copy of the tables in another cluster of databases';
+
+-- The name of the log file has the timeline. `pg_control_checkpoint` would show the former one until the first checkpoint
+-- after a promotion. PostgreSQL forgets its statistics when it recovers from a crash of one of its processes. Rows that no
+-- standby has are visible after that, although the postmaster is the same.
+CREATE FUNCTION host_epoch() RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+    IF pg_catalog.pg_is_in_recovery() THEN
+        RETURN 'standby';
+    END IF;
+    RETURN pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8)
+        || '/'::text || (extract(epoch FROM pg_catalog.pg_postmaster_start_time()) * 1000000::numeric)::bigint::text
+        || '/'::text || (extract(epoch FROM pg_catalog.pg_stat_get_bgwriter_stat_reset_time()) * 1000000::numeric)::bigint::text
+        || '/'::text || 'claims'::regclass::oid::text;
+END $$;
+
+COMMENT ON FUNCTION host_epoch IS
+    'The epoch without the cluster: the timeline in hexadecimal digits, when the postmaster was started and when it last '
+    'recovered, in microseconds since 1970, and the oid of the table `claims`';
+
+CREATE FUNCTION current_epoch() RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN (SELECT c.system_identifier::text FROM pg_catalog.pg_control_system() c) || '/'::text || host_epoch();
+END $$;
+
+COMMENT ON FUNCTION current_epoch IS 'The epoch: the identifier of the cluster, and what `host_epoch` returns';
+
+-- Returns `value`, so that a call of another function can have the check among its arguments. The identifier of the
+-- cluster is left out, because each read of it reads a file.
+CREATE FUNCTION at_epoch(expected text, value bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+    IF host_epoch() IS DISTINCT FROM expected THEN
+        RAISE EXCEPTION USING ERRCODE = 'LH001', MESSAGE = 'the database was restarted, or another host was promoted';
+    END IF;
+    RETURN value;
+END $$;
+
+COMMENT ON FUNCTION at_epoch IS
+    'Returns `value`; fails with the SQLSTATE LH001 if `host_epoch` does not return the expected text';
+
+-- The function has its owner's rights, because a server may draw fences and not set them. INVARIANT: as in
+-- `request_partitions`, functions of PostgreSQL are named with their schema, and arguments are of the exact types. A fence
+-- that is larger than any that a server has given out keeps B13 even if the last ones were lost: 2^21 fences a second stay
+-- below 2^53 until the year 2106. The clock may have been set back, or a restored copy may have jumped ahead of it.
+-- Then 2^32 more than the last fence of this copy is enough.
+CREATE FUNCTION begin_epoch(last_fence bigint, adopts boolean) RETURNS TABLE (epoch text, state smallint, age_ms bigint)
+LANGUAGE plpgsql SECURITY DEFINER AS $$
+DECLARE
+    present text := current_epoch();
+    cluster text := pg_catalog.split_part(present, '/'::text, 1);
+    timeline text := pg_catalog.split_part(present, '/'::text, 2);
+    now_fence bigint := extract(epoch FROM pg_catalog.clock_timestamp())::bigint << 21;
+    is_first boolean;
+    drawn bigint;
+BEGIN
+    IF timeline = 'standby'::text THEN
+        RAISE read_only_sql_transaction USING MESSAGE = 'the host is a standby';
+    END IF;
+    PERFORM write_durably();
+    is_first := NOT EXISTS (SELECT FROM store_epochs);
+    IF NOT (is_first OR adopts
+            OR EXISTS (SELECT FROM store_epochs e WHERE pg_catalog.split_part(e.epoch, '/'::text, 1) = cluster)) THEN
+        RETURN QUERY SELECT present, 3::smallint, 0::bigint;
+        RETURN;
+    END IF;
+    -- Two timelines are compared as text of eight digits.
+    IF EXISTS (
+        SELECT FROM store_epochs e WHERE pg_catalog.split_part(e.epoch, '/'::text, 1) = cluster
+            AND pg_catalog.split_part(e.epoch, '/'::text, 2) > timeline
+    ) THEN
+        RETURN QUERY SELECT present, 4::smallint, 0::bigint;
+        RETURN;
+    END IF;
+    -- A second server waits here until the row of the first one is durable.
+    INSERT INTO store_epochs AS e (epoch, begun_at, is_adopted) VALUES (present, pg_catalog.clock_timestamp(), adopts)
+        ON CONFLICT ON CONSTRAINT store_epochs_pkey DO NOTHING;
+    -- Before the first epoch, no fence was given out that this database could lack.
+    IF FOUND AND NOT is_first THEN
+        drawn := (SELECT s.last_value FROM lease_fences s);
+        PERFORM pg_catalog.setval('lease_fences'::regclass,
+            greatest(now_fence, drawn + (1::bigint << 32), least(last_fence, now_fence + (1::bigint << 42))));
+    END IF;
+    RETURN QUERY SELECT present, CASE WHEN is_first THEN 1 ELSE 2 END::smallint,
+        (extract(epoch FROM pg_catalog.clock_timestamp() - e.begun_at) * 1000::numeric)::bigint
+        FROM store_epochs e WHERE e.epoch = present;
+END $$;
+
+COMMENT ON FUNCTION begin_epoch IS
+    'Lets a server enter the current epoch, and returns it with its age. The first server of a later epoch raises the fences above '
+    '`last_fence` above the seconds since 1970, times 2^21, and by 2^32 at least. The state is 1 if the epoch is the first of the tables, 2 if '
+    'not, 3 if the tables are of another cluster and `adopts` is false, and 4 if the tables have seen a later timeline';
+
+DO $$
+BEGIN
+    EXECUTE format('ALTER FUNCTION begin_epoch(bigint, boolean) SET search_path = %I, pg_temp',
+        (SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = 'claims'::regclass));
+END $$;

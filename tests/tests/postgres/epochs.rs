@@ -1,0 +1,307 @@
+//! Tests of epochs: promotions, restarts and copies of the database. No answer of a former primary is stale, and no
+//! fence is given out twice.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use leasehold_server::config::PostgresConfig;
+use leasehold_server::store::{Backend, Creation, PostgresStore, StoreMaintenance};
+use leasehold_tests::client::Client;
+use leasehold_tests::postgres::Cluster;
+use leasehold_tests::server::Server;
+use leasehold_tests::wire::{Refusal, leasehold};
+use tokio::runtime::Runtime;
+
+use crate::{NO_SYNC, StoreStatus, await_condition, cells, client_of, create, metric, open_session, reports, serve};
+
+/// A primary whose commits wait for a standby, and a database in both.
+struct Pair {
+    primary: Cluster,
+    standby: Cluster,
+    database: String,
+    runtime: Runtime,
+}
+
+impl Pair {
+    fn start() -> Self {
+        let primary = Cluster::start(NO_SYNC).unwrap();
+        let database = primary.database().unwrap();
+        let standby = primary.standby().unwrap();
+        Self { primary, standby, database, runtime: Runtime::new().unwrap() }
+    }
+
+    /// The URL of both hosts.
+    fn url(&self) -> String {
+        let (first, second) = (self.primary.port(), self.standby.port());
+        format!("postgres://leasehold@127.0.0.1:{first},127.0.0.1:{second}/{}", self.database)
+    }
+
+    fn begin(&self, client: &mut Client, name: &str) -> Result<u64, tonic::Status> {
+        self.runtime.block_on(client.begin(create(name))).map(|begun| begun.fence)
+    }
+
+    /// Begins until a begin succeeds. Returns its fence.
+    fn begin_at_last(&self, client: &mut Client, name: &str) -> u64 {
+        let mut fence = None;
+        await_condition("a begin succeeds", || {
+            fence = self.begin(client, name).ok();
+            fence.is_some()
+        });
+        fence.unwrap()
+    }
+
+    /// The standby receives no further change, and no commit waits for it.
+    fn detach(&self) {
+        self.primary.execute("postgres", "ALTER SYSTEM RESET synchronous_standby_names").unwrap();
+        self.primary.execute("postgres", "SELECT pg_reload_conf()").unwrap();
+        self.standby.execute("postgres", "ALTER SYSTEM SET primary_conninfo = ''").unwrap();
+        self.standby.execute("postgres", "SELECT pg_reload_conf()").unwrap();
+        await_condition("the standby is detached", || {
+            self.primary.execute("postgres", "SELECT count(*) FROM pg_stat_replication").unwrap() == ["0"]
+        });
+    }
+}
+
+/// Reads of one name, one after the other: when each was sent, and the reason of its refusal.
+#[derive(Clone, Default)]
+struct Reads {
+    is_over: Arc<AtomicBool>,
+    answers: Arc<Mutex<Vec<(Instant, String)>>>,
+}
+
+impl Reads {
+    fn start(runtime: &Runtime, mut client: Client, name: &'static str) -> Self {
+        let reads = Self::default();
+        let Self { is_over, answers } = reads.clone();
+        runtime.spawn(async move {
+            while !is_over.load(Ordering::SeqCst) {
+                let sent = Instant::now();
+                let reason =
+                    client.get(name).await.map_or_else(|status| Refusal::of(&status).reason, |_| String::new());
+                answers.lock().unwrap().push((sent, reason));
+            }
+        });
+        reads
+    }
+
+    fn last_sent(&self) -> Option<Instant> {
+        self.answers.lock().unwrap().last().map(|(sent, _)| *sent)
+    }
+
+    fn end(self) -> Vec<(Instant, String)> {
+        self.is_over.store(true, Ordering::SeqCst);
+        self.answers.lock().unwrap().clone()
+    }
+}
+
+/// One server knows the former primary only, which goes on. Its standby is promoted between two probes.
+#[test]
+fn b30_a_former_primary_answers_no_read_after_a_write_of_the_promoted_host() {
+    let pair = Pair::start();
+    let behind = serve(&pair.primary.url(&pair.database), "statement_timeout_seconds = 2");
+    let ahead = serve(&pair.url(), "");
+    let (readers, mut writer) = (client_of(&pair.runtime, &behind), client_of(&pair.runtime, &ahead));
+    pair.begin(&mut writer, "before").unwrap();
+    let reads = Reads::start(&pair.runtime, readers, "taken");
+    await_condition("a read was answered", || reads.last_sent().is_some());
+    pair.standby.promote().unwrap();
+    let promoted =
+        || pair.standby.execute(&pair.database, "SELECT count(*) FROM claims WHERE bucket_value = 'taken'").unwrap();
+    await_condition("the name is taken at the promoted host", || {
+        pair.begin(&mut writer, "taken").is_ok() && promoted() == ["1"]
+    });
+    let taken = Instant::now();
+    await_condition("a later read is answered", || reads.last_sent().is_some_and(|sent| sent > taken));
+    let answers = reads.end();
+    for (sent, reason) in &answers {
+        assert!(*sent <= taken || reason == "STORE_UNAVAILABLE", "{reason:?}");
+    }
+    assert!(answers.iter().any(|(_, reason)| reason == "CLAIM_NOT_FOUND"), "reads before were answered");
+}
+
+/// PostgreSQL reports a COMMIT whose wait for the standby was canceled as done, with a warning.
+#[test]
+fn a_commit_with_a_warning_is_answered_only_once_the_standby_has_it() {
+    let pair = Pair::start();
+    // The database may have been told to send no warnings.
+    let filtered = format!("ALTER DATABASE {} SET client_min_messages = error", pair.database);
+    pair.primary.execute("postgres", &filtered).unwrap();
+    let server = serve(&pair.primary.url(&pair.database), "patience_seconds = 60");
+    let mut client = client_of(&pair.runtime, &server);
+    pair.begin(&mut client, "before").unwrap();
+    let frozen = pair.standby.freeze().unwrap();
+    let begun = pair.runtime.spawn(async move { client.begin(create("during")).await });
+    let canceled = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query SIMILAR TO '%try_write_group%|COMMIT'";
+    await_condition("the wait is canceled", || pair.primary.execute("postgres", canceled).unwrap() == ["t"]);
+    await_condition("the warning is logged", || server.has_logged("the database has sent a warning"));
+    // The row is visible at the primary, and the standby lacks it.
+    let rows = || pair.primary.execute(&pair.database, "SELECT count(*) FROM claims").unwrap();
+    assert_eq!(rows(), ["2"]);
+    await_condition("the server reports the outage", || reports(&pair.runtime, &server, StoreStatus::Failed));
+    assert!(!begun.is_finished());
+    drop(frozen);
+    pair.runtime.block_on(begun).unwrap().unwrap();
+    assert_eq!(rows(), ["2"]);
+}
+
+/// A COMMIT without a change waits for no standby.
+#[test]
+fn b30_a_task_that_changes_nothing_proves_no_host() {
+    let pair = Pair::start();
+    let url = pair.primary.url(&pair.database);
+    let settings = PostgresConfig { statement_timeout_seconds: 1, ..PostgresConfig::at(&url) };
+    let store = pair.runtime.block_on(PostgresStore::open(&settings, Creation::Allowed)).unwrap();
+    let StoreMaintenance::Shared(maintenance) = store.maintenance() else { panic!("the store is shared") };
+    pair.runtime.block_on(maintenance.forget_abandoned()).unwrap();
+    let frozen = pair.standby.freeze().unwrap();
+    let refused = pair.runtime.block_on(maintenance.forget_abandoned()).unwrap_err();
+    assert!(refused.is_away(), "{refused}");
+    drop(frozen);
+    pair.runtime.block_on(maintenance.forget_abandoned()).unwrap();
+}
+
+/// With such a setting of the role, a failover would lose answered changes.
+#[test]
+fn a_low_synchronous_commit_is_raised() {
+    let pair = Pair::start();
+    let server = serve(&pair.primary.url(&pair.database), "");
+    let mut client = client_of(&pair.runtime, &server);
+    assert!(pair.begin(&mut client, "migrated").is_ok());
+    for (setting, raised) in
+        [("off", "on"), ("local", "on"), ("remote_write", "on"), ("on", "on"), ("remote_apply", "remote_apply")]
+    {
+        let sql = format!(
+            "BEGIN; SET LOCAL synchronous_commit = {setting}; SELECT commit_durably(); SHOW synchronous_commit"
+        );
+        assert_eq!(pair.primary.execute(&pair.database, &sql).unwrap(), ["", raised], "{setting}");
+    }
+}
+
+#[test]
+fn b13_no_fence_is_repeated_after_an_asynchronous_standby_is_promoted() {
+    let mut pair = Pair::start();
+    let server = serve(&pair.url(), "");
+    let mut client = client_of(&pair.runtime, &server);
+    pair.begin(&mut client, "kept").unwrap();
+    let lacks_changes = || metric(&pair.runtime, &server, "leasehold_database_lacks_changes").unwrap();
+    assert_eq!(lacks_changes(), "0");
+    pair.detach();
+    // The standby has the next 32 fences of the sequence already.
+    let lost: Vec<u64> = (0..40).map(|number| pair.begin(&mut client, &format!("lost-{number}")).unwrap()).collect();
+    pair.primary.crash().unwrap();
+    pair.standby.promote().unwrap();
+    let fence = pair.begin_at_last(&mut client, "after");
+    assert!(lost.iter().all(|lost| *lost < fence), "{fence} after {lost:?}");
+    let lacks_changes = || metric(&pair.runtime, &server, "leasehold_database_lacks_changes").unwrap();
+    await_condition("the server reports the loss", || lacks_changes() == "1");
+    assert!(server.has_logged("the database lacks a lease that this server has begun"), "{}", server.stderr());
+    let (_, ready) = pair.runtime.block_on(leasehold_tests::wire::get(server.address(), "/readyz?verbose")).unwrap();
+    assert!(ready.contains("[+]database ok, but it lacks changes"), "{ready}");
+}
+
+/// After the crash of one process, the others restart, and rows that no standby has are visible.
+#[test]
+fn the_recovery_after_a_crash_of_one_process_begins_an_epoch() {
+    let pair = Pair::start();
+    let server = serve(&pair.primary.url(&pair.database), "");
+    let mut client = client_of(&pair.runtime, &server);
+    pair.begin(&mut client, "before").unwrap();
+    let epochs = || pair.primary.execute(&pair.database, "SELECT epoch FROM store_epochs ORDER BY begun_at").unwrap();
+    assert_eq!(epochs().len(), 1);
+    let pid = pair
+        .primary
+        .execute("postgres", "SELECT pid FROM pg_stat_activity WHERE application_name = 'leasehold' LIMIT 1");
+    let pid: i32 = pid.unwrap()[0].parse().unwrap();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL).unwrap();
+    let after = pair.begin_at_last(&mut client, "after");
+    await_condition("the epoch is there", || pair.primary.execute("postgres", "SELECT 1").is_ok());
+    let epochs = epochs();
+    assert_eq!(epochs.len(), 2, "{epochs:?}");
+    let parts: Vec<Vec<&str>> = epochs.iter().map(|epoch| epoch.split('/').collect()).collect();
+    assert_eq!(
+        (parts[0][..3].to_vec(), parts[0][4]),
+        (parts[1][..3].to_vec(), parts[1][4]),
+        "the postmaster is the same"
+    );
+    assert!(after > 1 << 50, "the first server of an epoch raises the fences");
+}
+
+/// The epochs of another cluster stand for a restored dump, because all clusters of these tests have one identifier.
+#[test]
+fn a_copy_in_another_cluster_is_used_only_once_an_operator_has_adopted_it() {
+    let cluster = Cluster::start(NO_SYNC).unwrap();
+    let (database, runtime) = (cluster.database().unwrap(), Runtime::new().unwrap());
+    let url = cluster.url(&database);
+    let mut server = serve(&url, "");
+    runtime.block_on(client_of(&runtime, &server).begin(create("before"))).unwrap();
+    server.terminate().unwrap();
+    cluster.execute(&database, "UPDATE store_epochs SET epoch = '1' || epoch").unwrap();
+
+    let refused = runtime.block_on(leasehold(["serve", "--listen", "127.0.0.1:0", "--store", &url])).unwrap();
+    let stderr = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{stderr}");
+    assert!(
+        stderr.contains("is a copy in another cluster") && stderr.contains("`leasehold migrate --adopt`"),
+        "{stderr}"
+    );
+
+    let adopted = runtime.block_on(leasehold(["migrate", "--adopt", "--store", &url])).unwrap();
+    let stderr = String::from_utf8(adopted.stderr).unwrap();
+    assert!(adopted.status.success() && stderr.contains("audit: database adopted caller=server store="), "{stderr}");
+    let server = Server::builder().config(format!("[postgres]\nurl = \"{url}\"\n{}", cells(3))).start().unwrap();
+    let begun = runtime.block_on(client_of(&runtime, &server).begin(create("after"))).unwrap();
+    assert!(begun.fence > 1 << 50, "{}", begun.fence);
+}
+
+/// A pooler gives each transaction a connection of its own, and keeps those of its clients while the database is away.
+#[test]
+fn behind_a_pooler_each_transaction_is_of_the_present_epoch() {
+    let mut cluster = Cluster::start(NO_SYNC).unwrap();
+    let (database, runtime) = (cluster.database().unwrap(), Runtime::new().unwrap());
+    let bouncer = leasehold_tests::postgres::Bouncer::start(&cluster, 20).unwrap();
+    let server = serve(&bouncer.url(&database), "");
+    let mut client = client_of(&runtime, &server);
+    runtime.block_on(client.begin(create("before"))).unwrap();
+    let session = open_session(&runtime, &bouncer.url(&database));
+    let row = runtime.block_on(session.query_typed_one("SELECT current_epoch()", &[])).unwrap();
+    let former: String = row.get(0);
+    cluster.crash().unwrap();
+    cluster.restart().unwrap();
+    await_condition("a begin succeeds", || runtime.block_on(client.begin(create("after"))).is_ok());
+    runtime.block_on(client.get("before")).unwrap();
+    let late = format!("SELECT at_epoch('{former}', 1)");
+    let refused = runtime.block_on(open_session(&runtime, &bouncer.url(&database)).batch_execute(&late)).unwrap_err();
+    assert_eq!(refused.code().map(tokio_postgres::error::SqlState::code), Some("LH001"), "{refused:?}");
+}
+
+#[test]
+fn a_database_whose_commits_wait_for_no_standby_is_warned_of() {
+    let pair = Pair::start();
+    let url = pair.primary.url(&pair.database);
+    let server = serve(&url, "patience_seconds = 24");
+    assert!(server.has_logged("set `postgres.patience_seconds = 25`"), "{}", server.stderr());
+    let ready = || pair.runtime.block_on(leasehold_tests::wire::get(server.address(), "/readyz?verbose")).unwrap().1;
+    assert!(ready().contains("[+]database ok\n"), "{}", ready());
+    let set = |sql: &str| {
+        pair.primary.execute("postgres", sql).unwrap();
+        pair.primary.execute("postgres", "SELECT pg_reload_conf()").unwrap();
+    };
+    set("ALTER SYSTEM RESET synchronous_standby_names");
+    await_condition("the server reports it", || {
+        ready().contains("[+]database ok, but its commits wait for no standby")
+    });
+    assert!(server.has_logged("COMMITs of the database wait for no standby any more"), "{}", server.stderr());
+    let doctor = || {
+        let examined = pair.runtime.block_on(leasehold(["doctor", "--store", &url])).unwrap();
+        String::from_utf8(examined.stdout).unwrap()
+    };
+    assert!(
+        doctor().contains("warn  database       the database has standbys, and its COMMITs wait for none"),
+        "{}",
+        doctor()
+    );
+    set("ALTER SYSTEM SET synchronous_standby_names = '*'");
+    await_condition("the server reports the change", || ready().contains("[+]database ok\n"));
+    assert!(!doctor().contains("COMMITs wait for none"), "{}", doctor());
+}

@@ -33,6 +33,8 @@ pub(crate) enum Part {
     Sequences,
     /// A hundred clients on two servers of one PostgreSQL; servers are killed and the database crashes: a minute a round
     Linearizability,
+    /// The same clients, while machines of PostgreSQL under Patroni lose power, cables and processes: eight faults a round
+    Failovers,
     /// Queues on two servers of one PostgreSQL; workers and servers are killed and the database crashes: a minute a round
     Queues,
     /// A server under load, killed again and again: 60 kills a round
@@ -61,6 +63,9 @@ impl Part {
             Self::Sequences => ("random_long_sequences", &[]),
             Self::Linearizability => {
                 ("b09_b13_b30_answers_under_faults_are_linearizable", &[("LEASEHOLD_LINEARIZABILITY_SECONDS", "60")])
+            }
+            Self::Failovers => {
+                ("b09_b13_b30_answers_under_failovers_are_linearizable", &[("LEASEHOLD_FAILOVERS", "8")])
             }
             Self::Queues => (
                 "q03_q07_q09_q10_q14_q17_under_kills_each_request_is_settled_once",
@@ -149,7 +154,8 @@ async fn play(part: Part, commit: &str, seed: u64) -> Result<Round> {
 /// Runs the test of a round. Returns true if it passed, and the counts that it printed.
 async fn run_test(test: &str, variables: &[(&str, &str)], seed: u64) -> Result<(bool, BTreeMap<String, u64>)> {
     let mut cargo = as_a_person("cargo");
-    cargo.args(["nextest", "run", "--workspace", "--features", FEATURES, "--no-capture", test]);
+    let features = format!("{FEATURES},leasehold-tests/failovers");
+    cargo.args(["nextest", "run", "--workspace", "--features", &features, "--no-capture", test]);
     cargo.env("SEED", seed.to_string()).envs(variables.iter().copied());
     cargo.current_dir(root()).stdin(Stdio::null()).stderr(Stdio::inherit());
     let output = cargo.kill_on_drop(true).output().await.context("cannot start `cargo`")?;

@@ -1,6 +1,7 @@
 //! The project's own commands, as `cargo xtask COMMAND`.
 
 mod check;
+mod cluster_shell;
 mod container;
 mod debian;
 mod deep;
@@ -99,6 +100,8 @@ enum Command {
     WorkspaceBuild,
     /// Build the packages of a release into `target/package`
     Package,
+    /// Start PostgreSQL under Patroni on three machines in namespaces, and two servers, to play with and break
+    Cluster,
     /// Check the rules of `deny.toml`; the first time installs cargo-deny
     Deny {
         /// Also look for known faults in dependencies, whose list is downloaded
@@ -123,6 +126,9 @@ async fn run(command: Command) -> Result<()> {
     match command {
         Command::Test { deep, minutes } => {
             install_for_tests()?;
+            if let Some(deep::Part::Failovers) = deep {
+                needs::install(needs::FOR_CLUSTER)?;
+            }
             match deep {
                 Some(part) => deep::run(part, minutes).await,
                 None => check::test().await,
@@ -179,6 +185,7 @@ async fn run(command: Command) -> Result<()> {
             needs::install_nextest()?;
             check::build_workspace().await
         }
+        Command::Cluster => cluster_shell::run().await,
         Command::Package => release::package().await,
         Command::Deny { advisories } => release::deny(advisories).await,
         Command::Bench { arguments } => bench(&arguments).await,

@@ -145,6 +145,17 @@ pub const FOR_WASM: &[Need] = &[
     Need::file_in("/usr/lib/llvm-*/bin", "wasm-ld", "lld-22"),
 ];
 
+/// The needs of a cluster of PostgreSQL under Patroni.
+pub const FOR_CLUSTER: &[Need] = &[
+    Need::on_path("etcd", "etcd-server"),
+    Need::also_in("/usr/sbin", "ip", "iproute2"),
+    Need::on_path("patroni", "patroni"),
+    Need::file_in("/usr/lib/python3/dist-packages/psycopg2", "__init__.py", "python3-psycopg2"),
+    Need::also_in("/usr/lib/postgresql/*/bin", "postgres", "postgresql"),
+    Need::on_path("psql", "postgresql-client"),
+    Need::on_path("setpriv", "util-linux"),
+];
+
 /// The needs of the rows of `cargo xtask bench` with etcd as their peer.
 pub const FOR_ETCD: &[Need] = &[Need::on_path("etcd", "etcd-server")];
 

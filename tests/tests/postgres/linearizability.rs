@@ -329,10 +329,7 @@ fn bucket_name(claim: &wire::Metadata) -> String {
 }
 
 /// Two servers on one database, and all clients that call them.
-struct Deployment {
-    cluster: Cluster,
-    database: String,
-    bouncer: Bouncer,
+pub(crate) struct Load {
     servers: Vec<Server>,
     shared: Arc<SharedLoad>,
     clients: Vec<JoinHandle<Vec<Operation>>>,
@@ -340,19 +337,19 @@ struct Deployment {
     runtime: Runtime,
 }
 
-impl Deployment {
-    fn start(seed: u64) -> Self {
-        let cluster = Cluster::start(&[]).unwrap();
-        let database = cluster.database().unwrap();
-        let bouncer = Bouncer::start(&cluster, 6).unwrap();
-        let urls = [cluster.url(&database), bouncer.url(&database)];
-        let server = |url| Server::builder().config(cells(GROUPS * CELLS_PER_GROUP)).arg("--store").arg(url).start();
-        let servers: Vec<_> = urls.into_iter().map(|url| server(url).unwrap()).collect();
+impl Load {
+    /// Starts a server on each URL, and the clients. `settings` are further lines of the section `[postgres]`.
+    pub(crate) fn start(seed: u64, urls: [String; 2], settings: &str) -> Self {
+        let server = |url| {
+            let config = format!("[postgres]\nurl = \"{url}\"\n{settings}\n{}", cells(GROUPS * CELLS_PER_GROUP));
+            Server::builder().config(config).start().unwrap()
+        };
+        let servers: Vec<_> = urls.into_iter().map(server).collect();
         let runtime = Runtime::new().unwrap();
         let shared = Arc::new(SharedLoad::default());
         let (sender, ended) = channel();
-        let mut deployment = Self { cluster, database, bouncer, servers, shared, clients: Vec::new(), ended, runtime };
-        [0, 1].into_iter().for_each(|server| deployment.connect(server));
+        let mut load = Self { servers, shared, clients: Vec::new(), ended, runtime };
+        [0, 1].into_iter().for_each(|server| load.connect(server));
         let cells = (1..=GROUPS * CELLS_PER_GROUP).map(CellId).collect();
         let rules = Arc::new(Rules { catalogue: Catalogue::default(), cells });
         let epoch = Instant::now();
@@ -364,7 +361,7 @@ impl Deployment {
                 cell: 1 + group * CELLS_PER_GROUP + member % CELLS_PER_GROUP,
                 may_omit_key: member < CELLS_PER_GROUP,
                 rng: SmallRng::seed_from_u64(seed.wrapping_add(number.cast_unsigned())),
-                shared: deployment.shared.clone(),
+                shared: load.shared.clone(),
                 rules: rules.clone(),
                 epoch,
                 next: 0,
@@ -373,9 +370,9 @@ impl Deployment {
                 history: Vec::new(),
                 _end: EndSignal(sender.clone()),
             };
-            deployment.clients.push(deployment.runtime.spawn(client.run()));
+            load.clients.push(load.runtime.spawn(client.run()));
         }
-        deployment
+        load
     }
 
     fn connect(&self, server: usize) {
@@ -387,27 +384,56 @@ impl Deployment {
     ///
     /// # Panics
     /// A client has ended, which means that one of its checks failed.
-    fn run_for(&self, time: Duration) {
+    pub(crate) fn run_for(&self, time: Duration) {
         let ended = self.ended.recv_timeout(time);
         assert_eq!(ended, Err(RecvTimeoutError::Timeout), "a client has ended");
     }
 
-    /// Waits until each server has answered more than a hundred further calls.
-    fn await_answers(&self) {
+    /// Waits until each server has answered more than a hundred further calls, for at most this time.
+    pub(crate) fn await_answers(&self, limit: Duration) {
         let answered = |server: usize| self.shared.answered[server].load(Ordering::Relaxed);
         let before = [answered(0), answered(1)];
-        let deadline = Instant::now() + RECOVERY;
+        let deadline = Instant::now() + limit;
         while !(0..2).all(|server| answered(server) > before[server] + 100) {
             assert!(Instant::now() < deadline, "a server no longer answers: {before:?}, {:?}", self.shared.answered);
             self.run_for(Duration::from_millis(10));
         }
     }
 
-    fn kill(&mut self, server: usize) {
+    pub(crate) fn kill(&mut self, server: usize) {
         self.servers[server].kill_9().unwrap();
         self.shared.set(server, None);
         self.servers[server].restart().unwrap();
         self.connect(server);
+    }
+
+    /// Stops the clients and the servers. Returns the history of each client.
+    pub(crate) fn end(mut self) -> Vec<Vec<Operation>> {
+        self.shared.is_stopped.store(true, Ordering::Relaxed);
+        let clients = std::mem::take(&mut self.clients);
+        let histories = clients.into_iter().map(|client| self.runtime.block_on(client).unwrap()).collect();
+        for server in &mut self.servers {
+            assert!(server.terminate().unwrap().success(), "{}", server.stderr());
+        }
+        histories
+    }
+}
+
+/// The database of the load: a cluster, and a pooler in front of it.
+struct Deployment {
+    cluster: Cluster,
+    database: String,
+    bouncer: Bouncer,
+    load: Load,
+}
+
+impl Deployment {
+    fn start(seed: u64) -> Self {
+        let cluster = Cluster::start(&[]).unwrap();
+        let database = cluster.database().unwrap();
+        let bouncer = Bouncer::start(&cluster, 6).unwrap();
+        let load = Load::start(seed, [cluster.url(&database), bouncer.url(&database)], "");
+        Self { cluster, database, bouncer, load }
     }
 
     fn crash_database(&mut self) {
@@ -417,13 +443,8 @@ impl Deployment {
 
     /// Stops the clients and the servers. Returns the history of each client, and the final rows of
     /// the database.
-    fn end(mut self) -> (Vec<Vec<Operation>>, State) {
-        self.shared.is_stopped.store(true, Ordering::Relaxed);
-        let clients = std::mem::take(&mut self.clients);
-        let histories = clients.into_iter().map(|client| self.runtime.block_on(client).unwrap()).collect();
-        for server in &mut self.servers {
-            assert!(server.terminate().unwrap().success(), "{}", server.stderr());
-        }
+    fn end(self) -> (Vec<Vec<Operation>>, State) {
+        let histories = self.load.end();
         drop(self.bouncer);
         (histories, final_state(&self.cluster, &self.database))
     }
@@ -479,28 +500,34 @@ fn b09_b13_b30_answers_under_faults_are_linearizable() {
     let pause = Duration::from_secs(seconds.clamp(5, 20) / 5);
     let mut fault_count = 0;
     let faults: [fn(&mut Deployment); 3] =
-        [|deployment| deployment.kill(0), Deployment::crash_database, |deployment| deployment.kill(1)];
+        [|deployment| deployment.load.kill(0), Deployment::crash_database, |deployment| deployment.load.kill(1)];
     for fault in faults.iter().cycle() {
-        deployment.run_for(pause);
+        deployment.load.run_for(pause);
         if Instant::now() >= end {
             break;
         }
         fault(&mut deployment);
         fault_count += 1;
-        deployment.await_answers();
+        deployment.load.await_answers(RECOVERY);
     }
     let (histories, state) = deployment.end();
-    invariant::check(&state).unwrap();
+    check_histories(&histories, &state, fault_count, &["begin unknown", "settle unknown"]);
+}
+
+/// Checks that one order of all operations explains every answer and the final rows. `kinds` are kinds of operations that
+/// the faults must have caused.
+pub(crate) fn check_histories(histories: &[Vec<Operation>], state: &State, fault_count: u64, kinds: &[&str]) {
+    invariant::check(state).unwrap();
     let all = histories.concat();
     let tally = tally(&all);
     println!("{} operations: {tally:#?}", all.len());
     println!("counts: {{\"operations\":{},\"faults\":{fault_count}}}", all.len());
-    for kind in ["begin OK", "begin CLAIM_BUSY", "begin CLAIM_TAKEN", "begin unknown", "settle OK", "settle unknown"] {
-        assert!(tally.contains_key(kind), "no operation was `{kind}`");
+    for kind in ["begin OK", "begin CLAIM_BUSY", "begin CLAIM_TAKEN", "settle OK"].iter().chain(kinds) {
+        assert!(tally.contains_key(*kind), "no operation was `{kind}`");
     }
-    let all = resolve(all, &state).unwrap();
-    check_leases(&all, &state).unwrap();
-    check_groups(&histories, &state);
+    let all = resolve(all, state).unwrap();
+    check_leases(&all, state).unwrap();
+    check_groups(histories, state);
 }
 
 /// Writes a history to a file that is kept: one operation on each line, in the order of the calls.

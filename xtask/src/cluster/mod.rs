@@ -1,0 +1,351 @@
+//! A cluster of three machines with PostgreSQL under Patroni and etcd, on this machine. The tests break it in every way
+//! that the book names, and `cargo xtask cluster` lets a person do so.
+
+mod machine;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use nix::sys::signal::Signal;
+use serde::Deserialize;
+use serde_json::json;
+
+pub use self::machine::{Machine, Network};
+use crate::process::root;
+
+/// The number of machines with PostgreSQL.
+pub const NODES: u8 = 3;
+/// The configuration of Patroni, with the addresses of a first node.
+const PATRONI: &str = "deploy/patroni/patroni.yml";
+/// The longest time in which a cluster starts, or reaches another state that it is waited for.
+const DEADLINE: Duration = Duration::from_secs(120);
+const POLL: Duration = Duration::from_millis(100);
+
+/// A node: a machine with etcd, Patroni and PostgreSQL.
+#[derive(Debug)]
+pub struct Node {
+    name: String,
+    machine: Machine,
+    directory: PathBuf,
+    members: Vec<Child>,
+}
+
+/// The answer of Patroni's path `/cluster`.
+#[derive(Deserialize)]
+struct Members {
+    members: Vec<Member>,
+}
+
+/// What Patroni says of a node.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+pub struct Member {
+    /// The name of the node.
+    pub name: String,
+    /// The role of the node: `leader`, `sync_standby` or `replica`.
+    pub role: String,
+    /// The state of its PostgreSQL, such as `running`.
+    pub state: String,
+    /// Its timeline; 0 if it is unknown.
+    #[serde(default)]
+    pub timeline: u64,
+}
+
+/// A cluster of PostgreSQL under Patroni. Dropping it ends all its processes.
+#[derive(Debug)]
+pub struct Cluster {
+    // The machines leave before their network.
+    nodes: Vec<Node>,
+    network: Network,
+}
+
+impl Cluster {
+    /// Starts a cluster whose data is below `directory`, which every user may enter. Waits until it has a primary and a
+    /// synchronous standby, and makes the role and the database `leasehold`.
+    ///
+    /// # Errors
+    /// The process is not root, a program is absent, or the cluster does not start; the error names the logs.
+    pub fn start(directory: &Path) -> Result<Self> {
+        let network = Network::start()?;
+        let nodes = (1..=NODES).map(|number| Node::new(&network, number, directory)).collect::<Result<_>>()?;
+        let mut cluster = Self { nodes, network };
+        for index in 0..cluster.nodes.len() {
+            cluster.node(index)?.run()?;
+        }
+        cluster.wait_until("a primary has a synchronous standby", |cluster| {
+            cluster.members().iter().any(|member| member.role == "sync_standby")
+        })?;
+        cluster.execute("postgres", "CREATE ROLE leasehold LOGIN PASSWORD 'secret'")?;
+        cluster.execute("postgres", "CREATE DATABASE leasehold OWNER leasehold")?;
+        Ok(cluster)
+    }
+
+    /// Returns the network of the cluster, to which other machines may be added.
+    #[must_use]
+    pub fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// Returns the URL of the database, which names every node.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let hosts: Vec<_> = self.nodes.iter().map(|node| format!("{}:5432", node.machine.address())).collect();
+        format!("postgres://leasehold:secret@{}/leasehold?sslmode=disable", hosts.join(","))
+    }
+
+    /// Returns a node by its index, from 0.
+    ///
+    /// # Errors
+    /// There is no such node.
+    pub fn node(&mut self, index: usize) -> Result<&mut Node> {
+        self.nodes.get_mut(index).with_context(|| format!("there is no node {}", index + 1))
+    }
+
+    /// Returns the machine of a node.
+    ///
+    /// # Errors
+    /// There is no such node.
+    pub fn machine(&self, index: usize) -> Result<&Machine> {
+        Ok(&self.nodes.get(index).with_context(|| format!("there is no node {}", index + 1))?.machine)
+    }
+
+    /// Returns what the first node that answers says of all nodes; nothing if none answers.
+    #[must_use]
+    pub fn members(&self) -> Vec<Member> {
+        self.nodes.iter().find_map(|node| node.members().ok()).unwrap_or_default()
+    }
+
+    /// Returns the index of the node that is the primary by its own account, with the highest timeline.
+    #[must_use]
+    pub fn primary(&self) -> Option<usize> {
+        let leader = self.members().into_iter().filter(|member| member.role == "leader");
+        let leader = leader.max_by_key(|member| member.timeline)?;
+        self.index(&leader.name)
+    }
+
+    /// Returns the index of a node by its name.
+    #[must_use]
+    pub fn index(&self, name: &str) -> Option<usize> {
+        self.nodes.iter().position(|node| node.name == name)
+    }
+
+    /// True if all nodes are there, on one timeline, and one of them is the synchronous standby of the primary.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        let members = self.members();
+        let has = |role: &str| members.iter().any(|member| member.role == role);
+        let timeline = members.first().map_or(0, |member| member.timeline);
+        let are_running = members.iter().all(|member| member.timeline == timeline && member.state == "running");
+        members.len() == self.nodes.len() && are_running && has("leader") && has("sync_standby")
+    }
+
+    /// Lets another node become the primary without a fault.
+    ///
+    /// # Errors
+    /// There is no primary, or no standby that can take its place.
+    pub fn switch_over(&self) -> Result<()> {
+        let primary = self.primary().context("there is no primary")?;
+        let node = self.nodes.get(primary).context("there is no primary")?;
+        let answer = http(&node.rest(), "POST", "/switchover", &json!({ "leader": node.name }).to_string())?;
+        ensure!(answer.0 == 200, "no switchover: {}", answer.1);
+        Ok(())
+    }
+
+    /// Executes SQL as the superuser at the primary. Returns the unaligned output of psql.
+    ///
+    /// # Errors
+    /// There is no primary, or it refuses a statement.
+    pub fn execute(&self, database: &str, sql: &str) -> Result<String> {
+        let primary = self.primary().context("there is no primary")?;
+        self.execute_at(primary, database, sql)
+    }
+
+    /// Executes SQL as the superuser at a node. Returns the unaligned output of psql.
+    ///
+    /// # Errors
+    /// There is no such node, or it refuses a statement.
+    pub fn execute_at(&self, index: usize, database: &str, sql: &str) -> Result<String> {
+        let address = self.machine(index)?.address().to_owned();
+        let url = format!("postgres://postgres:secret@{address}:5432/{database}?connect_timeout=5");
+        let output = Command::new("psql")
+            .args(["--no-psqlrc", "--quiet", "-At", "-v", "ON_ERROR_STOP=1", &url, "-c", sql])
+            .output();
+        let output = output.context("cannot start `psql`")?;
+        ensure!(output.status.success(), "psql: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(String::from_utf8(output.stdout)?.trim_end().to_owned())
+    }
+
+    /// Polls until a condition holds.
+    ///
+    /// # Errors
+    /// It does not hold within two minutes.
+    pub fn wait_until(&self, what: &str, holds: impl Fn(&Self) -> bool) -> Result<()> {
+        let deadline = Instant::now() + DEADLINE;
+        while !holds(self) {
+            if Instant::now() > deadline {
+                let logs = self.nodes.iter().map(Node::log).collect::<Vec<_>>();
+                bail!("not true within {} s: {what}; the logs end so:\n{}", DEADLINE.as_secs(), logs.join("\n"));
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(())
+    }
+}
+
+impl Node {
+    fn new(network: &Network, number: u8, directory: &Path) -> Result<Self> {
+        let (name, machine) = (format!("node-{number}"), network.machine(number)?);
+        let directory = directory.join(&name);
+        std::fs::create_dir_all(&directory)?;
+        let text =
+            std::fs::read_to_string(root().join(PATRONI)).with_context(|| format!("`{PATRONI}` can't be read"))?;
+        let settings = place(&text, network, number, &directory);
+        let file = directory.join("patroni.yml");
+        std::fs::write(&file, settings)?;
+        std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o700))?;
+        let user =
+            nix::unistd::User::from_name("postgres")?.context("there is no user `postgres`: install PostgreSQL")?;
+        for path in [&directory, &file] {
+            nix::unistd::chown(path, Some(user.uid), Some(user.gid))?;
+        }
+        Ok(Self { name, machine, directory, members: Vec::new() })
+    }
+
+    /// Returns the machine of the node.
+    #[must_use]
+    pub fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// Starts etcd and Patroni, which starts PostgreSQL.
+    ///
+    /// # Errors
+    /// A program can't be started.
+    pub fn run(&mut self) -> Result<()> {
+        self.run_etcd()?;
+        self.run_patroni()
+    }
+
+    /// Starts the node's member of etcd.
+    ///
+    /// # Errors
+    /// The program can't be started.
+    pub fn run_etcd(&mut self) -> Result<()> {
+        let address = self.machine.address().to_owned();
+        let network = address.rsplit_once('.').map_or(&*address, |(network, _)| network);
+        let members: Vec<_> =
+            (1..=NODES).map(|number| format!("node-{number}=http://{network}.{number}:2380")).collect();
+        let (peers, clients) = (format!("http://{address}:2380"), format!("http://{address}:2379"));
+        let name = self.name.clone();
+        let words = ["etcd", "--name", &name, "--data-dir", "etcd", "--initial-cluster", &members.join(",")];
+        let addresses = [
+            "--initial-advertise-peer-urls",
+            &peers,
+            "--listen-peer-urls",
+            &peers,
+            "--advertise-client-urls",
+            &clients,
+            "--listen-client-urls",
+            &clients,
+        ];
+        self.start(&[&words[..], &addresses].concat(), "etcd.log")
+    }
+
+    /// Starts Patroni, which starts PostgreSQL.
+    ///
+    /// # Errors
+    /// The program can't be started.
+    pub fn run_patroni(&mut self) -> Result<()> {
+        // Patroni's modules are those of Debian's Python.
+        self.start(&["/usr/bin/python3", "/usr/bin/patroni", "patroni.yml"], "patroni.log")
+    }
+
+    fn start(&mut self, words: &[&str], log: &str) -> Result<()> {
+        let child = self.machine.start(words, &self.directory, &self.directory.join(log))?;
+        self.members.push(child);
+        Ok(())
+    }
+
+    /// Gives the node its power back, and starts its programs.
+    ///
+    /// # Errors
+    /// A program can't be started.
+    pub fn power_on(&mut self) -> Result<()> {
+        self.machine.power_on()?;
+        self.reap();
+        self.run()
+    }
+
+    /// Kills the processes of the node whose command lines have this text. Returns their number.
+    ///
+    /// # Errors
+    /// The operating system refuses it.
+    pub fn kill(&mut self, text: &str) -> Result<usize> {
+        let count = self.machine.signal_those(text, Signal::SIGKILL)?;
+        self.reap();
+        Ok(count)
+    }
+
+    /// Takes the exit status of the processes that have ended.
+    fn reap(&mut self) {
+        self.members.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_))));
+    }
+
+    fn rest(&self) -> String {
+        format!("{}:8008", self.machine.address())
+    }
+
+    fn members(&self) -> Result<Vec<Member>> {
+        let (_, text) = http(&self.rest(), "GET", "/cluster", "")?;
+        let cluster: Members = serde_json::from_str(&text)?;
+        Ok(cluster.members)
+    }
+
+    /// Returns the last lines of the node's log.
+    fn log(&self) -> String {
+        let text = std::fs::read_to_string(self.directory.join("patroni.log")).unwrap_or_default();
+        let lines: Vec<_> = text.lines().rev().take(10).collect();
+        format!("{}:\n{}", self.name, lines.into_iter().rev().collect::<Vec<_>>().join("\n"))
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // The machine kills its processes when it is dropped, and then their statuses can be taken.
+        let _ = self.machine.signal(Signal::SIGKILL);
+        for child in &mut self.members {
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Puts the addresses and directories of a node into the configuration of a first node.
+fn place(text: &str, network: &Network, number: u8, directory: &Path) -> String {
+    let hosts: Vec<_> = (1..=NODES).map(|number| format!("{}:2379", network.address(number))).collect();
+    let directory = directory.display().to_string();
+    text.replace("10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379", &hosts.join(","))
+        .replace("10.0.0.0/24", &format!("{}/24", network.address(0)))
+        .replace("10.0.0.1", &network.address(number))
+        .replace("name: node-1", &format!("name: node-{number}"))
+        .replace("/var/lib/postgresql/15/leasehold", &format!("{directory}/data"))
+        .replace("/var/lib/postgresql/leasehold.pgpass", &format!("{directory}/pgpass"))
+        .replace("/var/run/postgresql", &directory)
+}
+
+/// Calls Patroni's REST API, which answers in HTTP 1.0. Returns the status and the body.
+fn http(address: &str, method: &str, path: &str, body: &str) -> Result<(u16, String)> {
+    let address: SocketAddr = address.parse()?;
+    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
+    // A switchover takes seconds.
+    stream.set_read_timeout(Some(Duration::from_secs(if method == "GET" { 2 } else { 60 })))?;
+    write!(stream, "{method} {path} HTTP/1.0\r\nContent-Length: {}\r\n\r\n{body}", body.len())?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    let (head, body) = text.split_once("\r\n\r\n").context("no head")?;
+    let status = head.split(' ').nth(1).context("no status")?.parse()?;
+    Ok((status, body.to_owned()))
+}

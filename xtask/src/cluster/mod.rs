@@ -113,10 +113,13 @@ impl Cluster {
         Ok(&self.nodes.get(index).with_context(|| format!("there is no node {}", index + 1))?.machine)
     }
 
-    /// Returns what the first node that answers says of all nodes; nothing if none answers.
+    /// Returns what the nodes say of all nodes; nothing if none answers. A node that was suspended says what was true before,
+    /// so the account with the highest timeline counts.
     #[must_use]
     pub fn members(&self) -> Vec<Member> {
-        self.nodes.iter().find_map(|node| node.members().ok()).unwrap_or_default()
+        let accounts = self.nodes.iter().filter_map(|node| node.members().ok());
+        let newest = |members: &Vec<Member>| members.iter().map(|member| member.timeline).max();
+        accounts.max_by_key(newest).unwrap_or_default()
     }
 
     /// Returns the index of the node that is the primary by its own account, with the highest timeline.

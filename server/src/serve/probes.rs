@@ -19,7 +19,7 @@ pub(super) struct Check {
     name: &'static str,
     /// The reason why the condition is not met; `None` if the condition is met.
     problem: Option<&'static str>,
-    /// What an operator should know of a condition that is met.
+    /// A remark for the operator on a condition that is met.
     note: Option<&'static str>,
 }
 

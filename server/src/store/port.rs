@@ -616,7 +616,7 @@ pub trait Probe: Send {
     fn probe(&mut self) -> StoreFuture<'_, Probed>;
 }
 
-/// What a probe has seen.
+/// The findings of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probed {
     /// The number of other servers that write to the store.

@@ -136,10 +136,13 @@ impl Cluster {
         self.nodes.iter().position(|node| node.name == name)
     }
 
-    /// True if all nodes are there, on one timeline, and one of them is the synchronous standby of the primary.
+    /// True if all nodes say the same: all are there, on one timeline, and one is the synchronous standby of the primary.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         let members = self.members();
+        if self.nodes.iter().any(|node| node.members().ok().as_ref() != Some(&members)) {
+            return false;
+        }
         let has = |role: &str| members.iter().any(|member| member.role == role);
         let timeline = members.first().map_or(0, |member| member.timeline);
         let are_running = members.iter().all(|member| member.timeline == timeline && member.state == "running");

@@ -94,7 +94,7 @@ impl Connector {
         Self { observes: true, ..self }
     }
 
-    /// What this server knows of the epochs of the database.
+    /// Returns the epochs of the database, as this server has seen them.
     pub(super) fn epochs(&self) -> &Epochs {
         &self.epochs
     }

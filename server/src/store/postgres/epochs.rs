@@ -56,12 +56,12 @@ impl Epoch {
     }
 }
 
-/// What shows that a host is the primary, and that its rows are durable.
+/// The proof that a host is the primary, and that its rows are durable.
 #[derive(Clone, Copy, Debug, Default)]
 struct Proof {
     // When the last durable write was sent that the primary has acknowledged.
     sent: Option<Awake>,
-    // Writes that were sent before this time prove no longer anything.
+    // Writes that were sent before this time prove nothing any longer.
     doubted: Option<Awake>,
 }
 
@@ -113,7 +113,7 @@ struct Witness {
     begun_at: Timestamp,
 }
 
-/// What this server knows of the epochs of its database, for all connections of a store.
+/// The epochs of a database as this server has seen them, for all connections of a store.
 #[derive(Debug, Default)]
 pub(super) struct Epochs {
     accepted: watch::Sender<Option<Arc<Accepted>>>,
@@ -185,7 +185,7 @@ impl Epochs {
     /// Waits until this server has left the epoch.
     pub(super) async fn left(&self, accepted: &Arc<Accepted>) {
         let mut changes = self.accepted.subscribe();
-        // The sender outlives this borrow of it, so the wait fails never.
+        // The sender outlives this borrow of it, so the wait never fails.
         let _ = changes.wait_for(|present| !is_same(present.as_ref(), accepted)).await;
     }
 

@@ -130,7 +130,7 @@ pub struct Examined {
     pub known: i32,
     /// The time by which this machine's clock is ahead of the database's, in microseconds.
     pub clock_ahead_micros: i128,
-    /// What a server would warn of at its start.
+    /// The warnings that a server would log at its start.
     pub warnings: Vec<String>,
 }
 

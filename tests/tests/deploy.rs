@@ -151,15 +151,19 @@ fn the_alert_rules_are_valid_and_each_fires_for_its_cause() {
 }
 
 #[test]
-fn the_unit_of_systemd_is_valid() {
+fn the_units_of_systemd_are_valid() {
     let directory = TempDir::new().unwrap();
-    let unit =
-        text("systemd/leasehold.service").replace("/usr/bin/leasehold", &binary().unwrap().display().to_string());
-    let file = directory.path().join("leasehold.service");
-    std::fs::write(&file, unit).unwrap();
-    let output = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&file).output().unwrap();
-    let ours: Vec<_> = said(&output).lines().filter(|line| line.contains("leasehold")).map(str::to_owned).collect();
-    assert!(ours.is_empty(), "{ours:?}");
+    for (path, program) in
+        [("systemd/leasehold.service", "/usr/bin/leasehold"), ("patroni/patroni.service", "/opt/patroni/bin/patroni")]
+    {
+        let unit = text(path).replace(program, &binary().unwrap().display().to_string());
+        let name = path.split_once('/').unwrap().1;
+        let file = directory.path().join(name);
+        std::fs::write(&file, unit).unwrap();
+        let output = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&file).output().unwrap();
+        let ours: Vec<_> = said(&output).lines().filter(|line| line.contains(name)).map(str::to_owned).collect();
+        assert!(ours.is_empty(), "{ours:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

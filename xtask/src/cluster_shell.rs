@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
-use xtask::cluster::{Cluster, Machine};
+use xtask::cluster::{self, Cluster, Machine};
 use xtask::{needs, process};
 
 /// The numbers of the machines of the servers.
@@ -28,6 +28,7 @@ quit            end all of it";
 /// This process is not root, or a part does not start.
 pub(crate) async fn run() -> Result<()> {
     needs::install(&[needs::FOR_CLUSTER, needs::FOR_EXTENSION].concat())?;
+    cluster::prepare().await?;
     let mut cargo = process::as_a_person("cargo");
     process::run(cargo.args(["build", "-p", "leasehold-server"]).current_dir(process::root())).await?;
     // The shell blocks its thread, and Ctrl-C must end it.

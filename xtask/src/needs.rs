@@ -148,11 +148,12 @@ pub const FOR_WASM: &[Need] = &[
 /// The needs of a cluster of PostgreSQL under Patroni.
 pub const FOR_CLUSTER: &[Need] = &[
     Need::on_path("etcd", "etcd-server"),
+    Need::on_path("faketime", "faketime"),
     Need::also_in("/usr/sbin", "ip", "iproute2"),
-    Need::on_path("patroni", "patroni"),
-    Need::file_in("/usr/lib/python3/dist-packages/psycopg2", "__init__.py", "python3-psycopg2"),
     Need::also_in("/usr/lib/postgresql/*/bin", "postgres", "postgresql"),
     Need::on_path("psql", "postgresql-client"),
+    // Patroni is installed by Debian's Python: that of the `PATH` may lie where the user `postgres` can't read it.
+    Need::file_in("/usr/lib/*/ensurepip", "__init__.py", "python3-venv"),
     Need::on_path("setpriv", "util-linux"),
 ];
 

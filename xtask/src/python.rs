@@ -50,6 +50,8 @@ pub struct Environment {
     home: PathBuf,
     /// The name of the file in `package` that lists the packages.
     requirements: &'static str,
+    /// The Python that makes the environment.
+    python: &'static str,
 }
 
 impl Environment {
@@ -64,7 +66,13 @@ impl Environment {
         let home = target_directory().join(name);
         // The path is absolute, because the programs of the environment run in other directories.
         let home = std::path::absolute(&home).unwrap_or(home);
-        Self { package, home, requirements }
+        Self { package, home, requirements, python: "python3" }
+    }
+
+    /// The same environment, made by the Python at this path.
+    #[must_use]
+    pub fn made_by(self, python: &'static str) -> Self {
+        Self { python, ..self }
     }
 
     /// Returns the path of a program of the environment.
@@ -78,6 +86,8 @@ impl Environment {
         command.current_dir(&self.package);
         // The variables keep the programs' caches in the build directory.
         command.env("PIP_CACHE_DIR", self.home.join("pip")).env("PIP_DISABLE_PIP_VERSION_CHECK", "1");
+        // A source package is built without the former way of pip, which warns of itself.
+        command.env("PIP_USE_PEP517", "1");
         command.env("HYPOTHESIS_STORAGE_DIRECTORY", self.home.join("hypothesis"));
         command.env("PYTHONDONTWRITEBYTECODE", "1");
         command
@@ -90,7 +100,7 @@ impl Environment {
     /// Python is missing, or a package cannot be installed.
     pub async fn prepare(&self) -> Result<()> {
         if !self.home.join("venv/bin/pip").exists() {
-            run(as_a_person("python3").args(["-m", "venv", "--clear"]).arg(self.home.join("venv"))).await?;
+            run(as_a_person(self.python).args(["-m", "venv", "--clear"]).arg(self.home.join("venv"))).await?;
         }
         let wanted = std::fs::read(self.package.join(self.requirements)).context("cannot read the requirements")?;
         let installed = self.home.join("venv").join(self.requirements);

@@ -17,11 +17,14 @@ use serde_json::json;
 
 pub use self::machine::{Machine, Network};
 use crate::process::root;
+use crate::python::Environment;
 
 /// The number of machines with PostgreSQL.
 pub const NODES: u8 = 3;
 /// The configuration of Patroni, with the addresses of a first node.
 const PATRONI: &str = "deploy/patroni/patroni.yml";
+/// The library of libfaketime, in a directory of the machine's architecture.
+const FAKETIME: &str = "faketime/libfaketimeMT.so.1";
 /// The longest time in which a cluster starts, or reaches another state that it is waited for.
 const DEADLINE: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(100);
@@ -32,7 +35,16 @@ pub struct Node {
     name: String,
     machine: Machine,
     directory: PathBuf,
+    clock: Option<FalseClock>,
     members: Vec<Child>,
+}
+
+/// The wall clock of PostgreSQL and Patroni, by libfaketime. The monotonic clock stays right.
+#[derive(Clone, Debug)]
+struct FalseClock {
+    library: PathBuf,
+    /// The seconds that the clock is ahead of this machine's, or behind if below 0.
+    ahead_seconds: i64,
 }
 
 /// The answer of Patroni's path `/cluster`.
@@ -48,11 +60,23 @@ pub struct Member {
     pub name: String,
     /// The role of the node: `leader`, `sync_standby` or `replica`.
     pub role: String,
-    /// The state of its PostgreSQL, such as `running`.
+    /// The state of its PostgreSQL, such as `running` or, of a standby, `streaming`.
     pub state: String,
     /// Its timeline; 0 if it is unknown.
     #[serde(default)]
     pub timeline: u64,
+}
+
+/// Installs Patroni into the build directory, unless it is there.
+///
+/// # Errors
+/// Python is absent, or a package can't be installed.
+pub async fn prepare() -> Result<()> {
+    patroni().prepare().await
+}
+
+fn patroni() -> Environment {
+    Environment::new("patroni", root().join("deploy/patroni"), "requirements.txt").made_by("/usr/bin/python3")
 }
 
 /// A cluster of PostgreSQL under Patroni. Dropping it ends all its processes.
@@ -64,14 +88,23 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts a cluster whose data is below `directory`, which every user may enter. Waits until it has a primary and a
-    /// synchronous standby, and makes the role and the database `leasehold`.
+    /// Starts a cluster whose data is below `directory`, which every user may enter, with the Patroni that [`prepare`] has
+    /// installed. Waits until it has a primary and a synchronous standby, and makes the role and the database `leasehold`.
     ///
     /// # Errors
-    /// The process is not root, a program is absent, or the cluster does not start; the error names the logs.
+    /// The process is not root, a program is absent, or the cluster does not start; the error shows the logs.
     pub fn start(directory: &Path) -> Result<Self> {
+        Self::start_at(directory, [0; NODES as usize])
+    }
+
+    /// Starts a cluster as [`start`](Self::start) does, whose nodes' wall clocks are so many seconds ahead of this machine's.
+    ///
+    /// # Errors
+    /// See [`start`](Self::start).
+    pub fn start_at(directory: &Path, ahead_seconds: [i64; NODES as usize]) -> Result<Self> {
         let network = Network::start()?;
-        let nodes = (1..=NODES).map(|number| Node::new(&network, number, directory)).collect::<Result<_>>()?;
+        let node = |(number, ahead)| Node::new(&network, number, directory, ahead);
+        let nodes = (1..=NODES).zip(ahead_seconds).map(node).collect::<Result<_>>()?;
         let mut cluster = Self { nodes, network };
         for index in 0..cluster.nodes.len() {
             cluster.node(index)?.run()?;
@@ -93,7 +126,14 @@ impl Cluster {
     /// Returns the URL of the database, which names every node.
     #[must_use]
     pub fn url(&self) -> String {
-        let hosts: Vec<_> = self.nodes.iter().map(|node| format!("{}:5432", node.machine.address())).collect();
+        self.url_from(0)
+    }
+
+    /// Returns the URL of the database, which names every node, beginning with that of this index.
+    #[must_use]
+    pub fn url_from(&self, first: usize) -> String {
+        let nodes = self.nodes.iter().cycle().skip(first).take(self.nodes.len());
+        let hosts: Vec<_> = nodes.map(|node| format!("{}:5432", node.machine.address())).collect();
         format!("postgres://leasehold:secret@{}/leasehold?sslmode=disable", hosts.join(","))
     }
 
@@ -145,7 +185,9 @@ impl Cluster {
         }
         let has = |role: &str| members.iter().any(|member| member.role == role);
         let timeline = members.first().map_or(0, |member| member.timeline);
-        let are_running = members.iter().all(|member| member.timeline == timeline && member.state == "running");
+        let are_running = members.iter().all(|member| {
+            member.timeline == timeline && member.state == if member.role == "leader" { "running" } else { "streaming" }
+        });
         members.len() == self.nodes.len() && are_running && has("leader") && has("sync_standby")
     }
 
@@ -158,6 +200,18 @@ impl Cluster {
         let node = self.nodes.get(primary).context("there is no primary")?;
         let answer = http(&node.rest(), "POST", "/switchover", &json!({ "leader": node.name }).to_string())?;
         ensure!(answer.0 == 200, "no switchover: {}", answer.1);
+        Ok(())
+    }
+
+    /// Changes Patroni's configuration of the cluster by a JSON object; `null` removes a setting.
+    ///
+    /// # Errors
+    /// There is no primary, or it refuses the change.
+    pub fn configure(&self, change: &str) -> Result<()> {
+        let primary = self.primary().context("there is no primary")?;
+        let node = self.nodes.get(primary).context("there is no primary")?;
+        let answer = http(&node.rest(), "PATCH", "/config", change)?;
+        ensure!(answer.0 == 200, "not changed: {}", answer.1);
         Ok(())
     }
 
@@ -202,8 +256,23 @@ impl Cluster {
     }
 }
 
+impl FalseClock {
+    fn new(ahead_seconds: i64) -> Result<Self> {
+        let libraries = std::fs::read_dir("/usr/lib")?.map(|entry| Ok(entry?.path().join(FAKETIME)));
+        let libraries: Vec<_> = libraries.collect::<Result<_>>()?;
+        let library = libraries.into_iter().find(|path| path.exists()).context("install the package `faketime`")?;
+        Ok(Self { library, ahead_seconds })
+    }
+
+    /// Returns the variables of a program with this clock.
+    fn settings(&self) -> [String; 3] {
+        let (library, ahead) = (self.library.display(), self.ahead_seconds);
+        [format!("LD_PRELOAD={library}"), format!("FAKETIME={ahead:+}"), "FAKETIME_DONT_FAKE_MONOTONIC=1".into()]
+    }
+}
+
 impl Node {
-    fn new(network: &Network, number: u8, directory: &Path) -> Result<Self> {
+    fn new(network: &Network, number: u8, directory: &Path, ahead_seconds: i64) -> Result<Self> {
         let (name, machine) = (format!("node-{number}"), network.machine(number)?);
         let directory = directory.join(&name);
         std::fs::create_dir_all(&directory)?;
@@ -218,7 +287,8 @@ impl Node {
         for path in [&directory, &file] {
             nix::unistd::chown(path, Some(user.uid), Some(user.gid))?;
         }
-        Ok(Self { name, machine, directory, members: Vec::new() })
+        let clock = if ahead_seconds == 0 { None } else { Some(FalseClock::new(ahead_seconds)?) };
+        Ok(Self { name, machine, directory, clock, members: Vec::new() })
     }
 
     /// Returns the machine of the node.
@@ -266,8 +336,15 @@ impl Node {
     /// # Errors
     /// The program can't be started.
     pub fn run_patroni(&mut self) -> Result<()> {
-        // Patroni's modules are those of Debian's Python.
-        self.start(&["/usr/bin/python3", "/usr/bin/patroni", "patroni.yml"], "patroni.log")
+        let environment = patroni();
+        let [python, program] = ["python", "patroni"].map(|name| environment.path(name).display().to_string());
+        let settings: Vec<_> = self.clock.iter().flat_map(FalseClock::settings).collect();
+        let mut words: Vec<_> = settings.iter().map(String::as_str).collect();
+        if !words.is_empty() {
+            words.insert(0, "env");
+        }
+        words.extend([&*python, &program, "patroni.yml"]);
+        self.start(&words, "patroni.log")
     }
 
     fn start(&mut self, words: &[&str], log: &str) -> Result<()> {

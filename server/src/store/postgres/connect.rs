@@ -6,7 +6,7 @@ use std::io::Read;
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -22,6 +22,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use super::epochs::{self, Accepted, Epochs, NotEntered};
 use super::failure::{failed_to_connect, text};
 use super::hosts::{self, Answer, Refused, Timelines};
+use super::remedies::Remedy;
 use crate::awake::Awake;
 use crate::config::{PostgresConfig, foreign_scheme, open_file, read_file};
 use crate::store::error::StoreError;
@@ -32,9 +33,10 @@ const ASK: &str = "SHOW transaction_read_only";
 /// Asks one of several hosts for its timeline too, which the name of a file of its log begins with.
 const ASK_TIMELINE: &str = "SELECT current_setting('transaction_read_only'),
     CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END";
+/// The time after which a standby is asked again if it was promoted.
+const ASK_AGAIN: Duration = Duration::from_millis(200);
 /// The time between two looks for a host that was promoted.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
-
 /// The time without an answer after which the other hosts are asked again.
 const SILENCE: Duration = Duration::from_secs(1);
 
@@ -83,7 +85,11 @@ impl Connector {
             return Err(Problem::Settings(text.into()));
         }
         let tls = MakeRustlsConnect::new(client_config(settings).map_err(Problem::Settings)?);
-        let hosts = hosts::each(&config).into();
+        let mut hosts = hosts::each(&config);
+        if Remedy::AllHosts.is_out() {
+            hosts.truncate(1);
+        }
+        let hosts = hosts.into();
         let patience = Duration::from_secs(settings.statement_timeout_seconds);
         let (seen, epochs) = Default::default();
         Ok(Self { config, hosts, seen, tls, password, timeout, patience, epochs, observes: false })
@@ -187,7 +193,8 @@ impl Connector {
 
     /// True if the connection is open, and this server still serves in its epoch.
     pub(super) fn is_current(&self, connection: &EpochConnection) -> bool {
-        !connection.is_closed() && (self.observes || self.epochs.is_present(&connection.accepted))
+        let is_present = || self.observes || Remedy::Departure.is_out() || self.epochs.is_present(&connection.accepted);
+        !connection.is_closed() && is_present()
     }
 
     /// Looks again and again if a restart or a promotion has begun another epoch than that of a connection that
@@ -228,28 +235,62 @@ impl Connector {
 
     /// Opens a connection to the primary.
     async fn open(&self) -> Result<DatabaseConnection, Refused> {
-        let ask = if self.hosts.len() > 1 { ASK_TIMELINE } else { ASK };
-        let asked = self.hosts.iter().map(|host| self.ask(host, ask)).collect();
-        let limit = tokio::time::sleep(self.timeout / 2);
+        if let [host] = &*self.hosts {
+            let answer = self.ask(host, ASK).await?;
+            return if answer.accepts_writes { Ok(answer.connection) } else { Err(Refused::ReadOnly) };
+        }
+        if Remedy::HighestTimeline.is_out() {
+            return self.open_first().await;
+        }
+        let has_standby = AtomicBool::new(false);
+        let asked = self.hosts.iter().map(|host| self.ask_until_primary(host, &has_standby)).collect();
+        let limit = async {
+            tokio::time::sleep(self.timeout / 2).await;
+            if !has_standby.load(Ordering::Relaxed) {
+                std::future::pending::<()>().await;
+            }
+        };
         let chosen = hosts::choose(asked, &self.seen, tokio::time::sleep(hosts::OTHERS), limit).await?;
         self.epochs.overtake(chosen.timeline);
         Ok(chosen.connection)
     }
 
+    /// Opens a connection to the first host that accepts writes, as servers did before hosts were compared.
+    async fn open_first(&self) -> Result<DatabaseConnection, Refused> {
+        let mut refused = Refused::Late;
+        for host in self.hosts.iter() {
+            match self.ask(host, ASK).await {
+                Ok(answer) if answer.accepts_writes => return Ok(answer.connection),
+                Ok(_) => refused = Refused::ReadOnly,
+                Err(cause) => refused = cause,
+            }
+        }
+        Err(refused)
+    }
+
+    /// Asks a host until it accepts writes: a standby may be promoted while others are waited for.
+    async fn ask_until_primary(
+        &self,
+        host: &Config,
+        has_standby: &AtomicBool,
+    ) -> Result<Answer<DatabaseConnection>, Refused> {
+        let mut answer = self.ask(host, ASK_TIMELINE).await?;
+        while !answer.accepts_writes {
+            has_standby.store(true, Ordering::Relaxed);
+            tokio::time::sleep(ASK_AGAIN).await;
+            answer = self.in_time(answered(answer.connection, ASK_TIMELINE)).await?;
+        }
+        Ok(answer)
+    }
+
     /// Opens a connection to a host, and asks if it accepts writes. The timeout of tokio-postgres covers the TCP connection
     /// only, so this one limits TLS and authentication too.
     async fn ask(&self, host: &Config, question: &str) -> Result<Answer<DatabaseConnection>, Refused> {
-        let asked = async {
-            let connection = driven(&self.with_password(host).await, &self.tls).await?;
-            let answer = connection.simple_query(question).await?;
-            let row = answer.iter().find_map(|message| match message {
-                SimpleQueryMessage::Row(row) => Some((row.get(0) == Some("off"), row.try_get(1).ok().flatten())),
-                _ => None,
-            });
-            let (accepts_writes, timeline) = row.unwrap_or_default();
-            let timeline = timeline.and_then(|digits| u32::from_str_radix(digits, 16).ok()).unwrap_or_default();
-            Ok(Answer { connection, accepts_writes, timeline })
-        };
+        self.in_time(async { answered(driven(&self.with_password(host).await, &self.tls).await?, question).await })
+            .await
+    }
+
+    async fn in_time<T>(&self, asked: impl Future<Output = Result<T, Error>>) -> Result<T, Refused> {
         match tokio::time::timeout(self.timeout, asked).await {
             Ok(asked) => asked.map_err(Refused::Failed),
             Err(_) => Err(Refused::Late),
@@ -381,6 +422,18 @@ impl Drop for DatabaseConnection {
     }
 }
 
+/// Returns the answer of a host to [`ASK`] or [`ASK_TIMELINE`].
+async fn answered(connection: DatabaseConnection, question: &str) -> Result<Answer<DatabaseConnection>, Error> {
+    let answer = connection.simple_query(question).await?;
+    let row = answer.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => Some((row.get(0) == Some("off"), row.try_get(1).ok().flatten())),
+        _ => None,
+    });
+    let (accepts_writes, timeline) = row.unwrap_or_default();
+    let timeline = timeline.and_then(|digits| u32::from_str_radix(digits, 16).ok()).unwrap_or_default();
+    Ok(Answer { connection, accepts_writes, timeline })
+}
+
 /// Opens a connection and spawns the task that drives it. If the connection breaks, the task logs
 /// the cause.
 async fn driven(config: &Config, tls: &MakeRustlsConnect) -> Result<DatabaseConnection, Error> {
@@ -412,7 +465,7 @@ fn count_warning(notice: &DbError, count: &AtomicU64) {
         let routine = notice.routine().unwrap_or_default();
         // The text of a warning may show a row.
         tracing::warn!(code = notice.code().code(), routine, "the database has sent a warning");
-        if !SUPPLY_WARNINGS.contains(&routine) {
+        if !SUPPLY_WARNINGS.contains(&routine) && !Remedy::Warnings.is_out() {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -24,6 +24,7 @@ use tokio_postgres::types::Type;
 use super::connect::{DatabaseConnection, OVERTAKEN};
 use super::failure::failed;
 use super::preflight::of_away;
+use super::remedies::Remedy;
 use crate::awake::Awake;
 use crate::store::error::StoreError;
 use crate::store::preflight::Problem;
@@ -101,7 +102,8 @@ impl Accepted {
 
     /// True if the last proof is good.
     pub(super) fn is_proved(&self) -> bool {
-        !self.needs_proof || locked(&self.proof).sent.and_then(Awake::elapsed).is_some_and(|age| age < LEASE)
+        let needs_proof = self.needs_proof && !Remedy::Proof.is_out();
+        !needs_proof || locked(&self.proof).sent.and_then(Awake::elapsed).is_some_and(|age| age < LEASE)
     }
 }
 
@@ -253,7 +255,7 @@ impl Epochs {
         }
         let accepted =
             Arc::new(Accepted { epoch, proof: Mutex::new(Proof { sent, doubted: None }), needs_proof: true });
-        if begun.state != state::FIRST && begun.age_ms < OLD_MS {
+        if begun.state != state::FIRST && begun.age_ms < OLD_MS && !Remedy::Wait.is_out() {
             let rest = LEASE.saturating_sub(seen.and_then(Awake::elapsed).unwrap_or_default());
             tokio::time::sleep(rest).await;
             // The host may have been left for another one meanwhile.

@@ -50,6 +50,11 @@ impl Refused {
             Self::Late => 0,
         }
     }
+
+    /// Returns the reason that tells more.
+    fn max(self, other: Self) -> Self {
+        if other.weight() >= self.weight() { other } else { self }
+    }
 }
 
 /// The timelines that this server has seen, for all connections of a store.
@@ -83,8 +88,7 @@ impl Timelines {
 }
 
 /// Returns the host with the highest timeline of those that accept writes. After the first one, it waits for the others until
-/// `patience` ends. If a host has answered and none accepts writes, it waits until `limit` ends only: a standby may be
-/// promoted while a host without power is waited for.
+/// `patience` ends. `limit` ends if standbys have answered, and no host has accepted writes for too long.
 ///
 /// # Errors
 /// No host accepts writes, or only hosts of earlier timelines do.
@@ -99,13 +103,12 @@ pub(super) async fn choose<C>(
         let answer = tokio::select! {
             biased;
             answer = asked.next() => answer,
-            () = &mut limit, if matches!(refused, Refused::ReadOnly | Refused::Overtaken) => None,
+            () = &mut limit => return Err(refused.max(Refused::ReadOnly)),
         };
         let Some(answer) = answer else { return Err(refused) };
         match answer.and_then(|answer| usable(answer, seen)) {
             Ok(answer) => break answer,
-            Err(cause) if cause.weight() >= refused.weight() => refused = cause,
-            Err(_) => {}
+            Err(cause) => refused = refused.max(cause),
         }
     };
     if seen.is_known(LOOK_AGE) {
@@ -274,7 +277,7 @@ mod tests {
         assert!(matches!(refused, Refused::ReadOnly), "{refused:?}");
         let refused = chosen(&seen, [late()]).await.unwrap_err();
         assert!(matches!(refused, Refused::Late), "{refused:?}");
-        let asked = [pending().boxed(), later(host('b', false, 0))].into_iter().collect();
+        let asked = [pending::<Result<Answer<char>, Refused>>()].into_iter().collect();
         let refused = choose(asked, &seen, pending(), ready(())).await.map(|answer| answer.connection).unwrap_err();
         assert!(matches!(refused, Refused::ReadOnly), "a host without power is not waited for: {refused:?}");
     }

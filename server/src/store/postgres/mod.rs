@@ -34,6 +34,7 @@ mod queue_partitions;
 mod queue_reads;
 mod queue_writes;
 mod reads;
+mod remedies;
 mod session;
 mod speculation;
 mod writer;

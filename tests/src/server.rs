@@ -115,6 +115,7 @@ pub struct Builder {
     ignores_hangup: bool,
     stderr_is_unread: bool,
     expects_store: bool,
+    namespace: Option<String>,
 }
 
 impl Builder {
@@ -194,6 +195,13 @@ impl Builder {
         self
     }
 
+    /// Starts the server in a network namespace (ip-netns(8)), and lets it listen at a free port of this address there.
+    #[must_use]
+    pub fn in_namespace(mut self, name: impl Into<String>, address: &str) -> Self {
+        self.namespace = Some(name.into());
+        self.listen(format!("{address}:0")).arg("--insecure-plaintext")
+    }
+
     /// True if the configuration or the arguments name a PostgreSQL database as the server's store.
     fn names_a_database(&self) -> bool {
         let in_config = self.config.as_ref().is_some_and(|text| text.contains("[postgres]"));
@@ -238,7 +246,11 @@ impl Setup {
             Some(path) => path,
             None => binary()?,
         };
-        let mut command = if prelude.is_empty() { Command::new(binary) } else { shell(&prelude, binary) };
+        let mut command = match &self.builder.namespace {
+            Some(name) => in_namespace(name, binary),
+            None if prelude.is_empty() => Command::new(binary),
+            None => shell(&prelude, binary),
+        };
         // Remove the tester's own `LEASEHOLD_*` variables: they would change the server under test.
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("LEASEHOLD_")) {
             command.env_remove(name);
@@ -258,6 +270,13 @@ impl Setup {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         Ok(command)
     }
+}
+
+/// Returns a command that is replaced by the server in a network namespace.
+fn in_namespace(name: &str, binary: &Path) -> Command {
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", name]).arg(binary);
+    command
 }
 
 /// Returns the command of a shell that runs `prelude`, and is then replaced by the server.

@@ -35,6 +35,8 @@ pub(crate) enum Part {
     Linearizability,
     /// The same clients, while machines of PostgreSQL under Patroni lose power, cables and processes: eight faults a round
     Failovers,
+    /// The same faults, and a server without one of its remedies: the clients must find each; one round
+    Remedies,
     /// Queues on two servers of one PostgreSQL; workers and servers are killed and the database crashes: a minute a round
     Queues,
     /// A server under load, killed again and again: 60 kills a round
@@ -67,6 +69,7 @@ impl Part {
             Self::Failovers => {
                 ("b09_b13_b30_answers_under_failovers_are_linearizable", &[("LEASEHOLD_FAILOVERS", "8")])
             }
+            Self::Remedies => ("b09_b13_b30_each_remedy_that_is_taken_out_is_found", &[]),
             Self::Queues => (
                 "q03_q07_q09_q10_q14_q17_under_kills_each_request_is_settled_once",
                 &[("LEASEHOLD_QUEUE_KILLS_SECONDS", "60")],
@@ -80,7 +83,15 @@ impl Part {
 
     /// Returns true if a further round would find nothing more.
     const fn has_one_round(self) -> bool {
-        matches!(self, Self::Upgrade | Self::Rails | Self::Package)
+        matches!(self, Self::Remedies | Self::Upgrade | Self::Rails | Self::Package)
+    }
+
+    /// Returns the features with which cargo compiles the part's test.
+    fn features(self) -> String {
+        match self {
+            Self::Remedies => format!("{FEATURES},leasehold-tests/remedies"),
+            _ => FEATURES.to_owned(),
+        }
     }
 
     /// Returns the command with which a person repeats the round with this seed.
@@ -138,7 +149,7 @@ async fn play(part: Part, commit: &str, seed: u64) -> Result<Round> {
         (Part::Fuzz, _) => fuzz::fuzz(seed).await?,
         (Part::Upgrade, _) => upgrade::test().await?,
         (Part::Package, _) => (true, installation::test(&program_of_release().await?).await?),
-        (_, Some((test, variables))) => run_test(test, variables, seed).await?,
+        (_, Some((test, variables))) => run_test(part, test, variables, seed).await?,
         (_, None) => run_specs(seed).await?,
     };
     Ok(Round {
@@ -152,10 +163,14 @@ async fn play(part: Part, commit: &str, seed: u64) -> Result<Round> {
 }
 
 /// Runs the test of a round. Returns true if it passed, and the counts that it printed.
-async fn run_test(test: &str, variables: &[(&str, &str)], seed: u64) -> Result<(bool, BTreeMap<String, u64>)> {
+async fn run_test(
+    part: Part,
+    test: &str,
+    variables: &[(&str, &str)],
+    seed: u64,
+) -> Result<(bool, BTreeMap<String, u64>)> {
     let mut cargo = as_a_person("cargo");
-    let features = format!("{FEATURES},leasehold-tests/failovers");
-    cargo.args(["nextest", "run", "--workspace", "--features", &features, "--no-capture", test]);
+    cargo.args(["nextest", "run", "--workspace", "--features", &part.features(), "--no-capture", test]);
     cargo.env("SEED", seed.to_string()).envs(variables.iter().copied());
     cargo.current_dir(root()).stdin(Stdio::null()).stderr(Stdio::inherit());
     let output = cargo.kill_on_drop(true).output().await.context("cannot start `cargo`")?;

@@ -126,9 +126,6 @@ async fn run(command: Command) -> Result<()> {
     match command {
         Command::Test { deep, minutes } => {
             install_for_tests()?;
-            if let Some(deep::Part::Failovers) = deep {
-                needs::install(needs::FOR_CLUSTER)?;
-            }
             match deep {
                 Some(part) => deep::run(part, minutes).await,
                 None => check::test().await,
@@ -201,7 +198,10 @@ fn install_for_extensions() -> Result<()> {
 fn install_for_tests() -> Result<()> {
     // Ruby and Python are installed first, because later checks run them to look for their packages.
     install_for_extensions()?;
-    needs::install(&[needs::FOR_TESTS, needs::FOR_GEM, needs::FOR_NPM, needs::FOR_PAGE, needs::FOR_VENV].concat())?;
+    needs::install(
+        &[needs::FOR_TESTS, needs::FOR_CLUSTER, needs::FOR_GEM, needs::FOR_NPM, needs::FOR_PAGE, needs::FOR_VENV]
+            .concat(),
+    )?;
     needs::install_components()?;
     needs::install_nextest()
 }

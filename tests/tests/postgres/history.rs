@@ -84,8 +84,9 @@ pub(crate) fn failed_answer(status: &Status) -> Answer {
         });
         return Answer::Rejected(ObservedRejection { reason: refusal.reason.clone(), offences: offences.collect() });
     }
+    // The COMMIT of another server keeps rows locked while it waits for a standby.
     let is_outage = refusal.code_and_reason() == STORE_UNAVAILABLE
-        && ["can't be reached", "stopping"].iter().any(|words| refusal.message.contains(words));
+        && ["can't be reached", "stopping", "rows are locked"].iter().any(|words| refusal.message.contains(words));
     // A status without a reason comes from the client: the connection broke, or the deadline
     // passed.
     let has_no_answer = refusal.reason.is_empty();

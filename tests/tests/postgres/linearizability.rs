@@ -22,7 +22,7 @@ use leasehold_core::rules::Rules;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1 as wire;
 use leasehold_tests::client::{BUCKET_TYPE, Client, Update, lease_of, user};
 use leasehold_tests::postgres::{Bouncer, Cluster};
-use leasehold_tests::server::Server;
+use leasehold_tests::server::{Builder, Server};
 use rand::rngs::SmallRng;
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{RngExt, SeedableRng};
@@ -338,13 +338,13 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Starts a server on each URL, and the clients. `settings` are further lines of the section `[postgres]`.
-    pub(crate) fn start(seed: u64, urls: [String; 2], settings: &str) -> Self {
-        let server = |url| {
-            let config = format!("[postgres]\nurl = \"{url}\"\n{settings}\n{}", cells(GROUPS * CELLS_PER_GROUP));
-            Server::builder().config(config).start().unwrap()
+    /// Starts the servers, each with these lines in the section `[postgres]`, and the clients.
+    pub(crate) fn start(seed: u64, servers: [(Builder, String); 2]) -> Self {
+        let start = |(server, settings): (Builder, String)| {
+            let config = format!("[postgres]\n{settings}\n{}", cells(GROUPS * CELLS_PER_GROUP));
+            server.config(config).start().unwrap()
         };
-        let servers: Vec<_> = urls.into_iter().map(server).collect();
+        let servers: Vec<_> = servers.into_iter().map(start).collect();
         let runtime = Runtime::new().unwrap();
         let shared = Arc::new(SharedLoad::default());
         let (sender, ended) = channel();
@@ -389,7 +389,10 @@ impl Load {
         assert_eq!(ended, Err(RecvTimeoutError::Timeout), "a client has ended");
     }
 
-    /// Waits until each server has answered more than a hundred further calls, for at most this time.
+    /// Waits until each server has answered more than a hundred further calls.
+    ///
+    /// # Panics
+    /// One has not done so within this time.
     pub(crate) fn await_answers(&self, limit: Duration) {
         let answered = |server: usize| self.shared.answered[server].load(Ordering::Relaxed);
         let before = [answered(0), answered(1)];
@@ -432,7 +435,8 @@ impl Deployment {
         let cluster = Cluster::start(&[]).unwrap();
         let database = cluster.database().unwrap();
         let bouncer = Bouncer::start(&cluster, 6).unwrap();
-        let load = Load::start(seed, [cluster.url(&database), bouncer.url(&database)], "");
+        let server = |url| (Server::builder(), format!("url = \"{url}\""));
+        let load = Load::start(seed, [cluster.url(&database), bouncer.url(&database)].map(server));
         Self { cluster, database, bouncer, load }
     }
 

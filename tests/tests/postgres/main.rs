@@ -17,7 +17,6 @@ mod contention;
 mod cuts;
 mod database_log;
 mod epochs;
-#[cfg(feature = "failovers")]
 mod failovers;
 mod fences;
 mod full_disk;

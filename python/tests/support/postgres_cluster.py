@@ -34,7 +34,8 @@ def while_open(command: list[str], end: str = "QUIT") -> list[str]:
     return ["sh", "-c", _WHILE_OPEN, end, *command]
 
 
-def _program(name: str) -> str:
+def program(name: str) -> str:
+    """Return the path of a program of the newest PostgreSQL."""
     versions = sorted((path for path in _VERSIONS.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
     return str(versions[-1] / "bin" / name)
 
@@ -46,27 +47,51 @@ class PostgresCluster:
         self._directory = Path(tempfile.mkdtemp(prefix="leasehold-postgres"))
         self._directory.chmod(0o755)
         self._databases = 0
+        self.port = 0
 
     def __enter__(self) -> Self:
-        data = self._directory / "data"
+        self._make("data")
+        self._start()
+        return self
+
+    def upgrade(self) -> None:
+        """Move all databases into a new cluster by pg_upgrade, which gives it another identifier."""
+        self._stop()
+        (self._directory / "data").rename(self._directory / "former")
+        self._make("data")
+        bin_directory, directory = Path(program("postgres")).parent, self._directory / "upgrade"
+        directory.mkdir()
+        if os.geteuid() == 0:
+            shutil.chown(directory, _USER, _USER)
+        former, data = self._directory / "former", self._directory / "data"
+        where = ["-b", bin_directory, "-B", bin_directory, "-d", former, "-D", data, "-U", "leasehold"]
+        subprocess.run([*as_user(), program("pg_upgrade"), *map(str, where)], check=True, cwd=directory, capture_output=True)
+        self._start()
+
+    def _make(self, name: str) -> None:
+        data = self._directory / name
         data.mkdir()
         if os.geteuid() == 0:
             shutil.chown(data, _USER, _USER)
         make = ["--no-sync", "--auth=trust", "--username=leasehold", "--encoding=UTF8", "--locale=C", "-D", str(data)]
-        subprocess.run([*as_user(), _program("initdb"), *make], check=True, cwd="/", stdout=subprocess.DEVNULL)
+        subprocess.run([*as_user(), program("initdb"), *make], check=True, cwd="/", stdout=subprocess.DEVNULL)
+
+    def _start(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
         settings = [word for setting in [f"port={self.port}", *_SETTINGS] for word in ("-c", setting)]
-        command = while_open([*as_user(), _program("postgres"), "-D", str(data), *settings])
+        command = while_open([*as_user(), program("postgres"), "-D", str(self._directory / "data"), *settings], "INT")
         with (self._directory / "log").open("w") as log:
             self._guard = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, cwd="/")
         wait_for("PostgreSQL to start", self._answers)
-        return self
 
-    def __exit__(self, *_: object) -> None:
+    def _stop(self) -> None:
         assert self._guard.stdin is not None
         self._guard.stdin.close()
         self._guard.wait()
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
         shutil.rmtree(self._directory)
 
     def url(self, database: str) -> str:

@@ -22,6 +22,10 @@ const DEADLINE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(20);
 /// The directory in which Debian installs the programs of each PostgreSQL version.
 const VERSIONS: &str = "/usr/lib/postgresql";
+/// The environment variable with the directory of another PostgreSQL, which has `bin`.
+const PROGRAMS_VARIABLE: &str = "LEASEHOLD_POSTGRESQL";
+/// The file with the settings of `ALTER SYSTEM`.
+const AUTO_CONF: &str = "postgresql.auto.conf";
 /// The operating system user that runs the processes if root runs the test, because PostgreSQL
 /// refuses root.
 const USER: &str = "postgres";
@@ -72,8 +76,11 @@ fn give_to_user(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns the directory `bin` of the newest installed PostgreSQL version.
+/// Returns the directory `bin` of the PostgreSQL that the environment names, or else of the newest installed version.
 fn programs() -> Result<PathBuf> {
+    if let Some(directory) = std::env::var_os(PROGRAMS_VARIABLE) {
+        return Ok(PathBuf::from(directory).join("bin"));
+    }
     let version = |path: &PathBuf| path.file_name()?.to_str()?.parse::<u32>().ok();
     let versions = std::fs::read_dir(VERSIONS).with_context(|| format!("PostgreSQL is not in `{VERSIONS}`"))?;
     let newest = versions.filter_map(|entry| Some(entry.ok()?.path())).max_by_key(version);
@@ -199,15 +206,14 @@ impl Cluster {
     pub fn standby(&self) -> Result<Self> {
         let directory = directory()?;
         let data = directory.path().join("data");
-        std::fs::create_dir(&data)?;
-        std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o700))?;
-        give_to_user(&data)?;
-        let mut words = as_user();
-        words.push(programs()?.join("pg_basebackup").display().to_string());
-        let options = ["--no-sync", "--checkpoint=fast", "--write-recovery-conf", "--dbname"].map(str::to_owned);
-        words.extend(options);
-        words.extend([self.url("postgres"), "--pgdata".to_owned(), data.display().to_string()]);
-        run(&words)?;
+        let label = self.copy_to(&data)?;
+        std::fs::remove_file(data.join("postmaster.pid"))?;
+        let primary = format!("primary_conninfo = 'host=127.0.0.1 port={} user=leasehold'\n", self.port);
+        let settings = std::fs::read_to_string(data.join(AUTO_CONF))? + &primary;
+        for (name, text) in [("backup_label", &*label), ("standby.signal", ""), (AUTO_CONF, &settings)] {
+            std::fs::write(data.join(name), text)?;
+            give_to_user(&data.join(name))?;
+        }
         let (settings, databases) = (self.settings.clone(), AtomicU32::new(self.databases.load(Ordering::Relaxed)));
         let mut standby = Self { process: None, port: free_port()?, settings, databases, directory };
         standby.run()?;
@@ -219,6 +225,20 @@ impl Cluster {
             std::thread::park_timeout(POLL);
         }
         Ok(standby)
+    }
+
+    /// Copies the data of the running cluster, and returns the text of the file `backup_label` for the copy. No program is
+    /// needed for that, which would have to be of PostgreSQL's version
+    /// (<https://www.postgresql.org/docs/15/continuous-archiving.html#BACKUP-LOWLEVEL-BASE-BACKUP>).
+    fn copy_to(&self, data: &Path) -> Result<String> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let (client, connection) = tokio_postgres::connect(&self.url("postgres"), NoTls).await?;
+            tokio::spawn(connection);
+            client.execute("SELECT pg_backup_start('standby', true)", &[]).await?;
+            copy(&self.data(), data)?;
+            Ok(client.query_one("SELECT labelfile FROM pg_backup_stop(false)", &[]).await?.try_get(0)?)
+        })
     }
 
     /// Lets a standby take writes, in the place of the cluster that it was copied from.

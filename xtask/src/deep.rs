@@ -16,7 +16,7 @@ use tokio::process::Command;
 use xtask::process::{as_a_person, root, target_directory};
 
 use crate::check::{self, FEATURES, SERVER_VARIABLE};
-use crate::{fuzz, installation, rails, release, upgrade};
+use crate::{fuzz, installation, postgres_versions, rails, release, upgrade};
 
 /// The start of the line on which a test prints its counts. The rest of the line is a JSON object
 /// of numbers.
@@ -47,6 +47,8 @@ pub(crate) enum Part {
     Damage,
     /// A fuzz target, the next one each round: ten minutes a round
     Fuzz,
+    /// The tests of the store on PostgreSQL 16, 17 and 18: one round
+    Postgresql,
     /// The former version of the server and the present one on one store: one round
     Upgrade,
     /// All of the gem's specs on Debian's next release, with its Ruby and its Rails: one round
@@ -77,13 +79,13 @@ impl Part {
             Self::Kills => ("acknowledged_updates_survive_sigkill", &[]),
             Self::Soak => ("a_soak_loses_no_acknowledged_save", &[("LEASEHOLD_SOAK_SECONDS", "3600")]),
             Self::Damage => ("corrupted_data_is_never_served", &[]),
-            Self::Fuzz | Self::Upgrade | Self::Rails | Self::Package => return None,
+            Self::Fuzz | Self::Postgresql | Self::Upgrade | Self::Rails | Self::Package => return None,
         })
     }
 
     /// Returns true if a further round would find nothing more.
     const fn has_one_round(self) -> bool {
-        matches!(self, Self::Remedies | Self::Upgrade | Self::Rails | Self::Package)
+        matches!(self, Self::Remedies | Self::Postgresql | Self::Upgrade | Self::Rails | Self::Package)
     }
 
     /// Returns the features with which cargo compiles the part's test.
@@ -147,6 +149,7 @@ async fn play(part: Part, commit: &str, seed: u64) -> Result<Round> {
     let start = Instant::now();
     let (passed, counts) = match (part, part.test()) {
         (Part::Fuzz, _) => fuzz::fuzz(seed).await?,
+        (Part::Postgresql, _) => postgres_versions::test().await?,
         (Part::Upgrade, _) => upgrade::test().await?,
         (Part::Package, _) => (true, installation::test(&program_of_release().await?).await?),
         (_, Some((test, variables))) => run_test(part, test, variables, seed).await?,

@@ -9,6 +9,7 @@ mod docs;
 mod fuzz;
 mod installation;
 mod pipeline;
+mod postgres_versions;
 mod rails;
 mod release;
 mod upgrade;

@@ -17,18 +17,18 @@ struct Former {
     directory: &'static str,
     /// The environment variable with the path of its `leasehold`.
     variable: &'static str,
-    /// The target and the feature of the tests that need it.
-    test: &'static str,
+    /// The words of nextest for the tests that need it, and their feature.
+    tests: &'static [&'static str],
     feature: &'static str,
 }
 
-const FORMERS: [Former; 2] = [
+const FORMERS: [Former; 3] = [
     // The last commit with the first form of the tables and stored rows.
     Former {
         commit: "e5d57011c08b",
         directory: "former",
         variable: "LEASEHOLD_FORMER_BINARY",
-        test: "upgrade",
+        tests: &["--test", "upgrade"],
         feature: "former-version",
     },
     // The first commit whose servers share sessions and locks. Its tables know no reaped locks.
@@ -36,8 +36,16 @@ const FORMERS: [Former; 2] = [
         commit: "a836488a",
         directory: "former-locks",
         variable: "LEASEHOLD_FORMER_LOCKS_BINARY",
-        test: "lock_upgrade",
+        tests: &["--test", "lock_upgrade"],
         feature: "former-locks",
+    },
+    // The last commit whose servers know no epochs.
+    Former {
+        commit: "10403909",
+        directory: "former-epochs",
+        variable: "LEASEHOLD_FORMER_EPOCHS_BINARY",
+        tests: &["--test", "postgres", "beside_a_server_without_epochs"],
+        feature: "former-epochs",
     },
 ];
 
@@ -62,10 +70,10 @@ pub(crate) async fn test() -> Result<(bool, BTreeMap<String, u64>)> {
 }
 
 async fn test_beside(former: &Former, present: &Path) -> Result<bool> {
-    let Former { commit, directory, variable, test, feature } = former;
+    let Former { commit, directory, variable, tests, feature } = former;
     let binary = build_former(commit, &target_directory().join(directory)).await?;
     let mut cargo = as_a_person("cargo");
-    cargo.args(["nextest", "run", "-p", "leasehold-tests", "--features", feature, "--test", test]);
+    cargo.args(["nextest", "run", "-p", "leasehold-tests", "--features", feature]).args(*tests);
     cargo.env(SERVER_VARIABLE, present).env(variable, binary);
     let status = cargo.current_dir(root()).stdin(Stdio::null()).kill_on_drop(true).status().await;
     Ok(status.context("cannot start `cargo`")?.success())

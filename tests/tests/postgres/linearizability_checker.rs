@@ -14,6 +14,7 @@ use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeSet, HashSet};
 use std::fmt::{self, Debug};
 use std::hash::{Hash, Hasher};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use leasehold_core::batch::Entry;
 use leasehold_core::bucket::BucketKey;
@@ -28,9 +29,9 @@ use leasehold_core::transaction::{BrokenState, Transaction};
 use serde::Serialize;
 use uuid::Uuid;
 
-/// The number of tries after which the check fails as undecided. A try counts if it does not lead
-/// to a longer order than all before.
-const MAX_TRIES: usize = 5_000_000;
+/// The number of tries after which the check fails as undecided, if the caller sets no other. A try counts if it
+/// does not lead to a longer order than all before.
+pub(crate) const MAX_TRIES: usize = 5_000_000;
 /// The answer time of a call that may take effect at any time after its start.
 pub(crate) const NEVER: u64 = u64::MAX;
 /// The fence of every lease in the search. The real fences are checked by
@@ -126,10 +127,17 @@ impl fmt::Display for NotLinearizable {
 }
 
 /// Checks that the history `operations` is linearizable: one order of the calls explains all
-/// answers, and leads from the empty state to `final_state`.
-pub(crate) fn check(operations: &[Operation], final_state: &State) -> Result<(), NotLinearizable> {
-    let mut search = Search::new(operations, digest_of(final_state));
-    search.run().map_err(NotLinearizable)
+/// answers, and leads from the empty state to `final_state`. Fails as undecided after `max_tries`, or when
+/// `is_over` is true. Returns the most tries that did not lead to a longer order.
+pub(crate) fn check_within(
+    operations: &[Operation],
+    final_state: &State,
+    max_tries: usize,
+    is_over: &AtomicBool,
+) -> Result<usize, NotLinearizable> {
+    let mut search = Search::new(operations, digest_of(final_state), max_tries, is_over);
+    search.run().map_err(NotLinearizable)?;
+    Ok(search.most_tries)
 }
 
 /// The former value of a row that the engine has overwritten, with which the search undoes the
@@ -326,6 +334,9 @@ struct Search<'a> {
     // that length.
     tries: usize,
     longest: usize,
+    most_tries: usize,
+    max_tries: usize,
+    is_over: &'a AtomicBool,
     // The longest order that could not be continued: its length, and the call that could not come
     // next. The call is `None` if the order was complete but led to another state.
     dead_end: Option<(usize, Option<usize>)>,
@@ -334,7 +345,7 @@ struct Search<'a> {
 const HEAD: usize = 0;
 
 impl<'a> Search<'a> {
-    fn new(operations: &'a [Operation], final_digest: u128) -> Self {
+    fn new(operations: &'a [Operation], final_digest: u128, max_tries: usize, is_over: &'a AtomicBool) -> Self {
         let mut times = Vec::new();
         for (number, operation) in operations.iter().enumerate() {
             times.push((operation.called, false, number));
@@ -370,6 +381,9 @@ impl<'a> Search<'a> {
             path: Vec::new(),
             tries: 0,
             longest: 0,
+            most_tries: 0,
+            max_tries,
+            is_over,
             dead_end: None,
         }
     }
@@ -405,9 +419,10 @@ impl<'a> Search<'a> {
     /// the recorded answer and the configuration is new. Returns true on success.
     fn try_append(&mut self, call: usize) -> Result<bool, String> {
         self.tries += 1;
-        if self.tries > MAX_TRIES {
-            return Err(format!("undecided after {MAX_TRIES} tries; {}", self.failure()));
+        if self.tries > self.max_tries || self.is_over.load(Ordering::Relaxed) {
+            return Err(format!("undecided after {} tries; {}", self.tries, self.failure()));
         }
+        self.most_tries = self.most_tries.max(self.tries);
         let number = self.events[call].operation;
         let journal = self.rows.journal.len();
         let agrees = self.agrees(&self.operations[number]);
@@ -521,6 +536,10 @@ mod tests {
     use super::*;
 
     const CELL: CellId = CellId(1);
+
+    fn check(operations: &[Operation], final_state: &State) -> Result<(), NotLinearizable> {
+        check_within(operations, final_state, MAX_TRIES, &AtomicBool::default()).map(drop)
+    }
 
     fn rules() -> Rules {
         Rules { catalogue: Catalogue::default(), cells: [CELL].into() }

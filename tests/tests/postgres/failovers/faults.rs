@@ -87,7 +87,8 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault {
         name: "Patroni alone is killed on the primary, which goes on",
         begin: |world, primary| world.cluster.node(primary)?.kill("patroni.yml").map(drop),
-        rest: KEY,
+        // Only then is another node the primary.
+        rest: LONGER,
         end: |world, primary| world.cluster.node(primary)?.run_patroni(),
         ..FAILOVER
     },

@@ -19,6 +19,7 @@ use xtask::cluster::{self, Cluster, Machine, NODES};
 
 use self::faults::{FAULTS, Fault, Until};
 use crate::linearizability::{Load, check_histories};
+use crate::linearizability_checker::MAX_TRIES;
 use crate::open_store;
 
 /// The time between two faults.
@@ -95,13 +96,13 @@ impl World {
     }
 
     /// Ends the load, and checks its history with the rows of the primary.
-    fn check(&self, load: Load, fault_count: u64) {
+    fn check(&self, load: Load, fault_count: u64, max_tries: usize) {
         let histories = load.end();
         let primary = self.cluster.primary().unwrap();
         let address = self.machine(primary).unwrap().address();
         let url = format!("postgres://leasehold:secret@{address}:5432/leasehold?sslmode=disable");
         let state = Store::state(&open_store(&url)).unwrap();
-        check_histories(&histories, &state, fault_count, &[]);
+        check_histories(&histories, &state, fault_count, &[], max_tries);
     }
 }
 
@@ -126,5 +127,5 @@ fn b09_b13_b30_answers_under_failovers_are_linearizable() {
         load.run_for(PAUSE);
         world.play(fault, &load);
     }
-    world.check(load, count);
+    world.check(load, count, MAX_TRIES);
 }

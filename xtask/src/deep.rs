@@ -37,6 +37,8 @@ pub(crate) enum Part {
     Failovers,
     /// The same faults, and a server without one of its remedies: the clients must find each; one round
     Remedies,
+    /// The time without an answer in three kinds of failovers, as a quiet client sees it: one round
+    FailoverTimes,
     /// Queues on two servers of one PostgreSQL; workers and servers are killed and the database crashes: a minute a round
     Queues,
     /// A server under load, killed again and again: 60 kills a round
@@ -72,6 +74,7 @@ impl Part {
                 ("b09_b13_b30_answers_under_failovers_are_linearizable", &[("LEASEHOLD_FAILOVERS", "8")])
             }
             Self::Remedies => ("b09_b13_b30_each_remedy_that_is_taken_out_is_found", &[]),
+            Self::FailoverTimes => ("b09_b13_answers_return_soon_after_a_failover", &[]),
             Self::Queues => (
                 "q03_q07_q09_q10_q14_q17_under_kills_each_request_is_settled_once",
                 &[("LEASEHOLD_QUEUE_KILLS_SECONDS", "60")],
@@ -85,13 +88,16 @@ impl Part {
 
     /// Returns true if a further round would find nothing more.
     const fn has_one_round(self) -> bool {
-        matches!(self, Self::Remedies | Self::Postgresql | Self::Upgrade | Self::Rails | Self::Package)
+        matches!(
+            self,
+            Self::Remedies | Self::FailoverTimes | Self::Postgresql | Self::Upgrade | Self::Rails | Self::Package
+        )
     }
 
     /// Returns the features with which cargo compiles the part's test.
     fn features(self) -> String {
         match self {
-            Self::Remedies => format!("{FEATURES},leasehold-tests/remedies"),
+            Self::Remedies | Self::FailoverTimes => format!("{FEATURES},leasehold-tests/deep-failovers"),
             _ => FEATURES.to_owned(),
         }
     }

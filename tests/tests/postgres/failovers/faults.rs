@@ -11,9 +11,6 @@ use super::{PAUSE, World};
 /// The time of a leader key (`ttl`) and a check of it (`loop_wait`): after it, another node is the primary.
 const KEY: Duration = Duration::from_secs(25);
 
-/// The time in which another node is the primary, and its servers answer.
-const LONGER: Duration = Duration::from_secs(40);
-
 /// The time at which clients get answers from both servers again.
 #[derive(PartialEq, Eq)]
 pub(super) enum Until {
@@ -86,9 +83,10 @@ pub(super) const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "Patroni alone is killed on the primary, which goes on",
-        begin: |world, primary| world.cluster.node(primary)?.kill("patroni.yml").map(drop),
-        // Only then is another node the primary.
-        rest: LONGER,
+        begin: |world, primary| {
+            world.cluster.node(primary)?.kill("patroni.yml")?;
+            await_promotion(world, primary)
+        },
         end: |world, primary| world.cluster.node(primary)?.run_patroni(),
         ..FAILOVER
     },
@@ -149,9 +147,10 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "Patroni alone is killed, and one server sees only the former primary",
         begin: |world, primary| {
             world.cluster.node(primary)?.kill("patroni.yml")?;
-            each_standby(world, primary, |node| both_ways(node, &world.servers[0], Machine::cut))
+            each_standby(world, primary, |node| both_ways(node, &world.servers[0], Machine::cut))?;
+            await_promotion(world, primary)
         },
-        rest: LONGER,
+        rest: Duration::from_secs(10),
         end: |world, primary| {
             each_standby(world, primary, |node| both_ways(node, &world.servers[0], Machine::mend))?;
             world.cluster.node(primary)?.run_patroni()
@@ -203,6 +202,13 @@ fn each_node(world: &mut World, does: fn(&mut Cluster, usize) -> Result<()>) -> 
 /// Does something at the machine of each node that is not the primary.
 fn each_standby(world: &World, primary: usize, does: impl Fn(&Machine) -> Result<()>) -> Result<()> {
     (0..usize::from(NODES)).filter(|index| *index != primary).try_for_each(|index| does(world.machine(index)?))
+}
+
+/// Waits until another node is the primary, while the former one may go on.
+fn await_promotion(world: &World, former: usize) -> Result<()> {
+    world
+        .cluster
+        .wait_until("another node is the primary", |cluster| cluster.primary().is_some_and(|present| present != former))
 }
 
 fn both_ways(one: &Machine, other: &Machine, does: fn(&Machine, &Machine) -> Result<()>) -> Result<()> {

@@ -2,8 +2,10 @@
 //! power, their cables and their processes. One order of all operations must explain every answer.
 
 mod faults;
-#[cfg(feature = "remedies")]
+#[cfg(feature = "deep-failovers")]
 mod remedies;
+#[cfg(feature = "deep-failovers")]
+mod times;
 
 use std::time::{Duration, Instant};
 

@@ -149,6 +149,7 @@ pub const FOR_WASM: &[Need] = &[
 pub const FOR_CLUSTER: &[Need] = &[
     Need::on_path("etcd", "etcd-server"),
     Need::on_path("faketime", "faketime"),
+    Need::also_in("/usr/sbin", "haproxy", "haproxy"),
     Need::also_in("/usr/sbin", "ip", "iproute2"),
     Need::also_in("/usr/lib/postgresql/*/bin", "postgres", "postgresql"),
     Need::on_path("psql", "postgresql-client"),

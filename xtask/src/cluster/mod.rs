@@ -23,6 +23,8 @@ use crate::python::Environment;
 pub const NODES: u8 = 3;
 /// The configuration of Patroni, with the addresses of a first node.
 const PATRONI: &str = "deploy/patroni/patroni.yml";
+/// The configuration of HAProxy, with the addresses of three nodes.
+const PROXY: &str = "deploy/patroni/haproxy.cfg";
 /// The library of libfaketime, in a directory of the machine's architecture.
 const FAKETIME: &str = "faketime/libfaketimeMT.so.1";
 /// The longest time in which a cluster starts, or reaches another state that it is waited for.
@@ -135,6 +137,24 @@ impl Cluster {
         let nodes = self.nodes.iter().cycle().skip(first).take(self.nodes.len());
         let hosts: Vec<_> = nodes.map(|node| format!("{}:5432", node.machine.address())).collect();
         format!("postgres://leasehold:secret@{}/leasehold?sslmode=disable", hosts.join(","))
+    }
+
+    /// Starts HAProxy on a machine, with its files in `directory`. It leads to the primary until the machine is dropped.
+    /// Returns the URL of the database for programs on that machine.
+    ///
+    /// # Errors
+    /// The configuration can't be written, or the program can't be started.
+    pub fn run_proxy(&self, machine: &Machine, directory: &Path) -> Result<String> {
+        let mut text =
+            std::fs::read_to_string(root().join(PROXY)).with_context(|| format!("`{PROXY}` can't be read"))?;
+        for (index, node) in self.nodes.iter().enumerate() {
+            text = text.replace(&format!("10.0.0.{}:", index + 1), &format!("{}:", node.machine.address()));
+        }
+        let file = directory.join("haproxy.cfg");
+        std::fs::write(&file, text)?;
+        let log = directory.join("haproxy.log");
+        machine.start(&["/usr/sbin/haproxy", "-db", "-f", &file.display().to_string()], directory, &log)?;
+        Ok("postgres://leasehold:secret@127.0.0.1:5432/leasehold?sslmode=disable".to_owned())
     }
 
     /// Returns a node by its index, from 0.

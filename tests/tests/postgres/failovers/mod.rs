@@ -35,7 +35,7 @@ const SERVERS: [u8; 2] = [11, 12];
 struct World {
     cluster: Cluster,
     servers: [Machine; 2],
-    _directory: TempDir,
+    directory: TempDir,
 }
 
 impl World {
@@ -46,18 +46,21 @@ impl World {
         std::fs::set_permissions(directory.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let cluster = Cluster::start_at(directory.path(), ahead_seconds).unwrap();
         let servers = SERVERS.map(|number| cluster.network().machine(number).unwrap());
-        Self { cluster, servers, _directory: directory }
+        Self { cluster, servers, directory }
     }
 
-    /// Starts the servers, each on its machine and without the remedies in `taken_out`, and the clients.
+    /// Starts the servers, each on its machine and without the remedies in `taken_out`, and the clients. The second one
+    /// is behind a proxy, which leads to the primary.
     fn load(&self, seed: u64, taken_out: &str) -> Load {
         // The primary is the first host of the URL: a server without a remedy stays there.
         let url = self.cluster.url_from(self.cluster.primary().unwrap());
-        let server = |machine: &Machine| {
+        let proxied = self.cluster.run_proxy(&self.servers[1], self.directory.path()).unwrap();
+        let server = |(machine, url): (&Machine, String)| {
             let builder = Server::builder().in_namespace(machine.name(), machine.address()).env("TAKEN_OUT", taken_out);
             (builder, format!("url = \"{url}\"\npatience_seconds = 30"))
         };
-        Load::start(seed, self.servers.each_ref().map(server))
+        let [one, other] = &self.servers;
+        Load::start(seed, [(one, url), (other, proxied)].map(server))
     }
 
     fn machine(&self, index: usize) -> Result<&Machine> {
@@ -86,8 +89,10 @@ impl World {
             println!("{}: {:.1?}", fault.name, began.elapsed());
         }
         load.run_for(fault.rest);
-        if fault.until == Until::End {
-            began = Instant::now();
+        match fault.until {
+            // The first answers may be those that a former primary gives for two seconds.
+            Until::Answers => load.await_answers(fault.limit),
+            Until::End => began = Instant::now(),
         }
         (fault.end)(self, primary).unwrap();
         if fault.until == Until::End {

@@ -23,6 +23,10 @@ use crate::python::Environment;
 pub const NODES: u8 = 3;
 /// The configuration of Patroni, with the addresses of a first node.
 const PATRONI: &str = "deploy/patroni/patroni.yml";
+/// Debian's Python, which every user may run.
+const PYTHON: &str = "/usr/bin/python3";
+/// The directory of Patroni's modules beside those of the nodes.
+const MODULES: &str = "patroni";
 /// The configuration of HAProxy, with the addresses of three nodes.
 const PROXY: &str = "deploy/patroni/haproxy.cfg";
 /// The library of libfaketime, in a directory of the machine's architecture.
@@ -78,7 +82,17 @@ pub async fn prepare() -> Result<()> {
 }
 
 fn patroni() -> Environment {
-    Environment::new("patroni", root().join("deploy/patroni"), "requirements.txt").made_by("/usr/bin/python3")
+    Environment::new("patroni", root().join("deploy/patroni"), "requirements.txt").made_by(PYTHON)
+}
+
+/// Copies Patroni's modules into a directory that every user may enter: the build directory may be below a home.
+fn copy_modules(directory: &Path) -> Result<()> {
+    let libraries = patroni().path("../lib");
+    let version = std::fs::read_dir(&libraries).with_context(|| format!("no `{}`", libraries.display()))?.next();
+    let modules = version.context("Patroni is not installed")??.path().join("site-packages");
+    let copied = Command::new("cp").arg("--recursive").arg(modules).arg(directory.join(MODULES)).status()?;
+    ensure!(copied.success(), "Patroni's modules can't be copied to `{}`", directory.display());
+    Ok(())
 }
 
 /// A cluster of PostgreSQL under Patroni. Dropping it ends all its processes.
@@ -104,6 +118,7 @@ impl Cluster {
     /// # Errors
     /// See [`start`](Self::start).
     pub fn start_at(directory: &Path, ahead_seconds: [i64; NODES as usize]) -> Result<Self> {
+        copy_modules(directory)?;
         let network = Network::start()?;
         let node = |(number, ahead)| Node::new(&network, number, directory, ahead);
         let nodes = (1..=NODES).zip(ahead_seconds).map(node).collect::<Result<_>>()?;
@@ -196,7 +211,8 @@ impl Cluster {
         self.nodes.iter().position(|node| node.name == name)
     }
 
-    /// True if all nodes say the same: all are there, on one timeline, and one is the synchronous standby of the primary.
+    /// True if all nodes say the same: all are there, on one timeline, and one is the synchronous standby of the primary if
+    /// Patroni shall have one.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         let members = self.members();
@@ -208,7 +224,17 @@ impl Cluster {
         let are_running = members.iter().all(|member| {
             member.timeline == timeline && member.state == if member.role == "leader" { "running" } else { "streaming" }
         });
-        members.len() == self.nodes.len() && are_running && has("leader") && has("sync_standby")
+        members.len() == self.nodes.len()
+            && are_running
+            && has("leader")
+            && (has("sync_standby") || !self.is_synchronous())
+    }
+
+    /// True if Patroni makes COMMITs wait for a standby.
+    fn is_synchronous(&self) -> bool {
+        let answers = self.nodes.iter().filter_map(|node| http(&node.rest(), "GET", "/config", "").ok());
+        let settings = answers.filter_map(|(_, text)| serde_json::from_str::<serde_json::Value>(&text).ok()).next();
+        settings.is_some_and(|settings| settings.get("synchronous_mode") == Some(&serde_json::Value::Bool(true)))
     }
 
     /// Lets another node become the primary without a fault.
@@ -356,15 +382,11 @@ impl Node {
     /// # Errors
     /// The program can't be started.
     pub fn run_patroni(&mut self) -> Result<()> {
-        let environment = patroni();
-        let [python, program] = ["python", "patroni"].map(|name| environment.path(name).display().to_string());
-        let settings: Vec<_> = self.clock.iter().flat_map(FalseClock::settings).collect();
-        let mut words: Vec<_> = settings.iter().map(String::as_str).collect();
-        if !words.is_empty() {
-            words.insert(0, "env");
-        }
-        words.extend([&*python, &program, "patroni.yml"]);
-        self.start(&words, "patroni.log")
+        let modules = self.directory.with_file_name(MODULES);
+        let mut settings = vec![format!("PYTHONPATH={}", modules.display())];
+        settings.extend(self.clock.iter().flat_map(FalseClock::settings));
+        let settings: Vec<_> = settings.iter().map(String::as_str).collect();
+        self.start(&[&["env"], &settings[..], &[PYTHON, "-m", "patroni", "patroni.yml"]].concat(), "patroni.log")
     }
 
     fn start(&mut self, words: &[&str], log: &str) -> Result<()> {

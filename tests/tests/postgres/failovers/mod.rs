@@ -25,7 +25,7 @@ use crate::linearizability_checker::MAX_TRIES;
 use crate::open_store;
 
 /// The time between two faults.
-const PAUSE: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_secs(3);
 /// The faults that a short run plays.
 const SHORT: u64 = 2;
 /// The numbers of the machines of the servers.

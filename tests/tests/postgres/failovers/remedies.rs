@@ -50,7 +50,12 @@ const REMEDIES: &[TakenOut] = &[
     },
     TakenOut {
         names: "",
-        prepare: |world| world.cluster.configure(r#"{"synchronous_mode": null, "synchronous_mode_strict": null}"#),
+        prepare: |world| {
+            world.cluster.configure(r#"{"synchronous_mode": null, "synchronous_mode_strict": null}"#)?;
+            world.cluster.wait_until("COMMITs wait for no standby", |cluster| {
+                cluster.execute("postgres", "SHOW synchronous_standby_names").is_ok_and(|names| names.is_empty())
+            })
+        },
         fault: "the standbys are cut off",
     },
 ];

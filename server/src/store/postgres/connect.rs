@@ -6,10 +6,11 @@ use std::io::Read;
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use futures_util::FutureExt;
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -33,8 +34,6 @@ const ASK: &str = "SHOW transaction_read_only";
 /// Asks one of several hosts for its timeline too, which the name of a file of its log begins with.
 const ASK_TIMELINE: &str = "SELECT current_setting('transaction_read_only'),
     CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END";
-/// The time after which a standby is asked again if it was promoted.
-const ASK_AGAIN: Duration = Duration::from_millis(200);
 /// The time between two looks for a host that was promoted.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 /// The time without an answer after which the other hosts are asked again.
@@ -157,7 +156,7 @@ impl Connector {
         writes: impl Future<Output = Result<T, NotEntered>>,
     ) -> Result<T, NotEntered> {
         let cancel = CancelOnDrop(Some((self, connection.cancel_token())));
-        let patience = self.patience + epochs::LEASE;
+        let patience = self.patience + epochs::PROOF_VALIDITY;
         let late = |_| {
             StoreError::Unreachable(format!(
                 "no durable write within {} s: does a synchronous standby answer?",
@@ -242,15 +241,10 @@ impl Connector {
         if Remedy::HighestTimeline.is_out() {
             return self.open_first().await;
         }
-        let has_standby = AtomicBool::new(false);
-        let asked = self.hosts.iter().map(|host| self.ask_until_primary(host, &has_standby)).collect();
-        let limit = async {
-            tokio::time::sleep(self.timeout / 2).await;
-            if !has_standby.load(Ordering::Relaxed) {
-                std::future::pending::<()>().await;
-            }
-        };
-        let chosen = hosts::choose(asked, &self.seen, tokio::time::sleep(hosts::OTHERS), limit).await?;
+        let ask = |host, connection| self.ask_or_again(host, connection).boxed();
+        let (others, limit) = (tokio::time::sleep(hosts::OTHERS), tokio::time::sleep(self.timeout / 2));
+        let chosen = hosts::choose(self.hosts.len(), ask, &self.seen, others, limit);
+        let chosen = tokio::time::timeout(self.timeout, chosen).await.unwrap_or(Err(Refused::Late))?;
         self.epochs.overtake(chosen.timeline);
         Ok(chosen.connection)
     }
@@ -268,19 +262,18 @@ impl Connector {
         Err(refused)
     }
 
-    /// Asks a host until it accepts writes: a standby may be promoted while others are waited for.
-    async fn ask_until_primary(
+    /// Asks a host on a new connection, or on the one of its last answer.
+    async fn ask_or_again(
         &self,
-        host: &Config,
-        has_standby: &AtomicBool,
+        host: usize,
+        connection: Option<DatabaseConnection>,
     ) -> Result<Answer<DatabaseConnection>, Refused> {
-        let mut answer = self.ask(host, ASK_TIMELINE).await?;
-        while !answer.accepts_writes {
-            has_standby.store(true, Ordering::Relaxed);
-            tokio::time::sleep(ASK_AGAIN).await;
-            answer = self.in_time(answered(answer.connection, ASK_TIMELINE)).await?;
+        if let Some(connection) = connection {
+            return self.in_time(answered(connection, ASK_TIMELINE)).await;
         }
-        Ok(answer)
+        // INVARIANT: hosts are counted as `hosts` has them.
+        let Some(settings) = self.hosts.get(host) else { return Err(Refused::Late) };
+        self.ask(settings, ASK_TIMELINE).await
     }
 
     /// Opens a connection to a host, and asks if it accepts writes. The timeout of tokio-postgres covers the TCP connection

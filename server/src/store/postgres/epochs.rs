@@ -3,13 +3,17 @@
 //! another. Behind a pooler each transaction may be on another host, so a check of each connection would not do.
 //!
 //! **No answer of a former primary is stale.** A read is answered only if the primary has acknowledged a durable write
-//! that was sent less than [`LEASE`] ago, or after the read. A former primary acknowledges none, because its standbys
-//! follow another host. A new epoch is served in only [`LEASE`] after this server has seen it first. So all reads of the
+//! that was sent less than [`PROOF_VALIDITY`] ago, or after the read. A former primary acknowledges none, because its standbys
+//! follow another host. A new epoch is served in only [`PROOF_VALIDITY`] after this server has seen it first. So all reads of the
 //! former epoch that other servers answer come before any write of the new one.
 //!
 //! **No write that a failover may undo is acknowledged.** A COMMIT with a warning has an unknown outcome, whatever the
 //! warning says: the wait for a standby may have been canceled. All of this needs a synchronous standby. Without
 //! one, a failover loses writes, and the server says if it misses its last lease.
+//!
+//! **One limit remains.** When somebody cancels the wait of a COMMIT, its rows are visible before a standby has them.
+//! Another server does not see the warning. A read of its own within [`PROOF_VALIDITY`] may show such a row, which a
+//! failover at that moment loses.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,7 +34,7 @@ use crate::store::error::StoreError;
 use crate::store::preflight::Problem;
 
 /// The time for which an acknowledged durable write proves that its host is the primary.
-pub(super) const LEASE: Duration = Duration::from_secs(2);
+pub(super) const PROOF_VALIDITY: Duration = Duration::from_secs(2);
 /// An epoch of this age needs no wait. The age is measured by the database's clock, which may be set meanwhile.
 const OLD_MS: i64 = 10_000;
 /// The longest wait of a server for another one that begins the same epoch.
@@ -103,13 +107,13 @@ impl Accepted {
     /// True if the last proof is good.
     pub(super) fn is_proved(&self) -> bool {
         let needs_proof = self.needs_proof && !Remedy::Proof.is_out();
-        !needs_proof || locked(&self.proof).sent.and_then(Awake::elapsed).is_some_and(|age| age < LEASE)
+        !needs_proof || locked(&self.proof).sent.and_then(Awake::elapsed).is_some_and(|age| age < PROOF_VALIDITY)
     }
 }
 
 /// The last lease that this server has begun, which each later epoch must have.
 #[derive(Clone, Copy, Debug)]
-struct Witness {
+struct LastLease {
     lease: LeaseId,
     fence: Fence,
     begun_at: Timestamp,
@@ -121,7 +125,7 @@ pub(super) struct Epochs {
     accepted: watch::Sender<Option<Arc<Accepted>>>,
     // The epoch that was seen last, and when it was seen first.
     seen: Mutex<Option<(Epoch, Option<Awake>)>>,
-    witness: Mutex<Option<Witness>>,
+    last_lease: Mutex<Option<LastLease>>,
     // Leases that were begun before this time may be forgotten.
     forgotten_before: Mutex<Timestamp>,
     lacks_changes: AtomicBool,
@@ -204,9 +208,9 @@ impl Epochs {
 
     /// Notes the last lease that was begun.
     pub(super) fn note(&self, lease: LeaseId, fence: Fence, begun_at: Timestamp) {
-        let mut witness = locked(&self.witness);
-        if witness.is_none_or(|former| former.fence < fence) {
-            *witness = Some(Witness { lease, fence, begun_at });
+        let mut last_lease = locked(&self.last_lease);
+        if last_lease.is_none_or(|former| former.fence < fence) {
+            *last_lease = Some(LastLease { lease, fence, begun_at });
         }
     }
 
@@ -245,7 +249,7 @@ impl Epochs {
             }
         }
         let seen = self.see(&epoch);
-        let last_fence = locked(&self.witness).map_or(0, |witness| witness.fence.0.cast_signed());
+        let last_fence = locked(&self.last_lease).map_or(0, |last_lease| last_lease.fence.0.cast_signed());
         let (sent, begun) = begin(connection, last_fence, false).await?;
         match begun.state {
             state::FOREIGN => return Err(NotEntered::Foreign),
@@ -256,12 +260,12 @@ impl Epochs {
         let accepted =
             Arc::new(Accepted { epoch, proof: Mutex::new(Proof { sent, doubted: None }), needs_proof: true });
         if begun.state != state::FIRST && begun.age_ms < OLD_MS && !Remedy::Wait.is_out() {
-            let rest = LEASE.saturating_sub(seen.and_then(Awake::elapsed).unwrap_or_default());
+            let rest = PROOF_VALIDITY.saturating_sub(seen.and_then(Awake::elapsed).unwrap_or_default());
             tokio::time::sleep(rest).await;
             // The host may have been left for another one meanwhile.
             prove(connection, &accepted).await?;
         }
-        self.look_for_witness(connection).await?;
+        self.look_for_last_lease(connection).await?;
         self.accept(accepted)
     }
 
@@ -301,9 +305,9 @@ impl Epochs {
     }
 
     /// Looks for the last lease that this server has begun.
-    async fn look_for_witness(&self, connection: &DatabaseConnection) -> Result<()> {
-        let witness = *locked(&self.witness);
-        let Some(Witness { lease, fence, begun_at }) = witness else { return Ok(()) };
+    async fn look_for_last_lease(&self, connection: &DatabaseConnection) -> Result<()> {
+        let last_lease = *locked(&self.last_lease);
+        let Some(LastLease { lease, fence, begun_at }) = last_lease else { return Ok(()) };
         if begun_at <= *locked(&self.forgotten_before) {
             return Ok(());
         }
@@ -370,7 +374,16 @@ async fn begin(connection: &DatabaseConnection, last_fence: i64, adopts: bool) -
         "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'; SELECT epoch, state, age_ms FROM begin_epoch({last_fence}, {adopts})"
     );
     let sent = Awake::now();
-    let answer = durable(connection, async { connection.simple_query(&sql).await.map_err(failed) }).await?;
+    let answer = durable(connection, async {
+        connection.simple_query(&sql).await.map_err(|error| match failed(error) {
+            // No session of somebody else has the row: its COMMIT waits for a standby.
+            StoreError::Locked(_) => StoreError::Unreachable(
+                "another server begins the epoch and does not end: does a synchronous standby answer?".into(),
+            ),
+            error => error,
+        })
+    })
+    .await?;
     let begun = answer.iter().find_map(|message| match message {
         SimpleQueryMessage::Row(row) => Some(Begun {
             epoch: Epoch(row.get(0)?.to_owned()),

@@ -42,6 +42,10 @@ const LARGEST: &str = "
 /// that another server draws at the same time. It needs no right that a begin does not need.
 const DRAW: &str = "SELECT count(nextval('lease_fences')) FROM generate_series(1, $1::bigint)";
 
+/// A query that sets the sequence to `$1`, and never back: behind a pooler, the transaction may be on another host than
+/// the one before, whose sequence stands higher. Returns the new last value.
+const SET: &str = "SELECT setval('lease_fences', greatest($1, pg_sequence_last_value('lease_fences'::regclass)))";
+
 /// The most fences that are drawn one by one, which takes less than a second. For a larger
 /// difference `setval` is safe: no other server draws so many fences at the same time.
 const MAX_DRAWN: i64 = 1_000_000;
@@ -63,7 +67,7 @@ pub(super) async fn raise(client: &Client) -> Result<(), Error> {
     if behind <= MAX_DRAWN {
         client.query_typed_one(DRAW, &[(&behind, Type::INT8)]).await?;
     } else {
-        client.query_typed_one("SELECT setval('lease_fences', $1)", &[(&largest, Type::INT8)]).await?;
+        client.query_typed_one(SET, &[(&largest, Type::INT8)]).await?;
     }
     tracing::warn!(
         "the sequence `lease_fences` stood at {last}, behind the fence {largest} of a lease or lock, and was raised: \
@@ -81,7 +85,7 @@ pub(super) async fn raise(client: &Client) -> Result<(), Error> {
 pub(super) async fn jump(client: &Client) -> Result<RaisedFences, Problem> {
     preflight::check_right_to_set_fences(client).await?;
     let from: i64 = client.query_typed_one("SELECT nextval('lease_fences')", &[]).await?.try_get(0)?;
-    let to = from.saturating_add_unsigned(RESTORE_JUMP);
-    client.query_typed_one("SELECT setval('lease_fences', $1)", &[(&to, Type::INT8)]).await?;
+    let jumped = from.saturating_add_unsigned(RESTORE_JUMP);
+    let to: i64 = client.query_typed_one(SET, &[(&jumped, Type::INT8)]).await?.try_get(0)?;
     Ok(RaisedFences { from: Fence(from.cast_unsigned()), to: Fence(to.cast_unsigned()) })
 }

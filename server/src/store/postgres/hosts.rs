@@ -3,18 +3,23 @@
 //! primary is the one with the highest timeline, because each promotion begins a new one
 //! (https://www.postgresql.org/docs/15/continuous-archiving.html#BACKUP-TIMELINES).
 
+use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use tokio_postgres::config::{Host, TargetSessionAttrs};
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{Config, Error};
 
 /// The time for which other hosts may answer after the first one that accepts writes.
 pub(super) const OTHERS: Duration = Duration::from_millis(500);
+/// The time after which a host that may soon accept writes is asked again.
+const ASK_AGAIN: Duration = Duration::from_millis(200);
 /// The time for which a look at all hosts is good: a further connection takes the first host that is as new.
 const LOOK_AGE: Duration = Duration::from_secs(2);
 
@@ -49,6 +54,20 @@ impl Refused {
             Self::Failed(_) => 1,
             Self::Late => 0,
         }
+    }
+
+    /// True if the host may soon accept writes: it is a standby, a former primary, or starts.
+    fn may_change(&self) -> bool {
+        match self {
+            Self::ReadOnly | Self::Overtaken => true,
+            Self::Failed(error) => error.code() == Some(&SqlState::CANNOT_CONNECT_NOW),
+            Self::Late => false,
+        }
+    }
+
+    /// True if the host is a server that refuses this one for a reason that stays.
+    fn is_final(&self) -> bool {
+        matches!(self, Self::Failed(error) if error.code().is_some_and(|code| *code != SqlState::CANNOT_CONNECT_NOW))
     }
 
     /// Returns the reason that tells more.
@@ -87,51 +106,76 @@ impl Timelines {
     }
 }
 
-/// Returns the host with the highest timeline of those that accept writes. After the first one, it waits for the others until
-/// `patience` ends. `limit` ends if standbys have answered, and no host has accepted writes for too long.
+/// Returns the host with the highest timeline of those that accept writes. `ask` asks the host of a number, on the
+/// connection of its last answer if there is one. Hosts that may soon accept writes are asked again, until `limit` ends and
+/// some host has answered. After the first host that accepts writes, the others are waited for until `patience` ends.
 ///
 /// # Errors
 /// No host accepts writes, or only hosts of earlier timelines do.
-pub(super) async fn choose<C>(
-    mut asked: FuturesUnordered<impl Future<Output = Result<Answer<C>, Refused>>>,
+pub(super) async fn choose<'a, C: 'a>(
+    count: usize,
+    ask: impl Fn(usize, Option<C>) -> BoxFuture<'a, Result<Answer<C>, Refused>>,
     seen: &Timelines,
     patience: impl Future<Output = ()>,
     limit: impl Future<Output = ()>,
 ) -> Result<Answer<C>, Refused> {
-    let (mut refused, mut limit) = (Refused::Late, pin!(limit));
-    let mut best = loop {
-        let answer = tokio::select! {
-            biased;
-            answer = asked.next() => answer,
-            () = &mut limit => return Err(refused.max(Refused::ReadOnly)),
-        };
-        let Some(answer) = answer else { return Err(refused) };
-        match answer.and_then(|answer| usable(answer, seen)) {
-            Ok(answer) => break answer,
-            Err(cause) => refused = refused.max(cause),
+    let asked = |host, connection, pause| {
+        let answer = ask(host, connection);
+        async move {
+            tokio::time::sleep(pause).await;
+            (host, answer.await)
         }
     };
-    if seen.is_known(LOOK_AGE) {
-        seen.note(best.timeline);
-        return Ok(best);
-    }
-    let mut others = pin!(asked.take_until(patience));
-    while let Some(answer) = others.next().await {
-        match answer.and_then(|answer| usable(answer, seen)) {
+    let mut answers: FuturesUnordered<_> = (0..count).map(|host| asked(host, None, Duration::ZERO)).collect();
+    let (mut heard, mut refused, mut may_change) = (BTreeSet::new(), Refused::Late, false);
+    let (mut limit, mut patience) = (pin!(limit), pin!(patience));
+    let mut best = loop {
+        let next = tokio::select! {
+            biased;
+            next = answers.next() => next,
+            () = &mut limit, if !heard.is_empty() => None,
+        };
+        let Some((host, answer)) = next else { return Err(refused) };
+        heard.insert(host);
+        let (cause, connection) = match usable(answer, seen) {
+            Ok(answer) => break answer,
+            Err(refusal) => refusal,
+        };
+        may_change |= cause.may_change();
+        refused = refused.max(cause);
+        if heard.len() == count && (refused.is_final() || !may_change) {
+            return Err(refused);
+        }
+        answers.push(asked(host, connection, ASK_AGAIN));
+    };
+    let is_known = seen.is_known(LOOK_AGE);
+    while !is_known && heard.len() < count {
+        let next = tokio::select! {
+            biased;
+            next = answers.next() => next,
+            () = &mut patience => None,
+        };
+        let Some((host, answer)) = next else { break };
+        heard.insert(host);
+        match usable(answer, seen) {
             Ok(answer) if answer.timeline > best.timeline => best = answer,
             _ => {}
         }
     }
     seen.note(best.timeline);
-    seen.looked_at.store(Some(Instant::now().into()));
+    if !is_known {
+        seen.looked_at.store(Some(Instant::now().into()));
+    }
     Ok(best)
 }
 
-fn usable<C>(answer: Answer<C>, seen: &Timelines) -> Result<Answer<C>, Refused> {
+/// The answer, or the reason why the host can't be used, with its connection.
+fn usable<C>(answer: Result<Answer<C>, Refused>, seen: &Timelines) -> Result<Answer<C>, (Refused, Option<C>)> {
     match answer {
-        answer if !answer.accepts_writes => Err(Refused::ReadOnly),
-        answer if !seen.is_current(answer.timeline) => Err(Refused::Overtaken),
-        answer => Ok(answer),
+        Ok(answer) if !answer.accepts_writes => Err((Refused::ReadOnly, Some(answer.connection))),
+        Ok(answer) if !seen.is_current(answer.timeline) => Err((Refused::Overtaken, Some(answer.connection))),
+        Ok(answer) => Ok(answer),
+        Err(refused) => Err((refused, None)),
     }
 }
 
@@ -208,7 +252,10 @@ fn copy_timeouts(config: &Config, one: &mut Config) {
 
 #[cfg(test)]
 mod tests {
-    use futures_util::future::{BoxFuture, FutureExt, pending, ready};
+    use std::collections::VecDeque;
+    use std::sync::Mutex;
+
+    use futures_util::future::{FutureExt, pending, ready};
 
     use super::*;
 
@@ -222,64 +269,106 @@ mod tests {
         host(connection, true, timeline)
     }
 
+    fn standby(connection: char) -> Asked {
+        host(connection, false, 0)
+    }
+
+    /// Ends after this time from now.
+    fn elapsed(time: Duration) -> impl Future<Output = ()> {
+        tokio::time::timeout(time, pending::<()>()).map(drop)
+    }
+
     /// The host answers after those that do at once.
     fn later(asked: Asked) -> Asked {
+        after(Duration::from_millis(1), asked)
+    }
+
+    fn after(time: Duration, asked: Asked) -> Asked {
         async move {
-            tokio::task::yield_now().await;
+            elapsed(time).await;
             asked.await
         }
         .boxed()
     }
 
-    async fn chosen(seen: &Timelines, asked: impl IntoIterator<Item = Asked>) -> Result<char, Refused> {
-        choose(asked.into_iter().collect(), seen, pending(), pending()).await.map(|answer| answer.connection)
+    /// Chooses among hosts, each with its answers. A host without a further answer is silent.
+    async fn chosen<const N: usize>(
+        seen: &Timelines,
+        answers: [Vec<Asked>; N],
+        patience: Duration,
+        limit: Duration,
+    ) -> Result<char, Refused> {
+        let answers = Mutex::new(answers.map(VecDeque::from));
+        let ask = |host: usize, _| answers.lock().unwrap()[host].pop_front().unwrap_or_else(|| pending().boxed());
+        let (patience, limit) = (elapsed(patience), elapsed(limit));
+        choose(N, ask, seen, patience, limit).await.map(|answer| answer.connection)
     }
+
+    const SOON: Duration = Duration::from_millis(50);
+    const LIMIT: Duration = Duration::from_secs(1);
+    const NEVER: Duration = Duration::from_secs(86_400);
 
     #[tokio::test]
     async fn a_host_that_never_answers_delays_no_other() {
         let seen = Timelines::default();
-        let asked = || [pending().boxed(), primary('b', 1)].into_iter().collect();
-        assert_eq!(choose(asked(), &seen, ready(()), pending()).await.unwrap().connection, 'b');
+        let answers = || [vec![], vec![primary('b', 1)]];
+        assert_eq!(chosen(&seen, answers(), SOON, NEVER).await.unwrap(), 'b');
         // Soon after, the others are not waited for.
-        assert_eq!(choose(asked(), &seen, pending(), pending()).await.unwrap().connection, 'b');
+        assert_eq!(chosen(&seen, answers(), NEVER, NEVER).await.unwrap(), 'b');
     }
 
     #[tokio::test]
     async fn the_highest_timeline_wins() {
         let seen = Timelines::default();
-        let asked = [primary('a', 3), host('b', false, 0), later(primary('c', 4)), primary('d', 2)];
-        assert_eq!(chosen(&seen, asked).await.unwrap(), 'c');
+        let answers = [vec![primary('a', 3)], vec![standby('b')], vec![later(primary('c', 4))], vec![primary('d', 2)]];
+        assert_eq!(chosen(&seen, answers, NEVER, NEVER).await.unwrap(), 'c');
         assert!(seen.is_current(4) && !seen.is_current(3));
-        assert_eq!(chosen(&seen, [primary('a', 3), later(primary('c', 4))]).await.unwrap(), 'c');
-        let refused = chosen(&seen, [primary('a', 3), host('b', false, 0)]).await.unwrap_err();
+        let answers = [vec![primary('a', 3)], vec![later(primary('c', 4))]];
+        assert_eq!(chosen(&seen, answers, NEVER, NEVER).await.unwrap(), 'c');
+        let refused = chosen(&seen, [vec![primary('a', 3)], vec![standby('b')]], NEVER, LIMIT).await.unwrap_err();
         assert!(matches!(refused, Refused::Overtaken), "{refused:?}");
     }
 
     #[tokio::test]
     async fn a_look_at_all_hosts_is_good_for_a_short_time() {
         let seen = Timelines::default();
-        let asked = || [primary('a', 3), later(primary('b', 4))];
-        assert_eq!(chosen(&seen, [primary('a', 3)]).await.unwrap(), 'a');
-        assert_eq!(chosen(&seen, asked()).await.unwrap(), 'a');
+        let answers = || [vec![primary('a', 3)], vec![later(primary('b', 4))]];
+        assert_eq!(chosen(&seen, [vec![primary('a', 3)]], NEVER, NEVER).await.unwrap(), 'a');
+        assert_eq!(chosen(&seen, answers(), NEVER, NEVER).await.unwrap(), 'a');
         let before = Instant::now().checked_sub(LOOK_AGE).unwrap();
         seen.looked_at.store(Some(before.into()));
-        assert_eq!(chosen(&seen, asked()).await.unwrap(), 'b');
+        assert_eq!(chosen(&seen, answers(), NEVER, NEVER).await.unwrap(), 'b');
         // A newer host is noted also if the others are not waited for.
-        assert_eq!(chosen(&seen, [primary('c', 5)]).await.unwrap(), 'c');
+        assert_eq!(chosen(&seen, [vec![primary('c', 5)]], NEVER, NEVER).await.unwrap(), 'c');
         assert!(!seen.is_current(4));
+    }
+
+    #[tokio::test]
+    async fn a_standby_is_asked_again_and_waited_for_only_once() {
+        let seen = Timelines::default();
+        let answers = [vec![standby('a'), primary('a', 2)], vec![]];
+        assert_eq!(chosen(&seen, answers, SOON, LIMIT).await.unwrap(), 'a');
+        let seen = Timelines::default();
+        let answers = [vec![standby('a')], vec![primary('b', 2)]];
+        assert_eq!(chosen(&seen, answers, NEVER, NEVER).await.unwrap(), 'b');
     }
 
     #[tokio::test]
     async fn without_a_host_that_accepts_writes_the_cause_is_that_of_a_host_that_answers() {
         let seen = Timelines::default();
         let late = || ready(Err(Refused::Late)).boxed();
-        let refused = chosen(&seen, [late(), host('b', false, 0)]).await.unwrap_err();
+        let refused = chosen(&seen, [vec![late()], vec![standby('b')]], NEVER, LIMIT).await.unwrap_err();
         assert!(matches!(refused, Refused::ReadOnly), "{refused:?}");
-        let refused = chosen(&seen, [late()]).await.unwrap_err();
+        let refused = chosen(&seen, [vec![late()]], NEVER, NEVER).await.unwrap_err();
         assert!(matches!(refused, Refused::Late), "{refused:?}");
-        let asked = [pending::<Result<Answer<char>, Refused>>()].into_iter().collect();
-        let refused = choose(asked, &seen, pending(), ready(())).await.map(|answer| answer.connection).unwrap_err();
-        assert!(matches!(refused, Refused::ReadOnly), "a host without power is not waited for: {refused:?}");
+        // A host without power is not waited for, also if the standby has answered after the limit.
+        for time in [Duration::ZERO, LIMIT + SOON] {
+            let start = Instant::now();
+            let answers = [vec![], vec![after(time, standby('b'))]];
+            let refused = chosen(&seen, answers, NEVER, LIMIT).await.unwrap_err();
+            assert!(matches!(refused, Refused::ReadOnly), "{refused:?}");
+            assert!(start.elapsed() < LIMIT * 2, "{:?}", start.elapsed());
+        }
     }
 
     /// All settings of a URL are those of each host.

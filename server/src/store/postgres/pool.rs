@@ -36,7 +36,7 @@ impl Manager for Connections {
     }
 }
 
-/// What a statement does.
+/// The kind of a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
     /// The statement reads rows, which must not be stale (B30).

@@ -109,7 +109,7 @@ pub(super) const STANDBYS: &str =
     "current_setting('synchronous_standby_names') <> '', EXISTS (SELECT FROM pg_stat_replication)";
 
 /// The time in which Patroni replaces a primary without power, with a `ttl` of 20 seconds.
-const FAILOVER_SECONDS: u64 = 25;
+const FAILOVER_SECONDS: u64 = 30;
 
 /// Returns a warning for each setting with which a power cut or a failover loses acknowledged writes, names appear in the
 /// database's log, or commands do not wait for a failover to end.

@@ -189,7 +189,7 @@ impl PostgresWriter {
             .replace(connection.accepted().clone())
             .is_some_and(|former| !Arc::ptr_eq(&former, connection.accepted()))
         {
-            // What was cached may have been lost.
+            // Cached rows may have been lost.
             self.cache.clear();
             self.lock_cache.clear();
         }

@@ -124,9 +124,9 @@ BEGIN
     -- A second server waits here until the row of the first one is durable.
     INSERT INTO store_epochs AS e (epoch, begun_at, is_adopted) VALUES (present, pg_catalog.clock_timestamp(), adopts)
         ON CONFLICT ON CONSTRAINT store_epochs_pkey DO NOTHING;
-    -- Before the first epoch, no fence was given out that this database could lack.
-    IF FOUND AND NOT is_first THEN
-        drawn := (SELECT s.last_value FROM lease_fences s);
+    drawn := (SELECT s.last_value FROM lease_fences s);
+    -- Before the first epoch, no fence was given out that this database could lack, unless a server knows one.
+    IF FOUND AND (NOT is_first OR last_fence > drawn) THEN
         PERFORM pg_catalog.setval('lease_fences'::regclass,
             greatest(now_fence, drawn + (1::bigint << 32), least(last_fence, now_fence + (1::bigint << 42))));
     END IF;
@@ -136,9 +136,10 @@ BEGIN
 END $$;
 
 COMMENT ON FUNCTION begin_epoch IS
-    'Lets a server enter the current epoch, and returns it with its age. The first server of a later epoch raises the fences above '
-    '`last_fence` above the seconds since 1970, times 2^21, and by 2^32 at least. The state is 1 if the epoch is the first of the tables, 2 if '
-    'not, 3 if the tables are of another cluster and `adopts` is false, and 4 if the tables have seen a later timeline';
+    'Lets a server enter the current epoch, and returns it with its age. The first server of a later epoch raises the fences to '
+    'the largest of three numbers: the seconds since 1970 times 2^21, the last fence plus 2^32, and `last_fence`. The state is 1 if '
+    'the epoch is the first of the tables, 2 if not, 3 if the tables are of another cluster and `adopts` is false, and 4 if the '
+    'tables have seen a later timeline';
 
 DO $$
 BEGIN

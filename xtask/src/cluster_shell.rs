@@ -1,6 +1,7 @@
 //! `cargo xtask cluster`: a cluster of PostgreSQL and two servers, for a person to break.
 
 use std::io::{BufRead, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Stdio};
 
@@ -36,15 +37,20 @@ pub(crate) async fn run() -> Result<()> {
 }
 
 fn play() -> Result<()> {
-    let directory = process::target_directory().join("cluster");
-    if directory.exists() {
-        std::fs::remove_dir_all(&directory)?;
-    }
-    std::fs::create_dir_all(&directory)?;
+    // The user `postgres` must be able to enter the directory, and the build directory may be below a home.
+    let directory = std::env::temp_dir().join(format!("leasehold-cluster-{}", std::process::id()));
+    std::fs::create_dir(&directory)?;
+    std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o755))?;
+    let played = play_in(&directory);
+    std::fs::remove_dir_all(&directory)?;
+    played
+}
+
+fn play_in(directory: &Path) -> Result<()> {
     eprintln!("starting three nodes in `{}`", directory.display());
-    let mut cluster = Cluster::start(&directory)?;
+    let mut cluster = Cluster::start(directory)?;
     let servers =
-        SERVERS.iter().map(|number| Server::start(&cluster, *number, &directory)).collect::<Result<Vec<_>>>()?;
+        SERVERS.iter().map(|number| Server::start(&cluster, *number, directory)).collect::<Result<Vec<_>>>()?;
     println!("the database: {}", cluster.url());
     for server in &servers {
         println!("a server: leasehold bench --server http://{}:7171", server.machine.address());

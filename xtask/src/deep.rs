@@ -105,7 +105,10 @@ impl Part {
     /// Returns the command with which a person repeats the round with this seed.
     fn repetition(self, seed: u64) -> String {
         match self.test() {
-            Some((test, _)) => format!("SEED={seed} cargo nextest run {test}"),
+            Some((test, variables)) => {
+                let variables: String = variables.iter().map(|(name, value)| format!("{name}={value} ")).collect();
+                format!("SEED={seed} {variables}cargo nextest run --workspace --features {} {test}", self.features())
+            }
             None => format!("cargo xtask test --deep {}", self.name()),
         }
     }

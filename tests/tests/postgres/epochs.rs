@@ -281,8 +281,8 @@ fn behind_a_pooler_each_transaction_is_of_the_present_epoch() {
 fn a_database_whose_commits_wait_for_no_standby_is_warned_of() {
     let pair = Pair::start();
     let url = pair.primary.url(&pair.database);
-    let server = serve(&url, "patience_seconds = 24");
-    assert!(server.has_logged("set `postgres.patience_seconds = 25`"), "{}", server.stderr());
+    let server = serve(&url, "patience_seconds = 29");
+    assert!(server.has_logged("set `postgres.patience_seconds = 30`"), "{}", server.stderr());
     let ready = || pair.runtime.block_on(leasehold_tests::wire::get(server.address(), "/readyz?verbose")).unwrap().1;
     assert!(ready().contains("[+]database ok\n"), "{}", ready());
     let set = |sql: &str| {

@@ -29,9 +29,9 @@ use leasehold_core::transaction::{BrokenState, Transaction};
 use serde::Serialize;
 use uuid::Uuid;
 
-/// The number of tries after which the check fails as undecided, if the caller sets no other. A try counts if it
-/// does not lead to a longer order than all before.
-pub(crate) const MAX_TRIES: usize = 5_000_000;
+/// The number of tries after which the check fails as undecided. A try counts if it does not lead to a longer order than
+/// all before.
+const MAX_TRIES: usize = 5_000_000;
 /// The answer time of a call that may take effect at any time after its start.
 pub(crate) const NEVER: u64 = u64::MAX;
 /// The fence of every lease in the search. The real fences are checked by
@@ -127,15 +127,14 @@ impl fmt::Display for NotLinearizable {
 }
 
 /// Checks that the history `operations` is linearizable: one order of the calls explains all
-/// answers, and leads from the empty state to `final_state`. Fails as undecided after `max_tries`, or when
+/// answers, and leads from the empty state to `final_state`. Fails as undecided when
 /// `is_over` is true. Returns the most tries that did not lead to a longer order.
 pub(crate) fn check_within(
     operations: &[Operation],
     final_state: &State,
-    max_tries: usize,
     is_over: &AtomicBool,
 ) -> Result<usize, NotLinearizable> {
-    let mut search = Search::new(operations, digest_of(final_state), max_tries, is_over);
+    let mut search = Search::new(operations, digest_of(final_state), is_over);
     search.run().map_err(NotLinearizable)?;
     Ok(search.most_tries)
 }
@@ -335,7 +334,6 @@ struct Search<'a> {
     tries: usize,
     longest: usize,
     most_tries: usize,
-    max_tries: usize,
     is_over: &'a AtomicBool,
     // The longest order that could not be continued: its length, and the call that could not come
     // next. The call is `None` if the order was complete but led to another state.
@@ -345,7 +343,7 @@ struct Search<'a> {
 const HEAD: usize = 0;
 
 impl<'a> Search<'a> {
-    fn new(operations: &'a [Operation], final_digest: u128, max_tries: usize, is_over: &'a AtomicBool) -> Self {
+    fn new(operations: &'a [Operation], final_digest: u128, is_over: &'a AtomicBool) -> Self {
         let mut times = Vec::new();
         for (number, operation) in operations.iter().enumerate() {
             times.push((operation.called, false, number));
@@ -382,7 +380,6 @@ impl<'a> Search<'a> {
             tries: 0,
             longest: 0,
             most_tries: 0,
-            max_tries,
             is_over,
             dead_end: None,
         }
@@ -419,7 +416,7 @@ impl<'a> Search<'a> {
     /// the recorded answer and the configuration is new. Returns true on success.
     fn try_append(&mut self, call: usize) -> Result<bool, String> {
         self.tries += 1;
-        if self.tries > self.max_tries || self.is_over.load(Ordering::Relaxed) {
+        if self.tries > MAX_TRIES || self.is_over.load(Ordering::Relaxed) {
             return Err(format!("undecided after {} tries; {}", self.tries, self.failure()));
         }
         self.most_tries = self.most_tries.max(self.tries);
@@ -538,7 +535,7 @@ mod tests {
     const CELL: CellId = CellId(1);
 
     fn check(operations: &[Operation], final_state: &State) -> Result<(), NotLinearizable> {
-        check_within(operations, final_state, MAX_TRIES, &AtomicBool::default()).map(drop)
+        check_within(operations, final_state, &AtomicBool::default()).map(drop)
     }
 
     fn rules() -> Rules {

@@ -12,6 +12,9 @@ use nix::unistd::Pid;
 /// The prefix of the names of namespaces and bridges, before the id of the process that made them.
 const PREFIX: &str = "lh";
 
+/// The size of a machine's disk. Its memory is taken when it is written.
+const DISK_MIB: u32 = 1024;
+
 /// A network of machines, which this process can reach too. Dropping it removes the bridge.
 #[derive(Debug)]
 pub struct Network {
@@ -89,6 +92,17 @@ impl Machine {
         &self.name
     }
 
+    /// Mounts a disk in memory, which can become full.
+    ///
+    /// # Errors
+    /// The operating system refuses it.
+    pub(super) fn mount_disk(&self, directory: &Path) -> Result<()> {
+        let options = format!("size={DISK_MIB}m,mode=700");
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &options, &self.name]).arg(directory).status();
+        ensure!(mounted.context("cannot start `mount`")?.success(), "no disk at `{}`", directory.display());
+        Ok(())
+    }
+
     /// Returns a command that runs a program on the machine.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new("ip");
@@ -123,7 +137,7 @@ impl Machine {
     /// Sends a signal to the processes of the machine whose command lines have a text. Returns their number.
     ///
     /// # Errors
-    /// The operating system refuses it.
+    /// The operating system refuses it, or there is no such process.
     pub fn signal_those(&self, text: &str, signal: Signal) -> Result<usize> {
         let mut count = 0;
         for pid in self.processes()? {
@@ -133,10 +147,11 @@ impl Machine {
                 count += 1;
             }
         }
+        ensure!(count > 0, "no process of `{}` has `{text}` in its command line", self.name);
         Ok(count)
     }
 
-    /// Takes the machine's power: no process runs, and no packet comes or goes.
+    /// Takes the machine's power: no process runs, and no packet comes or goes. Files keep what was written and not synced.
     ///
     /// # Errors
     /// The operating system refuses it.
@@ -231,15 +246,28 @@ fn signal_one(pid: Pid, signal: Signal) -> Result<()> {
     }
 }
 
-/// Removes the namespaces and bridges of processes that have ended.
+/// Removes the disk of a machine. Files that are still open go with their processes.
+pub(super) fn unmount(directory: &Path) -> Result<()> {
+    let unmounted = Command::new("umount").arg("--lazy").arg(directory).status().context("cannot start `umount`")?;
+    ensure!(unmounted.success(), "`{}` stays mounted", directory.display());
+    Ok(())
+}
+
+/// Removes the namespaces, disks and bridges of processes that have ended.
 fn remove_orphans() -> Result<()> {
+    for mount in std::fs::read_to_string("/proc/mounts")?.lines() {
+        let mut words = mount.split(' ');
+        if let (Some(name), Some(directory)) = (words.next(), words.next())
+            && owner(name).is_some_and(|id| !is_running(id))
+        {
+            unmount(Path::new(directory))?;
+        }
+    }
     let namespaces = std::fs::read_dir("/run/netns").into_iter().flatten();
     let devices = std::fs::read_dir("/sys/class/net")?;
     for (entry, is_namespace) in namespaces.map(|entry| (entry, true)).chain(devices.map(|entry| (entry, false))) {
         let name = entry?.file_name().to_string_lossy().into_owned();
-        let id = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-')).map(|(id, _)| id.to_owned());
-        let Some(id) = id.filter(|id| id.parse::<u32>().is_ok()) else { continue };
-        if Path::new("/proc").join(id).exists() {
+        if owner(&name).is_none_or(is_running) {
             continue;
         }
         if is_namespace {
@@ -250,6 +278,15 @@ fn remove_orphans() -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Returns the id of the process that made the machine, network or disk of this name; `None` if the name is another one.
+fn owner(name: &str) -> Option<u32> {
+    name.strip_prefix(PREFIX)?.split_once('-')?.0.parse().ok()
+}
+
+fn is_running(id: u32) -> bool {
+    Path::new("/proc").join(id.to_string()).exists()
 }
 
 fn ip(words: &[&str]) -> Result<()> {

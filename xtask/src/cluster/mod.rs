@@ -23,6 +23,8 @@ use crate::python::Environment;
 pub const NODES: u8 = 3;
 /// The configuration of Patroni, with the addresses of a first node.
 const PATRONI: &str = "deploy/patroni/patroni.yml";
+/// The user and the password of the API in Patroni's configuration, `patroni:secret`, as RFC 7617 has them.
+const REST: &str = "Basic cGF0cm9uaTpzZWNyZXQ=";
 /// Debian's Python, which every user may run.
 const PYTHON: &str = "/usr/bin/python3";
 /// The directory of Patroni's modules beside those of the nodes.
@@ -59,7 +61,7 @@ struct Members {
     members: Vec<Member>,
 }
 
-/// What Patroni says of a node.
+/// A node as Patroni describes it.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 pub struct Member {
     /// The name of the node.
@@ -169,7 +171,14 @@ impl Cluster {
         std::fs::write(&file, text)?;
         let log = directory.join("haproxy.log");
         machine.start(&["/usr/sbin/haproxy", "-db", "-f", &file.display().to_string()], directory, &log)?;
-        Ok("postgres://leasehold:secret@127.0.0.1:5432/leasehold?sslmode=disable".to_owned())
+        let url = "postgres://leasehold:secret@127.0.0.1:5432/leasehold?sslmode=disable";
+        // Until its first checks, HAProxy takes each node for the primary.
+        self.wait_until("the proxy leads to the primary alone", |_| {
+            let primary = ["-At", url, "-c", "SHOW transaction_read_only"];
+            (0..NODES)
+                .all(|_| machine.command("psql").args(primary).output().is_ok_and(|answer| answer.stdout == b"off\n"))
+        })?;
+        Ok(url.to_owned())
     }
 
     /// Returns a node by its index, from 0.
@@ -197,7 +206,13 @@ impl Cluster {
         accounts.max_by_key(newest).unwrap_or_default()
     }
 
-    /// Returns the index of the node that is the primary by its own account, with the highest timeline.
+    /// Returns the highest timeline of all nodes.
+    #[must_use]
+    pub fn timeline(&self) -> u64 {
+        self.members().iter().map(|member| member.timeline).max().unwrap_or_default()
+    }
+
+    /// Returns the index of the node that the newest account calls the leader.
     #[must_use]
     pub fn primary(&self) -> Option<usize> {
         let leader = self.members().into_iter().filter(|member| member.role == "leader");
@@ -322,6 +337,7 @@ impl Node {
         let (name, machine) = (format!("node-{number}"), network.machine(number)?);
         let directory = directory.join(&name);
         std::fs::create_dir_all(&directory)?;
+        machine.mount_disk(&directory)?;
         let text =
             std::fs::read_to_string(root().join(PATRONI)).with_context(|| format!("`{PATRONI}` can't be read"))?;
         let settings = place(&text, network, number, &directory);
@@ -415,6 +431,35 @@ impl Node {
         Ok(count)
     }
 
+    /// Fills the disk of the node.
+    ///
+    /// # Errors
+    /// The operating system refuses it.
+    pub fn fill_disk(&self) -> Result<()> {
+        let mut filler = std::fs::File::create(self.filler())?;
+        loop {
+            match filler.write(&[0; 1 << 16]) {
+                Ok(_) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::StorageFull => return Ok(()),
+                Err(error) => {
+                    return Err(error).with_context(|| format!("the disk of `{}` can't be filled", self.name));
+                }
+            }
+        }
+    }
+
+    /// Frees the disk that [`fill_disk`](Self::fill_disk) has filled.
+    ///
+    /// # Errors
+    /// The disk was not filled.
+    pub fn free_disk(&self) -> Result<()> {
+        std::fs::remove_file(self.filler()).context("the disk was not filled")
+    }
+
+    fn filler(&self) -> PathBuf {
+        self.directory.join("filler")
+    }
+
     /// Takes the exit status of the processes that have ended.
     fn reap(&mut self) {
         self.members.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_))));
@@ -445,6 +490,7 @@ impl Drop for Node {
         for child in &mut self.members {
             let _ = child.wait();
         }
+        let _ = machine::unmount(&self.directory);
     }
 }
 
@@ -467,7 +513,11 @@ fn http(address: &str, method: &str, path: &str, body: &str) -> Result<(u16, Str
     let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
     // A switchover takes seconds.
     stream.set_read_timeout(Some(Duration::from_secs(if method == "GET" { 2 } else { 60 })))?;
-    write!(stream, "{method} {path} HTTP/1.0\r\nContent-Length: {}\r\n\r\n{body}", body.len())?;
+    write!(
+        stream,
+        "{method} {path} HTTP/1.0\r\nAuthorization: {REST}\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )?;
     let mut text = String::new();
     stream.read_to_string(&mut text)?;
     let (head, body) = text.split_once("\r\n\r\n").context("no head")?;

@@ -46,7 +46,7 @@ fn install_files(content: &Content<'_>, directory: &Path) -> Result<()> {
     copy("CHANGELOG.md", &documents.join("changelog"))?;
     output(Command::new("gzip").args(["--no-name", "--best"]).arg(documents.join("changelog")))?;
     copy_directory("docs/src", &documents.join("book"))?;
-    for folder in ["grafana", "kubernetes", "prometheus"] {
+    for folder in ["grafana", "kubernetes", "patroni", "prometheus"] {
         copy_directory(&format!("deploy/{folder}"), &documents.join("examples").join(folder))?;
     }
     Ok(())

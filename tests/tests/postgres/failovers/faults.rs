@@ -24,13 +24,15 @@ pub(super) enum Until {
 pub(super) struct Fault {
     pub(super) name: &'static str,
     pub(super) begin: fn(&mut World, usize) -> Result<()>,
-    /// How long it lasts further.
+    /// The time for which it lasts further.
     pub(super) rest: Duration,
     /// Ends the fault that began at this primary.
     pub(super) end: fn(&mut World, usize) -> Result<()>,
     pub(super) until: Until,
     /// The longest time until both servers answer.
     pub(super) limit: Duration,
+    /// True if another node must be promoted.
+    pub(super) promotes: bool,
 }
 
 /// A fault during which a further node is promoted.
@@ -41,7 +43,11 @@ const FAILOVER: Fault = Fault {
     end: |_, _| Ok(()),
     until: Until::Answers,
     limit: Duration::from_secs(40),
+    promotes: true,
 };
+
+/// A fault that the primary survives.
+const LESS: Fault = Fault { promotes: false, ..FAILOVER };
 
 pub(super) const FAULTS: &[Fault] = &[
     Fault {
@@ -94,7 +100,7 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "the member of etcd beside the primary is killed",
         begin: |world, primary| world.cluster.node(primary)?.kill("etcd --name").map(drop),
         end: |world, primary| world.cluster.node(primary)?.run_etcd(),
-        ..FAILOVER
+        ..LESS
     },
     Fault {
         name: "all members of etcd are killed",
@@ -102,7 +108,7 @@ pub(super) const FAULTS: &[Fault] = &[
         rest: KEY,
         end: |world, _| each_node(world, |cluster, index| cluster.node(index)?.run_etcd()),
         until: Until::End,
-        ..FAILOVER
+        ..LESS
     },
     Fault {
         name: "the synchronous standby loses its power",
@@ -113,19 +119,19 @@ pub(super) const FAULTS: &[Fault] = &[
                 false => Ok(()),
             })
         },
-        ..FAILOVER
+        ..LESS
     },
     Fault {
         name: "no packet of the primary reaches its synchronous standby",
         begin: |world, primary| world.machine(primary)?.cut(world.machine(world.standby()?)?),
         end: |world, primary| mend_all(world, primary),
-        ..FAILOVER
+        ..LESS
     },
     Fault {
         name: "the primary and its synchronous standby don't see each other, and the third node sees both",
         begin: |world, primary| both_ways(world.machine(primary)?, world.machine(world.standby()?)?, Machine::cut),
         end: |world, primary| mend_all(world, primary),
-        ..FAILOVER
+        ..LESS
     },
     Fault {
         name: "one server does not see the primary",
@@ -133,7 +139,7 @@ pub(super) const FAULTS: &[Fault] = &[
         rest: KEY,
         end: |world, primary| both_ways(&world.servers[0], world.machine(primary)?, Machine::mend),
         until: Until::End,
-        ..FAILOVER
+        ..LESS
     },
     Fault {
         name: "the primary and one server see no other machine",
@@ -173,6 +179,15 @@ pub(super) const FAULTS: &[Fault] = &[
         end: |world, primary| world.cluster.node(primary)?.power_on(),
         limit: Duration::from_secs(60),
         ..FAILOVER
+    },
+    Fault {
+        name: "the disk of the primary is full",
+        begin: |world, primary| world.cluster.node(primary)?.fill_disk(),
+        rest: KEY,
+        end: |world, primary| world.cluster.node(primary)?.free_disk(),
+        until: Until::End,
+        limit: Duration::from_secs(60),
+        ..LESS
     },
     Fault {
         name: "the waits for a standby are canceled, and then the primary loses its power",

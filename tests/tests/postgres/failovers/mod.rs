@@ -21,7 +21,6 @@ use xtask::cluster::{self, Cluster, Machine, NODES};
 
 use self::faults::{FAULTS, Fault, Until};
 use crate::linearizability::{Load, check_histories};
-use crate::linearizability_checker::MAX_TRIES;
 use crate::open_store;
 
 /// The time between two faults.
@@ -67,11 +66,6 @@ impl World {
         self.cluster.machine(index)
     }
 
-    /// Executes SQL as the superuser in the database of the servers.
-    fn execute(&self, sql: &str) -> Result<()> {
-        self.cluster.execute("leasehold", sql).map(drop)
-    }
-
     /// Returns the index of the synchronous standby.
     fn standby(&self) -> Result<usize> {
         let members = self.cluster.members();
@@ -82,6 +76,7 @@ impl World {
     /// Plays a fault, and waits until all nodes are back.
     fn play(&mut self, fault: &Fault, load: &Load) {
         let primary = self.cluster.primary().unwrap();
+        let timeline = self.cluster.timeline();
         let mut began = Instant::now();
         (fault.begin)(self, primary).unwrap();
         if fault.until == Until::Answers {
@@ -100,16 +95,17 @@ impl World {
             println!("{}: {:.1?} after its end", fault.name, began.elapsed());
         }
         self.cluster.wait_until("all nodes are back", Cluster::is_whole).unwrap();
+        assert!(self.cluster.timeline() > timeline || !fault.promotes, "no node was promoted: {}", fault.name);
     }
 
     /// Ends the load, and checks its history with the rows of the primary.
-    fn check(&self, load: Load, fault_count: u64, max_tries: usize) {
+    fn check(&self, load: Load, fault_count: u64) {
         let histories = load.end();
         let primary = self.cluster.primary().unwrap();
         let address = self.machine(primary).unwrap().address();
         let url = format!("postgres://leasehold:secret@{address}:5432/leasehold?sslmode=disable");
         let state = Store::state(&open_store(&url)).unwrap();
-        check_histories(&histories, &state, fault_count, &[], max_tries);
+        check_histories(&histories, &state, fault_count, &[]);
     }
 }
 
@@ -134,5 +130,5 @@ fn b09_b13_b30_answers_under_failovers_are_linearizable() {
         load.run_for(PAUSE);
         world.play(fault, &load);
     }
-    world.check(load, count, MAX_TRIES);
+    world.check(load, count);
 }

@@ -20,12 +20,12 @@ const TIMES: usize = 3;
 const LIMITS: [(&str, Duration); 3] = [
     // The leader key lasts for 15 to 20 s more, and for 21 s if the leader of etcd had the same machine. The standby then
     // waits 2 s for an answer of the former primary, and the servers wait 2 s.
-    ("the primary loses its power", Duration::from_secs(28)),
+    ("the primary loses its power", Duration::from_secs(30)),
     ("the postmaster is killed", Duration::from_secs(10)),
-    ("a planned switchover", Duration::from_secs(5)),
+    ("a planned switchover", Duration::from_secs(8)),
 ];
 
-/// What a client was answered.
+/// The answers to a client.
 #[derive(Default)]
 struct Answers {
     fences: Vec<u64>,

@@ -18,9 +18,9 @@ const LANES: usize = 2;
 /// The time between two lines of output that name the running steps.
 const HEARTBEAT: Duration = Duration::from_secs(60);
 
-/// The time after which a step counts as hung, and is killed. The longest takes half of it on two
+/// The time after which a step counts as hung, and is killed. The longest takes two thirds of it on two
 /// cores.
-const STEP_LIMIT: Duration = Duration::from_secs(30 * 60);
+const STEP_LIMIT: Duration = Duration::from_secs(45 * 60);
 
 /// The phase of a step, which is the column of the table for the step's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

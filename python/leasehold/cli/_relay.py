@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Annotated
 
 import typer
@@ -45,4 +45,7 @@ def relay(
     with Client(server, tls=tls, timeout_seconds=timeout_seconds) as client, ThreadPoolExecutor(1) as executor:
         relaying = executor.submit(Relay(client, database, poll_seconds=poll_seconds).run, stop)
         ERRORS.print("relaying; press Ctrl-C to stop", highlight=False)
+        # A handler runs between two steps of this thread, so no wait is long.
+        while not wait([relaying], timeout=1).done:
+            pass
         relaying.result()

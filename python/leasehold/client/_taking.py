@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import math
 import queue
 import threading
 import time
@@ -10,7 +11,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import grpc
 from typing_extensions import Self
@@ -41,6 +42,23 @@ from leasehold.locks import Standing
 
 if TYPE_CHECKING:
     from leasehold.client._synchronous import Client
+
+_T = TypeVar("_T")
+
+# Python calls a signal's handler between two steps of the main thread. A signal that comes just before a wait of that thread,
+# or to another thread, does not end the wait. So no wait is longer.
+_HANDLER_SECONDS = 1.0
+
+
+def _get(waiting: queue.SimpleQueue[_T], until: float | None = None) -> _T:
+    """Wait for an item until a time of the monotonic clock; `queue.Empty` if none comes. Signal handlers run meanwhile."""
+    while True:
+        left = math.inf if until is None else max(0.0, until - time.monotonic())
+        try:
+            return waiting.get(timeout=min(left, _HANDLER_SECONDS))
+        except queue.Empty:
+            if left <= _HANDLER_SECONDS:
+                raise
 
 
 class Batch(BatchBase):
@@ -251,7 +269,7 @@ class Taking(TakingBase):
         until = None if wait_seconds is None else time.monotonic() + wait_seconds
         while not self._is_stopping:
             try:
-                news = self._news.get(timeout=None if until is None else max(0.0, until - time.monotonic()))
+                news = _get(self._news, until)
             except queue.Empty:
                 return None
             if isinstance(news, BaseException):
@@ -307,7 +325,7 @@ class Taking(TakingBase):
     def _batches_to_work(self) -> Iterator[Batch]:
         """Yield each batch when one of `credit` threads may begin: more may be at work after the loss of a session."""
         while True:
-            self._ended.get()
+            _get(self._ended)
             batch = self.next_batch()
             if batch is None:
                 return
@@ -325,9 +343,10 @@ class Taking(TakingBase):
 
     def _finish(self) -> None:
         """Wait for the batches that are worked until the time of the stop. Give back the others."""
+        # A signal handler may replace the time.
         while self._working and (left := self._left_seconds()):
             with suppress(queue.Empty):
-                self._ended.get(timeout=left)
+                self._ended.get(timeout=min(left, _HANDLER_SECONDS))
 
     def _open_session(self) -> LockSession:
         session = LockSession(self._client, DURATION_SECONDS, GRACE_SECONDS, None, None, None, None)

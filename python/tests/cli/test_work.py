@@ -21,7 +21,7 @@ STOPPING = "stopping; a second signal gives unfinished batches back at once\n"
 
 # The functions of the tests write a line for each batch, so that a test sees what was worked.
 JOBS = """
-import asyncio, pathlib, threading, time
+import asyncio, pathlib, signal, threading, time
 
 def note(batch):
     with pathlib.Path("worked").open("a") as file:
@@ -58,6 +58,11 @@ async def work_async(batch):
 async def hang_async(batch):
     note(batch)
     await asyncio.sleep(600)
+
+def told_elsewhere(batch):
+    note(batch)
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+    time.sleep(600)
 
 class Worker:
     async def __call__(self, batch):
@@ -169,6 +174,14 @@ def test_q11_a_stop_gives_back_what_is_not_finished_in_time(
     assert (code, "Traceback" in said) == (0, False)
     assert [state(cli_client, each) for each in ids] == [(RequestState.NEW, 0)] * 2
     taken(cli_client, 0)
+
+
+def test_a_signal_is_heard_in_whichever_thread_it_comes(cli_server: ClaimsServer, cli_client: Client, tmp_path: Path) -> None:
+    (one,) = submit(cli_client, update("7", "a"))
+    with working(cli_server, tmp_path, "told_elsewhere", "--stop-within-seconds", "0.1") as process:
+        process.communicate(timeout=60)
+    assert (process.returncode, worked(tmp_path)) == (0, ["7 1 a"])
+    assert state(cli_client, one) == (RequestState.NEW, 0)
 
 
 def test_q11_a_second_signal_does_not_wait(cli_server: ClaimsServer, cli_client: Client, tmp_path: Path) -> None:

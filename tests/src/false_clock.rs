@@ -2,11 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
+use xtask::cluster::faketime_library;
 
 use crate::server::Builder;
-
-const LIBRARY: &str = "faketime/libfaketimeMT.so.1";
 
 /// The wall clock of a server, which a test sets while the server runs. The server's monotonic
 /// clock stays right.
@@ -23,10 +22,7 @@ impl FalseClock {
     /// # Errors
     /// The library is not installed, or the file can't be written.
     pub fn new(directory: &Path, ahead: i64) -> Result<Self> {
-        let libraries = std::fs::read_dir("/usr/lib")?.map(|entry| Ok(entry?.path().join(LIBRARY)));
-        let libraries: Vec<_> = libraries.collect::<Result<_>>()?;
-        let library = libraries.into_iter().find(|path| path.exists()).context("install the package `faketime`")?;
-        let clock = Self { library, file: directory.join("clock") };
+        let clock = Self { library: faketime_library()?, file: directory.join("clock") };
         clock.set(ahead)?;
         Ok(clock)
     }

@@ -89,6 +89,18 @@ pub(crate) const SERVER_VARIABLE: &str = "LEASEHOLD_BINARY";
 /// The variable that names the gem's extension, compiled with the workspace, to the gem's Rakefile.
 const EXTENSION_VARIABLE: &str = "LEASEHOLD_EXTENSION";
 
+/// Returns the path of the server under test: that of `LEASEHOLD_BINARY`, or else one that is built now.
+///
+/// # Errors
+/// The workspace does not compile.
+pub(crate) async fn server_under_test() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os(SERVER_VARIABLE) {
+        return Ok(PathBuf::from(path));
+    }
+    build_workspace().await?;
+    Ok(server())
+}
+
 /// Returns the path of the copy of the server that the tests start. Other builds replace the
 /// original.
 pub(crate) fn server() -> PathBuf {

@@ -205,13 +205,7 @@ async fn program_of_release() -> Result<PathBuf> {
 /// Runs the gem's specs on Debian's next release. Returns true if all passed, and the number of
 /// examples.
 async fn run_specs(seed: u64) -> Result<(bool, BTreeMap<String, u64>)> {
-    let server = match std::env::var_os(SERVER_VARIABLE) {
-        Some(path) => PathBuf::from(path),
-        None => {
-            check::build_workspace().await?;
-            check::server()
-        }
-    };
+    let server = check::server_under_test().await?;
     let summary = rails::test_in_chroot(&server, seed).await?;
     Ok((summary.passed(), BTreeMap::from([("examples".to_owned(), summary.example_count)])))
 }

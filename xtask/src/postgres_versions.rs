@@ -25,13 +25,7 @@ const TESTS: &str = "not test(/survive_a_dump|this_program_writes_rows|under_fai
 /// A version can't be installed, or the server does not build.
 pub(crate) async fn test() -> Result<(bool, BTreeMap<String, u64>)> {
     needs::install(needs::FOR_NPM)?;
-    let server = match std::env::var_os(SERVER_VARIABLE) {
-        Some(path) => PathBuf::from(path),
-        None => {
-            check::build_workspace().await?;
-            check::server()
-        }
-    };
+    let server = check::server_under_test().await?;
     let mut has_passed = true;
     for (name, version) in VERSIONS {
         let programs = install(name, version).await?;

@@ -55,13 +55,7 @@ const FORMERS: [Former; 3] = [
 /// # Errors
 /// A version can't be compiled, or a former one is not in the history of the clone.
 pub(crate) async fn test() -> Result<(bool, BTreeMap<String, u64>)> {
-    let present = match std::env::var_os(SERVER_VARIABLE) {
-        Some(path) => PathBuf::from(path),
-        None => {
-            check::build_workspace().await?;
-            check::server()
-        }
-    };
+    let present = check::server_under_test().await?;
     let mut has_passed = true;
     for former in &FORMERS {
         has_passed &= test_beside(former, &present).await?;

@@ -55,6 +55,8 @@ struct SharedLoad {
     channels: [RwLock<Option<Channel>>; 2],
     answered: [AtomicU64; 2],
     is_stopped: AtomicBool,
+    /// Texts of the messages about a store that is away.
+    outages: &'static [&'static str],
 }
 
 impl SharedLoad {
@@ -143,7 +145,7 @@ impl RandomClient {
         let called = nanos(self.epoch);
         let result = call(Client::over(channel, self.cell)).await;
         let answered = nanos(self.epoch);
-        let answer = result.as_ref().map_or_else(failed_answer, answer);
+        let answer = result.as_ref().map_or_else(|status| failed_answer(status, self.shared.outages), answer);
         if answer != Answer::Unknown {
             self.shared.answered[server].fetch_add(1, Ordering::Relaxed);
         }
@@ -342,15 +344,16 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Starts the servers, each with these lines in the section `[postgres]`, and the clients.
-    pub(crate) fn start(seed: u64, servers: [(Builder, String); 2]) -> Self {
+    /// Starts the servers, each with these lines in the section `[postgres]`, and the clients. `outages` are texts of the
+    /// messages about a store that is away.
+    pub(crate) fn start(seed: u64, servers: [(Builder, String); 2], outages: &'static [&'static str]) -> Self {
         let start = |(server, settings): (Builder, String)| {
             let config = format!("[postgres]\n{settings}\n{}", cells(GROUPS * CELLS_PER_GROUP));
             server.config(config).start().unwrap()
         };
         let servers: Vec<_> = servers.into_iter().map(start).collect();
         let runtime = Runtime::new().unwrap();
-        let shared = Arc::new(SharedLoad::default());
+        let shared = Arc::new(SharedLoad { outages, ..SharedLoad::default() });
         let (sender, ended) = channel();
         let mut load = Self { servers, shared, clients: Vec::new(), ended, runtime };
         [0, 1].into_iter().for_each(|server| load.connect(server));
@@ -448,7 +451,7 @@ impl Deployment {
         let bouncer = Bouncer::start(&cluster, 6).unwrap();
         let at = |url| format!("url = \"{url}\"");
         let servers = [(one, at(cluster.url(&database))), (other, at(bouncer.url(&database)))];
-        let load = Load::start(seed, servers);
+        let load = Load::start(seed, servers, &["can't be reached", "stopping"]);
         Self { cluster, database, bouncer, load }
     }
 
@@ -526,11 +529,12 @@ fn b09_b13_b30_answers_beside_a_server_without_epochs_are_linearizable() {
 }
 
 /// Returns a number of the environment.
-fn number(name: &str) -> Option<u64> {
+pub(crate) fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|value| value.parse().unwrap())
 }
 
-fn seed() -> u64 {
+/// Returns the seed of the run, and prints it.
+pub(crate) fn seed() -> u64 {
     let seed = number("SEED").unwrap_or_else(rand::random);
     println!("SEED={seed}");
     seed

@@ -317,12 +317,19 @@ impl Cluster {
     }
 }
 
+/// Returns the path of libfaketime, which gives a program another wall clock.
+///
+/// # Errors
+/// It is not installed.
+pub fn faketime_library() -> Result<PathBuf> {
+    let libraries = std::fs::read_dir("/usr/lib")?.map(|entry| Ok(entry?.path().join(FAKETIME)));
+    let libraries: Vec<_> = libraries.collect::<Result<_>>()?;
+    libraries.into_iter().find(|path| path.exists()).context("install the package `faketime`")
+}
+
 impl FalseClock {
     fn new(ahead_seconds: i64) -> Result<Self> {
-        let libraries = std::fs::read_dir("/usr/lib")?.map(|entry| Ok(entry?.path().join(FAKETIME)));
-        let libraries: Vec<_> = libraries.collect::<Result<_>>()?;
-        let library = libraries.into_iter().find(|path| path.exists()).context("install the package `faketime`")?;
-        Ok(Self { library, ahead_seconds })
+        Ok(Self { library: faketime_library()?, ahead_seconds })
     }
 
     /// Returns the variables of a program with this clock.

@@ -220,7 +220,7 @@ fn each_standby(world: &World, primary: usize, does: impl Fn(&Machine) -> Result
 }
 
 /// Waits until another node is the primary, while the former one may go on.
-fn await_promotion(world: &World, former: usize) -> Result<()> {
+pub(super) fn await_promotion(world: &World, former: usize) -> Result<()> {
     world
         .cluster
         .wait_until("another node is the primary", |cluster| cluster.primary().is_some_and(|present| present != former))

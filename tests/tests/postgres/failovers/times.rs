@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use xtask::cluster::{Cluster, NODES};
 
 use super::World;
-use super::faults::FAULTS;
+use super::faults::{FAULTS, await_promotion};
 use crate::{await_condition, cells, create};
 
 /// The number of times that each fault is played.
@@ -80,8 +80,7 @@ fn b09_b13_answers_return_soon_after_a_failover() {
             await_more(&answered);
             let primary = world.cluster.primary().unwrap();
             (fault.begin)(&mut world, primary).unwrap();
-            let is_replaced = |cluster: &Cluster| cluster.primary().is_some_and(|present| present != primary);
-            world.cluster.wait_until("another node is the primary", is_replaced).unwrap();
+            await_promotion(&world, primary).unwrap();
             await_more(&answered);
             (fault.end)(&mut world, primary).unwrap();
             world.cluster.wait_until("all nodes are back", Cluster::is_whole).unwrap();

@@ -147,6 +147,31 @@ fn a_commit_with_a_warning_is_answered_only_once_the_standby_has_it() {
     assert_eq!(rows(), ["2"]);
 }
 
+/// The rows are locked by a COMMIT of another server, and nobody can end its transaction.
+#[test]
+fn a_command_waits_while_a_commit_of_another_server_waits_for_a_standby() {
+    let pair = Pair::start();
+    let url = pair.primary.url(&pair.database);
+    let servers = [(); 2].map(|()| serve(&url, "patience_seconds = 60"));
+    let [mut first, mut second] = servers.each_ref().map(|server| client_of(&pair.runtime, server));
+    for client in [&mut first, &mut second] {
+        pair.begin(client, &format!("before-{}", rand::random::<u64>())).unwrap();
+    }
+    let frozen = pair.standby.freeze().unwrap();
+    let begin = |mut client: Client| pair.runtime.spawn(async move { client.begin(create("during")).await });
+    let (begun, waits) = (begin(first), "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'");
+    await_condition("a COMMIT waits", || pair.primary.execute("postgres", waits).unwrap() != ["0"]);
+    let refused = begin(second);
+    await_condition("the second server tells the cause", || {
+        servers[1].has_logged("a COMMIT waits for a standby, and keeps rows locked")
+    });
+    assert!(!refused.is_finished());
+    drop(frozen);
+    pair.runtime.block_on(begun).unwrap().unwrap();
+    let refused = pair.runtime.block_on(refused).unwrap().unwrap_err();
+    assert_eq!(Refusal::of(&refused).reason, "CLAIM_BUSY");
+}
+
 /// A COMMIT without a change waits for no standby.
 #[test]
 fn b30_a_task_that_changes_nothing_proves_no_host() {

@@ -67,11 +67,11 @@ pub(crate) fn observed_claim(record: &wire::Record) -> ObservedClaim {
 }
 
 /// Returns the answer that a failed call stands for: the engine's rejection, or `Unknown` if the
-/// call may have taken effect. `outages` are texts of the messages about a store that is away.
+/// call may have taken effect.
 ///
 /// # Panics
 /// A correct server never returns this status.
-pub(crate) fn failed_answer(status: &Status, outages: &[&str]) -> Answer {
+pub(crate) fn failed_answer(status: &Status) -> Answer {
     let refusal = Refusal::of(status);
     if Reason::ALL.iter().any(|reason| reason.code() == refusal.reason) {
         let groups = refusal.rejected.groups.iter();
@@ -84,8 +84,8 @@ pub(crate) fn failed_answer(status: &Status, outages: &[&str]) -> Answer {
         });
         return Answer::Rejected(ObservedRejection { reason: refusal.reason.clone(), offences: offences.collect() });
     }
-    let is_outage =
-        refusal.code_and_reason() == STORE_UNAVAILABLE && outages.iter().any(|words| refusal.message.contains(words));
+    let is_outage = refusal.code_and_reason() == STORE_UNAVAILABLE
+        && ["can't be reached", "stopping"].iter().any(|words| refusal.message.contains(words));
     // A status without a reason comes from the client: the connection broke, or the deadline
     // passed.
     let has_no_answer = refusal.reason.is_empty();

@@ -55,8 +55,6 @@ struct SharedLoad {
     channels: [RwLock<Option<Channel>>; 2],
     answered: [AtomicU64; 2],
     is_stopped: AtomicBool,
-    /// Texts of the messages about a store that is away.
-    outages: &'static [&'static str],
 }
 
 impl SharedLoad {
@@ -145,7 +143,7 @@ impl RandomClient {
         let called = nanos(self.epoch);
         let result = call(Client::over(channel, self.cell)).await;
         let answered = nanos(self.epoch);
-        let answer = result.as_ref().map_or_else(|status| failed_answer(status, self.shared.outages), answer);
+        let answer = result.as_ref().map_or_else(failed_answer, answer);
         if answer != Answer::Unknown {
             self.shared.answered[server].fetch_add(1, Ordering::Relaxed);
         }
@@ -344,16 +342,15 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Starts the servers, each with these lines in the section `[postgres]`, and the clients. `outages` are texts of the
-    /// messages about a store that is away.
-    pub(crate) fn start(seed: u64, servers: [(Builder, String); 2], outages: &'static [&'static str]) -> Self {
+    /// Starts the servers, each with these lines in the section `[postgres]`, and the clients.
+    pub(crate) fn start(seed: u64, servers: [(Builder, String); 2]) -> Self {
         let start = |(server, settings): (Builder, String)| {
             let config = format!("[postgres]\n{settings}\n{}", cells(GROUPS * CELLS_PER_GROUP));
             server.config(config).start().unwrap()
         };
         let servers: Vec<_> = servers.into_iter().map(start).collect();
         let runtime = Runtime::new().unwrap();
-        let shared = Arc::new(SharedLoad { outages, ..SharedLoad::default() });
+        let shared = Arc::new(SharedLoad::default());
         let (sender, ended) = channel();
         let mut load = Self { servers, shared, clients: Vec::new(), ended, runtime };
         [0, 1].into_iter().for_each(|server| load.connect(server));
@@ -451,7 +448,7 @@ impl Deployment {
         let bouncer = Bouncer::start(&cluster, 6).unwrap();
         let at = |url| format!("url = \"{url}\"");
         let servers = [(one, at(cluster.url(&database))), (other, at(bouncer.url(&database)))];
-        let load = Load::start(seed, servers, &["can't be reached", "stopping"]);
+        let load = Load::start(seed, servers);
         Self { cluster, database, bouncer, load }
     }
 

@@ -356,13 +356,29 @@ impl PostgresWriter {
         }
     }
 
+    /// True if COMMITs wait for a standby. Their locks are no fault of somebody who could end a transaction.
+    fn commits_wait(&mut self) -> bool {
+        let Ok(connection) = self.take_idle() else { return false };
+        let waiting = self.wait(&connection, async {
+            connection.query_typed_one(WAITING, &[]).await.and_then(|row| row.try_get(0)).map_err(failed)
+        });
+        if waiting.is_ok() {
+            self.session = Session::Idle(connection);
+        }
+        waiting.unwrap_or(false)
+    }
+
     /// Returns the error of a group whose rows can't be assumed, and lets the group read them.
     fn read_instead(&mut self) -> StoreError {
         self.speculation.read_next();
         StoreError::Misspeculated("a command of the group changes or reads other rows than the cache has".into())
     }
 
-    fn group_error(&self, error: StoreError) -> GroupError {
+    fn group_error(&mut self, error: StoreError) -> GroupError {
+        let error = match error {
+            StoreError::Locked(_) if self.commits_wait() => StoreError::Unreachable(AWAITED.into()),
+            error => error,
+        };
         let failure = match error {
             StoreError::Conflict(_) => Failure::Conflict,
             StoreError::Misspeculated(_) => Failure::Misspeculated,
@@ -375,6 +391,15 @@ impl PostgresWriter {
         GroupError { failure, may_be_committed: self.session.is_unknown(), error }
     }
 }
+
+/// The text for rows that nobody keeps locked on purpose.
+const AWAITED: &str = "a COMMIT waits for a standby, and keeps rows locked";
+
+/// A query for COMMITs that wait for a standby, and longer than a standby on the network takes.
+const WAITING: &str = "
+    SELECT EXISTS (
+        SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'SyncRep'
+            AND clock_timestamp() - state_change > interval '200 ms')";
 
 /// Returns the error of a speculative group: a lost race means that an assumption was wrong.
 fn misspeculated(error: StoreError) -> StoreError {

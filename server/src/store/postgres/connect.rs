@@ -22,7 +22,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::epochs::{self, Accepted, Epochs, NotEntered};
 use super::failure::{failed_to_connect, text};
-use super::hosts::{self, Answer, Refused, Timelines};
+use super::hosts::{self, Answer, Refused, Timeline, Timelines};
 use super::remedies::Remedy;
 use crate::awake::Awake;
 use crate::config::{PostgresConfig, foreign_scheme, open_file, read_file};
@@ -31,9 +31,10 @@ use crate::store::preflight::Problem;
 
 /// Asks a host that is the only one if it accepts writes.
 const ASK: &str = "SHOW transaction_read_only";
-/// Asks one of several hosts for its timeline too, which the name of a file of its log begins with.
-const ASK_TIMELINE: &str = "SELECT current_setting('transaction_read_only'),
-    CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END";
+/// Asks one of several hosts for its cluster and timeline too. The name of a file of its log begins with the timeline.
+const ASK_TIMELINE: &str = "SELECT current_setting('transaction_read_only'), c.system_identifier,
+    CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END
+    FROM pg_control_system() c";
 /// The time between two looks for a host that was promoted.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 /// The time without an answer after which the other hosts are asked again.
@@ -419,11 +420,11 @@ impl Drop for DatabaseConnection {
 async fn answered(connection: DatabaseConnection, question: &str) -> Result<Answer<DatabaseConnection>, Error> {
     let answer = connection.simple_query(question).await?;
     let row = answer.iter().find_map(|message| match message {
-        SimpleQueryMessage::Row(row) => Some((row.get(0) == Some("off"), row.try_get(1).ok().flatten())),
+        SimpleQueryMessage::Row(row) => Some(row),
         _ => None,
     });
-    let (accepts_writes, timeline) = row.unwrap_or_default();
-    let timeline = timeline.and_then(|digits| u32::from_str_radix(digits, 16).ok()).unwrap_or_default();
+    let word = |column| row.and_then(|row| row.try_get(column).ok().flatten()).unwrap_or_default();
+    let (accepts_writes, timeline) = (word(0) == "off", Timeline::read(word(1), word(2)));
     Ok(Answer { connection, accepts_writes, timeline })
 }
 

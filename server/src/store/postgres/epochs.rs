@@ -27,6 +27,7 @@ use tokio_postgres::types::Type;
 
 use super::connect::{DatabaseConnection, OVERTAKEN};
 use super::failure::failed;
+use super::hosts::Timeline;
 use super::preflight::of_away;
 use super::remedies::Remedy;
 use crate::awake::Awake;
@@ -47,17 +48,15 @@ type Result<T> = std::result::Result<T, StoreError>;
 struct Epoch(String);
 
 impl Epoch {
-    /// The identifier of the cluster, and the timeline, or 0 if the text has none.
-    fn place(&self) -> (&str, u32) {
+    /// The timeline of the epoch, whose number the text may lack.
+    fn timeline(&self) -> Timeline {
         let mut parts = self.0.split('/');
-        let (cluster, timeline) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-        (cluster, u32::from_str_radix(timeline, 16).unwrap_or_default())
+        Timeline::read(parts.next().unwrap_or_default(), parts.next().unwrap_or_default())
     }
 
     /// True if the other epoch is of the same cluster, and of an earlier timeline.
     fn is_after(&self, other: &Self) -> bool {
-        let ((cluster, timeline), (others, earlier)) = (self.place(), other.place());
-        cluster == others && timeline > earlier
+        self.timeline().is_after(other.timeline())
     }
 }
 
@@ -196,9 +195,9 @@ impl Epochs {
     }
 
     /// Leaves an epoch of an earlier timeline, because another host has this one.
-    pub(super) fn overtake(&self, timeline: u32) {
+    pub(super) fn overtake(&self, timeline: Timeline) {
         self.accepted.send_if_modified(|present| {
-            let is_overtaken = present.as_ref().is_some_and(|accepted| accepted.epoch.place().1 < timeline);
+            let is_overtaken = present.as_ref().is_some_and(|accepted| timeline.is_after(accepted.epoch.timeline()));
             if is_overtaken {
                 *present = None;
             }

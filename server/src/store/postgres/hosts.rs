@@ -1,14 +1,13 @@
 //! The hosts of a database's URL. All are asked at once, so one that is without power, or that accepts connections and
 //! never answers, delays no other. Several may accept writes: a former primary that nobody stopped goes on. The true
-//! primary is the one with the highest timeline, because each promotion begins a new one
+//! primary is the one with the highest timeline of their cluster, because each promotion begins a new one
 //! (https://www.postgresql.org/docs/15/continuous-archiving.html#BACKUP-TIMELINES).
 
 use std::collections::BTreeSet;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
@@ -23,12 +22,36 @@ const ASK_AGAIN: Duration = Duration::from_millis(200);
 /// The time for which a look at all hosts is good: a further connection takes the first host that is as new.
 const LOOK_AGE: Duration = Duration::from_secs(2);
 
+/// A timeline of a cluster of databases: the hosts that follow one primary, or followed it once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Timeline {
+    /// The identifier of the cluster (`system_identifier`).
+    pub(super) cluster: i64,
+    /// The number of the timeline, from 1; 0 if it is unknown.
+    pub(super) number: u32,
+}
+
+impl Timeline {
+    /// Reads the decimal digits of a cluster's identifier and the hexadecimal ones of a timeline. What can't be read is 0.
+    pub(super) fn read(cluster: &str, number: &str) -> Self {
+        Self {
+            cluster: cluster.parse().unwrap_or_default(),
+            number: u32::from_str_radix(number, 16).unwrap_or_default(),
+        }
+    }
+
+    /// True if a host was promoted between the other timeline and this one. Those of two clusters can't be compared.
+    pub(super) fn is_after(self, other: Self) -> bool {
+        self.cluster == other.cluster && self.number > other.number
+    }
+}
+
 /// A host that has answered.
 pub(super) struct Answer<C> {
     pub(super) connection: C,
     pub(super) accepts_writes: bool,
-    /// 0 if it was not asked, as that of a single host, or if the host is a standby.
-    pub(super) timeline: u32,
+    /// Unknown if it was not asked, as that of a single host, or if the host is a standby.
+    pub(super) timeline: Timeline,
 }
 
 /// The reason why a host can't be used.
@@ -79,14 +102,23 @@ impl Refused {
 /// The timelines that this server has seen, for all connections of a store.
 #[derive(Debug, Default)]
 pub(super) struct Timelines {
-    highest: AtomicU32,
+    /// The highest one of the cluster that was used last.
+    highest: ArcSwap<Timeline>,
     looked_at: ArcSwapOption<Instant>,
 }
 
 impl Timelines {
-    /// True if no host that accepts writes has had a higher timeline.
-    pub(super) fn is_current(&self, timeline: u32) -> bool {
-        timeline >= self.highest.load(Ordering::Relaxed)
+    /// True if no host of this cluster that accepts writes has had a higher timeline. A cluster may be restored or upgraded
+    /// into another one, whose timelines begin anew.
+    pub(super) fn is_current(&self, timeline: Timeline) -> bool {
+        !self.highest.load().is_after(timeline)
+    }
+
+    /// True if the first host is the better one of two that accept writes: it is of the cluster that was used last, or was
+    /// promoted later.
+    fn is_better(&self, first: Timeline, second: Timeline) -> bool {
+        let used = self.highest.load().cluster;
+        first.is_after(second) || first.cluster == used && second.cluster != used
     }
 
     /// True if all hosts were asked within this time.
@@ -95,11 +127,12 @@ impl Timelines {
     }
 
     /// Notes the timeline of a host that accepts writes.
-    fn note(&self, timeline: u32) {
-        let former = self.highest.fetch_max(timeline, Ordering::Relaxed);
-        if 0 < former && former < timeline {
+    fn note(&self, timeline: Timeline) {
+        // Another look may have noted a later one.
+        let former = self.highest.rcu(|highest| if highest.is_after(timeline) { **highest } else { timeline });
+        if former.number > 0 && timeline.is_after(*former) {
             tracing::warn!(
-                timeline,
+                timeline = timeline.number,
                 "another host of the database was promoted: connections to hosts of earlier timelines are closed"
             );
         }
@@ -158,7 +191,7 @@ pub(super) async fn choose<'a, C: 'a>(
         let Some((host, answer)) = next else { break };
         heard.insert(host);
         match usable(answer, seen) {
-            Ok(answer) if answer.timeline > best.timeline => best = answer,
+            Ok(answer) if seen.is_better(answer.timeline, best.timeline) => best = answer,
             _ => {}
         }
     }
@@ -261,16 +294,21 @@ mod tests {
 
     type Asked = BoxFuture<'static, Result<Answer<char>, Refused>>;
 
-    fn host(connection: char, accepts_writes: bool, timeline: u32) -> Asked {
+    /// The timeline with this number of the cluster that most tests have.
+    fn timeline(number: u32) -> Timeline {
+        Timeline { cluster: 7, number }
+    }
+
+    fn host(connection: char, accepts_writes: bool, timeline: Timeline) -> Asked {
         ready(Ok(Answer { connection, accepts_writes, timeline })).boxed()
     }
 
-    fn primary(connection: char, timeline: u32) -> Asked {
-        host(connection, true, timeline)
+    fn primary(connection: char, number: u32) -> Asked {
+        host(connection, true, timeline(number))
     }
 
     fn standby(connection: char) -> Asked {
-        host(connection, false, 0)
+        host(connection, false, Timeline::default())
     }
 
     /// Ends after this time from now.
@@ -322,11 +360,27 @@ mod tests {
         let seen = Timelines::default();
         let answers = [vec![primary('a', 3)], vec![standby('b')], vec![later(primary('c', 4))], vec![primary('d', 2)]];
         assert_eq!(chosen(&seen, answers, NEVER, NEVER).await.unwrap(), 'c');
-        assert!(seen.is_current(4) && !seen.is_current(3));
+        assert!(seen.is_current(timeline(4)) && !seen.is_current(timeline(3)));
         let answers = [vec![primary('a', 3)], vec![later(primary('c', 4))]];
         assert_eq!(chosen(&seen, answers, NEVER, NEVER).await.unwrap(), 'c');
         let refused = chosen(&seen, [vec![primary('a', 3)], vec![standby('b')]], NEVER, LIMIT).await.unwrap_err();
         assert!(matches!(refused, Refused::Overtaken), "{refused:?}");
+    }
+
+    /// A database that is restored or upgraded is another cluster.
+    #[tokio::test]
+    async fn timelines_of_another_cluster_begin_anew() {
+        let other = |number| host('o', true, Timeline { cluster: -8, number });
+        let seen = Timelines::default();
+        assert_eq!(chosen(&seen, [vec![primary('a', 5)]], NEVER, NEVER).await.unwrap(), 'a');
+        seen.looked_at.store(None);
+        // The present cluster wins while it answers.
+        let answers = [vec![other(9)], vec![later(primary('a', 5))]];
+        assert_eq!(chosen(&seen, answers, NEVER, NEVER).await.unwrap(), 'a');
+        assert_eq!(chosen(&seen, [vec![other(1)]], NEVER, NEVER).await.unwrap(), 'o');
+        assert!(seen.is_current(Timeline { cluster: -8, number: 1 }));
+        assert_eq!(chosen(&seen, [vec![other(2)]], NEVER, NEVER).await.unwrap(), 'o');
+        assert!(!seen.is_current(Timeline { cluster: -8, number: 1 }));
     }
 
     #[tokio::test]
@@ -340,7 +394,7 @@ mod tests {
         assert_eq!(chosen(&seen, answers(), NEVER, NEVER).await.unwrap(), 'b');
         // A newer host is noted also if the others are not waited for.
         assert_eq!(chosen(&seen, [vec![primary('c', 5)]], NEVER, NEVER).await.unwrap(), 'c');
-        assert!(!seen.is_current(4));
+        assert!(!seen.is_current(timeline(4)));
     }
 
     #[tokio::test]

@@ -17,7 +17,7 @@ const HELP: &str = "\
 status          the nodes, their roles and timelines
 off N, on N     take the power of a node, and give it back
 pull N, plug N  take the cable of a node out, and put it in
-cut N M         drop the packets from a node to another one; mend N M ends it
+cut N M         lose the packets from a node to another one; mend N M ends it
 stop N, cont N  suspend all processes of a node, and go on
 kill N TEXT     kill the processes of a node with this text in their command lines: postgres, patroni, etcd
 switch          let another node become the primary, as planned

@@ -553,17 +553,18 @@ fn play(mut deployment: Deployment, faults: &[Fault]) {
         deployment.load.await_answers(RECOVERY);
     }
     let (histories, state) = deployment.end();
-    check_histories(&histories, &state, fault_count, &["begin unknown", "settle unknown"]);
+    check_histories(&histories, &state, &[("faults", fault_count)], &["begin unknown", "settle unknown"]);
 }
 
 /// Checks that one order of all operations explains every answer and the final rows. `kinds` are kinds of operations that
-/// the faults must have caused.
-pub(crate) fn check_histories(histories: &[Vec<Operation>], state: &State, fault_count: u64, kinds: &[&str]) {
+/// the faults must have caused, and `counts` are printed.
+pub(crate) fn check_histories(histories: &[Vec<Operation>], state: &State, counts: &[(&str, u64)], kinds: &[&str]) {
     invariant::check(state).unwrap();
     let all = histories.concat();
     let tally = tally(&all);
     println!("{} operations: {tally:#?}", all.len());
-    println!("counts: {{\"operations\":{},\"faults\":{fault_count}}}", all.len());
+    let counts: BTreeMap<_, _> = counts.iter().copied().chain([("operations", all.len() as u64)]).collect();
+    println!("counts: {}", serde_json::to_string(&counts).unwrap());
     for kind in ["begin OK", "begin CLAIM_BUSY", "begin CLAIM_TAKEN", "settle OK"].iter().chain(kinds) {
         assert!(tally.contains_key(*kind), "no operation was `{kind}`");
     }

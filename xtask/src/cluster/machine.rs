@@ -12,6 +12,9 @@ use nix::unistd::Pid;
 /// The prefix of the names of namespaces and bridges, before the id of the process that made them.
 const PREFIX: &str = "lh";
 
+/// An address of Ethernet that no device has: it is locally administered (RFC 9542, section 2.1).
+const NOBODY: &str = "02:00:00:00:00:00";
+
 /// The size of a machine's disk. Its memory is taken when it is written.
 const DISK_MIB: u32 = 1024;
 
@@ -196,12 +199,14 @@ impl Machine {
         ip(&["link", "set", &self.name, "up"])
     }
 
-    /// Drops all packets from this machine to another one.
+    /// Loses all packets from this machine to another one in silence: they go to an address that no machine has. A route
+    /// that drops them would let the sender know.
     ///
     /// # Errors
-    /// They are dropped already.
+    /// The machine is gone.
     pub fn cut(&self, other: &Machine) -> Result<()> {
-        ip(&["-n", &self.name, "route", "add", "blackhole", &format!("{}/32", other.address)])
+        let entry = ["neigh", "replace", &other.address, "lladdr", NOBODY, "nud", "permanent", "dev", "eth0"];
+        ip(&[&["-n", &self.name], &entry[..]].concat())
     }
 
     /// Lets packets from this machine reach another one again.
@@ -209,7 +214,7 @@ impl Machine {
     /// # Errors
     /// They do so already.
     pub fn mend(&self, other: &Machine) -> Result<()> {
-        ip(&["-n", &self.name, "route", "del", "blackhole", &format!("{}/32", other.address)])
+        ip(&["-n", &self.name, "neigh", "del", &other.address, "dev", "eth0"])
     }
 
     fn processes(&self) -> Result<Vec<Pid>> {

@@ -47,7 +47,8 @@ pub struct Node {
     members: Vec<Child>,
 }
 
-/// The wall clock of PostgreSQL and Patroni, by libfaketime. The monotonic clock stays right.
+/// The wall clock of PostgreSQL, by libfaketime. The monotonic clock stays right, and so do the clocks of Patroni: the
+/// library fails a sleep of Python whose end has passed while the process was suspended.
 #[derive(Clone, Debug)]
 struct FalseClock {
     library: PathBuf,
@@ -333,9 +334,14 @@ impl FalseClock {
     }
 
     /// Returns the variables of a program with this clock.
-    fn settings(&self) -> [String; 3] {
+    fn settings(&self) -> [String; 4] {
         let (library, ahead) = (self.library.display(), self.ahead_seconds);
-        [format!("LD_PRELOAD={library}"), format!("FAKETIME={ahead:+}"), "FAKETIME_DONT_FAKE_MONOTONIC=1".into()]
+        [
+            format!("LD_PRELOAD={library}"),
+            format!("FAKETIME={ahead:+}"),
+            "FAKETIME_DONT_FAKE_MONOTONIC=1".into(),
+            "FAKETIME_SKIP_CMDS=python3".into(),
+        ]
     }
 }
 

@@ -7,7 +7,7 @@ mod remedies;
 #[cfg(feature = "deep-failovers")]
 mod times;
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result};
 use leasehold_core::store::Store;
@@ -44,6 +44,9 @@ impl World {
         let directory = TempDir::new().unwrap();
         std::fs::set_permissions(directory.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let cluster = Cluster::start_at(directory.path(), ahead_seconds).unwrap();
+        for (index, ahead) in ahead_seconds.into_iter().enumerate() {
+            assert!((clock(&cluster, index) - now_seconds() - ahead).abs() < 60, "the clock of a node is not set");
+        }
         let servers = SERVERS.map(|number| cluster.network().machine(number).unwrap());
         Self { cluster, servers, directory }
     }
@@ -105,8 +108,21 @@ impl World {
         let address = self.machine(primary).unwrap().address();
         let url = format!("postgres://leasehold:secret@{address}:5432/leasehold?sslmode=disable");
         let state = Store::state(&open_store(&url)).unwrap();
-        check_histories(&histories, &state, fault_count, &[]);
+        // The first timeline has the number 1.
+        let promotions = self.cluster.timeline() - 1;
+        check_histories(&histories, &state, &[("faults", fault_count), ("promotions", promotions)], &[]);
     }
+}
+
+/// Returns the wall clock of a node's database, in seconds since 1970.
+fn clock(cluster: &Cluster, index: usize) -> i64 {
+    let now = "SELECT extract(epoch FROM clock_timestamp())::bigint";
+    cluster.execute_at(index, "postgres", now).unwrap().parse().unwrap()
+}
+
+fn now_seconds() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    since.as_secs().try_into().unwrap()
 }
 
 /// `LEASEHOLD_FAILOVERS` is the number of faults, and `LEASEHOLD_FAULT` a text that their names have.

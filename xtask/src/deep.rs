@@ -6,14 +6,13 @@ use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::PathBuf;
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use tokio::process::Command;
-use xtask::process::{as_a_person, root, target_directory};
+use xtask::process::{self, as_a_person, root, target_directory};
 
 use crate::check::{self, FEATURES, SERVER_VARIABLE};
 use crate::{fuzz, installation, postgres_versions, rails, release, upgrade};
@@ -184,8 +183,7 @@ async fn run_test(
     let mut cargo = as_a_person("cargo");
     cargo.args(["nextest", "run", "--workspace", "--features", &part.features(), "--no-capture", test]);
     cargo.env("SEED", seed.to_string()).envs(variables.iter().copied());
-    cargo.current_dir(root()).stdin(Stdio::null()).stderr(Stdio::inherit());
-    let output = cargo.kill_on_drop(true).output().await.context("cannot start `cargo`")?;
+    let output = process::output(cargo.current_dir(root())).await?;
     let text = String::from_utf8_lossy(&output.stdout);
     if !output.status.success() {
         println!("{text}");

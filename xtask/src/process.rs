@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::{ExitCode, ExitStatus, Stdio};
+use std::process::{ExitCode, ExitStatus, Output, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -206,6 +206,18 @@ pub async fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
+/// Runs a command to its end, with empty standard input, and returns its standard output. What it writes to standard error
+/// is seen at once: tokio's `Command::output` would take that too.
+///
+/// # Errors
+/// The command cannot be started.
+pub async fn output(command: &mut Command) -> Result<Output> {
+    let name = command.as_std().get_program().to_string_lossy().into_owned();
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit()).kill_on_drop(true);
+    let child = command.spawn().with_context(|| format!("cannot start `{name}`"))?;
+    child.wait_with_output().await.with_context(|| format!("cannot read what `{name}` prints"))
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -239,6 +251,12 @@ mod tests {
         let stat = "7 (a (b) c) S 1 7 7 0 -1 4194560 100 0 0 0 250 50 3 4 20 0 1";
         assert_eq!(ticks(stat), Some(300));
         assert_eq!(ticks("7 (a) S 1"), None);
+    }
+
+    #[tokio::test]
+    async fn the_output_has_no_errors_which_are_seen_at_once() {
+        let printed = output(Command::new("sh").args(["-c", "echo result; echo trouble >&2"])).await.unwrap();
+        assert_eq!((&*printed.stdout, &*printed.stderr), (&b"result\n"[..], &b""[..]));
     }
 
     #[tokio::test]

@@ -2,7 +2,6 @@
 //! the vectors to WebAssembly, and runs them in Node.
 
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
@@ -10,7 +9,7 @@ use tokio::process::Command;
 
 use super::build_directory;
 use super::toolchain::{TARGET, Toolchain};
-use xtask::process::{as_a_person, root, run};
+use xtask::process::{self, as_a_person, root, run};
 use xtask::python::MESSAGES_VARIABLE;
 
 /// The builds of test suites as WebAssembly. All of them enable the same features of the engine, so
@@ -135,7 +134,7 @@ async fn test_all(compiled: &[Suite]) -> Result<()> {
 fn cargo(program: &str, suites: &[&str]) -> Command {
     let mut cargo = as_a_person(program);
     cargo.args(["test", "--locked", "--no-run", "--message-format", "json-render-diagnostics"]).args(suites);
-    cargo.current_dir(root()).stdin(Stdio::null()).stderr(Stdio::inherit());
+    cargo.current_dir(root());
     cargo
 }
 
@@ -150,7 +149,7 @@ async fn native_messages() -> Result<Vec<u8>> {
 
 /// Runs cargo, and returns its messages.
 async fn messages(cargo: &mut Command) -> Result<Vec<u8>> {
-    let output = cargo.output().await.context("cannot start `cargo`")?;
+    let output = process::output(cargo).await?;
     ensure!(output.status.success(), "the suites can't be built");
     Ok(output.stdout)
 }

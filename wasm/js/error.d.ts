@@ -10,6 +10,7 @@ export class LeaseholdError extends Error {
      * The reason code. A rejection has the server's own code, the same as on the wire. Other codes:
      * - `INVALID_ARGUMENT`, `INVALID_ROWS`: an argument, or the columns of rows, do not have the
      *   form of their type.
+     * - `NOT_LOADED`: the wasm file is not loaded yet, or cannot be loaded: see `init` of an entry `slim`.
      * - `INVALID_CHECKPOINT`: the text is not a checkpoint of a verification.
      * - `OUT_OF_TURN`: the answer does not belong to the run's current step.
      * - `INVALID_TRACE`: the text is not a trace of the simulation.

@@ -1,12 +1,16 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { describe, it } from "node:test";
+import { fileURLToPath } from "node:url";
 import { brotliCompressSync, gzipSync } from "node:zlib";
 
+import { fromJSON, loadSync, type PackageDefinition } from "@grpc/proto-loader";
 import * as leasehold from "leasehold";
 import * as locks from "leasehold/locks";
 import * as queues from "leasehold/queues";
 import * as simulation from "leasehold/simulation";
+import * as slimSimulation from "leasehold/simulation/slim";
+import * as slim from "leasehold/slim";
 
 const read = (path: string): Uint8Array<ArrayBuffer> => Uint8Array.from(readFileSync(new URL(`../../${path}`, import.meta.url)));
 
@@ -45,7 +49,7 @@ const FILES = [
 
 for (const { name, maxBytes, maxBrotliBytes, imports } of FILES) {
     describe(`${name}_bg.wasm`, () => {
-        const wasm = read(`pkg/${name}_bg.wasm`);
+        const wasm = Buffer.from(read(`pkg/${name}_bg.wasm`));
 
         it(`has at most ${maxBytes / 1000} KB, and ${maxBrotliBytes / 1000} KB as brotli`, (context) => {
             const sizes = { raw: wasm.length, gzip: gzipSync(wasm, { level: 9 }).length, brotli: brotliCompressSync(wasm).length };
@@ -64,32 +68,66 @@ for (const { name, maxBytes, maxBrotliBytes, imports } of FILES) {
             assert.deepEqual([...new Set(names)].sort(), [...imports].sort());
         });
 
-        it("is referenced as `new URL(…, import.meta.url)`, which browsers and bundlers resolve", () => {
-            const script = new TextDecoder().decode(read(`pkg/${name}.js`));
-            assert.ok(script.includes(`new URL('${name}_bg.wasm', import.meta.url)`));
+        it("is in the script of the entry that needs no other file", async () => {
+            const { default: base64 } = await import(new URL(`../../pkg/${name}_inlined.js`, import.meta.url).href);
+            assert.ok(wasm.equals(Buffer.from(base64, "base64")), "run `cargo xtask web`");
+        });
+
+        it("is a file of the package that a bundler finds", () => {
+            assert.ok(wasm.equals(readFileSync(fileURLToPath(import.meta.resolve(`leasehold/${name}.wasm`)))));
         });
     });
 }
 
+/** The entries with the files that declare their values. */
+const ENTRIES = [
+    [leasehold, ["js/api.d.ts", "js/index.d.ts"]],
+    [slim, ["js/api.d.ts", "js/index.d.ts", "js/slim.d.ts"]],
+    [simulation, ["js/simulation/api.d.ts"]],
+    [slimSimulation, ["js/simulation/api.d.ts", "js/simulation/slim.d.ts"]],
+    [locks, ["js/locks/api.d.ts"]],
+    [queues, ["js/queues/api.d.ts"]],
+] as const;
+
+/** Returns the names of the values that a file with types exports. */
+function declaredIn(types: string): string[] {
+    const values = new TextDecoder().decode(read(types)).replaceAll(/export type \{.*?\}/gsu, "");
+    const lists = [...values.matchAll(/export \{(.*?)\}/gsu)].flatMap(([, names = ""]) => names.split(","));
+    const functions = [...values.matchAll(/export function (\w+)/gu)].map(([, name = ""]) => name);
+    return [...lists.map((name) => name.trim()), ...functions];
+}
+
 describe("the package", () => {
-    const apis = [
-        ["js/api.d.ts", leasehold],
-        ["js/simulation/api.d.ts", simulation],
-        ["js/locks/api.d.ts", locks],
-        ["js/queues/api.d.ts", queues],
-    ] as const;
-    for (const [types, exported] of apis) {
-        it(`exports exactly the values that ${types} declares`, () => {
-            const values = new TextDecoder().decode(read(types)).replaceAll(/export type \{.*?\}/gsu, "");
-            const declared = [...values.matchAll(/export \{(.*?)\}/gsu)].flatMap(([, names = ""]) => names.split(","));
-            assert.deepEqual(Object.keys(exported).sort(), declared.map((name) => name.trim()).sort());
+    for (const [exported, files] of ENTRIES) {
+        it(`exports exactly the values that ${files.join(" and ")} declare`, () => {
+            assert.deepEqual(Object.keys(exported).sort(), files.flatMap(declaredIn).sort());
         });
     }
 
-    it("has the wire contract of the server", () => {
-        for (const service of ["locks/v1/lock", "queues/v1/queue", "sessions/v1/session"]) {
-            const file = `leasehold/${service}_service.proto`;
-            assert.deepEqual(read(`pkg/proto/${file}`), read(`../proto/proto/${file}`), `${file}: run \`cargo xtask web\``);
+    it("has the numbers of the wire contract", () => {
+        const record = new TextDecoder().decode(read("../proto/proto/gitlab/cells/topology_service/claims/v1/record.proto"));
+        const enumerations = { Bucket: leasehold.BucketType, Subject: leasehold.SubjectType, Source: leasehold.SourceType };
+        for (const [message, members] of Object.entries(enumerations)) {
+            const [, body = ""] = new RegExp(`^message ${message} \\{\n  enum Type \\{(.*?)^  \\}`, "msu").exec(record) ?? [];
+            const listed = [...body.matchAll(/^    (?:RAILS_TABLE_)?(\w+) = (\d+);/gmu)].map(([, name, number]) => [name, Number(number)]);
+            assert.deepEqual([["UNSPECIFIED", 0], ...Object.entries(members)], listed, "run `cargo xtask web`");
+            assert.ok(Object.isFrozen(members));
         }
     });
+
+    it("has the wire contract of the clients", async () => {
+        const { default: description } = await import(new URL("../../pkg/contract.js", import.meta.url).href);
+        const includeDirs = ["../proto/proto", "js/client"].map((path) => fileURLToPath(new URL(`../../${path}`, import.meta.url)));
+        const files = ["sessions/v1/session", "locks/v1/lock", "queues/v1/queue"].map((path) => `leasehold/${path}_service.proto`);
+        assert.deepEqual(shapes(fromJSON(description)), shapes(loadSync([...files, "status.proto"], { includeDirs })), "run `cargo xtask web`");
+    });
+
+    it("has the project's licence", () => {
+        assert.deepEqual(read("LICENSE"), read("../LICENSE"));
+    });
 });
+
+/** Returns the types and the paths of the rpcs of a contract, without its functions. */
+function shapes(contract: PackageDefinition): unknown {
+    return JSON.parse(JSON.stringify(contract));
+}

@@ -1,10 +1,16 @@
+import { fileURLToPath } from "node:url";
+
 import { defineConfig } from "vitest/config";
 
-export default defineConfig({
+const FETCHED = { find: /^leasehold\/simulation$/u, replacement: fileURLToPath(new URL("src/simulation.ts", import.meta.url)) };
+
+export default defineConfig(({ mode }) => ({
     // Use relative URLs, so that the page can be served from any path.
     base: "./",
+    // Tests run in Node, where the package's own entry needs no fetch.
+    resolve: { alias: mode === "test" ? [] : [FETCHED] },
     build: {
-        // ES2022 is needed: the package waits for its wasm file by `await` at the top level of a
+        // ES2022 is needed: `src/simulation.ts` waits for the wasm file by `await` at the top level of a
         // module.
         target: "es2022",
         // Do not inline small files as `data:` URLs, as Vite does by default: the page's content
@@ -14,4 +20,4 @@ export default defineConfig({
     worker: { format: "es" },
     preview: { host: "127.0.0.1" },
     test: { include: ["tests/**/*.test.ts"] },
-});
+}));

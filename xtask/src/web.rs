@@ -29,14 +29,6 @@ struct Part {
 const PARTS: &[Part] =
     &[Part { name: "leasehold", feature: "engine" }, Part { name: "simulation", feature: "simulation" }];
 
-/// The files below `proto/proto` that the package's clients load.
-const CONTRACT: &[&str] = &[
-    "gitlab/cells/topology_service/access_control.proto",
-    "leasehold/locks/v1/lock_service.proto",
-    "leasehold/queues/v1/queue_service.proto",
-    "leasehold/sessions/v1/session_service.proto",
-];
-
 /// Compiles the wasm files of the npm package.
 ///
 /// # Errors
@@ -51,8 +43,8 @@ pub(crate) async fn compile() -> Result<()> {
     Ok(())
 }
 
-/// Builds `wasm/pkg` (the wasm files of [`compile`] with their JavaScript and types, and the wire contract of its
-/// clients) and `wasm/visualiser/dist` (the page).
+/// Builds `wasm/pkg` (the wasm files of [`compile`] with their JavaScript and types, and what
+/// `wasm/tools/generate.mjs` writes) and `wasm/visualiser/dist` (the page).
 ///
 /// # Errors
 /// The build fails.
@@ -66,21 +58,11 @@ pub(crate) async fn package() -> Result<()> {
         bind(&compiled_copy(part), &package, part).await?;
         optimize(&directory, &package.join(format!("{}_bg.wasm", part.name))).await?;
     }
-    copy_contract(&package.join("proto"))?;
+    run(as_a_person("node").arg("tools/generate.mjs").current_dir(&directory)).await?;
     let page = directory.join("visualiser");
     npm(&page, &["ci", "--no-audit", "--no-fund"]).await?;
     npm(&page, &["run", "build"]).await?;
     println!("{}", how_to_see(&page.join("dist").canonicalize()?));
-    Ok(())
-}
-
-/// Copies the files of [`CONTRACT`] into a directory.
-fn copy_contract(directory: &Path) -> Result<()> {
-    for file in CONTRACT {
-        let copy = directory.join(file);
-        copy.parent().map_or(Ok(()), std::fs::create_dir_all)?;
-        std::fs::copy(root().join("proto/proto").join(file), copy).with_context(|| format!("cannot copy `{file}`"))?;
-    }
     Ok(())
 }
 

@@ -1,11 +1,13 @@
+import type { WebAddress } from "../globals.js";
+
 /** The paths of the PEM files for mutual TLS. */
 export interface TlsFiles {
     /** The certificate of the authority that signed the server's certificate. */
-    readonly ca: string | URL;
+    readonly ca: string | WebAddress;
     /** The client's certificate, which identifies the caller. */
-    readonly certificate: string | URL;
+    readonly certificate: string | WebAddress;
     /** The private key of the client's certificate, without a password. */
-    readonly key: string | URL;
+    readonly key: string | WebAddress;
 }
 
 /**

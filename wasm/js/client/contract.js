@@ -1,16 +1,10 @@
 // The wire contract, as gRPC for Node takes it: the rpcs of sessions, locks and queues, and error details.
-import { fileURLToPath } from "node:url";
+import { fromJSON } from "@grpc/proto-loader";
 
-import { loadSync } from "@grpc/proto-loader";
+// The contract is a module, not a file to read: a bundler puts it into the bundle.
+import description from "../../pkg/contract.js";
 
-const FILES = [
-    "leasehold/sessions/v1/session_service.proto",
-    "leasehold/locks/v1/lock_service.proto",
-    "leasehold/queues/v1/queue_service.proto",
-    "status.proto",
-];
-const directories = ["../../pkg/proto", "."].map((path) => fileURLToPath(new URL(path, import.meta.url)));
-const contract = loadSync(FILES, { includeDirs: directories, longs: String, enums: String, defaults: true, oneofs: true });
+const contract = fromJSON(description, { longs: String, enums: String, defaults: true, oneofs: true });
 
 /** The rpcs by their names, such as `AcquireLock`: each with its path and its conversions. */
 export const RPCS = {

@@ -1,5 +1,5 @@
-// The engine's file is loaded by the package's own entry for Node.
-import "../node.js";
+// The package's own entry loads the engine's file.
+import "../index.js";
 
 import { SessionDeadlines } from "../../pkg/leasehold.js";
 import { microsBetween, now } from "./clock.js";

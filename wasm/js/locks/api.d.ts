@@ -1,5 +1,6 @@
 import type { ClientSettings, Standing, TlsFiles } from "../client/api.js";
 import { LeaseholdError } from "../error.js";
+import type { Signal } from "../globals.js";
 
 /** The settings of `connect`. */
 export interface LocksSettings extends ClientSettings {
@@ -12,7 +13,7 @@ export interface AcquireOptions {
     /** The most seconds to wait for the lock; 0, the default, means now or never. */
     readonly wait?: number;
     /** Ends the wait. The acquire then leaves the queue, and throws the signal's reason. */
-    readonly signal?: AbortSignal;
+    readonly signal?: Signal;
     /** Called with the most asks that are served before this one, while it waits. */
     readonly onPlace?: (place: number) => void;
     /**
@@ -43,7 +44,7 @@ export interface AcquireAllOptions {
     /** The most seconds to wait for all locks; 0, the default, means now or never. */
     readonly wait?: number;
     /** Ends the wait. The acquire then leaves all queues, and throws the signal's reason. */
-    readonly signal?: AbortSignal;
+    readonly signal?: Signal;
 }
 
 /** The held locks of several that were wanted, in the same order. */
@@ -60,7 +61,7 @@ export interface ReapOptions {
     /** The most seconds to wait for an orphaned lock, at least one; without it the wait has no end. */
     readonly wait?: number;
     /** Ends the wait. The reap then takes no lock, and throws the signal's reason. */
-    readonly signal?: AbortSignal;
+    readonly signal?: Signal;
 }
 
 /** The end of the work under a lock, for the lock's readers. */
@@ -94,7 +95,7 @@ export interface HeldLock {
      * Aborted when the lock is lost: its session is lost, or an operator took it. The reason is the
      * error that `check` throws.
      */
-    readonly signal: AbortSignal;
+    readonly signal: Signal;
     /** Throws `LOCK_LOST` if the work under the lock must stop. */
     check(): void;
     /**

@@ -1,5 +1,6 @@
 import type { ClientSettings, Standing, TlsFiles } from "../client/api.js";
 import { LeaseholdError } from "../error.js";
+import type { Signal } from "../globals.js";
 
 /** The settings of `connect`. */
 export interface QueuesSettings extends ClientSettings {}
@@ -49,7 +50,7 @@ export interface TakeOptions {
      * Stops the worker. It takes nothing more, and may end the batches that it has for `stopSeconds`.
      * What is not settled then is given back, and the attempt does not count.
      */
-    readonly signal?: AbortSignal;
+    readonly signal?: Signal;
     /** 20 by default. */
     readonly stopSeconds?: number;
     /** Called with the error after which the worker calls the server again, while it restarts for example. */
@@ -95,7 +96,7 @@ export interface Batch {
      * Aborted when the batch is lost: its session is lost, or the worker has stopped and has given the
      * batch back. The reason is the error that `check` throws.
      */
-    readonly signal: AbortSignal;
+    readonly signal: Signal;
     /** Throws `BATCH_LOST` if the work must stop. */
     check(): void;
     /**

@@ -1,0 +1,2 @@
+export { BucketType, SourceType, SubjectType } from "../pkg/enumerations.js";
+export * from "./api.js";

@@ -18,10 +18,12 @@ export class LeaseholdError extends Error {
      * - `LOCK_LOST`: the session of a lock is lost, or an operator took the lock.
      * - `BATCH_LOST`: the session of a batch is lost, the worker has stopped, or the batch was settled
      *   otherwise.
-     * - `MISCONFIGURED`, `CLOSED`, `TLS_REFUSED`: a setting of a client for locks or queues cannot
-     *   work, the client is closed, or client and server refuse each other's certificates.
+     * - `CLOSED`: the object is freed, or the client is closed.
+     * - `MISCONFIGURED`, `TLS_REFUSED`: a setting of a client for locks or queues cannot work, or
+     *   client and server refuse each other's certificates.
      * - the name of a status of gRPC, such as `UNAVAILABLE`: the server gave no reason, or no answer.
-     * - `PANIC`: the engine has a defect. Report it.
+     * - `PANIC`: a call was stopped in its middle, because memory ran out or the engine has a defect.
+     *   Report a defect. The called object can't be used any longer: free it.
      */
     readonly code: string;
 

@@ -18,8 +18,8 @@ extern "C" {
     #[wasm_bindgen(typescript_type = "Claim[]")]
     pub type ClaimArray;
 
-    /// The primary key of a row: an integer or a text.
-    #[wasm_bindgen(typescript_type = "bigint | string")]
+    /// The primary key of a row: an integer or a text. `js/signatures.js` turns the object into its text.
+    #[wasm_bindgen(typescript_type = "bigint | string | TextKey")]
     pub type RowKey;
 }
 
@@ -50,7 +50,8 @@ pub fn check_batch(creates: ClaimArray, destroys: ClaimArray) -> Result<(), Exce
 /// Returns the source id of a claim for a row's primary key. Encoded ids sort as the keys do. A
 /// UUID becomes 16 bytes.
 ///
-/// Throws if the key is negative, empty or too long.
+/// Throws if the key is negative, empty or too long. Throws for a string of digits, which may be an
+/// integer that a driver returned as text: pass `BigInt(key)`, or `{ text: key }` for a column of text.
 #[wasm_bindgen(js_name = encodeSourceId)]
 pub fn encode_source_id(key: RowKey) -> Result<Vec<u8>, Exception> {
     let key: JsValue = key.into();

@@ -147,13 +147,21 @@ export type VerificationStep =
     | { step: "refused"; destroys: number; claims: number; needed_share: number }
     | { step: "done" };
 
+/**
+ * A text that is a row's primary key, also if it has only digits. Such a text alone is refused: some
+ * drivers return an integer of 64 bits as a text, and the source id of the integer is another one.
+ */
+export interface TextKey {
+    text: string;
+}
+
 /** Rows of the cell's own table, as one array per column. All columns have the same length. */
 export interface RowColumns {
     /**
      * The primary key of each row: integers, or for each row a text or the bytes of an encoded
      * source id.
      */
-    keys: BigInt64Array | readonly (string | Uint8Array)[];
+    keys: BigInt64Array | readonly (string | TextKey | Uint8Array)[];
     /** The time of each row's last change, in microseconds since 1970. */
     updated_at?: BigInt64Array | undefined;
     /** The claims that the rows make, one entry for each bucket type. */

@@ -64,7 +64,10 @@ impl Verification {
 
     /// Answers the step `find_bound`. Pass the source id of the row that ends the page, or
     /// `undefined` if fewer rows remain.
-    pub fn bound(&mut self, id: Option<Vec<u8>>) -> Result<(), Exception> {
+    pub fn bound(
+        &mut self,
+        #[wasm_bindgen(unchecked_optional_param_type = "Uint8Array | undefined")] id: Option<Vec<u8>>,
+    ) -> Result<(), Exception> {
         Ok(self.0.bound(id.as_deref())?)
     }
 

@@ -37,7 +37,7 @@ impl Explorer {
 
     /// Explores at most `states` more states. Returns true if states remain and no violation was
     /// found. JavaScript is blocked during the call, so a page must pass a small number, or call
-    /// from a worker.
+    /// from a worker. A call may explore at most 1,000,000.
     pub fn explore(&mut self, states: u32) -> bool {
         self.0.explore(states.into())
     }

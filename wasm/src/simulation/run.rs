@@ -114,7 +114,8 @@ impl Simulation {
     }
 
     /// Drops the events after the position and plays up to `events` random events from the seed.
-    /// Playing ends early at the first violation. Returns the number of events played.
+    /// Playing ends early at the first violation. Returns the number of events played. A call may
+    /// play at most 1,000,000.
     pub fn play(&mut self, events: u32) -> u32 {
         self.0.play_randomly(events)
     }

@@ -47,6 +47,11 @@ describe("rendered rows", () => {
         expect(visibleRows(40 * 500, 600, 40, 5)).toEqual({ from: 5, to: 5 });
     });
 
+    test("visibleRows is in the run while a browser bounces, and before the first layout", () => {
+        expect(visibleRows(-50, 600, 40, 10_000)).toEqual({ from: 0, to: 14 });
+        expect(visibleRows(0, -60, 40, 10_000)).toEqual({ from: 0, to: 0 });
+    });
+
     test("rowsToRender returns whole blocks, the same for each row of a block", () => {
         const rendered = (row: number) => rowsToRender(visibleRows(40 * row, 600, 40, 10_000), 10_000);
         const before = rendered(500);

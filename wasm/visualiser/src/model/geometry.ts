@@ -18,7 +18,9 @@ export interface RowRange {
 
 /** Returns the rows that are at least partly visible at a vertical scroll offset. */
 export function visibleRows(scrollTop: number, height: number, rowHeight: number, length: number): RowRange {
-    return { from: Math.min(length, Math.floor(scrollTop / rowHeight)), to: Math.min(length, Math.ceil((scrollTop + height) / rowHeight)) };
+    // A scroll offset is negative while a browser bounces, and a height before the first layout.
+    const inRun = (row: number): number => Math.max(0, Math.min(length, row));
+    return { from: inRun(Math.floor(scrollTop / rowHeight)), to: inRun(Math.ceil((scrollTop + height) / rowHeight)) };
 }
 
 /**

@@ -41,9 +41,9 @@ class ClaimsService:
     'CLAIM_TAKEN'
     """
 
-    def __init__(self, cells: Iterable[int] = (1,), *, clock: Callable[[], datetime] = times.now) -> None:
+    def __init__(self, cells: Iterable[int] = (1,), *, clock: Callable[[], datetime] | None = None) -> None:
         self._service = _native.ClaimsService(list(cells))
-        self._clock = clock
+        self._clock = clock or times.now
 
     def begin(
         self,

@@ -60,7 +60,7 @@ class ClientBase:
         """Open the gRPC channel. The asyncio client does this with its first call instead."""
 
     @classmethod
-    def from_environment(cls, *, environment: Mapping[str, str] = os.environ, **settings: Any) -> Self:  # noqa: ANN401 - the parameters of the constructor
+    def from_environment(cls, *, environment: Mapping[str, str] | None = None, **settings: Any) -> Self:  # noqa: ANN401 - the parameters of the constructor
         """Return a client for the environment variables that the command line uses.
 
         The variables are `LEASEHOLD_SERVER`, `LEASEHOLD_CA`, `LEASEHOLD_CERT` and `LEASEHOLD_KEY`.
@@ -68,7 +68,7 @@ class ClientBase:
         Parameters
         ----------
         environment
-            The variables. An empty value counts as unset.
+            The variables. An empty value counts as unset. The default is the environment of the process.
         **settings
             The other parameters of the constructor.
 
@@ -77,6 +77,8 @@ class ClientBase:
         MisconfiguredError
             Only some of the three TLS files are set, or the constructor raises.
         """
+        # The environment itself must be no default: `help` shows defaults, and the environment has secrets.
+        environment = os.environ if environment is None else environment
         files = {name: environment.get(variable, "") for name, variable in _TLS_VARIABLES.items()}
         missing = [_TLS_VARIABLES[name] for name, path in files.items() if not path]
         if missing and len(missing) < len(files):

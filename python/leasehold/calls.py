@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from leasehold import _native
+from leasehold._arguments import representable
 from leasehold.claims import Claim
 
 
+@representable
 def canonical_form(bucket_type: int, value: str) -> str:
     """Return the canonical form of a value: two values are the same name if their canonical forms are equal.
 
@@ -26,7 +28,7 @@ def canonical_form(bucket_type: int, value: str) -> str:
     Raises
     ------
     InvalidError
-        The bucket type does not allow the value, or is unknown.
+        The bucket type does not allow the value, or is unknown; or the value is not valid Unicode.
 
     Examples
     --------
@@ -37,6 +39,7 @@ def canonical_form(bucket_type: int, value: str) -> str:
     return _native.canonical_form(bucket_type, value)
 
 
+@representable
 def check_batch(creates: Iterable[Claim], destroys: Iterable[Claim] = ()) -> None:
     """Check the parts of an update that the server validates before it reads any stored claim.
 
@@ -67,6 +70,7 @@ def check_batch(creates: Iterable[Claim], destroys: Iterable[Claim] = ()) -> Non
     _native.check_batch(list(creates), list(destroys))
 
 
+@representable
 def encode_source_id(key: int | str) -> bytes:
     """Return a primary key encoded as the id of a claim's source.
 
@@ -85,9 +89,7 @@ def encode_source_id(key: int | str) -> bytes:
     Raises
     ------
     InvalidError
-        The key is negative, empty, or longer than 128 bytes.
-    OverflowError
-        The integer does not fit into 64 bits.
+        The key is negative, empty, longer than 128 bytes or not valid Unicode, or the integer is over 2**63 - 1.
 
     Examples
     --------

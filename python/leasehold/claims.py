@@ -9,6 +9,7 @@ from enum import IntEnum
 from typing_extensions import Self
 
 from leasehold import _native
+from leasehold._arguments import representable
 from leasehold.times import micros
 
 
@@ -96,6 +97,7 @@ class Source:
     id: bytes
 
     @classmethod
+    @representable
     def of(cls, source_type: int, key: int | str) -> Self:
         """Return the source for an unencoded primary key.
 
@@ -109,7 +111,7 @@ class Source:
         Raises
         ------
         InvalidError
-            The key is negative, empty, or longer than 128 bytes.
+            The key is negative, empty, longer than 128 bytes or not valid Unicode, or the integer is over 2**63 - 1.
 
         Examples
         --------

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 
 from leasehold import _native, times
+from leasehold._arguments import representable
 from leasehold._members import RecordMembers
 from leasehold.claims import Claim, Lease, LeasePage, OutstandingLease, Record, RecordPage, Source, Subject
 
@@ -41,10 +42,10 @@ class ClaimsService:
     'CLAIM_TAKEN'
     """
 
-    def __init__(self, cells: Iterable[int] = (1,), *, clock: Callable[[], datetime] | None = None) -> None:
-        self._service = _native.ClaimsService(list(cells))
+        self._service = representable(_native.ClaimsService)(list(cells))
         self._clock = clock or times.now
 
+    @representable
     def begin(
         self,
         cell_id: int,
@@ -85,6 +86,7 @@ class ClaimsService:
         )
         return Lease(*begun)
 
+    @representable
     def commit(self, cell_id: int, lease_uuid: str) -> bool:
         """Commit a lease.
 
@@ -107,6 +109,7 @@ class ClaimsService:
         """
         return self._service.settle(cell_id, lease_uuid, True, self._now())  # noqa: FBT003
 
+    @representable
     def rollback(self, cell_id: int, lease_uuid: str) -> bool:
         """Roll back a lease.
 
@@ -129,6 +132,7 @@ class ClaimsService:
         """
         return self._service.settle(cell_id, lease_uuid, False, self._now())  # noqa: FBT003
 
+    @representable
     def get(self, bucket_type: int, value: str) -> Record:
         """Return the record of a bucket.
 
@@ -153,6 +157,7 @@ class ClaimsService:
         """
         return _record(self._service.record(bucket_type, value))
 
+    @representable
     def list_leases(
         self,
         cell_id: int,
@@ -192,6 +197,7 @@ class ClaimsService:
         )
         return LeasePage(outstanding, next_cursor, self._clock())
 
+    @representable
     def list_records(
         self, cell_id: int, source_type: int, *, bucket_types: Iterable[int] = (), after: bytes = b"", upto: bytes = b""
     ) -> RecordPage:

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, Literal, Protocol
 
 from leasehold import _native, times
+from leasehold._arguments import representable, stream_errors
 from leasehold._engine_claims import EngineClaims
 from leasehold.claims import Claim, RecordPage
 from leasehold.errors import LeaseholdError
@@ -304,7 +305,8 @@ class ArrowRows:
     """
 
     def __init__(self, data: ArrowStream, columns: TableColumns) -> None:
-        self._rows = _native.ArrowRows(data, columns)
+        with stream_errors():
+            self._rows = _native.ArrowRows(data, columns)
 
     def bound(self, after: bytes, rows: int) -> bytes | None:
         """Return the answer to the step `FindBound`.
@@ -442,6 +444,7 @@ class Verification:
         """
         self._run.bound(source_id)
 
+    @representable
     def records(self, page: RecordPage) -> None:
         """Answer the step `ListRecords` with a page of records.
 
@@ -474,6 +477,7 @@ class Verification:
         """
         self._run.encoded_records(answer, times.micros(now))
 
+    @representable
     def rows(self, rows: Iterable[Row], *, now: datetime) -> None:
         """Answer the step `ReadRows` or `ReadAgain` with Python objects. For large tables, use `arrow`.
 
@@ -508,7 +512,8 @@ class Verification:
         RowsError
             See `rows`. An unreadable column raises a `ColumnError`.
         """
-        self._run.arrow(data, columns, times.micros(now))
+        with stream_errors():
+            self._run.arrow(data, columns, times.micros(now))
 
     def arrow_rows(self, rows: ArrowRows, *, now: datetime) -> None:
         """Answer the step `ReadRows` with the next rows of an Arrow stream.

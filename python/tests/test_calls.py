@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+import traceback
+from collections.abc import Callable
+from datetime import datetime, timezone
+
 import pytest
 
 import leasehold
-from leasehold import BucketType, Claim, InvalidError, Source, SourceType, Subject, SubjectType
+from leasehold import (
+    BucketType,
+    Claim,
+    ClaimsService,
+    InvalidError,
+    Record,
+    RecordPage,
+    Source,
+    SourceType,
+    Subject,
+    SubjectType,
+    verification,
+)
 
 
 def username(name: str, key: int = 7) -> Claim:
@@ -57,7 +73,63 @@ def test_an_invalid_key_is_refused(key: int | str, code: str) -> None:
 def test_arguments_of_wrong_types_raise_type_errors() -> None:
     with pytest.raises(TypeError):
         leasehold.encode_source_id(None)  # type: ignore[arg-type]
-    with pytest.raises(OverflowError):
-        leasehold.encode_source_id(2**70)
     with pytest.raises(TypeError, match="bucket_value"):
         leasehold.check_batch([Claim(BucketType.USERNAMES, 7)])  # type: ignore[arg-type]
+
+
+LARGE: list[Callable[[], object]] = [
+    lambda: leasehold.encode_source_id(2**63),
+    lambda: leasehold.encode_source_id(-(2**70)),
+    lambda: Source.of(SourceType.USERS, 2**63),
+    lambda: leasehold.canonical_form(2**31, "secret"),
+    lambda: leasehold.check_batch([Claim(BucketType.USERNAMES, "secret", Subject(SubjectType.USER, 2**63))]),
+    lambda: leasehold.check_batch([], [Claim(2**31, "secret")]),
+    lambda: ClaimsService([2**63]),
+    lambda: ClaimsService().begin(2**63, [username("secret")]),
+    lambda: ClaimsService().begin(1, [Claim(BucketType.USERNAMES, "secret", None, Source(2**31, b"1"))]),
+    lambda: ClaimsService().get(2**31, "secret"),
+    lambda: ClaimsService().list_leases(2**63),
+    lambda: ClaimsService().list_records(1, 2**31),
+    lambda: ClaimsService().commit(2**63, "01a1fefb-0383-7360-95c3-3b4e0d5dfab0"),
+    lambda: ClaimsService().rollback(2**63, "01a1fefb-0383-7360-95c3-3b4e0d5dfab0"),
+]
+SURROGATES: list[Callable[[], object]] = [
+    lambda: leasehold.encode_source_id("secret\udc4d"),
+    lambda: Source.of(SourceType.USERS, "secret\ud83d"),
+    lambda: leasehold.canonical_form(BucketType.USERNAMES, "secret\ud83d"),
+    lambda: leasehold.check_batch([username("secret\ud83d")]),
+    lambda: leasehold.check_batch([], [username("secret\ud83d")]),
+    lambda: ClaimsService().begin(1, [username("secret\ud83d")]),
+    lambda: ClaimsService().begin(1, [username("secret")], idempotency_key="\ud83d"),
+    lambda: ClaimsService().commit(1, "\ud83d"),
+    lambda: ClaimsService().get(BucketType.USERNAMES, "secret\ud83d"),
+    lambda: ClaimsService().list_leases(1, cursor="\ud83d"),
+]
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [*((call, "out of range") for call in LARGE), *((call, "lone surrogate") for call in SURROGATES)],
+    ids=[*(f"integer {at}" for at in range(len(LARGE))), *(f"text {at}" for at in range(len(SURROGATES)))],
+)
+def test_v09_integers_and_texts_that_the_engine_cannot_hold_are_refused(call: Callable[[], object], words: str) -> None:
+    with pytest.raises(InvalidError, match=words) as caught:
+        call()
+    assert caught.value.code == "INVALID_ARGUMENT"
+    assert "secret" not in "".join(traceback.format_exception_only(caught.value))
+    assert (caught.value.__cause__, caught.value.__suppress_context__) == (None, True)
+
+
+def test_rows_and_records_that_the_engine_cannot_hold_are_refused() -> None:
+    now = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    run = verification.Verification(
+        source_type=SourceType.USERS, bucket_types=[BucketType.USERNAMES], recent_within_seconds=0, rows_per_page=1
+    )
+    run.bound(None)
+    record = Record("", username("secret\ud83d"), 1, "ACTIVE", None, now, now)
+    with pytest.raises(InvalidError, match="lone surrogate"):
+        run.records(RecordPage((record,), False, now))
+    run.records(RecordPage((), False, now))
+    for claim in (username("secret\ud83d"), Claim(BucketType.USERNAMES, "secret", Subject(SubjectType.USER, 2**63))):
+        with pytest.raises(InvalidError, match=r"lone surrogate|out of range"):
+            run.rows([verification.Row(b"1", [claim])], now=now)

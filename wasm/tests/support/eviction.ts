@@ -5,7 +5,7 @@ import { type Client, credentials, loadPackageDefinition, type ServiceClientCons
 import { loadSync } from "@grpc/proto-loader";
 
 const NAME = "leasehold.sessions.v1.SessionService";
-const CONTRACT = fileURLToPath(new URL("../../../pkg/proto", import.meta.url));
+const CONTRACT = fileURLToPath(new URL("../../../../proto/proto", import.meta.url));
 const contract = loadSync("leasehold/sessions/v1/session_service.proto", { includeDirs: [CONTRACT] });
 
 type SessionService = Client & {

@@ -73,8 +73,17 @@ pub enum WriteResult {
     Done,
     /// Another transaction holds one of the locks, so the attempt can be repeated later.
     Blocked,
-    /// Another row has one of the names, or a row has changed since the save read it.
-    Conflict,
+    /// The database refused the rows.
+    Refused(RowRefusal),
+}
+
+/// The reason for which the database refused rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowRefusal {
+    /// Another row has one of the names.
+    NameTaken,
+    /// A row has changed since the save read it.
+    RowChanged,
 }
 
 /// The reason for which the database refused a COMMIT.
@@ -222,6 +231,11 @@ impl Database {
         self.transactions.iter_mut().find(|tx| tx.worker == worker && tx.state == TransactionState::Open)
     }
 
+    /// Returns true if the worker has a transaction whose COMMIT it has not sent.
+    pub fn has_open(&self, worker: u8) -> bool {
+        self.transactions.iter().any(|tx| tx.worker == worker && tx.state == TransactionState::Open)
+    }
+
     /// Returns true if the database has received a COMMIT from this worker and has not performed it
     /// yet.
     pub fn is_committing(&self, worker: u8) -> bool {
@@ -260,8 +274,11 @@ impl Database {
         let is_stale = |write: &Write| row_by_id(&self.rows, write.row).map(|row| row.name) != write.before;
         let is_taken = |name: u8| self.row_by_name(name).is_some_and(|row| !is_own(row.id));
         let is_doubled = matches!(&writes[..], [one, two] if one.after.is_some() && one.after == two.after);
-        if is_doubled || writes.iter().any(|write| is_stale(write) || write.after.is_some_and(is_taken)) {
-            return WriteResult::Conflict;
+        if writes.iter().any(is_stale) {
+            return WriteResult::Refused(RowRefusal::RowChanged);
+        }
+        if is_doubled || writes.iter().any(|write| write.after.is_some_and(is_taken)) {
+            return WriteResult::Refused(RowRefusal::NameTaken);
         }
         if let Some(open) = self.open(worker) {
             open.writes.clone_from(writes);

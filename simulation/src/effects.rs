@@ -10,7 +10,7 @@ use leasehold_core::table::{
 };
 use smallvec::SmallVec;
 
-use crate::database::CommitRefusal;
+use crate::database::{CommitRefusal, RowRefusal};
 use crate::network::MessageId;
 use crate::queue_message::BatchOutcome;
 use crate::resource::WriteOutcome;
@@ -129,6 +129,8 @@ pub struct Effects {
     pub blocked_by_own_lease: bool,
     /// The reason for which a database refused a COMMIT, `None` if none was refused.
     pub commit_refusal: Option<CommitRefusal>,
+    /// The reason for which a database refused rows, `None` if none were refused.
+    pub row_refusal: Option<RowRefusal>,
     /// The ids of the messages that were sent.
     pub sent: SmallVec<[MessageId; 2]>,
     /// True if rows of sessions and locks have changed at the service.
@@ -158,7 +160,7 @@ impl Effects {
         self.settle_answer = None;
         self.taken_back.clear();
         self.blocked_by_own_lease = false;
-        self.commit_refusal = None;
+        (self.commit_refusal, self.row_refusal) = (None, None);
         self.sent.clear();
         self.has_lock_changes = false;
         self.write = None;

@@ -5,10 +5,11 @@
 mod locks;
 mod queues;
 
+use leasehold_core::batch::UpdateRequest;
 use leasehold_core::lease::{LeaseId, Outcome};
 use leasehold_core::reconcile::{Fate, Step};
 
-use crate::database::{CommitRefusal, row_by_id};
+use crate::database::{CommitRefusal, RowRefusal, row_by_id};
 use crate::effects::Transition;
 use crate::event::{Change, Drift, Event};
 use crate::message_text::payload_text;
@@ -16,7 +17,7 @@ use crate::names::lease_number;
 use crate::network::{Message, MessageId, Payload, Request};
 use crate::process::Process;
 use crate::verifier::Run;
-use crate::worker::{Phase, SaveResult, Worker};
+use crate::worker::{Phase, Save, SaveResult, Worker};
 use crate::world::World;
 
 /// Returns a sentence about an event and its consequences in a world. If the event is impossible,
@@ -58,7 +59,17 @@ impl EventText {
             Event::Step { .. } if world.effects().commit_refusal.is_some() => {
                 sentence.push_str(", which is refused: the lease is too old")
             }
-            Event::Step { .. } => sentence.push_str(&sent_text(world)),
+            Event::Step { cell, process } => {
+                sentence.push_str(match world.effects().row_refusal {
+                    None => "",
+                    Some(RowRefusal::NameTaken) => ", which its database refuses: two rows would have one name",
+                    Some(RowRefusal::RowChanged) => ", which its database refuses: a row has changed meanwhile",
+                });
+                sentence.push_str(&sent_text(world));
+                if sentence == process_text(cell, process) {
+                    sentence.push_str(" sends nothing");
+                }
+            }
             Event::Deliver(id) if id.is_answer() && !self.is_awaited => {
                 sentence.push_str(", but no longer waits for it")
             }
@@ -68,7 +79,7 @@ impl EventText {
                 if !world.effects().taken_back.is_empty() {
                     sentence.push_str(&format!(", rolls back {}", taken_back_text(world)));
                 }
-                sentence.push_str(&format!(", and answers: {answer}"));
+                sentence.push_str(&answered(world, &answer));
             }
             Event::FinishCommit { .. } => sentence.push_str(match world.effects().commit_refusal {
                 None => " is committed",
@@ -201,7 +212,7 @@ fn step_text(world: &World, cell: u8, process: Process) -> String {
     let Some(at) = world.cell(cell) else { return String::new() };
     match process {
         Process::Worker(number) => match worker(world, (cell, number)).and_then(|worker| worker.save.as_ref()) {
-            Some(save) => phase_text(save.phase).to_owned(),
+            Some(save) => save_text(world, save, at.database.has_open(number)).to_owned(),
             None => " has nothing to do".to_owned(),
         },
         Process::Reconciler(number) => {
@@ -221,6 +232,18 @@ fn step_text(world: &World, cell: u8, process: Process) -> String {
         .to_owned(),
         Process::Client => at.client.as_ref().map_or_else(String::new, locks::step_text),
         Process::Keepalive | Process::Front => String::new(),
+    }
+}
+
+/// Describes the next step of a save. The text is empty if the step sends a message.
+fn save_text(world: &World, save: &Save, has_transaction: bool) -> &'static str {
+    match save.phase {
+        Phase::Begin if save.update(world.names()) == UpdateRequest::default() => {
+            " needs no lease, because its rows change no claim"
+        }
+        Phase::Abort if !has_transaction => " gives its save up, before it has begun a local transaction",
+        Phase::CommitLease | Phase::RollBackLease if save.lease.is_none() => " ends its save, which has no lease",
+        phase => phase_text(phase),
     }
 }
 
@@ -289,8 +312,18 @@ fn arrival(world: &World, id: MessageId) -> String {
     let (caller, sentence) = (process_text(id.cell(), id.process()), content_in_flight(world, id));
     if id.is_answer() {
         format!("{caller} receives the answer: {sentence}")
-    } else {
+    } else if world.service().is_up {
         format!("the service receives from {caller}: {sentence}")
+    } else {
+        format!("the service is down, and receives nothing from {caller}: {sentence}")
+    }
+}
+
+/// Describes the answer to the request that the event has delivered.
+fn answered(world: &World, answer: &str) -> String {
+    match world.service().is_up {
+        true => format!(", and answers: {answer}"),
+        false => format!("; the caller learns: {answer}"),
     }
 }
 

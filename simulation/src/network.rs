@@ -218,6 +218,20 @@ pub enum Payload {
     Response(Response),
 }
 
+impl Payload {
+    /// Returns true if the message is an answer after which the request has had no effect, or a
+    /// lease has another outcome than its caller requested.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            Self::Response(
+                Response::Refused { .. } | Response::Unavailable | Response::Lock(LockAnswer::Refused(_)),
+            ) => true,
+            Self::Response(Response::Settled(settled)) => *settled != Settled::Done,
+            _ => false,
+        }
+    }
+}
+
 /// A message in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {

@@ -10,6 +10,7 @@ use crate::event_text::EventText;
 use crate::message_text;
 use crate::network::{Message, MessageId, Payload, Request, Response};
 use crate::process::Process;
+use crate::resource::WriteOutcome;
 use crate::view::{self, TransitionView};
 use crate::world::{START, World};
 
@@ -64,6 +65,14 @@ pub struct Arrow {
     /// The fate of the message, `None` while it is in flight.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub how: Option<Delivery>,
+    /// True if the message refuses its request.
+    #[serde(skip_serializing_if = "is_false")]
+    pub refused: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 /// One event of a run with its effects, as a page lists it.
@@ -91,6 +100,9 @@ pub struct Entry<'a> {
     pub fired: &'a [TransitionView],
     /// True if the event is a fault.
     pub fault: bool,
+    /// True if the service, a database or a resource refused something in the event.
+    #[serde(skip_serializing_if = "is_false")]
+    pub refused: bool,
     /// The text of the violation, if the event caused the first violation of the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub violation: Option<&'a str>,
@@ -118,6 +130,7 @@ struct RecordedEvent {
     arrived: Option<MessageId>,
     lost: SmallVec<[MessageId; 2]>,
     fired: Box<[TransitionView]>,
+    refused: bool,
     violation: Option<Box<str>>,
 }
 
@@ -162,6 +175,7 @@ impl Timeline {
             lost: &recorded.lost,
             fired: &recorded.fired,
             fault: recorded.event.is_fault(),
+            refused: recorded.refused,
             violation: recorded.violation.as_deref(),
         }
     }
@@ -210,6 +224,7 @@ impl Timeline {
             arrived,
             lost,
             fired: fired.collect(),
+            refused: is_refused(world, event),
             violation: violation.map(|violation| violation.to_string().into()),
         });
     }
@@ -271,8 +286,19 @@ impl Arrow {
     fn new(message: &Message, lease: Option<LeaseId>, sent: usize) -> Self {
         let (from, to) = endpoints(message.id);
         let says = message_text::payload_text(&message.payload);
-        Self { id: message.id, from, to, says, lease, sent, ended: None, how: None }
+        let refused = message.payload.is_refusal();
+        Self { id: message.id, from, to, says, lease, sent, ended: None, how: None, refused }
     }
+}
+
+/// Returns true if the event, which has just happened, was refused or has refused a request. The
+/// copy of a refusal refuses nothing.
+fn is_refused(world: &World, event: Event) -> bool {
+    let effects = world.effects();
+    let is_local = effects.commit_refusal.is_some() || effects.row_refusal.is_some();
+    let answers = effects.sent.iter().filter_map(|id| message_in_flight(world, *id));
+    let has_answer = !matches!(event, Event::Duplicate(_)) && answers.map(|it| &it.payload).any(Payload::is_refusal);
+    is_local || effects.write == Some(WriteOutcome::Refused) || has_answer
 }
 
 fn message_in_flight(world: &World, id: MessageId) -> Option<&Message> {

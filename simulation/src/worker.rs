@@ -27,8 +27,9 @@ use leasehold_core::rejection::{List, Place, Reason};
 use leasehold_core::time::Timestamp;
 use serde::Serialize;
 
-use crate::database::{CommitRefusal, WriteResult, Writes};
+use crate::database::{CommitRefusal, RowRefusal, WriteResult, Writes};
 use crate::event::Change;
+use crate::names::Names;
 use crate::network::{Purpose, Request, Response};
 use crate::process::Process;
 use crate::settings::{Mode, Rule};
@@ -297,7 +298,7 @@ impl Save {
                 return self.after_abort(context);
             }
             Phase::FindLease => {
-                let update = context.names.update(&self.writes, self.skipped_destroys);
+                let update = self.update(context.names);
                 self.call_begin(update, number, calls, context);
                 Phase::AwaitFound
             }
@@ -324,11 +325,11 @@ impl Save {
     fn write(&mut self, number: u8, context: &mut StepContext<'_>, mode: Mode) -> Next {
         let planned = self.planned(context.database);
         if planned.is_empty() {
-            return self.fail(SaveResult::Conflict, Phase::Abort);
+            return self.refuse_rows(RowRefusal::RowChanged, context);
         }
         match context.database.write(number, &planned, context.database_now) {
             WriteResult::Blocked => Next::Phase(Phase::Write),
-            WriteResult::Conflict => self.fail(SaveResult::Conflict, Phase::Abort),
+            WriteResult::Refused(reason) => self.refuse_rows(reason, context),
             WriteResult::Done => {
                 self.writes = planned;
                 Next::Phase(match (self.is_lease_first(mode), self.lease) {
@@ -340,8 +341,18 @@ impl Save {
         }
     }
 
+    fn refuse_rows(&mut self, reason: RowRefusal, context: &mut StepContext<'_>) -> Next {
+        context.effects.row_refusal = Some(reason);
+        self.fail(SaveResult::Conflict, Phase::Abort)
+    }
+
+    /// Returns the update that the save begins. It is empty if the save changes no claim.
+    pub(crate) fn update(&self, names: &Names) -> UpdateRequest {
+        names.update(&self.writes, self.skipped_destroys)
+    }
+
     fn begin(&mut self, number: u8, calls: &mut Calls, context: &mut StepContext<'_>, mode: Mode) -> Next {
-        let update = context.names.update(&self.writes, self.skipped_destroys);
+        let update = self.update(context.names);
         if update.creates.is_empty() && update.destroys.is_empty() {
             return Next::Phase(self.after_begin(mode));
         }

@@ -267,11 +267,11 @@ it("objects have exactly the members that their types declare", () => {
         cells.map((cell) => cell.verifier.last),
     );
     checkMembers<Entry>(
-        { position: t, event: t, at_micros: t, says: t, lane: t, sent: t, arrived: t, lost: t, fired: t, fault: t, violation: t },
+        { position: t, event: t, at_micros: t, says: t, lane: t, sent: t, arrived: t, lost: t, fired: t, fault: t, refused: t, violation: t },
         runs.flatMap((run) => run.entries(0, run.length)),
     );
     checkMembers<Arrow>(
-        { id: t, from: t, to: t, says: t, lease: t, sent: t, ended: t, how: t },
+        { id: t, from: t, to: t, says: t, lease: t, sent: t, ended: t, how: t, refused: t },
         runs.flatMap((run) => run.arrows(0, run.length)),
     );
     const settings = new Simulation().settings();

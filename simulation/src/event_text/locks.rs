@@ -63,14 +63,14 @@ pub(super) fn consequences(world: &World, event: Event) -> String {
     let own = event.message().map(MessageId::answer);
     let sent = world.effects().sent.iter().filter(|id| id.is_answer());
     let messages = sent.filter_map(|id| world.network().messages().iter().find(|message| message.id == *id));
-    messages.for_each(|message| text.push_str(&answer_text(message, own)));
+    messages.for_each(|message| text.push_str(&answer_text(world, message, own)));
     text
 }
 
-fn answer_text(message: &Message, own: Option<MessageId>) -> String {
+fn answer_text(world: &World, message: &Message, own: Option<MessageId>) -> String {
     let says = payload_text(&message.payload);
     match own == Some(message.id) {
-        true => format!(", and answers: {says}"),
+        true => super::answered(world, &says),
         false => format!("; it tells cell {}'s {}: {says}", message.id.cell(), thread(message.id.process())),
     }
 }

@@ -84,6 +84,46 @@ fn a_refused_commit_and_a_crash_are_described_with_their_consequences() {
     assert!(says(&crash).contains(&expected));
 }
 
+/// The pairs of a scenario's id and an event, counted from 1, with the end of its sentence.
+const REFUSALS: [(&str, usize, &str); 5] = [
+    ("2a", 20, "and answers: refused: the bucket is taken"),
+    ("3a", 22, "writes its rows, which its database refuses: two rows would have one name"),
+    ("4b", 13, "receives nothing from cell 1's worker 0: commit of lease 1; the caller learns: unavailable"),
+    ("staleness-race", 20, "is refused: its lease is too old"),
+    ("lock-holder-sleeps", 0, "which has seen a newer fence and refuses"),
+];
+
+#[test]
+fn a_refusal_is_told_and_marked_where_it_happens() {
+    for (id, event, end) in REFUSALS {
+        let player = scenario(id);
+        let refused: Vec<_> = entries(&player).into_iter().filter(|entry| entry.refused).collect();
+        let told = refused.iter().find(|entry| event == 0 || entry.position + 1 == event);
+        assert!(told.is_some_and(|entry| entry.says.contains(end)), "{id}: {:?}", refused);
+    }
+    let player = scenario("happy-path");
+    assert!(entries(&player).iter().all(|entry| !entry.refused) && arrows(&player).iter().all(|arrow| !arrow.refused));
+    let taken = scenario("2a");
+    assert_eq!(arrows(&taken).iter().filter(|arrow| arrow.refused).map(|arrow| arrow.sent).collect::<Vec<_>>(), [19]);
+}
+
+#[test]
+fn a_save_that_ends_before_its_local_transaction_rolls_none_back() {
+    let player = scenario("2b-twice");
+    assert_eq!(says(&player)[10], "cell 1's worker 0 gives its save up, before it has begun a local transaction");
+}
+
+#[test]
+fn each_step_is_described_by_a_verb() {
+    for seed in 0..8 {
+        let player = played(settings(seed), 2000);
+        let process = |says: &str| {
+            says.ends_with(char::is_numeric) && says.split(' ').count() == 4 || says.ends_with("'s verifier")
+        };
+        assert_eq!(entries(&player).iter().find(|entry| process(entry.says)), None, "seed {seed}");
+    }
+}
+
 #[test]
 fn a_lost_message_ends_where_it_was_lost() {
     let player = scenario("2b");

@@ -193,6 +193,8 @@ export interface Arrow {
     ended?: number | undefined;
     /** The message's fate. `ignored`: it arrived, but its receiver had stopped waiting for it. */
     how?: "arrived" | "lost" | "ignored" | undefined;
+    /** True if the message refuses its request; absent otherwise. */
+    refused?: true | undefined;
 }
 
 /**
@@ -227,6 +229,8 @@ export interface Entry {
     fired: FiredView[];
     /** True if the event is a fault, such as a crash or the loss of a message. */
     fault: boolean;
+    /** True if the service, a database or a resource refused something in the event; absent otherwise. */
+    refused?: true | undefined;
     /**
      * The violation that the event caused, in words; absent unless it is the first one of the run.
      */

@@ -29,13 +29,13 @@ const MESSAGE_PATTERNS = {
     isOutcomeAnswer: texts.isOutcomeAnswer,
     isUnknownLeaseAnswer: texts.isUnknownLeaseAnswer,
     isBusyAnswer: texts.isBusyAnswer,
-    isRefusedAnswer: texts.isRefusedAnswer,
+    isUnavailableAnswer: texts.isUnavailableAnswer,
 };
 
 const SENTENCE_PATTERNS = {
     isVerifierLeaseRow: texts.isVerifierLeaseRow,
     isLeaseRowWrite: texts.isLeaseRowWrite,
-    isRefusedByDatabase: texts.isRefusedByDatabase,
+    isTransactionTooOld: texts.isTransactionTooOld,
 };
 
 describe("patterns of the simulation's texts", () => {

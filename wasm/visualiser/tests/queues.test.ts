@@ -7,6 +7,7 @@ import { Autopilot, MAX_EVENTS_TO_REST } from "../src/model/autopilot";
 import { variantName } from "../src/model/events";
 import { layOutLanes } from "../src/model/lanes";
 import { explainLock } from "../src/model/lock_texts";
+import { momentAt } from "../src/model/moment";
 import type { Action } from "../src/model/menu_entries";
 import type { Rule, WorldEvent } from "../src/model/protocol";
 import { frontText } from "../src/model/queue_texts";
@@ -125,6 +126,12 @@ describe("a world by hand", () => {
     });
 });
 
+/** Returns the explanation of the event at this position, counted from 0. */
+function explained(simulation: Simulation, position: number) {
+    const moment = momentAt(simulation, position);
+    return moment && explainLock(moment);
+}
+
 describe("the explanations", () => {
     test.each([
         ["queue", "A create is taken alone"],
@@ -134,7 +141,7 @@ describe("the explanations", () => {
         ["queue-poison", "gone before it could settle"],
     ])("of the scenario %s have its point", (id, words) => {
         const simulation = Simulation.load(JSON.stringify(scenarioById(id)?.trace));
-        const texts = simulation.entries(0, simulation.length).map((entry) => explainLock(entry)?.text ?? "");
+        const texts = simulation.entries(0, simulation.length).map(({ position }) => explained(simulation, position)?.text ?? "");
         expect(texts.some((text) => text.includes(words)), texts.join("\n")).toBe(true);
     });
 });

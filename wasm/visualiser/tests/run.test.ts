@@ -8,7 +8,8 @@ import { partsOf, variantName } from "../src/model/events";
 import { layOutLanes } from "../src/model/lanes";
 import type { WorldEvent, MessageView, Phase } from "../src/model/protocol";
 import { envelopeHint, saveToRepeat } from "../src/model/hints";
-import { explain, answeredRequest } from "../src/model/explanations";
+import { explain } from "../src/model/explanations";
+import { momentAt } from "../src/model/moment";
 import { formatDuration, leaseLabel, NEEDED_WHEN, phaseText, readableText, RULE_NAMES, stateName, wholeNumber, WHY_RULE, WITHOUT_RULE } from "../src/model/texts";
 
 function open(id: string): Simulation {
@@ -24,6 +25,12 @@ function until(simulation: Simulation, text: string): MessageView {
         if (message) return message;
     } while (simulation.step());
     throw new Error(`no message says \`${text}\``);
+}
+
+/** Returns the explanation of the event at this position, counted from 0. */
+function explained(simulation: Simulation, position = 0) {
+    const moment = momentAt(simulation, position);
+    return moment && explain(moment);
 }
 
 /** Applies the autopilot's events until the run is at rest. Returns the events. */
@@ -63,8 +70,7 @@ describe("the autopilot", () => {
         expect(playToRest(simulation).map(variantName).slice(0, 3)).toEqual(["time_out", "step", "deliver"]);
         const entries = simulation.entries(0, simulation.length);
         const again = entries.find((entry) => entry.arrived !== undefined && entry.fired.length === 0 && entry.says.includes("commit of lease"));
-        const arrow = simulation.arrows(again?.position ?? 0, (again?.position ?? 0) + 1).find(({ id }) => id === again?.arrived);
-        expect(again && explain(again, arrow)).toMatchObject({ rule: "settled_lease_memory" });
+        expect(explained(simulation, again?.position)).toMatchObject({ rule: "settled_lease_memory" });
     });
 
     test.each([
@@ -75,9 +81,7 @@ describe("the autopilot", () => {
         ["4a", 19, "proved that the local transaction was committed"],
     ])("an answer is explained by its request: scenario %s, event %i", (id, event, words) => {
         const simulation = open(id);
-        const [entry] = simulation.entries(event - 1, event);
-        const answer = simulation.arrows(event - 1, event).find((arrow) => arrow.id === entry?.arrived);
-        expect(entry && answer && explain(entry, answer, answeredRequest(answer, simulation)?.says)?.text).toContain(words);
+        expect(explained(simulation, event - 1)?.text).toContain(words);
         simulation.free();
     });
 
@@ -93,10 +97,7 @@ describe("the autopilot", () => {
         while (simulation.view().cells[0]?.verifier.step !== step) simulation.apply(simulation.nextCalm() ?? "stop_service");
         simulation.apply(meanwhile);
         playToRest(simulation);
-        const notes = simulation.entries(0, simulation.length).map((entry) => {
-            const arrow = simulation.arrows(entry.position, entry.position + 1).find(({ id }) => id === entry.arrived);
-            return explain(entry, arrow, arrow && answeredRequest(arrow, simulation)?.says)?.text;
-        });
+        const notes = simulation.entries(0, simulation.length).map(({ position }) => explained(simulation, position)?.text);
         expect(notes.join("\n")).toContain(words);
         simulation.free();
     });
@@ -180,7 +181,7 @@ describe("menus", () => {
             expect(takeBack).toHaveLength(1);
             simulation.apply("take_back");
             for (const entry of simulation.entries(simulation.length - 2, simulation.length)) {
-                expect(explain(entry, undefined)?.text, entry.says).toContain("idempotency key");
+                expect(explained(simulation, entry.position)?.text, entry.says).toContain("idempotency key");
             }
         }
     });

@@ -1,4 +1,5 @@
-// Texts that explain single events to people who see the protocol for the first time.
+// Texts that explain single events to people who see the protocol for the first time. Every sentence
+// is chosen by the state of the world: `tests/truth.test.ts` holds each one against it.
 import { partsOf, processParts } from "./events";
 import {
     isBeginRequest,
@@ -6,170 +7,194 @@ import {
     isBusyAnswer,
     isCommitRequest,
     isDoneAnswer,
-    isLeaseRowWrite,
     isOutcomeAnswer,
-    isRefusedAnswer,
-    isRefusedByDatabase,
     isRollbackRequest,
     isSettleRequest,
+    isUnavailableAnswer,
     isUnknownLeaseAnswer,
-    isVerifierLeaseRow,
 } from "./message_texts";
-import type { Arrow, Entry, Rule, Timeline } from "./protocol";
+import { hasLeaseRow, leaseIn, type Moment, workerIn } from "./moment";
+import { explainLocal } from "./process_texts";
+import type { Arrow, LeaseView, Process, Rule } from "./protocol";
+import { quotedRule, sentences, WITHOUT_RULE } from "./texts";
 
 /** The explanation of one event, with the actions that the page offers below it. */
 export interface Explanation {
     text: string;
     /** The rule that decided the event, which the page offers to switch off. */
     rule?: Rule;
+    /** True if the text holds while the rule is off. Otherwise another text is shown then. */
+    holdsWithoutRule?: boolean;
     /** True if the event lost a request. The page then offers to lose the answer instead. */
     isLostRequest?: boolean;
 }
 
-/** Returns the request that `answer` answers, or `undefined` if the message is not an answer. */
-export function answeredRequest(answer: Arrow, timeline: Timeline): Arrow | undefined {
-    const request = timeline.entries(answer.sent, answer.sent + 1)[0]?.arrived;
-    return request === undefined ? undefined : timeline.arrows(answer.sent, answer.sent + 1).find(({ id }) => id === request);
+/** Returns the explanation of an event in a world of claims, or `undefined` if it needs none. */
+export function explain(moment: Moment): Explanation | undefined {
+    return underRules(explainEvent(moment), moment.rulesOff);
 }
 
 /**
- * Returns the explanation of an event, or `undefined` if the event needs none. `message` is the
- * message that arrived or was lost in the event. If `message` is an answer, `request` is the text
- * of its request.
+ * Returns an explanation that holds under the rules of the world. The promise of a rule that is off
+ * is replaced by the danger without the rule.
  */
-export function explain(entry: Entry, message: Arrow | undefined, request?: string): Explanation | undefined {
-    const { kind } = partsOf(entry.event);
-    if (kind === "deliver") return message && explainArrival(entry, message, request);
-    if (kind === "drop" && message) return explainLoss(message);
-    if (kind === "finish_commit") return explainLocalCommit(entry);
-    if (kind === "step") return explainCorrection(entry);
-    const text = EVENTS[kind];
-    return text === undefined ? undefined : { text };
+export function underRules(explanation: Explanation | undefined, rulesOff: readonly Rule[]): Explanation | undefined {
+    const rule = explanation?.rule;
+    if (rule === undefined || explanation?.holdsWithoutRule || !rulesOff.includes(rule)) return explanation;
+    return { ...explanation, text: `The rule ${quotedRule(rule)} is switched off. Without it ${WITHOUT_RULE[rule]}.` };
 }
 
+function explainEvent(moment: Moment): Explanation | undefined {
+    const { kind } = partsOf(moment.entry.event);
+    if (kind === "deliver") return explainArrival(moment);
+    if (kind === "drop") return explainLoss(moment);
+    const text = EVENTS[kind];
+    return text === undefined ? explainLocal(moment) : { text };
+}
+
+const LOST_MESSAGE = "Nobody is notified of a lost message. A caller that gets no answer cannot know if its request reached the service.";
+
 const EVENTS: Record<string, string> = {
-    drop: "Nobody is notified of a lost message. The caller cannot know if the request reached the service, so it retries.",
     duplicate: "Networks and retries deliver messages twice. The second copy must change nothing.",
     cancel_call: "The begin had no idempotency key and its answer has not left, so nobody can know the lease. The service will roll it back, before the next begin at the latest.",
-    take_back: "This is the only lease that the service settles by itself: without an idempotency key, its caller could neither settle it nor get it by a repeated begin.",
-    crash: "The process has lost its memory, and its open transaction is rolled back. Its lease is still outstanding at the service until reconciliation finds it.",
-    disconnect: "Without its connection the worker cannot know the outcome of its transaction. It leaves the lease to reconciliation.",
-    lose_commit: "The database never carried out the COMMIT. The lease row was part of that transaction, so it is gone as well.",
-    restart_database: "Every connection is lost, and every open transaction is rolled back.",
+    take_back: "The service settles no other lease by itself: without an idempotency key, the caller of this one could neither settle it nor get it by a repeated begin.",
     partition: "Messages wait until the connection is healed. The cell can still read and commit locally, but it cannot begin a lease.",
     stop_service: "Claims and leases are on the service's disk. It loses only the requests that it has not answered.",
-    start_service: "The service is back with its claims, its leases and the outcome of each settled lease.",
-    time_out: "A missing answer is not a refusal: the call may have taken effect. The caller retries under the same idempotency key, or leaves the lease to reconciliation.",
+    start_service: "The service is back with its claims and leases, and with the outcome of each settled lease that it remembers.",
     drift: "Plain SQL has changed a row. The claims stay as they were until verification compares both sides.",
-    forget: "Settled leases are remembered for a day, longer than any caller retries. Only older ones are forgotten.",
+    forget: "A settled lease is remembered for longer than any caller retries. Only older ones are forgotten.",
 };
 
-function explainLoss(message: Arrow): Explanation {
-    if (isSettleRequest(message.says)) {
+function explainLoss(moment: Moment): Explanation {
+    const { message, after, rulesOff } = moment;
+    const lease = leaseIn(after, message?.lease);
+    if (message === undefined || lease === undefined) return { text: LOST_MESSAGE };
+    if (isSettleRequest(message.says)) return explainLostSettle(lease);
+    if (message.from !== "service" || !awaitsAnswer(moment)) return { text: LOST_MESSAGE };
+    if (isOutcomeAnswer(message.says)) {
         return {
-            text: "The request never reaches the service: the lease stays outstanding, and its names stay held. The caller retries after a while, or reconciliation settles the lease once it is stale.",
-            isLostRequest: true,
-        };
-    }
-    if (message.from === "service" && isOutcomeAnswer(message.says)) {
-        return {
-            text: "The lease is settled, but the cell does not know. When the cell retries, the service must tell the outcome although the lease is no longer outstanding: that is why settled leases are remembered.",
+            text: "The lease is settled, but the cell does not know. If it asks again, the service must tell the outcome although the lease is no longer outstanding: that is why settled leases are remembered.",
             rule: "settled_lease_memory",
         };
     }
-    if (message.from === "service" && isBegunAnswer(message.says)) {
+    if (isBegunAnswer(message.says) && lease.status === "Outstanding") {
+        const isKeyed = !rulesOff.includes("replay_keys");
         return {
-            text: "The names are held, but the cell does not know. It retries under the same idempotency key, and gets the same lease.",
+            text: sentences("The names are held, but the cell does not know.", isKeyed && "If it begins again under the same idempotency key, it gets the same lease."),
             rule: "replay_keys",
         };
     }
-    return { text: EVENTS["drop"] ?? "" };
+    return { text: LOST_MESSAGE };
 }
 
-function explainArrival(entry: Entry, arrived: Arrow, request: string | undefined): Explanation | undefined {
+/** Returns true if the process to which the moment's message was sent waits for an answer. */
+function awaitsAnswer({ message, after }: Moment): boolean {
+    const [cell, process] = processOf(message?.to);
+    const state = after.cells.find((other) => other.cell === cell);
+    if (state === undefined || process === undefined) return false;
+    if (process === "verifier") return state.verifier.is_waiting;
+    const { kind, number } = processParts(process);
+    if (kind === "reconciler") return state.reconcilers[number]?.is_waiting ?? false;
+    return /^await_(?!database)/u.test(workerIn(after, cell, process)?.phase ?? "");
+}
+
+function processOf(lane: Arrow["to"] | undefined): [cell?: number, process?: Process] {
+    return lane !== undefined && lane !== "service" && "process" in lane ? lane.process : [];
+}
+
+function explainLostSettle(lease: LeaseView): Explanation {
+    if (lease.status !== "Outstanding") return { text: "The lease is settled already, so this request would have changed nothing. Its caller gets no answer." };
+    return {
+        text: "The request never reaches the service: the lease stays outstanding, and its names stay held. If its caller does not retry, reconciliation settles the lease once it is stale.",
+        isLostRequest: true,
+    };
+}
+
+const IGNORED_ANSWER: Explanation = { text: "Its receiver no longer waits for this answer, so it changes nothing there." };
+
+function explainArrival(moment: Moment): Explanation | undefined {
+    const { message, request, entry } = moment;
+    if (message === undefined) return undefined;
+    if (message.how === "ignored") return IGNORED_ANSWER;
+    if (request !== undefined) return isDoneAnswer(message.says) ? explainDone(moment, request) : undefined;
     const answer = entry.sent[0]?.says;
-    const lease = entry.fired.find((fired) => fired.machine === "lease");
-    if (isSettleRequest(arrived.says)) {
-        return lease ? explainSettled(arrived, lease.to) : explainRepeatedSettle(answer);
-    }
-    if (isBeginRequest(arrived.says)) return explainBegin(answer, lease !== undefined);
-    return isDoneAnswer(arrived.says) ? explainDone(request, processKind(arrived.to)) : undefined;
-}
-
-function processKind(lane: Arrow["from"]): string | undefined {
-    return lane !== "service" && "process" in lane ? processParts(lane.process[1]).kind : undefined;
-}
-
-function explainDone(request: string | undefined, receiver: string | undefined): Explanation | undefined {
-    if (request === undefined) return undefined;
-    if (isRollbackRequest(request) && receiver === "verifier") {
-        return { text: "The verifier read the rows again under the lease, and some no longer called for their corrections. The update is rolled back, and the remaining corrections are begun again." };
-    }
-    if (isCommitRequest(request)) return { text: "The lease row has done its work: it proved that the local transaction was committed. The cell deletes it next." };
-    if (isRollbackRequest(request)) return { text: "The save has had no effect: the names are as they were before, and the lease has left no row in the cell's database." };
-    return undefined;
-}
-
-function explainSettled(arrived: Arrow, outcome: string): Explanation | undefined {
-    const isReconciler = processKind(arrived.from) === "reconciler";
-    if (isReconciler && outcome === "Committed") {
-        return { text: "The lease row is in the cell's database, so the local transaction was committed. Therefore the lease is committed, too." };
-    }
-    if (isReconciler) {
-        return {
-            text: "The cell's database has no lease row, and the lease is too old for a local COMMIT. So nothing was saved, and the names are free again. The service remembers the rollback: a process that turns up later is told the truth.",
-            rule: "settled_lease_memory",
-        };
-    }
-    return outcome === "Committed"
-        ? { text: "The rows are committed already, so the claim is final now. The service remembers the outcome for callers that retry.", rule: "settled_lease_memory" }
-        : undefined;
-}
-
-function explainRepeatedSettle(answer: string | undefined): Explanation | undefined {
     if (answer === undefined) return undefined;
+    if (isUnavailableAnswer(answer)) return moment.after.is_up ? BROKEN_TABLES : SERVICE_DOWN;
+    if (isSettleRequest(message.says)) return explainSettle(moment, message, answer);
+    return isBeginRequest(message.says) ? explainBegin(moment, answer) : undefined;
+}
+
+const SERVICE_DOWN: Explanation = { text: "The service is down, so the request changes nothing. Its caller learns nothing about earlier requests." };
+const BROKEN_TABLES: Explanation = { text: "The service's tables contradict each other, so it decides nothing." };
+
+function explainDone(moment: Moment, request: Arrow): Explanation | undefined {
+    const { kind } = processParts(processOf(request.from)[1] ?? "verifier");
+    if (isRollbackRequest(request.says) && kind === "verifier") {
+        return { text: "The verifier read the rows again under the lease: some no longer called for their corrections, or the lease was too old by then. The update is rolled back, and the remaining corrections are begun again." };
+    }
+    if (isRollbackRequest(request.says) && !hasLeaseRow(moment.after, request.lease)) {
+        return { text: "The lease has had no effect: it has changed no name, and has left no row in the cell's database." };
+    }
+    if (!isCommitRequest(request.says) || !hasLeaseRow(moment.after, request.lease)) return undefined;
+    if (kind === "verifier") return { text: "The lease row has done its work: it proved that the correction was decided. The cell deletes it next." };
+    return { text: "The lease row has done its work: it proved that the local transaction was committed. The cell deletes it next." };
+}
+
+function explainSettle(moment: Moment, message: Arrow, answer: string): Explanation | undefined {
     if (isUnknownLeaseAnswer(answer)) {
         return {
-            text: "The service has forgotten this lease, so it cannot tell if the lease was committed or rolled back. The caller never learns the outcome.",
+            text: "The service has forgotten this lease, so it cannot tell if the lease was committed or rolled back. This caller never learns the outcome.",
+            rule: "settled_lease_memory",
+            holdsWithoutRule: true,
+        };
+    }
+    const settled = moment.entry.fired.find(({ machine, of }) => machine === "lease" && of === message.lease);
+    if (settled !== undefined) return explainSettled(moment, message, settled.to);
+    if (isDoneAnswer(answer)) {
+        return {
+            text: "This lease was settled before. The service remembers its outcome and repeats it, so a caller may ask again at any time: after a lost answer, or in the place of a process that died.",
             rule: "settled_lease_memory",
         };
     }
+    const was = leaseIn(moment.before, message.lease)?.status === "Committed" ? "committed" : "rolled back";
+    return { text: `This lease was ${was} before, and an outcome never changes. The service remembers it, so the caller learns the truth.`, rule: "settled_lease_memory" };
+}
+
+/** Returns the explanation of a request that has settled its lease. */
+function explainSettled(moment: Moment, message: Arrow, outcome: string): Explanation {
+    const { kind } = processParts(processOf(message.from)[1] ?? "verifier");
+    if (kind === "reconciler") return explainReconciled(moment, outcome);
+    if (outcome !== "Committed") {
+        return { text: "The save goes no further, so its lease is rolled back: its claims are again as they were before the lease. The service remembers the outcome.", rule: "settled_lease_memory" };
+    }
+    if (kind === "verifier") {
+        return { text: "The correction was decided when its lease row was written, so it is final now. The service remembers the outcome for callers that retry.", rule: "settled_lease_memory" };
+    }
+    return { text: "The rows are committed already, so the change of the claims is final now. The service remembers the outcome for callers that retry.", rule: "settled_lease_memory" };
+}
+
+function explainReconciled({ rulesOff }: Moment, outcome: string): Explanation {
+    if (outcome === "Committed") {
+        return { text: "Reconciliation has found the lease row in the cell's database, so the local transaction was committed. Therefore the lease is committed, too." };
+    }
+    const isGuarded = !rulesOff.includes("commit_guard");
+    const proof = isGuarded ? "and the lease is too old for a local COMMIT. So nothing was saved, and its claims are again as they were before the lease." : "but without the rule “late commits are refused”, a COMMIT may still come.";
     return {
-        text: "This lease was settled before; only the answer was lost. The service remembers the outcome and repeats it, so a retry is safe. That is why settled leases are remembered.",
+        text: sentences(`Reconciliation has found no lease row in the cell's database, ${proof}`, "The service remembers the rollback: a process that turns up later is told the truth."),
         rule: "settled_lease_memory",
     };
 }
 
-function explainBegin(answer: string | undefined, isNew: boolean): Explanation | undefined {
-    if (answer === undefined) return undefined;
+function explainBegin(moment: Moment, answer: string): Explanation | undefined {
+    const isNew = moment.entry.fired.some(({ machine, to }) => machine === "lease" && to === "Outstanding");
     if (isBegunAnswer(answer) && !isNew) {
-        return { text: "The retry carries the idempotency key of the first attempt, so it gets the first attempt's lease instead of a second one.", rule: "replay_keys" };
+        return { text: "This begin carries the idempotency key of an earlier one, so it gets that one's lease instead of a second lease.", rule: "replay_keys" };
     }
     if (isBegunAnswer(answer)) {
-        return { text: "From now on the lease holds the names for this save: no other save can begin a lease on them.", rule: "lease_exclusivity" };
+        return { text: "From now on the lease holds the names for its caller: nobody else can begin a lease on them.", rule: "lease_exclusivity" };
     }
     if (isBusyAnswer(answer)) {
-        return { text: "Another save holds the name. That save may still be committed or rolled back, so the answer is: try again later.", rule: "lease_exclusivity" };
+        return { text: "Another lease holds a name of this update. That lease may still be committed or rolled back, so the answer is: try again later.", rule: "lease_exclusivity" };
     }
-    if (isRefusedAnswer(answer)) return { text: "The refusal is final: a retry would get the same answer." };
-    return undefined;
-}
-
-/** Returns the explanation of a verifier's step that concerns the lease row of its correction. */
-function explainCorrection(entry: Entry): Explanation | undefined {
-    if (!isVerifierLeaseRow(entry.says)) return undefined;
-    if (isRefusedByDatabase(entry.says)) return COMMIT_TOO_LATE;
-    return isLeaseRowWrite(entry.says)
-        ? { text: "The verifier read the rows again under the lease, and they still call for the corrections. From here on the update will be committed: by reconciliation if the verifier dies." }
-        : undefined;
-}
-
-const COMMIT_TOO_LATE: Explanation = {
-    text: "The lease is too old: reconciliation may have rolled it back meanwhile. So the database itself refuses the COMMIT.",
-    rule: "commit_guard",
-};
-
-function explainLocalCommit(entry: Entry): Explanation | undefined {
-    if (isRefusedByDatabase(entry.says)) return COMMIT_TOO_LATE;
-    return { text: "This COMMIT decides the save: the rows and the lease row are committed together, or not at all." };
+    return { text: "An update is refused as a whole, so the service has changed nothing. A retry gets the same answer as long as the claims stay as they are." };
 }

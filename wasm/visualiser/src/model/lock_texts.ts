@@ -1,8 +1,10 @@
 // The page's texts about sessions and locks.
 import { partsOf } from "./events";
-import type { Explanation } from "./explanations";
-import type { ClientView, Entry, WorkPhase, WorkResult } from "./protocol";
+import { type Explanation, underRules } from "./explanations";
+import type { Moment } from "./moment";
+import type { ClientView, View, WorkPhase, WorkResult } from "./protocol";
 import { explainQueue } from "./queue_texts";
+import { sentences } from "./texts";
 
 /** The introduction that the page shows at the start of a scenario of locks. */
 export const LOCK_INTRODUCTION =
@@ -63,16 +65,13 @@ const EVENTS: Record<string, string> = {
     work: "The client opens a session if it has none, and asks for the lock. Step on, or play, to see its next actions.",
     close: "The close of a session ends all its grants at once. Nobody has to wait for its silence.",
     wait: "Time passes, and the service counts no tick. A tick that comes late counts as one, so nobody expires by it.",
-    drop: "Nobody is notified of a lost message. A client that gets no answer repeats its call.",
+    drop: "Nobody is notified of a lost message. A client that gets no answer repeats its call, or gives up.",
     duplicate: "Networks and retries deliver messages twice. The second copy must change nothing.",
     forget: "What has ended is remembered for a while, so that a call that comes late or twice gets the true answer.",
     resume_service: "The first tick after the pause counts as one, however late it is. No session expires by the pause.",
     partition: "Messages wait until the connection is healed. A broken connection alone passes no lock on.",
-    crash: "The process has lost its memory. Its session lives on at the service until it has been silent for duration and grace.",
     stop_service: "Sessions, locks and the queue are on the service's disk. Renewals were in memory only.",
-    time_out: "A missing answer is not a refusal. The client repeats its call; the same ask keeps its place and its grant.",
-    evict: "The evicted client may not know it yet, so its locks are withheld until its time is over.",
-    force: "The former holder may still work, so the lock is withheld until its time is over. Nobody tells the holder; the resource refuses it by its fence.",
+    time_out: "A missing answer is not a refusal: the call may have taken effect. For the service, a repeated call is the same call.",
 };
 
 const JUMP: Explanation = {
@@ -90,7 +89,7 @@ const PROPOSAL: Explanation = {
 };
 
 const START: Explanation = {
-    text: "The renewals before the stop are forgotten. So each session has its whole duration again, and no lock passes on by the restart.",
+    text: "The renewals before the stop are forgotten. So each live session has its whole duration again, and no lock passes on by the restart.",
     rule: "whole_duration",
 };
 
@@ -99,25 +98,61 @@ const LATE_WRITE: Explanation = {
     rule: "fence_check",
 };
 
-const EXPIRY: Explanation = {
-    text: "The service was awake for duration and grace, and saw no renewal. The same write gives the locks of the session to those that wait.",
-    rule: "observed_silence",
-};
+const HANDED_OVER = "The write that ends a grant makes the next one: the lock is never free while somebody waits. Exactly one client is woken.";
+
+/** Returns the explanation of an expiry. `isPassedOn` is true if a lock has passed on by it. */
+function expiry(isPassedOn: boolean): Explanation {
+    const next = isPassedOn ? "The same write gives its lock to the next client that waits." : "Nobody waits for its locks.";
+    return { text: `The service was awake for duration and grace, and saw no renewal. ${next}`, rule: "observed_silence" };
+}
+
+/** Returns the explanation of an operator's act, which may withhold locks. */
+function operatorAct({ after }: Moment, withheld: string, free: string): Explanation {
+    const isWithheld = after.locks?.locks.some(({ status }) => status === "Withheld") ?? false;
+    return { text: isWithheld ? withheld : free };
+}
+
+/** Returns the explanation of a crash, by the session that the client had. */
+function explainCrash({ entry, before, after }: Moment): Explanation {
+    const { cell, process } = partsOf(entry.event);
+    const isFront = process === "front";
+    const isLive = !isFront && hasLiveSession(after, before, cell);
+    return {
+        text: sentences(
+            "The process has lost its memory.",
+            isFront && "If its submit has arrived, the request stays in its lane.",
+            isLive && "Its session lives on at the service until it has been silent for duration and grace.",
+        ),
+    };
+}
+
+/** Returns true if the session that the cell's client had before is live afterwards. */
+function hasLiveSession(after: View, before: View, cell: number | undefined): boolean {
+    const number = before.cells.find((other) => other.cell === cell)?.client?.session;
+    return after.locks?.sessions.some((session) => session.cell === cell && session.number === number && session.status === "Live") ?? false;
+}
 
 /** Returns the explanation of an event in a world of locks, or `undefined` if it needs none. */
-export function explainLock(entry: Entry): Explanation | undefined {
+export function explainLock(moment: Moment): Explanation | undefined {
+    return underRules(explainQueue(moment) ?? explainLockEvent(moment), moment.rulesOff);
+}
+
+function explainLockEvent(moment: Moment): Explanation | undefined {
+    const { entry } = moment;
     const { kind } = partsOf(entry.event);
-    const ofQueue = explainQueue(entry);
-    if (ofQueue) return ofQueue;
+    if (kind === "crash") return explainCrash(moment);
+    if (kind === "evict") return operatorAct(moment, "The evicted client may not know it yet, so its lock is withheld until its time is over.", "The evicted client holds no lock.");
+    if (kind === "force") {
+        return operatorAct(moment, "The former holder may still work, so the lock is withheld until its time is over. It learns of this by its next renewal at the earliest; until then, the resource refuses it by its fence.", "Nobody can still work under the old fence, so the lock is not withheld.");
+    }
     if (kind === "start_service") return START;
     if (kind === "jump_clock") return JUMP;
     if (kind === "tick" && entry.says.includes("proposes")) return PROPOSAL;
     if (kind === "drop" && entry.says.includes("renew session")) return LOST_RENEWAL;
     if (entry.says.includes("has seen a newer fence")) return LATE_WRITE;
-    if (entry.fired.some(({ event }) => event === "Silence")) return EXPIRY;
-    if (entry.fired.some(({ event }) => event === "HandOver")) {
-        return { text: "The write that ends a grant makes the next one: the lock is never free while somebody waits. Exactly one client is woken." };
-    }
+    const isPassedOn = entry.fired.some(({ machine, event }) => machine === "lock" && event.endsWith("HandOver"));
+    if (entry.fired.some(({ machine, event }) => machine === "session" && event === "Silence")) return expiry(isPassedOn);
+    if (isPassedOn) return { text: HANDED_OVER };
     const text = EVENTS[kind];
     return text === undefined ? undefined : { text };
 }

@@ -53,9 +53,9 @@ export function isBusyAnswer(text: string): boolean {
     return text.startsWith("refused") && text.includes("under another lease");
 }
 
-/** Returns true if the text of a message is a refusal of a begin. */
-export function isRefusedAnswer(text: string): boolean {
-    return text.startsWith("refused");
+/** Returns true if the text of a message is the answer of a service that is down. */
+export function isUnavailableAnswer(text: string): boolean {
+    return text === "unavailable";
 }
 
 /** Returns true if the sentence of an entry concerns the lease row of a verifier's correction. */
@@ -70,8 +70,8 @@ export function isLeaseRowWrite(sentence: string): boolean {
 
 /**
  * Returns true if the sentence of an entry tells that the database refused a transaction because it
- * was too old.
+ * was open for too long.
  */
-export function isRefusedByDatabase(sentence: string): boolean {
-    return /refuse|too late/i.test(sentence);
+export function isTransactionTooOld(sentence: string): boolean {
+    return sentence.includes("open for too long");
 }

@@ -1,7 +1,7 @@
 // Describes the outcome of a whole run, and its difference from the scenario, for people who open a
 // link or have changed a run.
 import { commonPrefixLength, partsOf, processParts } from "./events";
-import { isCommitRequest, isSettleRequest } from "./message_texts";
+import { isCommitRequest, isSettleRequest, isUnavailableAnswer, isUnknownLeaseAnswer } from "./message_texts";
 import type { Arrow, Entry, Rule, Scenario, View } from "./protocol";
 import { leaseLabel, NEEDED_WHEN, quotedRule, readableText } from "./texts";
 
@@ -62,10 +62,17 @@ function leaseStory(lease: string, entries: readonly Entry[], sent: SentMessages
     }
     if (lost?.arrow && wasSettledBefore) {
         const retry = entries.find((entry) => entry.position > lost.entry.position && isSettleArrival(entry, lease, sent));
-        const memory = retry ? `The caller retried at event ${retry.position + 1}, and the service answered from its memory.` : "The caller did not retry.";
+        const memory = retry ? retryStory(retry) : "The caller did not retry.";
         return `The service had ${outcomeText(settled)} ${label} when a message about the lease was lost at event ${lost.entry.position + 1}. ${memory}`;
     }
-    return isByReconciler(settled, sent) ? `No process was left to settle ${label}. ${settlementStory(settled, sent)}` : undefined;
+    return isByReconciler(settled, sent) ? `The process that began ${label} did not settle it in time. ${settlementStory(settled, sent)}` : undefined;
+}
+
+function retryStory({ position, sent }: Entry): string {
+    const answer = sent[0]?.says ?? "";
+    if (isUnavailableAnswer(answer)) return `The caller retried at event ${position + 1}, when the service was down.`;
+    if (isUnknownLeaseAnswer(answer)) return `The caller retried at event ${position + 1}, and the service had forgotten the lease.`;
+    return `The caller retried at event ${position + 1}, and the service answered from its memory.`;
 }
 
 function isSettledState(state: string): boolean {

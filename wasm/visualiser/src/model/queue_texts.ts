@@ -1,7 +1,8 @@
 // The page's texts about queues.
 import { partsOf } from "./events";
 import type { Explanation } from "./explanations";
-import type { Entry, FrontView, WorkKind } from "./protocol";
+import type { Moment } from "./moment";
+import type { FrontView, WorkKind } from "./protocol";
 
 /** The introduction that the page shows at the start of a scenario of a queue. */
 export const QUEUE_INTRODUCTION =
@@ -29,8 +30,8 @@ export function frontText({ submits, is_waiting, told }: FrontView): string {
 const EVENTS: Record<string, string> = {
     submit: "The front sends the request. A worker that waits is woken by the same write that adds it.",
     serve: "The client opens a session if it has none, and asks for work. If no lane is ready, its call waits.",
-    give_back: "A worker that stops gives its requests back. They are new at once, and the attempt does not count.",
-    fail_work: "The worker tells that its work has failed. The requests keep their place, and are tried again after a while.",
+    give_back: "A worker that stops gives its requests back. Once the service knows, they are new again, and the attempt does not count.",
+    fail_work: "The worker tells that its work has failed. Unless it was their last attempt, the requests keep their place, and are tried again after a while.",
 };
 
 const DEATH: Explanation = {
@@ -38,10 +39,13 @@ const DEATH: Explanation = {
     rule: "early_count",
 };
 
-const LATE_SETTLE: Explanation = {
-    text: "The session of this worker has ended, and another one has the lane. What it has settled meanwhile, or will, is its own.",
-    rule: "settle_fence",
-};
+/** Returns the explanation of a settle that comes too late. */
+function lateSettle({ after, message }: Moment): Explanation {
+    const cell = message !== undefined && typeof message.from === "object" && "process" in message.from ? message.from.process[0] : undefined;
+    const isTaken = after.locks?.lanes?.some(({ holder }) => holder !== undefined && holder !== cell) ?? false;
+    const next = isTaken ? "and another one has the lane. What it has settled meanwhile, or will, is its own." : "so it settles nothing any more. Whoever has the lane next has a larger fence.";
+    return { text: `The hold of this worker has ended, ${next}`, rule: "settle_fence" };
+}
 
 const TAKEN_AS_ONE: Explanation = {
     text: "All updates that wait are one batch: one piece of work, and one settle. What comes meanwhile is the next batch.",
@@ -53,7 +57,11 @@ const CREATE_TAKEN: Explanation = {
 };
 
 const TAKEN_BACK: Explanation = {
-    text: "The worker is gone, so its requests are new again. They keep their place in the lane, and the next worker has a larger fence.",
+    text: "The worker is gone or sleeps: it has been silent for too long. So its requests are new again. They keep their place in the lane, and the next worker has a larger fence.",
+};
+
+const LAST_ATTEMPT: Explanation = {
+    text: "The worker has been silent for too long, and this was the last attempt of a request. It is in error now, so it holds up no other.",
 };
 
 const SECOND_CREATE: Explanation = {
@@ -61,14 +69,15 @@ const SECOND_CREATE: Explanation = {
 };
 
 /** Returns the explanation of an event of a queue, or `undefined` if it needs none. */
-export function explainQueue(entry: Entry): Explanation | undefined {
-    const { says, fired } = entry;
+export function explainQueue(moment: Moment): Explanation | undefined {
+    const { says, fired, event: happened } = moment.entry;
     if (says.includes("dies of it")) return DEATH;
     if (says.includes("has a create already")) return SECOND_CREATE;
-    if (/: (?:complete|fail|give back) .*answers: refused/u.test(says)) return LATE_SETTLE;
-    if (fired.some(({ machine, event }) => machine === "request" && event.startsWith("Silence"))) return TAKEN_BACK;
+    if (/: (?:complete|fail|give back) .*answers: refused/u.test(says)) return lateSettle(moment);
+    if (fired.some(({ machine, event }) => machine === "request" && event === "SilenceLast")) return LAST_ATTEMPT;
+    if (fired.some(({ machine, event }) => machine === "request" && event === "Silence")) return TAKEN_BACK;
     if (/taken: \d+ updates/u.test(says)) return TAKEN_AS_ONE;
     if (says.includes("taken: the create")) return CREATE_TAKEN;
-    const text = EVENTS[partsOf(entry.event).kind];
+    const text = EVENTS[partsOf(happened).kind];
     return text === undefined ? undefined : { text };
 }

@@ -63,8 +63,8 @@ export const LANE_PURPOSES: Record<LaneKind, string> = {
 };
 
 const PHASES: Record<Phase, string> = {
-    validate: "validates the change",
-    open: "opens a local transaction",
+    validate: "validates its change",
+    open: "begins its local transaction",
     write: "writes its rows",
     begin: "begins a lease",
     await_begin: "waits for the answer to its begin",
@@ -74,7 +74,7 @@ const PHASES: Record<Phase, string> = {
     commit_lease: "commits the lease",
     await_commit: "waits for the answer to its commit",
     delete_row: "deletes its lease row",
-    abort: "rolls its local transaction back",
+    abort: "gives its save up",
     find_lease: "asks for the lease of its unanswered begin",
     await_found: "waits for the lease of its unanswered begin",
     roll_back_lease: "rolls the lease back",
@@ -110,6 +110,11 @@ export function changeText(change: Change, names: readonly string[]): string {
     if ("delete" in change) return `delete row ${change.delete}`;
     if ("swap" in change) return `swap the names of rows ${change.swap.join(" and ")}`;
     return `delete row ${change.transfer.from} and give its name to row ${change.transfer.to}`;
+}
+
+/** Returns the sentences that apply as one text. */
+export function sentences(...parts: readonly (string | false | undefined)[]): string {
+    return parts.filter(Boolean).join(" ");
 }
 
 /** Returns the name of an engine's state or event in words: `RolledBack` is “rolled back”. */
@@ -240,13 +245,17 @@ export function leaseLabel(lease: string): string {
 
 const LEASE_ID = /[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}/g;
 
+/** Returns a text with curly quotes in the place of backticks. */
+export function quotedText(text: string): string {
+    return text.replace(/`([^`]*)`/g, "“$1”");
+}
+
 /**
  * Returns a text of the engine in the page's style: with short names for leases, curly quotes, and
  * states as words.
  */
 export function readableText(text: string): string {
-    return text
+    return quotedText(text)
         .replace(LEASE_ID, leaseLabel)
-        .replace(/`([^`]*)`/g, "“$1”")
         .replace(/\b[A-Z][a-z]+[A-Z][A-Za-z]*\b/g, stateName);
 }

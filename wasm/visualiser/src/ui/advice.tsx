@@ -1,11 +1,12 @@
 // Advice about the present position: the explanation of the last event, and things to try next.
 import { computed } from "@preact/signals";
 
-import { answeredRequest, explain } from "../model/explanations";
+import { explain } from "../model/explanations";
 import { envelopeHint, FIRST_EVENT, INTRODUCTION, lastLostSettleRequest, saveToRepeat } from "../model/hints";
 import { explainLock, FIRST_LOCK_EVENT, LOCK_INTRODUCTION } from "../model/lock_texts";
 import { isWorldByHand } from "../model/origin";
-import type { Arrow, Rule } from "../model/protocol";
+import { momentAt } from "../model/moment";
+import type { Rule } from "../model/protocol";
 import { FIRST_QUEUE_EVENT, QUEUE_INTRODUCTION } from "../model/queue_texts";
 import { quotedRule, RULE_NAMES, WHY_RULE, WITHOUT_RULE } from "../model/texts";
 import { kindOf, type WorldKind } from "../model/world_form";
@@ -18,13 +19,8 @@ const FIRST_EVENTS: Record<WorldKind, string> = { claims: FIRST_EVENT, locks: FI
 
 const explanation = computed(() => {
     const { entry } = displayed.value;
-    const timeline = session.simulation.value;
-    if (!entry || !timeline) return undefined;
-    if (session.settings.value?.locks) return explainLock(entry);
-    const id = entry.arrived ?? entry.lost[0];
-    const arrows = id === undefined ? [] : timeline.arrows(entry.position, entry.position + 1);
-    const message: Arrow | undefined = arrows.find((arrow) => arrow.id === id);
-    return explain(entry, message, message && answeredRequest(message, timeline)?.says);
+    const moment = entry && session.simulation.value && momentAt(session.simulation.value, entry.position);
+    return moment && (session.settings.value?.locks ? explainLock(moment) : explain(moment));
 });
 
 const isPaused = computed(() => !session.isPlaying.value && session.recording.value === undefined);

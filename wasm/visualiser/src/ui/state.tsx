@@ -135,7 +135,7 @@ function Cell({ cell, view, names, leases }: CellProps) {
                     </tr>
                 ))}
             </Table>
-            <Table caption="Lease rows" heads={["lease", "begun"]} empty="none: no lease is left to settle">
+            <Table caption="Lease rows" heads={["lease", "begun"]} empty="no lease rows">
                 {cell.lease_rows.map((row) => (
                     <tr key={row.lease} class={leases.has(row.lease) ? "changed" : ""}>
                         <th scope="row">{leaseLabel(row.lease)}</th>

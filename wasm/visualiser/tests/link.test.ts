@@ -64,7 +64,12 @@ describe("a link", () => {
         expect(await decodeLink("#elsewhere")).toBeUndefined();
     });
 
+    test("beside whose run stands an unknown parameter keeps the run, and names the parameter", async () => {
+        expect(await decodeLink("#scenario=3b&at=2&seed=7")).toMatchObject({ origin: { id: "3b" }, position: 2, unknown: ["seed"] });
+    });
+
     test.each([
+        ["with an unknown parameter alone", "#seed=7", "`seed=7`"],
         ["without its payload", "#trace=1&at=3", "cut short"],
         ["with a truncated payload", "#trace=1&at=3&z=AAAA", "damaged"],
         ["without an origin", "#at=3&kept=2", "damaged"],

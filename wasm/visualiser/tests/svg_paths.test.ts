@@ -1,4 +1,4 @@
-import { Simulation } from "leasehold/simulation";
+import { scenarios, Simulation } from "leasehold/simulation";
 import { describe, expect, test } from "vitest";
 
 import { layOutLanes } from "../src/model/lanes";
@@ -6,7 +6,7 @@ import type { Arrow, Lane } from "../src/model/protocol";
 import { eventPaths, messagePaths, type DrawingScale } from "../src/model/svg_paths";
 
 const world = { cells: [1, 2], workers: 2, reconcilers: 1, hasVerifier: true };
-const scale: DrawingScale = { layout: layOutLanes(world, 400, undefined), rowHeight: 40, length: 20, hasLabels: true };
+const scale: DrawingScale = { layout: layOutLanes(world, 400, undefined), rowHeight: 40, firstRow: 0, length: 20, hasLabels: true };
 
 const worker: Lane = { process: [1, { worker: 0 }] };
 const arrow = (id: number, more: Partial<Arrow>): Arrow => ({ id, from: worker, to: "service", sent: 2, says: "list claims", is_answer: false, ...more }) as Arrow;
@@ -40,6 +40,23 @@ describe("messagePaths", () => {
         for (const [cx, cy] of corners) expect(along(cx, cy)).toBeLessThan(along(x2, y2));
     });
 
+    test("draws a refusal with a line and an end of its own, and no tip", () => {
+        const refusal = arrow(1, { from: "service", to: worker, ended: 4, how: "arrived", refused: true });
+        const { lines, tips, bars } = messagePaths([refusal, arrow(2, { ended: 4, how: "arrived" })], scale);
+        expect([...lines.keys()].sort()).toEqual(["arrived", "refused"]);
+        expect(tips.match(/z/g)).toHaveLength(1);
+        const [[x1, y1] = [0, 0], [x2, y2] = [0, 0]] = points(bars);
+        expect([(x1 + x2) / 2, (y1 + y2) / 2]).toEqual([scale.layout.x(worker), 180].map((one) => expect.closeTo(one, 0)));
+    });
+
+    test("places each label in the row of its sending, where no envelope lies", () => {
+        const arrows = [arrow(1, { ended: 3, how: "arrived" }), arrow(2, { sent: 5 }), arrow(3, { sent: 7, ended: 19, how: "arrived" })];
+        const { labels } = messagePaths(arrows, scale);
+        // An envelope is 14 pixels high, and lies between two rows. A label is 11 pixels high.
+        const distances = labels.map(({ y }, index) => Math.abs(y - 4 - ((arrows[index]?.sent ?? 0) + 0.5) * 40));
+        expect(Math.max(...distances)).toBeLessThan(40 / 2 - 7 - 11 / 2);
+    });
+
     test("labels lines that are long enough, and shortens long labels", () => {
         const long = arrow(1, { ended: 4, how: "arrived", says: "create a name that is much too long for the room between two lanes of a narrow page" });
         const near = arrow(2, { to: { process: [1, { worker: 1 }] } as Lane, ended: 4, how: "arrived" });
@@ -49,6 +66,30 @@ describe("messagePaths", () => {
 });
 
 describe("eventPaths", () => {
+    test("draws a refusal as a mark of its own, and a COMMIT as a success only if it took place", () => {
+        const refused = [["staleness-race", 20], ["3a", 22], ["2a", 20]] as const;
+        for (const [id, event] of refused) {
+            const trace = scenarios().find((scenario) => scenario.id === id)?.trace;
+            const paths = eventPaths(Simulation.load(JSON.stringify(trace)).entries(event - 1, event), { ...scale, firstRow: event - 1 });
+            const marks = Object.entries(paths).filter(([, data]) => data !== "");
+            expect(marks.map(([kind]) => kind)).toEqual(["refused"]);
+            const [[x] = [0]] = points(paths.refused);
+            expect(x).toBeCloseTo(scale.layout.x(id === "2a" ? "service" : { database: 1 }), 1);
+        }
+    });
+
+    test("draws every mark with a size, at whatever row", () => {
+        const simulation = new Simulation({ seed: 3, cells: 2 });
+        simulation.play(100);
+        const entries = simulation.entries(0, 100).map((entry) => ({ ...entry, position: entry.position + 1_000_000 }));
+        const paths = eventPaths(entries, { ...scale, firstRow: 1_000_000 });
+        const far = Object.values(paths).join(" ");
+        expect(far).not.toMatch(/a[\d.]+ [\d.]+ 0 1 1 0 \.01/);
+        // Browsers store a coordinate as a 32-bit float, which has 24 bits.
+        const coordinates = [...far.matchAll(/-?\d+(?:\.\d+)?/g)].map(([text]) => Number(text));
+        expect(Math.max(...coordinates.map((one) => Math.abs(one - Math.fround(one))))).toBeLessThan(0.001);
+    });
+
     test("draws one mark for each event except drops", () => {
         const simulation = new Simulation({ seed: 3, cells: 2 });
         simulation.play(400);

@@ -6,6 +6,17 @@ import { throttled } from "../src/session/throttled";
 beforeEach(() => void vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "performance"] }));
 afterEach(() => void vi.useRealTimers());
 
+test("a throttled signal whose changes are slow enough to read is never behind", () => {
+    const source = signal(0);
+    const copy = throttled(source, 80, () => true);
+    for (let value = 1; value <= 20; value += 1) {
+        // A frame may come late, so that the next change follows sooner.
+        vi.advanceTimersByTime(value % 3 === 0 ? 30 : 100);
+        source.value = value;
+        expect(copy.value).toBe(value);
+    }
+});
+
 test("a throttled signal copies the first change at once, few of many, and the last one", () => {
     const source = signal(0);
     const copy = throttled(source, 80);

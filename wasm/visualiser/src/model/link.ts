@@ -33,6 +33,8 @@ export interface LinkState {
     position: number;
     view: ViewOptions;
     searchResult?: SearchResult;
+    /** The parameters of a decoded link that this page does not know; absent if there is none. */
+    unknown?: string[];
 }
 
 /** The error text for a link that cannot be decoded. */
@@ -128,6 +130,7 @@ function payloadOf({ origin, divergence }: LinkState): string | undefined {
 const ORIGIN_KINDS = ["scenario", "free", "trace"] as const;
 /** The parameters that are valid only if the link also has one of the parameters `ORIGIN_KINDS`. */
 const DETAIL_PARAMS = ["at", "hand", "kept", "off", "searched", "z"];
+const KNOWN_PARAMS: readonly string[] = [...ORIGIN_KINDS, ...DETAIL_PARAMS, "speed", "lanes"];
 
 /**
  * Decodes the fragment of a URL. Returns `undefined` if the fragment is not a link of the page.
@@ -144,6 +147,7 @@ export async function decodeLink(hash: string): Promise<LinkState | undefined> {
     const searched = params.get("searched");
     const origin = parseOrigin(kind, params, payload);
     const events = payload.events ?? [];
+    const unknown = [...params.keys()].filter((key) => !KNOWN_PARAMS.includes(key));
     const hasAllEvents = kind === "trace" || (kind === "free" && payload.events !== undefined);
     return {
         origin,
@@ -152,6 +156,7 @@ export async function decodeLink(hash: string): Promise<LinkState | undefined> {
         position: parseCount(params.get("at") ?? "0", "at"),
         view: { speed: speed === null ? DEFAULT_VIEW.speed : Number(speed), allLanes: params.get("lanes") === "all" },
         ...(searched === null ? {} : { searchResult: parseSearchResult(searched) }),
+        ...(unknown.length === 0 ? {} : { unknown }),
     };
 }
 
@@ -164,11 +169,24 @@ function parseSearchResult(text: string): SearchResult {
 
 function originKind(params: URLSearchParams): Origin["kind"] | undefined {
     const [kind, other] = ORIGIN_KINDS.filter((candidate) => params.has(candidate));
-    if (kind === undefined && !DETAIL_PARAMS.some((key) => params.has(key))) return undefined;
+    if (kind === undefined && !DETAIL_PARAMS.some((key) => params.has(key))) {
+        refuseUnknown(params);
+        return undefined;
+    }
     const repeated = [...params.keys()].find((key) => params.getAll(key).length > 1);
     if (repeated !== undefined) throw new LinkError(`the link has \`${repeated}\` twice: ask its sender for a new copy`);
     if (kind === undefined || other !== undefined) throw new LinkError(DAMAGED_LINK);
     return kind;
+}
+
+/**
+ * Throws `LinkError` if the address sets a parameter that is none of the page's. A name without a
+ * value is a place on a page of others, and no mistake.
+ */
+function refuseUnknown(params: URLSearchParams): void {
+    const [unknown] = [...params].filter(([key, value]) => value !== "" && !KNOWN_PARAMS.includes(key));
+    if (unknown === undefined) return;
+    throw new LinkError(`the address says \`${unknown.join("=")}\`, which this page does not know: choose a run in the list, or a seed under “Free play”`);
 }
 
 function parseRules(text: string | null): Rule[] {

@@ -1,16 +1,16 @@
 // Computes the SVG paths of messages and events in the lanes. All lines of messages with
 // the same fate (arrived, lost, in flight …) share one path, and so do all events that are drawn
 // alike, because a browser spends time on each SVG element in every frame.
-import { partsOf } from "./events";
-import { type MessageLine, messageLine, pointAt, rowMiddle } from "./geometry";
+import { partsOf, processParts } from "./events";
+import { type MessageLine, messageLine, rowMiddle } from "./geometry";
 import type { LaneLayout } from "./lanes";
-import type { Arrow, Entry } from "./protocol";
+import type { Arrow, Entry, Lane } from "./protocol";
 
 /**
  * The fate of a message. It is also the CSS class that decides the style of the message's line
  * (`styles/lanes.css`).
  */
-export type Fate = "in-flight" | NonNullable<Arrow["how"]>;
+export type Fate = "in-flight" | "refused" | "refused-in-flight" | NonNullable<Arrow["how"]>;
 
 /** The text label of a message, with its position beside the message's line. */
 export interface Label {
@@ -23,6 +23,8 @@ export interface Label {
 export interface MessagePaths {
     lines: ReadonlyMap<Fate, string>;
     tips: string;
+    /** The ends of refusals. */
+    bars: string;
     crosses: string;
     labels: Label[];
     labelBackgrounds: string;
@@ -35,6 +37,11 @@ export interface MessagePaths {
 export interface DrawingScale {
     layout: LaneLayout;
     rowHeight: number;
+    /**
+     * The row at whose upper edge the drawing begins. Browsers store a coordinate as a 32-bit float,
+     * so marks would lose their shapes far below a fixed beginning.
+     */
+    firstRow: number;
     length: number;
     hasLabels: boolean;
 }
@@ -42,24 +49,46 @@ export interface DrawingScale {
 const CROSS_SIZE = 6;
 
 /**
- * Returns the SVG paths of messages. The line of a lost message ends in a cross, every other line
- * in an arrow tip.
+ * Returns the SVG paths of messages. The line of a lost message ends in a cross, that of a refusal in
+ * a bar, and every other line in an arrow tip.
  */
 export function messagePaths(arrows: readonly Arrow[], scale: DrawingScale): MessagePaths {
     const lines = new Map<Fate, string>();
-    const paths = { tips: "", crosses: "", labelBackgrounds: "", labels: [] as Label[] };
+    const paths = { tips: "", bars: "", crosses: "", labelBackgrounds: "", labels: [] as Label[] };
     for (const arrow of arrows) {
-        const fate = arrow.ended === undefined ? "in-flight" : (arrow.how ?? "arrived");
-        const line = messageLine(arrow, scale.layout, scale.rowHeight, scale.length);
+        const fate = fateOf(arrow);
+        const line = raised(messageLine(arrow, scale.layout, scale.rowHeight, scale.length), scale);
         lines.set(fate, `${lines.get(fate) ?? ""}M${round(line.x1)} ${round(line.y1)}L${round(line.x2)} ${round(line.y2)}`);
         if (fate === "lost") paths.crosses += cross(line.x2, line.y2);
+        else if (arrow.refused) paths.bars += bar(line);
         else paths.tips += tip(line);
-        const label = scale.hasLabels ? labelFor(arrow, line, scale.rowHeight) : undefined;
+        const label = scale.hasLabels ? labelFor(arrow, line) : undefined;
         if (label === undefined) continue;
         paths.labels.push(label);
         paths.labelBackgrounds += labelBackground(label);
     }
     return { lines, ...paths };
+}
+
+function fateOf({ ended, how = "arrived", refused }: Arrow): Fate {
+    if (ended === undefined) return refused ? "refused-in-flight" : "in-flight";
+    return refused && how === "arrived" ? "refused" : how;
+}
+
+/** Returns a line with its heights counted from the first row of the drawing. */
+function raised(line: MessageLine, { firstRow, rowHeight }: DrawingScale): MessageLine {
+    const top = firstRow * rowHeight;
+    return { ...line, y1: line.y1 - top, y2: line.y2 - top };
+}
+
+/** Half of the length of the bar at the end of a refusal, in pixels. */
+const BAR_HALF = 7;
+
+/** Returns the bar across the end of a refusal's line. */
+function bar({ x1, y1, x2, y2 }: MessageLine): string {
+    const length = Math.hypot(x2 - x1, y2 - y1) || 1;
+    const [x, y] = [((x2 - x1) / length) * BAR_HALF, ((y2 - y1) / length) * BAR_HALF];
+    return `M${round(x2 - y)} ${round(y2 + x)}L${round(x2 + y)} ${round(y2 - x)}`;
 }
 
 /**
@@ -83,16 +112,18 @@ const MIN_LABELLED_LENGTH = 44;
  * The average width of a letter and the height of a label, in pixels, for the style sheet's font.
  */
 const [LETTER_WIDTH, LABEL_HEIGHT] = [6.2, 11];
+/** The distance of a label's baseline below the middle of its row, in pixels. */
+const LABEL_BASELINE = 2;
 
 /**
- * Returns the label of a message, or `undefined` if its line is too short. The label is near the
- * start of the line: most messages arrive soon, and people look for a late one where it was sent.
+ * Returns the label of a message, or `undefined` if its line is too short. The label is in the row
+ * in which the message was sent, because people look for a late message there. Envelopes lie between
+ * two rows, so they never lie on a label.
  */
-function labelFor(arrow: Arrow, line: MessageLine, rowHeight: number): Label | undefined {
+function labelFor(arrow: Arrow, line: MessageLine): Label | undefined {
     const room = Math.abs(line.x2 - line.x1);
     if (room <= MIN_LABELLED_LENGTH) return undefined;
-    const { x, y } = pointAt(line, line.y1 + Math.min((line.y2 - line.y1) / 2, rowHeight / 2));
-    return { x: round(x), y: round(y - 5), text: shorten(arrow.says, room) };
+    return { x: round((line.x1 + line.x2) / 2), y: round(line.y1 + LABEL_BASELINE), text: shorten(arrow.says, room) };
 }
 
 function shorten(text: string, room: number): string {
@@ -106,21 +137,22 @@ function labelBackground({ x, y, text }: Label): string {
 }
 
 /** The SVG path data of events, by the CSS class of each kind (`styles/lanes.css`). */
-export type EventPaths = Record<"passing" | "violated" | "cross" | "happened commit" | "happened fired" | "happened", string>;
+export type EventPaths = Record<"passing" | "violated" | "cross" | "refused" | "happened commit" | "happened fired" | "happened", string>;
 
 /** Returns the SVG paths of events. Each event is a mark on its lane. */
-export function eventPaths(entries: readonly Entry[], { layout, rowHeight }: DrawingScale): EventPaths {
-    const paths: EventPaths = { passing: "", violated: "", cross: "", "happened commit": "", "happened fired": "", happened: "" };
+export function eventPaths(entries: readonly Entry[], { layout, rowHeight, firstRow }: DrawingScale): EventPaths {
+    const paths: EventPaths = { passing: "", violated: "", cross: "", refused: "", "happened commit": "", "happened fired": "", happened: "" };
     for (const entry of entries) {
         const { kind } = partsOf(entry.event);
-        const y = rowMiddle(entry.position, rowHeight);
+        const y = rowMiddle(entry.position - firstRow, rowHeight);
         if (kind === "wait") paths.passing += `M0 ${y}H${round(layout.width)}`;
         // The drop of a message gets no mark, because the line of the lost message ends in a cross.
         // A wait has no lane.
         if (kind === "wait" || kind === "drop") continue;
-        const x = round(layout.x(entry.lane));
+        const x = round(layout.x(laneOfMark(entry)));
         if (entry.violation) paths.violated += `M${x} ${y - 9}l10 17h-20z`;
         else if (entry.fault) paths.cross += cross(x, y);
+        else if (entry.refused) paths.refused += refusal(x, y);
         else if (kind === "finish_commit") paths["happened commit"] += `M${x - 5} ${y - 5}h10v10h-10z`;
         else if (entry.fired.length > 0) paths["happened fired"] += circle(x, y, 5);
         else paths.happened += circle(x, y, 3.5);
@@ -128,13 +160,34 @@ export function eventPaths(entries: readonly Entry[], { layout, rowHeight }: Dra
     return paths;
 }
 
+/**
+ * Returns the lane of an event's mark: that of the database if it refused the step of a worker or of
+ * the verifier, otherwise that of the event.
+ */
+function laneOfMark({ event, lane, refused }: Entry): Lane {
+    const { kind, cell, process } = partsOf(event);
+    if (!refused || kind !== "step" || cell === undefined || process === undefined) return lane;
+    return ["worker", "verifier"].includes(processParts(process).kind) ? { database: cell } : lane;
+}
+
 function cross(x: number, y: number): string {
     const [left, top, size] = [round(x - CROSS_SIZE), round(y - CROSS_SIZE), CROSS_SIZE * 2];
     return `M${left} ${top}l${size} ${size}M${round(x + CROSS_SIZE)} ${top}l${-size} ${size}`;
 }
 
+/** Half of the width of the mark of a refusal, and half of that of the bar in it, in pixels. */
+const [REFUSAL_HALF, REFUSAL_BAR_HALF] = [8, 3.5];
+
+/** Returns the mark of a refusal: a diamond with a bar, as on a sign that forbids the entry. */
+function refusal(x: number, y: number): string {
+    const [size, half] = [REFUSAL_HALF, REFUSAL_BAR_HALF];
+    return `M${x} ${y - size}l${size} ${size}l${-size} ${size}l${-size} ${-size}zm${-half} ${size}h${half * 2}`;
+}
+
+/** Returns a circle as two half circles. An arc that ends where it begins is not drawn. */
 function circle(x: number, y: number, radius: number): string {
-    return `M${round(x - radius)} ${y}a${radius} ${radius} 0 1 1 0 .01z`;
+    const half = `a${radius} ${radius} 0 0 1`;
+    return `M${round(x - radius)} ${y}${half} ${radius * 2} 0${half} ${-radius * 2} 0z`;
 }
 
 /**

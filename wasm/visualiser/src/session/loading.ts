@@ -24,6 +24,7 @@ export function runFromLink(link: LinkState): LoadedRun {
     const { origin, divergence } = link;
     const warnings: string[] = [];
     const simulation = origin.kind === "free" && divergence === undefined ? playRandomly(origin.settings, origin.randomEvents) : replayLink(link, warnings);
+    if (link.unknown) warnings.push(`the link has \`${link.unknown.join("`, `")}\`, which this page does not know: it may come from another version`);
     const length = simulation.length;
     if (link.position > length) warnings.push(`the link goes to event ${link.position}, but its run has ${length}: it may have been cut short`);
     return { simulation, origin, isEdited: divergence !== undefined && isEditedOrigin(origin, divergence), warnings };

@@ -234,8 +234,10 @@ export class Session {
 
     /** Updates the signals after the events or the position of the simulation have changed. */
     private onEventsChanged(): void {
-        this.position.value = this.simulation.peek()?.position ?? 0;
-        this.revision.value += 1;
+        batch(() => {
+            this.position.value = this.simulation.peek()?.position ?? 0;
+            this.revision.value += 1;
+        });
     }
 
     /** Moves to a position of the run, or to the nearest one that the run has. */

@@ -31,8 +31,8 @@ export function Envelopes() {
     });
     return (
         <>
-            {envelopes.map(({ message, x }) => (
-                <EnvelopeButton key={message.id} message={message} x={x + lanesLeft.value} y={top} focused={focused} />
+            {envelopes.map(({ message, arrow, x }) => (
+                <EnvelopeButton key={message.id} message={message} isRefusal={arrow.refused ?? false} x={x + lanesLeft.value} y={top} focused={focused} />
             ))}
         </>
     );
@@ -74,18 +74,20 @@ function nameOf(message: MessageView): string {
 
 interface BubbleProps {
     message: MessageView;
+    /** True if the message refuses its request. */
+    isRefusal: boolean;
     x: number;
     y: number;
     /** The id of the message whose envelope has the focus. */
     focused: { current: MessageId | undefined };
 }
 
-function EnvelopeButton({ message, x, y, focused }: BubbleProps) {
+function EnvelopeButton({ message, isRefusal, x, y, focused }: BubbleProps) {
     const name = nameOf(message);
     return (
         <button
             type="button"
-            class={message.is_answer ? "envelope answer" : "envelope"}
+            class={`envelope${message.is_answer ? " answer" : ""}${isRefusal ? " refused" : ""}`}
             style={{ left: `${x}px`, top: `${y}px` }}
             aria-haspopup="menu"
             aria-label={`${name}, in flight: ${message.says}. Open its menu`}
@@ -103,7 +105,7 @@ function EnvelopeButton({ message, x, y, focused }: BubbleProps) {
         >
             <svg viewBox="0 0 20 14" width="20" height="14" aria-hidden="true">
                 <rect x="1" y="1" width="18" height="12" rx="2" />
-                <path d="M1.5 2l8.5 6 8.5-6" />
+                <path d={isRefusal ? "M4.5 7h11" : "M1.5 2l8.5 6 8.5-6"} />
             </svg>
         </button>
     );

@@ -16,10 +16,10 @@ interface LinesProps {
 /** Draws the rendered rows: the lanes, the messages and the events. */
 export function Lines({ range, entries, arrows }: LinesProps) {
     const height = rowHeight.value;
-    const scale: DrawingScale = { layout: layout.value, rowHeight: height, length: session.length.value, hasLabels: !isNarrow.value };
+    const scale: DrawingScale = { layout: layout.value, rowHeight: height, firstRow: range.from, length: session.length.value, hasLabels: !isNarrow.value };
     return (
-        <svg class="lines" aria-hidden="true" style={{ left: `${lanesLeft.value}px` }} width={scale.layout.width} height={1}>
-            <LaneLines layout={scale.layout} top={range.from * height} bottom={(range.to + 1) * height} />
+        <svg class="lines" aria-hidden="true" style={{ left: `${lanesLeft.value}px`, top: `${range.from * height}px` }} width={scale.layout.width} height={1}>
+            <LaneLines layout={scale.layout} height={(range.to + 1 - range.from) * height} />
             <Messages arrows={arrows} scale={scale} />
             {Object.entries(eventPaths(entries, scale)).map(([kind, data]) => (
                 <path key={kind} class={kind} d={data} />
@@ -28,30 +28,31 @@ export function Lines({ range, entries, arrows }: LinesProps) {
     );
 }
 
-const LaneLines = memo(function LaneLines({ layout, top, bottom }: { layout: LaneLayout; top: number; bottom: number }) {
+const LaneLines = memo(function LaneLines({ layout, height }: { layout: LaneLayout; height: number }) {
     return (
         <>
             {layout.spans.map(({ cell, left, right }) => (
-                <rect key={cell} class="ground" x={left} y={top} width={right - left} height={bottom - top} />
+                <rect key={cell} class="ground" x={left} y={0} width={right - left} height={height} />
             ))}
             {layout.lanes.map((lane) => (
-                <line key={lane.key} class={`lane ${lane.kind}`} x1={lane.x} y1={top} x2={lane.x} y2={bottom} />
+                <line key={lane.key} class={`lane ${lane.kind}`} x1={lane.x} y1={0} x2={lane.x} y2={height} />
             ))}
         </>
     );
 });
 
 /** The fates of messages in the order in which they are drawn: lost messages are on top. */
-const FATES = ["arrived", "ignored", "in-flight", "lost"] as const;
+const FATES = ["arrived", "ignored", "in-flight", "refused-in-flight", "refused", "lost"] as const;
 
 function Messages({ arrows, scale }: { arrows: Arrow[]; scale: DrawingScale }) {
-    const { lines, tips, crosses, labelBackgrounds, labels } = messagePaths(arrows, scale);
+    const { lines, tips, bars, crosses, labelBackgrounds, labels } = messagePaths(arrows, scale);
     return (
         <>
             {FATES.map((fate) => (
                 <path key={fate} class={`message ${fate}`} d={lines.get(fate) ?? ""} />
             ))}
             <path class="tips" d={tips} />
+            <path class="bars" d={bars} />
             <path class="cross" d={crosses} />
             <path class="label-ground" d={labelBackgrounds} />
             {labels.map(({ x, y, text }, index) => (

@@ -1,7 +1,7 @@
 import { computed } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 
-import { readableText } from "../model/texts";
+import { quotedText, readableText } from "../model/texts";
 import { session } from "../session/app";
 import { throttled } from "../session/throttled";
 
@@ -32,7 +32,7 @@ export function NoticeBar() {
         <div class="notices">
             {notice && (
                 <div class={notice.isError ? "notice error" : "notice"} role={notice.isError ? "alert" : "status"}>
-                    <span>{notice.text}</span>
+                    <span>{quotedText(notice.text)}</span>
                     <button type="button" class="plain" aria-label="Close this message" onClick={() => (session.notice.value = undefined)}>
                         ✕
                     </button>
@@ -49,10 +49,17 @@ export const lastEntry = computed(() => {
     return position > 0 ? session.timeline.value?.entries(position - 1, position)[0] : undefined;
 });
 
+/**
+ * The largest playback speed, in events per second, at which texts and tables follow each event at
+ * once. People can read them at this speed.
+ */
+const MAX_READABLE_SPEED = 10;
+
 /** The state that texts and tables show. During fast playback it is older than the lanes' state. */
 export const displayed = throttled(
     computed(() => ({ view: session.view.value, entry: lastEntry.value, position: session.position.value, revision: session.revision.value })),
     DISPLAY_PAUSE_MS,
+    () => session.isPlaying.peek() && session.speed.peek() <= MAX_READABLE_SPEED,
 );
 
 /** True while the texts and tables show an older state than the lanes. */

@@ -15,7 +15,7 @@ export function Rows({ from, entries }: { from: number; entries: Entry[] }) {
     return (
         <ol class="rows" aria-label="Events" style={style} onClick={seekToRow} onPointerOver={showWholeText}>
             {entries.map((entry, index) => (
-                <Row key={isJumping.value ? index : entry.position % KEY_COUNT} entry={entry} isCurrent={entry.position === current} isReached={entry.violation !== undefined && entry.position <= current} length={length} />
+                <Row key={isJumping.value ? index : entry.position % KEY_COUNT} entry={entry} isCurrent={entry.position === current} isComing={entry.position > current} length={length} />
             ))}
         </ol>
     );
@@ -51,15 +51,16 @@ function sentenceOf(event: Event): HTMLElement | undefined {
 interface RowProps {
     entry: Entry;
     isCurrent: boolean;
-    /** True if the event of the row violates an invariant and the position is after it. */
-    isReached: boolean;
+    /** True if the event of the row comes after the position. */
+    isComing: boolean;
     length: number;
 }
 
-const Row = memo(function Row({ entry, isCurrent, isReached, length }: RowProps) {
-    const { position, says, fault, violation } = entry;
+const Row = memo(function Row({ entry, isCurrent, isComing, length }: RowProps) {
+    const { position, says, fault, refused, violation } = entry;
     const kind = partsOf(entry.event).kind;
-    const classes = ["row", fault && "fault", isCurrent && "current", violation && "violated", kind === "wait" && "time"].filter(Boolean);
+    const isReached = violation !== undefined && !isComing;
+    const classes = ["row", fault && "fault", refused && "refused", isReached && "reached", isComing && "coming", isCurrent && "current", violation && "violated", kind === "wait" && "time"].filter(Boolean);
     return (
         <li
             class={classes.join(" ")}
@@ -69,8 +70,8 @@ const Row = memo(function Row({ entry, isCurrent, isReached, length }: RowProps)
         >
             <span class="number">{position + 1}</span>
             <div class="sentence">{says}</div>
-            {violation && isReached && (
-                <div class="row-violation">
+            {isReached && (
+                <div class="row-violation" title={readableText(violation)}>
                     <b>An invariant is violated here:</b> {readableText(violation)}
                 </div>
             )}

@@ -1,7 +1,7 @@
 import { useLayoutEffect, useRef } from "preact/hooks";
 
 import { SCENARIOS } from "../model/scenarios";
-import { readableText, RULE_NAMES } from "../model/texts";
+import { quotedText, readableText, RULE_NAMES } from "../model/texts";
 import { groupsOf, kindOf, rulesOf, type WorldKind } from "../model/world_form";
 import { search, session } from "../session/app";
 import { findViolation } from "./find_violation";
@@ -166,7 +166,7 @@ function SearchState() {
                     </button>
                 </p>
             )}
-            {state.kind === "failed" && <p>The search failed: {state.text}</p>}
+            {state.kind === "failed" && <p>The search failed: {quotedText(state.text)}</p>}
         </div>
     );
 }

@@ -302,8 +302,9 @@ impl Stream {
     /// # Errors
     /// The stream fails, or a batch has other columns than the schema.
     fn next(&mut self) -> Result<Option<RecordBatch>, RowsError> {
-        let unreadable =
-            |cause: &str| DetailedError::new("INVALID_ROWS", format!("the stream cannot be read: {cause}"));
+        let unreadable = |cause: &str| {
+            DetailedError::new("INVALID_ROWS", format!("the stream cannot be read: {}", producer_message(cause)))
+        };
         // arrow-rs panics if a batch's columns differ from the schema (arrow-array,
         // `ffi_stream.rs`, `next`). The C interface makes the producer of the stream responsible
         // for this.
@@ -324,6 +325,13 @@ impl Stream {
             self.parts.pop_front();
         }
     }
+}
+
+/// Returns the message of a stream's producer, from the error text that arrow-rs and pyarrow wrap
+/// it in. pyarrow appends a Python traceback (`arrow/python/common.cc`, `PythonErrorDetail`).
+fn producer_message(error: &str) -> &str {
+    let message = error.split_once("Producer error: ").map_or(error, |(_, message)| message);
+    message.split_once(". Detail: Python exception:").map_or(message, |(message, _)| message).trim()
 }
 
 /// Returns a reader of the Arrow stream that `data` exports. The reader owns the stream.

@@ -11,13 +11,16 @@ use arrow_array::{
     AnyDictionaryArray, Array, BinaryArray, BinaryViewArray, FixedSizeBinaryArray, Int64Array, LargeBinaryArray,
     RecordBatch,
 };
-use arrow_schema::{DataType, SchemaRef, TimeUnit};
+use arrow_schema::{DataType, Schema, SchemaRef, TimeUnit};
 use leasehold_bindings::verify::Rows;
 use leasehold_bindings::{MAX_SOURCE_ID_BYTES, SourceId, Timestamp};
 use pyo3::FromPyObject;
 
 /// The types that key and value columns can have, as error messages name them.
 const KEYS_OR_VALUES: &str = "integers or strings";
+
+/// The most columns that the error of a missing column lists, as in `leasehold/tables/_table.py`.
+const MAX_LISTED_COLUMNS: usize = 20;
 
 /// The error of a table's column that cannot be read.
 #[derive(Clone, Debug)]
@@ -42,6 +45,18 @@ impl ColumnError {
 
     fn null(column: &str, row: usize) -> Self {
         Self::new("COLUMN_NULL", column, format!("is null in row {row}: omit the row, or fill the column"))
+    }
+
+    fn missing(column: &str, schema: &Schema) -> Self {
+        let fields = schema.fields();
+        let names = fields.iter().take(MAX_LISTED_COLUMNS).map(|field| format!("`{}`", field.name()));
+        let listed = names.collect::<Vec<_>>().join(", ");
+        let found = match fields.len() {
+            0 => "no columns".to_owned(),
+            1..=MAX_LISTED_COLUMNS => format!("the columns {listed}"),
+            all => format!("the columns {listed} and {} more", all - MAX_LISTED_COLUMNS),
+        };
+        Self::new("COLUMN_MISSING", column, format!("is missing: the table has {found}"))
     }
 }
 
@@ -330,7 +345,7 @@ fn named<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a dyn Array, Column
     let schema = batch.schema_ref();
     let mut indices = (0..batch.num_columns()).filter(|index| schema.field(*index).name() == name);
     let Some(index) = indices.next() else {
-        return Err(ColumnError::new("COLUMN_MISSING", name, "is missing: check its name"));
+        return Err(ColumnError::missing(name, schema));
     };
     if indices.next().is_some() {
         return Err(ColumnError::new("COLUMN_MISSING", name, "is duplicated: rename one of them"));
@@ -374,6 +389,8 @@ fn integers(array: &dyn Array, column: &str) -> Result<Option<Int64Array>, Colum
         DataType::Int16 => widened::<Int16Type>(array),
         DataType::Int32 => widened::<Int32Type>(array),
         DataType::Int64 => array.as_primitive::<Int64Type>().clone(),
+        // A column of the type `Null` has no values: pandas and pyarrow give it to lists of `None`.
+        DataType::Null => Int64Array::new_null(array.len()),
         DataType::UInt8 => widened::<UInt8Type>(array),
         DataType::UInt16 => widened::<UInt16Type>(array),
         DataType::UInt32 => widened::<UInt32Type>(array),
@@ -392,6 +409,9 @@ fn integers(array: &dyn Array, column: &str) -> Result<Option<Int64Array>, Colum
 /// # Errors
 /// The column has another type, or it has no time zone and `assume_utc` is false.
 fn times(array: &dyn Array, column: &str, assume_utc: bool) -> Result<Int64Array, ColumnError> {
+    if array.data_type() == &DataType::Null {
+        return Ok(Int64Array::new_null(array.len()));
+    }
     let DataType::Timestamp(unit, zone) = array.data_type() else {
         return Err(ColumnError::wrong_type(column, "timestamps", array.data_type()));
     };

@@ -18,6 +18,7 @@ from support.claims import apply
 
 import leasehold
 from leasehold import BucketType, Claim, ColumnError, SourceType, SubjectType, verification
+from leasehold.tables.files import arrow_table
 from leasehold.verification import ArrowRows, ArrowStream, ClaimColumns, TableColumns
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -322,6 +323,53 @@ def test_invalid_utf_8_is_refused() -> None:
     assert is_unchanged(run)
 
 
+def test_a_column_of_nulls_only_is_read_as_null() -> None:
+    nothing = pa.nulls(3)
+    assert values(created(ArrowRows(replaced("name", nothing), COLUMNS), session())) == ["1", "2", "300"]
+    assert values(created(ArrowRows(replaced("at", nothing), COLUMNS), session())) == ["Alice", "1", "2", "größe", "300"]
+    dictionary = pa.DictionaryArray.from_arrays(pa.array([0, 0, 0], pa.int8()), pa.nulls(1))
+    assert values(created(ArrowRows(replaced("name", dictionary), COLUMNS), session())) == ["1", "2", "300"]
+    frame = pd.DataFrame({"id": [1, 2], "name": [None, None]})
+    assert created(ArrowRows(frame, TableColumns("id", [USERNAME])), session()) == []
+    for column, columns in (("id", COLUMNS), ("other", TableColumns("id", SUBJECT))):
+        with pytest.raises(leasehold.ColumnNullError, match=f"`{column}` is null in row 0"):
+            ArrowRows(replaced(column, nothing), columns).bound(b"", 1)
+
+
+def test_a_missing_column_lists_the_columns_of_the_table() -> None:
+    wrong = TableColumns("id", [ClaimColumns(BucketType.USERNAMES, "username", SubjectType.USER, "id")])
+    with pytest.raises(leasehold.ColumnMissingError, match=r"the table has the columns `id`, `name`, `at`, `other`$"):
+        ArrowRows(table(), wrong)
+    wide = pa.table({f"c{at}": [1] for at in range(60)})
+    with pytest.raises(leasehold.ColumnMissingError, match=r"the columns `c0`, .*`c19` and 40 more$"):
+        ArrowRows(wide, wrong)
+    with pytest.raises(leasehold.ColumnMissingError, match=r"the table has no columns$"):
+        ArrowRows(pa.table({}), wrong)
+
+
+UNCONVERTIBLE: dict[str, tuple[list[object], type[leasehold.LeaseholdError], str]] = {
+    "texts and numbers": (["secret", 1.5], leasehold.ColumnTypeError, "`name` mixes types"),
+    "objects": ([object(), "secret"], leasehold.ColumnTypeError, "`name` mixes types"),
+    "a lone surrogate": (["secret\ud800", "b"], leasehold.RowsError, "surrogate"),
+    "a large integer": ([2**63, 1, "secret"], leasehold.RowsError, "mixes types|out of range"),
+}
+
+
+@pytest.mark.parametrize("case", UNCONVERTIBLE)
+def test_v09_values_that_have_no_arrow_type_raise_an_error_without_them(case: str) -> None:
+    names, kind, words = UNCONVERTIBLE[case]
+    frame = pd.DataFrame({"id": range(len(names)), "name": pd.Series(names, dtype=object)})
+    columns = TableColumns("id", [USERNAME])
+    for call in (
+        lambda: ArrowRows(frame, columns),
+        lambda: to_rows(session()).arrow(frame, columns, now=NOW),
+        lambda: arrow_table(frame, columns),
+    ):
+        with pytest.raises(kind, match=words) as caught:
+            call()
+        assert "secret" not in str(caught.value)
+
+
 def test_a_bucket_type_outside_the_run_is_refused() -> None:
     run = to_rows(session())
     routes = ClaimColumns(BucketType.ROUTES, "name", SubjectType.USER, "id")
@@ -345,7 +393,7 @@ def test_a_failed_stream_raises_with_its_own_message() -> None:
         raise OSError("the disk is gone")
 
     reader = pa.RecordBatchReader.from_batches(table().schema, batches())
-    with pytest.raises(leasehold.RowsError, match="the disk is gone"):
+    with pytest.raises(leasehold.RowsError, match=r"^the stream cannot be read: .*the disk is gone$"):
         ArrowRows(reader, COLUMNS).bound(b"", 1000)
 
 

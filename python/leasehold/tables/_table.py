@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timezone
-from uuid import UUID
 
 import pyarrow as pa
 
 from leasehold import verification
 from leasehold.claims import RecordPage
-from leasehold.errors import RowsError
+from leasehold.errors import RowsError, column_error
 from leasehold.verification import ArrowRows, FindBound, ListRecords, ReadRows, TableColumns, Verification
 
+# The most columns that the error of a missing column lists, as in `python/src/columns.rs`.
+_MAX_LISTED_COLUMNS = 20
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -67,6 +68,11 @@ class Table(ABC):
     def identity(self) -> Mapping[str, str]:
         """Return the name of the table and the kind of its keys. A checkpoint is valid only for an equal identity."""
 
+    @property
+    def key_kind(self) -> str:
+        """The kind of the table's keys, on which their encoding depends: "integers", "UUIDs", "texts" or "bytes"."""
+        return self.identity()["keys"]
+
     def age_seconds(self, now: datetime) -> float | None:
         """Return the age of the table's rows at `now`; None if the rows are read live from the database.
 
@@ -105,12 +111,21 @@ class Table(ABC):
         return run.report().rows
 
 
+def recorded(batches: Iterable[pa.RecordBatch], failures: list[Exception]) -> Generator[pa.RecordBatch, None, None]:
+    """Yield the batches of a stream, and append the exception that ends it to `failures`; see `original_errors`."""
+    try:
+        yield from batches
+    except Exception as error:
+        failures.append(error)
+        raise
+
+
 @contextmanager
 def original_errors(failures: list[Exception]) -> Iterator[None]:
     """Raise the original exception of a failed stream instead of a `RowsError` that only contains its text.
 
     The C interface of an Arrow stream returns an error code and a message (`get_last_error`), so the exception object is
-    lost. The stream therefore appends the exception to `failures`.
+    lost. The stream therefore appends the exception to `failures`, with `recorded`.
     """
     try:
         yield
@@ -126,10 +141,24 @@ def column_names(columns: TableColumns) -> list[str]:
     return list(dict.fromkeys([*names, *([columns.updated_at] if columns.updated_at else [])]))
 
 
-def decode_text_keys(ids: Iterable[bytes]) -> tuple[list[str], list[str]]:
-    """Return the strings that encode to these keys: the keys decoded as text, and the keys as UUIDs in lower case.
+def check_columns(columns: TableColumns, found: Sequence[str]) -> None:
+    """Check that a table with the columns `found` has each of the columns to read, once.
 
-    A key of 16 bytes can be a string of 16 bytes or a UUID in text form, so both lists contain it.
+    Raises
+    ------
+    ColumnMissingError
+        A column is missing or duplicated.
     """
-    ids = list(ids)
-    return [key.decode(errors="replace") for key in ids], [str(UUID(bytes=key)) for key in ids if len(key) == 16]
+    for name in column_names(columns):
+        if name not in found:
+            raise column_error("COLUMN_MISSING", name, f"the column `{name}` is missing: the table has {_list(found)}")
+        if found.count(name) > 1:
+            raise column_error("COLUMN_MISSING", name, f"the column `{name}` is duplicated: rename one of them")
+
+
+def _list(names: Sequence[str]) -> str:
+    if not names:
+        return "no columns"
+    more = len(names) - _MAX_LISTED_COLUMNS
+    listed = ", ".join(f"`{name}`" for name in names[:_MAX_LISTED_COLUMNS])
+    return f"the columns {listed} and {more} more" if more > 0 else f"the columns {listed}"

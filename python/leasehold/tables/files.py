@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import os
-import re
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,27 +13,33 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
 import pyarrow.parquet as pq
 
-from leasehold.errors import ColumnError, MisconfiguredError, RowsError, column_error
-from leasehold.tables._table import RowReader, Table, column_names, decode_text_keys, original_errors
+from leasehold._arguments import stream_errors
+from leasehold.errors import MisconfiguredError, RowsError
+from leasehold.tables._csv import Csv
+from leasehold.tables._keys import BYTES, ENCODED_BYTES, INTEGERS, TEXTS, UUIDS, decode_text_keys
+from leasehold.tables._table import RowReader, Table, check_columns, column_names, original_errors, recorded
 from leasehold.verification import ArrowRows, ArrowStream, ReadRows, TableColumns, Verification
 
 _BATCH_ROWS = 32_768
-_CSV_BLOCK_BYTES = 1 << 20
 _PARQUET_BUFFER_BYTES = 1 << 16
 # pyarrow cannot filter arrays of view types (pyarrow 26: "Function 'array_filter' has no kernel matching input types").
 _FILTERABLE = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
-_CSV_COLUMN = re.compile(r"In CSV column #(\d+)")
 
 
 def csv_table(
-    path: str | PathLike[str], columns: TableColumns, *, text_keys: bool = False, taken_at: datetime | None = None
+    path: str | PathLike[str],
+    columns: TableColumns,
+    *,
+    text_keys: bool = False,
+    null_values: Sequence[str] | None = None,
+    taken_at: datetime | None = None,
 ) -> DumpedTable:
     """Return the table that a CSV file with a header line contains.
 
-    Keys and ids of subjects are integers, values are strings, times are ISO 8601. An unquoted empty field is null.
+    Keys and ids of subjects are integers, values are strings, times are ISO 8601 or `infinity`. An unquoted empty field is
+    null. Errors count rows from 0, without the header.
 
     Parameters
     ----------
@@ -45,6 +49,9 @@ def csv_table(
         The columns to read.
     text_keys : bool, optional
         True if keys are strings.
+    null_values : sequence of str, optional
+        Further texts that stand for null unless quoted, such as `NULL`. Without it, texts that programs write for null are
+        refused, because a name can be spelled so too. An empty list reads them as names.
     taken_at : datetime, optional
         The time of the dump by the database's clock. Corrections need it; a dry run does not.
         A correction restores the claim of a row that gave up its name after the dump, because the dump still contains the name.
@@ -54,7 +61,8 @@ def csv_table(
     MisconfiguredError
         The file cannot be read.
     """
-    return DumpedTable(_Csv(_check_readable(path), columns, text_keys=text_keys), columns, taken_at=taken_at)
+    csv = Csv(_check_readable(path), columns, text_keys=text_keys, null_values=null_values)
+    return DumpedTable(csv, columns, taken_at=taken_at)
 
 
 def parquet_table(path: str | PathLike[str], columns: TableColumns, *, taken_at: datetime | None = None) -> DumpedTable:
@@ -134,7 +142,7 @@ class DumpedTable(Table):
         """Return the kind of the dump's keys, without the path, so that a newer dump can continue from a checkpoint."""
         with self.scan() as stream:
             index = stream.schema.get_field_index(self.columns.key)
-            return {"table": "a dump", "keys": _key_kind(stream.schema.field(index).type) if index >= 0 else ""}
+            return {"table": "a dump", "keys": _key_kind(stream.schema.field(index).type) if index >= 0 else BYTES}
 
     def age_seconds(self, now: datetime) -> float:
         """Return the age of the dump at `now`.
@@ -219,7 +227,9 @@ def _is_in(keys: pa.Array, ids: Sequence[bytes]) -> pa.Array:
     if isinstance(keys, pa.DictionaryArray):
         keys = keys.cast(keys.type.value_type)
     if pa.types.is_integer(keys.type):
-        integers = pa.array([int.from_bytes(key, "big") for key in ids], pa.uint64())
+        # The service may have claims under keys of other kinds. No row has these keys.
+        of_integers = [key for key in ids if len(key) == ENCODED_BYTES[INTEGERS]]
+        integers = pa.array([int.from_bytes(key, "big") for key in of_integers], pa.uint64())
         return pc.is_in(keys.cast(pa.uint64(), safe=False), integers)
     if _is_text(keys.type):
         texts, uuids = decode_text_keys(ids)
@@ -235,8 +245,10 @@ def _key_kind(keys: pa.DataType) -> str:
     if pa.types.is_dictionary(keys):
         keys = keys.value_type
     if pa.types.is_integer(keys):
-        return "integers"
-    return "texts" if _is_text(keys) else "bytes"
+        return INTEGERS
+    if keys == pa.uuid():
+        return UUIDS
+    return TEXTS if _is_text(keys) else BYTES
 
 
 def _is_text(data_type: pa.DataType) -> bool:
@@ -257,113 +269,44 @@ class _Parquet:
 
     def __init__(self, path: Path, columns: TableColumns) -> None:
         self._path = path
+        self._columns = columns
         self._names = column_names(columns)
 
-    def __call__(self, _: list[Exception]) -> pa.RecordBatchReader:
+    def __call__(self, failures: list[Exception]) -> pa.RecordBatchReader:
+        file = self._open()
+        check_columns(self._columns, file.schema_arrow.names)
+        schema = pa.schema([file.schema_arrow.field(name) for name in self._names])
+        return pa.RecordBatchReader.from_batches(schema, recorded(self._batches(file), failures))
+
+    def _open(self) -> pq.ParquetFile:
         try:
             # A row group can be as large as the table. With `pre_buffer`, pyarrow would load all column chunks of a row group
             # at once. With a buffer size, it reads them page by page (pyarrow.parquet.ParquetFile, `buffer_size` and
-            # `pre_buffer`).
-            file = pq.ParquetFile(self._path, memory_map=False, buffer_size=_PARQUET_BUFFER_BYTES, pre_buffer=False)
+            # `pre_buffer`). A damaged page that is not compressed is only noticed by its checksum, if it has one.
+            return pq.ParquetFile(
+                self._path,
+                memory_map=False,
+                buffer_size=_PARQUET_BUFFER_BYTES,
+                pre_buffer=False,
+                page_checksum_verification=True,
+            )
         except pa.ArrowInvalid:
             raise MisconfiguredError(f"`{self._path}` is not a Parquet file: pass one") from None
-        schema = file.schema_arrow
-        batches = file.iter_batches(_BATCH_ROWS, columns=[name for name in self._names if name in schema.names])
-        fields = [schema.field(index) for index in _column_indices(schema, self._names)]
-        return pa.RecordBatchReader.from_batches(pa.schema(fields), _selected_batches(file, self._names, batches))
+        except (pa.ArrowException, OSError):
+            raise self._damaged() from None
 
-
-def _selected_batches(
-    file: pq.ParquetFile, names: Sequence[str], batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    with file:
-        for batch in batches:
-            # Select the columns again: for the name `a.b` pyarrow also reads the field `b` of a nested column `a`
-            # (pyarrow.parquet.ParquetFile, `columns`: "a column name may be a prefix of a nested field").
-            yield batch.select(_column_indices(batch.schema, names))
-
-
-def _column_indices(schema: pa.Schema, names: Sequence[str]) -> list[int]:
-    """Return the indices of the columns with these names, duplicates included: the extension refuses a duplicate by name."""
-    return [index for name in names for index in schema.get_all_field_indices(name)]
-
-
-class _Csv:
-    """Opens streams of a CSV file's rows, with only the read columns."""
-
-    def __init__(self, path: Path, columns: TableColumns, *, text_keys: bool) -> None:
-        self._path = path
-        self._columns = columns
-        zone = None if columns.assume_utc else "UTC"
-        types = {claim.value: pa.string() for claim in columns.claims}
-        types.update({claim.subject: pa.int64() for claim in columns.claims})
-        types[columns.key] = pa.string() if text_keys else pa.int64()
-        if columns.updated_at is not None:
-            types[columns.updated_at] = pa.timestamp("us", tz=zone)
-        self._types = types
-
-    def __call__(self, failures: list[Exception]) -> pa.RecordBatchReader:
-        names = column_names(self._columns)
-        header = self._header()
-        for name in names:
-            if header.count(name) != 1:
-                problem = "is missing: check its name" if name not in header else "is duplicated: rename one of them"
-                raise column_error("COLUMN_MISSING", name, f"the column `{name}` {problem}")
-        schema = pa.schema([(name, self._types[name]) for name in names])
-        return pa.RecordBatchReader.from_batches(schema, self._batches(header, failures))
-
-    def _header(self) -> list[str]:
-        # This read needs the header line only, but the file object decodes a whole buffer. `replace` ignores invalid UTF-8
-        # here; the parser reports it later, with the name of the column.
-        with self._path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
+    def _batches(self, file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
+        with file:
             try:
-                return next(csv.reader(file), [])
-            except csv.Error:
-                raise self._unreadable() from None
+                for batch in file.iter_batches(_BATCH_ROWS, columns=self._names):
+                    # Select the columns again: for the name `a.b` pyarrow also reads the field `b` of a nested column `a`
+                    # (pyarrow.parquet.ParquetFile, `columns`: "a column name may be a prefix of a nested field").
+                    yield batch.select(self._names)
+            except (pa.ArrowException, OSError):
+                raise self._damaged() from None
 
-    def _batches(self, header: list[str], failures: list[Exception]) -> Iterator[pa.RecordBatch]:
-        options = {
-            "read_options": pyarrow.csv.ReadOptions(block_size=_CSV_BLOCK_BYTES, use_threads=False),
-            "parse_options": pyarrow.csv.ParseOptions(newlines_in_values=True),
-            "convert_options": pyarrow.csv.ConvertOptions(
-                column_types=self._types,
-                include_columns=column_names(self._columns),
-                null_values=[""],
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=False,
-            ),
-        }
-        try:
-            with pyarrow.csv.open_csv(self._path, **options) as reader:
-                yield from reader
-        except pa.ArrowInvalid as error:
-            failures.append(self._parse_error(header, str(error)))
-            raise failures[0] from None
-
-    def _parse_error(self, header: list[str], message: str) -> RowsError | ColumnError:
-        # No error may contain a claimed value (V09), but pyarrow's message quotes it ("invalid value '…'"). pyarrow raises
-        # `ArrowInvalid` for every parse error, so the column and the cause must be read from the message.
-        match = _CSV_COLUMN.search(message)
-        if match is None and "straddl" in message:
-            problem = f"a row over {_CSV_BLOCK_BYTES:,} bytes or an unclosed quote"
-            return RowsError(f"`{self._path}` has {problem}: omit large columns, or close the quote", code="INVALID_ROWS")
-        if match is None:
-            return self._unreadable()
-        name = header[int(match[1])]
-        if "zone offset" in message:
-            problem = "have a time zone" if self._columns.assume_utc else "have no time zone"
-            advice = "omit `assume_utc`" if self._columns.assume_utc else "add one to all of them"
-            return column_error("COLUMN_TIME_ZONE", name, f"some times in the column `{name}` {problem}: {advice}")
-        if "UTF8" in message:
-            return column_error(
-                "COLUMN_VALUE", name, f"the column `{name}` has text that is not UTF-8: convert the file to UTF-8"
-            )
-        return column_error(
-            "COLUMN_TYPE", name, f"the column `{name}` has a value that is not `{self._types[name]}`: correct it"
-        )
-
-    def _unreadable(self) -> RowsError:
-        return RowsError(f"`{self._path}` is not a valid CSV file: check quotes and columns", code="INVALID_ROWS")
+    def _damaged(self) -> MisconfiguredError:
+        return MisconfiguredError(f"`{self._path}` cannot be read to its end, because it is damaged: write the file again")
 
 
 class _SpooledStream:
@@ -378,21 +321,34 @@ class _SpooledStream:
         os.close(opened)
         # The temporary file lives as long as this object. `weakref.finalize` also runs at interpreter exit, unlike `__del__`.
         weakref.finalize(self, os.unlink, self._path)
-        try:
-            stream = pa.RecordBatchReader.from_stream(data)
-            # Copy no missing or duplicate column. The extension refuses these by name when the run starts.
-            names = [name for name in column_names(columns) if stream.schema.names.count(name) == 1]
-            schema = pa.schema([stream.schema.field(name) for name in names])
-            with pa.OSFile(self._path, "wb") as sink, pa.ipc.new_file(sink, schema) as file:
-                for batch in stream:
-                    file.write(batch.select(names))
-        except pa.ArrowException:
-            raise RowsError("the stream failed before its end: check its source", code="INVALID_ROWS") from None
+        schema, batches = _batches(data)
+        check_columns(columns, schema.names)
+        names = column_names(columns)
+        read = pa.schema([schema.field(name) for name in names])
+        with pa.OSFile(self._path, "wb") as sink, pa.ipc.new_file(sink, read) as file:
+            for batch in batches:
+                file.write(batch.select(names))
 
-    def __call__(self, _: list[Exception]) -> pa.RecordBatchReader:
+    def __call__(self, failures: list[Exception]) -> pa.RecordBatchReader:
         file = pa.ipc.open_file(pa.OSFile(self._path))
         batches = (part for index in range(file.num_record_batches) for part in _split(file.get_batch(index)))
-        return pa.RecordBatchReader.from_batches(file.schema, batches)
+        return pa.RecordBatchReader.from_batches(file.schema, recorded(batches, failures))
+
+
+def _batches(data: ArrowStream) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Return the schema and the batches of a user's stream."""
+    with stream_errors():
+        stream = pa.RecordBatchReader.from_stream(data)
+    return stream.schema, _read(stream)
+
+
+def _read(stream: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    try:
+        with stream_errors():
+            yield from stream
+    # pyarrow raises `OSError` for a source that fails, whatever its own exception is.
+    except (pa.ArrowException, OSError):
+        raise RowsError("the stream failed before its end: check its source", code="INVALID_ROWS") from None
 
 
 def _split(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -11,11 +11,14 @@ from uuid import UUID
 
 import psycopg
 import pyarrow as pa
+from psycopg import errors as database
 from psycopg import sql
+from typing_extensions import LiteralString
 
 from leasehold.calls import encode_source_id
-from leasehold.errors import ColumnMissingError, MisconfiguredError, column_error
-from leasehold.tables._table import RowReader, Table, column_names, original_errors
+from leasehold.errors import MisconfiguredError, RowsError, column_error
+from leasehold.tables._keys import ENCODED_BYTES, INTEGERS, TEXTS, UUIDS
+from leasehold.tables._table import RowReader, Table, check_columns, column_names, original_errors, recorded
 from leasehold.verification import ReadRows, TableColumns, Verification
 
 _BATCH_ROWS = 8192
@@ -30,14 +33,22 @@ _TIMESTAMP_WITH_TIME_ZONE = 1184
 _COLUMNS = """
 SELECT a.attname, CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.oid END, t.typcategory, t.typname
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped
+WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped
 """
 
-# Selects a table's quoted name for queries, its full name, its database and its kind.
+# Selects a table's oid, its quoted name for queries, its full name, its database and its kind.
 _TABLE = """
-SELECT c.oid::regclass::text, format('%%I.%%I', n.nspname, c.relname), current_database(), c.relkind
+SELECT c.oid, c.oid::regclass::text, format('%%I.%%I', n.nspname, c.relname), current_database(), c.relkind
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(%s)
 """
+
+# The errors of `to_regclass` for a text that is no name of a table.
+_NOT_A_NAME = (database.InvalidName, database.SyntaxError, database.FeatureNotSupported)
+
+_NO_UNICODE = "the table has text that is not valid Unicode: correct it, or leave these rows out by a condition"
+
+# The errors of a server that sends text which is not valid in UTF-8. Their messages quote its bytes (V09).
+_NOT_UNICODE = (database.CharacterNotInRepertoire, database.UntranslatableCharacter)
 
 # The column name under which queries select the time of a row's last change. The space avoids a clash with real columns.
 _CHANGED_AT = "leasehold changed"
@@ -78,10 +89,15 @@ class _Column:
     arrow_type: pa.DataType
     encode: Callable[[Any], bytes] | None = None
     is_value: bool = False
+    is_encoded: bool = False
+    """True if the expression returns the bytes of a text."""
 
     def array(self, values: Sequence[Any]) -> pa.Array:
         if self.encode is not None:
             values = [None if value is None else self.encode(value) for value in values]
+        if self.is_encoded:
+            # The bytes enter the extension unchecked. It names the row that has bytes which are not UTF-8.
+            return pa.array(values, pa.binary()).view(pa.string())
         return pa.array(values, self.arrow_type)
 
 
@@ -93,7 +109,7 @@ class PostgresTable(Table):
     conninfo : str
         The connection string of the database: a URL, or `host=… dbname=…`.
     table : str
-        The name of the table, with its schema if needed. Quote it as in SQL if it contains capitals.
+        The name of the table, with its schema if needed: as it is spelled, or as in SQL.
     columns : TableColumns
         The columns to read. Keys are integers, UUIDs or strings.
     where : str, optional
@@ -113,15 +129,14 @@ class PostgresTable(Table):
         self.columns = columns
         self._conninfo = conninfo
         with self._connect() as connection:
-            types = {name: rest for name, *rest in connection.execute(_COLUMNS, [table])}
-            found = connection.execute(_TABLE, [table]).fetchone()
-        if found is None:
-            raise MisconfiguredError(f"the table `{table}` does not exist or is not visible: add its schema to the name")
-        quoted_name, full_name, database, kind = found
+            oid, quoted_name, full_name, database_name, kind = _find(connection, table)
+            types = {name: rest for name, *rest in connection.execute(_COLUMNS, [oid])}
+            is_ascii = connection.info.parameter_status("server_encoding") == "SQL_ASCII"
+        check_columns(columns, list(types))
         relation = sql.SQL(quoted_name)
         changed_at = _changed_at(columns, types, relation if kind in _KINDS_WITH_XMAX else None)
-        self._queries = _Queries(relation, _columns(columns, types), where, changed_at)
-        self._identity = {"table": f"{database}.{full_name}", "where": where or "", "keys": self._queries.key_kind}
+        self._queries = _Queries(relation, _columns(columns, types, is_ascii=is_ascii), where, changed_at)
+        self._identity = {"table": f"{database_name}.{full_name}", "where": where or "", "keys": self._queries.key_kind}
 
     def identity(self) -> Mapping[str, str]:
         """Return the database and full name of the table, the condition on its rows, and the kind of its keys."""
@@ -141,7 +156,9 @@ class PostgresTable(Table):
             yield _PostgresReader(connection, self._queries, self.columns)
 
     def _connect(self) -> _Connection:
-        connection = psycopg.connect(self._conninfo)
+        # The server's own encoding may have no codec in Python, and psycopg returns the text of SQL_ASCII as bytes
+        # (psycopg documentation, "Adapting basic Python types", strings).
+        connection = psycopg.connect(self._conninfo, client_encoding="UTF8")
         connection.read_only = True
         return connection
 
@@ -204,10 +221,10 @@ class _Queries:
 
     @property
     def key_kind(self) -> str:
-        """The kind of the table's keys: "integers", "UUIDs" or "texts"."""
+        """The kind of the table's keys."""
         if self._key.encode is None:
-            return "integers"
-        return "UUIDs" if self._key.encode is _encode_uuid else "texts"
+            return INTEGERS
+        return UUIDS if self._key.encode is _encode_uuid else TEXTS
 
     def range(self, after: bytes, upto: bytes) -> sql.Composed:
         """Return the query for the rows whose encoded keys lie after `after` and up to `upto`."""
@@ -224,7 +241,8 @@ class _Queries:
             in_scope.format(self._where, column.expression) if column.is_value else column.expression
             for column in self._columns_with_changed_at
         ]
-        decoded = [self._decode_key(key) for key in ids]
+        # The service may have claims under keys of other kinds. No row has these keys.
+        decoded = [self._decode_key(key) for key in ids if self._is_key(key)]
         among = sql.SQL("{} = ANY({})").format(sql.Identifier(self._key.name), sql.Literal(decoded))
         # The bounds make the planner use the index. For `= ANY` alone, it scans a table that has no statistics.
         bounds = [sql.SQL("{} >= {}").format(self._ordered, sql.Literal(decoded[0]))] if decoded else []
@@ -234,7 +252,10 @@ class _Queries:
     def nth_key(self, after: bytes, rows: int) -> sql.Composed:
         """Return the query for the key of the row that is `rows` rows after the key `after`."""
         query = "SELECT {} FROM {} WHERE {} ORDER BY {} OFFSET {} LIMIT 1"
-        conditions = sql.SQL(" AND ").join([*self._between(after, b""), self._where])
+        # A negative key has no encoding, so it ends no page. The query for the rows of the first page selects it, and the run
+        # refuses it.
+        encodable = [sql.SQL("{} >= 0").format(self._ordered)] if self._key.encode is None else []
+        conditions = sql.SQL(" AND ").join([*self._between(after, b""), *encodable, self._where])
         return sql.SQL(query).format(self._key.expression, self._table, conditions, self._ordered, sql.Literal(rows - 1))
 
     def stream_by_keys(self, connection: _Connection, ids: Sequence[bytes]) -> AbstractContextManager[pa.RecordBatchReader]:
@@ -250,7 +271,7 @@ class _Queries:
         self, connection: _Connection, query: sql.Composed, columns: Sequence[_Column]
     ) -> Iterator[pa.RecordBatchReader]:
         failures: list[Exception] = []
-        batches = _batches(connection, query, columns, failures)
+        batches = recorded(_batches(connection, query, columns), failures)
         schema = _schema(columns)
         # A server-side cursor exists only within a transaction. The order matters: closing the generator closes the cursor, and
         # this must happen before the transaction ends.
@@ -266,17 +287,30 @@ class _Queries:
             return UUID(bytes=source_id)
         return source_id.decode() if self._key.encode is _encode_text else int.from_bytes(source_id, "big")
 
+    def _is_key(self, source_id: bytes) -> bool:
+        size = ENCODED_BYTES.get(self.key_kind)
+        return _is_text(source_id) if size is None else len(source_id) == size
+
     def _between(self, after: bytes, upto: bytes) -> list[sql.Composable]:
-        conditions: list[sql.Composable] = []
-        if after:
-            conditions.append(sql.SQL("{} > {}").format(self._ordered, sql.Literal(self._decode_key(after))))
-        elif self._key.encode is None:
-            # A row with a negative key makes no claims, since the key has no encoding. A null key is selected and raises an
-            # error.
-            conditions.append(sql.SQL("({0} >= 0 OR {0} IS NULL)").format(self._ordered))
-        if upto:
-            conditions.append(sql.SQL("{} <= {}").format(self._ordered, sql.Literal(self._decode_key(upto))))
-        return conditions
+        conditions = [self._compare(">", after)] if after else []
+        return [*conditions, self._compare("<=", upto)] if upto else conditions
+
+    def _compare(self, operator: LiteralString, source_id: bytes) -> sql.Composable:
+        """Return the condition that the encoded key of a row is greater (`>`) than a source id, or not greater (`<=`).
+
+        A page of records can end at a claim whose key is of another kind than the table's.
+        """
+        size = ENCODED_BYTES.get(self.key_kind)
+        if size is None and not _is_text(source_id):
+            encoded = sql.SQL("convert_to({}::text, 'UTF8')").format(sql.Identifier(self._key.name))
+            return sql.SQL("{} {} {}").format(encoded, sql.SQL(operator), sql.Literal(source_id))
+        if size is None or len(source_id) == size:
+            return sql.SQL("{} {} {}").format(self._ordered, sql.SQL(operator), sql.Literal(self._decode_key(source_id)))
+        # A prefix sorts before its extensions, so a key that begins with a shorter source id is greater.
+        if len(source_id) < size:
+            operator = ">=" if operator == ">" else "<"
+        nearest = source_id[:size].ljust(size, b"\0")
+        return sql.SQL("{} {} {}").format(self._ordered, sql.SQL(operator), sql.Literal(self._decode_key(nearest)))
 
     def _select(self, columns: Sequence[sql.Composable], conditions: Sequence[sql.Composable]) -> sql.Composed:
         return sql.SQL("SELECT {} FROM {} WHERE {} ORDER BY {}").format(
@@ -288,9 +322,7 @@ def _schema(columns: Sequence[_Column]) -> pa.Schema:
     return pa.schema([(column.name, column.arrow_type) for column in columns])
 
 
-def _batches(
-    connection: _Connection, query: sql.Composed, columns: Sequence[_Column], failures: list[Exception]
-) -> Generator[pa.RecordBatch, None, None]:
+def _batches(connection: _Connection, query: sql.Composed, columns: Sequence[_Column]) -> Iterator[pa.RecordBatch]:
     schema = _schema(columns)
     try:
         with connection.cursor("leasehold_rows") as cursor:
@@ -299,30 +331,54 @@ def _batches(
                 columns_and_values = zip(columns, zip(*rows, strict=True), strict=True)
                 arrays = [column.array(values) for column, values in columns_and_values]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-    except psycopg.Error as error:
-        failures.append(error)
-        raise
+    except _NOT_UNICODE:
+        raise RowsError(_NO_UNICODE, code="INVALID_ROWS") from None
 
 
-def _encode_text(value: str) -> bytes:
+def _find(connection: _Connection, table: str) -> tuple[Any, ...]:
+    """Return the row of `_TABLE` for a table. Its name may be spelled as it is, or as in SQL, which ignores case."""
+    exact = ".".join(f'"{part}"' for part in table.replace('"', '""').split("."))
+    for name in (exact, table):
+        try:
+            with connection.transaction():
+                found = connection.execute(_TABLE, [name]).fetchone()
+        except _NOT_A_NAME:
+            continue
+        if found is not None:
+            return found
+    raise MisconfiguredError(f"the table `{table}` does not exist or is not visible: add its schema to the name")
+
+
+def _encode_text(value: str | bytes) -> bytes:
     """Return a string key as UTF-8. `encode_source_id` would encode a string that looks like a UUID as that UUID."""
-    return value.encode()
+    if isinstance(value, str):
+        return value.encode()
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        raise RowsError(_NO_UNICODE, code="INVALID_ROWS") from None
+    return value
+
+
+def _is_text(source_id: bytes) -> bool:
+    try:
+        # PostgreSQL has no text with the character 0.
+        return "\0" not in source_id.decode()
+    except UnicodeDecodeError:
+        return False
 
 
 def _encode_uuid(value: UUID) -> bytes:
     return encode_source_id(str(value))
 
 
-def _columns(columns: TableColumns, types: dict[str, list[Any]]) -> list[_Column]:
-    """Return the columns that queries select, the key column first."""
-    for name in column_names(columns):
-        if name not in types:
-            raise ColumnMissingError(f"the column `{name}` is missing: check its name", code="COLUMN_MISSING", column=name)
+def _columns(columns: TableColumns, types: dict[str, list[Any]], *, is_ascii: bool) -> list[_Column]:
+    """Return the columns that queries select, the key column first. `is_ascii` is true for a database of SQL_ASCII."""
     values = {claim.value for claim in columns.claims}
     selected = []
     for name in column_names(columns):
         oid, category, type_name = types[name]
-        selected.append(_column(name, oid, category, type_name, is_key=name == columns.key))
+        selected.append(_column(name, oid, category, type_name, is_key=name == columns.key, is_ascii=is_ascii))
     return [replace(column, is_value=column.name in values and column.name != columns.key) for column in selected]
 
 
@@ -349,7 +405,7 @@ def _clamped(time: sql.Composable) -> sql.Composed:
     return sql.SQL(case).format(time)
 
 
-def _column(name: str, oid: int, category: str, type_name: str, *, is_key: bool) -> _Column:
+def _column(name: str, oid: int, category: str, type_name: str, *, is_key: bool, is_ascii: bool) -> _Column:
     identifier = sql.Identifier(name)
     as_text = sql.SQL("{}::text").format(identifier)
     if oid in _INTEGERS:
@@ -357,7 +413,11 @@ def _column(name: str, oid: int, category: str, type_name: str, *, is_key: bool)
     if oid == _UUID:
         return _Column(name, identifier, pa.binary(), _encode_uuid) if is_key else _Column(name, as_text, pa.string())
     if category == "S":
-        return _Column(name, as_text, pa.binary(), _encode_text) if is_key else _Column(name, as_text, pa.string())
+        # In a database of SQL_ASCII the server does not know the encoding of a text, so it returns the bytes. The run refuses
+        # those that are not UTF-8.
+        text = sql.SQL("convert_to({}, 'SQL_ASCII')").format(as_text) if is_ascii else as_text
+        arrow_type, encode = (pa.binary(), _encode_text) if is_key else (pa.string(), None)
+        return _Column(name, text, arrow_type, encode, is_encoded=is_ascii and not is_key)
     if oid == _TIMESTAMP_WITH_TIME_ZONE:
         return _Column(name, _clamped(identifier), pa.timestamp("us", tz="UTC"))
     if oid == _TIMESTAMP:

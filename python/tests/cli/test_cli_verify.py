@@ -170,7 +170,10 @@ def test_errors_are_printed_in_one_line(cli_server: ClaimsServer, database: str,
         2,
         "error: `USERNAMES` is not a claim: write it as USERNAMES=username,USER=id\n",
     )
-    assert ended(*wanted, "--claim", "ROUTES=path,USER=id") == (3, "error: the column `path` is missing: check its name\n")
+    assert ended(*wanted, "--claim", "ROUTES=path,USER=id") == (
+        3,
+        "error: the column `path` is missing: the table has the columns `id`, `username`, `email`, `updated_at`, `note`\n",
+    )
     missing = str(tmp_path / "missing/file")
     assert ended(*wanted, "--checkpoint", missing)[0] == 2
     assert ended("simulate", "--trace", missing)[0] == 2

@@ -171,6 +171,23 @@ def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
         arrow_table([1, 2], OWNED)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("compression", ["snappy", "none"])
+def test_a_damaged_parquet_file_is_named(client: Client, tmp_path: Path, compression: str) -> None:
+    path = tmp_path / "users.parquet"
+    names = [f"user{key}" for key in range(20_000)]
+    data = pa.table({"id": range(20_000), "username": names, "owner": range(20_000)})
+    pyarrow.parquet.write_table(data, path, compression=compression, write_page_checksum=True)
+    content = bytearray(path.read_bytes())
+    middle = slice(len(content) // 2, len(content) // 2 + 100)
+    content[middle] = bytes(byte ^ 0x5A for byte in content[middle])
+    path.write_bytes(content)
+    table = parquet_table(path, replace(OWNED, updated_at=None), taken_at=just_now())
+    for call in (table.check, lambda: verify_table(client, table, source_type=SourceType.USERS)):
+        error = raised_by(call)
+        assert isinstance(error, errors.MisconfiguredError)
+        assert str(error) == f"`{path}` cannot be read to its end, because it is damaged: write the file again"
+
+
 CREATE: LiteralString = "CREATE TABLE users (id bigint, username text, owner bigint, updated_at timestamptz)"
 INSERT: LiteralString = "INSERT INTO users VALUES (1, 'ann', 1, '2026-01-01Z'), "
 

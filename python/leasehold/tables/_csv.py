@@ -1,0 +1,135 @@
+"""CSV files as streams of Arrow batches."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+
+from leasehold.errors import ColumnError, RowsError, column_error
+from leasehold.tables import _csv_times
+from leasehold.tables._table import check_columns, column_names, recorded
+from leasehold.verification import TableColumns
+
+_BLOCK_BYTES = 1 << 20
+_COLUMN = re.compile(r"In CSV column #(\d+)")
+_ROW = re.compile(r"Row #(\d+)")
+# pyarrow counts rows from 1, the header included. The extension counts them from 0, without the header.
+_FIRST_ROW = 2
+# Texts that programs write in place of a null: MySQL and PostgreSQL, SQL Server, R, pandas, Python.
+_NULL_MARKERS = pa.array(["\\N", "NULL", "null", "NA", "<NA>", "NaN", "nan", "None"])
+
+
+class Csv:
+    """Opens streams of a CSV file's rows, with only the read columns."""
+
+    def __init__(self, path: Path, columns: TableColumns, *, text_keys: bool, null_values: Sequence[str] | None) -> None:
+        self._path = path
+        self._columns = columns
+        self._null_values = null_values
+        types = {claim.value: pa.string() for claim in columns.claims}
+        types.update({claim.subject: pa.int64() for claim in columns.claims})
+        types[columns.key] = pa.string() if text_keys else pa.int64()
+        if columns.updated_at is not None:
+            types[columns.updated_at] = pa.string()
+        self._types = types
+
+    def __call__(self, failures: list[Exception]) -> pa.RecordBatchReader:
+        header, has_rows = self._begin()
+        check_columns(self._columns, header)
+        schema = pa.schema([(name, self._types[name]) for name in column_names(self._columns)])
+        if self._columns.updated_at is not None:
+            at = schema.get_field_index(self._columns.updated_at)
+            schema = schema.set(at, pa.field(self._columns.updated_at, self._time_type))
+        batches = self._converted(self._batches(header)) if has_rows else iter(())
+        return pa.RecordBatchReader.from_batches(schema, recorded(batches, failures))
+
+    @property
+    def _time_type(self) -> pa.DataType:
+        return pa.timestamp("us", tz=None if self._columns.assume_utc else "UTC")
+
+    def _begin(self) -> tuple[list[str], bool]:
+        """Return the header, and False if no row follows it: pyarrow refuses a header without a line's end."""
+        # This read needs the first two lines only, but the file object decodes a whole buffer. `replace` ignores invalid UTF-8
+        # here; the parser reports it later, with the name of the column.
+        with self._path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
+            rows = filter(None, csv.reader(file))
+            try:
+                header = next(rows, [])
+            except csv.Error:
+                raise self._unreadable("in its header") from None
+            try:
+                return header, next(rows, None) is not None
+            except csv.Error:
+                return header, True
+
+    def _batches(self, header: list[str]) -> Iterator[pa.RecordBatch]:
+        options = {
+            "read_options": pyarrow.csv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=False),
+            "parse_options": pyarrow.csv.ParseOptions(newlines_in_values=True),
+            "convert_options": pyarrow.csv.ConvertOptions(
+                column_types=self._types,
+                include_columns=column_names(self._columns),
+                null_values=["", *(self._null_values or ())],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        }
+        try:
+            with pyarrow.csv.open_csv(self._path, **options) as reader:
+                yield from reader
+        except pa.ArrowInvalid as error:
+            raise self._parse_error(header, str(error)) from None
+
+    def _converted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Refuse texts that may stand for nulls, and convert the times of the batches."""
+        first = 0
+        for batch in batches:
+            if self._null_values is None:
+                self._check_null_markers(batch, first)
+            yield self._with_times(batch, first)
+            first += batch.num_rows
+
+    def _check_null_markers(self, batch: pa.RecordBatch, first: int) -> None:
+        for name in (field.name for field in batch.schema if field.type == pa.string()):
+            row = pc.index(pc.is_in(batch[name], _NULL_MARKERS), pa.scalar(value=True)).as_py()
+            if row >= 0:
+                raise column_error(
+                    "COLUMN_VALUE",
+                    name,
+                    f"the column `{name}` has `{batch[name][row]}` in row {first + row}: set `null_values` to the texts that "
+                    "stand for null, or to an empty list if it is a name",
+                )
+
+    def _with_times(self, batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
+        name = self._columns.updated_at
+        if name is None:
+            return batch
+        times = _csv_times.parse(batch[name], self._time_type, name, first)
+        return batch.set_column(batch.schema.get_field_index(name), pa.field(name, self._time_type), times)
+
+    def _parse_error(self, header: list[str], message: str) -> RowsError | ColumnError:
+        # No error may contain a claimed value (V09), but pyarrow's message quotes it ("invalid value '…'"). pyarrow raises
+        # `ArrowInvalid` for every parse error, so the column, the row and the cause must be read from the message.
+        column, row = _COLUMN.search(message), _ROW.search(message)
+        place = f"in row {int(row[1]) - _FIRST_ROW}" if row else ""
+        if column is None and "straddl" in message:
+            problem = f"a row over {_BLOCK_BYTES:,} bytes or an unclosed quote"
+            return RowsError(f"`{self._path}` has {problem}: omit large columns, or close the quote", code="INVALID_ROWS")
+        if column is None:
+            return self._unreadable(place)
+        name = header[int(column[1])]
+        if "UTF8" in message:
+            problem = "has text that is not UTF-8"
+            return column_error("COLUMN_VALUE", name, f"the column `{name}` {problem} {place}: convert the file to UTF-8")
+        advice = "correct it, or set `text_keys` if keys are strings" if name == self._columns.key else "correct it"
+        return column_error("COLUMN_TYPE", name, f"the column `{name}` has a value that is no integer {place}: {advice}")
+
+    def _unreadable(self, place: str) -> RowsError:
+        where = f" {place}" if place else ""
+        return RowsError(f"`{self._path}` is not a valid CSV file{where}: check quotes and columns", code="INVALID_ROWS")

@@ -27,6 +27,9 @@ _OPTIONS = {
     "`recent_within_seconds`": "`--recent-within-seconds`",
     "`allow_empty`": "`--allow-empty`",
     "`max_destroy_share`": "`--max-destroy-share`",
+    "set `null_values` to the texts that stand for null, or to an empty list if it is a name": "name each text that stands for "
+    "null by `--null-value`, or set it to the empty text if it is a name",
+    "`text_keys`": "`--text-keys`",
     "`assume_utc=True`": "`--assume-utc`",
     "`assume_utc`": "`--assume-utc`",
 }

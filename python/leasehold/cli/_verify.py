@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
+from json import dumps as to_json
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from leasehold.claims import BucketType, SourceType, SubjectType
 from leasehold.cli import _options as options
@@ -15,11 +18,12 @@ from leasehold.cli._exit import STOPPED
 from leasehold.cli._output import check_output_paths, progress_bar, show_json, show_line, show_table
 from leasehold.client import Client
 from leasehold.errors import MisconfiguredError
-from leasehold.tables import Table, VerificationResult, verify_table
+from leasehold.tables import Key, Sample, Table, VerificationResult, verify_table
 from leasehold.tables.files import csv_table, parquet_table
 from leasehold.tables.postgres import PostgresTable
 from leasehold.verification import ClaimColumns, Report, TableColumns
 
+_SAMPLE_COLUMNS = ("outcome", "type", "row", "reason", "in the table", "in the service")
 _DATABASE_URL = ("postgres://", "postgresql://")
 
 
@@ -44,6 +48,17 @@ def verify(
     ] = None,
     assume_utc: Annotated[bool, typer.Option("--assume-utc", help="Read times without a time zone as UTC.")] = False,
     text_keys: Annotated[bool, typer.Option("--text-keys", help="Read the keys of a CSV file as strings.")] = False,
+    null_values: Annotated[
+        list[str],
+        typer.Option(
+            "--null-value",
+            help="A text in a CSV file that stands for null unless quoted, such as NULL. Can be repeated. With the empty text, "
+            "only empty fields are null.",
+            metavar="TEXT",
+            default_factory=list,
+            show_default=False,
+        ),
+    ],
     row_filter: Annotated[
         str | None, typer.Option("--where", help="An SQL condition. Rows that fail it make no claims.", metavar="SQL")
     ] = None,
@@ -68,7 +83,7 @@ def verify(
     rows_per_page: Annotated[int, typer.Option(help="The number of rows per page.", min=1)] = 1000,
     samples: Annotated[int, typer.Option(help="The number of findings to show for each outcome.", min=0)] = 10,
     show_values: Annotated[
-        bool, typer.Option("--show-values", help="Show values, which may be personal data, instead of hashes.")
+        bool, typer.Option("--show-values", help="Show values, which may be personal data, in the samples.")
     ] = False,
     time_budget_seconds: Annotated[
         float | None, typer.Option(help="Stop at the end of the page after this time.", min=0.0)
@@ -100,7 +115,13 @@ def verify(
     source_type = _enum_number(SourceType, source)
     columns = TableColumns(key, [_claim(text) for text in claim], updated_at, assume_utc)
     rows = _open_table(
-        table_source, table or source.lower(), columns, text_keys=text_keys, taken_at=taken_at, row_filter=row_filter
+        table_source,
+        table or source.lower(),
+        columns,
+        text_keys=text_keys,
+        null_values=null_values or None,
+        taken_at=taken_at,
+        row_filter=row_filter,
     )
     with options.open_client(server, cell, ca, cert, key_file, timeout_seconds) as client:
         result = _verify_with_progress(
@@ -161,7 +182,14 @@ def _claim(text: str) -> ClaimColumns:
 
 
 def _open_table(
-    source: str, name: str, columns: TableColumns, *, text_keys: bool, taken_at: datetime | None, row_filter: str | None
+    source: str,
+    name: str,
+    columns: TableColumns,
+    *,
+    text_keys: bool,
+    null_values: Sequence[str] | None,
+    taken_at: datetime | None,
+    row_filter: str | None,
 ) -> Table:
     if source.startswith(_DATABASE_URL):
         return PostgresTable(source, name, columns, where=row_filter)
@@ -169,7 +197,7 @@ def _open_table(
         raise MisconfiguredError("`--where` needs a table in a database: omit those rows from the dump instead")
     match Path(source).suffix.lower():
         case ".csv":
-            return csv_table(source, columns, text_keys=text_keys, taken_at=taken_at)
+            return csv_table(source, columns, text_keys=text_keys, null_values=null_values, taken_at=taken_at)
         case ".parquet":
             return parquet_table(source, columns, taken_at=taken_at)
         case _:
@@ -196,15 +224,11 @@ def _differences_remain(result: VerificationResult) -> bool:
 
 
 def _show(result: VerificationResult, *, json: bool) -> None:
-    samples = [
-        {**asdict(sample.finding), "in_table": list(sample.in_table), "in_service": list(sample.in_service)}
-        for sample in result.samples
-    ]
     if json:
         show_json(
             {
                 "report": asdict(result.report),
-                "samples": samples,
+                "samples": [_fields(sample) for sample in result.samples],
                 "is_finished": result.is_finished,
             }
         )
@@ -216,15 +240,28 @@ def _show(result: VerificationResult, *, json: bool) -> None:
     if result.report.over_destroy_limit:
         show_line("`--apply` would stop: it would destroy more claims than --max-destroy-share allows")
     if result.samples:
-        rows = [
-            (
-                sample.finding.outcome,
-                BucketType(sample.finding.bucket_type).name,
-                sample.finding.source_id,
-                sample.finding.value_hash,
-                ", ".join(sample.in_table),
-                ", ".join(sample.in_service),
-            )
-            for sample in result.samples
-        ]
-        show_table("samples", ("outcome", "type", "row", "hash of value", "in the table", "in the service"), rows)
+        show_table("samples", _SAMPLE_COLUMNS, [_cells(sample) for sample in result.samples])
+
+
+def _fields(sample: Sample) -> dict[str, object]:
+    return {
+        "outcome": sample.outcome,
+        "bucket_type": sample.type_name,
+        "key": _plain(sample.key),
+        "reason": sample.reason,
+        "in_table": sample.in_table,
+        "in_service": sample.in_service,
+    }
+
+
+def _plain(key: Key) -> int | str:
+    if isinstance(key, bytes):
+        return key.hex()
+    return key if isinstance(key, int) else str(key)
+
+
+def _cells(sample: Sample) -> tuple[str, ...]:
+    # Quotes tell the text "7" from the number 7: they are keys of different claims.
+    key = to_json(sample.key, ensure_ascii=False) if isinstance(sample.key, str) else str(_plain(sample.key))
+    values = (escape(", ".join(values)) for values in (sample.in_table, sample.in_service))
+    return (sample.outcome, sample.type_name, escape(key), sample.reason, *values)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from uuid import UUID
-
-import pyarrow as pa
 
 from leasehold import verification
-from leasehold.calls import encode_source_id
-from leasehold.client import Client, Update
+from leasehold.client import Client, ReceivedPage, Update
 from leasehold.errors import (
     CommittedError,
     DeniedError,
@@ -20,6 +17,8 @@ from leasehold.errors import (
     UnauthenticatedError,
 )
 from leasehold.tables._checkpoint import RunIdentity
+from leasehold.tables._keys import is_of_kind, kind_of
+from leasehold.tables._samples import Sample, Sampler
 from leasehold.tables._table import RowReader, Table
 from leasehold.verification import (
     Begin,
@@ -34,9 +33,10 @@ from leasehold.verification import (
     Refused,
     Report,
     RollBack,
-    TableColumns,
     Verification,
 )
+
+_LOG = logging.getLogger("leasehold")
 
 OnFailure = Callable[["VerificationResult"], None]
 """A function that receives the partial result of a verification that fails before its end."""
@@ -49,23 +49,6 @@ _FATAL = (MisconfiguredError, UnauthenticatedError, DeniedError)
 
 # The tolerated difference between the database's clock and the server's clock, in seconds.
 _MAX_CLOCK_SKEW_SECONDS = 300.0
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One finding of a run; on request, with the current values in its row and in the service.
-
-    Attributes
-    ----------
-    finding : Finding
-        The result for the claim, with its row in hexadecimal and its value as a hash.
-    in_table, in_service : tuple of str
-        The values of that bucket type in the row and in the service after the run. Empty unless `show_values` is set.
-    """
-
-    finding: Finding
-    in_table: tuple[str, ...] = ()
-    in_service: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -146,7 +129,7 @@ def verify_table(
     samples_per_outcome : int, optional
         The maximum number of samples of each outcome.
     show_values : bool, optional
-        True to include values in samples. Values may be personal data; the default is a hash, keyed per run.
+        True to include values in samples. Values may be personal data.
     checkpoint : str, optional
         The checkpoint of an earlier run with the same cell, table, columns, claims and `apply`.
     time_budget_seconds : float, optional
@@ -188,8 +171,10 @@ def verify_table(
     ... )
     >>> users = arrow_table(pa.table({"id": [21, 22], "username": ["dan", "erin"]}), columns)
     >>> found = verify_table(client, users, source_type=SourceType.USERS)
-    >>> found.report.missing, found.report.dry_run, found.samples[0].finding.outcome
-    (2, True, 'created')
+    >>> found.report.missing, found.report.dry_run
+    (2, True)
+    >>> found.samples[0].key, found.samples[0].reason
+    (21, 'the service has no claim for this value')
     """
     if not 0 <= max_destroy_share <= 1:
         raise MisconfiguredError(f"`max_destroy_share` is {max_destroy_share}: set it to a share from 0 to 1")
@@ -204,26 +189,30 @@ def verify_table(
                     "to proceed"
                 )
             max_destroy_share = 1.0
+    bucket_types = sorted({claim.bucket_type for claim in table.columns.claims})
+    key_kind = table.key_kind
+    _warn_of_other_keys(client.list_records(source_type, bucket_types), key_kind)
     run = Verification(
         source_type=source_type,
-        bucket_types={claim.bucket_type for claim in table.columns.claims},
+        bucket_types=bucket_types,
         recent_within_seconds=recent_within_seconds,
         rows_per_page=rows_per_page,
         dry_run=not apply,
         max_destroy_share=max_destroy_share,
         checkpoint=position,
     )
+    sampler = Sampler(table.columns, key_kind, source_type)
     with table.reader() as rows:
-        driver = _Driver(client, table.columns, rows, run, source_type, samples_per_outcome, max_destroy_share)
+        driver = _Driver(client, bucket_types, rows, run, source_type, samples_per_outcome, max_destroy_share)
         try:
             driver.run(time_budget_seconds, on_progress)
+            samples = sampler.explained(driver.findings(), rows, client if show_values else None)
         except BaseException:
             if on_failure is not None and (run.report().pages or run.report().updates):
                 driver.collect_findings()
-                samples = tuple(Sample(finding) for finding in driver.findings())
+                samples = sampler.plain(driver.findings())
                 on_failure(VerificationResult(run.report(), samples, identity.pack(run.checkpoint())))
             raise
-        samples = tuple(driver.samples_with_values() if show_values else (Sample(finding) for finding in driver.findings()))
     return VerificationResult(run.report(), samples, identity.pack(run.checkpoint()))
 
 
@@ -241,6 +230,19 @@ def _check_dump_age(client: Client, table: Table, recent_within_seconds: float) 
         )
 
 
+def _warn_of_other_keys(page: ReceivedPage, key_kind: str) -> None:
+    # A number and its decimal text are different keys. If the numbers of a table arrive as texts, the run replaces each claim.
+    ids = [record.claim.source.id for record in page.records if record.claim.source is not None]
+    others = [kind_of(source_id, key_kind) for source_id in ids if not is_of_kind(source_id, key_kind)]
+    if len(others) * 2 > len(ids):
+        _LOG.warning(
+            "the keys of the table are %s, but those of most claims are %s: read the key column in the type that the cell's "
+            "own program uses, or the run replaces these claims",
+            key_kind,
+            others[0],
+        )
+
+
 class _RowsChangedError(Exception):
     """The rows of an update changed before the lease began, so the lease must be rolled back."""
 
@@ -251,7 +253,7 @@ class _Driver:
     def __init__(
         self,
         client: Client,
-        columns: TableColumns,
+        bucket_types: Sequence[int],
         rows: RowReader,
         run: Verification,
         source_type: int,
@@ -260,8 +262,7 @@ class _Driver:
     ) -> None:
         self._client = client
         self._max_destroy_share = max_destroy_share
-        self._columns = columns
-        self._bucket_types = sorted({claim.bucket_type for claim in columns.claims})
+        self._bucket_types = bucket_types
         self._rows = rows
         self._run = run
         self._source_type = source_type
@@ -285,19 +286,9 @@ class _Driver:
                 self._run.proceed()
         self._end_page(on_progress)
 
-    def findings(self) -> Iterator[Finding]:
+    def findings(self) -> list[Finding]:
         """Return the first findings of each outcome, up to `samples_per_outcome`."""
-        for findings in self._findings.values():
-            yield from findings
-
-    def samples_with_values(self) -> Iterator[Sample]:
-        """Return the findings together with the current values in the table and in the service."""
-        findings = list(self.findings())
-        ids = sorted({bytes.fromhex(finding.source_id) for finding in findings})
-        in_table = self._values_in_table(self._rows.read_again(ids)) if ids else {}
-        for finding in findings:
-            key = (bytes.fromhex(finding.source_id), finding.bucket_type)
-            yield Sample(finding, tuple(in_table.get(key, ())), self._values_in_service(*key))
+        return [finding for findings in self._findings.values() for finding in findings]
 
     def _execute(self, step: verification.Step) -> None:
         match step:
@@ -386,27 +377,3 @@ class _Driver:
             findings = self._findings.setdefault(finding.outcome, [])
             if len(findings) < self._samples_per_outcome:
                 findings.append(finding)
-
-    def _values_in_table(self, rows: pa.Table) -> dict[tuple[bytes, int], list[str]]:
-        values: dict[tuple[bytes, int], list[str]] = {}
-        for row in rows.to_pylist():
-            key = row[self._columns.key]
-            if isinstance(key, UUID):
-                key = str(key)
-            source_id = key if isinstance(key, bytes) else encode_source_id(key)
-            for claim in self._columns.claims:
-                if row[claim.value] is not None:
-                    values.setdefault((source_id, claim.bucket_type), []).append(str(row[claim.value]))
-        return values
-
-    def _values_in_service(self, source_id: bytes, bucket_type: int) -> tuple[str, ...]:
-        pages = self._client.records(self._source_type, [bucket_type], after=_lower_bound(source_id), upto=source_id)
-        of_row = (record for record in pages if record.claim.source is not None and record.claim.source.id == source_id)
-        return tuple(record.claim.bucket_value for record in of_row)
-
-
-def _lower_bound(source_id: bytes) -> bytes:
-    """Return a source id just below `source_id`, because the lower bound of a page is exclusive. Few ids lie in between."""
-    if source_id[-1] == 0:
-        return source_id[:-1]
-    return source_id[:-1] + bytes([source_id[-1] - 1])

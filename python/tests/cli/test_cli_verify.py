@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
+import psycopg
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
@@ -80,12 +81,40 @@ def test_v01_apply_corrects_every_difference(cli_server: ClaimsServer, cli_clien
     assert answer(*options(cli_server, place))[0]["samples"] == []
 
 
-def test_v09_values_are_hashed_unless_show_values_is_given(cli_server: ClaimsServer, cli_client: Client, database: str) -> None:
+def test_v09_values_are_hidden_unless_show_values_is_given(cli_server: ClaimsServer, cli_client: Client, database: str) -> None:
     claim(cli_client, CLAIMED)
-    hashed, shown = (run(*options(cli_server, database), *more).stdout for more in ([], ["--show-values"]))
-    assert "dry run" in hashed
-    assert "dan" not in hashed
+    plain, shown = (run(*options(cli_server, database), *more).stdout for more in ([], ["--show-values"]))
+    assert "dry run" in plain
+    assert "dan" not in plain
     assert "dan" in shown
+
+
+def test_samples_name_type_row_and_reason(cli_server: ClaimsServer, cli_client: Client, place: str) -> None:
+    claim(cli_client, CLAIMED)
+    first, second = (answer(*options(cli_server, place), code=1)[0]["samples"] for _ in range(2))
+    assert first == second
+    found = [(sample["outcome"], sample["bucket_type"], sample["key"], sample["reason"]) for sample in first]
+    assert sorted(found) == [
+        ("created", "USERNAMES", 2, "the service has no claim for this value"),
+        ("destroyed", "USERNAMES", 4, "no row makes this claim"),
+        ("replaced", "USERNAMES", 3, "the claim has another spelling, subject or row"),
+    ]
+    shown = run(*options(cli_server, place)).stdout
+    assert all(words in shown for words in ("USERNAMES │ 4 ", "no row makes this claim"))
+
+
+def test_keys_that_are_texts_are_in_quotes(cli_server: ClaimsServer, cli_client: Client, tmp_path: Path) -> None:
+    claim(cli_client, [User(7, "[red]bob")])
+    path = tmp_path / "users.csv"
+    path.write_text("id,username,owner\n7,[red]ann,1\n[b],two words,2\n")
+    wanted = ["verify", str(path), "--server", cli_server.url, "--cell", "1", "--source", "USERS", "--text-keys"]
+    wanted += ["--claim", "USERNAMES=username,USER=owner", "--recent-within-seconds", "0", "--show-values"]
+    (output,) = answer(*wanted, code=1)
+    assert [sample["key"] for sample in output["samples"]] == ["[b]", "7", 7]
+    ended = run(*wanted)
+    assert all(f"│ {cell} " in ended.stdout for cell in ('"7"', '"[b]"', "7", "[red]ann", "[red]bob"))
+    assert "white space where its type allows none" in ended.stdout
+    assert "the keys of the table are texts, but those of most claims are integers:" in ended.stderr
 
 
 def test_v07_a_run_continues_from_its_checkpoint_file(
@@ -137,6 +166,35 @@ def test_messages_name_the_options_of_the_command(cli_server: ClaimsServer, tmp_
     assert "`--cert`" in run("leases", *far, "https://example.com").stderr
     files = [f"--{name}={path}" for name in ("ca", "cert", "key")]
     assert "`--ca`" in run("leases", *far, "https://example.com", *files).stderr
+
+
+def test_texts_for_null_need_an_option(cli_server: ClaimsServer, tmp_path: Path) -> None:
+    path = tmp_path / "users.csv"
+    path.write_text("id,username,email\n1,NULL,\n")
+    wanted = ["verify", str(path), "--server", cli_server.url, "--cell", "1", *CLAIMS]
+    refused = run(*wanted)
+    assert (refused.returncode, "`NULL` in row 0" in refused.stderr, "`--null-value`" in refused.stderr) == (3, True, True)
+    assert answer(*wanted, "--null-value", "NULL")[0]["report"]["claims"] == 0
+    assert answer(*wanted, "--null-value", "", code=1)[0]["report"]["claims"] == 1
+
+
+def test_a_table_with_capitals_needs_no_quotes(cli_server: ClaimsServer, database: str) -> None:
+    with psycopg.connect(database) as connection:
+        connection.execute('CREATE TABLE IF NOT EXISTS "Member" AS SELECT * FROM users')
+    (output,) = answer(*options(cli_server, database), "--table", "Member", code=1)
+    assert output["report"]["rows"] == len(ROWS)
+
+
+def test_a_damaged_file_is_an_invalid_argument(cli_server: ClaimsServer, tmp_path: Path) -> None:
+    path = tmp_path / "users.parquet"
+    pyarrow.parquet.write_table(as_arrow([User(key, f"user{key}") for key in range(20_000)]), path)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    content[len(content) // 4 : len(content) // 4 + 100] = bytes(100)
+    path.write_bytes(content)
+    ended = run(*options(cli_server, str(path)))
+    assert ended.returncode == 2
+    assert ended.stderr == f"error: `{path}` cannot be read to its end, because it is damaged: write the file again\n"
 
 
 def test_a_failed_run_prints_its_counts_and_stores_a_checkpoint(cli_server: ClaimsServer, tmp_path: Path) -> None:

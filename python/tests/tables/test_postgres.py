@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from typing import Any, LiteralString
 
@@ -10,6 +11,7 @@ import pytest
 from support.claims import raised_by
 from support.claims_server import ClaimsServer
 from support.postgres_cluster import PostgresCluster
+from support.users import User, claim
 
 from leasehold import BucketType, Claim, Source, SourceType, Subject, SubjectType, errors
 from leasehold.client import Client
@@ -149,7 +151,9 @@ KEYS: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("kind", KEYS)
-def test_v05_claims_under_keys_of_other_kinds_are_destroyed(client: Client, cluster: PostgresCluster, kind: str) -> None:
+def test_v05_claims_under_keys_of_other_kinds_are_destroyed(
+    client: Client, cluster: PostgresCluster, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
     table = fill(
         cluster.create_database(), [(key, f"user{number}", number) for number, key in enumerate(KEYS[kind], 1)], key=kind
     )
@@ -161,6 +165,23 @@ def test_v05_claims_under_keys_of_other_kinds_are_destroyed(client: Client, clus
             creates=[Claim(BucketType.USERNAMES, value, Subject(SubjectType.USER, 1), source) for value in values]
         ):
             pass
-    done = verify(client, table, apply=True, rows_per_page=1, show_values=True).report
+    with caplog.at_level(logging.WARNING):
+        done = verify(client, table, apply=True, rows_per_page=1, show_values=True).report
     assert (done.created, done.destroyed, done.failed) == (len(KEYS[kind]), 600 * len(FOREIGN[kind]), 0)
     assert verify(client, table).is_clean
+    assert "those of most claims are" in caplog.text
+
+
+def test_numbers_that_arrive_as_texts_are_warned_of(
+    client: Client, cluster: PostgresCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    users = [User(1, "ann"), User(2, "bob")]
+    claim(client, users)
+    url = cluster.create_database()
+    fill(url, [(user.id, user.username, user.id) for user in users])
+    assert verify(client, PostgresTable(url, "users", COLUMNS)).is_clean
+    assert caplog.text == ""
+    table = fill(url, [(str(user.id), user.username, user.id) for user in users], key="text", name="people")
+    with caplog.at_level(logging.WARNING):
+        verify(client, table)
+    assert "the keys of the table are texts, but those of most claims are integers:" in caplog.text

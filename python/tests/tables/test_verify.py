@@ -78,7 +78,7 @@ def test_v01_a_dry_run_reports_differences_and_changes_nothing(client: Client, m
     assert list(client.leases()) == []
 
 
-def test_v09_samples_contain_hashes_unless_show_values_is_set(client: Client, make: Make) -> None:
+def test_v09_samples_contain_no_values_unless_show_values_is_set(client: Client, make: Make) -> None:
     claim(client, CLAIMED)
     table = make(ROWS)
     assert not any(name in repr(verify(client, table).samples) for name in ("dan", "erin", "carol", "frank"))

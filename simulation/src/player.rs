@@ -9,9 +9,13 @@ use crate::timeline::{BeforeEvent, Timeline};
 use crate::trace::{InvalidTrace, Trace};
 use crate::world::{ImpossibleEvent, World};
 
-/// The number of events between two snapshots of the world. To step back, a player replays the run
-/// from the last snapshot before the target.
+/// The number of events between two snapshots of the world in a run that is not long. To step back, a
+/// player replays the run from the last snapshot before the target.
 const SNAPSHOT_INTERVAL: usize = 64;
+
+/// The most snapshots of a run. The worlds of a long run are large, and a WebAssembly module has four
+/// gigabytes: a longer run has longer intervals.
+const MAX_SNAPSHOTS: usize = 1024;
 
 /// A run with a current position.
 #[derive(Clone, Debug)]
@@ -20,8 +24,9 @@ pub struct Player {
     events: Vec<Event>,
     position: usize,
     world: World,
-    /// The worlds after 0, 64, 128, … events of the run.
+    /// The worlds after 0, `interval`, 2 × `interval`, … events of the run.
     snapshots: Vec<World>,
+    interval: usize,
     scheduler: RandomScheduler,
     timeline: Timeline,
 }
@@ -40,6 +45,7 @@ impl Player {
             events: Vec::new(),
             position: 0,
             snapshots,
+            interval: SNAPSHOT_INTERVAL,
             world,
             scheduler,
             timeline: Timeline::default(),
@@ -106,11 +112,11 @@ impl Player {
     /// of the run.
     pub fn seek(&mut self, position: usize) {
         let target = position.min(self.events.len());
-        let nearest = (target / SNAPSHOT_INTERVAL).min(self.snapshots.len().saturating_sub(1));
-        let is_nearer = self.position <= target && self.position >= nearest * SNAPSHOT_INTERVAL;
+        let nearest = (target / self.interval).min(self.snapshots.len().saturating_sub(1));
+        let is_nearer = self.position <= target && self.position >= nearest * self.interval;
         if let Some(world) = self.snapshots.get(nearest).filter(|_| !is_nearer) {
             self.world.clone_from(world);
-            self.position = nearest * SNAPSHOT_INTERVAL;
+            self.position = nearest * self.interval;
         }
         while self.position < target && self.step() {}
     }
@@ -166,15 +172,28 @@ impl Player {
         self.timeline.truncate(self.position);
         self.timeline.record(before, &self.world, event);
         self.events.truncate(self.position);
-        self.snapshots.truncate(self.position / SNAPSHOT_INTERVAL + 1);
+        self.snapshots.truncate(self.position / self.interval + 1);
         self.events.push(event);
         self.position += 1;
         self.take_snapshot();
     }
 
     fn take_snapshot(&mut self) {
-        if self.position == self.snapshots.len() * SNAPSHOT_INTERVAL {
+        if self.position == self.snapshots.len() * self.interval {
             self.snapshots.push(self.world.clone());
+            self.thin_snapshots();
+        }
+    }
+
+    /// Drops every second snapshot of a run that has too many, which doubles the interval.
+    fn thin_snapshots(&mut self) {
+        if self.snapshots.len() > MAX_SNAPSHOTS {
+            let mut is_dropped = true;
+            self.snapshots.retain(|_| {
+                is_dropped = !is_dropped;
+                !is_dropped
+            });
+            self.interval *= 2;
         }
     }
 }

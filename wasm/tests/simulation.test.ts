@@ -146,6 +146,20 @@ describe("Simulation", () => {
         }
     });
 
+    it("seeks in a run that is too long for a snapshot of each 64 events", () => {
+        const run = played(5, 140_000);
+        for (const position of [100, 70_001]) {
+            run.seek(position);
+            assert.deepEqual(run.view(), played(5, position).view());
+        }
+        assert.ok(run.step());
+        assert.equal(run.position, 70_002);
+        run.apply({ wait: { seconds: 60 } });
+        run.seek(0);
+        run.seek(70_003);
+        assert.deepEqual([run.position, run.length], [70_003, 70_003]);
+    });
+
     it("seeks in a run of 10,000 events within half a frame of 60 a second", (context) => {
         const run = played(5, 10_000);
         const millis = medianMillis((round) => {

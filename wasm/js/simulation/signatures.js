@@ -5,7 +5,7 @@ import { INT32, UINT16, UINT32, UINT8, integer, list, object, optional, text, tu
 
 /**
  * The most events or states of one call. A call blocks JavaScript, and what it makes stays in memory: a
- * million events need up to some gigabytes, of four that a wasm file can have.
+ * million events need up to a gigabyte, of the four that a wasm file can have.
  */
 const MAX_STEPS = 1_000_000;
 

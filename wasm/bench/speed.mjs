@@ -3,7 +3,7 @@
 // bench`.
 import { readFileSync } from "node:fs";
 
-import { Simulation } from "../js/simulation/node.js";
+import { Simulation } from "../js/simulation/index.js";
 
 const EVENTS = 10_000; // the number of events in each run
 const WORLDS = Number(process.argv[2] ?? 100);

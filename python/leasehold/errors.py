@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final, Literal
 
 from leasehold import _native
@@ -101,6 +100,8 @@ class LeaseholdError(Exception):
         The key of the failed begin. A repeated begin with this key and the same update returns the same lease.
     lease_uuid : str or None
         The lease whose commit or rollback failed.
+    grpc_status : str or None
+        The name of the gRPC status with which a call failed, such as `NOT_FOUND`; None if no call failed.
 
     Examples
     --------
@@ -122,17 +123,18 @@ class LeaseholdError(Exception):
         code: str,
         details: Iterable[Detail] = (),
         retry_after_seconds: float | None = None,
-        metadata: Mapping[str, str] = MappingProxyType({}),
+        metadata: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message)
         self.message: Final = message
         self.code: Final = code
         self.details: Final = tuple(details)
         self.retry_after_seconds: Final = retry_after_seconds
-        self.metadata: Final = dict(metadata)
+        self.metadata: Final = dict(metadata or {})
         self.outcome_is_unknown: bool = False
         self.idempotency_key: str | None = None
         self.lease_uuid: str | None = None
+        self.grpc_status: str | None = None
 
     @property
     def number(self) -> int:
@@ -144,7 +146,7 @@ class LeaseholdError(Exception):
         # BaseException_reduce). `code` is keyword-only, so without this method an exception of a worker process could not be
         # unpickled.
         arguments = (type(self), self.message, self.code, self.details, self.retry_after_seconds, self.metadata)
-        state = {name: getattr(self, name) for name in ("outcome_is_unknown", "idempotency_key", "lease_uuid")}
+        state = {name: getattr(self, name) for name in ("outcome_is_unknown", "idempotency_key", "lease_uuid", "grpc_status")}
         return _restore, arguments, state
 
 
@@ -192,7 +194,7 @@ class MisconfiguredError(LeaseholdError, ValueError):
         code: str = "MISCONFIGURED",
         details: Iterable[Detail] = (),
         retry_after_seconds: float | None = None,
-        metadata: Mapping[str, str] = MappingProxyType({}),
+        metadata: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message, code=code, details=details, retry_after_seconds=retry_after_seconds, metadata=metadata)
 
@@ -210,7 +212,7 @@ class OtherStoreError(MisconfiguredError):
         code: str = "OTHER_STORE",
         details: Iterable[Detail] = (),
         retry_after_seconds: float | None = None,
-        metadata: Mapping[str, str] = MappingProxyType({}),
+        metadata: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message, code=code, details=details, retry_after_seconds=retry_after_seconds, metadata=metadata)
 

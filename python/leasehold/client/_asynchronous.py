@@ -25,15 +25,16 @@ from leasehold.client._lock_calls import LockPath
 from leasehold.client._messages import ReceivedPage
 from leasehold.client._queue_methods import AsyncQueueMethods
 from leasehold.client._retry import ONCE, Attempts, Retry
-from leasehold.errors import LeaseholdError
+from leasehold.errors import LeaseholdError, MisconfiguredError
 from leasehold.locks import Lock, LockPage
 
 
 class AsyncClient(AsyncQueueMethods):
-    """A client of the claims server under asyncio, for one cell and one event loop. `Client` is the blocking equivalent.
+    """A client of the claims server under asyncio, for one cell. `Client` is the blocking equivalent.
 
-    The first call connects. `close` or the end of an `async with` block closes the connection. A cancelled call may have
-    taken effect.
+    One event loop at a time may use the client: another one may follow once the former one is closed, as after `asyncio.run`.
+    The first call in a loop connects. `close` or the end of an `async with` block closes the connection. A cancelled call may
+    have taken effect.
 
     Parameters
     ----------
@@ -58,6 +59,7 @@ class AsyncClient(AsyncQueueMethods):
     """
 
     _opened: grpc.aio.Channel | None = None
+    _loop: asyncio.AbstractEventLoop | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -67,6 +69,7 @@ class AsyncClient(AsyncQueueMethods):
 
     async def close(self) -> None:
         """Close the client's connection. Calls in progress fail."""
+        self._enter_loop()
         self._is_closed = True
         channel, self._opened = self._opened, None
         if channel is not None:
@@ -74,6 +77,7 @@ class AsyncClient(AsyncQueueMethods):
 
     @property
     def _channel(self) -> grpc.aio.Channel:
+        self._enter_loop()
         # Open the channel with the first call, not in the constructor. A channel of `grpc.aio` belongs to the event loop that
         # runs at its creation, and the constructor may run outside any loop (grpc/aio/_channel.py, `Channel.__init__`).
         if self._opened is None:
@@ -83,6 +87,15 @@ class AsyncClient(AsyncQueueMethods):
             else:
                 self._opened = grpc.aio.secure_channel(target, credentials, options=CHANNEL_OPTIONS)
         return self._opened
+
+    def _enter_loop(self) -> None:
+        """Let the running event loop use the client, and drop a connection that belongs to a closed one."""
+        loop = asyncio.get_running_loop()
+        if self._loop is loop:
+            return
+        if self._opened is not None and self._loop is not None and not self._loop.is_closed():
+            raise MisconfiguredError("another event loop uses the client: create a client for each loop")
+        self._loop, self._opened = loop, None
 
     def update(
         self,

@@ -70,6 +70,12 @@ class Endpoint:
         """The address as a URL."""
         return f"{'https' if self.credentials else 'http'}://{self.target}"
 
+    @property
+    def address(self) -> tuple[str, int]:
+        """The host and the port."""
+        host, _, port = self.target.rpartition(":")
+        return host.strip("[]"), int(port)
+
 
 def endpoint(server: str, tls: Tls | None, *, allow_plaintext: bool) -> Endpoint:
     """Return the endpoint for a server address and optional TLS files.

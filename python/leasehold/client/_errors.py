@@ -68,6 +68,18 @@ _TLS_HANDSHAKE_FAILURE = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 
+# Beginnings of the messages of gRPC's core for a call without a connection. The cause follows the last colon and blank
+# (src/core/load_balancing/pick_first/pick_first.cc).
+_NOT_CONNECTED = "failed to connect to all addresses"
+_NOT_RESOLVED = ("errors resolving ", "DNS resolution failed for ")
+# The messages for a connection that broke (src/core/ext/transport/chttp2, src/core/lib/iomgr/tcp_posix.cc).
+_BROKEN = re.compile(r"socket closed|goaway|connection reset|broken pipe|recvmsg|sendmsg|keepalive watchdog", re.IGNORECASE)
+# Causes that name parts of HTTP/2, by their beginnings, and the words for users.
+_CAUSES = {
+    "connection attempt timed out": "it accepts connections, but does not answer",
+    "Failed parsing HTTP/2": "it does not answer as a Leasehold server",
+}
+
 _DETAILS = "grpc-status-details-bin"
 
 Metadata = Iterable[tuple[str, str | bytes]]
@@ -83,6 +95,8 @@ def error_for_status(status: grpc.StatusCode, message: str, trailers: Metadata) 
         )
     details = _Details(trailers)
     code, error_class = _code_and_class(status, details.info.reason)
+    if not details.info.reason:
+        message = _without_grpc_words(status, message)
     error = error_class(
         message or code,
         code=code,
@@ -91,7 +105,24 @@ def error_for_status(status: grpc.StatusCode, message: str, trailers: Metadata) 
         metadata=dict(details.info.metadata),
     )
     error.outcome_is_unknown = status in _UNKNOWN and code != _LOCK_CIRCLE
+    error.grpc_status = status.name
     return error
+
+
+def _without_grpc_words(status: grpc.StatusCode, message: str) -> str:
+    """Return a message in the words of this package, if gRPC's core has composed it because no server answered."""
+    if status is _Status.DEADLINE_EXCEEDED:
+        return "no answer came in time"
+    if status is not _Status.UNAVAILABLE:
+        return message
+    if message.startswith(_NOT_RESOLVED):
+        return "cannot reach the server: its name is not known"
+    if message.startswith(_NOT_CONNECTED):
+        cause = message.rpartition(": ")[2]
+        words = (words for beginning, words in _CAUSES.items() if cause.startswith(beginning))
+        other = "it closes the connection" if _BROKEN.search(cause) else cause
+        return f"cannot reach the server: {next(words, other)}"
+    return f"the connection broke: {message}" if _BROKEN.search(message) else message
 
 
 def _code_and_class(status: grpc.StatusCode, reason: str) -> tuple[str, type[LeaseholdError]]:

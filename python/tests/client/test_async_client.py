@@ -250,3 +250,32 @@ def test_the_asyncio_client_of_one_store_refuses_another(server: ClaimsServer) -
             assert len(await own.cells()) == 2
 
     asyncio.run(main())
+
+
+def test_a_client_works_in_one_event_loop_after_the_other(embedded: ClaimsServer) -> None:
+    client = AsyncClient(embedded.url, cell_id=1)
+
+    async def claim(name: str) -> None:
+        async with client.update(creates=[username(name)]):
+            pass
+
+    async def names() -> list[str]:
+        return [record.claim.bucket_value async for record in client.records(*USERS)]
+
+    asyncio.run(claim("ann"))
+    asyncio.run(claim("bob"))
+    assert sorted(asyncio.run(names())) == ["ann", "bob"]
+    asyncio.run(client.close())
+
+
+def test_a_client_of_a_loop_that_is_not_closed_refuses_another_loop(embedded: ClaimsServer) -> None:
+    async def play(client: AsyncClient) -> None:
+        await client.cells()
+        refused = await asyncio.to_thread(lambda: asyncio.run(raised_by(client.cells())))
+        assert (type(refused), "create a client for each loop" in str(refused)) == (errors.MisconfiguredError, True)
+        closed = await asyncio.to_thread(lambda: asyncio.run(raised_by(client.close())))
+        assert isinstance(closed, errors.MisconfiguredError)
+        # The loop of the client goes on.
+        assert len(await client.cells()) == 2
+
+    run(embedded.url, play)

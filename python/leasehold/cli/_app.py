@@ -1,36 +1,81 @@
-"""The list of the commands of `leasehold-py`, and the conversion of exceptions to messages and exit codes."""
+"""The list of the commands of `leasehold-py`, and the report of their failures."""
 
 from __future__ import annotations
+
+import sys
+from importlib.metadata import version as version_of
+from typing import Annotated
 
 import psycopg
 import typer
 
 from leasehold.cli import _leases, _load, _relay, _simulate, _sweep, _verify, _work
-from leasehold.cli._exit import EXIT_CODES, exit_code, message_of
-from leasehold.cli._output import ERRORS
+from leasehold.cli._exit import EXIT_CODES, exit_code
+from leasehold.cli._help import Command, Group
+from leasehold.cli._report import report
 from leasehold.errors import LeaseholdError
 
+_NAME = "leasehold-py"
+
 app = typer.Typer(
-    name="leasehold-py",
+    name=_NAME,
+    cls=Group,
     help="List leases, verify tables, simulate cells, compare thresholds, load-test servers, work queues, and relay outboxes.",
     epilog=EXIT_CODES,
+    context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
-    rich_markup_mode="markdown",
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.command("leases")(_leases.leases)
-app.command("verify")(_verify.verify)
-app.command("simulate")(_simulate.simulate)
-app.command("sweep")(_sweep.sweep)
-app.command("load")(_load.load)
-app.command("work")(_work.work)
-app.command("relay")(_relay.relay)
+app.command("leases", cls=Command)(_leases.leases)
+app.command("verify", cls=Command)(_verify.verify)
+app.command("simulate", cls=Command)(_simulate.simulate)
+app.command("sweep", cls=Command)(_sweep.sweep)
+app.command("load", cls=Command)(_load.load)
+app.command("work", cls=Command)(_work.work)
+app.command("relay", cls=Command)(_relay.relay)
+
+
+def _show_version(value: bool) -> None:  # noqa: FBT001 - the signature of a callback of Typer
+    if value:
+        typer.echo(f"{_NAME} {version_of('leasehold')}")
+        raise typer.Exit
+
+
+def _print_json(ctx: typer.Context, value: bool) -> None:  # noqa: FBT001 - see above
+    if value:
+        ctx.default_map = {str(command.name): {"json": True} for command in app.registered_commands}
+
+
+@app.callback()
+def _shared(
+    *,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print results and errors as JSON.", callback=_print_json, expose_value=False)
+    ] = False,
+    version: Annotated[
+        bool,
+        typer.Option("--version", "-V", help="Print the version.", callback=_show_version, is_eager=True, expose_value=False),
+    ] = False,
+) -> None:
+    pass
 
 
 def main() -> None:
-    """Run `leasehold-py`. An exception prints one line on standard error and sets the exit code."""
+    """Run `leasehold-py`. A failure is reported on standard error, and sets the exit code."""
+    words = sys.argv[1:]
     try:
-        app()
-    except (LeaseholdError, psycopg.Error, OSError) as error:
-        ERRORS.print(f"error: {message_of(error)}", markup=False, highlight=False, soft_wrap=True)
+        code = app(prog_name=_NAME, standalone_mode=False)
+    except (LeaseholdError, psycopg.Error, OSError, typer.TyperException) as error:
+        if words:
+            report(error, json=_asks_for_json(words))
+        else:
+            # Without a command, the message is the help text.
+            sys.stderr.write(f"{error}\n")
         raise SystemExit(exit_code(error)) from None
+    raise SystemExit(code)
+
+
+def _asks_for_json(words: list[str]) -> bool:
+    # The command line may be what is wrong, so the option is looked for in its words.
+    return "--json" in (words[: words.index("--")] if "--" in words else words)

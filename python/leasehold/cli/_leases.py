@@ -11,7 +11,7 @@ import typer
 
 from leasehold.cli import _options as options
 from leasehold.cli._output import format_duration, show_json, show_table
-from leasehold.client import Client
+from leasehold.client import Client, Retry
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,9 @@ def leases(
 
     Ages are measured by the server's clock. With --json, each lease is one JSON object on a line.
     """
-    with options.open_client(server, cell, ca, cert, key, timeout_seconds) as client:
+    # A user decides if a call is repeated, as with `leasehold`.
+    retry = Retry(attempts=1, attempt_timeout_seconds=timeout_seconds)
+    with options.open_client(server, cell, ca, cert, key, timeout_seconds, retry) as client:
         found = sorted(_lease_ages(client, stale_after_seconds), key=lambda lease: (-lease.age_seconds, lease.uuid))
     shown = [lease for lease in found if lease.is_stale or not only_stale]
     if json:

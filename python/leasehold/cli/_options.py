@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
 
-from leasehold.client import DEFAULT_SERVER, AsyncClient, Client, Retry, Tls
-from leasehold.errors import MisconfiguredError
+from leasehold.cli._server import Connection
+from leasehold.client import DEFAULT_SERVER, AsyncClient, Client, Retry
 
 _PANEL = "Connection"
 
@@ -30,39 +31,39 @@ Key: TypeAlias = Annotated[
     typer.Option(help="The PEM file of the private key of --cert.", envvar="LEASEHOLD_KEY", rich_help_panel=_PANEL),
 ]
 TimeoutSeconds: TypeAlias = Annotated[
-    float, typer.Option(help="The timeout of each call with all of its attempts.", min=0.001, rich_help_panel=_PANEL)
+    float,
+    typer.Option(
+        help="The longest wait for the answer to a call, with all of its attempts.", min=0.001, rich_help_panel=_PANEL
+    ),
 ]
 CellId: TypeAlias = Annotated[int, typer.Option("--cell", help="The id of the cell.", min=1, max=2**63 - 1)]
-Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print results and errors as JSON.")]
 
 SERVER = DEFAULT_SERVER
 TIMEOUT_SECONDS = 10.0
 
 
-def tls_of(ca: Path | None, cert: Path | None, key: Path | None) -> Tls | None:
-    """Return the client's TLS files; None if the user gave none of the three options.
-
-    Raises
-    ------
-    MisconfiguredError
-        Only some of the three files are given.
-    """
-    if ca is not None and cert is not None and key is not None:
-        return Tls(ca, cert, key)
-    if ca is None and cert is None and key is None:
-        return None
-    raise MisconfiguredError("only some of `--ca`, `--cert` and `--key` are set: set all three, or none")
-
-
 def open_client(
-    server: str, cell_id: int, ca: Path | None, cert: Path | None, key: Path | None, timeout_seconds: float
-) -> Client:
-    """Return a blocking client that the connection options describe."""
-    return Client(server, cell_id=cell_id, tls=tls_of(ca, cert, key), timeout_seconds=timeout_seconds)
+    server: str,
+    cell_id: int | None,
+    ca: Path | None,
+    cert: Path | None,
+    key: Path | None,
+    timeout_seconds: float,
+    retry: Retry | None = None,
+) -> AbstractContextManager[Client]:
+    """Return a blocking client that the connection options describe, for a `with` block."""
+    return Connection(server, ca, cert, key, timeout_seconds).client(cell_id, retry)
 
 
 def open_async_client(
-    server: str, cell_id: int, ca: Path | None, cert: Path | None, key: Path | None, timeout_seconds: float, retry: Retry
-) -> AsyncClient:
-    """Return an asyncio client that the connection options describe."""
-    return AsyncClient(server, cell_id=cell_id, tls=tls_of(ca, cert, key), timeout_seconds=timeout_seconds, retry=retry)
+    server: str,
+    cell_id: int | None,
+    ca: Path | None,
+    cert: Path | None,
+    key: Path | None,
+    timeout_seconds: float,
+    retry: Retry | None = None,
+) -> AbstractAsyncContextManager[AsyncClient]:
+    """Return an asyncio client that the connection options describe, for an `async with` block."""
+    return Connection(server, ca, cert, key, timeout_seconds).async_client(cell_id, retry)

@@ -11,7 +11,6 @@ import typer
 
 from leasehold.cli import _options as options
 from leasehold.cli._output import ERRORS
-from leasehold.client import Client
 from leasehold.relay import Relay
 
 
@@ -37,12 +36,12 @@ def relay(
     `leasehold outbox` prints the SQL of the outbox. Rows are handed on in their order, and at least once. A second relay waits
     to take the place of the first one. The relay works through pgbouncer in transaction mode.
     """
-    tls = options.tls_of(ca, cert, key)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     # The relay runs in a thread of its own. A handler that interrupted its wait for `stop` could not set it.
-    with Client(server, tls=tls, timeout_seconds=timeout_seconds) as client, ThreadPoolExecutor(1) as executor:
+    opened = options.open_client(server, None, ca, cert, key, timeout_seconds)
+    with opened as client, ThreadPoolExecutor(1) as executor:
         relaying = executor.submit(Relay(client, database, poll_seconds=poll_seconds).run, stop)
         ERRORS.print("relaying; press Ctrl-C to stop", highlight=False)
         # A handler runs between two steps of this thread, so no wait is long.

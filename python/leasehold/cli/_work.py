@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,7 +26,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 def work(
     *,
-    queue: Annotated[str, typer.Argument(help="The queue, such as `sheets.refresh`.")],
+    queue: Annotated[str, typer.Argument(help="The queue, such as `sheets.refresh`.", metavar="QUEUE")],
     function: Annotated[
         str, typer.Argument(help="The function that works a batch: MODULE:FUNCTION.", metavar="MODULE:FUNCTION")
     ],
@@ -47,12 +48,11 @@ def work(
     nothing more is taken. A second signal gives unfinished batches back at once.
     """
     called = _imported(function)
-    settings: dict[str, Any] = {"tls": options.tls_of(ca, cert, key), "timeout_seconds": timeout_seconds}
     worker = _Worker(queue, credit, max_requests, stop_within_seconds)
     if _is_asynchronous(called):
-        asyncio.run(worker.run_tasks(AsyncClient(server, **settings), called))
+        asyncio.run(worker.run_tasks(options.open_async_client(server, None, ca, cert, key, timeout_seconds), called))
     else:
-        worker.run_threads(Client(server, **settings), called)
+        worker.run_threads(options.open_client(server, None, ca, cert, key, timeout_seconds), called)
 
 
 def _imported(name: str) -> Callable[[Any], Any]:
@@ -91,9 +91,9 @@ class _Worker:
         self._terms: dict[str, Any] = {"credit": credit, "max_requests": max_requests}
         self._stop_within_seconds = stop_within_seconds
 
-    def run_threads(self, client: Client, function: Callable[[Batch], object]) -> None:
+    def run_threads(self, opened: AbstractContextManager[Client], function: Callable[[Batch], object]) -> None:
         """Work until a signal, with a thread for each batch."""
-        with client, client.take(self._queue, **self._terms) as worker:
+        with opened as client, client.take(self._queue, **self._terms) as worker:
             for number in _SIGNALS:
                 signal.signal(number, lambda *_: self._stop(worker))
             _say_ready()
@@ -104,10 +104,12 @@ class _Worker:
             sys.stdout.flush()
             os._exit(0)
 
-    async def run_tasks(self, client: AsyncClient, function: Callable[[AsyncBatch], Awaitable[object]]) -> None:
+    async def run_tasks(
+        self, opened: AbstractAsyncContextManager[AsyncClient], function: Callable[[AsyncBatch], Awaitable[object]]
+    ) -> None:
         """Work until a signal, with a task for each batch."""
         loop = asyncio.get_running_loop()
-        async with client, client.take(self._queue, **self._terms) as worker:
+        async with opened as client, client.take(self._queue, **self._terms) as worker:
             for number in _SIGNALS:
                 loop.add_signal_handler(number, self._stop, worker)
             _say_ready()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,6 +15,8 @@ from rich.table import Table
 from leasehold.errors import MisconfiguredError
 
 ERRORS = Console(stderr=True)
+# A width in columns that no table has.
+_UNBOUNDED = 100_000
 
 
 def show_json(value: object) -> None:
@@ -22,13 +25,16 @@ def show_json(value: object) -> None:
 
 
 def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = ()) -> None:
-    """Print a table on standard output. A pipe or a file gets lines that are not wrapped at a terminal's width."""
-    console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=200)
+    """Print a table on standard output. No value is cut or wrapped, so that users can copy ids."""
+    console = Console(highlight=False, width=_UNBOUNDED)
     table = Table(title=title or None, title_justify="left")
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left")
     for row in rows:
         table.add_row(*row)
+    if sys.stdout.isatty() and console.measure(table).maximum > shutil.get_terminal_size().columns:
+        # The terminal wraps these lines, which would tear the lines of a box apart.
+        table.box = None
     console.print(table)
 
 

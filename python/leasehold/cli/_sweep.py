@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import statistics
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import pyarrow as pa
 import pyarrow.parquet
 import typer
 
 from leasehold.cli import _options as options
-from leasehold.cli._output import check_output_paths, progress_bar, show_json, show_table
+from leasehold.cli._exit import INTERRUPTED
+from leasehold.cli._output import ERRORS, check_output_paths, progress_bar, show_json, show_table
 from leasehold.cli._world_summary import WorldSummary, summarise
 from leasehold.errors import MisconfiguredError
 from leasehold.simulation import Simulation
@@ -28,6 +32,13 @@ if TYPE_CHECKING:
 # Relative weights of the simulated events that are not faults. `--crash-rate` is the weight of crashes beside them.
 _SAVE_WEIGHT, _STEP_WEIGHT, _DELIVER_WEIGHT = 60, 480, 300
 _DAY_SECONDS = 86_400
+
+# The events that a world plays between two looks for Ctrl-C.
+_EVENTS_AT_ONCE = 10_000
+_POLL_SECONDS = 0.5
+
+# The lines of a plot: colours for latencies and styles for crash rates, which also paper without colours shows.
+_STYLES = ("-", "--", ":", "-.")
 
 
 @dataclass(frozen=True)
@@ -79,12 +90,13 @@ def sweep(
         str, typer.Option(help="Ages at which a lease counts as abandoned, comma-separated.", metavar="LIST")
     ] = "10,30,60,120",
     latency_ms: Annotated[
-        str, typer.Option(help="Minimum durations of a process step and of a message, comma-separated.", metavar="LIST")
+        str, typer.Option(help="The shortest times of a step of a process and of a message, comma-separated.", metavar="LIST")
     ] = "50,200",
     crash_rate: Annotated[
         str,
         typer.Option(
-            help=f"Weights of crashes, relative to {_STEP_WEIGHT} for steps and {_DELIVER_WEIGHT} for messages.", metavar="LIST"
+            help=f"Weights of crashes, comma-separated. Steps have the weight {_STEP_WEIGHT}, messages {_DELIVER_WEIGHT}.",
+            metavar="LIST",
         ),
     ] = "2,8,32",
     worlds: Annotated[int, typer.Option(help="The number of worlds for each combination.", min=1)] = 8,
@@ -101,6 +113,8 @@ def sweep(
 
     The results depend on the seeds only, not on the number of threads. Crashes are the only faults. Leases that are
     outstanding at the end of a world do not count as recovered.
+
+    Ctrl-C stops the worlds, and prints the results of those that were finished. The exit code is then 130.
     """
     points = [
         Point(stale, step, crash)
@@ -114,20 +128,49 @@ def sweep(
     check_output_paths(parquet, plot)
     if plot is not None:
         _figure_class()
-    results = _play(points, range(seed, seed + worlds), world_seconds, threads or os.cpu_count() or 1)
-    if parquet is not None:
-        pyarrow.parquet.write_table(pa.Table.from_pylist([asdict(result) for result in results]), parquet)
-    if plot is not None:
-        draw(results, plot)
+    with _until_interrupt() as stop:
+        results = _play(points, range(seed, seed + worlds), world_seconds, threads or os.cpu_count() or 1, stop)
+    if results:
+        _write(results, parquet, plot)
     if json:
         for result in results:
             show_json(asdict(result))
     else:
         _show(results)
+    if stop.is_set():
+        played = sum(result.worlds for result in results)
+        ERRORS.print(f"stopped: {played:,} of {len(points) * worlds:,} worlds were finished", highlight=False)
+        raise typer.Exit(INTERRUPTED)
 
 
-def play(point: Point, seed: int, world_seconds: float) -> WorldSummary:
-    """Play one world with the parameters of a point. The extension releases the interpreter lock, so threads can run."""
+def _write(results: Sequence[SweepResult], parquet: Path | None, plot: Path | None) -> None:
+    if parquet is not None:
+        pyarrow.parquet.write_table(pa.Table.from_pylist([asdict(result) for result in results]), parquet)
+    if plot is not None:
+        draw(results, plot)
+
+
+@contextmanager
+def _until_interrupt() -> Iterator[threading.Event]:
+    """Yield an event that Ctrl-C sets. A second Ctrl-C interrupts the program."""
+    stop = threading.Event()
+
+    def interrupt(*_: object) -> None:
+        signal.signal(signal.SIGINT, former)
+        stop.set()
+
+    former = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, former)
+
+
+def play(point: Point, seed: int, world_seconds: float, stop: threading.Event) -> WorldSummary | None:
+    """Play one world with the parameters of a point; None if the event stopped it before its end.
+
+    The extension releases the interpreter lock, so threads can run.
+    """
     run = Simulation(
         seed=seed,
         cells=2,
@@ -138,8 +181,12 @@ def play(point: Point, seed: int, world_seconds: float) -> WorldSummary:
         rates=_rates(point.crash_rate),
     )
     # Every world gets the same simulated time. The number of events to play therefore depends on the duration of a step.
-    run.play(round(world_seconds * 1000 / point.step_ms))
-    return summarise(run)
+    remaining = round(world_seconds * 1000 / point.step_ms)
+    while remaining and not stop.is_set():
+        events = min(remaining, _EVENTS_AT_ONCE)
+        # A world that broke a promise plays no more events.
+        remaining = remaining - events if run.play(events) == events else 0
+    return None if remaining else summarise(run)
 
 
 def _thresholds(stale_after_seconds: int) -> Thresholds:
@@ -190,16 +237,33 @@ def _numbers(name: str, text: str) -> list[float]:
     return numbers
 
 
-def _play(points: Sequence[Point], seeds: Sequence[int], world_seconds: float, threads: int) -> list[SweepResult]:
-    jobs = list(itertools.product(points, seeds))
+def _play(
+    points: Sequence[Point], seeds: Sequence[int], world_seconds: float, threads: int, stop: threading.Event
+) -> list[SweepResult]:
+    """Return the results of all points; if the event stops the worlds, those of the points with a finished world."""
     summaries: dict[Point, list[WorldSummary]] = {point: [] for point in points}
     with progress_bar() as bar, ThreadPoolExecutor(threads) as pool:
-        task = bar.add_task(f"{len(jobs):,} worlds", total=len(jobs))
-        played = pool.map(lambda job: play(job[0], job[1], world_seconds), jobs)
-        for (point, _), summary in zip(jobs, played, strict=True):
+        jobs = [(point, pool.submit(play, point, seed, world_seconds, stop)) for point in points for seed in seeds]
+        task = bar.add_task("", total=len(jobs))
+        ERRORS.print("playing; press Ctrl-C to stop", highlight=False)
+        for done in _completed([future for _, future in jobs], stop):
+            bar.update(task, completed=done, description=f"{done:,} of {len(jobs):,} worlds")
+    for point, future in jobs:
+        # An iteration in the order of the seeds makes the results independent of the threads.
+        if not future.cancelled() and (summary := future.result()) is not None:
             summaries[point].append(summary)
-            bar.advance(task)
-    return [_total(point, worlds) for point, worlds in summaries.items()]
+    return [_total(point, worlds) for point, worlds in summaries.items() if worlds]
+
+
+def _completed(futures: Sequence[Future[WorldSummary | None]], stop: threading.Event) -> Iterator[int]:
+    """Yield the number of completed worlds, until all are. If the event is set, worlds that have not begun are cancelled."""
+    pending = set(futures)
+    while pending:
+        # The handler of Ctrl-C runs between two steps of this thread, so no wait is long.
+        _, pending = wait(pending, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED)
+        if stop.is_set():
+            pending = {future for future in pending if not future.cancel()}
+        yield len(futures) - len(pending)
 
 
 def _total(point: Point, worlds: Sequence[WorldSummary]) -> SweepResult:
@@ -220,30 +284,45 @@ def _total(point: Point, worlds: Sequence[WorldSummary]) -> SweepResult:
 
 
 def draw(results: Iterable[SweepResult], path: Path) -> None:
-    """Write a plot of conflicts and recovery times over the threshold, with one line per latency and crash rate.
+    """Write a plot of conflicts and recovery times over the threshold.
 
     Raises
     ------
     MisconfiguredError
         matplotlib is not installed.
     """
-    figure = _figure_class()(figsize=(11, 4.5), layout="constrained")
-    lines: dict[tuple[float, int], list[SweepResult]] = {}
-    for result in results:
-        lines.setdefault((result.step_ms, result.crash_rate), []).append(result)
-    left, right = figure.subplots(1, 2)
-    for (step_ms, crash_rate), line in lines.items():
+    figure_of(list(results)).savefig(path, format="png")
+
+
+def figure_of(results: Sequence[SweepResult]) -> Figure:
+    """Return the plot of `draw`, with a colour for each latency and a line style for each crash rate."""
+    figure = _figure_class()(figsize=(11, 5), layout="constrained")
+    worlds = sum(result.worlds for result in results)
+    figure.suptitle(f"Conflicts and recovery by staleness threshold, in {worlds:,} simulated worlds")
+    conflicts, recovery = figure.subplots(1, 2)
+    colours = {step_ms: f"C{at}" for at, step_ms in enumerate(dict.fromkeys(result.step_ms for result in results))}
+    styles = dict(zip(dict.fromkeys(result.crash_rate for result in results), itertools.cycle(_STYLES), strict=False))
+    for step_ms, crash_rate in itertools.product(colours, styles):
+        line = [result for result in results if (result.step_ms, result.crash_rate) == (step_ms, crash_rate)]
         thresholds = [result.stale_after_seconds for result in line]
-        label = f"{step_ms:g} ms, crash {crash_rate}"
-        left.plot(thresholds, [result.conflicts_per_lease for result in line], marker="o", label=label)
         medians = (result.recover_median_seconds for result in line)
         # Matplotlib leaves a gap in the line where a value is NaN.
         seconds = [float("nan") if median is None else median for median in medians]
-        right.plot(thresholds, seconds, marker="o", label=label)
-    left.set(xlabel="stale after (s)", ylabel="conflicts per lease", ylim=(0, None))
-    right.set(xlabel="stale after (s)", ylabel="median recovery time (s)", ylim=(0, None))
-    right.legend(fontsize="small")
-    figure.savefig(path, format="png")
+        look: dict[str, Any] = {"color": colours[step_ms], "linestyle": styles[crash_rate], "marker": "o"}
+        conflicts.plot(thresholds, [result.conflicts_per_lease for result in line], **look)
+        recovery.plot(thresholds, seconds, **look)
+    conflicts.set(xlabel="stale after (s)", ylabel="conflicts (refused begins per lease)", ylim=(0, None))
+    recovery.set(xlabel="stale after (s)", ylabel="median recovery time (s)", ylim=(0, None))
+    _add_legend(figure, colours, styles)
+    return figure
+
+
+def _add_legend(figure: Figure, colours: Mapping[float, str], styles: Mapping[int, Any]) -> None:
+    from matplotlib.lines import Line2D
+
+    latencies = [Line2D([], [], color=colour, marker="o", label=f"latency {ms:g} ms") for ms, colour in colours.items()]
+    rates = [Line2D([], [], color="black", linestyle=style, label=f"crash rate {rate}") for rate, style in styles.items()]
+    figure.legend(handles=[*latencies, *rates], loc="outside lower center", ncols=len(latencies) + len(rates), fontsize="small")
 
 
 def _figure_class() -> type[Figure]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.claims import username
 from support.claims_server import ClaimsServer
-from support.command import answer, run
+from support.command import answer, on_terminal, run
 
 from leasehold.client import Client
 
@@ -42,6 +42,14 @@ def test_exit_codes_tell_the_kind_of_failure(cli_server: ClaimsServer) -> None:
     cli_server.kill()
     options = ["--server", cli_server.url, "--cell", "1", "--timeout-seconds", "1"]
     assert run("leases", *options).returncode in (4, 5)
+
+
+def test_a_narrow_terminal_gets_whole_ids(cli_server: ClaimsServer, cli_client: Client) -> None:
+    lease = cli_client.begin([username("ann")]).uuid
+    for columns in (20, 60, 200):
+        shown = on_terminal(columns, "leases", "--server", cli_server.url, "--cell", "1")
+        assert (lease in shown, "…" in shown) == (True, False)
+        assert "fresh" in shown
 
 
 def test_help_lists_the_exit_codes() -> None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
 import signal
+import struct
 import subprocess
 import sys
+import termios
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 COMMAND = [sys.executable, "-I", "-W", "error", "-m", "leasehold.cli"]
@@ -48,3 +54,45 @@ def interrupted(ready: str, *arguments: str) -> tuple[int, str]:
         process.send_signal(signal.SIGINT)
         shown, _ = process.communicate(timeout=_TIMEOUT_SECONDS)
     return process.returncode, shown
+
+
+def on_terminal(columns: int, *arguments: str) -> str:
+    """Run `leasehold-py` with a terminal of this width as standard output, and return what the terminal gets."""
+    terminal, standard_output = pty.openpty()
+    fcntl.ioctl(standard_output, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
+    # A terminal that is dumb has no width.
+    with subprocess.Popen([*COMMAND, *arguments], stdout=standard_output, env=environment(TERM="xterm")) as process:
+        os.close(standard_output)
+        shown = b"".join(_reads(terminal))
+        assert process.wait(_TIMEOUT_SECONDS) == 0
+    os.close(terminal)
+    return shown.decode()
+
+
+def interrupted_on_terminal(ready: str, *arguments: str) -> tuple[int, str, str]:
+    """Run `leasehold-py` with a terminal as standard error, and send SIGINT once it shows `ready`.
+
+    Returns the exit code, the standard output, and what the terminal got.
+    """
+    terminal, standard_error = pty.openpty()
+    shown_environment = environment(TERM="xterm")
+    with subprocess.Popen(
+        [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=standard_error, text=True, env=shown_environment
+    ) as process:
+        os.close(standard_error)
+        said, is_interrupted = "", False
+        for part in _reads(terminal):
+            said += part.decode(errors="replace")
+            if ready in said and not is_interrupted:
+                process.send_signal(signal.SIGINT)
+                is_interrupted = True
+        shown, _ = process.communicate(timeout=_TIMEOUT_SECONDS)
+    os.close(terminal)
+    return process.returncode, shown, said
+
+
+def _reads(terminal: int) -> Iterator[bytes]:
+    # Linux reports the end of the last process with the terminal as an error.
+    with suppress(OSError):
+        while part := os.read(terminal, 65_536):
+            yield part

@@ -18,9 +18,7 @@ after(async () => {
 describe("Node", () => {
     it("imports the package, and requires it", () => {
         assert.equal(project.run("node", ["node.js"]).trim(), ANSWER);
-        const script = 'const { canonicalForm, BucketType } = require("leasehold"); console.log(canonicalForm(BucketType.USERNAMES, "Alice"));';
-        project.write("required.cjs", script);
-        assert.equal(project.run("node", ["--no-warnings", "required.cjs"]).trim(), "alice");
+        assert.equal(project.run("node", ["--no-warnings", "required.cjs"]).trim(), ANSWER);
     });
 });
 

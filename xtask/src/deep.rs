@@ -15,7 +15,7 @@ use tokio::process::Command;
 use xtask::process::{self, as_a_person, root, target_directory};
 
 use crate::check::{self, FEATURES, SERVER_VARIABLE};
-use crate::{fuzz, installation, postgres_versions, rails, release, upgrade};
+use crate::{bundlers, fuzz, installation, postgres_versions, rails, release, upgrade};
 
 /// The start of the line on which a test prints its counts. The rest of the line is a JSON object
 /// of numbers.
@@ -56,6 +56,8 @@ pub(crate) enum Part {
     Rails,
     /// The packages of a release, installed and run in a chroot of Debian 12: one round
     Package,
+    /// The npm package in new programs, with four versions of Vite, other bundlers and three versions of Node: one round
+    Bundlers,
 }
 
 impl Part {
@@ -81,7 +83,9 @@ impl Part {
             Self::Kills => ("acknowledged_updates_survive_sigkill", &[]),
             Self::Soak => ("a_soak_loses_no_acknowledged_save", &[("LEASEHOLD_SOAK_SECONDS", "3600")]),
             Self::Damage => ("corrupted_data_is_never_served", &[]),
-            Self::Fuzz | Self::Postgresql | Self::Upgrade | Self::Rails | Self::Package => return None,
+            Self::Fuzz | Self::Postgresql | Self::Upgrade | Self::Rails | Self::Package | Self::Bundlers => {
+                return None;
+            }
         })
     }
 
@@ -89,7 +93,13 @@ impl Part {
     const fn has_one_round(self) -> bool {
         matches!(
             self,
-            Self::Remedies | Self::FailoverTimes | Self::Postgresql | Self::Upgrade | Self::Rails | Self::Package
+            Self::Remedies
+                | Self::FailoverTimes
+                | Self::Postgresql
+                | Self::Upgrade
+                | Self::Rails
+                | Self::Package
+                | Self::Bundlers
         )
     }
 
@@ -160,6 +170,7 @@ async fn play(part: Part, commit: &str, seed: u64) -> Result<Round> {
         (Part::Postgresql, _) => postgres_versions::test().await?,
         (Part::Upgrade, _) => upgrade::test().await?,
         (Part::Package, _) => (true, installation::test(&program_of_release().await?).await?),
+        (Part::Bundlers, _) => bundlers::test().await?,
         (_, Some((test, variables))) => run_test(part, test, variables, seed).await?,
         (_, None) => run_specs(seed).await?,
     };
@@ -210,7 +221,10 @@ async fn run_specs(seed: u64) -> Result<(bool, BTreeMap<String, u64>)> {
 
 /// Reads the counts from a test's output. The result is empty if the output has no line with
 /// counts.
-fn counts(output: &str) -> Result<BTreeMap<String, u64>> {
+///
+/// # Errors
+/// The line is not a JSON object of numbers.
+pub(crate) fn counts(output: &str) -> Result<BTreeMap<String, u64>> {
     let line = output.lines().find_map(|line| line.trim_start().strip_prefix(COUNTS));
     line.map_or_else(|| Ok(BTreeMap::new()), |text| serde_json::from_str(text).context("counts are no JSON object"))
 }

@@ -1,5 +1,6 @@
 //! The project's own commands, as `cargo xtask COMMAND`.
 
+mod bundlers;
 mod check;
 mod cluster_shell;
 mod container;

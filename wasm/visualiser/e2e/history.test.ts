@@ -142,7 +142,7 @@ describe("a page that is reloaded at once", () => {
 
 describe("a damaged link", () => {
     test.each([
-        ["to an unknown scenario", "#scenario=9z&at=3", "`9z`"],
+        ["to an unknown scenario", "#scenario=9z&at=3", "“9z”"],
         ["with a truncated payload", "#scenario=3b&kept=25&at=30&z=q1YqLU4tUrJSSs5ILErO", "damaged or was cut short"],
     ])("%s opens the happy path with a notice", async (_, hash, words) => {
         const page = await stage.page(hash);

@@ -14,6 +14,7 @@ export type {
     RowColumns,
     Source,
     Subject,
+    TextKey,
     VerificationReport,
     VerificationSettings,
     VerificationStep,

@@ -42,6 +42,7 @@ class ClaimsService:
     'CLAIM_TAKEN'
     """
 
+    def __init__(self, cells: Iterable[int] = (1,), *, clock: Callable[[], datetime] | None = None) -> None:
         self._service = representable(_native.ClaimsService)(list(cells))
         self._clock = clock or times.now
 

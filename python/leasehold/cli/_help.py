@@ -123,7 +123,7 @@ def _defaults(param: Any) -> Iterator[str]:  # noqa: ANN401 - see above
     if param.envvar:
         yield f"env: {param.envvar}"
     default = param.default
-    if default not in (None, False, "", ()):
+    if param.show_default and default not in (None, False, "", ()):
         yield f"default: {default:g}" if isinstance(default, float) else f"default: {default}"
 
 

@@ -5,17 +5,22 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from leasehold import _native, times
 from leasehold._arguments import representable
 from leasehold._members import RecordMembers
 from leasehold.claims import Claim, Lease, LeasePage, OutstandingLease, Record, RecordPage, Source, Subject
 
+if TYPE_CHECKING:
+    from leasehold.client import MemoryClient
+
 
 class ClaimsService:
     """A claims service in memory: the engine over its reference store.
 
-    Replies equal those of a server. The claims vanish with the object. Use the object in one thread at a time.
+    Replies equal those of a server, and `client` returns a `Client` for tests of your own code. The claims vanish with the
+    object. Use the object in one thread at a time.
 
     Parameters
     ----------
@@ -23,6 +28,11 @@ class ClaimsService:
         The ids of the configured cells, each at least 1.
     clock : callable, optional
         A function that returns the current time with a time zone. The default is the local clock.
+
+    Attributes
+    ----------
+    cells : tuple of int
+        The ids of the cells.
 
     Examples
     --------
@@ -43,8 +53,31 @@ class ClaimsService:
     """
 
     def __init__(self, cells: Iterable[int] = (1,), *, clock: Callable[[], datetime] | None = None) -> None:
-        self._service = representable(_native.ClaimsService)(list(cells))
+        self.cells = tuple(cells)
+        self._service = representable(_native.ClaimsService)(list(self.cells))
         self._clock = clock or times.now
+
+    def client(self, cell_id: int | None = None) -> MemoryClient:
+        """Return a client of the service, which stands in for a `leasehold.client.Client` in tests.
+
+        Parameters
+        ----------
+        cell_id : int, optional
+            The cell that the client claims and lists for.
+
+        Returns
+        -------
+        MemoryClient
+            A `Client` whose calls for claims the service answers.
+        """
+        # gRPC takes a moment to load, and a service without clients does not need it.
+        from leasehold.client import MemoryClient
+
+        return MemoryClient(self, cell_id)
+
+    def now(self) -> datetime:
+        """Return the time of the service's clock."""
+        return self._clock()
 
     @representable
     def begin(

@@ -7,6 +7,7 @@ from leasehold.client._endpoint import DEFAULT_SERVER, Tls
 from leasehold.client._lock_base import LOCK_LOST
 from leasehold.client._lock_calls import WantedLock
 from leasehold.client._lock_session import HeldLock, LockScope, LockSession, LocksScope, Orphan
+from leasehold.client._memory import MemoryClient
 from leasehold.client._messages import ReceivedPage
 from leasehold.client._queue_base import BATCH_LOST
 from leasehold.client._retry import Retry
@@ -32,6 +33,7 @@ __all__ = [
     "LockScope",
     "LockSession",
     "LocksScope",
+    "MemoryClient",
     "Orphan",
     "ReceivedPage",
     "Retry",

@@ -119,13 +119,14 @@ def _metadata(claim: Claim) -> record_pb2.Metadata:
     )
 
 
-def _claim(metadata: record_pb2.Metadata) -> Claim:
-    data = metadata.user_data
+def claim(metadata: record_pb2.Metadata) -> Claim:
+    """Return the claim that a Protobuf message contains."""
+    subject, source, data = metadata.subject, metadata.source, metadata.user_data
     return Claim(
         bucket_type=named(BucketType, metadata.bucket.type),
         bucket_value=metadata.bucket.value,
-        subject=Subject(named(SubjectType, metadata.subject.type), metadata.subject.id),
-        source=Source(named(SourceType, metadata.source.type), metadata.source.rails_primary_key_id),
+        subject=Subject(named(SubjectType, subject.type), subject.id) if metadata.HasField("subject") else None,
+        source=Source(named(SourceType, source.type), source.rails_primary_key_id) if metadata.HasField("source") else None,
         user_data=UserData(data.type_url, data.value) if metadata.HasField("user_data") else None,
     )
 
@@ -169,12 +170,25 @@ def record(message: record_pb2.Record) -> Record:
     """Return the record that a Protobuf message contains."""
     return Record(
         uuid=message.uuid.value,
-        claim=_claim(message.metadata),
+        claim=claim(message.metadata),
         cell_id=message.cell_id,
         status=_status(message.status),
         lease_uuid=message.lease_uuid.value if message.HasField("lease_uuid") else None,
         created_at=time(message.created_at),
         updated_at=time(message.updated_at),
+    )
+
+
+def wire_record(value: Record) -> record_pb2.Record:
+    """Return the Protobuf message for a record."""
+    return record_pb2.Record(
+        uuid=uuid(value.uuid),
+        metadata=_metadata(value.claim),
+        cell_id=value.cell_id,
+        status=value.status,
+        lease_uuid=None if value.lease_uuid is None else uuid(value.lease_uuid),
+        created_at=timestamp(value.created_at),
+        updated_at=timestamp(value.updated_at),
     )
 
 

@@ -14,6 +14,7 @@ import leasehold.queues
 from leasehold.client import Client
 
 MODULES = [
+    "leasehold.client._memory",
     "leasehold.client._synchronous",
     "leasehold.client._asynchronous",
     "leasehold.client._async_lock_session",

@@ -1,11 +1,10 @@
 //! The npm package in new programs, with more bundlers and versions of Node than a usual run has.
 
 use std::collections::BTreeMap;
-use std::process::Stdio;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use xtask::needs;
-use xtask::process::{as_a_person, root};
+use xtask::process::{self, as_a_person, root};
 
 use crate::{deep, web};
 
@@ -19,8 +18,7 @@ pub(crate) async fn test() -> Result<(bool, BTreeMap<String, u64>)> {
     web::package().await?;
     let mut npm = as_a_person("npm");
     npm.args(["run", "--silent", "bundlers"]).current_dir(root().join("wasm"));
-    npm.stdin(Stdio::null()).stderr(Stdio::inherit()).kill_on_drop(true);
-    let output = npm.output().await.context("cannot start `npm`")?;
+    let output = process::output(&mut npm).await?;
     let text = String::from_utf8_lossy(&output.stdout);
     print!("{text}");
     Ok((output.status.success(), deep::counts(&text)?))

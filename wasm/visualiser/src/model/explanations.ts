@@ -1,5 +1,5 @@
 // Texts that explain single events to people who see the protocol for the first time. Every sentence
-// is chosen by the state of the world: `tests/truth.test.ts` holds each one against it.
+// is chosen by the state of the world: `tests/truth` holds each one against it.
 import { partsOf, processParts } from "./events";
 import {
     isBeginRequest,

@@ -2,7 +2,7 @@
 // was lost, and the states of the world before and after the event.
 import type { Simulation } from "leasehold/simulation";
 
-import { partsOf } from "./events";
+import { partsOf, processParts } from "./events";
 import type { Arrow, Entry, LeaseView, Process, Rule, Timeline, View, WorkerView } from "./protocol";
 
 /** An event of a run with its message, and the states of the world around it. */
@@ -60,10 +60,16 @@ export function hasLeaseRow(view: View, lease: string | undefined): boolean {
     return view.cells.some(({ lease_rows }) => lease_rows.some((row) => row.lease === lease));
 }
 
+/** Returns the number of a worker in its cell, or `undefined` if the process is no worker. */
+export function workerNumber(process: Process | undefined): number | undefined {
+    const parts = process && processParts(process);
+    return parts?.kind === "worker" ? parts.number : undefined;
+}
+
 /** Returns the state of a worker, or `undefined` if the process is no worker of the cell. */
 export function workerIn(view: View, cell: number | undefined, process: Process | undefined): WorkerView | undefined {
-    if (process === undefined || typeof process === "string" || !("worker" in process)) return undefined;
-    return view.cells.find((other) => other.cell === cell)?.workers[process.worker];
+    const number = workerNumber(process);
+    return number === undefined ? undefined : view.cells.find((other) => other.cell === cell)?.workers[number];
 }
 
 /** The state of a worker's local transaction. `none`: the worker has no transaction. */
@@ -71,7 +77,7 @@ export type TransactionState = "none" | "open" | "committing" | "orphaned";
 
 /** Returns the state of the latest local transaction that a worker has begun. */
 export function transactionOf(view: View, cell: number | undefined, process: Process | undefined): TransactionState {
-    if (process === undefined || typeof process === "string" || !("worker" in process)) return "none";
+    const number = workerNumber(process);
     const transactions = view.cells.find((other) => other.cell === cell)?.transactions ?? [];
-    return transactions.filter(({ worker }) => worker === process.worker).at(-1)?.state ?? "none";
+    return transactions.filter(({ worker }) => worker === number).at(-1)?.state ?? "none";
 }

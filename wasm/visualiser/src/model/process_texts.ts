@@ -4,7 +4,7 @@
 import { isSameProcess, partsOf, processParts } from "./events";
 import type { Explanation } from "./explanations";
 import { isBeginRequest, isLeaseRowWrite, isTransactionTooOld, isVerifierLeaseRow } from "./message_texts";
-import { hasLeaseRow, leaseIn, type Moment, transactionOf, workerIn } from "./moment";
+import { hasLeaseRow, leaseIn, type Moment, transactionOf, workerIn, workerNumber } from "./moment";
 import type { CellView, Phase } from "./protocol";
 import { sentences } from "./texts";
 
@@ -117,7 +117,7 @@ function explainLocalCommit({ entry, before }: Moment): Explanation {
     }
     if (entry.refused) return COMMIT_TOO_LATE;
     const { cell, process } = partsOf(entry.event);
-    const number = process !== undefined && typeof process !== "string" && "worker" in process ? process.worker : undefined;
+    const number = workerNumber(process);
     const committed = before.cells.find((other) => other.cell === cell)?.transactions.find(({ worker, state }) => worker === number && state !== "open");
     if (committed?.lease === undefined) return { text: "This COMMIT decides the save. Its rows change no claim, so there is no lease row." };
     return { text: "This COMMIT decides the save: the rows and the lease row are committed together, or not at all." };

@@ -178,7 +178,7 @@ struct MigrateArgs {
     /// The configuration file, in TOML
     #[arg(long, value_name = "FILE", env = "LEASEHOLD_CONFIG")]
     config: Option<PathBuf>,
-    /// Accept the tables of a copy in another cluster of databases, such as a restored dump; no server may use the other
+    /// Accept the tables of a copy of the database, such as a restored dump; no server may use the other
     /// copy any more
     #[arg(long)]
     adopt: bool,

@@ -1,9 +1,10 @@
 //! `cargo xtask cluster`: a cluster of PostgreSQL and two servers, for a person to break.
 
-use std::io::{BufRead, Write};
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
@@ -32,38 +33,56 @@ pub(crate) async fn run() -> Result<()> {
     cluster::prepare().await?;
     let mut cargo = process::as_a_person("cargo");
     process::run(cargo.args(["build", "-p", "leasehold-server"]).current_dir(process::root())).await?;
-    // The shell blocks its thread, and Ctrl-C must end it.
-    tokio::task::spawn_blocking(play).await?
+    let (sender, lines) = channel();
+    // Ctrl-C drops this future and then waits for the shell, which gives the machines back.
+    let _end = EndOnDrop(sender.clone());
+    std::thread::spawn(move || read_lines(&sender));
+    tokio::task::spawn_blocking(move || play(&lines)).await?
 }
 
-fn play() -> Result<()> {
+/// Ends the shell when it is dropped.
+struct EndOnDrop(Sender<Option<String>>);
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        // Without a shell, there is no receiver.
+        let _ = self.0.send(None);
+    }
+}
+
+/// Sends the lines of standard input, and `None` at its end.
+fn read_lines(sender: &Sender<Option<String>>) {
+    let lines = std::io::stdin().lines().map_while(std::io::Result::ok).map(Some);
+    let _ = lines.chain([None]).try_for_each(|line| sender.send(line));
+}
+
+fn play(lines: &Receiver<Option<String>>) -> Result<()> {
     // The user `postgres` must be able to enter the directory, and the build directory may be below a home.
     let directory = std::env::temp_dir().join(format!("leasehold-cluster-{}", std::process::id()));
     std::fs::create_dir(&directory)?;
     std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o755))?;
-    let played = play_in(&directory);
+    let played = play_in(&directory, lines);
     std::fs::remove_dir_all(&directory)?;
     played
 }
 
-fn play_in(directory: &Path) -> Result<()> {
+fn play_in(directory: &Path, lines: &Receiver<Option<String>>) -> Result<()> {
     eprintln!("starting three nodes in `{}`", directory.display());
     let mut cluster = Cluster::start(directory)?;
     let servers =
         SERVERS.iter().map(|number| Server::start(&cluster, *number, directory)).collect::<Result<Vec<_>>>()?;
     println!("the database: {}", cluster.url());
     for server in &servers {
-        println!("a server: leasehold bench --server http://{}:7171", server.machine.address());
+        println!(
+            "a server: leasehold bench --cell 1 --server http://{}:7171 --timeout-seconds 60",
+            server.machine.address()
+        );
     }
     println!("{HELP}");
-    let mut line = String::new();
     loop {
         print!("> ");
         std::io::stdout().flush()?;
-        line.clear();
-        if std::io::stdin().lock().read_line(&mut line)? == 0 {
-            return Ok(());
-        }
+        let Ok(Some(line)) = lines.recv() else { return Ok(()) };
         let words: Vec<_> = line.split_whitespace().collect();
         match words[..] {
             ["quit"] => return Ok(()),

@@ -48,6 +48,17 @@ def adopt(url: str) -> None:
     subprocess.run([str(binary()), "migrate", "--adopt", "--store", url], check=True, capture_output=True)
 
 
+def refuse_both(service: str, copy: str) -> None:
+    """Check that no server takes a database and its copy for hosts of one database."""
+    (former, name), (latter, _) = (url.rpartition("@")[2].split("/") for url in (service, copy))
+    for hosts in (f"{former},{latter}", f"{latter},{former}"):
+        url = f"postgres://leasehold@{hosts}/{name}"
+        refused = subprocess.run(
+            [str(binary()), "doctor", "--store", url], capture_output=True, text=True, check=False, timeout=60
+        )
+        assert (refused.returncode == 0, "of two clusters" in refused.stdout) == (False, True), refused.stdout
+
+
 def fence(client: Client, name: str) -> int:
     """Return the fence of a new update."""
     with client.update(creates=[User(1000, name).claims()[0]]) as update:
@@ -75,6 +86,7 @@ def test_v11_b13_verification_claims_again_what_a_restored_service_lacks(
         claim(client, USERS[len(FORMER) :])
         last = fence(client, "last")
     adopt(backup)
+    refuse_both(service, backup)
     with ClaimsServer(store=backup) as server, Client(server.url, cell_id=1) as client:
         report = verify(client, rows).report
         assert (report.created, report.destroyed) == (len(USERS) - len(FORMER), 0)

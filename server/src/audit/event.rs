@@ -88,7 +88,7 @@ impl AuditEvent {
         Self { at, caller: Caller::Server, action }
     }
 
-    /// Returns the event of an operator who accepted the tables of a store in another cluster of databases.
+    /// Returns the event of an operator who accepted a copy of the tables of a store.
     pub fn of_adoption(store: Uuid) -> Self {
         Self { at: system_time(), caller: Caller::Server, action: Action::Adopted { store } }
     }

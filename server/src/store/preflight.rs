@@ -87,10 +87,8 @@ pub enum Problem {
         /// The database role of the server.
         role: String,
     },
-    /// The tables are a copy in another cluster of databases than the one that servers have used.
-    #[error(
-        "is a copy in another cluster of databases than the one that servers have used: two copies would give the same names out twice"
-    )]
+    /// The tables are a copy of those that servers have used, in this cluster of databases or another one.
+    #[error("is a copy of the database that servers have used: two copies would give the same names out twice")]
     Foreign,
     /// Other sessions have locked the tables, so a migration can't change them.
     #[error("can't change the tables, because another session uses them: {0}")]

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use leasehold_core::lease::Outcome;
 use leasehold_server::config::PostgresConfig;
 use leasehold_server::store::{Backend, Creation, PostgresStore, StoreMaintenance};
 use leasehold_tests::client::Client;
@@ -166,6 +167,7 @@ fn a_command_waits_while_a_commit_of_another_server_waits_for_a_standby() {
         servers[1].has_logged("a COMMIT waits for a standby, and keeps rows locked")
     });
     assert!(!refused.is_finished());
+    await_condition("a probe tells the cause", || servers[0].has_logged("COMMITs of the database wait for a standby"));
     drop(frozen);
     pair.runtime.block_on(begun).unwrap().unwrap();
     let refused = pair.runtime.block_on(refused).unwrap().unwrap_err();
@@ -269,7 +271,8 @@ fn a_copy_in_another_cluster_is_used_only_once_an_operator_has_adopted_it() {
     let stderr = String::from_utf8(refused.stderr).unwrap();
     assert_eq!(refused.status.code(), Some(1), "{stderr}");
     assert!(
-        stderr.contains("is a copy in another cluster") && stderr.contains("`leasehold migrate --adopt`"),
+        stderr.contains("is a copy of the database that servers have used")
+            && stderr.contains("`leasehold migrate --adopt`"),
         "{stderr}"
     );
 
@@ -279,6 +282,76 @@ fn a_copy_in_another_cluster_is_used_only_once_an_operator_has_adopted_it() {
     let server = Server::builder().config(format!("[postgres]\nurl = \"{url}\"\n{}", cells(3))).start().unwrap();
     let begun = runtime.block_on(client_of(&runtime, &server).begin(create("after"))).unwrap();
     assert!(begun.fence > 1 << 50, "{}", begun.fence);
+}
+
+/// The original goes on, and its epochs follow one another so soon that its fences are ahead of the clock.
+#[test]
+fn b13_a_copy_beside_the_original_is_refused_and_repeats_no_fence() {
+    let mut cluster = Cluster::start(NO_SYNC).unwrap();
+    let (database, runtime) = (cluster.database().unwrap(), Runtime::new().unwrap());
+    let mut server = serve(&cluster.url(&database), "");
+    runtime.block_on(client_of(&runtime, &server).begin(create("before"))).unwrap();
+    server.terminate().unwrap();
+    await_condition("the copy is made", || {
+        cluster.execute("postgres", &format!("CREATE DATABASE copy TEMPLATE {database}")).is_ok()
+    });
+    let mut last = 0;
+    for name in ["first", "second", "third"] {
+        cluster.crash().unwrap();
+        cluster.restart().unwrap();
+        let mut server = serve(&cluster.url(&database), "");
+        last = runtime.block_on(client_of(&runtime, &server).begin(create(name))).unwrap().fence;
+        server.terminate().unwrap();
+    }
+    let copy = cluster.url("copy");
+    let program = |words: &[&str]| {
+        let output = runtime.block_on(leasehold([words, &["--store", &copy]].concat())).unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8(text).unwrap())
+    };
+    for words in [&["doctor"][..], &["serve", "--listen", "127.0.0.1:0"]] {
+        let (succeeded, text) = program(words);
+        assert!(!succeeded && text.contains("is a copy of the database that servers have used"), "{text}");
+    }
+    assert!(program(&["migrate", "--adopt"]).0);
+    let server = serve(&copy, "");
+    let fence = runtime.block_on(client_of(&runtime, &server).begin(create("after"))).unwrap().fence;
+    assert!(fence > last, "{fence} after {last}");
+}
+
+#[test]
+fn a_lost_commit_is_reported_after_a_promotion() {
+    let mut pair = Pair::start();
+    let server = serve(&pair.url(), "");
+    let mut client = client_of(&pair.runtime, &server);
+    let begun = pair.runtime.block_on(client.begin(create("kept"))).unwrap();
+    pair.detach();
+    pair.runtime.block_on(client.settle(&begun.lease, Outcome::Committed)).unwrap();
+    pair.primary.crash().unwrap();
+    pair.standby.promote().unwrap();
+    pair.begin_at_last(&mut client, "after");
+    let lacks_changes = || metric(&pair.runtime, &server, "leasehold_database_lacks_changes").unwrap();
+    await_condition("the server reports the loss", || lacks_changes() == "1");
+    assert!(server.has_logged("as outstanding that this server has settled"), "{}", server.stderr());
+}
+
+/// A wrong host would be noticed only in a failover.
+#[test]
+fn doctor_warns_of_each_host_that_does_not_answer() {
+    let pair = Pair::start();
+    let mut server = serve(&pair.url(), "");
+    server.terminate().unwrap();
+    let doctor = |url: &str| {
+        let examined = pair.runtime.block_on(leasehold(["doctor", "--store", url])).unwrap();
+        String::from_utf8(examined.stdout).unwrap()
+    };
+    let text = doctor(&pair.url());
+    assert!(!text.contains("can't take the place") && !text.contains("no standby follows"), "{text}");
+    let with_others = pair.url().replace("@", "@nowhere.invalid:5432,127.0.0.1:1,");
+    for host in ["`nowhere.invalid:5432`", "`127.0.0.1:1`"] {
+        let expected = format!("{host} can't take the place of the primary");
+        assert!(doctor(&with_others).contains(&expected), "{}", doctor(&with_others));
+    }
 }
 
 /// A pooler gives each transaction a connection of its own, and keeps those of its clients while the database is away.

@@ -92,10 +92,14 @@ fn b13_a_restored_database_keeps_its_identity_and_raises_its_fences() {
     let refused = server(&restored.replace("leasehold@", "app@")).start().unwrap_err().to_string();
     assert!(refused.contains("GRANT UPDATE ON SEQUENCE lease_fences TO app"), "{refused}");
 
+    runtime.block_on(leasehold(["migrate", "--adopt", "--store", &restored])).unwrap();
+    let adopted =
+        cluster.execute("restored", "SELECT last_value FROM lease_fences").unwrap()[0].parse::<u64>().unwrap();
+    assert!(adopted > lost, "{adopted} {lost}");
     let server = server(&restored).start().unwrap();
     assert!(store_line(&server).starts_with(&id));
     let next = begin(&runtime, &mut client_of(&runtime, &server), "next");
-    assert!(next > lost + JUMP - 10 && next < lost + JUMP + 10, "{next} {lost}");
+    assert!(next > adopted + JUMP - 10 && next < adopted + JUMP + 10, "{next} {adopted}");
     let audited = format!("audit: store restored caller=server store={id} fence_before=");
     await_condition("the audit trail", || server.stderr().contains(&audited));
 }

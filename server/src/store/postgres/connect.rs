@@ -37,12 +37,18 @@ const ASK_TIMELINE: &str = "SELECT current_setting('transaction_read_only'), c.s
     FROM pg_control_system() c";
 /// The time between two looks for a host that was promoted.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
-/// The time without an answer after which the other hosts are asked again.
-const SILENCE: Duration = Duration::from_secs(1);
+/// The time without an answer after which the other hosts are asked again, and the cause is looked for.
+pub(super) const SILENCE: Duration = Duration::from_secs(1);
 
 /// The text for a host that is left, because another one was promoted after it.
 pub(super) const OVERTAKEN: &str =
     "the host that accepts writes is a former primary: another one was promoted after it, and is away";
+
+/// The text for hosts that are two databases, as if a copy had been added to the URL.
+const TWO_CLUSTERS: &str = "hosts of the URL are of two clusters of databases, which both accept writes and would give the same \
+    names out: name those of one cluster";
+/// The text for hosts that are all standbys.
+const NO_PRIMARY: &str = "no host of the URL accepts writes: is one of them about to be promoted?";
 
 /// Opens connections to the database with checked settings. Clones share what they have seen of the hosts.
 #[derive(Clone)]
@@ -116,6 +122,7 @@ impl Connector {
             Refused::Late => StoreError::Unreachable(self.no_answer()),
             Refused::ReadOnly => StoreError::Unreachable("the database accepts only reads".into()),
             Refused::Overtaken => StoreError::Unreachable(OVERTAKEN.into()),
+            Refused::TwoClusters => StoreError::Unreachable(TWO_CLUSTERS.into()),
         })
     }
 
@@ -130,18 +137,18 @@ impl Connector {
     /// Enters the epoch of a connection.
     ///
     /// # Errors
-    /// The host is no longer the primary, the tables are of another cluster, or the database can't be written in time.
+    /// The host is no longer the primary, the tables are a copy, or the database can't be written in time.
     pub(super) async fn enter(&self, connection: DatabaseConnection) -> Result<EpochConnection, NotEntered> {
         let entered = async {
             match self.observes {
-                true => Ok(Epochs::observe(&connection).await?),
+                true => Epochs::observe(&connection).await,
                 false => self.epochs.enter(&connection).await,
             }
         };
         self.durably(&connection, entered).await.map(|accepted| EpochConnection { connection, accepted })
     }
 
-    /// Accepts the tables of another cluster of databases.
+    /// Accepts the tables of a copy.
     ///
     /// # Errors
     /// The database can't be written in time, or the tables have seen a later timeline of this cluster.
@@ -186,8 +193,10 @@ impl Connector {
                 trouble => trouble,
             },
             Refused::Late => Problem::Unreachable(self.no_answer()),
+            Refused::ReadOnly if self.hosts.len() > 1 => Problem::Unreachable(NO_PRIMARY.into()),
             Refused::ReadOnly => Problem::Standby,
             Refused::Overtaken => Problem::Unreachable(OVERTAKEN.into()),
+            Refused::TwoClusters => Problem::Unreachable(TWO_CLUSTERS.into()),
         })
     }
 
@@ -220,6 +229,24 @@ impl Connector {
             // Without an answer, the connections that are open tell what the trouble is.
             let _ = self.open().await;
         }
+    }
+
+    /// Returns a warning for each host of several that does not answer, or refuses the connection.
+    pub(super) async fn silent_hosts(&self) -> Vec<String> {
+        if self.hosts.len() < 2 {
+            return Vec::new();
+        }
+        let asked = self.hosts.iter().map(|host| async move { (host, self.ask(host, ASK).await.err()) });
+        let answers = futures_util::future::join_all(asked).await;
+        answers.into_iter().filter_map(|(host, refused)| Some(self.silence(host, refused?))).collect()
+    }
+
+    fn silence(&self, host: &Config, refused: Refused) -> String {
+        let cause = match refused {
+            Refused::Failed(error) => text(&error),
+            _ => self.no_answer(),
+        };
+        format!("{} can't take the place of the primary: {cause}; check the host in `postgres.url`", hosts::shown(host))
     }
 
     fn no_connect(&self, cause: String) -> Problem {
@@ -513,6 +540,11 @@ impl Deref for EpochConnection {
 }
 
 const EXAMPLE: &str = "postgres://USER:PASSWORD@HOST:PORT/DATABASE";
+
+/// True if the settings name several hosts of the database.
+pub(super) fn has_several_hosts(settings: &PostgresConfig) -> bool {
+    parse(&settings.url).is_ok_and(|config| config.get_hosts().len().max(config.get_hostaddrs().len()) > 1)
+}
 
 /// Parses a connection string: a URL, or the form `host=… dbname=…`.
 pub(super) fn parse(url: &str) -> Result<Config, String> {

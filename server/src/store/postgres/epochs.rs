@@ -41,6 +41,13 @@ const OLD_MS: i64 = 10_000;
 /// The longest wait of a server for another one that begins the same epoch.
 const LOCK_TIMEOUT: &str = "5s";
 
+/// The cause of missing changes, and what to do.
+const LOST: &str = "an asynchronous standby was promoted, or an older copy was restored; other changes are lost too, so verify \
+    every cell";
+/// A query that returns true if servers have used tables of which those of this epoch are a copy.
+const IS_FOREIGN: &str = "
+    SELECT count(*) > 0 AND NOT coalesce(bool_or(are_same_tables(e.epoch, $1)), false) FROM store_epochs e";
+
 type Result<T> = std::result::Result<T, StoreError>;
 
 /// An epoch, as the function `current_epoch` of the tables returns it.
@@ -125,6 +132,7 @@ pub(super) struct Epochs {
     // The epoch that was seen last, and when it was seen first.
     seen: Mutex<Option<(Epoch, Option<Awake>)>>,
     last_lease: Mutex<Option<LastLease>>,
+    last_settled: Mutex<Option<LeaseId>>,
     // Leases that were begun before this time may be forgotten.
     forgotten_before: Mutex<Timestamp>,
     lacks_changes: AtomicBool,
@@ -133,7 +141,7 @@ pub(super) struct Epochs {
 /// The reason why an epoch can't be entered.
 #[derive(Debug)]
 pub(super) enum NotEntered {
-    /// The tables are of another cluster of databases.
+    /// The tables are a copy of those that servers have used.
     Foreign,
     /// Another host was promoted after this one.
     Overtaken,
@@ -213,6 +221,11 @@ impl Epochs {
         }
     }
 
+    /// Notes a lease that was settled.
+    pub(super) fn note_settled(&self, lease: LeaseId) {
+        *locked(&self.last_settled) = Some(lease);
+    }
+
     /// Notes that leases which were settled before this time are forgotten.
     pub(super) fn forget(&self, settled_before: Timestamp) {
         *locked(&self.forgotten_before) = settled_before;
@@ -224,15 +237,22 @@ impl Epochs {
     }
 
     /// Returns the epoch of a connection, on which the caller examines the database and writes nothing.
-    pub(super) async fn observe(connection: &DatabaseConnection) -> Result<Arc<Accepted>> {
+    ///
+    /// # Errors
+    /// The tables are a copy, or the database can't be read.
+    pub(super) async fn observe(connection: &DatabaseConnection) -> std::result::Result<Arc<Accepted>, NotEntered> {
         let epoch = current(connection).await?;
+        let row = connection.query_typed_one(IS_FOREIGN, &[(&epoch.0, Type::TEXT)]).await.map_err(failed)?;
+        if row.try_get(0).map_err(failed)? {
+            return Err(NotEntered::Foreign);
+        }
         Ok(Arc::new(Accepted { epoch, proof: Mutex::default(), needs_proof: false }))
     }
 
     /// Enters the epoch of a connection. Waits until no other server answers reads of an earlier epoch.
     ///
     /// # Errors
-    /// The host is no longer the primary, the tables are of another cluster, or the database can't be written.
+    /// The host is no longer the primary, the tables are a copy, or the database can't be written.
     pub(super) async fn enter(
         &self,
         connection: &DatabaseConnection,
@@ -264,7 +284,7 @@ impl Epochs {
             // The host may have been left for another one meanwhile.
             prove(connection, &accepted).await?;
         }
-        self.look_for_last_lease(connection).await?;
+        self.look_for_last_changes(connection).await?;
         self.accept(accepted)
     }
 
@@ -303,6 +323,18 @@ impl Epochs {
         entered
     }
 
+    /// Looks for the changes that this server has made last.
+    async fn look_for_last_changes(&self, connection: &DatabaseConnection) -> Result<()> {
+        self.look_for_last_lease(connection).await?;
+        let Some(lease) = *locked(&self.last_settled) else { return Ok(()) };
+        let sql = "SELECT EXISTS (SELECT FROM claim_leases WHERE uuid = $1)";
+        if is_true(connection, sql, lease).await? {
+            tracing::error!(%lease, "the database has a lease as outstanding that this server has settled: {LOST}");
+            self.lacks_changes.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
     /// Looks for the last lease that this server has begun.
     async fn look_for_last_lease(&self, connection: &DatabaseConnection) -> Result<()> {
         let last_lease = *locked(&self.last_lease);
@@ -311,21 +343,15 @@ impl Epochs {
             return Ok(());
         }
         let sql = "SELECT EXISTS (SELECT FROM claim_leases WHERE uuid = $1) OR EXISTS (SELECT FROM settled_leases WHERE uuid = $1)";
-        let row = connection.query_typed_one(sql, &[(&lease.0, Type::UUID)]).await.map_err(failed)?;
-        if !row.try_get::<_, bool>(0).map_err(failed)? {
-            tracing::error!(
-                %lease,
-                fence = fence.0,
-                "the database lacks a lease that this server has begun: an asynchronous standby was promoted, or an older copy \
-                 was restored; other changes are lost too, so verify every cell"
-            );
+        if !is_true(connection, sql, lease).await? {
+            tracing::error!(%lease, fence = fence.0, "the database lacks a lease that this server has begun: {LOST}");
             self.lacks_changes.store(true, Ordering::Relaxed);
         }
         Ok(())
     }
 }
 
-/// Accepts the tables of another cluster.
+/// Accepts the tables of a copy.
 ///
 /// # Errors
 /// The database can't be written, or the tables have seen a later timeline of this cluster.
@@ -393,6 +419,12 @@ async fn begin(connection: &DatabaseConnection, last_fence: i64, adopts: bool) -
     });
     let begun = begun.ok_or_else(|| StoreError::Failed("`begin_epoch` returns no row".into()))?;
     Ok((sent, begun))
+}
+
+/// Returns the answer of a query about a lease.
+async fn is_true(connection: &DatabaseConnection, sql: &str, lease: LeaseId) -> Result<bool> {
+    let row = connection.query_typed_one(sql, &[(&lease.0, Type::UUID)]).await.map_err(failed)?;
+    row.try_get(0).map_err(failed)
 }
 
 fn is_same(present: Option<&Arc<Accepted>>, accepted: &Arc<Accepted>) -> bool {

@@ -63,6 +63,8 @@ pub(super) enum Refused {
     ReadOnly,
     /// The host accepts writes, but another one was promoted after it.
     Overtaken,
+    /// Two hosts accept writes, and are of different clusters: two databases would give the same names out.
+    TwoClusters,
     /// The connection could not be opened.
     Failed(Error),
 }
@@ -71,6 +73,7 @@ impl Refused {
     /// The weight of this reason among those of several hosts: that of a host which answers tells most.
     fn weight(&self) -> u8 {
         match self {
+            Self::TwoClusters => 5,
             Self::Failed(error) if error.code().is_some() => 4,
             Self::Overtaken => 3,
             Self::ReadOnly => 2,
@@ -84,7 +87,7 @@ impl Refused {
         match self {
             Self::ReadOnly | Self::Overtaken => true,
             Self::Failed(error) => error.code() == Some(&SqlState::CANNOT_CONNECT_NOW),
-            Self::Late => false,
+            Self::TwoClusters | Self::Late => false,
         }
     }
 
@@ -114,11 +117,9 @@ impl Timelines {
         !self.highest.load().is_after(timeline)
     }
 
-    /// True if the first host is the better one of two that accept writes: it is of the cluster that was used last, or was
-    /// promoted later.
-    fn is_better(&self, first: Timeline, second: Timeline) -> bool {
-        let used = self.highest.load().cluster;
-        first.is_after(second) || first.cluster == used && second.cluster != used
+    /// True if the timeline is of the cluster that was used last.
+    fn is_of_used(&self, timeline: Timeline) -> bool {
+        self.highest.load().cluster == timeline.cluster
     }
 
     /// True if all hosts were asked within this time.
@@ -144,7 +145,7 @@ impl Timelines {
 /// some host has answered. After the first host that accepts writes, the others are waited for until `patience` ends.
 ///
 /// # Errors
-/// No host accepts writes, or only hosts of earlier timelines do.
+/// No host accepts writes, or only hosts of earlier timelines do, or hosts of two clusters do.
 pub(super) async fn choose<'a, C: 'a>(
     count: usize,
     ask: impl Fn(usize, Option<C>) -> BoxFuture<'a, Result<Answer<C>, Refused>>,
@@ -181,7 +182,7 @@ pub(super) async fn choose<'a, C: 'a>(
         }
         answers.push(asked(host, connection, ASK_AGAIN));
     };
-    let is_known = seen.is_known(LOOK_AGE);
+    let is_known = seen.is_known(LOOK_AGE) && seen.is_of_used(best.timeline);
     while !is_known && heard.len() < count {
         let next = tokio::select! {
             biased;
@@ -191,7 +192,8 @@ pub(super) async fn choose<'a, C: 'a>(
         let Some((host, answer)) = next else { break };
         heard.insert(host);
         match usable(answer, seen) {
-            Ok(answer) if seen.is_better(answer.timeline, best.timeline) => best = answer,
+            Ok(answer) if answer.timeline.cluster != best.timeline.cluster => return Err(Refused::TwoClusters),
+            Ok(answer) if answer.timeline.is_after(best.timeline) => best = answer,
             _ => {}
         }
     }
@@ -231,6 +233,17 @@ fn one(config: &Config, index: usize) -> Config {
     copy_identity(config, &mut one);
     copy_timeouts(config, &mut one);
     one
+}
+
+/// Returns the address of a connection to one host, for people.
+pub(super) fn shown(config: &Config) -> String {
+    let port = config.get_ports().first().copied().unwrap_or(5432);
+    match (config.get_hosts().first(), config.get_hostaddrs().first()) {
+        (Some(Host::Tcp(name)), _) => format!("`{name}:{port}`"),
+        (Some(Host::Unix(path)), _) => format!("`{}`", path.display()),
+        (None, Some(address)) => format!("`{address}:{port}`"),
+        (None, None) => "a host without a name".into(),
+    }
 }
 
 fn copy_address(config: &Config, index: usize, one: &mut Config) {
@@ -374,13 +387,28 @@ mod tests {
         let seen = Timelines::default();
         assert_eq!(chosen(&seen, [vec![primary('a', 5)]], NEVER, NEVER).await.unwrap(), 'a');
         seen.looked_at.store(None);
-        // The present cluster wins while it answers.
-        let answers = [vec![other(9)], vec![later(primary('a', 5))]];
-        assert_eq!(chosen(&seen, answers, NEVER, NEVER).await.unwrap(), 'a');
         assert_eq!(chosen(&seen, [vec![other(1)]], NEVER, NEVER).await.unwrap(), 'o');
         assert!(seen.is_current(Timeline { cluster: -8, number: 1 }));
         assert_eq!(chosen(&seen, [vec![other(2)]], NEVER, NEVER).await.unwrap(), 'o');
         assert!(!seen.is_current(Timeline { cluster: -8, number: 1 }));
+    }
+
+    /// Two copies of one database would give the same names out.
+    #[tokio::test]
+    async fn hosts_of_two_clusters_are_refused() {
+        let other = || host('o', true, Timeline { cluster: -8, number: 9 });
+        let seen = Timelines::default();
+        for _ in 0..2 {
+            for answers in [[other(), later(primary('a', 5))], [primary('a', 5), later(other())]] {
+                let refused = chosen(&seen, answers.map(|answer| vec![answer]), NEVER, NEVER).await.unwrap_err();
+                assert!(matches!(refused, Refused::TwoClusters), "{refused:?}");
+            }
+            // A look at all hosts before changes nothing.
+            assert_eq!(chosen(&seen, [vec![primary('a', 5)]], NEVER, NEVER).await.unwrap(), 'a');
+            seen.looked_at.store(None);
+        }
+        // A standby of another cluster gives nothing out.
+        assert_eq!(chosen(&seen, [vec![primary('a', 5)], vec![standby('o')]], NEVER, NEVER).await.unwrap(), 'a');
     }
 
     #[tokio::test]

@@ -37,6 +37,7 @@ mod reads;
 mod remedies;
 mod session;
 mod speculation;
+mod standbys;
 mod writer;
 mod writes;
 
@@ -62,7 +63,8 @@ use rustc_hash::FxHashMap;
 use tokio_postgres::Client;
 
 use self::active_servers::ServerId;
-use self::connect::Connector;
+use self::connect::{Connector, DatabaseConnection};
+use self::epochs::Epochs;
 use self::failure::failed;
 use self::lease_cache::LeaseCache;
 use self::lock_cache::LockCache;
@@ -184,7 +186,7 @@ impl PostgresStore {
 
     /// Migrates the tables of a database. If there are no tables, makes them, provided that
     /// `creation` allows it. Returns the store's identity, and the version of the tables before and
-    /// after. With `adopts`, accepts the tables if they are a copy in another cluster of databases.
+    /// after. With `adopts`, accepts the tables if they are a copy of those that servers have used.
     ///
     /// # Errors
     /// The errors of [`open`](Self::open), except for rights that only a server needs.
@@ -210,7 +212,8 @@ impl PostgresStore {
     /// The errors of [`open`](Self::open), except for those of a migration.
     pub async fn examine(settings: &PostgresConfig, is_deep: bool) -> Result<Examined> {
         let examined = async {
-            let client = Connector::parse(settings)?.connect_first().await?;
+            let connector = Connector::parse(settings)?;
+            let client = connector.connect_first().await?;
             preflight::check(&client).await?;
             let version = migrate::existing_version(&client).await?;
             let store = match version {
@@ -220,7 +223,8 @@ impl PostgresStore {
             let asked = Instant::now();
             let time = reads::time(&client).await?;
             let clock_ahead_micros = ahead_micros(time, asked.elapsed());
-            let warnings = preflight::warnings(&client, settings).await?;
+            let mut warnings = preflight::warnings(&client, settings).await?;
+            warnings.extend(connector.silent_hosts().await);
             let forms = match store {
                 Some((identity, _)) if is_deep || identity.unicode < UNICODE_VERSION => {
                     Some(examine_forms(settings, identity).await?)
@@ -577,9 +581,10 @@ impl SharedLocks for PostgresStore {
     }
 }
 
-async fn examine_store(client: &Client) -> std::result::Result<(Identity, Contents), Problem> {
+async fn examine_store(client: &DatabaseConnection) -> std::result::Result<(Identity, Contents), Problem> {
     preflight::check_rights(client).await?;
     preflight::check_objects(client).await?;
+    Epochs::observe(client).await?;
     let contents = reads::contents(client).await.map_err(|error| Problem::Failed(error.to_string()))?;
     Ok((preflight::identity(client, false).await?, contents))
 }

@@ -5,7 +5,9 @@ use leasehold_core::unicode_version::{UNICODE_VERSION, UnicodeVersion};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error};
 
+use super::connect::has_several_hosts;
 use super::failure::{ClientFailure, PoolerFailure, is_unreachable, text};
+use super::standbys::STANDBYS;
 use crate::config::PostgresConfig;
 use crate::store::error::StoreError;
 use crate::store::identity::Identity;
@@ -52,7 +54,7 @@ const MISSING_GRANTS: &str = "
             'read_locks', 'read_turns', 'read_asks', 'write_locks', 'try_write_locks', 'save_locks',
             'try_save_locks', 'try_swap_locks', 'adopt_sessions', 'save_queues',
             'read_lanes', 'read_requests', 'read_requests_of_lanes', 'shift_request_partitions', 'write_durably',
-            'host_epoch', 'current_epoch', 'at_epoch', 'begin_epoch')
+            'host_epoch', 'current_epoch', 'are_same_tables', 'at_epoch', 'begin_epoch')
     )
     SELECT current_user::text, format('GRANT %s ON %s TO %I', privileges, object, current_user) FROM missing
     ORDER BY object";
@@ -104,10 +106,6 @@ const LOGS_PARAMETERS: &str = "
         current_setting('log_statement') IN ('mod', 'all') OR current_setting('log_min_duration_statement') <> '-1'
         OR current_setting('log_min_duration_sample') <> '-1')";
 
-/// Two SQL expressions: if COMMITs wait for a standby, and if standbys are connected. Every role may count them.
-pub(super) const STANDBYS: &str =
-    "current_setting('synchronous_standby_names') <> '', EXISTS (SELECT FROM pg_stat_replication)";
-
 /// The time in which Patroni replaces a primary without power, with a `ttl` of 20 seconds.
 const FAILOVER_SECONDS: u64 = 30;
 
@@ -138,6 +136,12 @@ pub(super) async fn warnings(client: &Client, settings: &PostgresConfig) -> Resu
         warnings.push(
             "the database has standbys, and its COMMITs wait for none: a failover loses answered changes; set \
              `synchronous_standby_names`, or `synchronous_mode` and `synchronous_mode_strict` of Patroni"
+                .into(),
+        );
+    }
+    if !has_standbys && has_several_hosts(settings) {
+        warnings.push(
+            "`postgres.url` names several hosts, and no standby follows the primary: if its machine is lost, all commands stop"
                 .into(),
         );
     }
@@ -189,7 +193,8 @@ const MISSING_OBJECTS: &str = "
         'write_locks', 'try_write_locks', 'lock_servers', 'lock_news', 'lock_forced', 'save_locks', 'try_save_locks',
         'try_swap_locks', 'adopt_sessions', 'request_queues', 'request_lanes', 'open_requests', 'settled_requests',
         'request_bodies', 'save_queues', 'read_lanes', 'read_requests', 'read_requests_of_lanes',
-        'shift_request_partitions', 'store_epochs', 'write_durably', 'host_epoch', 'current_epoch', 'at_epoch', 'begin_epoch'
+        'shift_request_partitions', 'store_epochs', 'write_durably', 'host_epoch', 'current_epoch', 'are_same_tables',
+        'at_epoch', 'begin_epoch'
     ]) AS name WHERE to_regclass(name) IS NULL AND to_regproc(name) IS NULL";
 
 /// Checks that all objects of the migrations exist in the role's search path.

@@ -1,6 +1,8 @@
 //! The probe of a shared store. It has a connection of its own, so neither load nor a full pool
 //! looks like an outage. Each probe is a durable write, by which reads are proved: see [`super::epochs`].
 
+use std::convert::Infallible;
+use std::future::pending;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,10 +10,10 @@ use leasehold_core::time::Timestamp;
 use tokio_postgres::SimpleQueryMessage;
 
 use super::active_servers::{ActiveServers, ServerId};
-use super::connect::{Connector, EpochConnection};
+use super::connect::{Connector, EpochConnection, SILENCE};
 use super::failure::failed;
-use super::preflight::STANDBYS;
 use super::reads::TIME;
+use super::standbys::{self, STANDBYS, Standbys};
 use crate::store::clock::{ClockDifference, StoreClock};
 use crate::store::error::StoreError;
 use crate::store::port::{Probe, Probed, StoreFuture};
@@ -33,30 +35,6 @@ pub(super) struct DatabaseProbe {
     clock: Arc<StoreClock>,
     difference: ClockDifference,
     standbys: Standbys,
-}
-
-/// If COMMITs wait for a standby, as the probes have seen.
-#[derive(Debug, Default)]
-struct Standbys {
-    had_one: bool,
-    lacks_one: bool,
-}
-
-impl Standbys {
-    /// Notes what a probe has seen. Without `synchronous_mode_strict`, Patroni lets COMMITs wait for no standby while none is
-    /// there.
-    fn observe(&mut self, waits: bool, are_connected: bool) {
-        let lacks_one = !waits && (self.had_one || are_connected);
-        self.had_one |= waits;
-        match (std::mem::replace(&mut self.lacks_one, lacks_one), lacks_one) {
-            (false, true) if self.had_one => tracing::warn!(
-                "COMMITs of the database wait for no standby any more: a failover loses answered changes from now on; set \
-                 `synchronous_mode_strict` of Patroni to prevent it"
-            ),
-            (true, false) => tracing::info!("COMMITs of the database wait for a standby again"),
-            _ => {}
-        }
-    }
 }
 
 impl DatabaseProbe {
@@ -100,6 +78,7 @@ impl DatabaseProbe {
         let asked = Instant::now();
         let answer = tokio::select! {
             answer = tokio::time::timeout(self.timeout, self.ask(&client)) => answer.map_err(|_| late()).flatten(),
+            never = self.tell_of_waits() => match never {},
             () = self.connector.look_elsewhere(&client) => {
                 Err(StoreError::Unreachable("the database was restarted, or another host was promoted".into()))
             }
@@ -128,11 +107,21 @@ impl DatabaseProbe {
         client.durable(async { client.simple_query(&query).await.map_err(failed) }).await
     }
 
+    /// Tells in the log if COMMITs wait for a standby, once this probe has had no answer for a while. Does not return.
+    async fn tell_of_waits(&self) -> Infallible {
+        tokio::time::sleep(SILENCE).await;
+        let asked = async { standbys::commits_wait(&*self.connector.connect().await.ok()?).await.ok() };
+        if asked.await == Some(true) {
+            tracing::warn!("COMMITs of the database wait for a standby, and none confirms them: is one connected?");
+        }
+        pending().await
+    }
+
     fn probed(&self) -> Probed {
         Probed {
             other_servers: self.others.count(),
             lacks_changes: self.connector.epochs().lacks_changes(),
-            lacks_standby: self.standbys.lacks_one,
+            lacks_standby: self.standbys.lacks_one(),
         }
     }
 }

@@ -76,6 +76,7 @@ use super::queue_reads::{self, LoadedQueues, QueueKeys};
 use super::reads::{OUTSTANDING, REPLAY, SETTLED};
 use super::session::{End, Session};
 use super::speculation::{Assumed, AssumedRows, Speculation};
+use super::standbys;
 use super::writes::Writes;
 use crate::config::PostgresConfig;
 use crate::store::error::StoreError;
@@ -337,7 +338,7 @@ impl PostgresWriter {
         committed
     }
 
-    /// Notes the last lease that a group has begun.
+    /// Notes the leases that a group has begun and settled last.
     fn note_last(&self, changes: &NetChanges, fences: &Fences) {
         let begun = |change: &RowChange<Lease>| {
             Some((*fences.leases.get(&change.key)?, change.key, change.after.as_ref()?.created_at))
@@ -345,6 +346,8 @@ impl PostgresWriter {
         if let Some((fence, lease, begun_at)) = changes.leases.iter().filter_map(begun).max() {
             self.connector.epochs().note(lease, fence, begun_at);
         }
+        let settled = changes.leases.iter().rev().find(|change| change.before.is_some() && change.after.is_none());
+        settled.into_iter().for_each(|change| self.connector.epochs().note_settled(change.key));
     }
 
     /// Notes if the database found the assumptions of a speculative group right.
@@ -359,9 +362,7 @@ impl PostgresWriter {
     /// True if COMMITs wait for a standby. Their locks are no fault of somebody who could end a transaction.
     fn commits_wait(&mut self) -> bool {
         let Ok(connection) = self.take_idle() else { return false };
-        let waiting = self.wait(&connection, async {
-            connection.query_typed_one(WAITING, &[]).await.and_then(|row| row.try_get(0)).map_err(failed)
-        });
+        let waiting = self.wait(&connection, async { standbys::commits_wait(&connection).await.map_err(failed) });
         if waiting.is_ok() {
             self.session = Session::Idle(connection);
         }
@@ -395,12 +396,6 @@ impl PostgresWriter {
 /// The text for rows that nobody keeps locked on purpose.
 const AWAITED: &str = "a COMMIT waits for a standby, and keeps rows locked";
 
-/// A query for COMMITs that wait for a standby, and longer than a standby on the network takes.
-const WAITING: &str = "
-    SELECT EXISTS (
-        SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'SyncRep'
-            AND clock_timestamp() - state_change > interval '200 ms')";
-
 /// Returns the error of a speculative group: a lost race means that an assumption was wrong.
 fn misspeculated(error: StoreError) -> StoreError {
     match error {
@@ -419,9 +414,9 @@ async fn abandon_group(connection: &EpochConnection, group: i64, statement_timeo
     let abandon = format!("SET LOCAL lock_timeout = {timeout}; SELECT abandon_group({group})");
     let abandoned = async {
         connection.batch_execute(&abandon).await.map_err(|error| match failed(error) {
-            StoreError::Locked(_) => {
-                StoreError::Unreachable("an earlier transaction of this server does not end".into())
-            }
+            StoreError::Locked(_) => StoreError::Unreachable(
+                "an earlier transaction of this server does not end: it waits for a standby, or hangs".into(),
+            ),
             error => error,
         })
     };

@@ -48,7 +48,7 @@ COMMENT ON TABLE store_epochs IS
 COMMENT ON COLUMN store_epochs.epoch IS 'What the function `current_epoch` returned';
 COMMENT ON COLUMN store_epochs.begun_at IS 'When the first server entered the epoch';
 COMMENT ON COLUMN store_epochs.is_adopted IS
-    'True if `leasehold migrate --adopt` has accepted this copy of the tables in another cluster of databases';
+    'True if `leasehold migrate --adopt` has accepted these tables, a copy';
 
 -- The name of the log file has the timeline. `pg_control_checkpoint` would show the former one until the first checkpoint
 -- after a promotion. PostgreSQL forgets its statistics when it recovers from a crash of one of its processes. Rows that no
@@ -70,10 +70,22 @@ COMMENT ON FUNCTION host_epoch IS
 
 CREATE FUNCTION current_epoch() RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
-    RETURN (SELECT c.system_identifier::text FROM pg_catalog.pg_control_system() c) || '/'::text || host_epoch();
+    RETURN (SELECT c.system_identifier::text FROM pg_catalog.pg_control_system() c) || ':'::text
+        || (SELECT d.oid::text FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database())
+        || '/'::text || host_epoch();
 END $$;
 
-COMMENT ON FUNCTION current_epoch IS 'The epoch: the identifier of the cluster, and what `host_epoch` returns';
+COMMENT ON FUNCTION current_epoch IS
+    'The epoch: the identifier of the cluster, the oid of the database, and what `host_epoch` returns';
+
+-- True if the tables of an epoch are those of another one: neither was made from a dump or as a copy of the other. No
+-- promotion, restart or migration changes the cluster, the oid of the database or that of the table.
+CREATE FUNCTION are_same_tables(one text, other text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+    SELECT pg_catalog.split_part(one, '/'::text, 1) = pg_catalog.split_part(other, '/'::text, 1)
+        AND pg_catalog.split_part(one, '/'::text, 5) = pg_catalog.split_part(other, '/'::text, 5)
+$$;
+
+COMMENT ON FUNCTION are_same_tables IS 'Returns true if two epochs are of the same tables, and not of a copy';
 
 -- Returns `value`, so that a call of another function can have the check among its arguments. The identifier of the
 -- cluster is left out, because each read of it reads a file.
@@ -91,8 +103,9 @@ COMMENT ON FUNCTION at_epoch IS
 -- The function has its owner's rights, because a server may draw fences and not set them. INVARIANT: as in
 -- `request_partitions`, functions of PostgreSQL are named with their schema, and arguments are of the exact types. A fence
 -- that is larger than any that a server has given out keeps B13 even if the last ones were lost: 2^21 fences a second stay
--- below 2^53 until the year 2106. The clock may have been set back, or a restored copy may have jumped ahead of it.
--- Then 2^32 more than the last fence of this copy is enough.
+-- below 2^53 until the year 2106. The clock may have been set back, so 2^32 more than the last fence of these tables is enough
+-- too. That is ahead of the clock if epochs follow one another soon. Tables from which a copy was made may have gone
+-- further ahead since: 2^42 more are enough for a thousand epochs, and a thousand copies are still below 2^53.
 CREATE FUNCTION begin_epoch(last_fence bigint, adopts boolean) RETURNS TABLE (epoch text, state smallint, age_ms bigint)
 LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE
@@ -108,8 +121,7 @@ BEGIN
     END IF;
     PERFORM write_durably();
     is_first := NOT EXISTS (SELECT FROM store_epochs);
-    IF NOT (is_first OR adopts
-            OR EXISTS (SELECT FROM store_epochs e WHERE pg_catalog.split_part(e.epoch, '/'::text, 1) = cluster)) THEN
+    IF NOT (is_first OR adopts OR EXISTS (SELECT FROM store_epochs e WHERE are_same_tables(e.epoch, present))) THEN
         RETURN QUERY SELECT present, 3::smallint, 0::bigint;
         RETURN;
     END IF;
@@ -128,7 +140,8 @@ BEGIN
     -- Before the first epoch, no fence was given out that this database could lack, unless a server knows one.
     IF FOUND AND (NOT is_first OR last_fence > drawn) THEN
         PERFORM pg_catalog.setval('lease_fences'::regclass,
-            greatest(now_fence, drawn + (1::bigint << 32), least(last_fence, now_fence + (1::bigint << 42))));
+            greatest(now_fence, drawn + (1::bigint << 32), least(last_fence, now_fence + (1::bigint << 43)))
+            + CASE WHEN adopts THEN 1::bigint << 42 ELSE 0::bigint END);
     END IF;
     RETURN QUERY SELECT present, CASE WHEN is_first THEN 1 ELSE 2 END::smallint,
         (extract(epoch FROM pg_catalog.clock_timestamp() - e.begun_at) * 1000::numeric)::bigint
@@ -137,9 +150,9 @@ END $$;
 
 COMMENT ON FUNCTION begin_epoch IS
     'Lets a server enter the current epoch, and returns it with its age. The first server of a later epoch raises the fences to '
-    'the largest of three numbers: the seconds since 1970 times 2^21, the last fence plus 2^32, and `last_fence`. The state is 1 if '
-    'the epoch is the first of the tables, 2 if not, 3 if the tables are of another cluster and `adopts` is false, and 4 if the '
-    'tables have seen a later timeline';
+    'the largest of three numbers: the seconds since 1970 times 2^21, the last fence plus 2^32, and `last_fence`; `adopts` adds '
+    '2^42. The state is 1 if the epoch is the first of the tables, 2 if not, 3 if the tables are a copy and `adopts` is false, '
+    'and 4 if the tables have seen a later timeline';
 
 DO $$
 BEGIN

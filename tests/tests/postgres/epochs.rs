@@ -347,7 +347,7 @@ fn doctor_warns_of_each_host_that_does_not_answer() {
     };
     let text = doctor(&pair.url());
     assert!(!text.contains("can't take the place") && !text.contains("no standby follows"), "{text}");
-    let with_others = pair.url().replace("@", "@nowhere.invalid:5432,127.0.0.1:1,");
+    let with_others = pair.url().replace("@", "@nowhere.invalid:5432,127.0.0.1:1,") + "?sslmode=disable";
     for host in ["`nowhere.invalid:5432`", "`127.0.0.1:1`"] {
         let expected = format!("{host} can't take the place of the primary");
         assert!(doctor(&with_others).contains(&expected), "{}", doctor(&with_others));

@@ -81,6 +81,11 @@ fn b13_a_restored_database_keeps_its_identity_and_raises_its_fences() {
     let lost = begin(&runtime, &mut client_of(&runtime, &original), "lost");
 
     let restored = cluster.url("restored");
+    let adopted = runtime.block_on(leasehold(["migrate", "--adopt", "--store", &restored])).unwrap();
+    assert!(adopted.status.success(), "{}", String::from_utf8_lossy(&adopted.stderr));
+    let adopted =
+        cluster.execute("restored", "SELECT last_value FROM lease_fences").unwrap()[0].parse::<u64>().unwrap();
+    assert!(adopted > lost, "{adopted} {lost}");
     let server =
         |url: &str| Server::builder().config(cells(3)).arg("--store").arg(url).arg("--restored").expect_store();
     // Only this start sets the sequence of fences, so only this start needs a role with that right.
@@ -92,10 +97,6 @@ fn b13_a_restored_database_keeps_its_identity_and_raises_its_fences() {
     let refused = server(&restored.replace("leasehold@", "app@")).start().unwrap_err().to_string();
     assert!(refused.contains("GRANT UPDATE ON SEQUENCE lease_fences TO app"), "{refused}");
 
-    runtime.block_on(leasehold(["migrate", "--adopt", "--store", &restored])).unwrap();
-    let adopted =
-        cluster.execute("restored", "SELECT last_value FROM lease_fences").unwrap()[0].parse::<u64>().unwrap();
-    assert!(adopted > lost, "{adopted} {lost}");
     let server = server(&restored).start().unwrap();
     assert!(store_line(&server).starts_with(&id));
     let next = begin(&runtime, &mut client_of(&runtime, &server), "next");

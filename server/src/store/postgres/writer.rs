@@ -54,7 +54,7 @@ use futures_util::future::join_all;
 use leasehold_core::bucket::BucketKey;
 use leasehold_core::claim::Claim;
 use leasehold_core::command::Fences;
-use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId, Replay};
+use leasehold_core::lease::{Fence, IdempotencyKey, Lease, LeaseId, LeaseState, Replay};
 use leasehold_core::rows::{Keys, NetChanges, RowChange, Workspace};
 use rustc_hash::FxHashMap;
 use tokio::runtime::Runtime;
@@ -346,7 +346,8 @@ impl PostgresWriter {
         if let Some((fence, lease, begun_at)) = changes.leases.iter().filter_map(begun).max() {
             self.connector.epochs().note(lease, fence, begun_at);
         }
-        let settled = changes.leases.iter().rev().find(|change| change.before.is_some() && change.after.is_none());
+        let is_settled = |lease: &Lease| matches!(lease.state, LeaseState::Settled(_));
+        let settled = changes.leases.iter().rev().find(|change| change.after.as_ref().is_some_and(is_settled));
         settled.into_iter().for_each(|change| self.connector.epochs().note_settled(change.key));
     }
 

@@ -98,10 +98,11 @@ class PostgresCluster:
         """Return the connection URL of a database in the cluster."""
         return f"postgres://leasehold@127.0.0.1:{self.port}/{database}"
 
-    def create_database(self) -> str:
-        """Create an empty database in the cluster. Return its connection URL."""
-        self._databases += 1
-        name = f"database_{self._databases}"
+    def create_database(self, name: str | None = None) -> str:
+        """Create an empty database in the cluster, by default with a new name. Return its connection URL."""
+        if name is None:
+            self._databases += 1
+            name = f"database_{self._databases}"
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
             connection.execute(psycopg.sql.SQL("CREATE DATABASE {}").format(psycopg.sql.Identifier(name)))
         return self.url(name)

@@ -32,9 +32,9 @@ def other() -> Iterator[PostgresCluster]:
 
 
 def restored(url: str, cluster: PostgresCluster) -> str:
-    """Copy a database into another cluster by a dump. Return the URL of the copy."""
+    """Copy a database into another cluster by a dump, under its name. Return the URL of the copy."""
     dump = subprocess.run([program("pg_dump"), url], check=True, capture_output=True).stdout
-    copy = cluster.create_database()
+    copy = cluster.create_database(url.rpartition("/")[2])
     psql = [program("psql"), "--quiet", "--set", "ON_ERROR_STOP=1", copy]
     subprocess.run(psql, check=True, input=dump, stdout=subprocess.DEVNULL)
     return copy

@@ -1,7 +1,6 @@
-import axe from "axe-core";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
-import { lockWorldHash, PHONE, Stage } from "./page";
+import { axeViolations, lockWorldHash, PHONE, Stage } from "./page";
 
 let stage: Stage;
 beforeAll(async () => {
@@ -24,16 +23,9 @@ const STATES: [string, string, object, string?][] = [
 ];
 
 test.each(STATES)("axe reports no violation for %s", async (_, hash, options, tab) => {
-    // The page's content security policy forbids scripts of others, so it would block the test
-    // library axe.
+    // The page's content security policy forbids scripts of others, so it would block axe.
     const page = await stage.page(hash, { ...options, bypassCSP: true });
     if (tab !== undefined) await page.getByRole("tab", { name: tab }).click();
-    await page.addScriptTag({ content: axe.source });
-    const found = await page.evaluate(async () => {
-        const { axe } = window as unknown as { axe: typeof import("axe-core") };
-        const { violations } = await axe.run(document, { resultTypes: ["violations"] });
-        return violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html, failureSummary }) => `${html.slice(0, 160)} ${failureSummary ?? ""}`).join(" | ").slice(0, 700)}`);
-    });
-    expect(found).toEqual([]);
+    expect(await axeViolations(page)).toEqual([]);
     await page.context().close();
 });

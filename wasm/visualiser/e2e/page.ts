@@ -2,6 +2,7 @@
 import { mkdirSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 
+import axe from "axe-core";
 import { Simulation } from "leasehold/simulation";
 import { type Browser, type BrowserContextOptions, chromium, type Page } from "playwright-core";
 import { preview, type PreviewServer } from "vite";
@@ -27,6 +28,11 @@ export const CHROMIUM = process.env["CHROMIUM"] ?? "/usr/bin/chromium";
 const LAPTOP = { width: 1280, height: 800 };
 export const PHONE = { width: 390, height: 844 };
 
+/** Returns the storage of a browser in which the tour of the page at this address has ended. */
+export function afterTour(address: string): Exclude<BrowserContextOptions["storageState"], string | undefined> {
+    return { cookies: [], origins: [{ origin: new URL(address).origin, localStorage: [{ name: "leasehold-tour", value: "ended" }] }] };
+}
+
 /** A Chromium browser, and a server of the built page, for the tests of one file. */
 export class Stage {
     /** The errors and warnings that any page has logged so far. */
@@ -48,10 +54,19 @@ export class Stage {
     }
 
     /**
-     * Opens the page in a new browser context, which has its own storage. `hash` is the fragment of
-     * the address.
+     * Opens the page in a new browser context, for a visitor who has ended the tour. `hash` is the
+     * fragment of the address.
      */
     async page(hash = "", options: BrowserContextOptions = {}): Promise<Page> {
+        const page = await this.newVisitor(hash, { storageState: afterTour(this.address), ...options });
+        await page.locator(".transport").waitFor();
+        return page;
+    }
+
+    /**
+     * Opens the page like `page`, for a visitor who has not seen the tour.
+     */
+    async newVisitor(hash = "", options: BrowserContextOptions = {}): Promise<Page> {
         const context = await this.browser.newContext({ viewport: LAPTOP, reducedMotion: "reduce", ...options });
         const page = await context.newPage();
         page.on("pageerror", (error) => this.complaints.push(error.message));
@@ -59,7 +74,7 @@ export class Stage {
             if (message.type() === "error" || message.type() === "warning") this.complaints.push(message.text());
         });
         await page.goto(this.address + hash);
-        await page.locator(".transport").waitFor();
+        await page.locator(".header").waitFor();
         return page;
     }
 
@@ -73,7 +88,7 @@ export class Stage {
  * Returns a stage that all tests of a file share. At the end, it fails if a page has logged an
  * error or a warning.
  */
-export function quietStage(): Pick<Stage, "page" | "browser" | "address"> {
+export function quietStage(): Pick<Stage, "page" | "newVisitor" | "browser" | "address"> {
     let stage: Stage;
     beforeAll(async () => {
         stage = await Stage.open();
@@ -84,6 +99,7 @@ export function quietStage(): Pick<Stage, "page" | "browser" | "address"> {
     });
     return {
         page: (hash, options) => stage.page(hash, options),
+        newVisitor: (hash, options) => stage.newVisitor(hash, options),
         get browser() {
             return stage.browser;
         },
@@ -113,6 +129,19 @@ export function smallTargets(page: Page): Promise<string[]> {
             return width > 0 && (width < 24 || height < 24) ? [`${one.outerHTML.slice(0, 90)} ${width}×${height}`] : [];
         }),
     );
+}
+
+/**
+ * Returns the violations that the test library axe reports. The page's context must bypass the
+ * content security policy (`bypassCSP`), which forbids scripts of others.
+ */
+export async function axeViolations(page: Page): Promise<string[]> {
+    await page.addScriptTag({ content: axe.source });
+    return page.evaluate(async () => {
+        const { axe } = window as unknown as { axe: typeof import("axe-core") };
+        const { violations } = await axe.run(document, { resultTypes: ["violations"] });
+        return violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html, failureSummary }) => `${html.slice(0, 160)} ${failureSummary ?? ""}`).join(" | ").slice(0, 700)}`);
+    });
 }
 
 /** Saves a screenshot of the page under this name, for people to look at. */
@@ -149,7 +178,7 @@ export async function playToEnd(page: Page, speed = "200"): Promise<void> {
 /** Returns the texts in the cells of one table of the page, row by row. */
 export async function table(page: Page, section: string, caption: string): Promise<string[][]> {
     await waitForTexts(page);
-    const rows = page.getByRole("region", { name: section }).getByRole("table", { name: caption }).locator("tbody tr");
+    const rows = page.getByRole("region", { name: section }).getByRole("table", { name: new RegExp(`^${caption}`, "u") }).locator("tbody tr");
     return rows.evaluateAll((list) =>
         list.map((row) => [...row.children].filter((cell) => !cell.classList.contains("empty")).map((cell) => cell.textContent?.trim() ?? "")).filter((cells) => cells.length > 0),
     );

@@ -8,7 +8,7 @@ import { createInterface } from "node:readline";
 import { type Browser, chromium } from "playwright-core";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
-import { FLAGS, CHROMIUM, keepPicture, playToEnd, position, table } from "./page";
+import { afterTour, FLAGS, CHROMIUM, keepPicture, playToEnd, position, table } from "./page";
 
 const BANNER_SECONDS = 20;
 
@@ -75,7 +75,7 @@ test("the served page shows the server's leases, and plays a scenario under its 
     leasehold("rollback", "--cell", "2", begin(2, "bob"));
     const left = begin(1, "carol");
 
-    const page = await browser.newPage({ viewport: { width: 1280, height: 800 }, reducedMotion: "reduce" });
+    const page = await browser.newPage({ viewport: { width: 1280, height: 800 }, reducedMotion: "reduce", storageState: afterTour(address) });
     const complaints: string[] = [];
     page.on("pageerror", (error) => complaints.push(error.message));
     page.on("console", (message) => {

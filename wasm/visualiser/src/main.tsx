@@ -2,6 +2,7 @@ import "./start_failure";
 import "./styles/base.css";
 import "./styles/lanes.css";
 import "./styles/panels.css";
+import "./styles/tour.css";
 
 import { render } from "preact";
 

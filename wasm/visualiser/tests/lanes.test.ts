@@ -73,6 +73,14 @@ describe("rendered rows", () => {
         expect(down).toBeGreaterThan(100 * 40 - 600);
         expect(down).toBeLessThan(100 * 40);
     });
+
+    test.each([52, 60, 90, 156, 400])("scrollTopFor shows a whole row in a window of %i pixels, from wherever it comes", (height) => {
+        for (const from of [0, 1, 5200, 5230, 20_000]) {
+            const top = scrollTopFor(100, from, height, 52);
+            expect([top <= 100 * 52, top + height >= 101 * 52]).toEqual([true, true]);
+            expect(scrollTopFor(100, top, height, 52)).toBe(top);
+        }
+    });
 });
 
 describe("scrollLeftFor", () => {

@@ -39,7 +39,8 @@ export function rowsToRender({ from, to }: RowRange, length: number): RowRange {
  */
 export function scrollTopFor(row: number, scrollTop: number, height: number, rowHeight: number): number {
     const top = row * rowHeight;
-    const margin = Math.min(height / 3, rowHeight * 4);
+    // In a low window the margin must leave room for the row itself.
+    const margin = Math.max(0, Math.min(height / 3, rowHeight * 4, (height - rowHeight) / 2));
     if (top < scrollTop + margin) return Math.max(0, top - margin);
     if (top + rowHeight > scrollTop + height - margin) return top + rowHeight - height + margin;
     return scrollTop;

@@ -3,6 +3,7 @@
 import type { Divergence, Origin } from "./origin";
 import type { Rule, Settings, WorldEvent } from "./protocol";
 import { RULE_NAMES } from "./texts";
+import { TOUR, tourStep } from "./tour";
 
 /** The display options of the page that a link contains. */
 export interface ViewOptions {
@@ -33,6 +34,8 @@ export interface LinkState {
     position: number;
     view: ViewOptions;
     searchResult?: SearchResult;
+    /** The number of the guided tour's step that the page shows; absent outside the tour. */
+    tour?: number;
     /** The parameters of a decoded link that this page does not know; absent if there is none. */
     unknown?: string[];
 }
@@ -91,7 +94,9 @@ export class LinkWriter {
 }
 
 function fragment(state: LinkState, z: string | undefined): string {
-    const { origin, divergence, view, searchResult } = state;
+    const { origin, divergence, view, searchResult, tour } = state;
+    // A step fixes the whole state, so its address is short.
+    if (tour !== undefined) return `tour=${tour}`;
     const params = new URLSearchParams();
     params.set(origin.kind, originParam(origin));
     if (state.rulesOff.length > 0 && origin.kind === "scenario") params.set("off", state.rulesOff.join("."));
@@ -130,7 +135,7 @@ function payloadOf({ origin, divergence }: LinkState): string | undefined {
 const ORIGIN_KINDS = ["scenario", "free", "trace"] as const;
 /** The parameters that are valid only if the link also has one of the parameters `ORIGIN_KINDS`. */
 const DETAIL_PARAMS = ["at", "hand", "kept", "off", "searched", "z"];
-const KNOWN_PARAMS: readonly string[] = [...ORIGIN_KINDS, ...DETAIL_PARAMS, "speed", "lanes"];
+const KNOWN_PARAMS: readonly string[] = [...ORIGIN_KINDS, ...DETAIL_PARAMS, "speed", "lanes", "tour"];
 
 /**
  * Decodes the fragment of a URL. Returns `undefined` if the fragment is not a link of the page.
@@ -138,6 +143,7 @@ const KNOWN_PARAMS: readonly string[] = [...ORIGIN_KINDS, ...DETAIL_PARAMS, "spe
  */
 export async function decodeLink(hash: string): Promise<LinkState | undefined> {
     const params = new URLSearchParams(hash.replace(/^#/, ""));
+    if (params.has("tour")) return parseTour(params);
     const kind = originKind(params);
     if (kind === undefined) return undefined;
     const z = params.get("z");
@@ -158,6 +164,19 @@ export async function decodeLink(hash: string): Promise<LinkState | undefined> {
         ...(searched === null ? {} : { searchResult: parseSearchResult(searched) }),
         ...(unknown.length === 0 ? {} : { unknown }),
     };
+}
+
+/** Returns the state of an address of the tour. Without a number, it is the first step. */
+function parseTour(params: URLSearchParams): LinkState {
+    if ([...params.keys()].length > 1) throw new LinkError(DAMAGED_LINK);
+    return tourLink(Number(params.get("tour") || 1));
+}
+
+/** Returns the state of the page at the end of a step of the tour. */
+export function tourLink(number: number): LinkState {
+    const step = tourStep(number);
+    if (step === undefined) throw new LinkError(`the tour has no step \`${number}\`: choose one from 1 to ${TOUR.length}`);
+    return { origin: { kind: "scenario", id: step.scenario }, rulesOff: step.rulesOff ?? [], position: step.to, view: DEFAULT_VIEW, tour: number };
 }
 
 function parseSearchResult(text: string): SearchResult {

@@ -2,9 +2,10 @@
 // browser's history.
 import { effect } from "@preact/signals";
 
-import { DAMAGED_LINK, decodeLink, DEFAULT_VIEW, encodeLink, LinkError, type LinkState, LinkWriter } from "../model/link";
+import { DAMAGED_LINK, decodeLink, DEFAULT_VIEW, encodeLink, LinkError, type LinkState, LinkWriter, tourLink } from "../model/link";
 import { FIRST_SCENARIO_ID } from "../model/scenarios";
 import type { Session, Snapshot } from "./session";
+import { stepToResume } from "./tour";
 
 /**
  * The pause after a change before the page writes its address. Safari throws an error after 100
@@ -81,13 +82,19 @@ function takePending(): PendingAddress | undefined {
 /** The link that opens the start of the first scenario. */
 const DEFAULT_LINK: LinkState = { origin: { kind: "scenario", id: FIRST_SCENARIO_ID }, rulesOff: [], position: 0, view: DEFAULT_VIEW };
 
+/** Returns the link of a page without one in its address: the tour, until it has been seen. */
+function firstLink(): LinkState {
+    const step = stepToResume();
+    return step === undefined ? DEFAULT_LINK : tourLink(step);
+}
+
 /**
  * Opens the run of the page's address. If the address is damaged, the open run stays, or the first
  * scenario is opened. `isCurrent` returns false if a later navigation has replaced this one.
  */
 export async function openAddress(session: Session, isCurrent = () => true): Promise<void> {
     try {
-        const link = (await decodeLink(location.hash)) ?? DEFAULT_LINK;
+        const link = (await decodeLink(location.hash)) ?? firstLink();
         if (isCurrent()) session.openLink(link);
     } catch (error) {
         if (!isCurrent()) return;
@@ -119,6 +126,7 @@ export function synchroniseAddress(session: Session): void {
         session.speed.value;
         session.allLanes.value;
         session.isEdited.value;
+        session.tourStep.value;
         session.search.result.value;
         address.writeSoon();
     });

@@ -9,7 +9,7 @@ import { Simulation } from "leasehold/simulation";
 import { looksLikeAudit, parseAudit, Recording } from "../model/audit";
 import { Autopilot } from "../model/autopilot";
 import { partsOf } from "../model/events";
-import { DEFAULT_VIEW, type LinkState } from "../model/link";
+import { DEFAULT_VIEW, type LinkState, tourLink } from "../model/link";
 import { divergenceFrom, isWorldByHand, type Origin } from "../model/origin";
 import { verdictFor, type Verdict } from "../model/outcome";
 import type { MessageId, Rule, Scenario, Settings, Timeline, View, WorldEvent } from "../model/protocol";
@@ -58,6 +58,13 @@ export class Session {
     readonly notice = signal<Notice | undefined>(undefined);
     /** True if a person has changed the events of the run since it was opened. */
     readonly isEdited = signal(false);
+    /** The number of the tour's step whose run is open. */
+    readonly openStep = signal<number | undefined>(undefined);
+    /**
+     * The number of the tour's step that the page shows; `undefined` outside the tour. A person who
+     * changes the run leaves the tour, because the text of the step would no longer hold.
+     */
+    readonly tourStep = computed(() => (this.isEdited.value ? undefined : this.openStep.value));
     /** True if the run was opened as the shortest trace that leads to its violation. */
     readonly isShortest = signal(false);
     /** True if the run may contain events that are not needed for its violation. */
@@ -135,6 +142,21 @@ export class Session {
         const scenario = scenarioById(id);
         if (scenario === undefined) return this.notify(`there is no scenario \`${id}\`: choose one of the list`, true);
         this.replace(() => this.show(Simulation.load(JSON.stringify(scenario.trace)), { kind: "scenario", id }));
+    }
+
+    /**
+     * Opens a step of the tour at its end. The run that was open before the tour stays in the
+     * history.
+     */
+    openTourStep(number: number): void {
+        const open = () => this.openLink(tourLink(number));
+        if (this.tourStep.peek() === undefined) this.replace(open);
+        else open();
+    }
+
+    /** Leaves the tour. The run of its step stays open. */
+    leaveTour(): void {
+        this.openStep.value = undefined;
     }
 
     /**
@@ -221,6 +243,7 @@ export class Session {
             this.simulation.value = simulation;
             this.origin.value = origin;
             this.isEdited.value = false;
+            this.openStep.value = undefined;
             this.isShortest.value = false;
             this.rulesOff.value = simulation?.settings().rules_off ?? [];
             this.randomEvents = origin.kind === "free" ? origin.randomEvents : 0;
@@ -428,6 +451,13 @@ export class Session {
         this.isPlaying.value = true;
     }
 
+    /** Plays the events from one position to another. */
+    playBetween(from: number, to: number): void {
+        this.seek(from);
+        this.play();
+        this.stopPosition = to;
+    }
+
     /** Stops playback at the position. */
     pause(): void {
         this.awaitedRequest = undefined;
@@ -499,7 +529,9 @@ export class Session {
         if (simulation === undefined) return undefined;
         const origin = this.origin.peek();
         const searchResult = this.search.result.peek();
+        const tour = this.tourStep.peek();
         const state = {
+            ...(tour === undefined ? {} : { tour }),
             ...(searchResult ? { searchResult } : {}),
             rulesOff: this.rulesOff.peek(),
             position: this.position.peek(),
@@ -528,6 +560,7 @@ export class Session {
         batch(() => {
             this.show(simulation, origin);
             this.isEdited.value = isEdited;
+            this.openStep.value = link.tour;
             if (origin.kind === "free" && !link.divergence) this.randomEvents = simulation.length;
             this.speed.value = isKnownSpeed ? link.view.speed : DEFAULT_VIEW.speed;
             this.allLanes.value = link.view.allLanes;

@@ -11,6 +11,7 @@ import { type Pane, pane } from "./navigation";
 import { isDisplayStale, LiveRegion, NoticeBar } from "./notice";
 import { Sidebar } from "./sidebar";
 import { State } from "./state";
+import { shownStep, TourCard } from "./tour";
 import { Transport } from "./transport";
 import { Headline } from "./headline";
 
@@ -37,26 +38,21 @@ export function App() {
             removeEventListener("drop", openDroppedFile);
         };
     }, []);
+    const step = shownStep.value;
     return (
-        <div class={`app pane-${pane.value}`}>
+        <div class={step ? "app touring pane-run" : `app pane-${pane.value}`}>
             <Header />
             <main class="main">
-                <Sidebar />
+                {!step && <Sidebar />}
                 <section class="stage" aria-label="The run">
-                    <Headline />
+                    {step ? <TourCard step={step} /> : <Headline />}
                     <Lanes />
-                    <PhoneAdvice />
+                    {!step && <PhoneAdvice />}
                 </section>
                 <StatePanel />
             </main>
-            <Transport />
-            <nav class="panes" aria-label="Parts of the page">
-                {PANES.map(([key, label]) => (
-                    <button type="button" key={key} aria-pressed={pane.value === key} onClick={() => (pane.value = key)}>
-                        {label}
-                    </button>
-                ))}
-            </nav>
+            {!step && <Transport />}
+            {!step && <Panes />}
             <NoticeBar />
             <LiveRegion />
             <MenuLayer />
@@ -65,10 +61,24 @@ export function App() {
     );
 }
 
+/** Shows the buttons by which a person at a phone chooses a part of the page. */
+function Panes() {
+    return (
+        <nav class="panes" aria-label="Parts of the page">
+            {PANES.map(([key, label]) => (
+                <button type="button" key={key} aria-pressed={pane.value === key} onClick={() => (pane.value = key)}>
+                    {label}
+                </button>
+            ))}
+        </nav>
+    );
+}
+
+/** Shows the state and the last event. In the tour, the step explains the events. */
 function StatePanel() {
     return (
         <aside class="side" tabIndex={0} aria-label="State of the service and the cells" aria-busy={isDisplayStale}>
-            <CurrentEvent />
+            {!shownStep.value && <CurrentEvent />}
             <State />
         </aside>
     );

@@ -11,7 +11,7 @@ export function Header() {
     return (
         <header class="header">
             <h1>
-                <img src={icon} alt="" width="22" height="22" /> Leasehold <small>step by step</small>
+                <img src={icon} alt="" width="22" height="22" /> Leasehold <small>How a username stays unique across databases</small>
             </h1>
             <div class="tools">
                 <button type="button" onClick={() => void copyLink()}>

@@ -1,6 +1,8 @@
 import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 
+import { tour } from "../session/app";
+
 export const isHelpOpen = signal(false);
 
 const KEYS: [string, string][] = [
@@ -12,6 +14,7 @@ const KEYS: [string, string][] = [
     ["s", "end all faults, and play until every process is idle"],
     ["tab, enter", "focus a participant or a message, and open its menu"],
     ["?", "this help"],
+    ["→, ← and space in the tour", "the next step, the step before, and the same step again"],
 ];
 
 /** Shows the help: the purpose of the page, how to use it, and its keys. */
@@ -19,6 +22,10 @@ export function Help() {
     const dialog = useRef<HTMLDialogElement>(null);
     useEffect(() => dialog.current?.showModal(), []);
     const close = () => (isHelpOpen.value = false);
+    const startTour = () => {
+        close();
+        tour.show(1);
+    };
     return (
         <dialog ref={dialog} class="help" aria-labelledby="help-title" onClose={close}>
             <h2 id="help-title">About this page</h2>
@@ -51,6 +58,11 @@ export function Help() {
                     </div>
                 ))}
             </dl>
+            <p>
+                <button type="button" onClick={startTour}>
+                    Guided tour
+                </button>
+            </p>
             <form method="dialog">
                 <button type="submit" class="primary">
                     Close

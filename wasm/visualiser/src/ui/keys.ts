@@ -1,4 +1,4 @@
-import { session } from "../session/app";
+import { session, tour } from "../session/app";
 import { isHelpOpen } from "./help";
 import { closeMenu, openedMenu } from "./menu";
 
@@ -19,6 +19,14 @@ const ACTIONS: Record<string, () => void> = {
     s: () => session.quiesce(),
 };
 
+/** The actions of keys in the tour. Other keys would leave the events of its step. */
+const TOUR_ACTIONS: Record<string, () => void> = {
+    " ": () => tour.playAgain(),
+    ArrowRight: () => tour.next(),
+    ArrowLeft: () => tour.back(),
+    "?": () => (isHelpOpen.value = true),
+};
+
 /**
  * Runs the page's action for a key. Does nothing if a modifier is pressed, or if the focused
  * element uses the key itself.
@@ -30,7 +38,7 @@ export function onKey(event: KeyboardEvent): void {
         closeMenu();
         return;
     }
-    const action = ACTIONS[event.key];
+    const action = (session.tourStep.peek() === undefined ? ACTIONS : TOUR_ACTIONS)[event.key];
     if (action === undefined || openedMenu.peek() || isHelpOpen.peek() || isUsedByTarget(event)) return;
     event.preventDefault();
     action();

@@ -9,6 +9,7 @@ import { session } from "../session/app";
 import { contentWidth, isNarrow, lanesLeft, layout } from "./lane_layout";
 import { openMenu } from "./menu";
 import { displayed } from "./notice";
+import { litClass } from "./tour";
 
 const ICONS: Record<LaneKind, string> = {
     user: "M12 12a4 4 0 1 0 0-8 4 4 0 0 0 0 8zM5 21c0-4 3-6 7-6s7 2 7 6",
@@ -83,7 +84,7 @@ function Head({ lane, view }: { lane: PlacedLane; view: View | undefined }) {
     return (
         <button
             type="button"
-            class={`head ${lane.kind}${isDown ? " down" : ""}`}
+            class={`head ${lane.kind}${isDown ? " down" : ""} ${litClass(`lane ${lane.key}`)}`}
             style={{ left: `${lane.x - laneWidth / 2}px`, width: `${laneWidth}px` }}
             aria-label={`${text}: ${laneName(lane)}${status ? `, ${status}` : ""}. Open its menu`}
             aria-haspopup="menu"

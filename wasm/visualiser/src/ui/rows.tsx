@@ -30,9 +30,10 @@ const KEY_COUNT = 128;
 
 /**
  * Moves to the event of the row that was clicked. One listener serves all rows; keyboard users have
- * the page's keys.
+ * the page's keys. In the tour, the text of the step holds only at the end of its events.
  */
 function seekToRow(event: Event): void {
+    if (session.tourStep.peek() !== undefined) return;
     const position = sentenceOf(event)?.closest("li")?.ariaPosInSet;
     if (position) session.seek(Number(position));
 }

@@ -7,6 +7,7 @@ import { search, session } from "../session/app";
 import { findViolation } from "./find_violation";
 import { FreePlay } from "./free_play";
 import { pane, type Tab, tab } from "./navigation";
+import { TourButton } from "./tour";
 
 const TABS: [Tab, string][] = [
     ["scenarios", "Scenarios"],
@@ -61,15 +62,18 @@ function Scenarios() {
         pane.value = "run";
     };
     return (
-        <ul class="scenarios">
-            {SCENARIOS.map(({ id, title, watch }) => (
-                <li key={id}>
-                    <button type="button" title={watch} aria-current={current === id ? "true" : undefined} data-scenario={id} onClick={() => open(id)}>
-                        {title}
-                    </button>
-                </li>
-            ))}
-        </ul>
+        <>
+            <TourButton />
+            <ul class="scenarios">
+                {SCENARIOS.map(({ id, title, watch }) => (
+                    <li key={id}>
+                        <button type="button" title={watch} aria-current={current === id ? "true" : undefined} data-scenario={id} onClick={() => open(id)}>
+                            {title}
+                        </button>
+                    </li>
+                ))}
+            </ul>
+        </>
     );
 }
 

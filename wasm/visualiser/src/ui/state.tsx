@@ -5,6 +5,7 @@ import { Diagrams } from "./diagrams";
 import { LockState } from "./lock_state";
 import { displayed } from "./notice";
 import { Status, Table } from "./table";
+import { shownStep } from "./tour";
 
 /**
  * Shows the state at the position: the claims and leases of the service, the transition diagrams,
@@ -36,7 +37,7 @@ export function State() {
                 <Claims claims={view.claims} changed={changedNames} />
                 <Leases leases={view.leases} changed={changedLeases} />
             </section>
-            <Diagrams />
+            {!shownStep.value && <Diagrams />}
             {view.cells.map((cell) => (
                 <Cell key={cell.cell} cell={cell} view={view} names={changedNames} leases={changedLeases} />
             ))}
@@ -65,7 +66,7 @@ function RecordedLeases({ leases }: { leases: LeaseView[] }) {
 
 function Claims({ claims, changed }: { claims: ClaimView[]; changed: Set<string> }) {
     return (
-        <Table caption="Claims" heads={["name", "cell", "row", "state", "lease"]} empty="no name is claimed">
+        <Table place="claims" caption="Claims" heads={["name", "cell", "row", "state", "lease"]} empty="no name is claimed">
             {claims.map((claim) => (
                 <tr key={claim.name} class={changed.has(claim.name) ? "changed" : ""} data-claim={claim.name}>
                     <th scope="row">{claim.name}</th>
@@ -91,7 +92,7 @@ function Leases({ leases, changed }: { leases: LeaseView[]; changed: Set<string>
     const shown = leases.filter((lease, index) => lease.status === "Outstanding" || index >= leases.length - SHOWN_LEASES);
     const caption = shown.length < leases.length ? `Leases (${leases.length}, ${shown.length} shown)` : "Leases";
     return (
-        <Table caption={caption} heads={["lease", "cell", "names", "state", "age"]} empty="the service knows of no lease">
+        <Table place="leases" caption={caption} heads={["lease", "cell", "names", "state", "age"]} empty="the service knows of no lease">
             {shown.map((lease) => (
                 <tr key={lease.lease} class={changed.has(lease.lease) ? "changed" : ""} data-lease={lease.lease}>
                     <th scope="row">{leaseLabel(lease.lease)}</th>
@@ -124,7 +125,7 @@ function Cell({ cell, view, names, leases }: CellProps) {
                 Cell {cell.cell} {cell.is_cut_off && <b class="tag bad">cut off</b>}
                 {ahead !== 0 && <span class="tag">clock {formatDuration(ahead)} {ahead > 0 ? "ahead" : "behind"}</span>}
             </h3>
-            <Table caption="Rows" heads={["row", "name", "written"]} empty="no rows">
+            <Table place={`rows:${cell.cell}`} caption="Rows" heads={["row", "name", "written"]} empty="no rows">
                 {cell.rows.map((row) => (
                     <tr key={row.row} class={names.has(row.name) ? "changed" : ""} data-row={row.row}>
                         <th scope="row">{row.row}</th>
@@ -135,7 +136,7 @@ function Cell({ cell, view, names, leases }: CellProps) {
                     </tr>
                 ))}
             </Table>
-            <Table caption="Lease rows" heads={["lease", "begun"]} empty="no lease rows">
+            <Table place={`lease_rows:${cell.cell}`} caption="Lease rows" heads={["lease", "begun"]} empty="no lease rows">
                 {cell.lease_rows.map((row) => (
                     <tr key={row.lease} class={leases.has(row.lease) ? "changed" : ""}>
                         <th scope="row">{leaseLabel(row.lease)}</th>
@@ -144,7 +145,7 @@ function Cell({ cell, view, names, leases }: CellProps) {
                 ))}
             </Table>
             <Transactions cell={cell} />
-            <Workers cell={cell} view={view} />
+            {!shownStep.value && <Workers cell={cell} view={view} />}
         </section>
     );
 }

@@ -1,18 +1,21 @@
 import type { ComponentChildren } from "preact";
 
 import { stateName } from "../model/texts";
+import { litClass } from "./tour";
 
 interface TableProps {
     caption: string;
     heads: string[];
     empty: string;
+    /** The name of the table for the tour, which may point at it. */
+    place?: string;
     children: ComponentChildren[];
 }
 
 /** Shows a table with a caption, or a text in place of its rows. */
-export function Table({ caption, heads, empty, children }: TableProps) {
+export function Table({ caption, heads, empty, place, children }: TableProps) {
     return (
-        <table>
+        <table class={place && litClass(`table ${place}`)}>
             <caption>{caption}</caption>
             {children.length > 0 && (
                 <thead>

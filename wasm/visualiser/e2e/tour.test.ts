@@ -74,6 +74,8 @@ describe.each(SIZES)("the tour at a %s", (name, options) => {
         }
         expect(labels).toEqual(TOUR.map(({ next }, index) => next ?? (index === TOUR.length - 1 ? "Explore the page" : "Next")));
         await page.locator(".transport").waitFor();
+        const rightOf = (selector: string) => page.locator(selector).last().evaluate((one) => one.getBoundingClientRect().right - innerWidth);
+        expect(await rightOf(".tools button")).toBeLessThanOrEqual(0);
         expect(await page.getByRole("tab", { name: "Rules", includeHidden: true }).getAttribute("aria-selected")).toBe("true");
         await page.context().close();
     });

@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 
 import { layOutLanes } from "../src/model/lanes";
 import type { Arrow, Lane } from "../src/model/protocol";
-import { eventPaths, messagePaths, type DrawingScale } from "../src/model/svg_paths";
+import { eventPaths, localPaths, messagePaths, type DrawingScale } from "../src/model/svg_paths";
 
 const world = { cells: [1, 2], workers: 2, reconcilers: 1, hasVerifier: true };
 const scale: DrawingScale = { layout: layOutLanes(world, 400, undefined), rowHeight: 40, firstRow: 0, length: 20, hasLabels: true };
@@ -62,6 +62,39 @@ describe("messagePaths", () => {
         const near = arrow(2, { to: { process: [1, { worker: 1 }] } as Lane, ended: 4, how: "arrived" });
         expect(messagePaths([long, near], scale).labels.map(({ text }) => text)).toEqual([expect.stringMatching(/^create a name.*…$/)]);
         expect(messagePaths([long], { ...scale, hasLabels: false })).toMatchObject({ labels: [], labelBackgrounds: "" });
+    });
+});
+
+describe("localPaths", () => {
+    const trace = scenarios().find(({ id }) => id === "happy-path")?.trace;
+    const entries = Simulation.load(JSON.stringify(trace)).entries(0, 14);
+    const wide = { ...scale, layout: layOutLanes({ ...world, cells: [1], workers: 1 }, 600, undefined) };
+
+    test("draws statements to the database and words to and from the user, each level in its row", () => {
+        const { statements, speech, tips, speechTips, labels } = localPaths(entries, wide);
+        const rows = (data: string) => points(data).map(([, y]) => (y - 20) / 40 + 1);
+        expect([rows(statements), rows(speech)]).toEqual([[3, 4, 8, 9, 14], [1, 14]]);
+        expect([tips.match(/z/g)?.length, speechTips.match(/z/g)?.length]).toEqual([5, 2]);
+        const [user, from, to] = [{ user: 1 }, worker, { database: 1 }].map((lane) => Math.round(wide.layout.x(lane as Lane) * 10) / 10);
+        const ends = (data: string) => [...data.matchAll(/M([\d.]+) [\d.]+H([\d.]+)/g)].map(([, x1, x2]) => [Number(x1), Number(x2)]);
+        expect(ends(statements)).toEqual(Array.from({ length: 5 }, () => [from, to]));
+        expect(ends(speech)).toEqual([[user, from], [from, user]]);
+        expect(labels.map(({ text, isSpeech }) => `${text}${isSpeech ? " (speech)" : ""}`)).toEqual(["“create alice” (speech)", "BEGIN", "rows", "lease", "COMMIT", "delete", "“saved” (speech)"]);
+    });
+
+    test.each([300, 400, 600, 1000])("draws no label beyond its arrow in lanes of %i pixels", (width) => {
+        const narrow = { ...wide, layout: layOutLanes({ ...world, cells: [1], workers: 1 }, width, undefined) };
+        const step = narrow.layout.x({ database: 1 }) - narrow.layout.x(worker);
+        expect(localPaths(entries, narrow).labels.filter(({ text }) => text.length * 6.2 > step)).toEqual([]);
+    });
+
+    test("keeps labels where no envelope lies", () => {
+        const { labels } = localPaths(entries, wide);
+        // An envelope is 14 pixels high, and lies between two rows. A letter is 9 pixels high.
+        const tops = labels.map(({ y }) => (y - 9) % 40);
+        expect(labels.length).toBeGreaterThan(5);
+        expect(Math.min(...tops)).toBeGreaterThanOrEqual(7);
+        expect(localPaths(entries, { ...wide, hasLabels: false }).labels).toEqual([]);
     });
 });
 

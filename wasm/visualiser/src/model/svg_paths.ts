@@ -4,6 +4,7 @@
 import { partsOf, processParts } from "./events";
 import { type MessageLine, messageLine, rowMiddle } from "./geometry";
 import type { LaneLayout } from "./lanes";
+import { type LocalArrow, localArrows } from "./local_arrows";
 import type { Arrow, Entry, Lane } from "./protocol";
 
 /**
@@ -134,6 +135,43 @@ function shorten(text: string, room: number): string {
 function labelBackground({ x, y, text }: Label): string {
     const width = text.length * LETTER_WIDTH * 0.9;
     return `M${round(x - width / 2)} ${round(y - LABEL_HEIGHT + 2)}h${round(width)}v${LABEL_HEIGHT}h${round(-width)}z`;
+}
+
+/** The distance of the baseline of a local arrow's label above its line, in pixels. */
+const LOCAL_LABEL_RISE = 4;
+
+/** The SVG path data of the arrows within cells, and their labels. */
+export interface LocalPaths {
+    statements: string;
+    speech: string;
+    tips: string;
+    speechTips: string;
+    labels: (Label & { isSpeech: boolean })[];
+    labelBackgrounds: string;
+}
+
+/**
+ * Returns the SVG paths of the arrows within cells. Each is level, because its event has no
+ * duration, and its label is above it.
+ */
+export function localPaths(entries: readonly Entry[], scale: DrawingScale): LocalPaths {
+    const paths: LocalPaths = { statements: "", speech: "", tips: "", speechTips: "", labels: [], labelBackgrounds: "" };
+    for (const entry of entries) {
+        const y = rowMiddle(entry.position - scale.firstRow, scale.rowHeight);
+        for (const arrow of localArrows(entry)) addLocalArrow(paths, arrow, y, scale);
+    }
+    return paths;
+}
+
+function addLocalArrow(paths: LocalPaths, { from, to, says, isSpeech }: LocalArrow, y: number, { layout, hasLabels }: DrawingScale): void {
+    const line = { x1: layout.x(from), y1: y, x2: layout.x(to), y2: y };
+    paths[isSpeech ? "speech" : "statements"] += `M${round(line.x1)} ${y}H${round(line.x2)}`;
+    paths[isSpeech ? "speechTips" : "tips"] += tip(line);
+    // A row can have an arrow on both sides of a worker, so a label must not be wider than its arrow.
+    if (!hasLabels || says.length * LETTER_WIDTH > Math.abs(line.x2 - line.x1)) return;
+    const label = { x: round((line.x1 + line.x2) / 2), y: y - LOCAL_LABEL_RISE, text: says, isSpeech };
+    paths.labels.push(label);
+    paths.labelBackgrounds += labelBackground(label);
 }
 
 /** The SVG path data of events, by the CSS class of each kind (`styles/lanes.css`). */

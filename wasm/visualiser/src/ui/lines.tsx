@@ -3,7 +3,7 @@ import { memo } from "preact/compat";
 import type { RowRange } from "../model/geometry";
 import type { LaneLayout } from "../model/lanes";
 import type { Arrow, Entry } from "../model/protocol";
-import { eventPaths, messagePaths, type DrawingScale } from "../model/svg_paths";
+import { eventPaths, localPaths, messagePaths, type DrawingScale } from "../model/svg_paths";
 import { session } from "../session/app";
 import { isNarrow, lanesLeft, layout, rowHeight } from "./lane_layout";
 
@@ -20,6 +20,7 @@ export function Lines({ range, entries, arrows }: LinesProps) {
     return (
         <svg class="lines" aria-hidden="true" style={{ left: `${lanesLeft.value}px`, top: `${range.from * height}px` }} width={scale.layout.width} height={1}>
             <LaneLines layout={scale.layout} height={(range.to + 1 - range.from) * height} />
+            <LocalArrows entries={entries} scale={scale} />
             <Messages arrows={arrows} scale={scale} />
             {Object.entries(eventPaths(entries, scale)).map(([kind, data]) => (
                 <path key={kind} class={kind} d={data} />
@@ -40,6 +41,24 @@ const LaneLines = memo(function LaneLines({ layout, height }: { layout: LaneLayo
         </>
     );
 });
+
+function LocalArrows({ entries, scale }: { entries: Entry[]; scale: DrawingScale }) {
+    const { statements, speech, tips, speechTips, labels, labelBackgrounds } = localPaths(entries, scale);
+    return (
+        <>
+            <path class="local" d={statements} />
+            <path class="local speech" d={speech} />
+            <path class="local-tips" d={tips} />
+            <path class="local-tips speech" d={speechTips} />
+            <path class="label-ground" d={labelBackgrounds} />
+            {labels.map(({ x, y, text, isSpeech }, index) => (
+                <text key={index} x={x} y={y} class={isSpeech ? "label speech" : "label"}>
+                    {text}
+                </text>
+            ))}
+        </>
+    );
+}
 
 /** The fates of messages in the order in which they are drawn: lost messages are on top. */
 const FATES = ["arrived", "ignored", "in-flight", "refused-in-flight", "refused", "lost"] as const;

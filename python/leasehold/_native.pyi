@@ -82,7 +82,7 @@ class Keepalive:
     def __new__(
         cls,
         url: str,
-        tls: tuple[str, str, str] | None,
+        tls: tuple[str, tuple[str, str] | None] | None,
         store_id: str | None,
         session_id: bytes,
         duration_micros: int,

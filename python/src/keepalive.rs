@@ -55,13 +55,16 @@ impl Keepalive {
     fn new(
         py: Python<'_>,
         url: &str,
-        tls: Option<(String, String, String)>,
+        tls: Option<(String, Option<(String, String)>)>,
         store_id: Option<&str>,
         session_id: [u8; 16],
         duration_micros: u64,
         grace_micros: u64,
     ) -> PyResult<Self> {
-        let tls = tls.map(|(ca, certificate, key)| Tls::new(ca).with_identity(certificate, key));
+        let tls = tls.map(|(ca, identity)| match identity {
+            Some((certificate, key)) => Tls::new(ca).with_identity(certificate, key),
+            None => Tls::new(ca),
+        });
         let endpoint = Endpoint::new(url, tls.as_ref()).map_err(|error| misconfigured(py, error))?;
         let store_id = store_id.map(Uuid::parse_str).transpose().map_err(|error| misconfigured(py, error))?;
         let (duration, grace) = (Duration::from_micros(duration_micros), Duration::from_micros(grace_micros));

@@ -22,11 +22,13 @@ _REFUSAL_SECONDS = 1.0
 _UNSUITABLE = "it is not made for this use"
 _UNKNOWN_ISSUER = "it is signed by an authority that the server does not know"
 _NOT_VALID = "it has expired, or is not valid yet"
+_MISSING = "it requires one, and none was sent"
 
 # The alerts with which a server refuses a client's certificate, by the ends of OpenSSL's names, and the faults
 # (client/src/handshake.rs). Rustls sends a decryption error if an authority has the right name and another key.
 _REFUSALS = {
     "CERTIFICATE_EXPIRED": _NOT_VALID,
+    "CERTIFICATE_REQUIRED": _MISSING,
     "CERTIFICATE_REVOKED": "it is revoked",
     "UNKNOWN_CA": _UNKNOWN_ISSUER,
     "DECRYPT_ERROR": _UNKNOWN_ISSUER,
@@ -58,13 +60,18 @@ class Connection:
         Raises
         ------
         MisconfiguredError
-            Only some of the three files are given.
+            A certificate is given without its key, or without the authority to trust, or a key without its certificate.
         """
-        if self.ca is not None and self.cert is not None and self.key is not None:
+        if self.cert is not None and self.key is None:
+            raise MisconfiguredError("a certificate needs its private key: name it in --key")
+        if self.key is not None and self.cert is None:
+            raise MisconfiguredError("a private key needs its certificate: name it in --cert")
+        if self.ca is not None:
             return Tls(self.ca, self.cert, self.key)
-        if self.ca is None and self.cert is None and self.key is None:
-            return None
-        raise MisconfiguredError("only some of `--ca`, `--cert` and `--key` are set: set all three, or none")
+        if self.cert is not None:
+            # The connection is never made without the certificate: the server would not know who calls.
+            raise MisconfiguredError("a certificate needs an authority to trust: name its PEM file in --ca")
+        return None
 
     @contextmanager
     def client(self, cell_id: int | None = None, retry: Retry | None = None) -> Iterator[Client]:
@@ -136,7 +143,8 @@ class Connection:
         host = endpoint(self.server, tls, allow_plaintext=False).address[0]
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.load_verify_locations(cafile=tls.ca)
-        context.load_cert_chain(tls.certificate, tls.key, password="")
+        if tls.identity is not None:
+            context.load_cert_chain(*tls.identity, password="")
         context.set_alpn_protocols(["h2"])
         try:
             with context.wrap_socket(connection, server_hostname=host) as secured:
@@ -173,6 +181,10 @@ class Connection:
         return UnreachableError(self._url, "the server does not answer in TLS", hint)
 
     def _not_accepted(self, fault: str) -> NotAcceptedError:
+        if self.cert is None:
+            return NotAcceptedError(
+                f"the server does not accept the certificate: {fault}", "say who you are with --cert and --key"
+            )
         hint = (
             "name a new certificate in --cert, and its key in --key"
             if fault is _NOT_VALID

@@ -52,8 +52,7 @@ class ClientBase:
 
     def _new_keepalive(self, session: bytes, duration_micros: int, grace_micros: int) -> _native.Keepalive:
         """Return the keepalive of a session that is opened next. It has a connection of its own to the same server."""
-        tls = self._tls
-        paths = None if tls is None else (os.fspath(tls.ca), os.fspath(tls.certificate), os.fspath(tls.key))
+        paths = None if self._tls is None else _paths(self._tls)
         return _native.Keepalive(self._endpoint.url, paths, self._store.store_id, session, duration_micros, grace_micros)
 
     def _open(self) -> None:
@@ -75,17 +74,18 @@ class ClientBase:
         Raises
         ------
         MisconfiguredError
-            Only some of the three TLS files are set, or the constructor raises.
+            A client certificate is set without its key or an authority, or the constructor raises.
         """
         # The environment itself must be no default: `help` shows defaults, and the environment has secrets.
         environment = os.environ if environment is None else environment
         files = {name: environment.get(variable, "") for name, variable in _TLS_VARIABLES.items()}
         missing = [_TLS_VARIABLES[name] for name, path in files.items() if not path]
-        if missing and len(missing) < len(files):
+        is_authority_alone = missing == [_TLS_VARIABLES["certificate"], _TLS_VARIABLES["key"]]
+        if 0 < len(missing) < len(files) and not is_authority_alone:
             raise MisconfiguredError(
-                f"`{missing[0]}` is not set: set all of {', '.join(_TLS_VARIABLES.values())}, or none of them"
+                f"`{missing[0]}` is not set: set all of {', '.join(_TLS_VARIABLES.values())}, only the first, or none"
             )
-        tls = None if missing else Tls(**files)
+        tls = Tls(**{name: path for name, path in files.items() if path}) if files["ca"] else None
         return cls(environment.get("LEASEHOLD_SERVER") or DEFAULT_SERVER, tls=tls, **settings)
 
     @property
@@ -100,6 +100,12 @@ class ClientBase:
         if self._cell_id is None:
             raise MisconfiguredError("the client has no cell: pass `cell_id` when you create it")
         return self._cell_id
+
+
+def _paths(tls: Tls) -> tuple[str, tuple[str, str] | None]:
+    """Return the paths of the TLS files as the extension takes them."""
+    identity = tls.identity
+    return os.fspath(tls.ca), None if identity is None else (os.fspath(identity[0]), os.fspath(identity[1]))
 
 
 def _check_cell(cell_id: object) -> int:

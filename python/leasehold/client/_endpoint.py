@@ -41,21 +41,40 @@ CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
 
 @dataclass(frozen=True)
 class Tls:
-    """Paths of the PEM files for mutual TLS. All three are required.
+    """Paths of the PEM files for TLS. Without a client certificate, the server does not know who calls.
+
+    A server of Leasehold requires a client certificate. A proxy in front of it may not.
 
     Attributes
     ----------
     ca
         The certificate of the authority that signed the server's certificate.
     certificate
-        The client certificate, which identifies the caller.
+        The client certificate, which identifies the caller. It needs `key`.
     key
         The private key of the client certificate, without a password.
     """
 
     ca: str | PathLike[str]
-    certificate: str | PathLike[str]
-    key: str | PathLike[str]
+    certificate: str | PathLike[str] | None = None
+    key: str | PathLike[str] | None = None
+
+    @property
+    def identity(self) -> tuple[str | PathLike[str], str | PathLike[str]] | None:
+        """The paths of the client certificate and its key; None if there is none.
+
+        Raises
+        ------
+        MisconfiguredError
+            Only one of both is given.
+        """
+        if self.certificate is not None and self.key is not None:
+            return self.certificate, self.key
+        if self.certificate is not None:
+            raise MisconfiguredError("`tls.certificate` needs its private key: set `tls.key`")
+        if self.key is not None:
+            raise MisconfiguredError("`tls.key` needs its certificate: set `tls.certificate`")
+        return None
 
 
 @dataclass(frozen=True)
@@ -123,8 +142,12 @@ def _is_loopback(host: str) -> bool:
 def _credentials(server: str, tls: Tls | None) -> grpc.ChannelCredentials:
     if tls is None:
         raise MisconfiguredError(f"`{server}` needs certificates: set the files of the authority and of the client in `tls`")
-    ca, certificate, key = (_read_pem(name, getattr(tls, name)) for name in ("ca", "certificate", "key"))
-    _check_pem_files(tls)
+    identity = tls.identity
+    ca = _read_pem("ca", tls.ca)
+    certificate, key = (None, None) if identity is None else map(_read_pem, ("certificate", "key"), identity)
+    _check_authority(tls)
+    if identity is not None:
+        _check_identity(*identity)
     return grpc.ssl_channel_credentials(ca, key, certificate)
 
 
@@ -136,7 +159,7 @@ def _read_pem(name: str, path: str | PathLike[str]) -> bytes:
         raise MisconfiguredError(f"cannot read `{path}` for `tls.{name}` ({reason}): pass a readable PEM file") from None
 
 
-def _check_pem_files(tls: Tls) -> None:
+def _check_authority(tls: Tls) -> None:
     # Check the PEM files with OpenSSL, which names the file that is wrong. `grpc.ssl_channel_credentials` accepts any bytes;
     # with an invalid PEM every call then fails as UNAVAILABLE, as if the server were down.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -148,15 +171,19 @@ def _check_pem_files(tls: Tls) -> None:
         ) from None
     if not context.get_ca_certs():
         raise MisconfiguredError(f"`{tls.ca}` for `tls.ca` is not an authority's certificate: pass the authority's certificate")
+
+
+def _check_identity(certificate: str | PathLike[str], key: str | PathLike[str]) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         # Pass an empty password. Without one, OpenSSL would ask for it on the terminal (CPython, `SSLContext.load_cert_chain`).
-        context.load_cert_chain(tls.certificate, tls.key, password="")
+        context.load_cert_chain(certificate, key, password="")
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
-            message = f"`{tls.key}` for `tls.key` is not the key of `{tls.certificate}`: pass the key of that certificate"
+            message = f"`{key}` for `tls.key` is not the key of `{certificate}`: pass the key of that certificate"
         else:
             message = (
-                f"`{tls.certificate}` and `{tls.key}` for `tls.certificate` and `tls.key` are not a PEM certificate and"
+                f"`{certificate}` and `{key}` for `tls.certificate` and `tls.key` are not a PEM certificate and"
                 " its private key without a password: pass such files"
             )
         raise MisconfiguredError(message) from None

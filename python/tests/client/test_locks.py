@@ -418,3 +418,12 @@ def test_a_keepalive_refuses_a_tls_file_that_is_gone(authority: Authority) -> No
         files.key.unlink()
         gone = raised_by(client.lock_session().open)
     assert (type(gone), "key" in str(gone)) == (errors.MisconfiguredError, True)
+
+
+def test_a_keepalive_needs_no_client_certificate(authority: Authority) -> None:
+    with Client("https://localhost:1", tls=Tls(authority.ca)) as client:
+        # It reads the authority only: this keepalive is one, and after the file is gone it is refused.
+        client._new_keepalive(bytes(16), 1_000_000, 1_000_000)
+        authority.ca.unlink()
+        gone = raised_by(lambda: client._new_keepalive(bytes(16), 1_000_000, 1_000_000))
+    assert (type(gone), "ca" in str(gone)) == (errors.MisconfiguredError, True)

@@ -116,4 +116,11 @@ def test_the_environment_must_set_all_tls_files_or_none(guarded: ClaimsServer, a
         assert len(client.cells()) == 2
     partial = {**variables, "LEASEHOLD_KEY": ""}
     assert "`LEASEHOLD_KEY`" in str(raised_by(lambda: Client.from_environment(environment=partial)))
+    without_ca = {**variables, "LEASEHOLD_CA": ""}
+    assert "`LEASEHOLD_CA`" in str(raised_by(lambda: Client.from_environment(environment=without_ca)))
+    # Without a client certificate, the server is trusted, and the client is not.
+    authority_alone = {**partial, "LEASEHOLD_CERT": ""}
+    with Client.from_environment(environment=authority_alone, cell_id=1, retry=Retry(attempts=1)) as client:
+        assert client._endpoint.credentials is not None
+        assert isinstance(raised_by(client.cells), errors.LeaseholdError)
     Client.from_environment(environment={"LEASEHOLD_SERVER": ""}).close()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import psycopg
+import sys
+
 import typer
-from psycopg import errors as database
 
 from leasehold.errors import (
+    BY_CODE,
     DeadlineExceededError,
     DeniedError,
     InternalError,
@@ -48,7 +49,11 @@ _BY_STATUS = {
     "OUT_OF_RANGE": 3,
 }
 
-_NOT_ALLOWED = (database.InvalidAuthorizationSpecification, database.InvalidPassword, database.InsufficientPrivilege)
+
+def database_errors() -> tuple[type[Exception], ...]:
+    """Return the classes of the errors of databases. Without psycopg, which is an extra, there are none."""
+    psycopg = sys.modules.get("psycopg")
+    return (psycopg.Error,) if psycopg else ()
 
 
 def exit_code(error: Exception) -> int:
@@ -56,8 +61,8 @@ def exit_code(error: Exception) -> int:
     match error:
         case typer.TyperException():
             return error.exit_code
-        case LeaseholdError() if error.code == error.grpc_status:
-            return _BY_STATUS.get(error.code, 1)
+        case LeaseholdError(grpc_status=str(status)) if error.code == status or error.code not in BY_CODE:
+            return _BY_STATUS.get(status, 1)
         case DeniedError() | UnauthenticatedError():
             return 6
         case MisconfiguredError():
@@ -70,13 +75,15 @@ def exit_code(error: Exception) -> int:
             return 1
         case LeaseholdError():
             return 4 if error.is_temporary else 3
-        case psycopg.Error():
+        case _ if isinstance(error, database_errors()):
             return _database_exit_code(error)
         case _:
             return 1
 
 
-def _database_exit_code(error: psycopg.Error) -> int:
-    if isinstance(error, _NOT_ALLOWED):
+def _database_exit_code(error: Exception) -> int:
+    from psycopg import errors
+
+    if isinstance(error, errors.InvalidAuthorizationSpecification | errors.InvalidPassword | errors.InsufficientPrivilege):
         return 6
-    return 5 if isinstance(error, psycopg.OperationalError) else 1
+    return 5 if isinstance(error, errors.OperationalError) else 1

@@ -81,6 +81,8 @@ _CAUSES = {
 }
 
 _DETAILS = "grpc-status-details-bin"
+# The domain of the server's reasons (client/src/refusal.rs). A proxy may add reasons of its own.
+_DOMAIN = "leasehold"
 
 Metadata = Iterable[tuple[str, str | bytes]]
 
@@ -126,10 +128,8 @@ def _without_grpc_words(status: grpc.StatusCode, message: str) -> str:
 
 
 def _code_and_class(status: grpc.StatusCode, reason: str) -> tuple[str, type[LeaseholdError]]:
-    error_class = BY_CODE.get(reason)
-    if error_class is not None:
-        return reason, error_class
-    return status.name, _BY_STATUS.get(status, InternalError)
+    # A newer server may have a reason that this version does not know. Programs and people still need it.
+    return reason or status.name, BY_CODE.get(reason) or _BY_STATUS.get(status, InternalError)
 
 
 class _Details:
@@ -142,6 +142,8 @@ class _Details:
         for packed in _rich_status(trailers).details:
             for message in (self.info, self._retry, self._claims):
                 packed.Unpack(message)
+        if self.info.domain != _DOMAIN:
+            self.info.Clear()
 
     def rejected_claims(self) -> tuple[Detail, ...]:
         details = (

@@ -113,6 +113,52 @@ def test_each_reason_is_reported_as_by_leasehold(refusing: RefusingServer, reaso
     assert found == wanted
 
 
+@pytest.mark.parametrize("status", [status for status in grpc.StatusCode if status is not grpc.StatusCode.OK])
+def test_a_reason_of_a_newer_server_is_reported_as_by_leasehold(refusing: RefusingServer, status: grpc.StatusCode) -> None:
+    refusing.status, refusing.reason, refusing.retry_after_seconds = status, "OF_TOMORROW", 0.25
+    wanted, found = both("leases", "--cell", "1", "--server", refusing.url)
+    assert (found["reason"], found["code"]) == ("OF_TOMORROW", status.name)
+    if status is grpc.StatusCode.DEADLINE_EXCEEDED:
+        # `leasehold` replaces the server's answer by its own.
+        assert found["exitCode"] == wanted["exitCode"]
+    else:
+        assert found == wanted
+
+
+def test_a_reason_of_a_proxy_is_none_of_leasehold(refusing: RefusingServer) -> None:
+    refusing.status, refusing.reason, refusing.retry_after_seconds = grpc.StatusCode.UNAVAILABLE, "CLAIM_TAKEN", None
+    refusing.domain = "proxy.example.com"
+    try:
+        wanted, found = both("leases", "--cell", "1", "--server", refusing.url)
+    finally:
+        refusing.domain = "leasehold"
+    assert found == wanted
+    assert found["reason"] is None
+
+
+def test_a_server_that_asks_for_no_certificate_is_reached_with_the_authority_alone(authority: Authority) -> None:
+    with RefusingServer(authority.server()) as server:
+        server.status, server.reason = grpc.StatusCode.NOT_FOUND, "LEASE_NOT_FOUND"
+        ca = ["--ca", str(authority.ca)]
+        wanted, found = both("leases", "--cell", "1", "--server", server.url, *ca)
+        del wanted["hint"], found["hint"]
+        assert found == wanted
+        assert found["reason"] == "LEASE_NOT_FOUND"
+        _, found = both("leases", "--cell", "1", "--server", server.url.removeprefix("https://"), *ca)
+        assert found["reason"] == "LEASE_NOT_FOUND"
+
+
+def test_an_incomplete_identity_is_refused_as_by_leasehold(authority: Authority) -> None:
+    files = authority.cell(1)
+    ca, cert, key = ["--ca", str(files.ca)], ["--cert", str(files.certificate)], ["--key", str(files.key)]
+    for options in ([*ca, *cert], [*ca, *key], cert, key):
+        wanted, found = both("leases", "--cell", "1", "--server", "https://127.0.0.1:1", *options)
+        assert (found["message"], found["exitCode"]) == (wanted["message"], wanted["exitCode"]) == (found["message"], 2)
+    for server in ("https://127.0.0.1:1", "http://127.0.0.1:1"):
+        _, found = both("leases", "--cell", "1", "--server", server, *cert, *key)
+        assert (found["exitCode"], "--ca" in found["message"]) == (2, True)
+
+
 def test_texts_have_the_reason_and_the_hint(refusing: RefusingServer) -> None:
     refusing.status, refusing.reason, refusing.retry_after_seconds = grpc.StatusCode.RESOURCE_EXHAUSTED, "OVERLOADED", 0.25
     wanted, found = texts("leases", "--cell", "1", "--server", refusing.url)
@@ -142,6 +188,7 @@ def test_a_server_with_other_encryption_or_certificates_is_explained_as_by_lease
         (Files(authority.ca, other.server().certificate, other.server().key), "https", mine, 5),
         (foreign, "https", mine, 5),
         (authority.server(), "https", refused, 6),
+        (authority.server(), "https", ["--ca", str(me.ca)], 6),
     ):
         with ClaimsServer(tls=tls) as server:
             url = f"{scheme}://{server.address}"

@@ -32,6 +32,7 @@ __all__ = [
     "LeaseholdError",
     "LockLostError",
     "MisconfiguredError",
+    "MissingExtraError",
     "NoOrphanError",
     "NotFoundError",
     "NotOwnerError",
@@ -197,6 +198,26 @@ class MisconfiguredError(LeaseholdError, ValueError):
         metadata: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message, code=code, details=details, retry_after_seconds=retry_after_seconds, metadata=metadata)
+
+
+class MissingExtraError(MisconfiguredError, ImportError):
+    """A library of an extra is not installed, and this part of the package needs it.
+
+    Parameters
+    ----------
+    library : str
+        The name of the library, or the reason why it cannot be imported.
+    extra : str
+        The name of the extra that installs it.
+    """
+
+    def __init__(self, library: str, extra: str) -> None:
+        super().__init__(f"`{library}` cannot be imported: run `pip install 'leasehold[{extra}]'`")
+        self.extra: Final = extra
+        self._library = library
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self._library, self.extra)
 
 
 class OtherStoreError(MisconfiguredError):

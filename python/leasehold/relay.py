@@ -13,18 +13,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from itertools import groupby
-from typing import Any, LiteralString, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 from uuid import UUID, uuid4
 
-import psycopg
-from typing_extensions import Self
+from typing_extensions import LiteralString, Self
 
+from leasehold._extras import importing
 from leasehold.client import Client
 from leasehold.client import _queue_calls as queue_calls
 from leasehold.client._queue_calls import HeldLane, Outcome
 from leasehold.client._retry import check_seconds, is_retryable
 from leasehold.errors import NUMBERS, BusyError, DeniedError, LeaseholdError
 from leasehold.queues import NewRequest, RequestKind, RequestState
+
+with importing("postgres"):
+    import psycopg
 
 __all__ = ["Relay"]
 

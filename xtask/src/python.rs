@@ -86,6 +86,7 @@ impl Environment {
         command.current_dir(&self.package);
         // The variables keep the programs' caches in the build directory.
         command.env("PIP_CACHE_DIR", self.home.join("pip")).env("PIP_DISABLE_PIP_VERSION_CHECK", "1");
+        command.env("UV_CACHE_DIR", self.home.join("uv"));
         // A source package is built without the former way of pip, which warns of itself.
         command.env("PIP_USE_PEP517", "1");
         command.env("HYPOTHESIS_STORAGE_DIRECTORY", self.home.join("hypothesis"));

@@ -6,11 +6,14 @@ import sys
 from importlib.metadata import version as version_of
 from typing import Annotated
 
-import psycopg
-import typer
+from leasehold._extras import importing
+
+# The modules of the commands import this library, too, so this import comes first. It depends on rich.
+with importing("cli"):
+    import typer
 
 from leasehold.cli import _leases, _load, _relay, _simulate, _sweep, _verify, _work
-from leasehold.cli._exit import EXIT_CODES, exit_code
+from leasehold.cli._exit import EXIT_CODES, INTERRUPTED, database_errors, exit_code
 from leasehold.cli._help import Command, Group
 from leasehold.cli._report import report
 from leasehold.errors import LeaseholdError
@@ -66,7 +69,10 @@ def main() -> None:
     words = sys.argv[1:]
     try:
         code = app(prog_name=_NAME, standalone_mode=False)
-    except (LeaseholdError, psycopg.Error, OSError, typer.TyperException) as error:
+    except (KeyboardInterrupt, typer.Abort):
+        # Typer raises `Abort` after Ctrl-C.
+        raise SystemExit(INTERRUPTED) from None
+    except _expected_errors() as error:
         if words:
             report(error, json=_asks_for_json(words))
         else:
@@ -74,6 +80,10 @@ def main() -> None:
             sys.stderr.write(f"{error}\n")
         raise SystemExit(exit_code(error)) from None
     raise SystemExit(code)
+
+
+def _expected_errors() -> tuple[type[Exception], ...]:
+    return LeaseholdError, OSError, typer.TyperException, *database_errors()
 
 
 def _asks_for_json(words: list[str]) -> bool:

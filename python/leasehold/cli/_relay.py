@@ -11,7 +11,6 @@ import typer
 
 from leasehold.cli import _options as options
 from leasehold.cli._output import ERRORS
-from leasehold.relay import Relay
 
 
 def relay(
@@ -36,6 +35,9 @@ def relay(
     `leasehold outbox` prints the SQL of the outbox. Rows are handed on in their order, and at least once. A second relay waits
     to take the place of the first one. The relay works through pgbouncer in transaction mode.
     """
+    # This import needs the extra `postgres`, which other commands do without.
+    from leasehold.relay import Relay
+
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

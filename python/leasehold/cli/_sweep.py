@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import itertools
 import os
-import signal
 import statistics
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,8 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet
 import typer
 
+from leasehold._extras import importing
 from leasehold.cli import _options as options
 from leasehold.cli._exit import INTERRUPTED
+from leasehold.cli._interrupt import until_interrupt
 from leasehold.cli._output import ERRORS, check_output_paths, progress_bar, show_json, show_table
 from leasehold.cli._world_summary import WorldSummary, summarise
 from leasehold.errors import MisconfiguredError
@@ -128,7 +128,7 @@ def sweep(
     check_output_paths(parquet, plot)
     if plot is not None:
         _figure_class()
-    with _until_interrupt() as stop:
+    with until_interrupt() as stop:
         results = _play(points, range(seed, seed + worlds), world_seconds, threads or os.cpu_count() or 1, stop)
     if results:
         _write(results, parquet, plot)
@@ -148,22 +148,6 @@ def _write(results: Sequence[SweepResult], parquet: Path | None, plot: Path | No
         pyarrow.parquet.write_table(pa.Table.from_pylist([asdict(result) for result in results]), parquet)
     if plot is not None:
         draw(results, plot)
-
-
-@contextmanager
-def _until_interrupt() -> Iterator[threading.Event]:
-    """Yield an event that Ctrl-C sets. A second Ctrl-C interrupts the program."""
-    stop = threading.Event()
-
-    def interrupt(*_: object) -> None:
-        signal.signal(signal.SIGINT, former)
-        stop.set()
-
-    former = signal.signal(signal.SIGINT, interrupt)
-    try:
-        yield stop
-    finally:
-        signal.signal(signal.SIGINT, former)
 
 
 def play(point: Point, seed: int, world_seconds: float, stop: threading.Event) -> WorldSummary | None:
@@ -326,10 +310,8 @@ def _add_legend(figure: Figure, colours: Mapping[float, str], styles: Mapping[in
 
 
 def _figure_class() -> type[Figure]:
-    try:
+    with importing("plot"):
         from matplotlib.figure import Figure
-    except ImportError:
-        raise MisconfiguredError("matplotlib is not installed: run `pip install matplotlib`, or omit `--plot`") from None
     return Figure
 
 

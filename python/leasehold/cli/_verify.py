@@ -14,13 +14,13 @@ from rich.markup import escape
 
 from leasehold.claims import BucketType, SourceType, SubjectType
 from leasehold.cli import _options as options
-from leasehold.cli._exit import STOPPED
+from leasehold.cli._exit import INTERRUPTED, STOPPED
+from leasehold.cli._interrupt import until_interrupt
 from leasehold.cli._output import check_output_paths, progress_bar, show_json, show_line, show_table
 from leasehold.client import Client
 from leasehold.errors import MisconfiguredError
 from leasehold.tables import Key, Sample, Table, VerificationResult, verify_table
 from leasehold.tables.files import csv_table, parquet_table
-from leasehold.tables.postgres import PostgresTable
 from leasehold.verification import ClaimColumns, Report, TableColumns
 
 _SAMPLE_COLUMNS = ("outcome", "type", "row", "reason", "in the table", "in the service")
@@ -106,7 +106,8 @@ def verify(
     """Compare a table with the claims of its cell. Without --apply, only report the differences.
 
     The table is in PostgreSQL, or in a CSV or Parquet dump that is sorted by its keys. The exit code is 1 if differences
-    remain, and 7 if --time-budget-seconds stopped the run before the end.
+    remain, and 7 if --time-budget-seconds stopped the run before the end. Ctrl-C stops it after the current page, and the
+    exit code is then 130.
 
     A truncated dump destroys the claims of its missing rows, up to --max-destroy-share. First compare "rows" and "extra" of a
     dry run with the table.
@@ -123,7 +124,7 @@ def verify(
         taken_at=taken_at,
         row_filter=row_filter,
     )
-    with options.open_client(server, cell, ca, cert, key_file, timeout_seconds) as client:
+    with until_interrupt() as stop, options.open_client(server, cell, ca, cert, key_file, timeout_seconds) as client:
         result = _verify_with_progress(
             client,
             rows,
@@ -136,12 +137,13 @@ def verify(
             samples_per_outcome=samples,
             show_values=show_values,
             time_budget_seconds=time_budget_seconds,
+            stop=stop,
             checkpoint=checkpoint.read_text() if checkpoint and checkpoint.exists() else None,
             on_failure=lambda partial: _report(partial, checkpoint, "the run failed before the end", json=json),
         )
     _report(result, checkpoint, "stopped before the end", json=json)
     if not result.is_finished:
-        raise typer.Exit(STOPPED)
+        raise typer.Exit(INTERRUPTED if stop.is_set() else STOPPED)
     if _differences_remain(result):
         raise typer.Exit(1)
 
@@ -192,6 +194,9 @@ def _open_table(
     row_filter: str | None,
 ) -> Table:
     if source.startswith(_DATABASE_URL):
+        # This import needs the extra `postgres`, which files do without.
+        from leasehold.tables.postgres import PostgresTable
+
         return PostgresTable(source, name, columns, where=row_filter)
     if row_filter is not None:
         raise MisconfiguredError("`--where` needs a table in a database: omit those rows from the dump instead")

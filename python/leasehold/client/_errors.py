@@ -78,6 +78,8 @@ _BROKEN = re.compile(r"socket closed|goaway|connection reset|broken pipe|recvmsg
 _CAUSES = {
     "connection attempt timed out": "it accepts connections, but does not answer",
     "Failed parsing HTTP/2": "it does not answer as a Leasehold server",
+    # The text of grpcio before 1.80.
+    "Trying to connect an http1.x server": "it does not answer as a Leasehold server",
 }
 
 _DETAILS = "grpc-status-details-bin"
@@ -120,7 +122,8 @@ def _without_grpc_words(status: grpc.StatusCode, message: str) -> str:
     if message.startswith(_NOT_RESOLVED):
         return "cannot reach the server: its name is not known"
     if message.startswith(_NOT_CONNECTED):
-        cause = message.rpartition(": ")[2]
+        # An older grpcio appends the number of the operating system's error.
+        cause = re.sub(r" \(\d+\)$", "", message.rpartition(": ")[2])
         words = (words for beginning, words in _CAUSES.items() if cause.startswith(beginning))
         other = "it closes the connection" if _BROKEN.search(cause) else cause
         return f"cannot reach the server: {next(words, other)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -95,6 +96,7 @@ def verify_table(
     show_values: bool = False,
     checkpoint: str | None = None,
     time_budget_seconds: float | None = None,
+    stop: threading.Event | None = None,
     on_progress: OnProgress | None = None,
     on_failure: OnFailure | None = None,
 ) -> VerificationResult:
@@ -134,6 +136,8 @@ def verify_table(
         The checkpoint of an earlier run with the same cell, table, columns, claims and `apply`.
     time_budget_seconds : float, optional
         The time after which the run stops at the end of a page.
+    stop : threading.Event, optional
+        An event that stops the run at the end of a page, once it is set.
     on_progress : callable, optional
         A function that receives the counts after each page.
     on_failure : callable, optional
@@ -205,7 +209,7 @@ def verify_table(
     with table.reader() as rows:
         driver = _Driver(client, bucket_types, rows, run, source_type, samples_per_outcome, max_destroy_share)
         try:
-            driver.run(time_budget_seconds, on_progress)
+            driver.run(time_budget_seconds, stop, on_progress)
             samples = sampler.explained(driver.findings(), rows, client if show_values else None)
         except BaseException:
             if on_failure is not None and (run.report().pages or run.report().updates):
@@ -271,8 +275,8 @@ class _Driver:
         # The monotonic clock's time just before the last request for records.
         self._listed_at = time.monotonic()
 
-    def run(self, time_budget_seconds: float | None, on_progress: OnProgress | None) -> None:
-        """Execute the run until it ends, or until the time budget is spent."""
+    def run(self, time_budget_seconds: float | None, stop: threading.Event | None, on_progress: OnProgress | None) -> None:
+        """Execute the run until it ends, the time budget is spent, or the event is set."""
         start = time.monotonic()
         while not isinstance(step := self._run.step(), verification.Done):
             if not isinstance(step, PageDone):
@@ -280,7 +284,7 @@ class _Driver:
                 continue
             self._end_page(on_progress)
             is_over = time_budget_seconds is not None and time.monotonic() - start > time_budget_seconds
-            if is_over:
+            if is_over or (stop is not None and stop.is_set()):
                 self._run.stop()
             else:
                 self._run.proceed()

@@ -9,17 +9,20 @@ from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 from uuid import UUID
 
-import psycopg
 import pyarrow as pa
-from psycopg import errors as database
-from psycopg import sql
 from typing_extensions import LiteralString
 
+from leasehold._extras import importing
 from leasehold.calls import encode_source_id
 from leasehold.errors import MisconfiguredError, RowsError, column_error
 from leasehold.tables._keys import ENCODED_BYTES, INTEGERS, TEXTS, UUIDS
 from leasehold.tables._table import RowReader, Table, check_columns, column_names, original_errors, recorded
 from leasehold.verification import ReadRows, TableColumns, Verification
+
+with importing("postgres"):
+    import psycopg
+    from psycopg import errors as database
+    from psycopg import sql
 
 _BATCH_ROWS = 8192
 

@@ -13,7 +13,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 from support.claims_server import ClaimsServer
-from support.command import COMMAND, answer, environment, run
+from support.command import COMMAND, answer, environment, interrupted_on_terminal, run
 from support.postgres_cluster import PostgresCluster
 from support.users import User, as_arrow, claim, in_postgres
 from support.waiting import wait_for
@@ -213,6 +213,23 @@ def test_a_failed_run_prints_its_counts_and_stores_a_checkpoint(cli_server: Clai
     # Exactly one line is the error. Other lines may warn of a lease whose settlement was interrupted.
     assert [line.startswith("error: ") for line in said.splitlines()].count(True) == 1
     assert checkpoint.stat().st_mode & 0o777 == 0o600
+
+
+def test_ctrl_c_ends_a_run_after_its_page_with_counts_and_a_checkpoint(cli_server: ClaimsServer, tmp_path: Path) -> None:
+    path, checkpoint = tmp_path / "users.csv", tmp_path / "checkpoint"
+    pyarrow.csv.write_csv(as_arrow([User(key, f"user{key}") for key in range(1, 20_001)]), path)
+    words = [*options(cli_server, str(path)), "--apply", "--checkpoint", str(checkpoint), "--rows-per-page", "100"]
+    code, shown, said = interrupted_on_terminal("00 rows, ", *words)
+    assert code == 130
+    assert "Traceback" not in said
+    assert "corrections" in shown
+    assert shown.splitlines()[-1] == "stopped before the end: continue with the same --checkpoint"
+    assert checkpoint.stat().st_mode & 0o777 == 0o600
+    (rest,) = answer(*words, "--rows-per-page", "5000")
+    assert (rest["is_finished"], 0 < rest["report"]["rows"] < 20_000, checkpoint.exists()) == (True, True, False)
+    with Client(cli_server.url, cell_id=1) as client:
+        assert list(client.leases()) == []
+        assert len(claimed(client)) == 20_000
 
 
 def test_errors_are_printed_in_one_line(cli_server: ClaimsServer, database: str, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from support.command import run
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from leasehold.cli import app
+from leasehold.cli._app import app
 
 PROGRAM: Any = get_command(app)
 NAMES = list(PROGRAM.commands)

@@ -8,10 +8,10 @@ import socket
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Any, LiteralString
+from typing import Any
 
 import psycopg
-from typing_extensions import Self
+from typing_extensions import LiteralString, Self
 
 from support.waiting import wait_for
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, LiteralString
+from typing import Any
 
 import psycopg
 import pyarrow as pa
@@ -16,6 +16,7 @@ from support.claims import raised_by
 from support.claims_server import ClaimsServer
 from support.postgres_cluster import PostgresCluster
 from support.users import COLUMNS, LONG_AGO, User, as_arrow, claim, just_now
+from typing_extensions import LiteralString
 
 from leasehold import BucketType, SourceType, SubjectType, errors
 from leasehold.client import Client

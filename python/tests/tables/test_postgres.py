@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from typing import Any, LiteralString
+from typing import Any
 
 import psycopg
 import pytest
@@ -12,6 +12,7 @@ from support.claims import raised_by
 from support.claims_server import ClaimsServer
 from support.postgres_cluster import PostgresCluster
 from support.users import User, claim
+from typing_extensions import LiteralString
 
 from leasehold import BucketType, Claim, Source, SourceType, Subject, SubjectType, errors
 from leasehold.client import Client

@@ -33,7 +33,7 @@ class TryAcquireLockRequest(_message.Message):
     lock: LockPath
     shared: bool
     permits: int
-    def __init__(self, session_id: _Optional[bytes] = ..., ask_id: _Optional[bytes] = ..., lock: _Optional[_Union[LockPath, _Mapping]] = ..., shared: _Optional[bool] = ..., permits: _Optional[int] = ...) -> None: ...
+    def __init__(self, session_id: _Optional[bytes] = ..., ask_id: _Optional[bytes] = ..., lock: _Optional[_Union[LockPath, _Mapping]] = ..., shared: bool = ..., permits: _Optional[int] = ...) -> None: ...
 
 class TryAcquireLockResponse(_message.Message):
     __slots__ = ("fence", "slot")
@@ -59,7 +59,7 @@ class AcquireLockRequest(_message.Message):
     shared: bool
     permits: int
     held_ask_ids: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, session_id: _Optional[bytes] = ..., ask_id: _Optional[bytes] = ..., lock: _Optional[_Union[LockPath, _Mapping]] = ..., wait_micros: _Optional[int] = ..., shared: _Optional[bool] = ..., permits: _Optional[int] = ..., held_ask_ids: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    def __init__(self, session_id: _Optional[bytes] = ..., ask_id: _Optional[bytes] = ..., lock: _Optional[_Union[LockPath, _Mapping]] = ..., wait_micros: _Optional[int] = ..., shared: bool = ..., permits: _Optional[int] = ..., held_ask_ids: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class AcquireLockResponse(_message.Message):
     __slots__ = ("waiting", "fence", "moving", "slot")
@@ -87,7 +87,7 @@ class LockAsk(_message.Message):
     lock: LockPath
     shared: bool
     permits: int
-    def __init__(self, ask_id: _Optional[bytes] = ..., lock: _Optional[_Union[LockPath, _Mapping]] = ..., shared: _Optional[bool] = ..., permits: _Optional[int] = ...) -> None: ...
+    def __init__(self, ask_id: _Optional[bytes] = ..., lock: _Optional[_Union[LockPath, _Mapping]] = ..., shared: bool = ..., permits: _Optional[int] = ...) -> None: ...
 
 class AcquireLocksRequest(_message.Message):
     __slots__ = ("session_id", "asks", "wait_micros", "held_ask_ids")
@@ -149,7 +149,7 @@ class ReleaseLockRequest(_message.Message):
     fence: int
     failed: bool
     value: bytes
-    def __init__(self, session_id: _Optional[bytes] = ..., lock: _Optional[_Union[LockPath, _Mapping]] = ..., fence: _Optional[int] = ..., failed: _Optional[bool] = ..., value: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, session_id: _Optional[bytes] = ..., lock: _Optional[_Union[LockPath, _Mapping]] = ..., fence: _Optional[int] = ..., failed: bool = ..., value: _Optional[bytes] = ...) -> None: ...
 
 class ReleaseLockResponse(_message.Message):
     __slots__ = ()
@@ -267,7 +267,7 @@ class ListLocksResponse(_message.Message):
     TRUNCATED_FIELD_NUMBER: _ClassVar[int]
     locks: _containers.RepeatedCompositeFieldContainer[Lock]
     truncated: bool
-    def __init__(self, locks: _Optional[_Iterable[_Union[Lock, _Mapping]]] = ..., truncated: _Optional[bool] = ...) -> None: ...
+    def __init__(self, locks: _Optional[_Iterable[_Union[Lock, _Mapping]]] = ..., truncated: bool = ...) -> None: ...
 
 class ForceLockRequest(_message.Message):
     __slots__ = ("lock", "fence", "at_once")
@@ -277,7 +277,7 @@ class ForceLockRequest(_message.Message):
     lock: LockPath
     fence: int
     at_once: bool
-    def __init__(self, lock: _Optional[_Union[LockPath, _Mapping]] = ..., fence: _Optional[int] = ..., at_once: _Optional[bool] = ...) -> None: ...
+    def __init__(self, lock: _Optional[_Union[LockPath, _Mapping]] = ..., fence: _Optional[int] = ..., at_once: bool = ...) -> None: ...
 
 class ForceLockResponse(_message.Message):
     __slots__ = ()

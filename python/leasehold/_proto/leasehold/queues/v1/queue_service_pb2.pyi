@@ -71,7 +71,7 @@ class SubmittedRequest(_message.Message):
     IS_NEW_FIELD_NUMBER: _ClassVar[int]
     request_id: bytes
     is_new: bool
-    def __init__(self, request_id: _Optional[bytes] = ..., is_new: _Optional[bool] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[bytes] = ..., is_new: bool = ...) -> None: ...
 
 class TakeNowRequest(_message.Message):
     __slots__ = ("session_id", "queue", "take_id", "max_requests")
@@ -221,7 +221,7 @@ class PauseRequest(_message.Message):
     queue: str
     key: str
     resume: bool
-    def __init__(self, queue: _Optional[str] = ..., key: _Optional[str] = ..., resume: _Optional[bool] = ...) -> None: ...
+    def __init__(self, queue: _Optional[str] = ..., key: _Optional[str] = ..., resume: bool = ...) -> None: ...
 
 class PauseResponse(_message.Message):
     __slots__ = ()
@@ -245,7 +245,7 @@ class GetRequestRequest(_message.Message):
     WITH_BODY_FIELD_NUMBER: _ClassVar[int]
     request_id: bytes
     with_body: bool
-    def __init__(self, request_id: _Optional[bytes] = ..., with_body: _Optional[bool] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[bytes] = ..., with_body: bool = ...) -> None: ...
 
 class GetRequestResponse(_message.Message):
     __slots__ = ("request", "body")
@@ -299,7 +299,7 @@ class GetQueueResponse(_message.Message):
     is_paused: bool
     limit: int
     taken: int
-    def __init__(self, is_paused: _Optional[bool] = ..., limit: _Optional[int] = ..., taken: _Optional[int] = ...) -> None: ...
+    def __init__(self, is_paused: bool = ..., limit: _Optional[int] = ..., taken: _Optional[int] = ...) -> None: ...
 
 class ListRequestsRequest(_message.Message):
     __slots__ = ("queue", "key", "list", "limit", "after")
@@ -363,7 +363,7 @@ class Lane(_message.Message):
     fence: int
     taken_at: _timestamp_pb2.Timestamp
     updated_at: _timestamp_pb2.Timestamp
-    def __init__(self, queue: _Optional[str] = ..., key: _Optional[str] = ..., is_paused: _Optional[bool] = ..., waiting: _Optional[int] = ..., not_before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., session_id: _Optional[bytes] = ..., fence: _Optional[int] = ..., taken_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    def __init__(self, queue: _Optional[str] = ..., key: _Optional[str] = ..., is_paused: bool = ..., waiting: _Optional[int] = ..., not_before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., session_id: _Optional[bytes] = ..., fence: _Optional[int] = ..., taken_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class ListLanesRequest(_message.Message):
     __slots__ = ("queue", "list", "limit", "after")

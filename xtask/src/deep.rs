@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use tokio::process::Command;
+use tokio::task::JoinSet;
 use xtask::process::{self, as_a_person, root, target_directory};
 
 use crate::check::{self, FEATURES, SERVER_VARIABLE};
@@ -103,6 +104,11 @@ impl Part {
         )
     }
 
+    /// Returns true if rounds can run at the same time: each has directories, ports and networks of its own.
+    const fn allows_several(self) -> bool {
+        self.test().is_some() && !self.has_one_round()
+    }
+
     /// Returns the features with which cargo compiles the part's test.
     fn features(self) -> String {
         match self {
@@ -139,31 +145,40 @@ struct Round {
     counts: BTreeMap<String, u64>,
 }
 
-/// Runs rounds of a part, each with the next seed, and starts no new one after `minutes`. Prints
-/// the sums of counts over all rounds of the same code.
+/// Runs rounds of a part, `at_once` at the same time and each with the next seed, and starts no new one after `minutes` or
+/// a failure. Prints the sums of counts over all rounds of the same code.
 ///
 /// # Errors
-/// A round failed. The message names its seed.
-pub(crate) async fn run(part: Part, minutes: u64) -> Result<()> {
+/// A round failed, which the message repeats; or rounds of the part can't run at the same time.
+pub(crate) async fn run(part: Part, minutes: u64, at_once: usize) -> Result<()> {
+    ensure!(at_once == 1 || part.allows_several(), "rounds of `{}` can't run at the same time", part.name());
     let commit = commit().await?;
     let mut rounds = read(&part.name(), &commit)?;
     println!("{}", sums(part, &rounds));
     let end = Instant::now() + Duration::from_secs(60 * minutes);
-    let mut played = false;
-    while Instant::now() < end && !(played && part.has_one_round()) {
-        played = true;
-        let seed = rounds.iter().map(|round| round.seed).max().unwrap_or(0) + 1;
-        let round = play(part, &commit, seed).await?;
+    let last = rounds.iter().map(|round| round.seed).max().unwrap_or(0);
+    let most = if part.has_one_round() { 1 } else { usize::MAX };
+    let mut seeds = (last + 1..).take(most);
+    let mut failed = None;
+    let mut playing = JoinSet::new();
+    loop {
+        while failed.is_none() && playing.len() < at_once && Instant::now() < end {
+            let Some(seed) = seeds.next() else { break };
+            playing.spawn(play(part, commit.clone(), seed));
+        }
+        let Some(round) = playing.join_next().await else { break };
+        let round = round.context("a round has panicked")??;
         append(&round)?;
-        let passed = round.passed;
+        if !round.passed {
+            failed = Some(round.seed);
+        }
         rounds.push(round);
         println!("{}", sums(part, &rounds));
-        ensure!(passed, "seed {seed} failed: repeat it with `{}`", part.repetition(seed));
     }
-    Ok(())
+    failed.map_or(Ok(()), |seed| bail!("seed {seed} failed: repeat it with `{}`", part.repetition(seed)))
 }
 
-async fn play(part: Part, commit: &str, seed: u64) -> Result<Round> {
+async fn play(part: Part, commit: String, seed: u64) -> Result<Round> {
     let start = Instant::now();
     let (passed, counts) = match (part, part.test()) {
         (Part::Fuzz, _) => fuzz::fuzz(seed).await?,
@@ -174,14 +189,7 @@ async fn play(part: Part, commit: &str, seed: u64) -> Result<Round> {
         (_, Some((test, variables))) => run_test(part, test, variables, seed).await?,
         (_, None) => run_specs(seed).await?,
     };
-    Ok(Round {
-        part: part.name(),
-        commit: commit.to_owned(),
-        seed,
-        seconds: start.elapsed().as_secs_f64(),
-        passed,
-        counts,
-    })
+    Ok(Round { part: part.name(), commit, seed, seconds: start.elapsed().as_secs_f64(), passed, counts })
 }
 
 /// Runs the test of a round. Returns true if it passed, and the counts that it printed.

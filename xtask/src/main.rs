@@ -20,7 +20,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, value_parser};
 use xtask::process::{as_a_person, root, run as run_command, until_interrupted};
 use xtask::{needs, python};
 
@@ -43,6 +43,10 @@ enum Command {
         /// Minutes after which a deep part starts no further round
         #[arg(long, value_name = "N", default_value_t = 55, requires = "deep")]
         minutes: u64,
+
+        /// The number of rounds that run at the same time, for parts that mostly wait
+        #[arg(long, value_name = "N", default_value_t = 1, requires = "deep", value_parser = value_parser!(u8).range(1..))]
+        at_once: u8,
     },
     /// Check format and lints; writes nothing
     Lint,
@@ -126,10 +130,10 @@ async fn main() -> ExitCode {
 
 async fn run(command: Command) -> Result<()> {
     match command {
-        Command::Test { deep, minutes } => {
+        Command::Test { deep, minutes, at_once } => {
             install_for_tests()?;
             match deep {
-                Some(part) => deep::run(part, minutes).await,
+                Some(part) => deep::run(part, minutes, at_once.into()).await,
                 None => check::test().await,
             }
         }

@@ -1,6 +1,7 @@
 //! A cluster of three machines with PostgreSQL under Patroni and etcd, on this machine. The tests break it in every way
 //! that the book names, and `cargo xtask cluster` lets a person do so.
 
+mod false_clock;
 mod machine;
 
 use std::io::{Read, Write};
@@ -15,6 +16,8 @@ use nix::sys::signal::Signal;
 use serde::Deserialize;
 use serde_json::json;
 
+pub use self::false_clock::faketime_library;
+use self::false_clock::{FalseClock, LAUNCHER};
 pub use self::machine::{Machine, Network};
 use crate::process::root;
 use crate::python::Environment;
@@ -31,8 +34,6 @@ const PYTHON: &str = "/usr/bin/python3";
 const MODULES: &str = "patroni";
 /// The configuration of HAProxy, with the addresses of three nodes.
 const PROXY: &str = "deploy/patroni/haproxy.cfg";
-/// The library of libfaketime, in a directory of the machine's architecture.
-const FAKETIME: &str = "faketime/libfaketimeMT.so.1";
 /// The longest time in which a cluster starts, or reaches another state that it is waited for.
 const DEADLINE: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(100);
@@ -45,15 +46,6 @@ pub struct Node {
     directory: PathBuf,
     clock: Option<FalseClock>,
     members: Vec<Child>,
-}
-
-/// The wall clock of PostgreSQL, by libfaketime. The monotonic clock stays right, and so do the clocks of Patroni: the
-/// library fails a sleep of Python whose end has passed while the process was suspended.
-#[derive(Clone, Debug)]
-struct FalseClock {
-    library: PathBuf,
-    /// The seconds that the clock is ahead of this machine's, or behind if below 0.
-    ahead_seconds: i64,
 }
 
 /// The answer of Patroni's path `/cluster`.
@@ -318,33 +310,6 @@ impl Cluster {
     }
 }
 
-/// Returns the path of libfaketime, which gives a program another wall clock.
-///
-/// # Errors
-/// It is not installed.
-pub fn faketime_library() -> Result<PathBuf> {
-    let libraries = std::fs::read_dir("/usr/lib")?.map(|entry| Ok(entry?.path().join(FAKETIME)));
-    let libraries: Vec<_> = libraries.collect::<Result<_>>()?;
-    libraries.into_iter().find(|path| path.exists()).context("install the package `faketime`")
-}
-
-impl FalseClock {
-    fn new(ahead_seconds: i64) -> Result<Self> {
-        Ok(Self { library: faketime_library()?, ahead_seconds })
-    }
-
-    /// Returns the variables of a program with this clock.
-    fn settings(&self) -> [String; 4] {
-        let (library, ahead) = (self.library.display(), self.ahead_seconds);
-        [
-            format!("LD_PRELOAD={library}"),
-            format!("FAKETIME={ahead:+}"),
-            "FAKETIME_DONT_FAKE_MONOTONIC=1".into(),
-            "FAKETIME_SKIP_CMDS=python3".into(),
-        ]
-    }
-}
-
 impl Node {
     fn new(network: &Network, number: u8, directory: &Path, ahead_seconds: i64) -> Result<Self> {
         let (name, machine) = (format!("node-{number}"), network.machine(number)?);
@@ -412,10 +377,11 @@ impl Node {
     /// The program can't be started.
     pub fn run_patroni(&mut self) -> Result<()> {
         let modules = self.directory.with_file_name(MODULES);
-        let mut settings = vec![format!("PYTHONPATH={}", modules.display())];
-        settings.extend(self.clock.iter().flat_map(FalseClock::settings));
-        let settings: Vec<_> = settings.iter().map(String::as_str).collect();
-        self.start(&[&["env"], &settings[..], &[PYTHON, "-m", "patroni", "patroni.yml"]].concat(), "patroni.log")
+        let modules = format!("PYTHONPATH={}", modules.display());
+        let settings: Vec<_> = self.clock.iter().flat_map(FalseClock::settings).collect();
+        let mut words = vec!["env", &modules, PYTHON, "-c", LAUNCHER, "patroni", "patroni.yml"];
+        words.extend(settings.iter().map(String::as_str));
+        self.start(&words, "patroni.log")
     }
 
     fn start(&mut self, words: &[&str], log: &str) -> Result<()> {

@@ -258,14 +258,14 @@ pub(super) fn unmount(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Removes the namespaces, disks and bridges of processes that have ended.
+/// Removes the namespaces, disks and bridges of processes that have ended. Another process may do so at the same time.
 fn remove_orphans() -> Result<()> {
     for mount in std::fs::read_to_string("/proc/mounts")?.lines() {
         let mut words = mount.split(' ');
         if let (Some(name), Some(directory)) = (words.next(), words.next())
             && owner(name).is_some_and(|id| !is_running(id))
         {
-            unmount(Path::new(directory))?;
+            report(unmount(Path::new(directory)));
         }
     }
     let namespaces = std::fs::read_dir("/run/netns").into_iter().flatten();

@@ -81,6 +81,7 @@ impl World {
         let primary = self.cluster.primary().unwrap();
         let timeline = self.cluster.timeline();
         let mut began = Instant::now();
+        println!("{}", fault.name);
         (fault.begin)(self, primary).unwrap();
         if fault.until == Until::Answers {
             load.await_answers(fault.limit);

@@ -4,6 +4,7 @@ import { fileURLToPath } from "node:url";
 import type { Page } from "playwright-core";
 import { describe, expect, test } from "vitest";
 
+import { setUpOf } from "../src/model/scenarios";
 import { position, quietStage, reach, shown } from "./page";
 
 const stage = quietStage();
@@ -22,7 +23,7 @@ async function openScenario(page: Page, title: string): Promise<void> {
     await page.getByRole("heading", { name: title }).waitFor();
 }
 
-const SCENARIO = "4A: the process dies before it commits the lease";
+const SCENARIO = "Alice's worker dies after its COMMIT";
 
 describe("the browser's Back", () => {
     test("restores an edited run after another scenario was opened, and Forward that scenario", async () => {
@@ -36,7 +37,7 @@ describe("the browser's Back", () => {
         expect(await shown(page)).toEqual(before);
         await page.goForward();
         await page.getByRole("heading", { name: SCENARIO }).waitFor();
-        await reach(page, 2);
+        await reach(page, setUpOf("4a") + 2);
         await page.context().close();
     });
 
@@ -62,7 +63,7 @@ describe("the browser's Back", () => {
         await page.goBack();
         await reach(page, 10_000);
         await page.goBack();
-        await page.getByRole("heading", { name: "Happy path" }).waitFor();
+        await page.getByRole("heading", { name: "Alice signs up" }).waitFor();
         await reach(page, 3);
         await page.goForward();
         await reach(page, 10_000);
@@ -144,11 +145,11 @@ describe("a damaged link", () => {
     test.each([
         ["to an unknown scenario", "#scenario=9z&at=3", "“9z”"],
         ["with a truncated payload", "#scenario=3b&kept=25&at=30&z=q1YqLU4tUrJSSs5ILErO", "damaged or was cut short"],
-    ])("%s opens the happy path with a notice", async (_, hash, words) => {
+    ])("%s opens the first scenario with a notice", async (_, hash, words) => {
         const page = await stage.page(hash);
         const notice = await page.getByRole("alert").innerText();
         expect(notice).toContain(words);
-        expect(notice).toContain("the page shows the happy path instead");
+        expect(notice).toContain("the page shows “Alice signs up” instead");
         await page.keyboard.press("End");
         await reach(page, 14);
         await page.context().close();

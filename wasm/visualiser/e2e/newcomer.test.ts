@@ -7,7 +7,7 @@ import { CLIPBOARD, copiedLink, keepPicture, PHONE, playToEnd, position, quietSt
 
 const stage = quietStage();
 
-const SCENARIO = "3B: the process dies in its transaction";
+const SCENARIO = "Alice's worker dies before its COMMIT";
 
 /** Waits for the introduction of a freshly opened page, then plays scenario 3B to its end. */
 async function play3b(page: Page, isPhone: boolean): Promise<void> {

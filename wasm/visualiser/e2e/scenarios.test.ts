@@ -1,8 +1,9 @@
-import { type Scenario, scenarios } from "leasehold/simulation";
 import type { Page } from "playwright-core";
 import { describe, expect, test } from "vitest";
 
 import { workResultText } from "../src/model/lock_texts";
+import type { Scenario } from "../src/model/protocol";
+import { SCENARIOS, setUpOf } from "../src/model/scenarios";
 import { saveResultText, stateName } from "../src/model/texts";
 import { kindOf } from "../src/model/world_form";
 import { keepPicture, playToEnd, position, quietStage, table } from "./page";
@@ -34,12 +35,12 @@ async function endState(page: Page, cells: number) {
     };
 }
 
-/** Opens a scenario by a click, and plays it to its end. */
+/** Opens a scenario by a click, behind its set-up, and plays it to its end. */
 async function played(scenario: Scenario): Promise<Page> {
     const page = await stage.page();
     await page.getByRole("button", { name: scenario.title, exact: true }).click();
     await page.getByText(scenario.watch, { exact: true }).waitFor();
-    expect(await position(page)).toEqual({ at: 0, of: scenario.trace.events.length });
+    expect(await position(page)).toEqual({ at: setUpOf(scenario.id), of: scenario.trace.events.length });
     await playToEnd(page);
     expect((await position(page)).at).toBe(scenario.trace.events.length);
     return page;
@@ -59,7 +60,7 @@ async function expectWork(page: Page, { end }: Scenario): Promise<void> {
 }
 
 describe("a click opens each scenario of locks, which plays to its expected end", () => {
-    test.each(scenarios().filter((scenario) => kindOfScenario(scenario) === "locks"))("$title", async (scenario) => {
+    test.each(SCENARIOS.filter((scenario) => kindOfScenario(scenario) === "locks"))("$title", async (scenario) => {
         const page = await played(scenario);
         await expectWork(page, scenario);
         const locks = await table(page, "The service's tables", "Locks");
@@ -69,7 +70,7 @@ describe("a click opens each scenario of locks, which plays to its expected end"
 });
 
 describe("a click opens each scenario of a queue, which plays to its expected end", () => {
-    test.each(scenarios().filter((scenario) => kindOfScenario(scenario) === "queues"))("$title", async (scenario) => {
+    test.each(SCENARIOS.filter((scenario) => kindOfScenario(scenario) === "queues"))("$title", async (scenario) => {
         const page = await played(scenario);
         await expectWork(page, scenario);
         const requests = await table(page, "The service's tables", "Requests");
@@ -82,7 +83,7 @@ describe("a click opens each scenario of a queue, which plays to its expected en
 });
 
 describe("a click opens each scenario, which plays to its expected end", () => {
-    test.each(scenarios().filter((scenario) => kindOfScenario(scenario) === "claims"))("$title", async (scenario) => {
+    test.each(SCENARIOS.filter((scenario) => kindOfScenario(scenario) === "claims"))("$title", async (scenario) => {
         const page = await played(scenario);
         const { end } = scenario;
         const shown = await endState(page, scenario.trace.settings.cells);

@@ -82,7 +82,7 @@ test("the served page shows the server's leases, and plays a scenario under its 
         if (message.type() === "error" || message.type() === "warning") complaints.push(message.text());
     });
     await page.goto(address);
-    await page.getByRole("button", { name: "Happy path", exact: true }).click();
+    await page.getByRole("button", { name: "Alice signs up", exact: true }).click();
     await playToEnd(page);
     expect(await table(page, "The service's tables", "Claims")).toEqual([["alice", "1", "1", "active", "–"]]);
 

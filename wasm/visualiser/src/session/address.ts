@@ -3,7 +3,7 @@
 import { effect } from "@preact/signals";
 
 import { DAMAGED_LINK, decodeLink, DEFAULT_VIEW, encodeLink, LinkError, type LinkState, LinkWriter, tourLink } from "../model/link";
-import { FIRST_SCENARIO_ID } from "../model/scenarios";
+import { FIRST_SCENARIO_ID, scenarioById } from "../model/scenarios";
 import type { Session, Snapshot } from "./session";
 import { stepToResume } from "./tour";
 
@@ -82,6 +82,8 @@ function takePending(): PendingAddress | undefined {
 /** The link that opens the start of the first scenario. */
 const DEFAULT_LINK: LinkState = { origin: { kind: "scenario", id: FIRST_SCENARIO_ID }, rulesOff: [], position: 0, view: DEFAULT_VIEW };
 
+const INSTEAD = `the page shows “${scenarioById(FIRST_SCENARIO_ID)?.title ?? FIRST_SCENARIO_ID}” instead`;
+
 /** Returns the link of a page without one in its address: the tour, until it has been seen. */
 function firstLink(): LinkState {
     const step = stepToResume();
@@ -101,7 +103,7 @@ export async function openAddress(session: Session, isCurrent = () => true): Pro
         const isFirst = session.timeline.peek() === undefined;
         if (isFirst) session.openLink(DEFAULT_LINK);
         const reason = error instanceof LinkError ? error.message : DAMAGED_LINK;
-        session.notify(`${reason}. ${isFirst ? "the page shows the happy path instead" : "the open run stays"}`, true);
+        session.notify(`${reason}. ${isFirst ? INSTEAD : "the open run stays"}`, true);
     }
 }
 

@@ -13,7 +13,7 @@ import { DEFAULT_VIEW, type LinkState, tourLink } from "../model/link";
 import { divergenceFrom, isWorldByHand, type Origin } from "../model/origin";
 import { verdictFor, type Verdict } from "../model/outcome";
 import type { MessageId, Rule, Scenario, Settings, Timeline, View, WorldEvent } from "../model/protocol";
-import { FIRST_SCENARIO_ID, scenarioById } from "../model/scenarios";
+import { FIRST_SCENARIO_ID, scenarioById, setUpOf } from "../model/scenarios";
 import { playSilence } from "../model/silence";
 import { replay, type ReplayResult, runFromFile, runFromLink } from "./loading";
 import { Search } from "./search";
@@ -85,6 +85,14 @@ export class Session {
         const origin = this.origin.value;
         return origin.kind === "scenario" ? scenarioById(origin.id) : undefined;
     });
+    /**
+     * The number of played events that set the scene of the scenario; `undefined` at each other
+     * position, and in a run that a person has changed.
+     */
+    readonly setUp = computed<number | undefined>(() => {
+        const setUp = setUpOf(this.scenario.value?.id ?? "");
+        return setUp > 0 && setUp === this.position.value && !this.isEdited.value ? setUp : undefined;
+    });
     readonly marks = computed(() => {
         this.revision.value;
         return this.timeline.value?.marks() ?? { faults: [] };
@@ -137,11 +145,16 @@ export class Session {
         return verdictFor(run);
     }
 
-    /** Opens the scenario with this id at its start. */
+    /** Opens the scenario with this id. The events that set the scene are played already. */
     openScenario(id: string): void {
         const scenario = scenarioById(id);
         if (scenario === undefined) return this.notify(`there is no scenario \`${id}\`: choose one of the list`, true);
-        this.replace(() => this.show(Simulation.load(JSON.stringify(scenario.trace)), { kind: "scenario", id }));
+        this.replace(() => {
+            batch(() => {
+                this.show(Simulation.load(JSON.stringify(scenario.trace)), { kind: "scenario", id });
+                this.seek(setUpOf(id));
+            });
+        });
     }
 
     /**

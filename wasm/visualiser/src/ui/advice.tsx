@@ -32,14 +32,16 @@ const failedSave = computed(() => {
 });
 const lostRequest = computed(() => (isEnd.value && session.verdict.value?.kind === "held" ? lastLostSettleRequest(session.timeline.value?.entries(0, session.length.value) ?? []) : undefined));
 const isStart = computed(() => displayed.value.position === 0 && isPaused.value && session.origin.value.kind !== "trace");
+const setUp = computed(() => (isPaused.value ? session.setUp.value : undefined));
 
 /** True if there is advice for the present position. */
-export const hasAdvice = computed(() => [explanation, envelope, isEnd, isStart].some((advice) => Boolean(advice.value)));
+export const hasAdvice = computed(() => [explanation, envelope, isEnd, isStart, setUp].some((advice) => Boolean(advice.value)));
 
 /** Shows the advice about the present position. */
 export function Advice() {
     return (
         <>
+            {setUp.value !== undefined && <SetUp events={setUp.value} />}
             {isStart.value && <p class="hint">{INTRODUCTIONS[kindOf(session.settings.value)]}</p>}
             {isStart.value && isWorldByHand(session.origin.value) && <p class="hint">{FIRST_EVENTS[kindOf(session.settings.value)]}</p>}
             {explanation.value && (
@@ -52,6 +54,18 @@ export function Advice() {
             {envelope.value && <p class="hint">{envelope.value}</p>}
             {isEnd.value && <AdviceAtEnd />}
         </>
+    );
+}
+
+/** Tells that the events before the story are played, and offers to play them again. */
+function SetUp({ events }: { events: number }) {
+    return (
+        <p class="hint">
+            Events 1 to {events} have set the scene. Press play: the story begins.{" "}
+            <button type="button" class="link" onClick={() => session.seek(0)}>
+                Go to the start
+            </button>
+        </p>
     );
 }
 

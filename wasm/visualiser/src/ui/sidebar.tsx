@@ -1,6 +1,6 @@
 import { useLayoutEffect, useRef } from "preact/hooks";
 
-import { SCENARIOS } from "../model/scenarios";
+import { scenarioById, STORY_GROUPS, type StoryGroup } from "../model/scenarios";
 import { quotedText, readableText, RULE_NAMES } from "../model/texts";
 import { groupsOf, kindOf, rulesOf, type WorldKind } from "../model/world_form";
 import { search, session } from "../session/app";
@@ -56,24 +56,36 @@ export function Sidebar() {
 }
 
 function Scenarios() {
+    return (
+        <>
+            <TourButton />
+            {STORY_GROUPS.map((group) => (
+                <Stories key={group.title} group={group} />
+            ))}
+        </>
+    );
+}
+
+function Stories({ group: { title, stories } }: { group: StoryGroup }) {
     const current = session.scenario.value?.id;
+    const heading = `stories-${title.replaceAll(" ", "-")}`;
     const open = (id: string) => {
         session.openScenario(id);
         pane.value = "run";
     };
     return (
-        <>
-            <TourButton />
+        <section class="stories" aria-labelledby={heading}>
+            <h2 id={heading}>{title}</h2>
             <ul class="scenarios">
-                {SCENARIOS.map(({ id, title, watch }) => (
+                {stories.map(({ id, title }) => (
                     <li key={id}>
-                        <button type="button" title={watch} aria-current={current === id ? "true" : undefined} data-scenario={id} onClick={() => open(id)}>
+                        <button type="button" title={scenarioById(id)?.watch} aria-current={current === id ? "true" : undefined} data-scenario={id} onClick={() => open(id)}>
                             {title}
                         </button>
                     </li>
                 ))}
             </ul>
-        </>
+        </section>
     );
 }
 

@@ -16,6 +16,7 @@ import {
 import { hasLeaseRow, leaseIn, type Moment, workerIn } from "./moment";
 import { explainLocal } from "./process_texts";
 import type { Arrow, LeaseView, Process, Rule } from "./protocol";
+import { reasonFor } from "./reasons";
 import { quotedRule, sentences, WITHOUT_RULE } from "./texts";
 
 /** The explanation of one event, with the actions that the page offers below it. */
@@ -29,9 +30,15 @@ export interface Explanation {
     isLostRequest?: boolean;
 }
 
-/** Returns the explanation of an event in a world of claims, or `undefined` if it needs none. */
+/** Returns the explanation of an event in a world of claims, or `undefined` if it has none. */
 export function explain(moment: Moment): Explanation | undefined {
-    return underRules(explainEvent(moment), moment.rulesOff);
+    return underRules(explainEvent(moment) ?? ordinary(moment, false), moment.rulesOff);
+}
+
+/** Returns the explanation of an event that every run has, or `undefined` if it has none. */
+export function ordinary({ entry, rulesOff }: Moment, isAboutLocks: boolean): Explanation | undefined {
+    const text = reasonFor(entry.says, isAboutLocks, rulesOff);
+    return text === undefined ? undefined : { text };
 }
 
 /**

@@ -1,6 +1,6 @@
 // The page's texts about sessions and locks.
 import { partsOf } from "./events";
-import { type Explanation, underRules } from "./explanations";
+import { type Explanation, ordinary, underRules } from "./explanations";
 import type { Moment } from "./moment";
 import type { ClientView, View, WorkPhase, WorkResult } from "./protocol";
 import { explainQueue } from "./queue_texts";
@@ -132,9 +132,9 @@ function hasLiveSession(after: View, before: View, cell: number | undefined): bo
     return after.locks?.sessions.some((session) => session.cell === cell && session.number === number && session.status === "Live") ?? false;
 }
 
-/** Returns the explanation of an event in a world of locks, or `undefined` if it needs none. */
+/** Returns the explanation of an event in a world of locks, or `undefined` if it has none. */
 export function explainLock(moment: Moment): Explanation | undefined {
-    return underRules(explainQueue(moment) ?? explainLockEvent(moment), moment.rulesOff);
+    return underRules(explainQueue(moment) ?? explainLockEvent(moment) ?? ordinary(moment, true), moment.rulesOff);
 }
 
 function explainLockEvent(moment: Moment): Explanation | undefined {

@@ -4,7 +4,7 @@ import type { CellView, LeaseView, Process, View, WorkerView } from "../../src/m
 import { saveResultText } from "../../src/model/texts";
 import type { Evidence, Statement } from "./sentences";
 
-function cellOf(view: View, { entry, message }: Evidence): CellView | undefined {
+export function cellOf(view: View, { entry, message }: Evidence): CellView | undefined {
     const lanes = [entry.lane, message?.from, message?.to];
     const lane = lanes.find((other) => other !== undefined && other !== "service");
     const number = lane === undefined ? undefined : "process" in lane ? lane.process[0] : "user" in lane ? lane.user : lane.database;
@@ -28,11 +28,11 @@ function isWorker(evidence: Evidence): boolean {
     return process !== undefined && processParts(process).kind === "worker";
 }
 
-function workerOf(view: View, evidence: Evidence): WorkerView | undefined {
+export function workerOf(view: View, evidence: Evidence): WorkerView | undefined {
     return isWorker(evidence) ? cellOf(view, evidence)?.workers[numberOf(evidence)] : undefined;
 }
 
-function transactionOf(view: View, evidence: Evidence) {
+export function transactionOf(view: View, evidence: Evidence) {
     return cellOf(view, evidence)?.transactions.filter(({ worker }) => worker === numberOf(evidence)).at(-1);
 }
 
@@ -42,7 +42,7 @@ function statusOf(view: View, lease: string | undefined): LeaseView["status"] | 
 
 const messageLease = ({ message, request }: Evidence) => message?.lease ?? request?.lease;
 
-function hasLeaseRow(view: View, lease: string | undefined): boolean {
+export function hasLeaseRow(view: View, lease: string | undefined): boolean {
     return view.cells.some(({ lease_rows }) => lease_rows.some((row) => row.lease === lease));
 }
 
@@ -50,7 +50,7 @@ function holdsClaims(view: View, lease: string | undefined): boolean {
     return view.claims.some((claim) => claim.lease === lease);
 }
 
-const same = (left: unknown, right: unknown) => JSON.stringify(left) === JSON.stringify(right);
+export const same = (left: unknown, right: unknown) => JSON.stringify(left) === JSON.stringify(right);
 
 const serviceTables = ({ claims, leases }: View) => [claims, leases.map(({ lease, status }) => [lease, status])];
 

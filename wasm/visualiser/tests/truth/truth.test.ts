@@ -11,6 +11,7 @@ import { rulesOf } from "../../src/model/world_form";
 import { replay } from "../../src/session/loading";
 import { EVENTS, EXPLANATIONS, GENERAL_EVENTS, GENERAL_EXPLANATIONS } from "./claims";
 import { GENERAL_LOCK_EXPLANATIONS, LOCK_EVENTS, LOCK_EXPLANATIONS } from "./locks";
+import { GENERAL_LOCK_REASONS, GENERAL_REASONS, LOCK_REASONS, REASONS } from "./reasons";
 import { complaintsAbout, type Evidence } from "./sentences";
 
 const CLAIMS = scenarios().filter(({ trace }) => trace.settings.locks === undefined);
@@ -34,13 +35,13 @@ function* evidenceOf(simulation: Simulation): Generator<Evidence> {
 /** Returns the complaints about the explanation and the sentence of an event of a world of claims. */
 function aboutClaims(evidence: Evidence): string[] {
     const { says } = evidence.entry;
-    const explained = complaintsAbout(explain(evidence)?.text ?? "", evidence, EXPLANATIONS, ["", ...GENERAL_EXPLANATIONS]);
+    const explained = complaintsAbout(explain(evidence)?.text ?? "", evidence, [...EXPLANATIONS, ...REASONS], ["", ...GENERAL_EXPLANATIONS, ...GENERAL_REASONS]);
     return [...explained, ...complaintsAbout(says, evidence, EVENTS, GENERAL_EVENTS.test(says) ? [says] : [])];
 }
 
 /** Returns the complaints about the explanation and the sentence of an event of a world of locks. */
 function aboutLocks(evidence: Evidence): string[] {
-    const explained = complaintsAbout(explainLock(evidence)?.text ?? "", evidence, LOCK_EXPLANATIONS, ["", ...GENERAL_LOCK_EXPLANATIONS]);
+    const explained = complaintsAbout(explainLock(evidence)?.text ?? "", evidence, [...LOCK_EXPLANATIONS, ...LOCK_REASONS], ["", ...GENERAL_LOCK_EXPLANATIONS, ...GENERAL_LOCK_REASONS]);
     return [...explained, ...complaintsAbout(evidence.entry.says, evidence, LOCK_EVENTS, [])];
 }
 
@@ -115,4 +116,19 @@ describe("each sentence about locks and queues holds in the world", () => {
         },
         LONG,
     );
+});
+
+describe("each event of each scenario has its reason", () => {
+    test.each([...CLAIMS, ...LOCKS].map(({ id, trace }) => [id, trace] as const))("in scenario %s", (_, trace) => {
+        const simulation = Simulation.load(JSON.stringify(trace));
+        const explainIn = trace.settings.locks ? explainLock : explain;
+        const silent = [...evidenceOf(simulation)].filter((evidence) => !explainIn(evidence)?.text);
+        expect(silent.map(({ entry }) => `event ${entry.position + 1}: ${entry.says}`)).toEqual([]);
+        simulation.free();
+    });
+
+    test("in sentences of at most 25 words", () => {
+        const all = [...GENERAL_REASONS, ...GENERAL_LOCK_REASONS];
+        expect(all.filter((sentence) => sentence.split(/\s+/u).length > 25)).toEqual([]);
+    });
 });

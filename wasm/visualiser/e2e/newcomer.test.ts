@@ -45,7 +45,7 @@ describe.each([
         await page.getByRole("button", { name: "Without it a cell that retries is told that its lease does not exist: switch it off" }).click();
         await playToEnd(page, "50");
         await page.getByText("An answer can be lost after its lease was settled.").filter({ visible: true }).waitFor();
-        expect(await page.locator(".row.violated .sentence").innerText()).toContain("commit of lease 2, and answers: no such lease");
+        expect(await page.locator(".row.violated .sentence").innerText()).toContain("commit lease #2 → no such lease");
         await keepPicture(page, `newcomer-${name}-broken`);
 
         const link = await copiedLink(page);

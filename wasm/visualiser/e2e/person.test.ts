@@ -36,7 +36,7 @@ describe("a newcomer", () => {
         await playToEnd(page);
         expect((await position(page)).of).toBeGreaterThan(of);
         const told = await page.locator(".row .sentence").allInnerTexts();
-        expect(told.filter((says) => says.includes("commit of lease 1, and answers: done"))).toHaveLength(2);
+        expect(told.filter((says) => says.includes("commit lease #1 → done"))).toHaveLength(2);
         expect(await table(page, "The service's tables", "Claims")).toEqual([["alice", "1", "1", "active", "–"]]);
         await page.context().close();
     });

@@ -92,7 +92,7 @@ test("the served page shows the server's leases, and plays a scenario under its 
     expect(await position(page)).toEqual({ at: 5, of: 5 });
     const states = async () => (await table(page, "The service's leases", "Leases")).map((lease) => lease[3]);
     expect(await states()).toEqual(["committed", "rolled back", "outstanding"]);
-    expect(await page.locator(".row .sentence").allInnerTexts()).toContain(`cell 1 begins lease …${left.slice(-6)}: 1 claim, fence 3`);
+    expect(await page.locator(".row .sentence").allInnerTexts()).toContain(`Cell 1 begins lease …${left.slice(-6)}: 1 claim, fence 3`);
     await keepPicture(page, "served");
 
     leasehold("commit", "--cell", "1", left);

@@ -8,6 +8,7 @@ import { Simulation } from "leasehold/simulation";
 import type { Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
+import { eventLine } from "../src/model/event_lines";
 import { CLIPBOARD, copiedLink, position, quietStage, reach, shown } from "./page";
 
 const stage = quietStage();
@@ -56,7 +57,9 @@ describe("a file that is dropped on the page", () => {
         expect((await position(page)).of).toBe(simulation.length);
         await page.keyboard.press("End");
         await reach(page, simulation.length);
-        expect(await page.locator(".rows li").last().innerText()).toContain(simulation.entries(simulation.length - 1, simulation.length)[0]?.says);
+        const [last] = simulation.entries(simulation.length - 1, simulation.length);
+        const line = last && eventLine(last, simulation.arrows(last.position, simulation.length), simulation.settings());
+        expect(await page.locator(".rows li").last().innerText()).toContain(line);
         await page.context().close();
     });
 

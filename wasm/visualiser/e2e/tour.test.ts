@@ -177,13 +177,13 @@ describe("the tour and the rest of the page", () => {
     test("plays the events of a step, and shows its end at once under reduced motion", async () => {
         const still = await stage.newVisitor();
         await pressNext(still);
-        expect(await still.locator(".row.current .sentence").innerText()).toContain("begun, fence 1");
+        expect(await still.locator(".row.current .sentence").innerText()).toContain("lease #1, fence 1");
         const page = await stage.newVisitor("", { reducedMotion: "no-preference" });
         await pressNext(page);
         const sentence = page.locator(".row.current .sentence");
-        expect(await sentence.innerText()).not.toContain("begun, fence 1");
+        expect(await sentence.innerText()).not.toContain("lease #1, fence 1");
         await keepPicture(page, "tour-playing");
-        await expect.poll(() => sentence.innerText(), { timeout: 20_000 }).toContain("cell 1's worker 0 receives the answer: begun, fence 1");
+        await expect.poll(() => sentence.innerText(), { timeout: 20_000 }).toContain("Cell 1's worker ← service: lease #1, fence 1");
         await card(page).getByRole("button", { name: "Skip" }).click();
         await page.locator(".transport").waitFor();
         expect((await position(page)).at).toBe(TOUR[1]?.to);

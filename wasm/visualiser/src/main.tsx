@@ -3,6 +3,7 @@ import "./styles/base.css";
 import "./styles/lanes.css";
 import "./styles/panels.css";
 import "./styles/tour.css";
+import "./styles/motion.css";
 
 import { render } from "preact";
 

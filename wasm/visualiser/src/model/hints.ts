@@ -1,6 +1,6 @@
 // Hints about the next thing to try, for people who see the page for the first time.
 import { variantName } from "./events";
-import { isSettleRequest } from "./message_texts";
+import { isSettleRequest, plainText } from "./message_texts";
 import type { Entry, MessageView, View, WorldEvent } from "./protocol";
 
 /**
@@ -19,7 +19,7 @@ export const FIRST_EVENT = "Click the head of a column, such as the users of a c
  */
 export function envelopeHint(messages: readonly MessageView[]): string | undefined {
     const message = messages.find(({ can_arrive }) => can_arrive);
-    return message && `“${message.says}” is in flight: click its envelope to drop, duplicate or delay the message.`;
+    return message && `“${plainText(message.says)}” is in flight: click its envelope to drop, duplicate or delay the message.`;
 }
 
 /**

@@ -5,6 +5,11 @@
 // The test `tests/message_texts.test.ts` fails if a pattern no longer matches any text of the
 // scenarios.
 
+/** Returns the text of a message in words that a newcomer knows: a bucket is a name, a claim is what holds it. */
+export function plainText(text: string): string {
+    return text.replaceAll("the bucket is taken", "the name is taken").replaceAll("the claim is under another lease", "another lease holds the name");
+}
+
 /** Returns true if the text of a message is a request to commit a lease. */
 export function isCommitRequest(text: string): boolean {
     return text === "commit";

@@ -5,6 +5,7 @@ import { partsOf, processParts } from "./events";
 import { type MessageLine, messageLine, rowMiddle } from "./geometry";
 import type { LaneLayout } from "./lanes";
 import { type LocalArrow, localArrows } from "./local_arrows";
+import { plainText } from "./message_texts";
 import type { Arrow, Entry, Lane } from "./protocol";
 
 /**
@@ -124,7 +125,7 @@ const LABEL_BASELINE = 2;
 function labelFor(arrow: Arrow, line: MessageLine): Label | undefined {
     const room = Math.abs(line.x2 - line.x1);
     if (room <= MIN_LABELLED_LENGTH) return undefined;
-    return { x: round((line.x1 + line.x2) / 2), y: round(line.y1 + LABEL_BASELINE), text: shorten(arrow.says, room) };
+    return { x: round((line.x1 + line.x2) / 2), y: round(line.y1 + LABEL_BASELINE), text: shorten(plainText(arrow.says), room) };
 }
 
 function shorten(text: string, room: number): string {

@@ -86,9 +86,12 @@ export function phaseText(phase: Phase): string {
     return PHASES[phase];
 }
 
+/** The refusals of a save that users see most, in words. */
+const REFUSALS: Partial<Record<string, string>> = { CLAIM_TAKEN: "the name is taken", CLAIM_BUSY: "another lease holds the name" };
+
 /** Returns the result of a save as a text for people. */
 export function saveResultText(told: Told): string {
-    if (typeof told === "object") return `refused: ${told.refused.toLowerCase().replaceAll("_", " ")}`;
+    if (typeof told === "object") return `refused: ${REFUSALS[told.refused] ?? told.refused.toLowerCase().replaceAll("_", " ")}`;
     const texts: Record<Exclude<Told, object>, string> = {
         saved: "saved",
         invalid: "invalid",

@@ -34,9 +34,6 @@ const lostRequest = computed(() => (isEnd.value && session.verdict.value?.kind =
 const isStart = computed(() => displayed.value.position === 0 && isPaused.value && session.origin.value.kind !== "trace");
 const setUp = computed(() => (isPaused.value ? session.setUp.value : undefined));
 
-/** True if there is advice for the present position. */
-export const hasAdvice = computed(() => [explanation, envelope, isEnd, isStart, setUp].some((advice) => Boolean(advice.value)));
-
 /** Shows the advice about the present position. */
 export function Advice() {
     return (

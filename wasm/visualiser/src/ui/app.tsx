@@ -1,5 +1,7 @@
+import { computed } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 
+import { session } from "../session/app";
 import { openDroppedFile } from "./files";
 import { Header } from "./header";
 import { Help, isHelpOpen } from "./help";
@@ -21,6 +23,12 @@ const PANES: [Pane, string][] = [
     ["state", "State"],
 ];
 
+/** The largest playback speed, in events a second, at which a transition ends before the next event. */
+const MAX_CALM_SPEED = 2;
+
+/** True if changes may be shown as transitions: at a higher speed they would lag behind the events. */
+const isCalm = computed(() => !session.isPlaying.value || session.speed.value <= MAX_CALM_SPEED);
+
 /** Shows the whole page. */
 export function App() {
     useEffect(() => {
@@ -40,14 +48,14 @@ export function App() {
     }, []);
     const step = shownStep.value;
     return (
-        <div class={step ? "app touring pane-run" : `app pane-${pane.value}`}>
+        <div class={`app ${step ? "touring pane-run" : `pane-${pane.value}`}${isCalm.value ? " calm" : ""}`}>
             <Header />
             <main class="main">
                 {!step && <Sidebar />}
                 <section class="stage" aria-label="The run">
                     {step ? <TourCard step={step} /> : <Headline />}
-                    <Lanes />
                     {!step && <PhoneAdvice />}
+                    <Lanes />
                 </section>
                 <StatePanel />
             </main>

@@ -1,7 +1,8 @@
 import { isWorldByHand } from "../model/origin";
 import { readableText } from "../model/texts";
 import { search, session } from "../session/app";
-import { Advice, hasAdvice, RulesOffReasons } from "./advice";
+import { Advice, RulesOffReasons } from "./advice";
+import { FocusLine, lineOf } from "./event_line";
 import { displayed } from "./notice";
 
 /** Shows the last event with its explanation, or the violation. */
@@ -11,21 +12,27 @@ export function CurrentEvent() {
     return (
         <section class="current-event" aria-label="The last event">
             <h2>{entry ? `Event ${entry.position + 1}` : "The start"}</h2>
-            <p class="says">{entry ? capitalise(entry.says) : `No event has happened yet.${isWorldByHand(session.origin.value) ? "" : " Press play, or step."}`}</p>
+            <LastLine id="line" />
             {violation ? <ViolationBox text={violation} /> : <Advice />}
         </section>
     );
 }
 
+function LastLine({ id }: { id: string }) {
+    const { entry } = displayed.value;
+    const start = `No event has happened yet.${isWorldByHand(session.origin.value) ? "" : " Press play, or step."}`;
+    return <p class="says">{entry ? <FocusLine line={lineOf(entry)} id={id} /> : start}</p>;
+}
+
 /**
- * Shows the explanation of the last event below the lanes. It is for phones, on which
+ * Shows the last event and its explanation above the lanes. It is for phones, on which
  * `CurrentEvent` is in another pane.
  */
 export function PhoneAdvice() {
     const violation = displayed.value.view?.violation?.[1];
-    if (violation === undefined && !hasAdvice.value) return null;
     return (
-        <div class={violation ? "phone-advice bad" : "phone-advice"}>
+        <section class={violation ? "phone-advice bad" : "phone-advice"} aria-label="The last event" tabIndex={0}>
+            <LastLine id="phone-line" />
             {violation ? (
                 <>
                     <p>An invariant is violated: {readableText(violation)}.</p>
@@ -34,7 +41,7 @@ export function PhoneAdvice() {
             ) : (
                 <Advice />
             )}
-        </div>
+        </section>
     );
 }
 

@@ -18,9 +18,17 @@ const MACHINES: { machine: FiredView["machine"]; title: string; diagram: Diagram
 
 const SHOWN_MACHINES: Record<WorldKind, FiredView["machine"][]> = { claims: ["claim", "lease"], locks: ["session", "lock"], queues: ["request", "session"] };
 
+/** Returns the present states of all claims, leases and so on. Without any, the initial state is present. */
+function presentStates(machine: FiredView["machine"]): ReadonlySet<string> {
+    const { view, position } = displayed.value;
+    const leases = session.recording.value?.leases(position) ?? view?.leases;
+    const all = { claim: view?.claims, lease: leases, session: view?.locks?.sessions, lock: view?.locks?.locks, request: view?.locks?.requests }[machine] ?? [];
+    return new Set(all.length === 0 ? ["Absent"] : all.map(({ status }) => status));
+}
+
 /**
- * Shows the transition diagrams of claims and leases, or of sessions with locks or requests, made of the engine's tables. The transitions
- * of the last event are highlighted.
+ * Shows the transition diagrams of claims and leases, or of sessions with locks or requests, made of the engine's tables. The present
+ * states are lit, and the transitions of the last event are highlighted.
  */
 export function Diagrams() {
     const fired = displayed.value.entry?.fired ?? [];
@@ -30,7 +38,7 @@ export function Diagrams() {
     return (
         <div class="diagrams">
             {shown.map(({ machine, title, diagram }) => (
-                <Machine key={machine} title={title} diagram={diagram} fired={fired.filter((one) => one.machine === machine)} />
+                <Machine key={machine} title={title} diagram={diagram} present={presentStates(machine)} fired={fired.filter((one) => one.machine === machine)} />
             ))}
         </div>
     );
@@ -42,16 +50,25 @@ function transitionText(fired: FiredView): string {
     return `${subject}: ${stateName(fired.from)} → ${stateName(fired.to)}${illegal}`;
 }
 
-function Machine({ title, diagram, fired }: { title: string; diagram: Diagram; fired: FiredView[] }) {
+interface MachineProps {
+    title: string;
+    diagram: Diagram;
+    present: ReadonlySet<string>;
+    /** The transitions of the last event. */
+    fired: FiredView[];
+}
+
+function Machine({ title, diagram, present, fired }: MachineProps) {
     const firedEdges = new Set(fired.map(({ edge }) => edge));
     const reached = new Set(fired.map(({ to }) => to));
     const text = fired.map(transitionText).join("; ");
+    const now = [...present].map(stateName).join(", ");
     return (
         <figure class="machine">
             <figcaption>
                 <b>{title}</b> <span>{text}</span>
             </figcaption>
-            <svg viewBox={`0 0 ${diagram.width} ${diagram.height}`} role="img" aria-label={`${title}'s states. ${text || "The last event changed none"}`}>
+            <svg viewBox={`0 0 ${diagram.width} ${diagram.height}`} role="img" aria-label={`${title}'s states. Now: ${now}. ${text || "The last event changed none"}`}>
                 <defs>
                     {["edge-tip", "fired-tip"].map((id) => (
                         <marker key={id} id={id} viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">
@@ -63,7 +80,7 @@ function Machine({ title, diagram, fired }: { title: string; diagram: Diagram; f
                     <Curve key={edge.path} edge={edge} isFired={firedEdges.has(index)} />
                 ))}
                 {diagram.states.map(({ name, x, y }) => (
-                    <g key={name} class={reached.has(name) ? "node reached" : "node"}>
+                    <g key={name} class={`node${present.has(name) ? " present" : ""}${reached.has(name) ? " reached" : ""}`}>
                         <rect x={x - 43} y={y - 13} width="86" height="26" rx="13" />
                         <text x={x} y={y + 4}>
                             {stateName(name)}

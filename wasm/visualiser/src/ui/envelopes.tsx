@@ -2,6 +2,7 @@ import { useLayoutEffect, useRef } from "preact/hooks";
 
 import { messageActions } from "../model/actions";
 import { isInFlight, messageLine, pointAt } from "../model/geometry";
+import { plainText } from "../model/message_texts";
 import type { Arrow, MessageId, MessageView } from "../model/protocol";
 import { processName } from "../model/texts";
 import { session } from "../session/app";
@@ -88,10 +89,10 @@ function EnvelopeButton({ message, isRefusal, x, y, focused }: BubbleProps) {
         <button
             type="button"
             class={`envelope${message.is_answer ? " answer" : ""}${isRefusal ? " refused" : ""}`}
-            style={{ left: `${x}px`, top: `${y}px` }}
+            style={{ translate: `${x}px ${y}px` }}
             aria-haspopup="menu"
-            aria-label={`${name}, in flight: ${message.says}. Open its menu`}
-            title={`${name}: ${message.says}`}
+            aria-label={`${name}, in flight: ${plainText(message.says)}. Open its menu`}
+            title={`${name}: ${plainText(message.says)}`}
             data-message={message.says}
             data-id={message.id}
             onFocus={() => (focused.current = message.id)}
@@ -120,7 +121,7 @@ function openMessageMenu(message: MessageView, anchor: HTMLElement): void {
     if (!simulation || !view) return;
     const name = nameOf(message);
     openMenu({
-        title: `“${message.says}”`,
+        title: `“${plainText(message.says)}”`,
         about: `${message.is_answer ? "An" : "A"} ${name}, in flight.`,
         groups: [{ title: "The network", actions: messageActions(message, view, simulation.possible()) }],
         extras: [{ label: "Delay it: another event happens first", run: () => session.delay(message.id) }],

@@ -5,6 +5,7 @@ import { differenceText } from "../model/outcome";
 import type { Settings } from "../model/protocol";
 import { session } from "../session/app";
 import { openServerLog } from "../session/server_log";
+import { hasUnusedLanes } from "./lane_layout";
 
 interface HeadlineTexts {
     title: string;
@@ -19,7 +20,12 @@ export function Headline() {
     return (
         <div class="headline">
             <h2>{title}</h2>
-            <p>{summary}</p>
+            {hasUnusedLanes.value && (
+                <button type="button" class="link unused" onClick={() => (session.allLanes.value = !session.allLanes.value)}>
+                    {session.allLanes.value ? "Hide unused columns" : "Show all columns"}
+                </button>
+            )}
+            <p class={summary === session.scenario.value?.watch && session.position.value > 0 ? "watched" : undefined}>{summary}</p>
             <Outcome />
             {session.recording.value && session.isFromServer.value && (
                 <button type="button" onClick={() => void openServerLog()}>

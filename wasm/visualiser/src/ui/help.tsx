@@ -38,7 +38,7 @@ export function Help() {
                 locally, and then commits the lease. Each step may fail: watch how the cells and the service recover.
             </p>
             <p>
-                A <b>lock</b> lets one client at a time do a piece of work, for as long as it renews its <b>session</b>. The last scenarios show
+                A <b>lock</b> lets one client at a time do a piece of work, for as long as it renews its <b>session</b>. Some stories show
                 locks and a <b>queue</b>. In “Free play” you make a world of claims, of locks or of a queue, with random events or by hand.
             </p>
             <ul>

@@ -9,12 +9,14 @@ import { MAX_SCANNED_EVENTS } from "../session/session";
  * The window width below which the sentences are above the lanes instead of beside them. All sizes
  * and positions in this module are in pixels.
  */
-const NARROW_WIDTH = 620;
+const NARROW_WIDTH = 560;
 /** The width of the column with event numbers, left of the lanes. */
 const GUTTER = 46;
+/** The least share of the window's width for the lanes, if the sentences are beside them. */
+const LANES_SHARE = 0.55;
 /** The least width of the sentences that are beside the lanes. */
 const MIN_TEXT_WIDTH = 200;
-/** The largest number of lanes for which lanes without an event are shown too. */
+/** The largest number of lanes for which a run without a story shows lanes without an event, too. */
 const MAX_EMPTY_LANES = 7;
 
 /** The size of the element in which the lanes scroll. */
@@ -45,24 +47,36 @@ const participants = computed<Participants>(() => {
     return { cells, workers: settings?.workers ?? 1, reconcilers: settings?.reconcilers ?? 1, hasVerifier: true, hasClients, hasFronts };
 });
 
-/** The keys of the lanes to show, or `undefined` to show all lanes. */
-const shownLanes = computed<ReadonlySet<string> | undefined>(() => {
+/** The number of all lanes. */
+const laneCount = computed(() => {
+    const { cells, workers, reconcilers, hasClients, hasFronts } = participants.value;
+    return cells.length * (hasFronts ? 4 : hasClients ? 3 : 3 + workers + reconcilers) + 1;
+});
+
+/** The keys of the lanes that have an event; `undefined` if the run shows all lanes in any case. */
+const usedLanes = computed<ReadonlySet<string> | undefined>(() => {
     session.revision.value;
-    const { cells, workers, reconcilers, isRecording, hasClients, hasFronts } = participants.value;
-    const count = cells.length * (hasFronts ? 4 : hasClients ? 3 : 3 + workers + reconcilers) + 1;
+    const { cells, isRecording, hasClients } = participants.value;
+    const isSmall = session.scenario.value === undefined && laneCount.value <= MAX_EMPTY_LANES;
     const timeline = session.timeline.value;
-    if (session.allLanes.value || isRecording || count <= MAX_EMPTY_LANES || !timeline || timeline.length > MAX_SCANNED_EVENTS) return undefined;
+    if (isRecording || isSmall || !timeline || timeline.length > MAX_SCANNED_EVENTS) return undefined;
     const used = new Set<string>(cells.flatMap((cell) => [`user:${cell}`, `database:${cell}`, hasClients ? `client:${cell}:0` : `worker:${cell}:0`]));
     for (const entry of timeline.entries(0, timeline.length)) {
         used.add(laneKey(entry.lane));
         for (const arrow of entry.sent) used.add(laneKey(arrow.from)).add(laneKey(arrow.to));
     }
-    return used;
+    return used.add("service");
 });
 
+/** True if lanes without an event can be hidden. */
+export const hasUnusedLanes = computed(() => usedLanes.value !== undefined && usedLanes.value.size < laneCount.value);
+
+/** The keys of the lanes to show, or `undefined` to show all lanes. */
+const shownLanes = computed(() => (session.allLanes.value ? undefined : usedLanes.value));
+
 export const layout = computed<LaneLayout>(() => {
-    // The sentences beside the lanes get up to 400 pixels, but at most half of the window.
-    const room = isNarrow.value ? width.value - 8 : Math.max(width.value * 0.5, width.value - GUTTER - 400);
+    // The sentences beside the lanes get up to 400 pixels, but leave more than half of the window to the lanes.
+    const room = isNarrow.value ? width.value - 8 : Math.max(width.value * LANES_SHARE, width.value - GUTTER - 400);
     return layOutLanes(participants.value, room, shownLanes.value);
 });
 

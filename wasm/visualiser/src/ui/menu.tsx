@@ -128,9 +128,10 @@ const MARGIN = 8;
  */
 function place(box: HTMLElement, anchor: HTMLElement): void {
     const target = anchor.getBoundingClientRect();
-    const floor = Math.min(topOf(".transport"), innerHeight);
-    const lowest = [Math.min(topOf(".phone-advice"), floor), floor].find((bottom) => fits(box, target, bottom)) ?? floor;
-    const [above, below] = [target.top - 2 * MARGIN, lowest - target.bottom - 2 * MARGIN];
+    const floor = Math.min(edgeOf(".transport")?.top ?? innerHeight, innerHeight);
+    const room = (highest: number) => [target.top - highest - 2 * MARGIN, floor - target.bottom - 2 * MARGIN];
+    const [least = 0] = [edgeOf(".phone-advice")?.bottom ?? 0, 0].filter((highest) => box.offsetHeight <= Math.max(...room(highest)));
+    const [above = 0, below = 0] = room(least);
     const isBelow = box.offsetHeight <= below || below >= above;
     box.style.maxHeight = `${Math.max(above, below)}px`;
     const top = isBelow ? target.bottom + MARGIN : target.top - MARGIN - box.offsetHeight;
@@ -138,13 +139,8 @@ function place(box: HTMLElement, anchor: HTMLElement): void {
     box.style.top = `${Math.max(MARGIN, top)}px`;
 }
 
-/** Returns true if the menu fits above its anchor, or between the anchor and `bottom`. */
-function fits(box: HTMLElement, target: DOMRect, bottom: number): boolean {
-    return box.offsetHeight <= Math.max(target.top, bottom - target.bottom) - 2 * MARGIN;
-}
-
-/** Returns the top edge of a displayed element in pixels, or infinity if it is not displayed. */
-function topOf(selector: string): number {
+/** Returns the edges of an element in pixels, or `undefined` if it is not displayed. */
+function edgeOf(selector: string): DOMRect | undefined {
     const box = document.querySelector(selector)?.getBoundingClientRect();
-    return box && box.height > 0 ? box.top : Number.POSITIVE_INFINITY;
+    return box && box.height > 0 ? box : undefined;
 }

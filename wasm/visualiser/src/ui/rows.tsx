@@ -4,6 +4,7 @@ import { partsOf } from "../model/events";
 import type { Entry } from "../model/protocol";
 import { readableText } from "../model/texts";
 import { session } from "../session/app";
+import { explainTerm, HoverLine, lineOf } from "./event_line";
 import { isJumping, rowHeight, textLeft } from "./lane_layout";
 
 /** Shows the sentence of each event in a row. A click on a sentence moves to its event. */
@@ -38,8 +39,9 @@ function seekToRow(event: Event): void {
     if (position) session.seek(Number(position));
 }
 
-/** Sets the whole sentence as the tooltip of a row, because the row cuts long sentences. */
+/** Sets the whole sentence as the tooltip of a row, because the row cuts long sentences. A term has its explanation instead. */
 function showWholeText(event: Event): void {
+    if (event.target instanceof HTMLElement && event.target.matches(".term")) return explainTerm(event.target);
     const sentence = sentenceOf(event);
     if (sentence) sentence.title = sentence.textContent ?? "";
 }
@@ -58,7 +60,7 @@ interface RowProps {
 }
 
 const Row = memo(function Row({ entry, isCurrent, isComing, length }: RowProps) {
-    const { position, says, fault, refused, violation } = entry;
+    const { position, fault, refused, violation } = entry;
     const kind = partsOf(entry.event).kind;
     const isReached = violation !== undefined && !isComing;
     const classes = ["row", fault && "fault", refused && "refused", isReached && "reached", isComing && "coming", isCurrent && "current", violation && "violated", kind === "wait" && "time"].filter(Boolean);
@@ -70,7 +72,11 @@ const Row = memo(function Row({ entry, isCurrent, isComing, length }: RowProps) 
             aria-setsize={length}
         >
             <span class="number">{position + 1}</span>
-            <div class="sentence">{says}</div>
+            <div class="sentence">
+                <span>
+                    <HoverLine line={lineOf(entry)} />
+                </span>
+            </div>
             {isReached && (
                 <div class="row-violation" title={readableText(violation)}>
                     <b>An invariant is violated here:</b> {readableText(violation)}

@@ -29,18 +29,22 @@ export function State() {
     const changedNames = new Set(view.changed.names);
     const changedLeases = new Set(view.changed.leases);
     return (
-        <div class="state">
-            <section aria-label="The service's tables">
-                <h3>
-                    The service {!view.is_up && <b class="tag bad">down</b>}
-                </h3>
-                <Claims claims={view.claims} changed={changedNames} />
-                <Leases leases={view.leases} changed={changedLeases} />
-            </section>
-            {!shownStep.value && <Diagrams />}
-            {view.cells.map((cell) => (
-                <Cell key={cell.cell} cell={cell} view={view} names={changedNames} leases={changedLeases} />
-            ))}
+        <div class="state split">
+            <div>
+                <section aria-label="The service's tables">
+                    <h3>
+                        The service {!view.is_up && <b class="tag bad">down</b>}
+                    </h3>
+                    <Claims claims={view.claims} changed={changedNames} />
+                    <Leases leases={view.leases} changed={changedLeases} />
+                </section>
+                {!shownStep.value && <Diagrams />}
+            </div>
+            <div>
+                {view.cells.map((cell) => (
+                    <Cell key={cell.cell} cell={cell} view={view} names={changedNames} leases={changedLeases} />
+                ))}
+            </div>
         </div>
     );
 }
@@ -174,7 +178,7 @@ function Workers({ cell, view }: { cell: CellView; view: View }) {
         <ul class="workers">
             {cell.workers.map((worker, number) => (
                 <li key={number}>
-                    <b>worker {number}</b>{" "}
+                    <b>{cell.workers.length > 1 ? `worker ${number}` : "worker"}</b>{" "}
                     {worker.phase && worker.change !== undefined
                         ? `saves for its user: ${changeText(worker.change, view.names)}. Next step: it ${phaseText(worker.phase)}`
                         : worker.told

@@ -17,16 +17,6 @@ EXTRAS = {"cli": {"rich", "typer"}, "plot": {"matplotlib"}, "postgres": {"psycop
 PYTHON = Path(__file__).parents[1]
 BENCH = PYTHON / "bench/verify.py"
 GUIDE = Path(__file__).parents[2] / "docs/src/guides/python.md"
-PROGRAM = """
-import leasehold
-import leasehold.client, leasehold.tables.files
-with leasehold.ClaimsService().client(1) as client:
-    assert list(client.leases()) == []
-assert leasehold.canonical_form(leasehold.BucketType.USERNAMES, "Alice") == "alice"
-run = leasehold.simulation.Simulation(seed=1)
-assert run.play(100) == 100
-print(leasehold.__file__)
-"""
 
 
 @pytest.fixture(scope="session")
@@ -56,30 +46,6 @@ def test_extras_match_the_guide_and_repeat_no_dependency() -> None:
     named = re.findall(r"leasehold(?:-….whl)?\[([\w,]+)\]", GUIDE.read_text(encoding="utf-8"))
     assert {extra for names in named for extra in names.split(",")} == set(EXTRAS)
     assert set(metadata("leasehold").get_all("Provides-Extra") or []) == set(EXTRAS)
-
-
-def new_environment(directory: Path, *arguments: str) -> Path:
-    """Create a virtual environment, and install packages. Return the path of its Python."""
-    uv = [sys.executable, "-m", "uv", "--quiet"]
-    subprocess.run([*uv, "venv", "--python", sys.executable, directory], check=True)
-    python = directory / "bin/python"
-    # No package is built: that would need compilers.
-    subprocess.run([*uv, "pip", "install", "--python", python, "--only-binary", ":all:", *arguments], check=True)
-    return python
-
-
-def test_the_wheel_runs_in_a_fresh_environment(wheel: Path, tmp_path: Path) -> None:
-    environment = tmp_path / "environment"
-    python = new_environment(environment, str(wheel))
-    ended = subprocess.run([python, "-c", PROGRAM], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    assert Path(ended.stdout.strip()).is_relative_to(environment)
-    # The newest protobuf is installed here. The environment of the tests has the one before.
-    program = "import google.protobuf; print(google.protobuf.__version__)"
-    newest = subprocess.run([python, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert int(newest.partition(".")[0]) >= 7
-    ended = subprocess.run([environment / "bin/leasehold-py", "--help"], capture_output=True, text=True, check=False)
-    assert (ended.returncode, "pip install 'leasehold[cli]'" in ended.stderr) == (2, True)
 
 
 def measured_megabytes(rows: int) -> float:

@@ -10,7 +10,7 @@ use std::process::Command;
 use leasehold_tests::server::binary;
 use serde_json::Value;
 use tempfile::TempDir;
-use xtask::package::{self, CHECKSUMS, Inventory, VERSION};
+use xtask::package::{self, CHECKSUMS, Inventory, PROGRAM, VERSION};
 use xtask::process::root;
 
 /// The packages of the tests' server, and the unpacked tarball. Packing takes long, so one test
@@ -176,7 +176,7 @@ fn the_notice_has_the_licence_of_every_linked_package(packages: &Packages) {
         "varint-rs",
     ];
     let notice = std::fs::read_to_string(packages.unpacked("THIRD-PARTY-LICENCES")).unwrap();
-    let inventory = Inventory::read().unwrap();
+    let inventory = Inventory::of(PROGRAM).unwrap();
     assert!(inventory.linked_dependencies().count() > 150);
     for component in inventory.linked_dependencies() {
         let name = format!("{} {}", component.name, component.version);

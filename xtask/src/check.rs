@@ -62,11 +62,14 @@ const TEST: &[Step] = &[
     Step::cargo("doctests", Run, &["test", "--workspace", "--features", FEATURES, "--doc"]).after(&[WORKSPACE]),
     Step::xtask("npm package", Compile, &["web", "--no-compile"]).after(&[("wasm files", Compile), WORKSPACE]),
     Step::xtask("Python package", Compile, &["python-test", "--no-run"]).after(&[WORKSPACE]),
+    // Both steps prepare the same environment. A step that installs into it would disturb the other one.
+    Step::xtask("Python release", Compile, &["python-release", "--no-run"]).after(&[("Python package", Compile)]),
     // This build comes after the steps above, because their calls of cargo would wait for this
     // build's lock.
     Step::xtask("page in a browser", Compile, &["page-test", "--no-run"]).after(&[NPM_PACKAGE, ("doctests", Run)]),
     Step::xtask("gem on Rails 7.2", Run, &["rails-test"]).after(&[("gem on Rails 7.2", Compile), WORKSPACE]),
     Step::xtask("Python package", Run, &["python-test", "--no-build"]).after(&[("Python package", Compile)]),
+    Step::xtask("Python release", Run, &["python-release", "--no-build"]).after(&[("Python release", Compile)]),
     Step::xtask("page in a browser", Run, &["page-test", "--no-build"]).after(&[("page in a browser", Compile)]),
     Step::xtask("WebAssembly", Run, &["web-test"]).after(&[WEBASSEMBLY, WORKSPACE]),
     Step::program("npm package", Run, "wasm", "npm", &["test"]).after(&[NPM_PACKAGE]),

@@ -94,6 +94,16 @@ enum Command {
         #[arg(long)]
         no_build: bool,
     },
+    /// Build the Python packages of a release, and try them in fresh environments
+    PythonRelease {
+        /// Build them only
+        #[arg(long, conflicts_with = "no_build")]
+        no_run: bool,
+
+        /// Try the packages that are built already
+        #[arg(long)]
+        no_build: bool,
+    },
     /// Run the gem's specs on the Rails of Debian's next release, with this machine's Ruby
     RailsTest {
         /// Only download Rails
@@ -174,6 +184,7 @@ async fn run(command: Command) -> Result<()> {
             }
             if no_run { Ok(()) } else { python::test(release).await }
         }
+        Command::PythonRelease { no_run, no_build } => python_release(!no_build, !no_run).await,
         Command::RailsTest { no_run } => {
             needs::install(needs::FOR_GEM)?;
             rails::prepare().await?;
@@ -193,6 +204,15 @@ async fn run(command: Command) -> Result<()> {
         Command::Deny { advisories } => release::deny(advisories).await,
         Command::Bench { arguments } => bench(&arguments).await,
     }
+}
+
+/// Builds the Python packages of a release, and tries them.
+async fn python_release(builds: bool, runs: bool) -> Result<()> {
+    needs::install(&[needs::FOR_PYTHON, needs::FOR_VENV].concat())?;
+    if builds {
+        python::build_release().await?;
+    }
+    if runs { python::test_release().await } else { Ok(()) }
 }
 
 /// Installs what a build of the whole workspace needs, since it compiles both extensions.

@@ -13,10 +13,13 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use crate::process::{as_a_person, root};
-pub use inventory::{Component, Inventory};
+pub use inventory::{Component, Inventory, PROGRAM};
 
 /// The version of the project, which all of its packages have.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The file with the licences of the packages of others whose code a package has.
+pub const NOTICE: &str = "THIRD-PARTY-LICENCES";
 
 /// The file with the SHA-256 of every other package.
 pub const CHECKSUMS: &str = "SHA256SUMS";
@@ -44,7 +47,7 @@ struct Content<'a> {
 /// # Errors
 /// A file cannot be written, or a program that packs is absent or fails.
 pub fn write(program: &Path, into: &Path) -> Result<Vec<PathBuf>> {
-    let inventory = Inventory::read()?;
+    let inventory = Inventory::of(PROGRAM)?;
     let content = Content { program, notice: licences::notice(&inventory)?, time: commit_time()? };
     empty(into)?;
     let stage = into.join("stage");
@@ -54,6 +57,15 @@ pub fn write(program: &Path, into: &Path) -> Result<Vec<PathBuf>> {
     std::fs::remove_dir_all(stage)?;
     write_checksums(&packages, into)?;
     Ok(packages)
+}
+
+/// Writes the file [`NOTICE`] for Python's extension into the directory `into`.
+///
+/// # Errors
+/// cargo fails, or the file cannot be written.
+pub fn write_python_notice(into: &Path) -> Result<()> {
+    let notice = licences::notice(&Inventory::of(inventory::PYTHON)?)?;
+    std::fs::write(into.join(NOTICE), notice).with_context(|| format!("cannot write `{NOTICE}`"))
 }
 
 fn empty(directory: &Path) -> Result<()> {

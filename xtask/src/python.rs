@@ -1,10 +1,11 @@
 //! `cargo xtask python`: builds the Python package, installs it into a virtual environment, and tests it there.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use tokio::process::Command;
 
+use crate::package;
 use crate::process::{as_a_person, root, run, target_directory};
 
 /// The file that lists the tools with which the Python package is built, checked and tested.
@@ -17,19 +18,14 @@ pub const MESSAGES_VARIABLE: &str = "LEASEHOLD_BUILD_MESSAGES";
 /// The program that maturin runs as cargo if [`MESSAGES_VARIABLE`] is set, relative to `python`.
 const BUILT_CARGO: &str = "tools/built_cargo.sh";
 
-/// The profile of the optimised build, which users get and the benchmarks measure.
-const RELEASE: Profile = Profile { name: "release", wheels: "wheels", takes_built: false };
-/// The profile of the quick build for the tests.
-const DEV: Profile = Profile { name: "dev", wheels: "wheels-dev", takes_built: true };
+/// The directory of the packages that users get, whose wheel the benchmarks measure.
+const RELEASE: &str = "wheels";
+/// The directory of the quick build's wheel, which the tests take.
+const DEV: &str = "wheels-dev";
 
-/// A build profile of cargo, and the name of the directory for its wheel.
-#[derive(Clone, Copy)]
-struct Profile {
-    name: &'static str,
-    wheels: &'static str,
-    /// True if the wheel may contain the extension of the workspace's build.
-    takes_built: bool,
-}
+/// The arguments of maturin if pip runs it. By default, such a wheel has no tag for other machines than this one, because
+/// pip installs it here. With `pypi`, maturin looks for the oldest glibc with which the extension runs.
+const RELEASE_ARGUMENTS: &str = "--quiet --compatibility pypi";
 
 /// The checks of the installed wheel: each is a program of the environment, its working directory
 /// relative to `python`, and its arguments. stubtest runs in `tests`, because in `python` it would
@@ -41,6 +37,9 @@ const CHECKS: &[(&str, &str, &[&str])] = &[
     ("stubtest", "tests", &["leasehold._native"]),
     ("pytest", ".", &[]),
 ];
+
+/// The checks of the packages of a release.
+const RELEASE_CHECKS: &[(&str, &str, &[&str])] = &[("pytest", ".", &["-m", "release"])];
 
 /// A virtual environment of Python in the build directory, with the packages that a file lists: the
 /// one in which the package is tested, or another.
@@ -112,42 +111,97 @@ impl Environment {
         std::fs::write(&installed, wanted).context("cannot note what was installed")
     }
 
-    /// Builds the optimised wheel and installs it.
+    /// Builds the packages of a release and installs the wheel.
     ///
     /// # Errors
-    /// The wheel cannot be built or installed.
+    /// A package cannot be built or installed.
     pub async fn install_release(&self) -> Result<()> {
+        self.build_release().await?;
         self.install(RELEASE).await
     }
 
-    /// Builds a wheel with this profile and installs it.
-    async fn install(&self, profile: Profile) -> Result<()> {
-        let wheels = self.wheels(profile);
-        if wheels.exists() {
-            std::fs::remove_dir_all(&wheels)?;
-        }
-        let mut maturin = self.program("maturin");
-        maturin.args(["build", "--quiet", "--locked", "--profile", profile.name]);
-        // The build has its own target directory. maturin sets variables that pyo3 compiles in, so
-        // builds in a shared directory would invalidate each other.
-        maturin.arg("--target-dir").arg(self.home.join("build")).arg("--out").arg(&wheels);
-        maturin.arg("--interpreter").arg(self.home.join("venv/bin/python"));
-        if profile.takes_built && std::env::var_os(MESSAGES_VARIABLE).is_some() {
-            maturin.env("CARGO", std::path::absolute(self.package.join(BUILT_CARGO))?);
-        }
-        run(&mut maturin).await?;
-        let wheels = std::fs::read_dir(&wheels)?.collect::<Result<Vec<_>, _>>()?;
-        let [wheel] = wheels.as_slice() else { anyhow::bail!("maturin has built {} wheels, not one", wheels.len()) };
-        run(self.program("pip").args(["uninstall", "--quiet", "--yes", "leasehold"])).await?;
-        run(self.program("pip").args(["install", "--quiet"]).arg(wheel.path())).await
+    /// Writes the source package of a release. pip builds the optimised wheel from it, as it does for users.
+    async fn build_release(&self) -> Result<()> {
+        let wheels = self.empty(RELEASE)?;
+        package::write_python_notice(&self.package)?;
+        run(self.program("maturin").args(["sdist", "--out"]).arg(&wheels)).await?;
+        let source = self.unpack(&only_file(&wheels, "gz")?).await?;
+        let mut pip = self.program("pip");
+        pip.args(["wheel", "--quiet", "--no-deps", "--wheel-dir"]).arg(&wheels).arg(source);
+        run(pip.env("MATURIN_PEP517_ARGS", RELEASE_ARGUMENTS).env("CARGO_TARGET_DIR", self.build_directory())).await
     }
 
-    fn wheels(&self, profile: Profile) -> PathBuf {
-        self.home.join(profile.wheels)
+    /// Unpacks a source package, and returns the directory with its files.
+    async fn unpack(&self, archive: &Path) -> Result<PathBuf> {
+        // The path is the same each time, since cargo compiles the sources again at each new one.
+        let sources = self.empty("source")?;
+        // All files of the archive are of 1980: cargo would take a changed one for compiled.
+        run(as_a_person("tar").args(["--extract", "--touch", "--directory"]).arg(&sources).arg("--file").arg(archive))
+            .await?;
+        Ok(sources.join(format!("leasehold-{}", package::VERSION)))
+    }
+
+    /// Builds a wheel quickly.
+    async fn build_dev(&self) -> Result<()> {
+        let mut maturin = self.program("maturin");
+        maturin.args(["build", "--quiet", "--locked", "--profile", "dev"]);
+        maturin.arg("--target-dir").arg(self.build_directory()).arg("--out").arg(self.empty(DEV)?);
+        maturin.arg("--interpreter").arg(self.home.join("venv/bin/python"));
+        if std::env::var_os(MESSAGES_VARIABLE).is_some() {
+            maturin.env("CARGO", std::path::absolute(self.package.join(BUILT_CARGO))?);
+        }
+        run(&mut maturin).await
+    }
+
+    /// Installs the wheel in a directory of the environment.
+    async fn install(&self, wheels: &str) -> Result<()> {
+        let wheel = only_file(&self.home.join(wheels), "whl")?;
+        run(self.program("pip").args(["uninstall", "--quiet", "--yes", "leasehold"])).await?;
+        run(self.program("pip").args(["install", "--quiet"]).arg(wheel)).await
+    }
+
+    /// Runs all checks on the packages in a directory of the environment.
+    async fn check(&self, checks: &[(&str, &str, &[&str])], wheels: &str) -> Result<()> {
+        let mut failed = Vec::new();
+        for (program, directory, arguments) in checks {
+            let mut command = self.program(program);
+            command.args(*arguments).current_dir(self.package.join(directory));
+            command.env("LEASEHOLD_WHEELS", self.home.join(wheels));
+            if run(&mut command).await.is_err() {
+                failed.push(format!("{program} {}", arguments.join(" ")));
+            }
+        }
+        ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
+        Ok(())
+    }
+
+    /// Returns the target directory of this package. maturin sets variables that pyo3 compiles in, so builds in a shared
+    /// directory would invalidate each other.
+    fn build_directory(&self) -> PathBuf {
+        self.home.join("build")
+    }
+
+    /// Empties a directory of the environment, and returns its path.
+    fn empty(&self, name: &str) -> Result<PathBuf> {
+        let directory = self.home.join(name);
+        if directory.exists() {
+            std::fs::remove_dir_all(&directory)?;
+        }
+        std::fs::create_dir_all(&directory)?;
+        Ok(directory)
     }
 }
 
-/// Builds the optimised Python package and installs it.
+/// Returns the path of the only file in a directory whose name has this ending.
+fn only_file(directory: &Path, ending: &str) -> Result<PathBuf> {
+    let paths = std::fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+    let found: Vec<_> =
+        paths.into_iter().filter(|path| path.extension().is_some_and(|found| found == ending)).collect();
+    let [file] = found.as_slice() else { anyhow::bail!("{} files end in `.{ending}`, not one", found.len()) };
+    Ok(file.clone())
+}
+
+/// Builds the packages of a release, and installs the wheel.
 ///
 /// # Errors
 /// See [`Environment::prepare`] and [`Environment::install_release`].
@@ -164,7 +218,29 @@ pub async fn build() -> Result<()> {
 pub async fn build_for_tests(is_release: bool) -> Result<()> {
     let environment = Environment::of_project();
     environment.prepare().await?;
-    environment.install(profile(is_release)).await
+    if is_release {
+        return environment.install_release().await;
+    }
+    environment.build_dev().await?;
+    environment.install(DEV).await
+}
+
+/// Builds the packages of a release, and installs none.
+///
+/// # Errors
+/// A package cannot be built.
+pub async fn build_release() -> Result<()> {
+    let environment = Environment::of_project();
+    environment.prepare().await?;
+    environment.build_release().await
+}
+
+/// Tries the packages that [`build_release`] has built, in fresh environments.
+///
+/// # Errors
+/// A check failed.
+pub async fn test_release() -> Result<()> {
+    Environment::of_project().check(RELEASE_CHECKS, RELEASE).await
 }
 
 /// Checks and tests the installed Python package, which [`build_for_tests`] must have built with
@@ -173,20 +249,5 @@ pub async fn build_for_tests(is_release: bool) -> Result<()> {
 /// # Errors
 /// A check failed. All checks have run.
 pub async fn test(is_release: bool) -> Result<()> {
-    let environment = Environment::of_project();
-    let mut failed = Vec::new();
-    for (program, directory, arguments) in CHECKS {
-        let mut command = environment.program(program);
-        command.args(*arguments).current_dir(environment.package.join(directory));
-        command.env("LEASEHOLD_WHEELS", environment.wheels(profile(is_release)));
-        if run(&mut command).await.is_err() {
-            failed.push(format!("{program} {}", arguments.join(" ")));
-        }
-    }
-    ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
-    Ok(())
-}
-
-const fn profile(is_release: bool) -> Profile {
-    if is_release { RELEASE } else { DEV }
+    Environment::of_project().check(CHECKS, if is_release { RELEASE } else { DEV }).await
 }

@@ -126,9 +126,15 @@ def new_idempotency_key() -> str:
     return str(uuid.uuid4())
 
 
+def _headers(metadata: Metadata | None) -> Headers:
+    # The metadata of asyncio is no mapping, but older versions of grpcio give it `keys`, whose items are pairs. `dict` would
+    # take them for keys.
+    return {key: value for key, value in metadata or ()}  # noqa: C416 - see above
+
+
 def decode_response(call: Call[T], response: bytes, metadata: Metadata | None, store: ExpectedStore) -> T:
     """Return the decoded response of a call, given the bytes and the initial metadata that the server sent."""
-    headers: Headers = dict(metadata or ())
+    headers = _headers(metadata)
     if (other := store.check(headers)) is not None:
         raise call.annotate(other)
     return call.decode(response, headers)
@@ -141,5 +147,5 @@ def call_error(call: Call[T], error: grpc.RpcError | grpc.aio.AioRpcError, store
     status: Any = error
     trailers: Metadata = status.trailing_metadata() or ()
     # A server that answers with an error alone sends its metadata as trailers (gRPC over HTTP/2, "Trailers-Only").
-    other = store.mismatch(dict(trailers))
+    other = store.mismatch(_headers(trailers))
     return call.annotate(other or error_for_status(status.code(), status.details() or "", trailers))

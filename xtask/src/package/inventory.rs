@@ -1,4 +1,4 @@
-//! The packages from which the program is built.
+//! The packages from which the program, or another package of a release, is built.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -9,10 +9,12 @@ use serde::Deserialize;
 use super::cargo;
 use crate::process::root;
 
-/// The package that is built.
-const PACKAGE: &str = "leasehold-server";
+/// The package of the program.
+pub const PROGRAM: &str = "leasehold-server";
+/// The package of Python's extension.
+pub(super) const PYTHON: &str = "leasehold-python";
 
-/// A package from which the program is built.
+/// A package from which another one is built.
 #[derive(Debug, Clone)]
 pub struct Component {
     /// The package's name.
@@ -25,7 +27,7 @@ pub struct Component {
     pub repository: Option<String>,
     /// The SHA-256 of the package's archive; `None` for a member of the workspace.
     pub checksum: Option<String>,
-    /// True if code of the package is in the program; false if it only runs during the build.
+    /// True if code of the package is in the result; false if it only runs during the build.
     pub is_linked: bool,
     /// The directory with the package's files.
     pub directory: PathBuf,
@@ -33,7 +35,7 @@ pub struct Component {
     pub dependencies: BTreeSet<(String, String)>,
 }
 
-/// All packages from which the program is built, sorted by name and version.
+/// All packages from which one is built, sorted by name and version.
 #[derive(Debug)]
 pub struct Inventory {
     /// The packages.
@@ -68,13 +70,13 @@ struct Node {
 }
 
 impl Inventory {
-    /// Reads the packages of the locked build.
+    /// Reads the packages of the locked build of `package`.
     ///
     /// # Errors
     /// cargo fails, for example because `Cargo.lock` is out of date.
-    pub fn read() -> Result<Self> {
-        let built = tree("normal,build")?;
-        let linked = tree("normal,no-proc-macro")?;
+    pub fn of(package: &str) -> Result<Self> {
+        let built = tree(package, "normal,build")?;
+        let linked = tree(package, "normal,no-proc-macro")?;
         let sums = checksums(&std::fs::read_to_string(root().join("Cargo.lock")).context("cannot read `Cargo.lock`")?);
         let text = cargo(&["metadata", "--locked", "--format-version", "1"])?;
         let metadata: Metadata = serde_json::from_str(&text).context("cannot read the output of `cargo metadata`")?;
@@ -102,7 +104,7 @@ impl Inventory {
         Ok(Self { components })
     }
 
-    /// Returns the packages of others, of which code is in the program.
+    /// Returns the packages of others, of which code is in the result.
     pub fn linked_dependencies(&self) -> impl Iterator<Item = &Component> {
         self.components.iter().filter(|component| component.is_linked && component.checksum.is_some())
     }
@@ -114,9 +116,9 @@ impl Package {
     }
 }
 
-/// Returns the names and versions of the packages that cargo's tree has along these kinds of edges.
-fn tree(edges: &str) -> Result<BTreeSet<(String, String)>> {
-    let arguments = ["tree", "--locked", "--package", PACKAGE, "--edges", edges, "--prefix", "none", "--format", "{p}"];
+/// Returns the names and versions of the packages that cargo's tree of `package` has along these kinds of edges.
+fn tree(package: &str, edges: &str) -> Result<BTreeSet<(String, String)>> {
+    let arguments = ["tree", "--locked", "--package", package, "--edges", edges, "--prefix", "none", "--format", "{p}"];
     Ok(cargo(&arguments)?.lines().filter_map(name_and_version).collect())
 }
 

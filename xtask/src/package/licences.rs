@@ -1,4 +1,4 @@
-//! The licences of the packages whose code is in the program.
+//! The licences of the packages whose code is in a package of a release.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -16,7 +16,7 @@ const RULE: &str = "------------------------------------------------------------
 /// Returns the list of the packages with their licences, then each text of a licence once.
 pub(super) fn notice(inventory: &Inventory) -> Result<String> {
     let mut texts = BTreeMap::<String, Vec<String>>::new();
-    let mut notice = String::from("The program has code of these packages, under these licences:\n\n");
+    let mut notice = String::from("This package has code of these others, under these licences:\n\n");
     for component in inventory.linked_dependencies() {
         let name = format!("{} {}", component.name, component.version);
         let licence = component.licence.as_deref().unwrap_or("see its text");

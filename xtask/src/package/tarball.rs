@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use super::{COMPLETIONS, Content, VERSION, copy, copy_directory, output, write_file};
+use super::{COMPLETIONS, Content, NOTICE, VERSION, copy, copy_directory, output, write_file};
 
 /// The files of the project that the tarball has at its top.
 const FILES: [&str; 4] = ["CHANGELOG.md", "LICENSE", "README.md", "SECURITY.md"];
@@ -15,7 +15,7 @@ pub(super) fn write(content: &Content<'_>, stage: &Path, into: &Path) -> Result<
     let name = format!("leasehold-{VERSION}-{}-linux", std::env::consts::ARCH);
     let directory = stage.join(&name);
     content.install_program(&directory.join("leasehold"))?;
-    write_file(&directory.join("THIRD-PARTY-LICENCES"), &content.notice)?;
+    write_file(&directory.join(NOTICE), &content.notice)?;
     for file in FILES {
         copy(file, &directory.join(file))?;
     }

@@ -18,6 +18,7 @@ export class Project {
     /** Copies the program, and installs the package and these others. */
     constructor(packages: readonly string[] = []) {
         cpSync(PROGRAM, this.directory, { recursive: true });
+        this.write("slim/index.html", this.read("index.html"));
         this.write("package.json", '{ "name": "program", "private": true, "type": "module" }');
         const tarball = this.#run("npm", ["pack", "--silent", "--pack-destination", this.directory], PACKAGE).trim();
         // Without other packages, nothing comes from the network.

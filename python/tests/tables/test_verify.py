@@ -55,6 +55,7 @@ def client(embedded: ClaimsServer) -> Iterator[Client]:
 
 
 def verify(client: Client, table: Table, **options: object) -> VerificationResult:
+    sources.renew(table)
     # The claims are only seconds old, so a threshold of 0 is needed to correct them. With few claims, each is a large share.
     settings = {"source_type": SourceType.USERS, "recent_within_seconds": 0.0, "max_destroy_share": 1.0, **options}
     return verify_table(client, table, **settings)  # type: ignore[arg-type]
@@ -316,7 +317,7 @@ def test_a_dump_without_a_valid_age_corrects_nothing(client: Client) -> None:
         (datetime(2026, 1, 1), "time zone"),  # noqa: DTZ001 - that is the mistake
     ]:
         table = arrow_table(data, COLUMNS, taken_at=taken_at)
-        error = raised_by(lambda table=table: verify(client, table, apply=True, recent_within_seconds=3600))  # type: ignore[misc]
+        error = raised_by(lambda table=table: verify_table(client, table, source_type=SourceType.USERS, apply=True))  # type: ignore[misc]
         assert isinstance(error, errors.MisconfiguredError)
         assert word in str(error)
     assert "frank" in claimed(client)

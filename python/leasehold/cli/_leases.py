@@ -11,6 +11,7 @@ import typer
 
 from leasehold.cli import _options as options
 from leasehold.cli._output import format_duration, show_json, show_table
+from leasehold.cli._server import Connection
 from leasehold.client import Client, Retry
 
 
@@ -40,7 +41,7 @@ def leases(
     """
     # A user decides if a call is repeated, as with `leasehold`.
     retry = Retry(attempts=1, attempt_timeout_seconds=timeout_seconds)
-    with options.open_client(server, cell, ca, cert, key, timeout_seconds, retry) as client:
+    with Connection(server, ca, cert, key, timeout_seconds).client(cell, retry) as client:
         found = sorted(_lease_ages(client, stale_after_seconds), key=lambda lease: (-lease.age_seconds, lease.uuid))
     shown = [lease for lease in found if lease.is_stale or not only_stale]
     if json:

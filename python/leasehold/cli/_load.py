@@ -19,6 +19,7 @@ from rich.progress import Progress
 from leasehold.claims import BucketType, Claim, Source, SourceType, Subject, SubjectType
 from leasehold.cli import _options as options
 from leasehold.cli._output import ERRORS, progress_bar, show_json, show_table
+from leasehold.cli._server import Connection
 from leasehold.client import AsyncClient, Retry
 from leasehold.errors import LeaseholdError
 
@@ -81,7 +82,7 @@ def load(
     """
 
     async def measure() -> _Measurements:
-        async with options.open_async_client(server, cell, ca, cert, key, timeout_seconds, _RETRY) as client:
+        async with Connection(server, ca, cert, key, timeout_seconds).async_client(cell, _RETRY) as client:
             return await _LoadTest(client, saves, claims).run(concurrency, duration_seconds)
 
     with _collected_warnings() as warnings:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
 
-from leasehold.cli._server import Connection
-from leasehold.client import DEFAULT_SERVER, AsyncClient, Client, Retry
+from leasehold.client import DEFAULT_SERVER
 
 _PANEL = "Connection"
 
@@ -41,29 +39,3 @@ Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print results and
 
 SERVER = DEFAULT_SERVER
 TIMEOUT_SECONDS = 10.0
-
-
-def open_client(
-    server: str,
-    cell_id: int | None,
-    ca: Path | None,
-    cert: Path | None,
-    key: Path | None,
-    timeout_seconds: float,
-    retry: Retry | None = None,
-) -> AbstractContextManager[Client]:
-    """Return a blocking client that the connection options describe, for a `with` block."""
-    return Connection(server, ca, cert, key, timeout_seconds).client(cell_id, retry)
-
-
-def open_async_client(
-    server: str,
-    cell_id: int | None,
-    ca: Path | None,
-    cert: Path | None,
-    key: Path | None,
-    timeout_seconds: float,
-    retry: Retry | None = None,
-) -> AbstractAsyncContextManager[AsyncClient]:
-    """Return an asyncio client that the connection options describe, for an `async with` block."""
-    return Connection(server, ca, cert, key, timeout_seconds).async_client(cell_id, retry)

@@ -11,6 +11,7 @@ import typer
 
 from leasehold.cli import _options as options
 from leasehold.cli._output import ERRORS
+from leasehold.cli._server import Connection
 
 
 def relay(
@@ -42,7 +43,7 @@ def relay(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     # The relay runs in a thread of its own. A handler that interrupted its wait for `stop` could not set it.
-    opened = options.open_client(server, None, ca, cert, key, timeout_seconds)
+    opened = Connection(server, ca, cert, key, timeout_seconds).client()
     with opened as client, ThreadPoolExecutor(1) as executor:
         relaying = executor.submit(Relay(client, database, poll_seconds=poll_seconds).run, stop)
         ERRORS.print("relaying; press Ctrl-C to stop", highlight=False)

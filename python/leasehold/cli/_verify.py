@@ -17,6 +17,7 @@ from leasehold.cli import _options as options
 from leasehold.cli._exit import INTERRUPTED, STOPPED
 from leasehold.cli._interrupt import until_interrupt
 from leasehold.cli._output import check_output_paths, progress_bar, show_json, show_line, show_table
+from leasehold.cli._server import Connection
 from leasehold.client import Client
 from leasehold.errors import MisconfiguredError
 from leasehold.tables import Key, Sample, Table, VerificationResult, verify_table
@@ -124,7 +125,7 @@ def verify(
         taken_at=taken_at,
         row_filter=row_filter,
     )
-    with until_interrupt() as stop, options.open_client(server, cell, ca, cert, key_file, timeout_seconds) as client:
+    with until_interrupt() as stop, Connection(server, ca, cert, key_file, timeout_seconds).client(cell) as client:
         result = _verify_with_progress(
             client,
             rows,

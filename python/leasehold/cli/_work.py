@@ -17,6 +17,7 @@ import typer
 
 from leasehold.cli import _options as options
 from leasehold.cli._output import ERRORS
+from leasehold.cli._server import Connection
 from leasehold.client import AsyncBatch, AsyncClient, AsyncTaking, Batch, Client, Taking
 from leasehold.client._queue_base import STOP_SECONDS
 from leasehold.errors import MisconfiguredError
@@ -48,11 +49,12 @@ def work(
     nothing more is taken. A second signal gives unfinished batches back at once.
     """
     called = _imported(function)
+    connection = Connection(server, ca, cert, key, timeout_seconds)
     worker = _Worker(queue, credit, max_requests, stop_within_seconds)
     if _is_asynchronous(called):
-        asyncio.run(worker.run_tasks(options.open_async_client(server, None, ca, cert, key, timeout_seconds), called))
+        asyncio.run(worker.run_tasks(connection.async_client(), called))
     else:
-        worker.run_threads(options.open_client(server, None, ca, cert, key, timeout_seconds), called)
+        worker.run_threads(connection.client(), called)
 
 
 def _imported(name: str) -> Callable[[Any], Any]:

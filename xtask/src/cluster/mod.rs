@@ -37,6 +37,8 @@ const PROXY: &str = "deploy/patroni/haproxy.cfg";
 /// The longest time in which a cluster starts, or reaches another state that it is waited for.
 const DEADLINE: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(100);
+/// The longest time in which a member of etcd accepts a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A node: a machine with etcd, Patroni and PostgreSQL.
 #[derive(Debug)]
@@ -219,8 +221,8 @@ impl Cluster {
         self.nodes.iter().position(|node| node.name == name)
     }
 
-    /// True if all nodes say the same: all are there, on one timeline, and one is the synchronous standby of the primary if
-    /// Patroni shall have one.
+    /// True if all nodes say the same: all are there with their members of etcd, on one timeline, and one is the synchronous
+    /// standby of the primary if Patroni shall have one.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         let members = self.members();
@@ -233,6 +235,7 @@ impl Cluster {
             member.timeline == timeline && member.state == if member.role == "leader" { "running" } else { "streaming" }
         });
         members.len() == self.nodes.len()
+            && self.nodes.iter().all(Node::has_etcd)
             && are_running
             && has("leader")
             && (has("sync_standby") || !self.is_synchronous())
@@ -427,12 +430,21 @@ impl Node {
         }
     }
 
-    /// Frees the disk that [`fill_disk`](Self::fill_disk) has filled.
+    /// Frees the disk that [`fill_disk`](Self::fill_disk) has filled. Starts etcd again, as systemd does, if it has ended for
+    /// want of room.
     ///
     /// # Errors
     /// The disk was not filled.
-    pub fn free_disk(&self) -> Result<()> {
-        std::fs::remove_file(self.filler()).context("the disk was not filled")
+    pub fn free_disk(&mut self) -> Result<()> {
+        std::fs::remove_file(self.filler()).context("the disk was not filled")?;
+        self.reap();
+        if self.has_etcd() { Ok(()) } else { self.run_etcd() }
+    }
+
+    /// True if the node's member of etcd accepts connections.
+    fn has_etcd(&self) -> bool {
+        let address = format!("{}:2379", self.machine.address()).parse();
+        address.is_ok_and(|address| TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).is_ok())
     }
 
     fn filler(&self) -> PathBuf {

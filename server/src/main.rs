@@ -16,7 +16,7 @@ use leasehold_server::audit::{AuditEvent, AuditSink};
 use leasehold_server::config::{Config, ConfigError, LogConfig, LogFormat};
 use leasehold_server::doctor::{self, CheckResult, Finding};
 use leasehold_server::serve::{ReadConfig, ServeError, StoreStart, serve};
-use leasehold_server::store::{Backend, Creation, EmbeddedStore, Identity, PostgresStore};
+use leasehold_server::store::{Backend, Creation, EmbeddedStore, Identity, Migrated, PostgresStore};
 use leasehold_server::transfer::{Exported, TransferError};
 use leasehold_server::{logging, transfer};
 use serde_json::{Value, json};
@@ -391,7 +391,7 @@ fn init(args: StoreArgs, json: bool) -> Result<(), ServeError> {
         None => EmbeddedStore::open(&config.data_dir()?, Creation::Allowed)?.identity(),
         Some(postgres) => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(PostgresStore::migrate(postgres, Creation::Allowed, false))?.0
+            runtime.block_on(PostgresStore::migrate(postgres, Creation::Allowed, false))?.identity
         }
     };
     let location = config.store_location()?;
@@ -484,16 +484,21 @@ fn migrate(args: MigrateArgs, json: bool) -> Result<(), ServeError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // The trail is opened first: an adoption that can't be recorded must not happen.
     let audit = if args.adopt { Some(AuditSink::open(&config)?) } else { None };
-    let (identity, from, to) = runtime.block_on(PostgresStore::migrate(settings, Creation::Refused, args.adopt))?;
-    if let Some(audit) = audit {
+    let migrated = runtime.block_on(PostgresStore::migrate(settings, Creation::Refused, args.adopt))?;
+    let Migrated { identity, from, to, is_adopted } = migrated;
+    if let Some(audit) = audit.filter(|_| is_adopted) {
         audit.record(vec![AuditEvent::of_adoption(identity.id)]);
     }
     let database = settings.shown_url();
     if json {
-        let adopted = args.adopt;
         return print_result(
-            &json!({ "done": "migrated", "database": database, "from": from, "to": to, "adopted": adopted }),
+            &json!({ "done": "migrated", "database": database, "from": from, "to": to, "adopted": is_adopted }),
         );
+    }
+    if is_adopted {
+        eprintln!("adopted the copy in `{database}`, and raised its fences");
+    } else if args.adopt {
+        eprintln!("`{database}` is no copy that servers refuse: nothing to adopt");
     }
     if from == to {
         eprintln!("the tables in `{database}` have version {to} already");

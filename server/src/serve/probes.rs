@@ -41,7 +41,11 @@ impl Check {
 /// The checks of the store. If all of them pass, the health status of `ClaimService` is `SERVING`.
 pub(super) fn store_checks(services: &Services) -> [Check; 5] {
     let (metrics, committer) = (&services.metrics, services.committer());
-    let database = Check::new("database", !metrics.is_database_away(), "it does not answer: see the log");
+    let database = Check::new(
+        "database",
+        !metrics.is_database_away(),
+        "it does not answer, or its COMMITs wait for a standby: see the log",
+    );
     [
         Check::new("store", !committer.has_failed(), "it has failed: see the log, fix the cause, restart the server"),
         Check::new("reads", services.failed_reads.is_empty(), "one has failed, and is tried again: see the log"),

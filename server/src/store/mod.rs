@@ -26,7 +26,7 @@ pub use port::{
     WaitingRows,
 };
 pub use postgres::{
-    Examined, OutboxBatch, OutboxConnection, OutboxDatabase, OutboxError, OutboxOperation, OutboxOutcome, OutboxPlace,
-    OutboxRefusal, OutboxRow, OutboxSettle, OutboxSubmit, OutboxTurn, PostgresStore,
+    Examined, Migrated, OutboxBatch, OutboxConnection, OutboxDatabase, OutboxError, OutboxOperation, OutboxOutcome,
+    OutboxPlace, OutboxRefusal, OutboxRow, OutboxSettle, OutboxSubmit, OutboxTurn, PostgresStore,
 };
 pub use preflight::{PreflightError, Problem};

@@ -309,11 +309,17 @@ fn b13_a_copy_beside_the_original_is_refused_and_repeats_no_fence() {
         let text = [output.stdout, output.stderr].concat();
         (output.status.success(), String::from_utf8(text).unwrap())
     };
-    for words in [&["doctor"][..], &["serve", "--listen", "127.0.0.1:0"]] {
+    for words in [&["doctor"][..], &["serve", "--listen", "127.0.0.1:0"], &["init"], &["migrate"]] {
         let (succeeded, text) = program(words);
-        assert!(!succeeded && text.contains("is a copy of the database that servers have used"), "{text}");
+        assert!(!succeeded && text.contains("is a copy of the database that servers have used"), "{words:?}: {text}");
     }
-    assert!(program(&["migrate", "--adopt"]).0);
+    let (succeeded, text) = program(&["migrate", "--adopt"]);
+    assert!(succeeded && text.contains("adopted the copy in") && text.contains("audit: database adopted"), "{text}");
+    let fences = || cluster.execute("copy", "SELECT last_value FROM lease_fences").unwrap();
+    let raised = fences();
+    let (succeeded, text) = program(&["migrate", "--adopt"]);
+    assert!(succeeded && text.contains("nothing to adopt") && !text.contains("database adopted"), "{text}");
+    assert_eq!(fences(), raised, "a second adoption changes nothing");
     let server = serve(&copy, "");
     let fence = runtime.block_on(client_of(&runtime, &server).begin(create("after"))).unwrap().fence;
     assert!(fence > last, "{fence} after {last}");

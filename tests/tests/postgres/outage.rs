@@ -25,6 +25,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
 use crate::history::lease_id;
+use crate::link::{Fault, Link};
 use crate::proxy::{Cut, Proxy};
 use crate::{
     NO_SYNC, STORE_UNAVAILABLE, StoreStatus, await_condition, await_report, client_of, create, final_state,
@@ -249,6 +250,34 @@ fn during_an_outage_begins_and_reads_are_refused_and_health_reports_it() {
     }
     runtime.block_on(client.get("after-0-0")).unwrap();
     assert!(runtime.block_on(client.get("during")).is_err(), "the refused begin has left a claim");
+}
+
+/// Each read would otherwise wait for its statement, and then for a second try. Reads that come later would wait for a
+/// connection of the pool too.
+#[test]
+fn reads_are_refused_soon_while_the_database_is_silent() {
+    let cluster = Cluster::start(NO_SYNC).unwrap();
+    let database = cluster.database().unwrap();
+    let link = Link::start(cluster.port());
+    let server = serve(&link.url(&database), "");
+    let runtime = Runtime::new().unwrap();
+    let client = client_of(&runtime, &server);
+    runtime.block_on(client.clone().begin(create("kept"))).unwrap();
+    link.cut(Fault::Frozen);
+    for _ in 0..3 {
+        let mut reads = JoinSet::new();
+        for _ in 0..20 {
+            let mut client = client.clone();
+            reads.spawn_on(async move { client.get("kept").await.unwrap_err() }, runtime.handle());
+        }
+        let start = Instant::now();
+        for refused in runtime.block_on(reads.join_all()) {
+            assert_eq!(Refusal::of(&refused).code_and_reason(), STORE_UNAVAILABLE);
+        }
+        assert!(start.elapsed() < Duration::from_secs(5), "refused after {:?}", start.elapsed());
+    }
+    link.heal();
+    await_condition("reads are answered again", || runtime.block_on(client.clone().get("kept")).is_ok());
 }
 
 #[test]

@@ -148,11 +148,11 @@ impl Connector {
         self.durably(&connection, entered).await.map(|accepted| EpochConnection { connection, accepted })
     }
 
-    /// Accepts the tables of a copy.
+    /// Accepts the tables of a copy. Returns false if they are none.
     ///
     /// # Errors
     /// The database can't be written in time, or the tables have seen a later timeline of this cluster.
-    pub(super) async fn adopt(&self, connection: &DatabaseConnection) -> Result<(), NotEntered> {
+    pub(super) async fn adopt(&self, connection: &DatabaseConnection) -> Result<bool, NotEntered> {
         self.durably(connection, epochs::adopt(connection)).await
     }
 

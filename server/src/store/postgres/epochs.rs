@@ -136,6 +136,8 @@ pub(super) struct Epochs {
     // Leases that were begun before this time may be forgotten.
     forgotten_before: Mutex<Timestamp>,
     lacks_changes: AtomicBool,
+    // True if the database did not answer the last probe.
+    is_away: watch::Sender<bool>,
 }
 
 /// The reason why an epoch can't be entered.
@@ -187,6 +189,7 @@ mod state {
     pub(super) const FIRST: i16 = 1;
     pub(super) const FOREIGN: i16 = 3;
     pub(super) const OVERTAKEN: i16 = 4;
+    pub(super) const ADOPTED: i16 = 5;
 }
 
 impl Epochs {
@@ -234,6 +237,23 @@ impl Epochs {
     /// True if a lease was missing that this server has begun in an earlier epoch.
     pub(super) fn lacks_changes(&self) -> bool {
         self.lacks_changes.load(Ordering::Relaxed)
+    }
+
+    /// Notes if the database has answered a probe.
+    pub(super) fn set_away(&self, is_away: bool) {
+        self.is_away.send_if_modified(|former| std::mem::replace(former, is_away) != is_away);
+    }
+
+    /// Waits until the database has answered no probe for this time.
+    pub(super) async fn away_for(&self, time: Duration) {
+        let mut away = self.is_away.subscribe();
+        loop {
+            // The sender outlives this borrow of it, so no wait fails.
+            let _ = away.wait_for(|is_away| *is_away).await;
+            if tokio::time::timeout(time, away.wait_for(|is_away| !is_away)).await.is_err() {
+                return;
+            }
+        }
     }
 
     /// Returns the epoch of a connection, on which the caller examines the database and writes nothing.
@@ -351,14 +371,14 @@ impl Epochs {
     }
 }
 
-/// Accepts the tables of a copy.
+/// Accepts the tables of a copy. Returns false if they are none.
 ///
 /// # Errors
 /// The database can't be written, or the tables have seen a later timeline of this cluster.
-pub(super) async fn adopt(connection: &DatabaseConnection) -> std::result::Result<(), NotEntered> {
+pub(super) async fn adopt(connection: &DatabaseConnection) -> std::result::Result<bool, NotEntered> {
     match begin(connection, 0, true).await?.1.state {
         state::OVERTAKEN => Err(NotEntered::Overtaken),
-        _ => Ok(()),
+        state => Ok(state == state::ADOPTED),
     }
 }
 

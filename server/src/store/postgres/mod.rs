@@ -137,6 +137,19 @@ pub struct Examined {
     pub warnings: Vec<String>,
 }
 
+/// The tables of a database after a migration.
+#[derive(Clone, Copy, Debug)]
+pub struct Migrated {
+    /// The identity of the store.
+    pub identity: Identity,
+    /// The version of the tables before.
+    pub from: i32,
+    /// The version of the tables now.
+    pub to: i32,
+    /// True if the tables were a copy, and are accepted now.
+    pub is_adopted: bool,
+}
+
 struct Inner {
     settings: PostgresConfig,
     server: ServerId,
@@ -185,12 +198,11 @@ impl PostgresStore {
     }
 
     /// Migrates the tables of a database. If there are no tables, makes them, provided that
-    /// `creation` allows it. Returns the store's identity, and the version of the tables before and
-    /// after. With `adopts`, accepts the tables if they are a copy of those that servers have used.
+    /// `creation` allows it. With `adopts`, accepts the tables if they are a copy of those that servers have used.
     ///
     /// # Errors
     /// The errors of [`open`](Self::open), except for rights that only a server needs.
-    pub async fn migrate(settings: &PostgresConfig, creation: Creation, adopts: bool) -> Result<(Identity, i32, i32)> {
+    pub async fn migrate(settings: &PostgresConfig, creation: Creation, adopts: bool) -> Result<Migrated> {
         let migrated = async {
             let connector = Connector::parse(settings)?;
             let mut client = connector.connect_first().await?;
@@ -198,10 +210,9 @@ impl PostgresStore {
             let found = migrate::migrate(&mut client, settings.migration_wait_seconds, creation).await?;
             preflight::check_objects(&client).await?;
             let identity = preflight::identity(&client, found == 0).await?;
-            if adopts {
-                connector.adopt(&client).await?;
-            }
-            Ok((identity, found, migrate::VERSION))
+            let is_adopted = if adopts { connector.adopt(&client).await? } else { false };
+            Epochs::observe(&client).await?;
+            Ok(Migrated { identity, from: found, to: migrate::VERSION, is_adopted })
         };
         migrated.await.map_err(|problem| refused(settings, problem))
     }

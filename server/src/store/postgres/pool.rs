@@ -17,6 +17,9 @@ use crate::store::port::PoolState;
 
 type Result<T> = std::result::Result<T, StoreError>;
 
+/// The time for which a read waits for a database that answers no probe.
+const READ_PATIENCE: Duration = Duration::from_secs(1);
+
 /// Opens the connections of the pool. It tests none with a query before use: `run` tries again if one has died.
 struct Connections(Connector);
 
@@ -87,7 +90,26 @@ impl Pool {
     /// timeout, after two kinds of failure. The store was away ([`StoreError::is_away`]), for
     /// example because the connection had died. Or another transaction was first, which can happen
     /// if the database's default isolation level keeps one snapshot for a whole transaction.
+    ///
+    /// A read does not wait for a database that answers no probe: its caller can ask another server.
     pub(super) async fn run<T, F: Future<Output = Result<T>>>(
+        &self,
+        access: Access,
+        statement: impl Fn(Arc<PooledConnection>) -> F,
+    ) -> Result<T> {
+        let tried = self.run_twice(access, statement);
+        if access != Access::Read {
+            return tried.await;
+        }
+        tokio::select! {
+            answer = tried => answer,
+            () = self.connector.epochs().away_for(READ_PATIENCE) => {
+                Err(StoreError::Unreachable("the database does not answer".into()))
+            }
+        }
+    }
+
+    async fn run_twice<T, F: Future<Output = Result<T>>>(
         &self,
         access: Access,
         statement: impl Fn(Arc<PooledConnection>) -> F,

@@ -57,7 +57,10 @@ impl DatabaseProbe {
         match self.probe_once().await {
             // The connection may have died since the last probe. This says nothing about the
             // database now, so the probe tries a new connection.
-            Err(error) if error.is_away() && had_connection => self.probe_once().await,
+            Err(error) if error.is_away() && had_connection => {
+                self.connector.epochs().set_away(true);
+                self.probe_once().await
+            }
             seen => seen,
         }
     }
@@ -78,7 +81,7 @@ impl DatabaseProbe {
         let asked = Instant::now();
         let answer = tokio::select! {
             answer = tokio::time::timeout(self.timeout, self.ask(&client)) => answer.map_err(|_| late()).flatten(),
-            never = self.tell_of_waits() => match never {},
+            never = self.tell_of_silence() => match never {},
             () = self.connector.look_elsewhere(&client) => {
                 Err(StoreError::Unreachable("the database was restarted, or another host was promoted".into()))
             }
@@ -107,9 +110,12 @@ impl DatabaseProbe {
         client.durable(async { client.simple_query(&query).await.map_err(failed) }).await
     }
 
-    /// Tells in the log if COMMITs wait for a standby, once this probe has had no answer for a while. Does not return.
-    async fn tell_of_waits(&self) -> Infallible {
+    /// Lets reads wait no longer once this probe has had no answer for a while, and tells in the log if COMMITs wait for a
+    /// standby. Does not return.
+    async fn tell_of_silence(&self) -> Infallible {
         tokio::time::sleep(SILENCE).await;
+        // The probe may be answered later, but no read is proved meanwhile.
+        self.connector.epochs().set_away(true);
         let asked = async { standbys::commits_wait(&*self.connector.connect().await.ok()?).await.ok() };
         if asked.await == Some(true) {
             tracing::warn!("COMMITs of the database wait for a standby, and none confirms them: is one connected?");
@@ -143,6 +149,10 @@ fn warn_of_clocks(ahead_micros: i128) {
 
 impl Probe for DatabaseProbe {
     fn probe(&mut self) -> StoreFuture<'_, Probed> {
-        Box::pin(self.probe_twice())
+        Box::pin(async {
+            let probed = self.probe_twice().await;
+            self.connector.epochs().set_away(probed.as_ref().is_err_and(StoreError::is_away));
+            probed
+        })
     }
 }

@@ -114,6 +114,7 @@ DECLARE
     timeline text := pg_catalog.split_part(present, '/'::text, 2);
     now_fence bigint := extract(epoch FROM pg_catalog.clock_timestamp())::bigint << 21;
     is_first boolean;
+    is_copy boolean;
     drawn bigint;
 BEGIN
     IF timeline = 'standby'::text THEN
@@ -121,7 +122,8 @@ BEGIN
     END IF;
     PERFORM write_durably();
     is_first := NOT EXISTS (SELECT FROM store_epochs);
-    IF NOT (is_first OR adopts OR EXISTS (SELECT FROM store_epochs e WHERE are_same_tables(e.epoch, present))) THEN
+    is_copy := NOT (is_first OR EXISTS (SELECT FROM store_epochs e WHERE are_same_tables(e.epoch, present)));
+    IF is_copy AND NOT adopts THEN
         RETURN QUERY SELECT present, 3::smallint, 0::bigint;
         RETURN;
     END IF;
@@ -134,25 +136,25 @@ BEGIN
         RETURN;
     END IF;
     -- A second server waits here until the row of the first one is durable.
-    INSERT INTO store_epochs AS e (epoch, begun_at, is_adopted) VALUES (present, pg_catalog.clock_timestamp(), adopts)
+    INSERT INTO store_epochs AS e (epoch, begun_at, is_adopted) VALUES (present, pg_catalog.clock_timestamp(), is_copy)
         ON CONFLICT ON CONSTRAINT store_epochs_pkey DO NOTHING;
     drawn := (SELECT s.last_value FROM lease_fences s);
     -- Before the first epoch, no fence was given out that this database could lack, unless a server knows one.
     IF FOUND AND (NOT is_first OR last_fence > drawn) THEN
         PERFORM pg_catalog.setval('lease_fences'::regclass,
             greatest(now_fence, drawn + (1::bigint << 32), least(last_fence, now_fence + (1::bigint << 43)))
-            + CASE WHEN adopts THEN 1::bigint << 42 ELSE 0::bigint END);
+            + CASE WHEN is_copy THEN 1::bigint << 42 ELSE 0::bigint END);
     END IF;
-    RETURN QUERY SELECT present, CASE WHEN is_first THEN 1 ELSE 2 END::smallint,
+    RETURN QUERY SELECT present, CASE WHEN is_first THEN 1 WHEN is_copy THEN 5 ELSE 2 END::smallint,
         (extract(epoch FROM pg_catalog.clock_timestamp() - e.begun_at) * 1000::numeric)::bigint
         FROM store_epochs e WHERE e.epoch = present;
 END $$;
 
 COMMENT ON FUNCTION begin_epoch IS
     'Lets a server enter the current epoch, and returns it with its age. The first server of a later epoch raises the fences to '
-    'the largest of three numbers: the seconds since 1970 times 2^21, the last fence plus 2^32, and `last_fence`; `adopts` adds '
-    '2^42. The state is 1 if the epoch is the first of the tables, 2 if not, 3 if the tables are a copy and `adopts` is false, '
-    'and 4 if the tables have seen a later timeline';
+    'the largest of three numbers: the seconds since 1970 times 2^21, the last fence plus 2^32, and `last_fence`; 2^42 more if '
+    'the tables are a copy. The state is 1 if the epoch is the first of the tables, 2 if not, 3 if the tables are a copy and '
+    '`adopts` is false, 4 if the tables have seen a later timeline, and 5 if the tables were a copy and are accepted now';
 
 DO $$
 BEGIN

@@ -58,7 +58,9 @@ impl Epoch {
     /// The timeline of the epoch, whose number the text may lack.
     fn timeline(&self) -> Timeline {
         let mut parts = self.0.split('/');
-        Timeline::read(parts.next().unwrap_or_default(), parts.next().unwrap_or_default())
+        let (database, number) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        let cluster = database.split(':').next().unwrap_or_default();
+        Timeline::read(cluster, number)
     }
 
     /// True if the other epoch is of the same cluster, and of an earlier timeline.
@@ -454,4 +456,19 @@ fn is_same(present: Option<&Arc<Accepted>>, accepted: &Arc<Accepted>) -> bool {
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Each change of these values is one assignment, so a panic leaves none half done.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_epoch_has_the_cluster_and_the_timeline_that_its_hosts_tell() {
+        let epoch = |text: &str| Epoch(text.into());
+        let first = epoch("7412345678901234567:16384/00000001/1796012673650000/1796012673600000/16390");
+        assert_eq!(first.timeline(), Timeline { cluster: 7_412_345_678_901_234_567, number: 1 });
+        let promoted = epoch("7412345678901234567:16384/0000001A/1796012673650001/1796012673600000/16390");
+        assert!(promoted.is_after(&first) && !first.is_after(&promoted));
+        assert!(!epoch("8:16384/0000001B/1/1/16390").is_after(&first));
+    }
 }

@@ -33,6 +33,16 @@ describe("esbuild", () => {
         });
     }
 
+    for (const [format, ...options] of [["cjs"], ["esm", "--banner:js=import { createRequire } from 'node:module'; const require = createRequire(import.meta.url);"]]) {
+        it(`says that locks do not work inside of a bundle, as ${format}`, () => {
+            project.write("locks.js", 'import { connect } from "leasehold/locks"; connect();');
+            const peers = ["@grpc/grpc-js", "@grpc/proto-loader"].map((name) => `--alias:${name}=${fileURLToPath(new URL(`../../node_modules/${name}`, import.meta.url))}`);
+            const out = `bundled/locks.${format === "cjs" ? "cjs" : "mjs"}`;
+            bundle("locks.js", "--platform=node", `--format=${format}`, `--outfile=${out}`, ...peers, ...options);
+            assert.throws(() => project.run("node", [out]), /leave the package out, as with `esbuild --external:leasehold`/u);
+        });
+    }
+
     it("bundles a page and its worker, also for a classic script", async () => {
         bundle("page.js", "--format=esm", "--outfile=bundled/page/page.js");
         bundle("worker.js", "--format=iife", "--outfile=bundled/page/worker.js");

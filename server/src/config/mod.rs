@@ -28,7 +28,7 @@ pub use error::ConfigError;
 pub(crate) use files::{open_file, read_file};
 pub use locks::{LockAccess, LocksConfig};
 pub use postgres::PostgresConfig;
-pub(crate) use postgres::foreign_scheme;
+pub(crate) use postgres::{foreign_scheme, hosts_with_ports};
 pub use relays::RelayConfig;
 pub use reload::{ConfigChange, SettingNames};
 

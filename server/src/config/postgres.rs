@@ -120,7 +120,7 @@ impl PostgresConfig {
 }
 
 /// The hosts of a connection string, each as `HOST:PORT`.
-fn hosts_with_ports(config: &tokio_postgres::Config) -> Vec<String> {
+pub(crate) fn hosts_with_ports(config: &tokio_postgres::Config) -> Vec<String> {
     // If a password contains an `@` that is not escaped as `%40`, the parser puts the rest of the
     // password into the host. So only the part after the last `@` is shown.
     let public = |name: &str| name.rsplit_once('@').map_or(name, |(_, host)| host).to_owned();

@@ -241,7 +241,7 @@ impl Epochs {
         self.lacks_changes.load(Ordering::Relaxed)
     }
 
-    /// Notes if the database has answered a probe.
+    /// Notes if the database has not answered a probe.
     pub(super) fn set_away(&self, is_away: bool) {
         self.is_away.send_if_modified(|former| std::mem::replace(former, is_away) != is_away);
     }

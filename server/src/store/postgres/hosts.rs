@@ -15,6 +15,8 @@ use tokio_postgres::config::{Host, TargetSessionAttrs};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Config, Error};
 
+use crate::config::hosts_with_ports;
+
 /// The time for which other hosts may answer after the first one that accepts writes.
 pub(super) const OTHERS: Duration = Duration::from_millis(500);
 /// The time after which a host that may soon accept writes is asked again.
@@ -237,13 +239,8 @@ fn one(config: &Config, index: usize) -> Config {
 
 /// Returns the address of a connection to one host, for people.
 pub(super) fn shown(config: &Config) -> String {
-    let port = config.get_ports().first().copied().unwrap_or(5432);
-    match (config.get_hosts().first(), config.get_hostaddrs().first()) {
-        (Some(Host::Tcp(name)), _) => format!("`{name}:{port}`"),
-        (Some(Host::Unix(path)), _) => format!("`{}`", path.display()),
-        (None, Some(address)) => format!("`{address}:{port}`"),
-        (None, None) => "a host without a name".into(),
-    }
+    let shown = hosts_with_ports(config).into_iter().next();
+    shown.map_or_else(|| "a host without a name".into(), |host| format!("`{host}`"))
 }
 
 fn copy_address(config: &Config, index: usize, one: &mut Config) {

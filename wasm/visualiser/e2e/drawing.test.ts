@@ -5,23 +5,9 @@ import type { Page } from "playwright-core";
 import { describe, expect, test } from "vitest";
 
 import { DEFAULT_VIEW, encodeLink } from "../src/model/link";
-import { keepPicture, PHONE, quietStage, reach } from "./page";
+import { coveredTexts, keepPicture, PHONE, quietStage, reach } from "./page";
 
 const stage = quietStage();
-
-/** Returns the texts of the lanes that an envelope covers. */
-function coveredTexts(page: Page): Promise<string[]> {
-    return page.evaluate(() => {
-        const envelopes = [...document.querySelectorAll(".envelope svg")].map((one) => one.getBoundingClientRect());
-        return [...document.querySelectorAll(".lines .label")].flatMap((label) => {
-            const box = label.getBoundingClientRect();
-            // The glyphs are lower than the box of the text, which includes the space above them.
-            const [top, bottom] = [box.top + 3, box.bottom - 3];
-            const isCovered = envelopes.some((one) => one.left < box.right && one.right > box.left && one.top < bottom && one.bottom > top);
-            return isCovered ? [label.textContent ?? ""] : [];
-        });
-    });
-}
 
 test.each(scenarios().map(({ id, trace }) => [id, trace.events.length] as const))("no envelope lies on a label at any event of %s", async (id, length) => {
     const page = await stage.page(`#scenario=${id}`);

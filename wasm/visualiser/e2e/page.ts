@@ -144,6 +144,20 @@ export async function axeViolations(page: Page): Promise<string[]> {
     });
 }
 
+/** Returns the texts of the lanes that an envelope covers. */
+export function coveredTexts(page: Page): Promise<string[]> {
+    return page.evaluate(() => {
+        const envelopes = [...document.querySelectorAll(".envelope svg")].map((one) => one.getBoundingClientRect());
+        return [...document.querySelectorAll(".lines .label")].flatMap((label) => {
+            const box = label.getBoundingClientRect();
+            // The glyphs are lower than the box of the text, which includes the space above them.
+            const [top, bottom] = [box.top + 3, box.bottom - 3];
+            const isCovered = envelopes.some((one) => one.left < box.right && one.right > box.left && one.top < bottom && one.bottom > top);
+            return isCovered ? [label.textContent ?? ""] : [];
+        });
+    });
+}
+
 /** Saves a screenshot of the page under this name, for people to look at. */
 export async function keepPicture(page: Page, name: string): Promise<void> {
     await page.screenshot({ path: `${ARTEFACTS}/${name}.png` });

@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 
 import { scenarioById, setUpOf, STORY_GROUPS } from "../src/model/scenarios";
 import { TERMS } from "../src/model/terms";
-import { axeViolations, keepPicture, position, quietStage, reach } from "./page";
+import { axeViolations, coveredTexts, keepPicture, position, quietStage, reach } from "./page";
 
 const stage = quietStage();
 
@@ -33,6 +33,46 @@ describe("a story", () => {
     ])("is at the position that its former link %s names", async (hash, at) => {
         const page = await stage.page(hash);
         expect(await position(page)).toEqual({ at, of: scenarioById("2a")?.trace.events.length });
+        await page.context().close();
+    });
+
+    test("merges the local steps of a cell on demand, and steps through them", async () => {
+        const page = await stage.page("#scenario=happy-path&at=2", { bypassCSP: true });
+        const events = scenarioById("happy-path")?.trace.events.length ?? Number.NaN;
+        const rows = page.locator(".row");
+        expect(await rows.count()).toBe(events);
+        await page.getByRole("button", { name: "Merge local steps" }).click();
+        expect(await rows.count()).toBeLessThanOrEqual((events * 2) / 3);
+        await expect.poll(() => page.url()).toContain("steps=merged");
+        const heights = new Set<number>();
+        for (let at = 3; at <= events; at += 1) {
+            await page.keyboard.press("ArrowRight");
+            await reach(page, at);
+            expect(await page.locator(".row.current").count()).toBe(1);
+            heights.add((await boxOf(page, ".playhead")).top);
+        }
+        expect(heights.size).toBe(events - 2);
+        const shared = page.locator(".row.shared").first();
+        const [first, last] = (await shared.locator(".number").innerText()).split("–").map(Number);
+        await shared.locator(".sentence").click();
+        await reach(page, last ?? Number.NaN);
+        expect(last).toBeGreaterThan(first ?? Number.NaN);
+        await keepPicture(page, "story-merged");
+        expect(await axeViolations(page)).toEqual([]);
+        await page.reload();
+        await page.getByRole("button", { name: "Show each local step" }).click();
+        await expect.poll(() => rows.count()).toBe(events);
+        await page.context().close();
+    });
+
+    test.each(["3a", "4b", "queue", "lock-restart"])("%s has no label or envelope on another text while its steps are merged", async (id) => {
+        const page = await stage.page(`#scenario=${id}&steps=merged&at=0`);
+        const covered: string[] = [];
+        for (let at = 1; at <= (scenarioById(id)?.trace.events.length ?? 0); at += 1) {
+            await page.keyboard.press("ArrowRight");
+            covered.push(...(await coveredTexts(page)).map((text) => `${at}: ${text}`));
+        }
+        expect(covered).toEqual([]);
         await page.context().close();
     });
 
@@ -97,6 +137,22 @@ describe("the panel", () => {
         await expect.poll(lit).toEqual(["active", "committed"]);
         await page.context().close();
     });
+});
+
+test("a phone has the options of the lanes in the pane of choices", async () => {
+    const page = await stage.page("#scenario=happy-path&at=6", { viewport: SMALL_PHONE, hasTouch: true });
+    for (const option of ["Show all columns", "Merge local steps"]) {
+        const button = page.getByRole("button", { name: option });
+        expect(await button.filter({ visible: true }).count()).toBe(0);
+        await page.getByRole("button", { name: "Choose", exact: true }).click();
+        expect((await button.filter({ visible: true }).boundingBox())?.height).toBeGreaterThanOrEqual(44);
+        await button.filter({ visible: true }).click();
+        await page.locator(".lanes").waitFor();
+    }
+    expect(await page.locator(".head").count()).toBe(6);
+    expect(await page.locator(".row.shared").count()).toBeGreaterThan(0);
+    await keepPicture(page, "story-phone-merged");
+    await page.context().close();
 });
 
 test("a phone shows the current event above the lanes, which stay in their place", async () => {

@@ -3,6 +3,7 @@ import { describe, expect, test } from "vitest";
 import { isInFlight, messageLine, pointAt, visibleRows, scrollLeftFor, scrollTopFor, extentOf, rowsToRender } from "../src/model/geometry";
 import { cellOf, laneKey, MIN_LANE_WIDTH, layOutLanes, type Participants } from "../src/model/lanes";
 import type { Arrow, Entry, Lane } from "../src/model/protocol";
+import { RowScale } from "../src/model/row_scale";
 
 const PARTICIPANTS: Participants = { cells: [1, 2], workers: 2, reconcilers: 1, hasVerifier: true };
 const worker: Lane = { process: [2, { worker: 1 }] };
@@ -41,19 +42,21 @@ describe("lanes", () => {
 });
 
 describe("rendered rows", () => {
+    const LONG = new RowScale(40, 10_000);
+
     test("visibleRows includes rows that are partly visible", () => {
-        expect(visibleRows(40 * 500, 600, 40, 10_000)).toEqual({ from: 500, to: 515 });
-        expect(visibleRows(40 * 500 + 1, 600, 40, 10_000)).toEqual({ from: 500, to: 516 });
-        expect(visibleRows(40 * 500, 600, 40, 5)).toEqual({ from: 5, to: 5 });
+        expect(visibleRows(40 * 500, 600, LONG)).toEqual({ from: 500, to: 515 });
+        expect(visibleRows(40 * 500 + 1, 600, LONG)).toEqual({ from: 500, to: 516 });
+        expect(visibleRows(40 * 500, 600, new RowScale(40, 5))).toEqual({ from: 5, to: 5 });
     });
 
     test("visibleRows is in the run while a browser bounces, and before the first layout", () => {
-        expect(visibleRows(-50, 600, 40, 10_000)).toEqual({ from: 0, to: 14 });
-        expect(visibleRows(0, -60, 40, 10_000)).toEqual({ from: 0, to: 0 });
+        expect(visibleRows(-50, 600, LONG)).toEqual({ from: 0, to: 14 });
+        expect(visibleRows(0, -60, LONG)).toEqual({ from: 0, to: 0 });
     });
 
     test("rowsToRender returns whole blocks, the same for each row of a block", () => {
-        const rendered = (row: number) => rowsToRender(visibleRows(40 * row, 600, 40, 10_000), 10_000);
+        const rendered = (row: number) => rowsToRender(visibleRows(40 * row, 600, LONG), 10_000);
         const before = rendered(500);
         expect(before.from % 4).toBe(0);
         expect(before.from).toBeLessThanOrEqual(500 - 4);
@@ -63,7 +66,7 @@ describe("rendered rows", () => {
     });
 
     test("rowsToRender ends with the run", () => {
-        expect(rowsToRender(visibleRows(0, 600, 40, 5), 5)).toEqual({ from: 0, to: 5 });
+        expect(rowsToRender(visibleRows(0, 600, new RowScale(40, 5)), 5)).toEqual({ from: 0, to: 5 });
     });
 
     test("scrollTopFor keeps the offset of a visible row", () => {
@@ -112,12 +115,12 @@ describe("extentOf", () => {
     const cases: [string, Partial<Entry>, Arrow[], ReturnType<typeof extentOf>][] = [
         ["the way of the message that arrived, although another is sent", { event: { deliver: 1 }, arrived: 1, sent: [answer] }, [answer, arrow], { x: service, farX: caller }],
         ["the way of the message that is sent", { event: { step: { cell: 2, process: { worker: 1 } } }, position: 3, lane: worker, sent: [arrow] }, [arrow], { x: caller, farX: service }],
-        ["the end of the line of a lost message", { event: { drop: 1 }, lost: [1] }, [lost], { x: messageLine(lost, layout, 1, 9).x2, farX: caller }],
+        ["the end of the line of a lost message", { event: { drop: 1 }, lost: [1] }, [lost], { x: messageLine(lost, layout, new RowScale(40, 9)).x2, farX: caller }],
         ["the lane of an event without a message", {}, [arrow], { x: service, farX: service }],
         ["undefined for a wait", { event: { wait: { seconds: 60 } } }, [arrow], undefined],
     ];
     test.each(cases)("returns %s", (_, entry, arrows, expected) => {
-        expect(extentOf({ ...nothing, ...entry }, arrows, layout, 9)).toEqual(expected);
+        expect(extentOf({ ...nothing, ...entry }, arrows, layout)).toEqual(expected);
     });
 });
 
@@ -126,7 +129,7 @@ describe("messageLine", () => {
     const arrow: Arrow = { id: 1, from: worker, to: "service", says: "commit", sent: 3, ended: 6, how: "arrived" };
 
     test("runs from sender to receiver", () => {
-        const line = messageLine(arrow, layout, 40, 100);
+        const line = messageLine(arrow, layout, new RowScale(40, 100));
         expect(line).toEqual({ x1: layout.x(worker), y1: 140, x2: layout.x("service"), y2: 260 });
         expect(pointAt(line, 200)).toEqual({ x: (line.x1 + line.x2) / 2, y: 200 });
         expect(pointAt(line, 999).y).toBe(260);
@@ -134,7 +137,7 @@ describe("messageLine", () => {
 
     test("ends before the receiver if the message is lost or in flight", () => {
         const { ended: _, how: __, ...inFlight } = arrow;
-        for (const short of [messageLine({ ...arrow, how: "lost" }, layout, 40, 100), messageLine(inFlight, layout, 40, 5)]) {
+        for (const short of [messageLine({ ...arrow, how: "lost" }, layout, new RowScale(40, 100)), messageLine(inFlight, layout, new RowScale(40, 5))]) {
             expect(short.x2).toBeGreaterThan(layout.x(worker));
             expect(short.x2).toBeLessThan(layout.x("service"));
         }

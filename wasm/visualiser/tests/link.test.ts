@@ -17,7 +17,7 @@ const STATES: [string, LinkState][] = [
             rulesOff: ["commit_guard", "ownership"],
             divergence: { kept: 4, events: ["stop_service", { wait: { seconds: 60 } }, { step: { cell: 1, process: "verifier" } }] },
             position: 5,
-            view: { speed: 10, allLanes: true },
+            view: { speed: 10, allLanes: true, mergedSteps: true },
         },
     ],
     [

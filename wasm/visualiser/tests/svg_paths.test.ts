@@ -3,10 +3,11 @@ import { describe, expect, test } from "vitest";
 
 import { layOutLanes } from "../src/model/lanes";
 import type { Arrow, Lane } from "../src/model/protocol";
+import { RowScale } from "../src/model/row_scale";
 import { eventPaths, localPaths, messagePaths, type DrawingScale } from "../src/model/svg_paths";
 
 const world = { cells: [1, 2], workers: 2, reconcilers: 1, hasVerifier: true };
-const scale: DrawingScale = { layout: layOutLanes(world, 400, undefined), rowHeight: 40, firstRow: 0, length: 20, hasLabels: true };
+const scale: DrawingScale = { layout: layOutLanes(world, 400, undefined), rows: new RowScale(40, 20), firstRow: 0, hasLabels: true };
 
 const worker: Lane = { process: [1, { worker: 0 }] };
 const arrow = (id: number, more: Partial<Arrow>): Arrow => ({ id, from: worker, to: "service", sent: 2, says: "list claims", is_answer: false, ...more }) as Arrow;
@@ -62,6 +63,26 @@ describe("messagePaths", () => {
         const near = arrow(2, { to: { process: [1, { worker: 1 }] } as Lane, ended: 4, how: "arrived" });
         expect(messagePaths([long, near], scale).labels.map(({ text }) => text)).toEqual([expect.stringMatching(/^create a name.*…$/)]);
         expect(messagePaths([long], { ...scale, hasLabels: false })).toMatchObject({ labels: [], labelBackgrounds: "" });
+    });
+});
+
+describe("labels", () => {
+    /** The measures of the style sheet's font: the average width of a letter, and the height of one. */
+    const [LETTER, HEIGHT] = [5.6, 9];
+
+    test.each(scenarios().map(({ id, trace }) => [id, trace] as const))("of %s do not cover each other, in narrow and wide lanes", (_, trace) => {
+        const run = Simulation.load(JSON.stringify(trace));
+        const entries = run.entries(0, run.length);
+        const { cells, workers, reconcilers, locks } = run.settings();
+        const crowd = { cells: Array.from({ length: cells }, (_, index) => index + 1), workers, reconcilers, hasVerifier: true, hasClients: locks !== undefined, hasFronts: locks?.lanes !== undefined };
+        for (const width of [400, 520, 640, 800, 1000]) {
+            const drawing = { ...scale, layout: layOutLanes(crowd, width), rows: new RowScale(40, run.length) };
+            const labels = [...messagePaths(run.arrows(0, run.length), drawing).labels, ...localPaths(entries, drawing).labels];
+            const covered = labels.flatMap((one, index) =>
+                labels.slice(index + 1).filter((other) => Math.abs(one.y - other.y) < HEIGHT && Math.abs(one.x - other.x) < ((one.text.length + other.text.length) / 2) * LETTER).map((other) => `${width}: ${one.text} | ${other.text} at ${one.y}`),
+            );
+            expect(covered).toEqual([]);
+        }
     });
 });
 

@@ -32,6 +32,12 @@ export function eventLine(entry: Entry, arrows: readonly Arrow[], crowd: Crowd):
     return capitalised(named(messages(line, message?.lease), crowd));
 }
 
+/** Returns one line for the lines of several events. What begins as the line before is left out. */
+export function joinedLine(lines: readonly string[]): string {
+    const actors = lines.map((line) => /^[^:]* → [^:]*: /u.exec(line)?.[0]);
+    return lines.map((line, index) => (index > 0 && actors[index] === actors[index - 1] ? line.slice(actors[index]?.length ?? 0) : line)).join("; ");
+}
+
 function lineOf(entry: Entry): string {
     for (const [form, line] of FORMS) if (form.test(entry.says)) return entry.says.replace(form, line);
     const [, actor, act] = new RegExp(`^(${ACTOR}) (.*)$`, "u").exec(entry.says) ?? [];

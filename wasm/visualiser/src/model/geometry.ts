@@ -3,6 +3,7 @@
 import { partsOf } from "./events";
 import type { LaneLayout } from "./lanes";
 import type { Arrow, Entry } from "./protocol";
+import type { RowScale } from "./row_scale";
 
 /**
  * The number of rows in a block. Rows are rendered in whole blocks, so scrolling within a block
@@ -17,20 +18,20 @@ export interface RowRange {
 }
 
 /** Returns the rows that are at least partly visible at a vertical scroll offset. */
-export function visibleRows(scrollTop: number, height: number, rowHeight: number, length: number): RowRange {
+export function visibleRows(scrollTop: number, height: number, rows: RowScale): RowRange {
     // A scroll offset is negative while a browser bounces, and a height before the first layout.
-    const inRun = (row: number): number => Math.max(0, Math.min(length, row));
-    return { from: inRun(Math.floor(scrollTop / rowHeight)), to: inRun(Math.ceil((scrollTop + height) / rowHeight)) };
+    const inRun = (row: number): number => Math.max(0, Math.min(rows.count, row));
+    return { from: inRun(Math.floor(scrollTop / rows.height)), to: inRun(Math.ceil((scrollTop + height) / rows.height)) };
 }
 
 /**
  * Returns the rows to render if `from` to `to` are visible: whole blocks, and one more block on
  * each side for fast scrolling.
  */
-export function rowsToRender({ from, to }: RowRange, length: number): RowRange {
+export function rowsToRender({ from, to }: RowRange, count: number): RowRange {
     const first = Math.floor(from / BLOCK_ROWS) - 1;
     const last = Math.ceil(to / BLOCK_ROWS) + 1;
-    return { from: Math.max(0, first * BLOCK_ROWS), to: Math.min(length, last * BLOCK_ROWS) };
+    return { from: Math.max(0, first * BLOCK_ROWS), to: Math.min(count, last * BLOCK_ROWS) };
 }
 
 /**
@@ -75,7 +76,7 @@ export function scrollLeftFor({ x, farX }: EventExtent, scrollLeft: number, widt
  * Returns the horizontal positions of an event, given the messages that its row shows. Returns
  * `undefined` for a wait, which belongs to no lane.
  */
-export function extentOf(entry: Entry, arrows: readonly Arrow[], layout: LaneLayout, length: number): EventExtent | undefined {
+export function extentOf(entry: Entry, arrows: readonly Arrow[], layout: LaneLayout): EventExtent | undefined {
     const { kind } = partsOf(entry.event);
     if (kind === "wait") return undefined;
     const lost = kind === "drop" ? entry.lost[0] : undefined;
@@ -83,7 +84,7 @@ export function extentOf(entry: Entry, arrows: readonly Arrow[], layout: LaneLay
     const arrow = arrows.find((other) => other.id === id);
     const laneX = layout.x(entry.lane);
     if (arrow === undefined) return { x: laneX, farX: laneX };
-    const { x1, x2 } = messageLine(arrow, layout, 1, length);
+    const { x1, x2 } = lineEnds(arrow, layout);
     const x = lost === undefined ? laneX : x2;
     return { x, farX: Math.abs(x1 - x) > Math.abs(x2 - x) ? x1 : x2 };
 }
@@ -96,11 +97,6 @@ export interface MessageLine {
     y2: number;
 }
 
-/** Returns the vertical position of a row's middle, in pixels. */
-export function rowMiddle(row: number, rowHeight: number): number {
-    return (row + 0.5) * rowHeight;
-}
-
 /**
  * The share of the way to the receiver at which the line of a message ends if the message was lost,
  * or is still in flight at the end of the run.
@@ -111,12 +107,15 @@ const UNFINISHED_SHARE = 0.72;
  * Returns the line of a message from its sending to its arrival or loss. A message in flight at the
  * end of the run has a line to that end.
  */
-export function messageLine(arrow: Arrow, layout: LaneLayout, rowHeight: number, length: number): MessageLine {
-    const end = arrow.ended ?? Math.max(length, arrow.sent + 1);
+export function messageLine(arrow: Arrow, layout: LaneLayout, rows: RowScale): MessageLine {
+    const end = arrow.ended ?? Math.max(rows.length, arrow.sent + 1);
+    return { ...lineEnds(arrow, layout), y1: rows.middle(arrow.sent), y2: rows.middle(end) };
+}
+
+function lineEnds(arrow: Arrow, layout: LaneLayout): Pick<MessageLine, "x1" | "x2"> {
     const [x1, x2] = [layout.x(arrow.from), layout.x(arrow.to)];
-    const line = { x1, y1: rowMiddle(arrow.sent, rowHeight), x2, y2: rowMiddle(end, rowHeight) };
     const hasArrived = arrow.how !== "lost" && arrow.ended !== undefined;
-    return hasArrived ? line : { ...line, x2: x1 + (x2 - x1) * UNFINISHED_SHARE };
+    return { x1, x2: hasArrived ? x2 : x1 + (x2 - x1) * UNFINISHED_SHARE };
 }
 
 /**

@@ -11,6 +11,8 @@ export interface ViewOptions {
     speed: number;
     /** True if the page also shows lanes that have no event. */
     allLanes: boolean;
+    /** True if consecutive local steps of a cell share a row. */
+    mergedSteps: boolean;
 }
 
 /** The result of a search that explored a rule's whole small world and found no violation. */
@@ -48,7 +50,7 @@ export class LinkError extends Error {
     override name = "LinkError";
 }
 
-export const DEFAULT_VIEW: ViewOptions = { speed: 2, allLanes: false };
+export const DEFAULT_VIEW: ViewOptions = { speed: 2, allLanes: false, mergedSteps: false };
 
 /** The length up to which links are safe. Some mail and chat programs cut longer ones. */
 export const SAFE_LINK_LENGTH = 8000;
@@ -105,6 +107,7 @@ function fragment(state: LinkState, z: string | undefined): string {
     params.set("at", String(state.position));
     if (view.speed !== DEFAULT_VIEW.speed) params.set("speed", String(view.speed));
     if (view.allLanes) params.set("lanes", "all");
+    if (view.mergedSteps) params.set("steps", "merged");
     if (searchResult) params.set("searched", searchParam(searchResult));
     if (z !== undefined) params.set("z", z);
     return params.toString();
@@ -135,7 +138,7 @@ function payloadOf({ origin, divergence }: LinkState): string | undefined {
 const ORIGIN_KINDS = ["scenario", "free", "trace"] as const;
 /** The parameters that are valid only if the link also has one of the parameters `ORIGIN_KINDS`. */
 const DETAIL_PARAMS = ["at", "hand", "kept", "off", "searched", "z"];
-const KNOWN_PARAMS: readonly string[] = [...ORIGIN_KINDS, ...DETAIL_PARAMS, "speed", "lanes", "tour"];
+const KNOWN_PARAMS: readonly string[] = [...ORIGIN_KINDS, ...DETAIL_PARAMS, "speed", "lanes", "steps", "tour"];
 
 /**
  * Decodes the fragment of a URL. Returns `undefined` if the fragment is not a link of the page.
@@ -160,7 +163,7 @@ export async function decodeLink(hash: string): Promise<LinkState | undefined> {
         rulesOff: parseRules(params.get("off")),
         ...(kept === null && !hasAllEvents ? {} : { divergence: { kept: parseCount(kept ?? "0", "kept"), events } }),
         position: parseCount(params.get("at") ?? "0", "at"),
-        view: { speed: speed === null ? DEFAULT_VIEW.speed : Number(speed), allLanes: params.get("lanes") === "all" },
+        view: { speed: speed === null ? DEFAULT_VIEW.speed : Number(speed), allLanes: params.get("lanes") === "all", mergedSteps: params.get("steps") === "merged" },
         ...(searched === null ? {} : { searchResult: parseSearchResult(searched) }),
         ...(unknown.length === 0 ? {} : { unknown }),
     };

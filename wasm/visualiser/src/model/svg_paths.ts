@@ -2,11 +2,12 @@
 // the same fate (arrived, lost, in flight …) share one path, and so do all events that are drawn
 // alike, because a browser spends time on each SVG element in every frame.
 import { partsOf, processParts } from "./events";
-import { type MessageLine, messageLine, rowMiddle } from "./geometry";
+import { type MessageLine, messageLine } from "./geometry";
 import type { LaneLayout } from "./lanes";
 import { type LocalArrow, localArrows } from "./local_arrows";
 import { plainText } from "./message_texts";
 import type { Arrow, Entry, Lane } from "./protocol";
+import type { RowScale } from "./row_scale";
 
 /**
  * The fate of a message. It is also the CSS class that decides the style of the message's line
@@ -32,19 +33,15 @@ export interface MessagePaths {
     labelBackgrounds: string;
 }
 
-/**
- * The measures of a drawing: the layout of the lanes, the height of a row in pixels, and the length
- * of the run in events.
- */
+/** The measures of a drawing: the layout of the lanes, and the rows of the run. */
 export interface DrawingScale {
     layout: LaneLayout;
-    rowHeight: number;
+    rows: RowScale;
     /**
      * The row at whose upper edge the drawing begins. Browsers store a coordinate as a 32-bit float,
      * so marks would lose their shapes far below a fixed beginning.
      */
     firstRow: number;
-    length: number;
     hasLabels: boolean;
 }
 
@@ -59,17 +56,32 @@ export function messagePaths(arrows: readonly Arrow[], scale: DrawingScale): Mes
     const paths = { tips: "", bars: "", crosses: "", labelBackgrounds: "", labels: [] as Label[] };
     for (const arrow of arrows) {
         const fate = fateOf(arrow);
-        const line = raised(messageLine(arrow, scale.layout, scale.rowHeight, scale.length), scale);
+        const line = raised(messageLine(arrow, scale.layout, scale.rows), scale);
         lines.set(fate, `${lines.get(fate) ?? ""}M${round(line.x1)} ${round(line.y1)}L${round(line.x2)} ${round(line.y2)}`);
         if (fate === "lost") paths.crosses += cross(line.x2, line.y2);
         else if (arrow.refused) paths.bars += bar(line);
         else paths.tips += tip(line);
         const label = scale.hasLabels ? labelFor(arrow, line) : undefined;
-        if (label === undefined) continue;
-        paths.labels.push(label);
-        paths.labelBackgrounds += labelBackground(label);
+        if (label !== undefined) addApart(paths.labels, label);
     }
+    paths.labelBackgrounds = paths.labels.map(labelBackground).join("");
     return { lines, ...paths };
+}
+
+/** Half of the distance between the baselines of two labels in one row, in pixels. */
+const HALF_LINE = 6;
+
+/**
+ * Adds a label. An event that sends several messages has their labels in its row: where two would
+ * cover each other, one is above the other, and a third is left out.
+ */
+function addApart(labels: Label[], label: Label): void {
+    const covered = labels.filter((other) => Math.abs(other.y - label.y) < LABEL_HEIGHT && Math.abs(other.x - label.x) < (widthOf(other) + widthOf(label)) / 2);
+    const [other] = covered;
+    if (other === undefined) return void labels.push(label);
+    if (covered.length > 1 || other.y !== label.y) return;
+    other.y -= HALF_LINE;
+    labels.push({ ...label, y: label.y + HALF_LINE });
 }
 
 function fateOf({ ended, how = "arrived", refused }: Arrow): Fate {
@@ -78,9 +90,14 @@ function fateOf({ ended, how = "arrived", refused }: Arrow): Fate {
 }
 
 /** Returns a line with its heights counted from the first row of the drawing. */
-function raised(line: MessageLine, { firstRow, rowHeight }: DrawingScale): MessageLine {
-    const top = firstRow * rowHeight;
+function raised(line: MessageLine, scale: DrawingScale): MessageLine {
+    const top = topOf(scale);
     return { ...line, y1: line.y1 - top, y2: line.y2 - top };
+}
+
+/** Returns the height at which a drawing begins. */
+function topOf({ firstRow, rows }: DrawingScale): number {
+    return firstRow * rows.height;
 }
 
 /** Half of the length of the bar at the end of a refusal, in pixels. */
@@ -133,8 +150,13 @@ function shorten(text: string, room: number): string {
     return text.length <= letters ? text : `${text.slice(0, letters - 1).trimEnd()}…`;
 }
 
-function labelBackground({ x, y, text }: Label): string {
-    const width = text.length * LETTER_WIDTH * 0.9;
+function widthOf({ text }: Label): number {
+    return text.length * LETTER_WIDTH * 0.9;
+}
+
+function labelBackground(label: Label): string {
+    const { x, y } = label;
+    const width = widthOf(label);
     return `M${round(x - width / 2)} ${round(y - LABEL_HEIGHT + 2)}h${round(width)}v${LABEL_HEIGHT}h${round(-width)}z`;
 }
 
@@ -158,8 +180,10 @@ export interface LocalPaths {
 export function localPaths(entries: readonly Entry[], scale: DrawingScale): LocalPaths {
     const paths: LocalPaths = { statements: "", speech: "", tips: "", speechTips: "", labels: [], labelBackgrounds: "" };
     for (const entry of entries) {
-        const y = rowMiddle(entry.position - scale.firstRow, scale.rowHeight);
-        for (const arrow of localArrows(entry)) addLocalArrow(paths, arrow, y, scale);
+        const y = round(scale.rows.middle(entry.position) - topOf(scale));
+        // The steps that share a row are too close to each other for labels.
+        const hasLabels = scale.hasLabels && !scale.rows.isShared(entry.position);
+        for (const arrow of localArrows(entry)) addLocalArrow(paths, arrow, y, { ...scale, hasLabels });
     }
     return paths;
 }
@@ -179,11 +203,12 @@ function addLocalArrow(paths: LocalPaths, { from, to, says, isSpeech }: LocalArr
 export type EventPaths = Record<"passing" | "violated" | "cross" | "refused" | "happened commit" | "happened fired" | "happened", string>;
 
 /** Returns the SVG paths of events. Each event is a mark on its lane. */
-export function eventPaths(entries: readonly Entry[], { layout, rowHeight, firstRow }: DrawingScale): EventPaths {
+export function eventPaths(entries: readonly Entry[], scale: DrawingScale): EventPaths {
+    const { layout, rows } = scale;
     const paths: EventPaths = { passing: "", violated: "", cross: "", refused: "", "happened commit": "", "happened fired": "", happened: "" };
     for (const entry of entries) {
         const { kind } = partsOf(entry.event);
-        const y = rowMiddle(entry.position - firstRow, rowHeight);
+        const y = round(rows.middle(entry.position) - topOf(scale));
         if (kind === "wait") paths.passing += `M0 ${y}H${round(layout.width)}`;
         // The drop of a message gets no mark, because the line of the lost message ends in a cross.
         // A wait has no lane.

@@ -127,6 +127,7 @@ export function synchroniseAddress(session: Session): void {
         session.position.value;
         session.speed.value;
         session.allLanes.value;
+        session.mergedSteps.value;
         session.isEdited.value;
         session.tourStep.value;
         session.search.result.value;

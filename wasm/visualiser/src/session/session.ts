@@ -55,6 +55,8 @@ export class Session {
     readonly isPlaying = signal(false);
     readonly speed = signal(DEFAULT_VIEW.speed);
     readonly allLanes = signal(DEFAULT_VIEW.allLanes);
+    /** True if consecutive local steps of a cell share a row. */
+    readonly mergedSteps = signal(DEFAULT_VIEW.mergedSteps);
     readonly notice = signal<Notice | undefined>(undefined);
     /** True if a person has changed the events of the run since it was opened. */
     readonly isEdited = signal(false);
@@ -548,7 +550,7 @@ export class Session {
             ...(searchResult ? { searchResult } : {}),
             rulesOff: this.rulesOff.peek(),
             position: this.position.peek(),
-            view: { speed: this.speed.peek(), allLanes: this.allLanes.peek() },
+            view: { speed: this.speed.peek(), allLanes: this.allLanes.peek(), mergedSteps: this.mergedSteps.peek() },
         };
         if (origin.kind === "free" && !this.isEdited.peek() && this.randomEvents === simulation.length) {
             return { ...state, origin: { ...origin, randomEvents: this.randomEvents } };
@@ -577,6 +579,7 @@ export class Session {
             if (origin.kind === "free" && !link.divergence) this.randomEvents = simulation.length;
             this.speed.value = isKnownSpeed ? link.view.speed : DEFAULT_VIEW.speed;
             this.allLanes.value = link.view.allLanes;
+            this.mergedSteps.value = link.view.mergedSteps;
             this.search.show(link.searchResult);
             this.seek(link.position);
         });

@@ -6,7 +6,7 @@ import { plainText } from "../model/message_texts";
 import type { Arrow, MessageId, MessageView } from "../model/protocol";
 import { processName } from "../model/texts";
 import { session } from "../session/app";
-import { lanesLeft, layout, rowHeight } from "./lane_layout";
+import { lanesLeft, layout, rows } from "./lane_layout";
 import { openMenu } from "./menu";
 
 /** The least distance between two envelopes, in pixels. Closer ones would cover each other. */
@@ -22,7 +22,7 @@ interface PlacedMessage {
 /** Shows the messages in flight at the position, as buttons on their lines. */
 export function Envelopes() {
     const position = session.position.value;
-    const top = position * rowHeight.value;
+    const top = rows.value.top(position);
     const envelopes = placeMessages(position);
     const focused = useRef<MessageId | undefined>(undefined);
     useLayoutEffect(() => {
@@ -57,8 +57,8 @@ function placeMessages(position: number): PlacedMessage[] {
     const envelopes = view.messages.flatMap((message): PlacedMessage[] => {
         const arrow = arrows.find(({ id }) => id === message.id);
         if (!arrow) return [];
-        const line = messageLine(arrow, layout.value, rowHeight.value, session.length.value);
-        return [{ message, arrow, x: pointAt(line, position * rowHeight.value).x }];
+        const line = messageLine(arrow, layout.value, rows.value);
+        return [{ message, arrow, x: pointAt(line, rows.value.top(position)).x }];
     });
     envelopes.sort((left, right) => left.x - right.x);
     envelopes.forEach((envelope, index) => {

@@ -5,7 +5,7 @@ import { differenceText } from "../model/outcome";
 import type { Settings } from "../model/protocol";
 import { session } from "../session/app";
 import { openServerLog } from "../session/server_log";
-import { hasUnusedLanes } from "./lane_layout";
+import { ViewOptions } from "./view_options";
 
 interface HeadlineTexts {
     title: string;
@@ -19,12 +19,8 @@ export function Headline() {
     const { title, summary } = headline.value;
     return (
         <div class="headline">
+            <ViewOptions />
             <h2>{title}</h2>
-            {hasUnusedLanes.value && (
-                <button type="button" class="link unused" onClick={() => (session.allLanes.value = !session.allLanes.value)}>
-                    {session.allLanes.value ? "Hide unused columns" : "Show all columns"}
-                </button>
-            )}
             <p class={summary === session.scenario.value?.watch && session.position.value > 0 ? "watched" : undefined}>{summary}</p>
             <Outcome />
             {session.recording.value && session.isFromServer.value && (

@@ -1,6 +1,7 @@
 import { computed, signal } from "@preact/signals";
 
 import { laneKey, type LaneLayout, layOutLanes, type Participants } from "../model/lanes";
+import { mergedRows, RowScale } from "../model/row_scale";
 import { kindOf } from "../model/world_form";
 import { session } from "../session/app";
 import { MAX_SCANNED_EVENTS } from "../session/session";
@@ -33,7 +34,7 @@ export const width = computed(() => size.value.width);
 export const isJumping = signal(false);
 
 export const isNarrow = computed(() => width.value < NARROW_WIDTH);
-export const rowHeight = computed(() => (isNarrow.value ? 52 : 40));
+const rowHeight = computed(() => (isNarrow.value ? 52 : 40));
 /** The horizontal position of the left edge of the lanes. */
 export const lanesLeft = computed(() => (isNarrow.value ? 4 : GUTTER));
 
@@ -82,6 +83,17 @@ export const layout = computed<LaneLayout>(() => {
 
 /** The horizontal position of the left edge of the sentences. */
 export const textLeft = computed(() => (isNarrow.value ? 6 : GUTTER + layout.value.width + 14));
+
+/** True if the local steps of a cell can share a row. */
+export const canMergeSteps = computed(() => session.recording.value === undefined && session.length.value <= MAX_SCANNED_EVENTS);
+
+/** The rows of the run. */
+export const rows = computed<RowScale>(() => {
+    session.revision.value;
+    const length = session.length.value;
+    const firsts = session.mergedSteps.value && canMergeSteps.value ? mergedRows(session.timeline.value?.entries(0, length) ?? []) : undefined;
+    return new RowScale(rowHeight.value, length, firsts);
+});
 
 /** The width of the lanes, plus that of the sentences if these are beside the lanes. */
 export const contentWidth = computed(() => (isNarrow.value ? lanesLeft.value + layout.value.width : textLeft.value + MIN_TEXT_WIDTH));

@@ -8,7 +8,7 @@ import { session } from "../session/app";
 import { throttled } from "../session/throttled";
 import { Envelopes } from "./envelopes";
 import { LaneHeads } from "./lane_heads";
-import { contentWidth, isJumping, isNarrow, lanesLeft, layout, rowHeight, size, width } from "./lane_layout";
+import { contentWidth, isJumping, isNarrow, lanesLeft, layout, rows, size, width } from "./lane_layout";
 import { Lines } from "./lines";
 import { lastEntry } from "./notice";
 import { Rows } from "./rows";
@@ -34,9 +34,8 @@ let isScrolledByPerson = false;
 const maxScrollLeft = computed(() => Math.max(0, contentWidth.value - width.value));
 
 const renderedRows = computed<RowRange>(() => {
-    const length = session.length.value;
-    const visible = visibleRows(scrollTop.value, size.value.height - HEADS_HEIGHT, rowHeight.value, length);
-    return isJumping.value ? visible : rowsToRender(visible, length);
+    const visible = visibleRows(scrollTop.value, size.value.height - HEADS_HEIGHT, rows.value);
+    return isJumping.value ? visible : rowsToRender(visible, rows.value.count);
 });
 
 const entryCache = new EntryCache();
@@ -61,9 +60,10 @@ export function Lanes() {
     const revision = session.revision.value;
     const timeline = session.timeline.value;
     const range = { from, to };
-    const entries: Entry[] = timeline ? entryCache.read(timeline, revision, from, to) : [];
-    const arrows = timeline?.arrows(from, to) ?? [];
-    const height = (session.length.value + ROWS_BELOW) * rowHeight.value;
+    const [first, end] = [rows.value.firstOf(from), rows.value.firstOf(to)];
+    const entries: Entry[] = timeline ? entryCache.read(timeline, revision, first, end) : [];
+    const arrows = timeline?.arrows(first, end) ?? [];
+    const height = (rows.value.count + ROWS_BELOW) * rows.value.height;
     return (
         <div
             class={isNarrow.value ? "lanes narrow" : "lanes"}
@@ -76,7 +76,7 @@ export function Lanes() {
             <LaneHeads />
             <div class="track" style={{ height: `${height}px`, minWidth: `${contentWidth.value}px` }}>
                 <Lines range={range} entries={entries} arrows={arrows} />
-                <Rows from={from} entries={entries} />
+                <Rows range={range} entries={entries} />
                 <Playhead />
                 <Envelopes />
             </div>
@@ -88,11 +88,11 @@ export function Lanes() {
 // Keeps the position visible. This effect computes the scroll offset before the components render,
 // so the browser computes the layout only once.
 effect(() => {
-    const { height } = size.value;
-    const rows = rowHeight.value;
-    const room = height - HEADS_HEIGHT;
-    const maxScrollTop = Math.max(0, (session.length.value + ROWS_BELOW) * rows - room);
-    const target = scrollTopFor(Math.max(0, session.position.value - 1), scrollTop.peek(), room, rows);
+    const room = size.value.height - HEADS_HEIGHT;
+    const { count, height } = rows.value;
+    const maxScrollTop = Math.max(0, (count + ROWS_BELOW) * height - room);
+    const row = rows.value.rowOf(Math.max(0, session.position.value - 1));
+    const target = scrollTopFor(row, scrollTop.peek(), room, height);
     setScrollTop(Math.min(maxScrollTop, Math.round(target)));
 });
 
@@ -109,7 +109,7 @@ const SCROLL_LEFT_PAUSE_MS = 120;
 const lastExtent = computed<(EventExtent & { isPlayed: boolean }) | undefined>(() => {
     const entry = maxScrollLeft.value > 0 ? lastEntry.value : undefined;
     const arrows = entry && session.timeline.value?.arrows(entry.position, entry.position + 1);
-    const extent = entry && extentOf(entry, arrows ?? [], layout.value, session.length.value);
+    const extent = entry && extentOf(entry, arrows ?? [], layout.value);
     return extent && { x: extent.x + lanesLeft.value, farX: extent.farX + lanesLeft.value, isPlayed: session.isPlaying.peek() };
 });
 const followedExtent = throttled(lastExtent, SCROLL_LEFT_PAUSE_MS);
@@ -167,7 +167,7 @@ function ScrollSync({ scroller }: { scroller: { current: HTMLDivElement | null }
 
 /** Shows a line at the position, and a translucent overlay over the events after it. */
 function Playhead() {
-    const top = session.position.value * rowHeight.value;
+    const top = rows.value.top(session.position.value);
     // The overlay begins at the position and is twice as high as the window, so it fills the rest
     // of the window while the position is visible. A longer one would cost time, because the
     // browser paints all of it. Rows that are scrolled further away have no overlay.

@@ -4,8 +4,7 @@ import type { RowRange } from "../model/geometry";
 import type { LaneLayout } from "../model/lanes";
 import type { Arrow, Entry } from "../model/protocol";
 import { eventPaths, localPaths, messagePaths, type DrawingScale } from "../model/svg_paths";
-import { session } from "../session/app";
-import { isNarrow, lanesLeft, layout, rowHeight } from "./lane_layout";
+import { isNarrow, lanesLeft, layout, rows } from "./lane_layout";
 
 interface LinesProps {
     range: RowRange;
@@ -15,8 +14,8 @@ interface LinesProps {
 
 /** Draws the rendered rows: the lanes, the messages and the events. */
 export function Lines({ range, entries, arrows }: LinesProps) {
-    const height = rowHeight.value;
-    const scale: DrawingScale = { layout: layout.value, rowHeight: height, firstRow: range.from, length: session.length.value, hasLabels: !isNarrow.value };
+    const { height } = rows.value;
+    const scale: DrawingScale = { layout: layout.value, rows: rows.value, firstRow: range.from, hasLabels: !isNarrow.value };
     return (
         <svg class="lines" aria-hidden="true" style={{ left: `${lanesLeft.value}px`, top: `${range.from * height}px` }} width={scale.layout.width} height={1}>
             <LaneLines layout={scale.layout} height={(range.to + 1 - range.from) * height} />

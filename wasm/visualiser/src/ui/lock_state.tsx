@@ -5,29 +5,24 @@ import { formatDuration } from "../model/texts";
 import { Lanes, Requests } from "./queue_state";
 import { Status, Table } from "./table";
 
-/** Shows the sessions of the service with its locks or its queue, and the clients of the cells. */
-export function LockState({ locks, cells, changed, isUp }: { locks: LocksView; cells: CellView[]; changed: Set<string>; isUp: boolean }) {
+/** Shows the sessions of the service with its locks or its queue. */
+export function LockState({ locks, changed, isUp }: { locks: LocksView; changed: Set<string>; isUp: boolean }) {
     return (
-        <>
-            <section aria-label="The service's tables">
-                <h3>
-                    The service {!isUp && <b class="tag bad">down</b>}
-                    {locks.is_paused && <b class="tag bad">paused</b>}
-                    {locks.ahead_seconds !== 0 && (
-                        <span class="tag">
-                            wall clock {formatDuration(Math.abs(locks.ahead_seconds) * 1e6)} {locks.ahead_seconds > 0 ? "ahead" : "behind"}
-                        </span>
-                    )}
-                </h3>
-                {locks.lanes ? <Lanes lanes={locks.lanes} /> : <Locks locks={locks.locks} changed={changed} />}
-                {locks.lanes && <Requests requests={locks.requests ?? []} changed={changed} />}
-                <Sessions sessions={locks.sessions} changed={changed} />
-                <Resources resources={locks.lanes ?? locks.locks} />
-            </section>
-            {cells.map((cell) => (
-                <Client key={cell.cell} cell={cell} />
-            ))}
-        </>
+        <section aria-label="The service's tables">
+            <h3>
+                The service {!isUp && <b class="tag bad">down</b>}
+                {locks.is_paused && <b class="tag bad">paused</b>}
+                {locks.ahead_seconds !== 0 && (
+                    <span class="tag">
+                        wall clock {formatDuration(Math.abs(locks.ahead_seconds) * 1e6)} {locks.ahead_seconds > 0 ? "ahead" : "behind"}
+                    </span>
+                )}
+            </h3>
+            {locks.lanes ? <Lanes lanes={locks.lanes} /> : <Locks locks={locks.locks} changed={changed} />}
+            {locks.lanes && <Requests requests={locks.requests ?? []} changed={changed} />}
+            <Sessions sessions={locks.sessions} changed={changed} />
+            <Resources resources={locks.lanes ?? locks.locks} />
+        </section>
     );
 }
 
@@ -85,7 +80,8 @@ function Resources({ resources }: { resources: (LockView | LaneView)[] }) {
     );
 }
 
-function Client({ cell: { cell, client, front, is_cut_off } }: { cell: CellView }) {
+/** Shows the client of a cell, and its front if it has one. */
+export function Client({ cell: { cell, client, front, is_cut_off } }: { cell: CellView }) {
     if (client === undefined) return null;
     return (
         <section aria-label={`Cell ${cell}'s client`} class="cell">

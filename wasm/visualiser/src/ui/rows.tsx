@@ -1,23 +1,30 @@
 import { memo } from "preact/compat";
 
+import { joinedLine } from "../model/event_lines";
 import { partsOf } from "../model/events";
+import type { RowRange } from "../model/geometry";
 import type { Entry } from "../model/protocol";
 import { readableText } from "../model/texts";
 import { session } from "../session/app";
 import { explainTerm, HoverLine, lineOf } from "./event_line";
-import { isJumping, rowHeight, textLeft } from "./lane_layout";
+import { isJumping, rows, textLeft } from "./lane_layout";
 
-/** Shows the sentence of each event in a row. A click on a sentence moves to its event. */
-export function Rows({ from, entries }: { from: number; entries: Entry[] }) {
-    const [height, left] = [rowHeight.value, textLeft.value];
+/** Shows the sentences of the events in each row. A click on a sentence moves to its last event. */
+export function Rows({ range: { from, to }, entries }: { range: RowRange; entries: Entry[] }) {
+    const [{ height }, left] = [rows.value, textLeft.value];
     const current = session.position.value - 1;
     const length = session.length.value;
     const style = { paddingTop: `${from * height}px`, "--row-height": `${height}px`, "--text-left": `${left}px` };
     return (
         <ol class="rows" aria-label="Events" style={style} onClick={seekToRow} onPointerOver={showWholeText}>
-            {entries.map((entry, index) => (
-                <Row key={isJumping.value ? index : entry.position % KEY_COUNT} entry={entry} isCurrent={entry.position === current} isComing={entry.position > current} length={length} />
-            ))}
+            {Array.from({ length: Math.max(0, to - from) }, (_, index) => {
+                const [first, end] = [rows.value.firstOf(from + index), rows.value.firstOf(from + index + 1)];
+                const [entry, ...more] = entries.slice(first - rows.value.firstOf(from), end - rows.value.firstOf(from));
+                if (!entry) return null;
+                const place = { isCurrent: first <= current && current < end, isComing: first > current, length };
+                if (more.length > 0) return <SharedRow key={`shared ${first}`} entries={[entry, ...more]} {...place} />;
+                return <Row key={isJumping.value ? index : first % KEY_COUNT} entry={entry} {...place} />;
+            })}
         </ol>
     );
 }
@@ -51,15 +58,32 @@ function sentenceOf(event: Event): HTMLElement | undefined {
     return sentence instanceof HTMLElement ? sentence : undefined;
 }
 
-interface RowProps {
-    entry: Entry;
+interface RowPlace {
     isCurrent: boolean;
-    /** True if the event of the row comes after the position. */
+    /** True if all events of the row come after the position. */
     isComing: boolean;
     length: number;
 }
 
-const Row = memo(function Row({ entry, isCurrent, isComing, length }: RowProps) {
+/** Shows several local steps of a cell. */
+function SharedRow({ entries, isCurrent, isComing, length }: RowPlace & { entries: Entry[] }) {
+    const [first, last] = [(entries[0]?.position ?? 0) + 1, (entries.at(-1)?.position ?? 0) + 1];
+    const classes = ["row", "shared", isComing && "coming", isCurrent && "current"].filter(Boolean);
+    return (
+        <li class={classes.join(" ")} aria-current={isCurrent ? "step" : undefined} aria-posinset={last} aria-setsize={length}>
+            <span class="number">
+                {first}–{last}
+            </span>
+            <div class="sentence">
+                <span>
+                    <HoverLine line={joinedLine(entries.map(lineOf))} />
+                </span>
+            </div>
+        </li>
+    );
+}
+
+const Row = memo(function Row({ entry, isCurrent, isComing, length }: RowPlace & { entry: Entry }) {
     const { position, fault, refused, violation } = entry;
     const kind = partsOf(entry.event).kind;
     const isReached = violation !== undefined && !isComing;

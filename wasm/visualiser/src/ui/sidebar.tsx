@@ -8,6 +8,7 @@ import { findViolation } from "./find_violation";
 import { FreePlay } from "./free_play";
 import { pane, type Tab, tab } from "./navigation";
 import { TourButton } from "./tour";
+import { ViewOptions } from "./view_options";
 
 const TABS: [Tab, string][] = [
     ["scenarios", "Scenarios"],
@@ -46,6 +47,7 @@ export function Sidebar() {
                     </button>
                 ))}
             </div>
+            <ViewOptions />
             <div class="tab-panel" id="tab-panel" role="tabpanel" aria-labelledby={`tab-${tab.value}`}>
                 {tab.value === "scenarios" && <Scenarios />}
                 {tab.value === "free" && <FreePlay />}

@@ -2,7 +2,7 @@ import type { CellView, ClaimView, LeaseView, View } from "../model/protocol";
 import { changeText, formatDuration, leaseLabel, phaseText, saveResultText } from "../model/texts";
 import { session } from "../session/app";
 import { Diagrams } from "./diagrams";
-import { LockState } from "./lock_state";
+import { Client, LockState } from "./lock_state";
 import { displayed } from "./notice";
 import { Status, Table } from "./table";
 import { shownStep } from "./tour";
@@ -20,9 +20,16 @@ export function State() {
     if (view.locks) {
         const changed = new Set(view.fired.map(({ of }) => of));
         return (
-            <div class="state">
-                <LockState locks={view.locks} cells={view.cells} changed={changed} isUp={view.is_up} />
-                <Diagrams />
+            <div class="state split">
+                <div>
+                    <LockState locks={view.locks} changed={changed} isUp={view.is_up} />
+                    <Diagrams />
+                </div>
+                <div>
+                    {view.cells.map((cell) => (
+                        <Client key={cell.cell} cell={cell} />
+                    ))}
+                </div>
             </div>
         );
     }

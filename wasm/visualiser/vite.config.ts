@@ -19,5 +19,6 @@ export default defineConfig(({ mode }) => ({
     },
     worker: { format: "es" },
     preview: { host: "127.0.0.1" },
-    test: { include: ["tests/**/*.test.ts"] },
+    // A loaded machine may need more than the default of 5 seconds for a test that plays a long run.
+    test: { include: ["tests/**/*.test.ts"], testTimeout: 60_000 },
 }));

@@ -16,10 +16,9 @@ const FRAME_MS = 17;
 const INTERACTIVE_MS = 1000;
 
 /**
- * Returns the median and the 95th percentile of the durations of frames in milliseconds. The action
- * is done before each frame.
+ * Returns the median of the durations of frames in milliseconds. The action is done before each frame.
  */
-async function frames(page: Page, action: "nothing" | "scroll" | "scrub" | "play"): Promise<{ median: number; slowest: number }> {
+async function frames(page: Page, action: "nothing" | "scroll" | "scrub" | "play"): Promise<number> {
     return page.evaluate(
         async ({ action, count }) => {
             const frame = () => new Promise<number>((done) => requestAnimationFrame(done));
@@ -27,6 +26,7 @@ async function frames(page: Page, action: "nothing" | "scroll" | "scrub" | "play
             const scrubber = document.querySelector<HTMLInputElement>(".scrubber input");
             if (!lanes || !scrubber) throw new Error("the page has no lanes");
             if (action === "play") document.querySelector<HTMLElement>(".main-button[aria-label=Play]")?.click();
+            if (action === "nothing") document.querySelector<HTMLElement>(".main-button[aria-label=Pause]")?.click();
             const far = lanes.scrollHeight - lanes.clientHeight;
             const times: number[] = [];
             let last = await frame();
@@ -41,41 +41,43 @@ async function frames(page: Page, action: "nothing" | "scroll" | "scrub" | "play
                 last = now;
             }
             times.sort((left, right) => left - right);
-            return { median: times[Math.floor(count / 2)] ?? Number.NaN, slowest: times[Math.floor(count * 0.95)] ?? Number.NaN };
+            return times[Math.floor(count / 2)] ?? Number.NaN;
         },
         { action, count: FRAMES },
     );
 }
 
 /**
- * Returns the smallest frame times of several rounds, because other programs slow single rounds
- * down.
+ * Returns the median durations of frames of the idle page and of the busy one, in the round in which
+ * they differ least: other programs slow single rounds down. On a slow machine even an idle page may
+ * have fewer than 60 frames per second. The busy page must then be almost as fast as the idle one.
  */
-async function bestFrames(page: Page, action: "nothing" | "scroll" | "scrub" | "play"): Promise<{ median: number; slowest: number }> {
-    let found = await frames(page, action);
-    for (let round = 1; round < ROUNDS && found.median > FRAME_MS; round += 1) {
-        const again = await frames(page, action);
-        if (again.median < found.median) found = again;
+async function bestRound(page: Page, action: "scroll" | "scrub" | "play"): Promise<{ idle: number; busy: number; isFast: boolean }> {
+    const round = async () => {
+        const idle = await frames(page, "nothing");
+        const busy = await frames(page, action);
+        return { idle, busy, isFast: busy <= Math.max(FRAME_MS, idle * 1.1) };
+    };
+    let best = await round();
+    for (let again = 1; again < ROUNDS && !best.isFast; again += 1) {
+        const other = await round();
+        if (other.isFast || other.busy / other.idle < best.busy / best.idle) best = other;
     }
-    return found;
+    return best;
 }
 
 test("ten thousand events scroll, scrub and play at the idle page's frame rate", async () => {
     const page = await stage.page();
-    const idle = await bestFrames(page, "nothing");
     await page.getByRole("tab", { name: "Free play" }).click();
     await page.getByRole("button", { name: "10,000 events at once" }).click();
     await expect.poll(async () => (await position(page)).at).toBe(10_000);
-    const scrolled = await bestFrames(page, "scroll");
-    const scrubbed = await bestFrames(page, "scrub");
+    const scrolled = await bestRound(page, "scroll");
+    const scrubbed = await bestRound(page, "scrub");
     await page.keyboard.press("Home");
     await page.getByLabel("Speed, in events a second").selectOption("200");
-    const played = await bestFrames(page, "play");
-    console.log(JSON.stringify({ idle, scrolled, scrubbed, played }));
-    // On a slow machine even an idle page may have fewer than 60 frames per second. The busy page
-    // must then be almost as fast as the idle one.
-    const limit = Math.max(FRAME_MS, idle.median * 1.1);
-    expect([scrolled, scrubbed, played].map(({ median }) => median <= limit)).toEqual([true, true, true]);
+    const played = await bestRound(page, "play");
+    console.log(JSON.stringify({ scrolled, scrubbed, played }));
+    expect({ scrolled, scrubbed, played }).toMatchObject({ scrolled: { isFast: true }, scrubbed: { isFast: true }, played: { isFast: true } });
 });
 
 test("the page is interactive within a second", async () => {

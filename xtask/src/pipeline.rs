@@ -2,7 +2,7 @@
 //! and a table of their times.
 
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -21,6 +21,10 @@ const HEARTBEAT: Duration = Duration::from_secs(60);
 /// The time after which a step counts as hung, and is killed. The longest takes two thirds of it on two
 /// cores.
 const STEP_LIMIT: Duration = Duration::from_secs(45 * 60);
+
+/// The number of bytes at the end of a failed step's output that follow the table. Test runners name
+/// their failures there, and who sees only the end of a run's output needs these.
+const END_OF_OUTPUT: u64 = 12 * 1024;
 
 /// The phase of a step, which is the column of the table for the step's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,8 +114,8 @@ struct Outcome {
     elapsed: Duration,
 }
 
-/// Runs all steps, prints the output of each when it ends, and then the table. `variables` are set
-/// in the environment of every step.
+/// Runs all steps, and prints the output of each when it ends. Then prints the table, and the end of
+/// each failed step's output again. `variables` are set in the environment of every step.
 ///
 /// # Errors
 /// A step failed, and all steps that do not depend on it have run; or a program could not be
@@ -124,6 +128,9 @@ pub(crate) async fn run(steps: &[Step], variables: &[(&'static str, PathBuf)]) -
         pipeline.await_one().await?;
     }
     print!("{}", table(steps, &pipeline.ended));
+    for outcome in pipeline.ended.iter().filter(|outcome| outcome.verdict == Verdict::Failed) {
+        println!("\n== {}: the end of its output ==\n{}", outcome.step.row, end_of(&log_path(&outcome.step))?);
+    }
     let failed = pipeline.ended.iter().filter(|outcome| outcome.verdict != Verdict::Passed);
     let failed: Vec<_> = failed.map(|outcome| outcome.step.row).collect();
     println!("steps: {} passed, {} failed", pipeline.ended.len() - failed.len(), failed.len());
@@ -272,6 +279,18 @@ fn copy(path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Returns the last [`END_OF_OUTPUT`] bytes of a file, without the line that they begin within.
+fn end_of(path: &Path) -> Result<String> {
+    let mut file = File::open(path).with_context(|| format!("cannot read `{}`", path.display()))?;
+    let start = file.metadata()?.len().saturating_sub(END_OF_OUTPUT);
+    file.seek(SeekFrom::Start(start))?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let whole_lines = if start == 0 { &*text } else { text.split_once('\n').map_or("", |(_, rest)| rest) };
+    Ok(whole_lines.to_owned())
+}
+
 const fn word(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Passed => "passed",
@@ -328,6 +347,19 @@ mod tests {
         let outcome = execute(hung, command(&hung, &[]).unwrap(), log_file(&hung).unwrap(), limit).await.unwrap();
         assert_eq!(outcome.verdict, Verdict::Failed);
         assert!(std::fs::read_to_string(log_path(&hung)).unwrap().ends_with("so the step was killed\n"));
+    }
+
+    #[test]
+    fn the_end_of_an_output_has_whole_lines() {
+        let path = log_path(&Step::cargo("long output", Phase::Run, &[]));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, "one\ntwo\n").unwrap();
+        assert_eq!(end_of(&path).unwrap(), "one\ntwo\n");
+        let line = "x".repeat(99);
+        std::fs::write(&path, format!("{line}\n").repeat(1000)).unwrap();
+        let end = end_of(&path).unwrap();
+        assert!(end.lines().all(|each| each == line), "{end}");
+        assert_eq!(end.lines().count() as u64, END_OF_OUTPUT / 100);
     }
 
     #[test]

@@ -26,13 +26,14 @@
 //!
 //! Each check runs the same commands on the store and on the reference store, and compares replies,
 //! rows, lists and the whole state. A store may work in any way as long as all of these are equal.
+//! Only the fences of a store that skips some ([`Store::skips_fences`]) are compared by their order.
 
 #![allow(clippy::expect_used, reason = "a suite of assertions: a store that fails an expectation has failed the suite")]
 
 mod locks;
 mod queues;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, RangeBounds};
 
 use uuid::Uuid;
@@ -48,6 +49,7 @@ use crate::memory::MemoryStore;
 use crate::organization::OrganizationId;
 use crate::query::{LeasePosition, LeaseScan, RecordPlace, RecordPosition, RecordRow, RecordScan};
 use crate::rejection::Rejection;
+use crate::rows::State;
 use crate::rules::Rules;
 use crate::store::Store;
 use crate::time::Timestamp;
@@ -131,12 +133,14 @@ struct Pair<S> {
     rules: Rules,
     now: u64,
     minted: u128,
+    // The fences of a store that skips some, with those that the reference store gave out instead.
+    fences: BTreeMap<Fence, Fence>,
 }
 
 impl<S: Store> Pair<S> {
     fn new(store: S) -> Self {
         let rules = Rules { cells: (1..=3).map(CellId).collect(), ..Rules::default() };
-        Self { store, reference: MemoryStore::default(), rules, now: 1_000_000, minted: 0 }
+        Self { store, reference: MemoryStore::default(), rules, now: 1_000_000, minted: 0, fences: BTreeMap::new() }
     }
 
     fn mint(&mut self) -> LeaseId {
@@ -150,8 +154,55 @@ impl<S: Store> Pair<S> {
         let now = Timestamp::from_micros(self.now);
         let replies = run_group(&mut self.store, commands, now);
         let expected = run_group(&mut self.reference, commands, now);
+        let replies = self.renumbered(replies, &expected);
         assert_eq!(replies, expected, "the store's replies differ from the reference's to {commands:?}");
         replies
+    }
+
+    /// Returns the replies with the reference's fences in the place of those of a store that skips
+    /// some.
+    fn renumbered(
+        &mut self,
+        mut replies: Vec<Result<Reply, Rejection>>,
+        expected: &[Result<Reply, Rejection>],
+    ) -> Vec<Result<Reply, Rejection>> {
+        if !self.store.skips_fences() {
+            return replies;
+        }
+        for (reply, expected) in replies.iter_mut().zip(expected) {
+            if let (Ok(Reply::Begun(begun)), Ok(Reply::Begun(expected))) = (reply, expected) {
+                self.learn(begun.fence, expected.fence);
+                begun.fence = self.numbered(begun.fence);
+            }
+        }
+        replies
+    }
+
+    /// Notes a fence of the store with the reference's. A new fence must be larger than all before
+    /// it (B13).
+    fn learn(&mut self, fence: Fence, expected: Fence) {
+        let newest = self.fences.last_key_value().map(|(newest, _)| *newest);
+        if !self.fences.contains_key(&fence) {
+            assert!(Some(fence) > newest, "{fence:?} is not larger than {newest:?}");
+            self.fences.insert(fence, expected);
+        }
+    }
+
+    /// Returns the reference's fence for a fence of the store, or `fence` itself if it is unknown.
+    fn numbered(&self, fence: Fence) -> Fence {
+        self.fences.get(&fence).copied().unwrap_or(fence)
+    }
+
+    /// Returns a state of the store with the reference's fences, if the store skips some.
+    fn renumbered_state(&self, mut state: State) -> State {
+        if self.store.skips_fences() {
+            state.leases.values_mut().for_each(|lease| lease.fence = self.numbered(lease.fence));
+            state.replays.values_mut().for_each(|replay| replay.fence = self.numbered(replay.fence));
+            let newest = self.fences.last_key_value().map_or((Fence(0), Fence(0)), |(own, expected)| (*own, *expected));
+            assert!(state.fence >= newest.0, "{:?} is below {newest:?}", state.fence);
+            state.fence = newest.1;
+        }
+        state
     }
 
     fn parsed(&mut self, cell: i64, request: UpdateRequest, key: Option<&str>) -> Option<Begin> {
@@ -178,8 +229,9 @@ impl<S: Store> Pair<S> {
 
     fn compare(&self) {
         let state = self.store.state().expect("the state can be read");
-        assert_eq!(state, self.reference.state().expect("memory"), "the states differ");
         assert_eq!(invariant::check(&state), Ok(()));
+        let state = self.renumbered_state(state);
+        assert_eq!(state, self.reference.state().expect("memory"), "the states differ");
         for (key, claim) in &state.claims {
             assert_eq!(self.store.claim(key).expect("a claim can be read").as_ref(), Some(claim));
         }

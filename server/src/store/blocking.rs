@@ -62,6 +62,10 @@ impl Store for BlockingStore {
         self.writer.borrow().is_shared()
     }
 
+    fn skips_fences(&self) -> bool {
+        self.writer.borrow().skips_fences()
+    }
+
     fn workspace(&self) -> Result<Workspace> {
         self.writer.borrow_mut().begin().map_err(|failed| failed.error)
     }

@@ -109,6 +109,11 @@ pub trait GroupStore: Send + 'static {
         false
     }
 
+    /// True if fences that nobody gets may lie between two fences that the store gives out (B13).
+    fn skips_fences(&self) -> bool {
+        false
+    }
+
     /// Begins a group of commands, and returns an empty workspace for it.
     ///
     /// # Errors

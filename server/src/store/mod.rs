@@ -7,6 +7,7 @@ mod embedded;
 mod error;
 mod form_scan;
 mod identity;
+mod keys;
 mod port;
 mod postgres;
 mod preflight;

@@ -10,7 +10,11 @@ pub mod client;
 #[cfg(not(target_family = "wasm"))]
 pub mod disk;
 #[cfg(not(target_family = "wasm"))]
+pub mod etcd;
+#[cfg(not(target_family = "wasm"))]
 pub mod false_clock;
+#[cfg(not(target_family = "wasm"))]
+mod guarded;
 #[cfg(not(target_family = "wasm"))]
 pub mod http2;
 #[cfg(not(target_family = "wasm"))]

@@ -4,7 +4,7 @@
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,7 @@ use nix::unistd::{Pid, User, geteuid};
 use tempfile::TempDir;
 use tokio_postgres::NoTls;
 
+use crate::guarded::Guarded;
 use crate::suspend::suspend;
 
 /// The longest time that the start of a cluster or pgbouncer may take before the test fails.
@@ -30,33 +31,6 @@ const AUTO_CONF: &str = "postgresql.auto.conf";
 /// refuses root.
 const USER: &str = "postgres";
 
-/// A shell script that runs a program until the script's standard input is closed. The kernel
-/// closes the test's end of that pipe however the test ends, so the program never outlives the
-/// test.
-const RUN_UNTIL_STDIN_CLOSES: &str = r#""$@" <&- & pid=$!; cat >/dev/null; kill -INT $pid; wait $pid"#;
-
-/// A child process that cannot outlive the test. Dropping it stops the process.
-#[derive(Debug)]
-struct Guarded(Child);
-
-impl Guarded {
-    fn start(program: &Path, arguments: &[String], log: &Path) -> Result<Self> {
-        let log = std::fs::File::create(log).context("the log cannot be created")?;
-        let mut command = Command::new("sh");
-        command.args(["-c", RUN_UNTIL_STDIN_CLOSES, "sh"]).args(as_user()).arg(program).args(arguments);
-        command.stdin(Stdio::piped()).stdout(log.try_clone()?).stderr(log);
-        Ok(Self(command.spawn().with_context(|| format!("`{}` cannot be run", program.display()))?))
-    }
-}
-
-impl Drop for Guarded {
-    fn drop(&mut self) {
-        drop(self.0.stdin.take());
-        // An error of `wait` is ignored: closing the pipe has stopped the program already.
-        let _ = self.0.wait();
-    }
-}
-
 /// Returns the words to put before a command line so that it runs as the user [`USER`]; empty
 /// unless root runs the test.
 fn as_user() -> Vec<String> {
@@ -65,6 +39,11 @@ fn as_user() -> Vec<String> {
     }
     let words = ["setpriv", "--reuid", USER, "--regid", USER, "--init-groups", "--"];
     words.map(str::to_owned).to_vec()
+}
+
+/// Starts a program as the user [`USER`] if root runs the test.
+fn start(program: &Path, arguments: &[String], log: &Path) -> Result<Guarded> {
+    Guarded::start(&[as_user().as_slice(), &[program.display().to_string()], arguments].concat(), log)
 }
 
 /// Makes the user [`USER`] the owner of a file or directory if root runs the test.
@@ -94,7 +73,8 @@ fn bouncer() -> PathBuf {
     if debian.exists() { debian } else { "pgbouncer".into() }
 }
 
-fn free_port() -> Result<u16> {
+/// Returns a port of loopback on which nobody listens.
+pub(crate) fn free_port() -> Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
@@ -262,7 +242,7 @@ impl Cluster {
         let mut arguments = vec!["-D".to_owned(), self.data().display().to_string()];
         arguments.extend(settings.flat_map(|setting| ["-c".to_owned(), setting.to_owned()]));
         let log = self.directory.path().join("log");
-        self.process = Some(Guarded::start(&programs()?.join("postgres"), &arguments, &log)?);
+        self.process = Some(start(&programs()?.join("postgres"), &arguments, &log)?);
         let deadline = Instant::now() + DEADLINE;
         while self.execute("postgres", "SELECT 1").is_err() {
             let log = || std::fs::read_to_string(&log).unwrap_or_default();
@@ -418,7 +398,7 @@ impl Bouncer {
         let text = config(port, &users_path.display().to_string()) + "\nunix_socket_dir =\n";
         std::fs::write(&path, text)?;
         let log = directory.path().join("log");
-        let process = Guarded::start(&bouncer(), &[path.display().to_string()], &log)?;
+        let process = start(&bouncer(), &[path.display().to_string()], &log)?;
         let deadline = Instant::now() + DEADLINE;
         while std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
             let log = || std::fs::read_to_string(&log).unwrap_or_default();

@@ -6,6 +6,7 @@
 
 mod check;
 mod error;
+mod etcd;
 mod files;
 mod locks;
 mod postgres;
@@ -25,6 +26,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::subject::SubjectConfig;
 pub use error::ConfigError;
+pub use etcd::{EtcdConfig, EtcdPlace};
 pub(crate) use files::{open_file, read_file};
 pub use locks::{LockAccess, LocksConfig};
 pub use postgres::PostgresConfig;

@@ -1,13 +1,16 @@
-//! The stores: fjall embedded in this process ([`EmbeddedStore`]), and a PostgreSQL database that several servers share
-//! ([`PostgresStore`]). The committer and the gRPC layer depend on the ports only; `serve` opens the stores.
+//! The stores: fjall embedded in this process ([`EmbeddedStore`]), and two that several servers share: a PostgreSQL
+//! database ([`PostgresStore`]), and an ordered key-value engine such as etcd ([`OrderedStore`]). The committer and the
+//! gRPC layer depend on the ports only; `serve` opens the stores.
 
 mod blocking;
 mod clock;
 mod embedded;
 mod error;
+mod etcd;
 mod form_scan;
 mod identity;
 mod keys;
+mod ordered;
 mod port;
 mod postgres;
 mod preflight;
@@ -21,6 +24,7 @@ pub use embedded::{CorrectedByte, DamagedStore, DeepCheck, EmbeddedStore, Repair
 pub use error::StoreError;
 pub use form_scan::{FormCheck, FormScan};
 pub use identity::{Contents, Count, Creation, Identity, RESTORE_JUMP, RaisedFences};
+pub use ordered::OrderedStore;
 pub use port::{
     Backend, Failure, GroupError, GroupStore, LockTimeout, NamePart, NamePlace, Occupancy, OtherServer, PoolState,
     Probe, Probed, SessionChange, SharedLocks, SharedMaintenance, StoreFuture, StoreMaintenance, StoreReader, Vouched,

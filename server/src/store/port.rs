@@ -408,6 +408,11 @@ pub trait Backend: Send + Sync {
         None
     }
 
+    /// True if the store keeps claims only, so that calls of sessions, locks and queues must be refused.
+    fn keeps_claims_only(&self) -> bool {
+        false
+    }
+
     /// Stores the rules of configured bucket types. In a shared store, a rule that another server
     /// has already stored is not replaced.
     ///

@@ -1,6 +1,8 @@
 //! The problems of a database that keep a server from starting, each with the next step for the
 //! operator.
 
+use crate::config::EtcdConfig;
+
 /// A problem of a database that keeps a server from starting, or the tables from being migrated.
 #[derive(Debug, thiserror::Error)]
 #[error("the database `{database}` {problem}")]
@@ -90,6 +92,16 @@ pub enum Problem {
     /// The tables are a copy of those that servers have used, in this cluster of databases or another one.
     #[error("is a copy of the database that servers have used: two copies would give the same names out twice")]
     Foreign,
+    /// The store was made in another cluster of etcd, whose snapshot was restored here.
+    #[error(
+        "has the store of the cluster {made_in:x}, and is the cluster {found_in:x}: two copies would give the same names out twice"
+    )]
+    Restored {
+        /// The id of the cluster in which the store was made.
+        made_in: u64,
+        /// The id of the cluster in which the store was found.
+        found_in: u64,
+    },
     /// Other sessions have locked the tables, so a migration can't change them.
     #[error("can't change the tables, because another session uses them: {0}")]
     TablesLocked(String),
@@ -126,7 +138,10 @@ impl PreflightError {
     pub fn hint(&self) -> Option<String> {
         let database = &self.database;
         Some(match &self.problem {
-            Problem::Settings(_) | Problem::Failed(_) => return None,
+            Problem::Settings(_) | Problem::Failed(_) | Problem::Restored { .. } => return None,
+            Problem::Unreachable(_) if EtcdConfig::is_url(database) => {
+                "check that its members are up: `etcdctl endpoint health`".into()
+            }
             Problem::Unreachable(_) => format!("check that it is up: `pg_isready --dbname={database}`"),
             Problem::Untrusted(_) => {
                 "check that `postgres.ca` names the authority that signed the database's certificate, that the \

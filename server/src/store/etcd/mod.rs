@@ -1,0 +1,378 @@
+//! The driver of etcd for [`super::ordered`].
+//!
+//! Each member has one connection. Calls go to one member until a call to it fails; then the next one is
+//! tried. A call that changes nothing is tried at all members until [`PATIENCE`] is over. A guarded
+//! transaction is sent once, because it may have been made although its answer is lost.
+
+mod wire;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::runtime::{Handle, Runtime};
+use tokio::time::{sleep, timeout};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+
+use self::wire::{
+    Answer, Call, CompactionRequest, Compare, DeleteRangeRequest, KeyValue, Operation, PutRequest, RangeRequest,
+    RequestOp, StatusRequest, Target, TxnRequest,
+};
+use super::error::StoreError;
+use super::identity::Creation;
+use super::ordered::OrderedStore;
+use super::ordered::engine::{
+    Engine, EngineFuture, EngineStatus, Entry, Guarded, KeyRange, KeyRead, LoadedEntries, MAX_OPERATIONS,
+    MAX_TRANSACTION_BYTES, RowGuard, RowWrite,
+};
+use super::preflight::{PreflightError, Problem};
+use crate::config::EtcdConfig;
+
+type Result<T> = std::result::Result<T, StoreError>;
+
+/// The longest time to open a connection to a member.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// The longest time that a member may take for a call. An election takes a second or two, in which a
+/// member keeps calls waiting.
+const CALL_TIMEOUT: Duration = Duration::from_secs(2);
+/// The longest time that calls which change nothing are tried again.
+const PATIENCE: Duration = Duration::from_secs(6);
+/// The pause after all members have failed.
+const PAUSE: Duration = Duration::from_millis(50);
+/// The bytes by which etcd's limit on a gRPC message is larger than `--max-request-bytes`
+/// (`grpcOverheadBytes` in `embed/config.go`).
+const MESSAGE_OVERHEAD_BYTES: usize = 512 * 1024;
+/// The bytes that are left for the rest of a message with one long value.
+const MESSAGE_HEAD_BYTES: usize = 1024;
+
+impl OrderedStore {
+    /// Opens the store on a cluster of etcd. If there is no store with the prefix, makes one, provided
+    /// that `creation` allows it.
+    ///
+    /// # Errors
+    /// The settings or the cluster can't be used; [`StoreError::Preflight`] has the problem.
+    pub async fn on_etcd(settings: &EtcdConfig, creation: Creation) -> Result<Self> {
+        let refused =
+            |problem| StoreError::Preflight(Box::new(PreflightError { database: settings.shown_url(), problem }));
+        let place = settings.place().map_err(|problem| refused(Problem::Settings(problem)))?;
+        let engine = Etcd::connect(place.members, settings.shown_url()).map_err(refused)?;
+        engine.check_limits().await.map_err(refused)?;
+        Self::open(Arc::new(engine), &place.prefix, creation).await
+    }
+}
+
+/// The runtime that drives the connections. It outlives the server's own, since writers still wait for
+/// answers while the server stops.
+struct DriverRuntime(Option<Runtime>, Handle);
+
+impl DriverRuntime {
+    fn start() -> std::io::Result<Self> {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let runtime = builder.worker_threads(1).thread_name("etcd").enable_all().build()?;
+        let handle = runtime.handle().clone();
+        Ok(Self(Some(runtime), handle))
+    }
+}
+
+impl Drop for DriverRuntime {
+    fn drop(&mut self) {
+        // A plain drop waits for tasks, and panics on a thread that drives tasks itself.
+        self.0.take().into_iter().for_each(Runtime::shutdown_background);
+    }
+}
+
+/// A member of the cluster.
+struct Member {
+    address: String,
+    channel: Channel,
+}
+
+/// A cluster of etcd.
+struct Etcd {
+    place: String,
+    members: Vec<Member>,
+    // The place of the member that calls go to.
+    current: AtomicUsize,
+    // The id of the cluster; 0 before the first answer.
+    cluster: AtomicU64,
+    runtime: DriverRuntime,
+}
+
+impl Etcd {
+    /// Returns the cluster with these members. Connections are opened with the first calls.
+    fn connect(addresses: Vec<String>, place: String) -> std::result::Result<Self, Problem> {
+        let runtime = DriverRuntime::start().map_err(|error| Problem::Failed(error.to_string()))?;
+        let entered = runtime.1.enter();
+        let member = |address: String| {
+            let endpoint = Endpoint::from_shared(format!("http://{address}"));
+            let endpoint = endpoint.map_err(|error| Problem::Settings(format!("`{address}`: {error}")))?;
+            let channel = endpoint.connect_timeout(CONNECT_TIMEOUT).tcp_nodelay(true).connect_lazy();
+            Ok(Member { address, channel })
+        };
+        let members = addresses.into_iter().map(member).collect::<std::result::Result<Vec<_>, Problem>>()?;
+        drop(entered);
+        let (current, cluster) = Default::default();
+        Ok(Self { place, members, current, cluster, runtime })
+    }
+
+    /// Makes a call at the present member. If the member fails, the next call goes to another one.
+    async fn call_once<C: Call>(&self, request: C) -> Result<C::Answer> {
+        let at = self.current.load(Ordering::Relaxed);
+        let member = self.members.get(at).ok_or_else(|| StoreError::Unreachable("there is no member".into()))?;
+        let answer = self.call_member(member, request).await;
+        if answer.as_ref().is_err_and(StoreError::is_away) {
+            let next = (at + 1) % self.members.len();
+            // If the exchange fails, another call has chosen the next member already.
+            let _ = self.current.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        answer
+    }
+
+    async fn call_member<C: Call>(&self, member: &Member, request: C) -> Result<C::Answer> {
+        let late = || Err(Status::deadline_exceeded(format!("no answer within {} s", CALL_TIMEOUT.as_secs())));
+        let answer = timeout(CALL_TIMEOUT, wire::call(member.channel.clone(), request)).await;
+        let answer = answer.unwrap_or_else(|_| late()).map_err(|status| failed(&member.address, &status))?;
+        self.check_cluster(answer.header().cluster_id, member)?;
+        Ok(answer)
+    }
+
+    /// Checks that the member is of the same cluster as the others. Two clusters would give the same names
+    /// out twice.
+    fn check_cluster(&self, cluster: u64, member: &Member) -> Result<()> {
+        match self.cluster.compare_exchange(0, cluster, Ordering::Relaxed, Ordering::Relaxed) {
+            Err(known) if known != cluster => Err(StoreError::Failed(format!(
+                "`{}` is a member of the cluster {cluster:x}, and other members are of {known:x}: correct the URL",
+                member.address
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes a call that changes nothing, at one member after the other.
+    async fn call<C: Call>(&self, request: C) -> Result<C::Answer> {
+        let started = Instant::now();
+        loop {
+            for _ in &self.members {
+                match self.call_once(request.clone()).await {
+                    Err(error) if error.is_away() && started.elapsed() < PATIENCE => {}
+                    answer => return answer,
+                }
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// Checks that each member that answers takes the largest transactions. Nothing is written.
+    async fn check_limits(&self) -> std::result::Result<(), Problem> {
+        let mut is_any_checked = false;
+        let mut last = String::new();
+        for member in &self.members {
+            match self.check_member(member).await {
+                Ok(()) => is_any_checked = true,
+                Err(error) if error.is_away() => last = error.to_string(),
+                Err(StoreError::Failed(cause)) => return Err(Problem::Settings(cause)),
+                Err(error) => return Err(Problem::Failed(error.to_string())),
+            }
+        }
+        if is_any_checked { Ok(()) } else { Err(Problem::Unreachable(last)) }
+    }
+
+    async fn check_member(&self, member: &Member) -> Result<()> {
+        let too_small = |flag: &str, least: usize, error: StoreError| match error.is_away() {
+            true => error,
+            false => StoreError::Failed(format!(
+                "`{}` refuses large transactions: start etcd with `{flag}={least}` or more ({error})",
+                member.address
+            )),
+        };
+        self.call_member(member, StatusRequest {}).await?;
+        // No row has this key.
+        let key = Bytes::from_static(b"\0");
+        let read = RangeRequest { key: key.clone(), count_only: true, serializable: true, ..Default::default() };
+        let read = operation(Operation::Range(read));
+        let many = TxnRequest { success: vec![read.clone(); MAX_OPERATIONS], ..Default::default() };
+        let answer = self.call_member(member, many).await;
+        answer.map_err(|error| too_small("--max-txn-ops", MAX_OPERATIONS, error))?;
+        // A condition on a long value makes the message large.
+        let value = vec![0; MAX_TRANSACTION_BYTES + MESSAGE_OVERHEAD_BYTES - MESSAGE_HEAD_BYTES];
+        let value = Some(Target::Value(value.into()));
+        let long = Compare { result: wire::EQUAL, target: wire::VALUE, key, value, ..Default::default() };
+        let large = TxnRequest { compare: vec![long], success: vec![read], ..Default::default() };
+        let answer = self.call_member(member, large).await;
+        answer.map_err(|error| too_small("--max-request-bytes", MAX_TRANSACTION_BYTES, error)).map(drop)
+    }
+}
+
+/// Returns the failure that a status of this member means.
+fn failed(address: &str, status: &Status) -> StoreError {
+    let text = format!("`{address}`: {}", status.message());
+    let has = |part: &str| status.message().contains(part);
+    match status.code() {
+        // etcd 3.4 and later: `api/v3rpc/rpctypes/error.go`.
+        Code::ResourceExhausted if has("database space exceeded") => StoreError::OutOfResources(text),
+        Code::ResourceExhausted if has("too many requests") => StoreError::Unreachable(text),
+        // The member has not seen the revision yet.
+        Code::OutOfRange if has("future revision") => StoreError::Unreachable(text),
+        Code::OutOfRange if has(COMPACTED) => StoreError::Conflict(text),
+        Code::ResourceExhausted
+        | Code::OutOfRange
+        | Code::InvalidArgument
+        | Code::FailedPrecondition
+        | Code::PermissionDenied
+        | Code::Unauthenticated
+        | Code::NotFound
+        | Code::Unimplemented => StoreError::Failed(text),
+        _ => StoreError::Unreachable(text),
+    }
+}
+
+/// A part of the message about a revision that was forgotten.
+const COMPACTED: &str = "has been compacted";
+
+/// Returns a revision as etcd has it.
+fn signed(revision: u64) -> i64 {
+    i64::try_from(revision).unwrap_or(i64::MAX)
+}
+
+/// Returns a number of etcd, which is never negative.
+fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or_default()
+}
+
+fn operation(operation: Operation) -> RequestOp {
+    RequestOp { request: Some(operation) }
+}
+
+/// Returns the request of a read. At a given revision, any member that has it may answer.
+fn range_request(read: KeyRead, at: Option<u64>) -> RangeRequest {
+    let common = RangeRequest { revision: at.map_or(0, signed), serializable: at.is_some(), ..Default::default() };
+    match read {
+        KeyRead::Row(key) => RangeRequest { key, ..common },
+        KeyRead::Range { range: KeyRange { from, to }, limit, keys_only } => {
+            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+            RangeRequest { key: from, range_end: to, limit, keys_only, ..common }
+        }
+    }
+}
+
+fn compare(guard: RowGuard) -> Compare {
+    match guard {
+        RowGuard::Written { key, revision } => {
+            let value = Some(Target::ModRevision(signed(revision)));
+            Compare { result: wire::EQUAL, target: wire::MOD, key, value, ..Default::default() }
+        }
+        RowGuard::Absent(key) => {
+            let value = Some(Target::CreateRevision(0));
+            Compare { result: wire::EQUAL, target: wire::CREATE, key, value, ..Default::default() }
+        }
+        RowGuard::Unchanged { range: KeyRange { from, to }, since } => {
+            let value = Some(Target::ModRevision(signed(since.saturating_add(1))));
+            Compare { result: wire::LESS, target: wire::MOD, key: from, value, range_end: to }
+        }
+    }
+}
+
+fn change(write: RowWrite) -> RequestOp {
+    operation(match write {
+        RowWrite::Put { key, value } => Operation::Put(PutRequest { key, value }),
+        RowWrite::Delete(key) => Operation::DeleteRange(DeleteRangeRequest { key, ..Default::default() }),
+        RowWrite::DeleteRange(KeyRange { from, to }) => {
+            Operation::DeleteRange(DeleteRangeRequest { key: from, range_end: to })
+        }
+    })
+}
+
+fn entry(KeyValue { key, mod_revision, value }: KeyValue) -> Entry {
+    Entry { key, value, revision: unsigned(mod_revision) }
+}
+
+impl Engine for Etcd {
+    fn load(&self, at: Option<u64>, reads: Vec<KeyRead>) -> EngineFuture<'_, LoadedEntries> {
+        Box::pin(async move {
+            let success: Vec<_> =
+                reads.into_iter().map(|read| operation(Operation::Range(range_request(read, at)))).collect();
+            let count = success.len();
+            let answer = self.call(TxnRequest { success, ..Default::default() }).await?;
+            let revision = at.unwrap_or_else(|| unsigned(answer.header().revision));
+            let ranges = answer.responses.into_iter().map(|response| response.range.unwrap_or_default());
+            let entries: Vec<Vec<_>> = ranges.map(|range| range.kvs.into_iter().map(entry).collect()).collect();
+            match entries.len() == count {
+                true => Ok(LoadedEntries { revision, entries }),
+                false => Err(StoreError::Failed("etcd has answered another number of reads than were asked".into())),
+            }
+        })
+    }
+
+    fn write(&self, guards: Vec<RowGuard>, writes: Vec<RowWrite>) -> EngineFuture<'_, Guarded> {
+        Box::pin(async move {
+            let compare = guards.into_iter().map(compare).collect();
+            let success = writes.into_iter().map(change).collect();
+            let answer = self.call_once(TxnRequest { compare, success, ..Default::default() }).await?;
+            Ok(Guarded { is_written: answer.succeeded, revision: unsigned(answer.header().revision) })
+        })
+    }
+
+    fn prove(&self, absent: Bytes) -> EngineFuture<'_, u64> {
+        Box::pin(async move {
+            // A deletion passes through consensus, also if there is no row.
+            let request = TxnRequest { success: vec![change(RowWrite::Delete(absent))], ..Default::default() };
+            Ok(unsigned(self.call(request).await?.header().revision))
+        })
+    }
+
+    fn count(&self, KeyRange { from, to }: KeyRange) -> EngineFuture<'_, u64> {
+        Box::pin(async move {
+            let request = RangeRequest { key: from, range_end: to, count_only: true, ..Default::default() };
+            Ok(unsigned(self.call(request).await?.count))
+        })
+    }
+
+    fn compact(&self, revision: u64) -> EngineFuture<'_, ()> {
+        Box::pin(async move {
+            match self.call(CompactionRequest { revision: signed(revision) }).await {
+                // Somebody else has forgotten the revision.
+                Err(StoreError::Conflict(cause)) if cause.contains(COMPACTED) => Ok(()),
+                answer => answer.map(drop),
+            }
+        })
+    }
+
+    fn status(&self) -> EngineFuture<'_, EngineStatus> {
+        Box::pin(async move {
+            let answer = self.call(StatusRequest {}).await?;
+            Ok(EngineStatus { cluster: answer.header().cluster_id, disk_bytes: unsigned(answer.db_size) })
+        })
+    }
+
+    fn handle(&self) -> &Handle {
+        &self.runtime.1
+    }
+
+    fn place(&self) -> &str {
+        &self.place
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_outcome_of_a_write_is_known_after_a_refusal_only() {
+        let failed = |code, text| failed("a:1", &Status::new(code, text));
+        let space = "etcdserver: mvcc: database space exceeded";
+        assert!(matches!(failed(Code::ResourceExhausted, space), StoreError::OutOfResources(_)));
+        let operations = "etcdserver: too many operations in txn request";
+        assert!(matches!(failed(Code::InvalidArgument, operations), StoreError::Failed(_)));
+        for (code, text) in [
+            (Code::Unavailable, "etcdserver: request timed out"),
+            (Code::Unknown, "raft proposal dropped"),
+            (Code::DeadlineExceeded, "no answer within 2 s"),
+            (Code::OutOfRange, "etcdserver: mvcc: required revision is a future revision"),
+        ] {
+            assert!(matches!(failed(code, text), StoreError::Unreachable(_)), "{text}");
+        }
+    }
+}

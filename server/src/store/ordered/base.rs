@@ -1,0 +1,170 @@
+//! The base row: the id of the store, the cluster that it belongs to, and the base of its fences. Each
+//! group of commands is written under the guard that this row is as it was read.
+
+use leasehold_core::unicode_version::{UNICODE_VERSION, UnicodeVersion};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::engine::{Engine, Entry, KeyRead, RowGuard, RowWrite};
+use super::keys::Layout;
+use crate::store::error::StoreError;
+use crate::store::identity::{Creation, Identity};
+use crate::store::preflight::{PreflightError, Problem};
+
+type Result<T> = std::result::Result<T, StoreError>;
+
+/// The version of the layout that this program reads and writes.
+const VERSION: i32 = 1;
+
+/// The value of the base row, as JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Base {
+    /// The version of the layout.
+    version: i32,
+    /// The id of the store.
+    store: Uuid,
+    /// The id of the cluster in which the store was made.
+    cluster: u64,
+    /// The base to which the fences of new leases are added.
+    pub(super) fence: u64,
+    /// The version of Unicode by whose tables the keys of claims are canonical forms.
+    unicode: String,
+}
+
+impl Base {
+    /// Returns the base row of a new store in this cluster.
+    fn new(cluster: u64) -> Self {
+        let Identity { id, unicode, .. } = Identity::random();
+        Self { version: VERSION, store: id, cluster, fence: 0, unicode: unicode.to_string() }
+    }
+
+    /// Returns the base with another version of Unicode, if it has the version `found`.
+    pub(super) fn with_unicode(self, found: UnicodeVersion, version: UnicodeVersion) -> Self {
+        let is_found = self.unicode == found.to_string();
+        Self { unicode: if is_found { version.to_string() } else { self.unicode }, ..self }
+    }
+
+    /// Returns the base with fences that are larger by `jump`.
+    pub(super) fn raised_by(self, jump: u64) -> Self {
+        Self { fence: self.fence.saturating_add(jump), ..self }
+    }
+
+    fn identity(&self, is_new: bool) -> Identity {
+        let unicode = UnicodeVersion::parse(&self.unicode).unwrap_or(UNICODE_VERSION);
+        Identity { id: self.store, is_new, unicode }
+    }
+}
+
+/// The base row with its revision.
+#[derive(Clone, Debug)]
+pub(super) struct KnownBase {
+    /// The value of the row.
+    pub(super) base: Base,
+    revision: u64,
+}
+
+impl KnownBase {
+    /// Decodes the base row.
+    fn of(entry: &Entry) -> Result<Self> {
+        let base = serde_json::from_slice(&entry.value);
+        let base = base.map_err(|error| StoreError::Damaged(format!("the base row can't be read: {error}")))?;
+        Ok(Self { base, revision: entry.revision })
+    }
+
+    /// Returns the guard that the base row has not changed.
+    pub(super) fn guard(&self, layout: &Layout) -> RowGuard {
+        RowGuard::Written { key: layout.base(), revision: self.revision }
+    }
+}
+
+/// Reads the base row; `None` if there is no store.
+async fn find(engine: &dyn Engine, layout: &Layout) -> Result<Option<KnownBase>> {
+    let revision = engine.prove(layout.absent()).await?;
+    let loaded = engine.load(Some(revision), vec![KeyRead::Row(layout.base())]).await?;
+    loaded.entries.into_iter().flatten().next().map(|entry| KnownBase::of(&entry)).transpose()
+}
+
+/// Reads the base row of a store that has been opened.
+///
+/// # Errors
+/// The row is gone, or the engine does not answer.
+pub(super) async fn read(engine: &dyn Engine, layout: &Layout) -> Result<KnownBase> {
+    let gone = || StoreError::Damaged("the base row of the store is gone".into());
+    find(engine, layout).await?.ok_or_else(gone)
+}
+
+/// Changes the base row, and returns it as it was before.
+///
+/// # Errors
+/// The engine does not answer, or others change the row again and again.
+pub(super) async fn change(
+    engine: &dyn Engine,
+    layout: &Layout,
+    changed: impl Fn(Base) -> Base + Send + Sync,
+) -> Result<(KnownBase, Base)> {
+    loop {
+        let known = read(engine, layout).await?;
+        let base = changed(known.base.clone());
+        if base == known.base || put(engine, vec![known.guard(layout)], layout, &base).await? {
+            return Ok((known, base));
+        }
+    }
+}
+
+async fn put(engine: &dyn Engine, guards: Vec<RowGuard>, layout: &Layout, base: &Base) -> Result<bool> {
+    let value = serde_json::to_vec(base).map_err(|error| StoreError::Failed(error.to_string()))?;
+    let write = RowWrite::Put { key: layout.base(), value: value.into() };
+    Ok(engine.write(guards, vec![write]).await?.is_written)
+}
+
+/// Opens the store: reads its base row, or makes a store if `creation` allows it. A store is made only
+/// where no key has the prefix.
+///
+/// # Errors
+/// [`StoreError::Preflight`] has the problem.
+pub(super) async fn open(engine: &dyn Engine, layout: &Layout, creation: Creation) -> Result<Identity> {
+    let opened = found_or_made(engine, layout, creation).await;
+    opened.map_err(|problem| {
+        StoreError::Preflight(Box::new(PreflightError { database: engine.place().to_owned(), problem }))
+    })
+}
+
+async fn found_or_made(
+    engine: &dyn Engine,
+    layout: &Layout,
+    creation: Creation,
+) -> std::result::Result<Identity, Problem> {
+    let failed = |error: StoreError| match error {
+        StoreError::Unreachable(cause) => Problem::Unreachable(cause),
+        error => Problem::Failed(error.to_string()),
+    };
+    let cluster = engine.status().await.map_err(failed)?.cluster;
+    let mut is_new = false;
+    loop {
+        if let Some(known) = find(engine, layout).await.map_err(failed)? {
+            check(&known.base, cluster)?;
+            return Ok(known.base.identity(is_new));
+        }
+        if creation == Creation::Refused {
+            return Err(Problem::NoStore);
+        }
+        let nothing = RowGuard::Unchanged { range: layout.all(), since: 0 };
+        is_new = put(engine, vec![nothing], layout, &Base::new(cluster)).await.map_err(failed)?;
+        if !is_new && find(engine, layout).await.map_err(failed)?.is_none() {
+            return Err(Problem::Settings("other rows have this prefix: name another `prefix`".into()));
+        }
+    }
+}
+
+/// Checks that this program can use a store in this cluster.
+fn check(base: &Base, cluster: u64) -> std::result::Result<(), Problem> {
+    if base.version > VERSION {
+        return Err(Problem::Newer { found: base.version, known: VERSION });
+    }
+    // A snapshot that is restored becomes a new cluster. It may lack changes, and the cluster that it was
+    // taken from may still be used.
+    if base.cluster != cluster {
+        return Err(Problem::Restored { made_in: base.cluster, found_in: cluster });
+    }
+    Ok(())
+}

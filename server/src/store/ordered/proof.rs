@@ -1,0 +1,118 @@
+//! Proofs for reads. An engine may answer a read with old rows, though it promises not to: etcd 3.4 does
+//! so after a pause of its process (<https://github.com/etcd-io/etcd/issues/20418>). A write never lies,
+//! because it is acknowledged by consensus.
+//!
+//! So each read waits for the acknowledgement of a write that began after the read was asked for. It
+//! then reads at the revision of that write, or at a later one. All writes that were acknowledged before
+//! the read have smaller revisions, so the read sees them (B30). Groups of commands are such writes; if
+//! there are none, one proof serves all reads that wait.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use tokio::sync::{Mutex, watch};
+
+use super::engine::Engine;
+use crate::store::error::StoreError;
+
+/// The last acknowledged write, by number.
+#[derive(Clone, Copy, Debug, Default)]
+struct Acknowledged {
+    number: u64,
+    revision: u64,
+}
+
+/// The numbers of writes, in the order in which they begin, and the last acknowledged one.
+#[derive(Debug)]
+pub(super) struct Proofs {
+    next: AtomicU64,
+    acknowledged: watch::Sender<Acknowledged>,
+    // Held by the read that runs a proof. The other reads wait for it.
+    proving: Mutex<()>,
+}
+
+impl Default for Proofs {
+    fn default() -> Self {
+        let (acknowledged, _) = watch::channel(Acknowledged::default());
+        Self { next: AtomicU64::new(1), acknowledged, proving: Mutex::default() }
+    }
+}
+
+impl Proofs {
+    /// Returns the number of a write that begins now.
+    pub(super) fn begin(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::SeqCst)
+    }
+
+    /// Notes that the write with this number was acknowledged. Its transaction was ordered when
+    /// `revision` was the newest one.
+    pub(super) fn acknowledge(&self, number: u64, revision: u64) {
+        self.acknowledged.send_if_modified(|last| {
+            let is_later = number > last.number;
+            if is_later {
+                *last = Acknowledged { number, revision };
+            }
+            is_later
+        });
+    }
+
+    /// Waits for the acknowledgement of a write that has not begun yet, and returns its revision. If no
+    /// other call does so, writes a proof.
+    ///
+    /// # Errors
+    /// The engine does not answer.
+    pub(super) async fn wait(&self, engine: &dyn Engine, absent: Bytes) -> Result<u64, StoreError> {
+        let first = self.next.load(Ordering::SeqCst);
+        tokio::select! {
+            biased;
+            revision = self.acknowledgement(first) => Ok(revision),
+            _proving = self.proving.lock() => {
+                let number = self.begin();
+                let revision = engine.prove(absent).await?;
+                self.acknowledge(number, revision);
+                Ok(revision)
+            }
+        }
+    }
+
+    /// Waits for the acknowledgement of a write whose number is `first` or larger.
+    async fn acknowledgement(&self, first: u64) -> u64 {
+        let mut acknowledged = self.acknowledged.subscribe();
+        match acknowledged.wait_for(|last| last.number >= first).await.map(|last| last.revision) {
+            Ok(revision) => revision,
+            // INVARIANT: the wait fails only if the sender is gone, and `self` has it.
+            Err(_) => std::future::pending().await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+    use futures_util::FutureExt;
+
+    #[test]
+    fn b30_a_read_waits_for_a_write_that_begins_after_it() {
+        let proofs = Proofs::default();
+        let before = proofs.begin();
+        let first = proofs.next.load(Ordering::SeqCst);
+        let mut read = std::pin::pin!(proofs.acknowledgement(first));
+        proofs.acknowledge(before, 7);
+        assert_eq!(read.as_mut().now_or_never(), None);
+        let after = proofs.begin();
+        assert_eq!(read.as_mut().now_or_never(), None);
+        proofs.acknowledge(after, 9);
+        assert_eq!(read.as_mut().now_or_never(), Some(9));
+    }
+
+    #[test]
+    fn a_late_acknowledgement_does_not_replace_a_later_write() {
+        let proofs = Proofs::default();
+        let [early, late] = [proofs.begin(), proofs.begin()];
+        proofs.acknowledge(late, 9);
+        proofs.acknowledge(early, 7);
+        assert_eq!(proofs.acknowledgement(early).now_or_never(), Some(9));
+    }
+}

@@ -34,7 +34,8 @@ fn cached_files_of(limit: u64) -> u64 {
 /// the number, else `None`.
 pub fn max_connections(config: &Config) -> (usize, Option<u64>) {
     let database = config.postgres.as_ref().map_or(0, |it| it.write_connections + it.read_connections + 1);
-    bounded(config.limits.connections, raised_limit(), database as u64)
+    let members = config.etcd.as_ref().and_then(|etcd| etcd.place().ok()).map_or(0, |place| place.members.len());
+    bounded(config.limits.connections, raised_limit(), (database + members) as u64)
 }
 
 fn bounded(connections: usize, limit: u64, database: u64) -> (usize, Option<u64>) {

@@ -13,10 +13,10 @@ use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use leasehold_cli::{CaptureArgs, CliError, Verb, exit};
 use leasehold_core::{guard, outbox};
 use leasehold_server::audit::{AuditEvent, AuditSink};
-use leasehold_server::config::{Config, ConfigError, LogConfig, LogFormat};
+use leasehold_server::config::{Config, ConfigError, EtcdConfig, LogConfig, LogFormat};
 use leasehold_server::doctor::{self, CheckResult, Finding};
 use leasehold_server::serve::{ReadConfig, ServeError, StoreStart, serve};
-use leasehold_server::store::{Backend, Creation, EmbeddedStore, Identity, Migrated, PostgresStore};
+use leasehold_server::store::{Backend, Creation, EmbeddedStore, Identity, Migrated, OrderedStore, PostgresStore};
 use leasehold_server::transfer::{Exported, TransferError};
 use leasehold_server::{logging, transfer};
 use serde_json::{Value, json};
@@ -91,7 +91,7 @@ struct ServeArgs {
     /// The data directory [default: leasehold in the user's state folder]
     #[arg(long, value_name = "DIR", env = "LEASEHOLD_DATA")]
     data: Option<PathBuf>,
-    /// A PostgreSQL database in place of the data directory; several servers may share it
+    /// A PostgreSQL database or a cluster of etcd in place of the data directory; several servers may share it
     #[arg(long, value_name = "URL", env = STORE_VARIABLE, hide_env_values = true)]
     store: Option<String>,
     /// The configuration file, in TOML; without one the server has development cells 1 and 2
@@ -124,7 +124,7 @@ struct StoreArgs {
     /// The data directory [default: leasehold in the user's state folder]
     #[arg(long, value_name = "DIR", env = "LEASEHOLD_DATA")]
     data: Option<PathBuf>,
-    /// A PostgreSQL database in place of the data directory
+    /// A PostgreSQL database or a cluster of etcd in place of the data directory
     #[arg(long, value_name = "URL", env = STORE_VARIABLE, hide_env_values = true)]
     store: Option<String>,
     /// The server's configuration file, which may name either
@@ -244,8 +244,10 @@ impl ServeArgs {
 /// Overrides the database of the configuration with `url`, if the command line or the environment
 /// names one.
 fn override_database(config: &mut Config, url: Option<String>) -> Result<(), ServeError> {
-    if let Some(url) = &url {
-        PostgresStore::check_url(url).map_err(ServeError::of_command_line)?;
+    match &url {
+        // The check of the whole configuration reads the URL of etcd.
+        Some(url) if !EtcdConfig::is_url(url) => PostgresStore::check_url(url).map_err(ServeError::of_command_line)?,
+        _ => {}
     }
     config.override_database(url);
     Ok(())
@@ -387,12 +389,13 @@ fn init(args: StoreArgs, json: bool) -> Result<(), ServeError> {
         config.log.format = LogFormat::Json;
     }
     let _log = logging::start(&config.log)?;
-    let Identity { id, is_new, .. } = match &config.postgres {
-        None => EmbeddedStore::open(&config.data_dir()?, Creation::Allowed)?.identity(),
-        Some(postgres) => {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(PostgresStore::migrate(postgres, Creation::Allowed, false))?.identity
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let Identity { id, is_new, .. } = match (&config.postgres, &config.etcd) {
+        (None, None) => EmbeddedStore::open(&config.data_dir()?, Creation::Allowed)?.identity(),
+        (Some(postgres), _) => {
+            runtime()?.block_on(PostgresStore::migrate(postgres, Creation::Allowed, false))?.identity
         }
+        (None, Some(etcd)) => runtime()?.block_on(OrderedStore::on_etcd(etcd, Creation::Allowed))?.identity(),
     };
     let location = config.store_location()?;
     if json {
@@ -449,8 +452,8 @@ fn embedded_config(config: Option<PathBuf>, data: Option<PathBuf>) -> Result<Con
     // `serve` takes its database from this variable, so an operator may have set it. `export` and
     // `import` can't use a database, so they must refuse to run and not ignore it.
     config.override_database(std::env::var(STORE_VARIABLE).ok().filter(|url| !url.is_empty()));
-    match (&config.postgres, data) {
-        (Some(postgres), None) => Err(ConfigError::NotEmbedded(postgres.shown_url())),
+    match (config.shown_database(), data) {
+        (Some(database), None) => Err(ConfigError::NotEmbedded(database)),
         (_, data) => Ok(Config { data: data.or(config.data), ..config }),
     }
 }

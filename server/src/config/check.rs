@@ -9,7 +9,9 @@ use leasehold_core::catalogue::{BucketRule, Catalogue};
 use leasehold_core::cell::CellId;
 
 use super::relays;
-use super::{CellConfig, Config, ConfigError, PostgresConfig, RelayConfig, SequenceRange, TlsConfig, TracesConfig};
+use super::{
+    CellConfig, Config, ConfigError, EtcdConfig, PostgresConfig, RelayConfig, SequenceRange, TlsConfig, TracesConfig,
+};
 
 /// Checks the whole configuration.
 ///
@@ -27,6 +29,7 @@ pub(super) fn all(config: &Config) -> Result<(), ConfigError> {
     subjects(config)?;
     audit(config)?;
     config.locks.check()?;
+    claims_only(config)?;
     config.locks.check_peer_address(config.tls.is_some(), config.postgres.is_some())?;
     relays::check(&config.relays, config.tls.is_some())?;
     config.traces.as_ref().map_or(Ok(()), traces)?;
@@ -225,6 +228,7 @@ type Number = (&'static str, u64, u64);
 fn numbers(config: &Config) -> Result<(), ConfigError> {
     in_range(&server_numbers(config))?;
     config.relays.iter().try_for_each(|relay| in_range(&relay_numbers(relay)))?;
+    config.etcd.as_ref().map_or(Ok(()), etcd)?;
     config.postgres.as_ref().map_or(Ok(()), postgres)
 }
 
@@ -265,6 +269,27 @@ pub(super) fn postgres(postgres: &PostgresConfig) -> Result<(), ConfigError> {
     in_range(&postgres_numbers(postgres))
 }
 
+/// Checks the settings of `[etcd]`.
+///
+/// # Errors
+/// The URL can't be read, or a number is out of range.
+fn etcd(etcd: &EtcdConfig) -> Result<(), ConfigError> {
+    etcd.place().map_err(ConfigError::EtcdUrl)?;
+    in_range(&etcd_numbers(etcd))
+}
+
+fn etcd_numbers(etcd: &EtcdConfig) -> [Number; 1] {
+    [("etcd.patience_seconds", etcd.patience_seconds, DAY)]
+}
+
+/// Checks that a server on etcd has no work that needs queues.
+fn claims_only(config: &Config) -> Result<(), ConfigError> {
+    match config.etcd.is_some() && !config.relays.is_empty() {
+        true => Err(ConfigError::RelaysOnEtcd),
+        false => Ok(()),
+    }
+}
+
 fn relay_numbers(relay: &RelayConfig) -> [Number; 2] {
     [
         ("relays.connect_timeout_seconds", relay.connect_timeout_seconds, DAY),
@@ -297,6 +322,7 @@ pub(super) fn number_out_of_range(text: &str) -> Option<ConfigError> {
         None => file.get(name)?.as_integer(),
     };
     let numbers = server_numbers(&Config::default()).into_iter().chain(postgres_numbers(&PostgresConfig::at("")));
+    let numbers = numbers.chain(etcd_numbers(&EtcdConfig::at("")));
     let mut written = numbers.filter_map(|(name, _, max)| Some((name, i128::from(number(name)?), max)));
     let (name, value, max) = written.find(|(_, value, max)| !(1..=i128::from(*max)).contains(value))?;
     Some(ConfigError::OutOfRange { name, value, max })
@@ -361,14 +387,16 @@ fn audit(config: &Config) -> Result<(), ConfigError> {
 /// The first problem found.
 pub(super) fn store(config: &Config) -> Result<(), ConfigError> {
     one_store(config)?;
+    config.etcd.as_ref().map_or(Ok(()), etcd)?;
     config.postgres.as_ref().map_or(Ok(()), postgres)
 }
 
 fn one_store(config: &Config) -> Result<(), ConfigError> {
-    match (&config.data, &config.postgres) {
-        (Some(data), Some(postgres)) => {
-            Err(ConfigError::TwoStores { data: data.clone(), database: postgres.shown_url() })
-        }
+    if let (Some(postgres), Some(etcd)) = (&config.postgres, &config.etcd) {
+        return Err(ConfigError::TwoDatabases(postgres.shown_url(), etcd.shown_url()));
+    }
+    match (&config.data, config.shown_database()) {
+        (Some(data), Some(database)) => Err(ConfigError::TwoStores { data: data.clone(), database }),
         _ => Ok(()),
     }
 }

@@ -285,6 +285,15 @@ pub enum ConfigError {
         /// The database, without user and password.
         database: String,
     },
+    /// A database and a cluster of etcd are both configured.
+    #[error("both `{0}` and `{1}` are configured as the store: leave one of them out")]
+    TwoDatabases(String, String),
+    /// The URL of a cluster of etcd can't be read.
+    #[error("the URL of etcd can't be used: {0}: write `etcd://HOST:PORT,HOST:PORT?prefix=PREFIX`")]
+    EtcdUrl(String),
+    /// A relay has no queue to submit to.
+    #[error("`[[relays]]` submit to queues, and a store in etcd keeps claims only: remove them")]
+    RelaysOnEtcd,
     /// `migrate` was called without a database.
     #[error("no database is named: pass `--store postgres://…`, or add `[postgres]` to the configuration")]
     NoDatabase,

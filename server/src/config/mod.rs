@@ -53,6 +53,8 @@ pub struct Config {
     pub data: Option<PathBuf>,
     /// The PostgreSQL database that replaces the embedded store, which several servers may share.
     pub postgres: Option<PostgresConfig>,
+    /// The cluster of etcd that replaces the embedded store, which several servers may share.
+    pub etcd: Option<EtcdConfig>,
     /// Allows `listen` to be reachable from other machines without `[tls]`. Every caller then has
     /// every right.
     pub insecure_plaintext: bool,
@@ -61,7 +63,7 @@ pub struct Config {
     pub settled_retention_seconds: u64,
     /// The least free space on the disk of the data directory, in MiB. Begins are refused while
     /// there is less; commits and rollbacks, which need little space, are not. 0 switches the check
-    /// off; with `[postgres]` there is none.
+    /// off; with `[postgres]` or `[etcd]` there is none.
     pub min_free_disk_mib: u64,
     /// The gRPC code of a begin that creates a claim under another lease (B03).
     pub busy_create_code: BusyCreateCode,
@@ -311,6 +313,7 @@ impl Default for Config {
             http_hosts: Vec::new(),
             data: None,
             postgres: None,
+            etcd: None,
             insecure_plaintext: false,
             settled_retention_seconds: 24 * 60 * 60,
             min_free_disk_mib: 256,
@@ -495,11 +498,23 @@ impl Config {
     }
 
     /// Replaces the URL of the database with `url` if it is given, and keeps the other settings of
-    /// `[postgres]`.
+    /// `[postgres]` or of `[etcd]`, whichever the URL is for.
     pub fn override_database(&mut self, url: Option<String>) {
         let Some(url) = url else { return };
+        if EtcdConfig::is_url(&url) {
+            let settings = self.etcd.take().unwrap_or_else(|| EtcdConfig::at(""));
+            (self.postgres, self.etcd) = (None, Some(EtcdConfig { url, ..settings }));
+            return;
+        }
+        self.etcd = None;
         let settings = self.postgres.take().unwrap_or_else(|| PostgresConfig::at(""));
         self.postgres = Some(PostgresConfig { url, ..settings });
+    }
+
+    /// The URL of the database or cluster that is the store, without secrets; `None` for the embedded
+    /// store.
+    pub fn shown_database(&self) -> Option<String> {
+        self.postgres.as_ref().map(PostgresConfig::shown_url).or_else(|| Some(self.etcd.as_ref()?.shown_url()))
     }
 
     /// The location of the store as text for people: the data directory, or the database's URL
@@ -508,8 +523,8 @@ impl Config {
     /// # Errors
     /// No store is configured, and the user has no state folder.
     pub fn store_location(&self) -> Result<String, ConfigError> {
-        match &self.postgres {
-            Some(postgres) => Ok(postgres.shown_url()),
+        match self.shown_database() {
+            Some(database) => Ok(database),
             None => {
                 let dir = self.data_dir()?;
                 Ok(dir.canonicalize().unwrap_or(dir).display().to_string())

@@ -11,12 +11,13 @@ use super::{Config, ConfigError, LocksConfig, LogConfig};
 
 /// The settings and tables that a running server can't change. The table `[tls]` is not listed: it
 /// needs a restart only if it is added or removed.
-const RESTART: [&str; 11] = [
+const RESTART: [&str; 12] = [
     "listen",
     "metrics_listen",
     "http_hosts",
     "data",
     "postgres",
+    "etcd",
     "insecure_plaintext",
     "settled_retention_seconds",
     "locks.peer_address",
@@ -94,6 +95,7 @@ impl Config {
             http_hosts: kept.http_hosts,
             data: kept.data,
             postgres: kept.postgres,
+            etcd: kept.etcd,
             insecure_plaintext: kept.insecure_plaintext,
             settled_retention_seconds: kept.settled_retention_seconds,
             locks: LocksConfig { peer_address: kept.locks.peer_address, ..read.locks },

@@ -13,12 +13,12 @@ use std::time::{Duration, SystemTime};
 use leasehold_core::unicode_version::{UNICODE_VERSION, UnicodeVersion};
 
 use crate::audit::AuditSink;
-use crate::config::{Config, PostgresConfig, RelayConfig};
+use crate::config::{Config, EtcdConfig, PostgresConfig, RelayConfig};
 use crate::descriptors;
 use crate::serve::ServeError;
 use crate::store::{
-    Backend, Creation, DeepCheck, EmbeddedStore, Examined, FormCheck, FormScan, OutboxDatabase, PostgresStore,
-    StoreError,
+    Backend, Creation, DeepCheck, EmbeddedStore, Examined, FormCheck, FormScan, OrderedStore, OutboxDatabase,
+    PostgresStore, StoreError,
 };
 use crate::traces::Traces;
 
@@ -87,9 +87,10 @@ pub async fn examine(config: Result<Config, ServeError>, shown: &str, is_deep: b
     };
     let mut findings = vec![Finding::new("configuration", CheckResult::Ok, format!("{shown}: {}", cells(&config)))];
     findings.extend(certificates::findings(&config));
-    findings.extend(match &config.postgres {
-        Some(postgres) => database(postgres, is_deep).await,
-        None => directory(&config, is_deep).await,
+    findings.extend(match (&config.postgres, &config.etcd) {
+        (Some(postgres), _) => database(postgres, is_deep).await,
+        (None, Some(settings)) => vec![etcd(settings).await],
+        (None, None) => directory(&config, is_deep).await,
     });
     for relay in &config.relays {
         findings.push(self::relay(relay).await);
@@ -226,6 +227,21 @@ async fn database(settings: &PostgresConfig, is_deep: bool) -> Vec<Finding> {
             findings.extend(examined.warnings.iter().map(|text| Finding::new("database", CheckResult::Warn, text)));
             findings
         }
+    }
+}
+
+/// Checks a cluster of etcd as a start does, and counts the rows of its store.
+async fn etcd(settings: &EtcdConfig) -> Finding {
+    let opened = async {
+        let store = OrderedStore::on_etcd(settings, Creation::Refused).await?;
+        Ok((store.identity(), store.contents().await?))
+    };
+    match opened.await {
+        Ok((identity, contents)) => {
+            let text = format!("`{}`: {} ({contents})", settings.shown_url(), identity.id);
+            Finding::new("store", CheckResult::Ok, text)
+        }
+        Err(error) => Finding::failed("store", &ServeError::Store(error)),
     }
 }
 

@@ -219,6 +219,13 @@ pub(super) fn internal(message: &str) -> Status {
     status(Code::Internal, message.into(), vec![error_info("INTERNAL", HashMap::new())])
 }
 
+/// The gRPC status of a call of sessions, locks or queues to a server whose store keeps none.
+pub(super) fn claims_only() -> Status {
+    let message =
+        "the store of this server keeps claims only: sessions, locks and queues need the embedded store or PostgreSQL";
+    status(Code::Unimplemented, message.into(), vec![error_info("CLAIMS_ONLY", HashMap::new())])
+}
+
 /// The gRPC status of a malformed request.
 pub(super) fn invalid(message: &str) -> Status {
     status(Code::InvalidArgument, message.into(), vec![error_info("INVALID_UPDATE", HashMap::new())])

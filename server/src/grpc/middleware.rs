@@ -38,6 +38,9 @@ use crate::waiting_calls::REQUEST_SETTING;
 /// The path of `Classify` over gRPC. Its access rules also apply to the path over HTTP.
 const CLASSIFY_RPC: &str = "/gitlab.cells.topology_service.ClassifyService/Classify";
 
+/// The starts of the paths of sessions, locks and queues.
+const OTHER_PACKAGES: [&str; 3] = ["/leasehold.sessions.v1.", "/leasehold.locks.v1.", "/leasehold.queues.v1."];
+
 /// The path of the stream of health.
 const HEALTH_WATCH: &str = "/grpc.health.v1.Health/Watch";
 
@@ -69,6 +72,8 @@ pub struct MiddlewareState {
     pub store_id: http::HeaderValue,
     /// The traces of calls, if they are on.
     pub traces: Option<Arc<Traces>>,
+    /// True if calls of sessions, locks and queues are refused, because the store keeps none.
+    pub keeps_claims_only: bool,
     /// Becomes true when the server stops.
     pub stopping: watch::Receiver<bool>,
 }
@@ -171,6 +176,7 @@ impl MiddlewareState {
             return Ok(response);
         }
         self.check_store(request.headers())?;
+        self.check_kept(request.uri().path())?;
         let config = self.current.load();
         let sharer = self.authorise(&mut request, &config, started).map_err(errors::denied)?;
         let body_timeout = Duration::from_secs(config.config.limits.body_seconds.into());
@@ -192,6 +198,12 @@ impl MiddlewareState {
             }
             None => answer.await,
         }
+    }
+
+    /// Refuses a call of sessions, locks or queues if the store keeps none.
+    fn check_kept(&self, path: &str) -> Result<(), Status> {
+        let is_other = self.keeps_claims_only && OTHER_PACKAGES.iter().any(|package| path.starts_with(package));
+        if is_other { Err(errors::claims_only()) } else { Ok(()) }
     }
 
     /// Refuses a request that expects another store, before anything is decided. Otherwise its

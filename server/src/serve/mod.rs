@@ -176,6 +176,7 @@ async fn run(parts: Reloader, listeners: Listeners, signal: StopSignal) -> Resul
         metrics: services.metrics.clone(),
         store_id: http::HeaderValue::try_from(services.store_id.to_string()).map_err(io::Error::other)?,
         traces: traces.clone(),
+        keeps_claims_only: store.keeps_claims_only(),
         stopping: stopping.clone(),
     };
     let service = MiddlewareLayer { shared: Arc::new(middleware) }.layer(routes);

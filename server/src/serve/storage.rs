@@ -14,11 +14,11 @@ use super::{ServeError, lock_ticks};
 use crate::active_config::CurrentConfig;
 use crate::audit::{AuditEvent, AuditSink};
 use crate::committer::{BeginGate, Capacity, CellLimits, Committer, CommitterRefusal, CommitterSettings};
-use crate::config::{CellConfig, Config, PostgresConfig};
+use crate::config::{CellConfig, Config, EtcdConfig, PostgresConfig};
 use crate::grpc::Services;
 use crate::locks::LockHost;
 use crate::metrics::Metrics;
-use crate::store::{Backend, Creation, EmbeddedStore, PostgresStore, Repaired};
+use crate::store::{Backend, Creation, EmbeddedStore, OrderedStore, PostgresStore, Repaired, SharedMaintenance};
 
 /// The time after which a start that still opens its store first asks the supervisor for patience.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -51,12 +51,17 @@ pub(super) async fn open(current: &Arc<CurrentConfig>, start: StoreStart) -> Res
     let config = &active.config;
     // The audit file is opened first: if that fails, no new data directory must be left behind.
     let audit = Arc::new(AuditSink::open(config)?);
-    let kind = if config.postgres.is_some() { "postgres" } else { "embedded" };
+    let kind = match (&config.postgres, &config.etcd) {
+        (Some(_), _) => "postgres",
+        (None, Some(_)) => "etcd",
+        (None, None) => "embedded",
+    };
     let metrics = Arc::new(Metrics::of_store(kind));
     let parts = Parts { config, current, metrics: &metrics, audit: &audit, start };
-    let prepared = match &config.postgres {
-        None => embedded(parts).await?,
-        Some(postgres) => shared(parts, postgres).await?,
+    let prepared = match (&config.postgres, &config.etcd) {
+        (Some(postgres), _) => shared(parts, postgres).await?,
+        (None, Some(etcd)) => ordered(parts, etcd).await?,
+        (None, None) => embedded(parts).await?,
     };
     let Prepared { store, committer, locks, warning } = prepared;
     let services = Services::new(config, &*store, committer, locks, metrics, audit);
@@ -178,6 +183,24 @@ async fn shared(parts: Parts<'_>, postgres: &PostgresConfig) -> Result<Prepared,
     // start on a blocking thread.
     let start_committer = move || Committer::start(database.writers()?, settings, metrics);
     let committer = tokio::task::spawn_blocking(start_committer).await.map_err(io::Error::other)??;
+    Ok(Prepared { store: Arc::new(store), committer, locks: host, warning })
+}
+
+async fn ordered(parts: Parts<'_>, etcd: &EtcdConfig) -> Result<Prepared, ServeError> {
+    let Parts { config, metrics, audit, start, .. } = parts;
+    let store = OrderedStore::on_etcd(etcd, start.creation).await?;
+    let warning = raise_fences(&store, start, audit).await?;
+    let host = Arc::new(LockHost::default());
+    let settings = CommitterSettings {
+        capacity: capacity(config),
+        held_claims: store.refresh_occupancy().await?,
+        patience: Duration::from_secs(etcd.patience_seconds),
+        clock: store.clock(),
+        begin_gate: Box::new(|| None),
+        locks: host.clone(),
+        audit: audit.clone(),
+    };
+    let committer = Committer::start(store.writers()?, settings, metrics.clone())?;
     Ok(Prepared { store: Arc::new(store), committer, locks: host, warning })
 }
 

@@ -10,6 +10,7 @@
 
 mod conformance;
 mod guards;
+mod serving;
 mod start;
 
 use leasehold_server::config::EtcdConfig;

@@ -1,0 +1,99 @@
+//! Servers on a cluster of three nodes, called by clients.
+
+use leasehold_core::lease::Outcome;
+use leasehold_proto::leasehold::sessions::v1::OpenSessionRequest;
+use leasehold_proto::leasehold::sessions::v1::session_service_client::SessionServiceClient;
+use leasehold_tests::client::{Client, Update, lease_of, reason, user};
+use leasehold_tests::etcd::{EtcdCluster, LIMITS};
+use leasehold_tests::server::Server;
+use tokio::runtime::Runtime;
+use tonic::{Code, Status};
+
+/// The most attempts of a call while a node is away. Each waits for some seconds inside of the server.
+const ATTEMPTS: usize = 10;
+
+fn serve(cluster: &EtcdCluster) -> Server {
+    Server::builder().config("").arg("--store").arg(cluster.url("served")).start().unwrap()
+}
+
+/// Returns an update that creates one username, with an idempotency key.
+fn create(name: &str, number: u64) -> Update {
+    let creates = vec![user(name, number, Vec::new())];
+    Update { creates, key: Some(format!("key-{name}")), ..Update::default() }
+}
+
+/// B01, B02, B20, B30 to B32: what one server has answered, the other one shows.
+#[test]
+fn a_claim_is_saved_at_one_server_and_read_at_another() {
+    let cluster = EtcdCluster::start(3, LIMITS).unwrap();
+    let servers = [(); 2].map(|()| serve(&cluster));
+    Runtime::new().unwrap().block_on(async {
+        let mut one = Client::connect(&servers[0], 1).await.unwrap();
+        let mut two = Client::connect(&servers[1], 1).await.unwrap();
+        let begun = one.begin(create("alice", 7)).await.unwrap();
+        assert_eq!(lease_of(&two.get("alice").await.unwrap()), Some(&*begun.lease));
+        assert_eq!(two.leases().await.unwrap(), [begun.lease.clone()]);
+        let again = two.begin(create("alice", 7)).await.unwrap();
+        assert_eq!(again, begun);
+        two.settle(&begun.lease, Outcome::Committed).await.unwrap();
+        one.settle(&begun.lease, Outcome::Committed).await.unwrap();
+        assert_eq!(lease_of(&one.get("alice").await.unwrap()), None);
+        assert_eq!(one.records().await.unwrap().len(), 1);
+        assert!(one.leases().await.unwrap().is_empty());
+        let mut other = Client::connect(&servers[1], 2).await.unwrap();
+        let taken = other.begin(Update { key: None, ..create("Alice", 8) }).await.unwrap_err();
+        assert_eq!((taken.code(), &*reason(&taken)), (Code::AlreadyExists, "CLAIM_TAKEN"));
+        let later = other.begin(create("bob", 8)).await.unwrap();
+        assert!(later.fence > begun.fence);
+    });
+}
+
+/// Sessions, locks and queues are refused by name, and not half kept.
+#[test]
+fn sessions_are_refused() {
+    let cluster = EtcdCluster::start(1, LIMITS).unwrap();
+    let server = serve(&cluster);
+    Runtime::new().unwrap().block_on(async {
+        let mut sessions = SessionServiceClient::new(server.connect(None).await.unwrap());
+        let refused = sessions.open_session(OpenSessionRequest::default()).await.unwrap_err();
+        assert_eq!((refused.code(), &*reason(&refused)), (Code::Unimplemented, "CLAIMS_ONLY"));
+        assert!(refused.message().contains("keeps claims only"), "{refused:?}");
+    });
+}
+
+/// B01, B20: every save that was answered is there after the death of a node, and saves go on.
+#[test]
+fn saves_go_on_without_a_node() {
+    let mut cluster = EtcdCluster::start(3, LIMITS).unwrap();
+    let server = serve(&cluster);
+    let runtime = Runtime::new().unwrap();
+    let mut client = runtime.block_on(Client::connect(&server, 1)).unwrap();
+    for dead in 0..3 {
+        cluster.kill(dead).unwrap();
+        for number in 0..5 {
+            let number = dead as u64 * 5 + number + 1;
+            runtime.block_on(save(&mut client, number)).unwrap();
+        }
+        cluster.restart(dead).unwrap();
+    }
+    let records = runtime.block_on(client.records()).unwrap();
+    assert_eq!(records.len(), 15);
+    assert!(records.iter().all(|record| lease_of(record).is_none()));
+}
+
+/// Begins and commits an update, as often as its answers are lost.
+async fn save(client: &mut Client, number: u64) -> Result<(), Status> {
+    let mut failure = Status::ok("");
+    for _ in 0..ATTEMPTS {
+        let saved = async {
+            let begun = client.begin(create(&format!("name-{number}"), number)).await?;
+            client.settle(&begun.lease, Outcome::Committed).await
+        };
+        match saved.await {
+            Ok(()) => return Ok(()),
+            Err(status) if status.code() == Code::Unavailable => failure = status,
+            Err(status) => return Err(status),
+        }
+    }
+    Err(failure)
+}

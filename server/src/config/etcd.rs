@@ -57,7 +57,7 @@ impl EtcdConfig {
         let rest = self.url.strip_prefix(SCHEME).ok_or("the URL does not begin with `etcd://`")?;
         let (hosts, options) = rest.split_once('?').unwrap_or((rest, ""));
         let members = hosts.trim_end_matches('/').split(',').map(member).collect::<Option<Vec<_>>>();
-        let members = members.ok_or("write the members as `HOST:PORT,HOST:PORT`")?;
+        let members = members.ok_or("a member is not of the form `HOST` or `HOST:PORT`")?;
         let prefix = match options {
             "" => DEFAULT_PREFIX,
             option => option.strip_prefix("prefix=").ok_or("`prefix` is the only option")?,

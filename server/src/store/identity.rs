@@ -66,7 +66,8 @@ pub struct Contents {
     pub claims: Count,
     /// The number of outstanding leases.
     pub leases: usize,
-    /// The newest fence; 0 if no lease was begun.
+    /// The newest fence; 0 if no lease was begun. If the store skips fences, the largest one that it can
+    /// have given out.
     pub fence: Fence,
 }
 

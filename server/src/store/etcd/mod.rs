@@ -171,7 +171,7 @@ impl Etcd {
         for member in &self.members {
             match self.check_member(member).await {
                 Ok(()) => is_any_checked = true,
-                Err(error) if error.is_away() => last = error.to_string(),
+                Err(StoreError::Unreachable(cause)) => last = cause,
                 Err(StoreError::Failed(cause)) => return Err(Problem::Settings(cause)),
                 Err(error) => return Err(Problem::Failed(error.to_string())),
             }

@@ -91,8 +91,8 @@ impl OrderedStore {
         lease.idempotency_key.as_ref().map(|key| self.inner.layout.replay(key))
     }
 
-    /// Has the engine forget the revisions before the last compaction, if that is long ago and no other
-    /// server does so at the time.
+    /// If the last compaction is long ago and no other server compacts now, the engine forgets the revisions
+    /// before it.
     async fn compact(&self) -> Result<()> {
         let key = self.inner.layout.compaction();
         let snapshot = self.inner.snapshot().await?;

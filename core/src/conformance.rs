@@ -182,10 +182,10 @@ impl<S: Store> Pair<S> {
     /// it (B13).
     fn learn(&mut self, fence: Fence, expected: Fence) {
         let newest = self.fences.last_key_value().map(|(newest, _)| *newest);
-        if !self.fences.contains_key(&fence) {
+        self.fences.entry(fence).or_insert_with(|| {
             assert!(Some(fence) > newest, "{fence:?} is not larger than {newest:?}");
-            self.fences.insert(fence, expected);
-        }
+            expected
+        });
     }
 
     /// Returns the reference's fence for a fence of the store, or `fence` itself if it is unknown.

@@ -32,7 +32,7 @@ fn a_claim_is_saved_at_one_server_and_read_at_another() {
         let mut two = Client::connect(&servers[1], 1).await.unwrap();
         let begun = one.begin(create("alice", 7)).await.unwrap();
         assert_eq!(lease_of(&two.get("alice").await.unwrap()), Some(&*begun.lease));
-        assert_eq!(two.leases().await.unwrap(), [begun.lease.clone()]);
+        assert_eq!(two.leases().await.unwrap(), std::slice::from_ref(&begun.lease));
         let again = two.begin(create("alice", 7)).await.unwrap();
         assert_eq!(again, begun);
         two.settle(&begun.lease, Outcome::Committed).await.unwrap();

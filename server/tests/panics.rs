@@ -42,6 +42,7 @@ async fn start(stopping: watch::Receiver<bool>) -> Channel {
         current: current.clone(),
         metrics: Arc::default(),
         store_id: http::HeaderValue::from_static("any"),
+        keeps_claims_only: false,
         traces: None,
         stopping: stopping.clone(),
     };

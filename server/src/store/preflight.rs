@@ -139,10 +139,7 @@ impl PreflightError {
         let database = &self.database;
         Some(match &self.problem {
             Problem::Settings(_) | Problem::Failed(_) | Problem::Restored { .. } => return None,
-            Problem::Unreachable(_) if EtcdConfig::is_url(database) => {
-                "check that its members are up: `etcdctl endpoint health`".into()
-            }
-            Problem::Unreachable(_) => format!("check that it is up: `pg_isready --dbname={database}`"),
+            Problem::Unreachable(_) => unreachable_hint(database),
             Problem::Untrusted(_) => {
                 "check that `postgres.ca` names the authority that signed the database's certificate, that the \
                  certificate is for the host in the URL, and that the database has `ssl = on`"
@@ -207,6 +204,13 @@ impl PreflightError {
                     .into()
             }
         })
+    }
+}
+
+fn unreachable_hint(database: &str) -> String {
+    match EtcdConfig::is_url(database) {
+        true => "check that its members are up: `etcdctl endpoint health`".into(),
+        false => format!("check that it is up: `pg_isready --dbname={database}`"),
     }
 }
 

@@ -149,7 +149,7 @@ describe("a damaged link", () => {
         const page = await stage.page(hash);
         const notice = await page.getByRole("alert").innerText();
         expect(notice).toContain(words);
-        expect(notice).toContain("the page shows “Alice signs up” instead");
+        expect(notice).toContain("The page shows “Alice signs up” instead");
         await page.keyboard.press("End");
         await reach(page, 14);
         await page.context().close();
@@ -158,7 +158,7 @@ describe("a damaged link", () => {
     test("in the address bar leaves the open run as it is", async () => {
         const page = await stage.page("#scenario=4a&at=7");
         await page.evaluate(() => (location.hash = "scenario=9z"));
-        expect(await page.getByRole("alert").innerText()).toContain("the open run stays");
+        expect(await page.getByRole("alert").innerText()).toContain("The open run stays");
         expect(await position(page)).toEqual({ at: 7, of: 22 });
         await expect.poll(() => page.evaluate(() => location.hash)).toBe("#scenario=4a&at=7");
         await page.context().close();

@@ -1,5 +1,6 @@
 // Tests how the page tells a story: the scenarios behind their set-up, the explained terms, the
 // tables and the current event in their places, and short transitions.
+import { scenarios, Simulation } from "leasehold/simulation";
 import type { Page } from "playwright-core";
 import { describe, expect, test } from "vitest";
 
@@ -168,6 +169,26 @@ test("a phone shows the current event above the lanes, which stay in their place
     }
     expect([...tops]).toHaveLength(1);
     await keepPicture(page, "story-phone");
+    await page.context().close();
+});
+
+test("the help begins with its title", async () => {
+    const page = await stage.page("", { viewport: { width: 1280, height: 620 } });
+    await page.keyboard.press("?");
+    const help = page.getByRole("dialog");
+    expect(await help.getByRole("heading", { name: "About this page" }).evaluate((one) => one === document.activeElement)).toBe(true);
+    expect(await help.evaluate((one) => [one.scrollTop, one.scrollHeight > one.clientHeight])).toEqual([0, true]);
+    await page.context().close();
+});
+
+test.each(scenarios().map(({ id, trace }) => [id, trace.events.length] as const))("at the end of %s the panel is not cut off, and tells of envelopes if there are messages", async (id, length) => {
+    const page = await stage.page(`#scenario=${id}&at=${length}`, { viewport: { width: 1280, height: 720 } });
+    await reach(page, length);
+    const parts = page.locator(".side, .side .state, .side section");
+    expect(await parts.evaluateAll((all) => all.filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.getAttribute("aria-label") ?? one.className))).toEqual([]);
+    const run = Simulation.load(JSON.stringify(scenarios().find((scenario) => scenario.id === id)?.trace));
+    const hint = await page.locator(".current-event .hint").getByText("The scenario ends here.").innerText();
+    expect(hint.includes("envelope")).toBe(run.arrows(0, length).length > 0);
     await page.context().close();
 });
 

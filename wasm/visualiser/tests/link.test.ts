@@ -66,6 +66,8 @@ describe("a link", () => {
 
     test("beside whose run stands an unknown parameter keeps the run, and names the parameter", async () => {
         expect(await decodeLink("#scenario=3b&at=2&seed=7")).toMatchObject({ origin: { id: "3b" }, position: 2, unknown: ["seed"] });
+        expect(await decodeLink("#scenario=3b&at=-4")).toMatchObject({ origin: { id: "3b" }, position: 0 });
+        expect(await decodeLink("#scenario=3b&at=4.4")).toMatchObject({ origin: { id: "3b" }, position: 4 });
     });
 
     test.each([
@@ -76,6 +78,8 @@ describe("a link", () => {
         ["with two origins", "#scenario=3b&free=10&at=3", "damaged"],
         ["with a payload that is not base64", "#free=10&at=3&z=%25%25", "damaged"],
         ["with a position that is not a number", "#scenario=3b&at=much", "`at=much`"],
+        ["of a view without a run", "#steps=merged", "damaged"],
+        ["of a step of the tour that is no number", "#tour=abc", "no step `abc`"],
         ["with a negative number", "#scenario=3b&kept=-1", "`kept=-1`"],
         ["with two positions", "#scenario=3b&at=3&at=4", "`at` twice"],
         ["with a search result without an origin", "#searched=commit_guard.on.1.2", "damaged"],

@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 
 import { layOutLanes } from "../src/model/lanes";
 import type { Arrow, Lane } from "../src/model/protocol";
-import { RowScale } from "../src/model/row_scale";
+import { mergedRows, RowScale } from "../src/model/row_scale";
 import { eventPaths, localPaths, messagePaths, type DrawingScale } from "../src/model/svg_paths";
 
 const world = { cells: [1, 2], workers: 2, reconcilers: 1, hasVerifier: true };
@@ -75,8 +75,9 @@ describe("labels", () => {
         const entries = run.entries(0, run.length);
         const { cells, workers, reconcilers, locks } = run.settings();
         const crowd = { cells: Array.from({ length: cells }, (_, index) => index + 1), workers, reconcilers, hasVerifier: true, hasClients: locks !== undefined, hasFronts: locks?.lanes !== undefined };
-        for (const width of [400, 520, 640, 800, 1000]) {
-            const drawing = { ...scale, layout: layOutLanes(crowd, width), rows: new RowScale(40, run.length) };
+        const scales = [undefined, mergedRows(entries)].map((firsts) => new RowScale(40, run.length, firsts));
+        for (const [width, rows] of [400, 520, 640, 800, 1000].flatMap((width) => scales.map((rows) => [width, rows] as const))) {
+            const drawing = { ...scale, layout: layOutLanes(crowd, width), rows };
             const labels = [...messagePaths(run.arrows(0, run.length), drawing).labels, ...localPaths(entries, drawing).labels];
             const covered = labels.flatMap((one, index) =>
                 labels.slice(index + 1).filter((other) => Math.abs(one.y - other.y) < HEIGHT && Math.abs(one.x - other.x) < ((one.text.length + other.text.length) / 2) * LETTER).map((other) => `${width}: ${one.text} | ${other.text} at ${one.y}`),

@@ -1,6 +1,7 @@
 // Computes the layout of a transition table's diagram. States are in layers from top to bottom, by
 // their distance from the initial state.
 import type { Edge } from "./protocol";
+import { stateName } from "./texts";
 
 /** A state of the diagram, with the position of its centre. */
 export interface PlacedState {
@@ -56,11 +57,47 @@ export function layOut(edges: readonly Edge[]): Diagram {
         })),
     );
     const byName = new Map(states.map((state) => [state.name, state]));
-    const placed = edges.flatMap((edge, index) => {
+    const curves = edges.flatMap((edge, index) => {
         const [from, to] = [byName.get(edge.from), byName.get(edge.to)];
         return from && to ? [curve(edge, from, to, parallelRank(edges, index))] : [];
     });
-    return { states, edges: placed, width: WIDTH, height: MARGIN * 2 + (layers.length - 1) * LAYER_SPACING };
+    const height = MARGIN * 2 + (layers.length - 1) * LAYER_SPACING;
+    return { states, edges: placeLabels(curves, states, height), width: WIDTH, height };
+}
+
+/** An edge with its curve, and the points at which its label may be, the best one first. */
+interface Curve {
+    edge: Edge;
+    path: string;
+    places: Point[];
+}
+
+/** The width of a letter, and the height of a label, in the units of the coordinates. */
+const [LETTER_WIDTH, LABEL_HEIGHT] = [6.2, 13];
+
+/** Returns the text of an edge's label. */
+export function labelOf(edge: Edge): string {
+    return stateName(edge.event).replace("begin ", "");
+}
+
+/** Returns true if two boxes with these centres and sizes overlap. */
+function overlap(one: Point, other: Point, width: number, height: number): boolean {
+    return Math.abs(one.x - other.x) < width && Math.abs(one.y - other.y) < height;
+}
+
+/** Places the label of each edge at the first point where it covers no state and no earlier label. */
+function placeLabels(curves: readonly Curve[], states: readonly PlacedState[], height: number): PlacedEdge[] {
+    const labels: (Point & { half: number })[] = [];
+    return curves.map(({ edge, path, places }) => {
+        const half = (labelOf(edge).length * LETTER_WIDTH) / 2;
+        const isFree = (place: Point) =>
+            place.x - half >= 0 && place.x + half <= WIDTH && place.y >= LABEL_HEIGHT / 2 && place.y <= height - LABEL_HEIGHT / 2 &&
+            states.every((state) => !overlap(place, state, half + STATE_HALF_WIDTH, LABEL_HEIGHT / 2 + STATE_HALF_HEIGHT)) &&
+            labels.every((label) => !overlap(place, label, half + label.half, LABEL_HEIGHT));
+        const place = places.find(isFree) ?? places[0] ?? { x: 0, y: 0 };
+        labels.push({ ...place, half });
+        return { edge, path, labelX: place.x, labelY: place.y };
+    });
 }
 
 function layersByDistance(edges: readonly Edge[]): string[][] {
@@ -87,13 +124,17 @@ function parallelRank(edges: readonly Edge[], index: number): number {
 }
 
 /** Returns an edge from a state to itself: a loop at the right of the state. */
-function loop(edge: Edge, { x, y }: PlacedState): PlacedEdge {
+function loop(edge: Edge, { x, y }: PlacedState): Curve {
     const right = x + STATE_HALF_WIDTH;
     const path = `M${coordinates({ x: right - 8, y: y - STATE_HALF_HEIGHT })}C${coordinates({ x: right + 26, y: y - 34 })} ${coordinates({ x: right + 34, y: y + 12 })} ${coordinates({ x: right, y })}`;
-    return { edge, path, labelX: right + 34, labelY: y - 16 };
+    const places = [-16, -22, 14, -28].flatMap((rise) => [34, 28, 44, 54].map((shift) => ({ x: right + shift, y: y + rise })));
+    return { edge, path, places };
 }
 
-function curve(edge: Edge, from: PlacedState, to: PlacedState, rank: number): PlacedEdge {
+/** The shares of a curve at which its label may be, the best one first. */
+const LABEL_SHARES = [0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74, 0.18, 0.82];
+
+function curve(edge: Edge, from: PlacedState, to: PlacedState, rank: number): Curve {
     if (from === to) return loop(edge, from);
     const [dx, dy] = [to.x - from.x, to.y - from.y];
     const length = Math.hypot(dx, dy) || 1;
@@ -104,12 +145,11 @@ function curve(edge: Edge, from: PlacedState, to: PlacedState, rank: number): Pl
     const bend = side * (skipsLayer ? length * 0.62 : (dx === 0 ? 62 : 30) + rank * 46);
     const control = { x: (from.x + to.x) / 2 + (dy / length) * bend, y: (from.y + to.y) / 2 - (dx / length) * bend };
     const [start, end] = [borderPoint(from, control), borderPoint(to, control)];
-    return {
-        edge,
-        path: `M${coordinates(start)}Q${coordinates(control)} ${coordinates(end)}`,
-        labelX: (start.x + 2 * control.x + end.x) / 4,
-        labelY: (start.y + 2 * control.y + end.y) / 4,
-    };
+    const at = (share: number, axis: "x" | "y") => (1 - share) ** 2 * start[axis] + 2 * share * (1 - share) * control[axis] + share ** 2 * end[axis];
+    const onCurve = LABEL_SHARES.map((share) => ({ x: at(share, "x"), y: at(share, "y") }));
+    const above = onCurve.map(({ x, y }) => ({ x, y: y - 12 }));
+    const beside = [12, -12, 24, -24, 40, -40].flatMap((shift) => onCurve.map(({ x, y }) => ({ x: x + shift, y })));
+    return { edge, path: `M${coordinates(start)}Q${coordinates(control)} ${coordinates(end)}`, places: [...onCurve, ...above, ...beside] };
 }
 
 function coordinates({ x, y }: Point): string {

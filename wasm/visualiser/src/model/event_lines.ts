@@ -32,10 +32,10 @@ export function eventLine(entry: Entry, arrows: readonly Arrow[], crowd: Crowd):
     return capitalised(named(messages(line, message?.lease), crowd));
 }
 
-/** Returns one line for the lines of several events. What begins as the line before is left out. */
-export function joinedLine(lines: readonly string[]): string {
+/** Returns the lines of several events as the parts of one line, which names an actor once for all of its steps. */
+export function joinedLines(lines: readonly string[]): string[] {
     const actors = lines.map((line) => /^[^:]* → [^:]*: /u.exec(line)?.[0]);
-    return lines.map((line, index) => (index > 0 && actors[index] === actors[index - 1] ? line.slice(actors[index]?.length ?? 0) : line)).join("; ");
+    return lines.map((line, index) => (index > 0 && actors[index] === actors[index - 1] ? line.slice(actors[index]?.length ?? 0) : line));
 }
 
 function lineOf(entry: Entry): string {

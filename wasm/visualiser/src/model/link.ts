@@ -138,7 +138,9 @@ function payloadOf({ origin, divergence }: LinkState): string | undefined {
 const ORIGIN_KINDS = ["scenario", "free", "trace"] as const;
 /** The parameters that are valid only if the link also has one of the parameters `ORIGIN_KINDS`. */
 const DETAIL_PARAMS = ["at", "hand", "kept", "off", "searched", "z"];
-const KNOWN_PARAMS: readonly string[] = [...ORIGIN_KINDS, ...DETAIL_PARAMS, "speed", "lanes", "steps", "tour"];
+/** The parameters about how the page shows a run. */
+const VIEW_PARAMS = ["speed", "lanes", "steps"];
+const KNOWN_PARAMS: readonly string[] = [...ORIGIN_KINDS, ...DETAIL_PARAMS, ...VIEW_PARAMS, "tour"];
 
 /**
  * Decodes the fragment of a URL. Returns `undefined` if the fragment is not a link of the page.
@@ -162,7 +164,7 @@ export async function decodeLink(hash: string): Promise<LinkState | undefined> {
         origin,
         rulesOff: parseRules(params.get("off")),
         ...(kept === null && !hasAllEvents ? {} : { divergence: { kept: parseCount(kept ?? "0", "kept"), events } }),
-        position: parseCount(params.get("at") ?? "0", "at"),
+        position: parsePosition(params.get("at") ?? "0"),
         view: { speed: speed === null ? DEFAULT_VIEW.speed : Number(speed), allLanes: params.get("lanes") === "all", mergedSteps: params.get("steps") === "merged" },
         ...(searched === null ? {} : { searchResult: parseSearchResult(searched) }),
         ...(unknown.length === 0 ? {} : { unknown }),
@@ -172,13 +174,14 @@ export async function decodeLink(hash: string): Promise<LinkState | undefined> {
 /** Returns the state of an address of the tour. Without a number, it is the first step. */
 function parseTour(params: URLSearchParams): LinkState {
     if ([...params.keys()].length > 1) throw new LinkError(DAMAGED_LINK);
-    return tourLink(Number(params.get("tour") || 1));
+    const text = params.get("tour") || "1";
+    return tourLink(Number(text), text);
 }
 
-/** Returns the state of the page at the end of a step of the tour. */
-export function tourLink(number: number): LinkState {
+/** Returns the state of the page at the end of a step of the tour. `text` is its number as a person wrote it. */
+export function tourLink(number: number, text = String(number)): LinkState {
     const step = tourStep(number);
-    if (step === undefined) throw new LinkError(`the tour has no step \`${number}\`: choose one from 1 to ${TOUR.length}`);
+    if (step === undefined) throw new LinkError(`the tour has no step \`${text}\`: choose one from 1 to ${TOUR.length}`);
     return { origin: { kind: "scenario", id: step.scenario }, rulesOff: step.rulesOff ?? [], position: step.to, view: DEFAULT_VIEW, tour: number };
 }
 
@@ -191,7 +194,7 @@ function parseSearchResult(text: string): SearchResult {
 
 function originKind(params: URLSearchParams): Origin["kind"] | undefined {
     const [kind, other] = ORIGIN_KINDS.filter((candidate) => params.has(candidate));
-    if (kind === undefined && !DETAIL_PARAMS.some((key) => params.has(key))) {
+    if (kind === undefined && ![...DETAIL_PARAMS, ...VIEW_PARAMS].some((key) => params.has(key))) {
         refuseUnknown(params);
         return undefined;
     }
@@ -242,6 +245,12 @@ function isPayload(value: unknown): value is LinkPayload {
     const { settings, title, events } = value as Record<string, unknown>;
     const hasSettings = settings === undefined || (typeof settings === "object" && settings !== null);
     return hasSettings && (title === undefined || typeof title === "string") && (events === undefined || Array.isArray(events));
+}
+
+/** Returns the position that is nearest to a number, which a person may have edited. */
+function parsePosition(text: string): number {
+    const number = Number(text);
+    return text.trim() !== "" && Number.isFinite(number) ? Math.max(0, Math.round(number)) : parseCount(text, "at");
 }
 
 function parseCount(text: string, param: string): number {

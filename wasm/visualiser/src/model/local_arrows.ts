@@ -12,6 +12,8 @@ export interface LocalArrow {
     says: string;
     /** True if a user and a worker speak. Otherwise a process sends a statement to its database. */
     isSpeech: boolean;
+    /** True if a user is told that the change was not saved. */
+    isRefusal: boolean;
 }
 
 /** The statements that the sentences of steps tell about, each with its short text. */
@@ -31,13 +33,13 @@ export function localArrows(entry: Entry): LocalArrow[] {
     const { kind, cell, process } = partsOf(entry.event);
     const actor: Lane | undefined = cell === undefined || process === undefined ? undefined : { process: [cell, process] };
     const asked = kind === "save" ? / asks worker \d+ to (.*)$/u.exec(entry.says)?.[1] : undefined;
-    if (asked !== undefined && actor && cell !== undefined) return [{ from: { user: cell }, to: actor, says: `“${asked}”`, isSpeech: true }];
+    if (asked !== undefined && actor && cell !== undefined) return [{ from: { user: cell }, to: actor, says: `“${asked}”`, isSpeech: true, isRefusal: false }];
     return [...statement(entry, actor, cell), ...answerToUser(entry, actor ?? entry.lane)];
 }
 
 function statement({ event, says }: Entry, actor: Lane | undefined, cell: number | undefined): LocalArrow[] {
     const text = partsOf(event).kind === "step" ? STATEMENTS.find(([pattern]) => pattern.test(withoutAnswer(says)))?.[1] : undefined;
-    return text === undefined || actor === undefined || cell === undefined ? [] : [{ from: actor, to: { database: cell }, says: text, isSpeech: false }];
+    return text === undefined || actor === undefined || cell === undefined ? [] : [{ from: actor, to: { database: cell }, says: text, isSpeech: false, isRefusal: false }];
 }
 
 const ANSWER = /; the user is told: ([^,]*).*$/u;
@@ -49,5 +51,5 @@ function withoutAnswer(says: string): string {
 function answerToUser({ says }: Entry, from: Lane): LocalArrow[] {
     const answer = ANSWER.exec(says)?.[1];
     if (answer === undefined || from === "service" || !("process" in from)) return [];
-    return [{ from, to: { user: from.process[0] }, says: `“${answer}”`, isSpeech: true }];
+    return [{ from, to: { user: from.process[0] }, says: `“${answer}”`, isSpeech: true, isRefusal: answer !== "saved" }];
 }

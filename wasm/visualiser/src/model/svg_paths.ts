@@ -3,7 +3,7 @@
 // alike, because a browser spends time on each SVG element in every frame.
 import { partsOf, processParts } from "./events";
 import { type MessageLine, messageLine } from "./geometry";
-import type { LaneLayout } from "./lanes";
+import { laneKey, type LaneLayout } from "./lanes";
 import { type LocalArrow, localArrows } from "./local_arrows";
 import { plainText } from "./message_texts";
 import type { Arrow, Entry, Lane } from "./protocol";
@@ -68,20 +68,22 @@ export function messagePaths(arrows: readonly Arrow[], scale: DrawingScale): Mes
     return { lines, ...paths };
 }
 
-/** Half of the distance between the baselines of two labels in one row, in pixels. */
-const HALF_LINE = 6;
+function overlap(one: Label, other: Label): boolean {
+    return Math.abs(one.y - other.y) < LABEL_HEIGHT && Math.abs(one.x - other.x) < (widthOf(one) + widthOf(other)) / 2;
+}
+
+/** The distance between the baselines of two labels in one row, in pixels. */
+const LINE_HEIGHT = 12;
 
 /**
  * Adds a label. An event that sends several messages has their labels in its row: where two would
  * cover each other, one is above the other, and a third is left out.
  */
 function addApart(labels: Label[], label: Label): void {
-    const covered = labels.filter((other) => Math.abs(other.y - label.y) < LABEL_HEIGHT && Math.abs(other.x - label.x) < (widthOf(other) + widthOf(label)) / 2);
-    const [other] = covered;
-    if (other === undefined) return void labels.push(label);
-    if (covered.length > 1 || other.y !== label.y) return;
-    other.y -= HALF_LINE;
-    labels.push({ ...label, y: label.y + HALF_LINE });
+    const covered = labels.filter((other) => overlap(other, label));
+    if (covered.length === 0) return void labels.push(label);
+    if (covered.length > 1 || covered[0]?.y !== label.y) return;
+    labels.push({ ...label, y: label.y + LINE_HEIGHT });
 }
 
 function fateOf({ ended, how = "arrived", refused }: Arrow): Fate {
@@ -131,18 +133,22 @@ const MIN_LABELLED_LENGTH = 44;
  * The average width of a letter and the height of a label, in pixels, for the style sheet's font.
  */
 const [LETTER_WIDTH, LABEL_HEIGHT] = [6.2, 11];
-/** The distance of a label's baseline below the middle of its row, in pixels. */
-const LABEL_BASELINE = 2;
+/** The distance of a label's baseline above the middle of its row, in pixels. */
+const LABEL_RISE = 3;
+/** The distance of a label from the lane of the sender, in pixels. */
+const LABEL_DISTANCE = 9;
 
 /**
- * Returns the label of a message, or `undefined` if its line is too short. The label is in the row
- * in which the message was sent, because people look for a late message there. Envelopes lie between
- * two rows, so they never lie on a label.
+ * Returns the label of a message, or `undefined` if its line is too short. The label is above the
+ * beginning of the line, in the row in which the message was sent: people look for a late message
+ * there, and the line falls from there on. Envelopes lie between two rows, so they never lie on a label.
  */
 function labelFor(arrow: Arrow, line: MessageLine): Label | undefined {
     const room = Math.abs(line.x2 - line.x1);
     if (room <= MIN_LABELLED_LENGTH) return undefined;
-    return { x: round((line.x1 + line.x2) / 2), y: round(line.y1 + LABEL_BASELINE), text: shorten(plainText(arrow.says), room) };
+    const text = shorten(plainText(arrow.says), room);
+    const fromSender = Math.min(room / 2, widthOf({ text }) / 2 + LABEL_DISTANCE);
+    return { x: round(line.x1 + Math.sign(line.x2 - line.x1) * fromSender), y: round(line.y1 - LABEL_RISE), text };
 }
 
 function shorten(text: string, room: number): string {
@@ -150,7 +156,7 @@ function shorten(text: string, room: number): string {
     return text.length <= letters ? text : `${text.slice(0, letters - 1).trimEnd()}…`;
 }
 
-function widthOf({ text }: Label): number {
+function widthOf({ text }: Pick<Label, "text">): number {
     return text.length * LETTER_WIDTH * 0.9;
 }
 
@@ -160,41 +166,74 @@ function labelBackground(label: Label): string {
     return `M${round(x - width / 2)} ${round(y - LABEL_HEIGHT + 2)}h${round(width)}v${LABEL_HEIGHT}h${round(-width)}z`;
 }
 
+/** Half of the height of an envelope, the height of a letter above its baseline, and below it, in pixels. */
+const [ENVELOPE_HALF, LETTER_HEIGHT, LABEL_DESCENT] = [7, 9, 3];
 /** The distance of the baseline of a local arrow's label above its line, in pixels. */
 const LOCAL_LABEL_RISE = 4;
+/** The least number of letters to which the label of a local arrow is shortened. With fewer, it would say nothing. */
+const MIN_SHORTENED_LETTERS = 6;
 
 /** The SVG path data of the arrows within cells, and their labels. */
 export interface LocalPaths {
     statements: string;
     speech: string;
+    refusals: string;
     tips: string;
     speechTips: string;
-    labels: (Label & { isSpeech: boolean })[];
+    refusalTips: string;
+    labels: (Label & Pick<LocalArrow, "isSpeech" | "isRefusal">)[];
     labelBackgrounds: string;
+}
+
+/** The arrows of one row from one participant to another, which have one label. */
+interface ArrowGroup {
+    arrow: LocalArrow;
+    says: string[];
+    heights: number[];
+    /** The upper edge of the row. */
+    top: number;
 }
 
 /**
  * Returns the SVG paths of the arrows within cells. Each is level, because its event has no
- * duration, and its label is above it.
+ * duration, and its label is above it. The arrows of steps that share a row have one label.
  */
 export function localPaths(entries: readonly Entry[], scale: DrawingScale): LocalPaths {
-    const paths: LocalPaths = { statements: "", speech: "", tips: "", speechTips: "", labels: [], labelBackgrounds: "" };
+    const paths: LocalPaths = { statements: "", speech: "", refusals: "", tips: "", speechTips: "", refusalTips: "", labels: [], labelBackgrounds: "" };
+    const groups = new Map<string, ArrowGroup>();
     for (const entry of entries) {
         const y = round(scale.rows.middle(entry.position) - topOf(scale));
-        // The steps that share a row are too close to each other for labels.
-        const hasLabels = scale.hasLabels && !scale.rows.isShared(entry.position);
-        for (const arrow of localArrows(entry)) addLocalArrow(paths, arrow, y, { ...scale, hasLabels });
+        const row = scale.rows.rowOf(entry.position);
+        for (const arrow of localArrows(entry)) {
+            addLocalArrow(paths, arrow, y, scale.layout);
+            const key = `${row} ${laneKey(arrow.from)} ${laneKey(arrow.to)}`;
+            const group = groups.get(key) ?? { arrow, says: [], heights: [], top: row * scale.rows.height - topOf(scale) };
+            groups.set(key, { ...group, says: [...group.says, arrow.says], heights: [...group.heights, y] });
+        }
     }
+    if (scale.hasLabels) for (const group of groups.values()) addLocalLabel(paths, group, scale);
     return paths;
 }
 
-function addLocalArrow(paths: LocalPaths, { from, to, says, isSpeech }: LocalArrow, y: number, { layout, hasLabels }: DrawingScale): void {
+function addLocalArrow(paths: LocalPaths, { from, to, isSpeech, isRefusal }: LocalArrow, y: number, layout: LaneLayout): void {
     const line = { x1: layout.x(from), y1: y, x2: layout.x(to), y2: y };
-    paths[isSpeech ? "speech" : "statements"] += `M${round(line.x1)} ${y}H${round(line.x2)}`;
-    paths[isSpeech ? "speechTips" : "tips"] += tip(line);
+    paths[isRefusal ? "refusals" : isSpeech ? "speech" : "statements"] += `M${round(line.x1)} ${y}H${round(line.x2)}`;
+    paths[isRefusal ? "refusalTips" : isSpeech ? "speechTips" : "tips"] += tip(line);
+}
+
+function addLocalLabel(paths: LocalPaths, { arrow, says, heights, top }: ArrowGroup, { layout, rows }: DrawingScale): void {
+    const [x1, x2] = [layout.x(arrow.from), layout.x(arrow.to)];
+    const whole = says.join(", ");
     // A row can have an arrow on both sides of a worker, so a label must not be wider than its arrow.
-    if (!hasLabels || says.length * LETTER_WIDTH > Math.abs(line.x2 - line.x1)) return;
-    const label = { x: round((line.x1 + line.x2) / 2), y: y - LOCAL_LABEL_RISE, text: says, isSpeech };
+    const letters = Math.floor(Math.abs(x2 - x1) / LETTER_WIDTH);
+    if (letters < Math.min(whole.length, MIN_SHORTENED_LETTERS)) return;
+    const text = whole.length <= letters ? whole : `${whole.slice(0, letters - 1).trimEnd()}…`;
+    // Between the envelopes at both edges of the row.
+    const [highest, lowest] = [top + ENVELOPE_HALF + LETTER_HEIGHT, top + rows.height - ENVELOPE_HALF - LABEL_DESCENT];
+    const y = Math.min(lowest, Math.max(highest, Math.min(...heights) - LOCAL_LABEL_RISE));
+    const label = { x: round((x1 + x2) / 2), y: round(y), text, isSpeech: arrow.isSpeech, isRefusal: arrow.isRefusal };
+    // Two arrows of a shared row may run between the same lanes.
+    if (paths.labels.some((other) => overlap(other, label))) return;
     paths.labels.push(label);
     paths.labelBackgrounds += labelBackground(label);
 }

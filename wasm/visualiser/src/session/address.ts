@@ -82,7 +82,7 @@ function takePending(): PendingAddress | undefined {
 /** The link that opens the start of the first scenario. */
 const DEFAULT_LINK: LinkState = { origin: { kind: "scenario", id: FIRST_SCENARIO_ID }, rulesOff: [], position: 0, view: DEFAULT_VIEW };
 
-const INSTEAD = `the page shows “${scenarioById(FIRST_SCENARIO_ID)?.title ?? FIRST_SCENARIO_ID}” instead`;
+const INSTEAD = `The page shows “${scenarioById(FIRST_SCENARIO_ID)?.title ?? FIRST_SCENARIO_ID}” instead.`;
 
 /** Returns the link of a page without one in its address: the tour, until it has been seen. */
 function firstLink(): LinkState {
@@ -103,7 +103,7 @@ export async function openAddress(session: Session, isCurrent = () => true): Pro
         const isFirst = session.timeline.peek() === undefined;
         if (isFirst) session.openLink(DEFAULT_LINK);
         const reason = error instanceof LinkError ? error.message : DAMAGED_LINK;
-        session.notify(`${reason}. ${isFirst ? INSTEAD : "the open run stays"}`, true);
+        session.notify(`${reason}. ${isFirst ? INSTEAD : "The open run stays."}`, true);
     }
 }
 

@@ -130,8 +130,10 @@ function endHint(): string {
     if (origin.kind === "free" && !isWorldByHand(origin)) return "Play on: more random events follow.";
     if (isWorldByHand(origin) && !session.canContinue()) return "Every process is idle. Click the head of a column, and choose the next event.";
     if (session.isEdited.value) return session.canContinue() ? "Play on to see the reactions of all participants." : "Every process is idle: nothing is left to do.";
-    const again = failedSave.value ? "The name is free again, but its user does not know that. " : "";
-    return `The scenario ends here. ${again}Step back to any arrow: its message is then an envelope that you can drop or delay.`;
+    const again = failedSave.value ? " The name is free again, so its user may ask once more." : "";
+    const hasMessages = (session.timeline.value?.arrows(0, session.length.value).length ?? 0) > 0;
+    const back = hasMessages ? " Step back to a message to or from the service: it is then an envelope that you can drop or delay." : "";
+    return `The scenario ends here.${again}${back}`;
 }
 
 /**

@@ -1,6 +1,6 @@
 import { transitionTables } from "leasehold/simulation";
 
-import { type Diagram, layOut, type PlacedEdge } from "../model/diagram";
+import { type Diagram, labelOf, layOut, type PlacedEdge } from "../model/diagram";
 import type { FiredView } from "../model/protocol";
 import { leaseLabel, stateName } from "../model/texts";
 import { kindOf, type WorldKind } from "../model/world_form";
@@ -97,7 +97,7 @@ function Curve({ edge, isFired }: { edge: PlacedEdge; isFired: boolean }) {
         <g class={isFired ? "edge fired" : "edge"}>
             <path d={edge.path} marker-end={isFired ? "url(#fired-tip)" : "url(#edge-tip)"} />
             <text x={edge.labelX} y={edge.labelY + 3}>
-                {stateName(edge.edge.event).replace("begin ", "")}
+                {labelOf(edge.edge)}
             </text>
         </g>
     );

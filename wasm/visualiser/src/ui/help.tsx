@@ -28,7 +28,10 @@ export function Help() {
     };
     return (
         <dialog ref={dialog} class="help" aria-labelledby="help-title" onClose={close}>
-            <h2 id="help-title">About this page</h2>
+            {/* The dialog focuses this element. It would focus its first button, which is at its end. */}
+            <h2 id="help-title" tabIndex={-1} autofocus>
+                About this page
+            </h2>
             <p>
                 Several <b>cells</b> serve different people, each with a database of its own. A name such as <i>alice</i> must exist only once
                 in all of them. The <b>service</b> stores the <b>claim</b> of each name: the cell that owns it.

@@ -42,16 +42,18 @@ const LaneLines = memo(function LaneLines({ layout, height }: { layout: LaneLayo
 });
 
 function LocalArrows({ entries, scale }: { entries: Entry[]; scale: DrawingScale }) {
-    const { statements, speech, tips, speechTips, labels, labelBackgrounds } = localPaths(entries, scale);
+    const { statements, speech, refusals, tips, speechTips, refusalTips, labels, labelBackgrounds } = localPaths(entries, scale);
     return (
         <>
             <path class="local" d={statements} />
             <path class="local speech" d={speech} />
+            <path class="local refusal" d={refusals} />
             <path class="local-tips" d={tips} />
             <path class="local-tips speech" d={speechTips} />
+            <path class="local-tips refusal" d={refusalTips} />
             <path class="label-ground" d={labelBackgrounds} />
-            {labels.map(({ x, y, text, isSpeech }, index) => (
-                <text key={index} x={x} y={y} class={isSpeech ? "label speech" : "label"}>
+            {labels.map(({ x, y, text, isSpeech, isRefusal }, index) => (
+                <text key={index} x={x} y={y} class={isRefusal ? "label refusal" : isSpeech ? "label speech" : "label"}>
                     {text}
                 </text>
             ))}

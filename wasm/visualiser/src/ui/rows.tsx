@@ -1,6 +1,6 @@
 import { memo } from "preact/compat";
 
-import { joinedLine } from "../model/event_lines";
+import { joinedLines } from "../model/event_lines";
 import { partsOf } from "../model/events";
 import type { RowRange } from "../model/geometry";
 import type { Entry } from "../model/protocol";
@@ -22,7 +22,7 @@ export function Rows({ range: { from, to }, entries }: { range: RowRange; entrie
                 const [entry, ...more] = entries.slice(first - rows.value.firstOf(from), end - rows.value.firstOf(from));
                 if (!entry) return null;
                 const place = { isCurrent: first <= current && current < end, isComing: first > current, length };
-                if (more.length > 0) return <SharedRow key={`shared ${first}`} entries={[entry, ...more]} {...place} />;
+                if (more.length > 0) return <SharedRow key={`shared ${first}`} entries={[entry, ...more]} current={current} {...place} />;
                 return <Row key={isJumping.value ? index : first % KEY_COUNT} entry={entry} {...place} />;
             })}
         </ol>
@@ -65,8 +65,8 @@ interface RowPlace {
     length: number;
 }
 
-/** Shows several local steps of a cell. */
-function SharedRow({ entries, isCurrent, isComing, length }: RowPlace & { entries: Entry[] }) {
+/** Shows several local steps of a cell. `current` is the last event that has happened. */
+function SharedRow({ entries, current, isCurrent, isComing, length }: RowPlace & { entries: Entry[]; current: number }) {
     const [first, last] = [(entries[0]?.position ?? 0) + 1, (entries.at(-1)?.position ?? 0) + 1];
     const classes = ["row", "shared", isComing && "coming", isCurrent && "current"].filter(Boolean);
     return (
@@ -76,7 +76,12 @@ function SharedRow({ entries, isCurrent, isComing, length }: RowPlace & { entrie
             </span>
             <div class="sentence">
                 <span>
-                    <HoverLine line={joinedLine(entries.map(lineOf))} />
+                    {joinedLines(entries.map(lineOf)).map((line, index) => (
+                        <span key={index} class={isCurrent && first + index - 1 > current ? "not-yet" : undefined}>
+                            {index > 0 && "; "}
+                            <HoverLine line={line} />
+                        </span>
+                    ))}
                 </span>
             </div>
         </li>

@@ -25,7 +25,13 @@ export function TourCard({ step }: { step: TourStep }) {
                         {number} of {TOUR.length}
                     </span>
                 </div>
-                <p class="tour-text">{step.text}</p>
+                <p class="tour-text">
+                    {step.text.map(([from, part]) => (
+                        <span key={from} class={session.position.value < from ? "later" : undefined}>
+                            {part}{" "}
+                        </span>
+                    ))}
+                </p>
             </div>
             <div class="tour-buttons">
                 <button type="button" aria-disabled={number === 1} onClick={() => tour.back()}>

@@ -11,6 +11,7 @@ export const REASONS: Statement[] = [
     { pattern: /^The lease row is part of the local transaction/u, holds: (it) => transactionOf(it.after, it)?.lease !== undefined },
     { pattern: /^From now on the database decides/u, holds: (it) => transactionOf(it.after, it)?.state === "committing" },
     { pattern: /^The lease row proves that the save|^So it must be told that the rows/u, holds: (it) => it.provenLeases.has(sentLease(it)) },
+    { pattern: /^The service has no outstanding lease of this cell/u, holds: (it) => it.message?.says.startsWith("0 ") === true },
     { pattern: /^The cell's database has no lease row/u, holds: (it) => sentLease(it) !== "" && !hasLeaseRow(it.after, sentLease(it)) },
     { pattern: /^So the user is told the truth/u, holds: (it) => { const lease = workerOf(it.before, it)?.lease; return lease === undefined || it.provenLeases.has(lease); } },
 ];
@@ -53,7 +54,9 @@ export const GENERAL_REASONS: string[] = [
     "The reconciler runs again and again, and keeps nothing in memory.",
     "Plain SQL can change rows without their claims.",
     "So the verifier compares both sides, page by page.",
-    "With time, a lease that nobody settles becomes stale.",
+    "Outstanding leases become stale with time.",
+    "Settled ones stay as they are.",
+    "So it has nothing to settle.",
     "Messages that have waited can arrive now.",
     "A replica lags behind its database.",
     "So it may show an older state.",

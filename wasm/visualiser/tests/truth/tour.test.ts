@@ -1,5 +1,5 @@
-// Plays the guided tour, and holds each sentence of its steps against the world at the end of the
-// step.
+// Plays the guided tour, and holds each sentence of its steps against the world from the event on at
+// which it is shown.
 import { scenarios, Simulation } from "leasehold/simulation";
 import { describe, expect, test } from "vitest";
 
@@ -8,7 +8,7 @@ import { layOutLanes } from "../../src/model/lanes";
 import { hasLeaseRow, viewAt } from "../../src/model/moment";
 import type { CellView, Entry, LeaseView, View } from "../../src/model/protocol";
 import { RULE_NAMES } from "../../src/model/texts";
-import { TOUR, type TourStep } from "../../src/model/tour";
+import { textOf, TOUR, type TourStep } from "../../src/model/tour";
 import { replay } from "../../src/session/loading";
 import { sentencesOf } from "./sentences";
 
@@ -76,7 +76,7 @@ const STATEMENTS: [RegExp, (it: Played) => boolean][] = [
     [/^The request of cell 1 came first, and got the lease/u, ({ end }) => lease(end)?.cell === 1 && lease(end)?.status === "Outstanding" && end.leases.length === 1],
     [/^The request of cell 2 is refused, because another lease holds the name/u, (it) => eventsOf(it).some((entry) => entry.refused === true && entry.says.includes("cell 2's worker 0: begin")) && claim(it.end)?.lease === lease(it.end)?.lease],
     [/^Its user is told to try another time/u, ({ end }) => JSON.stringify(workerOf(end, 2)?.told) === '{"refused":"CLAIM_BUSY"}'],
-    [/^This is the rule “(.*)”/u, ({ step }) => step.text.includes(`“${RULE_NAMES.lease_exclusivity.toLowerCase()}”`)],
+    [/^This is the rule “(.*)”/u, ({ step }) => textOf(step).includes(`“${RULE_NAMES.lease_exclusivity.toLowerCase()}”`)],
     [/^Break it, and see the damage/u, ({ step }) => step.next === "Switch the rule off" && TOUR[TOUR.indexOf(step) + 1]?.rulesOff?.[0] === "lease_exclusivity"],
     [/^Now both cells have a lease on alice/u, ({ end }) => end.leases.filter(({ names, status }) => names.includes("alice") && status === "Outstanding").map(({ cell }) => cell).join() === "1,2"],
     [/^Cell 1 has committed its row, but the claim is cell 2's/u, ({ end }) => rowsOf(end, 1).includes("alice") && claim(end)?.cell === 2],
@@ -95,6 +95,15 @@ const GENERAL = [
     "Break others under “Rules”.",
 ];
 
+/** Returns the sentences of a part that do not hold after the played events. */
+function complaintsAbout(part: string, step: TourStep, played: Played): string[] {
+    return sentencesOf(part).flatMap((sentence) => {
+        const [statement] = STATEMENTS.filter(([pattern]) => pattern.test(sentence));
+        if (statement === undefined) return GENERAL.includes(sentence) ? [] : [`unchecked: ${sentence}`];
+        return statement[1]({ ...played, step }) ? [] : [`false at ${played.step.to}: ${sentence}`];
+    });
+}
+
 const STEPS = TOUR.map((step, index) => [index + 1, step.title, step] as const);
 
 describe("the guided tour", () => {
@@ -104,13 +113,14 @@ describe("the guided tour", () => {
     });
 
     test.each(STEPS)("says the truth in step %i, %s", (_, __, step) => {
-        const played = play(step);
-        const complaints = sentencesOf(step.text).flatMap((sentence) => {
-            const [statement] = STATEMENTS.filter(([pattern]) => pattern.test(sentence));
-            if (statement === undefined) return GENERAL.includes(sentence) ? [] : [`unchecked: ${sentence}`];
-            return statement[1](played) ? [] : [`false: ${sentence}`];
-        });
+        const complaints = step.text.flatMap(([from, part]) => [...new Set([from, step.to])].flatMap((to) => complaintsAbout(part, step, play({ ...step, to }))));
         expect(complaints).toEqual([]);
+    });
+
+    test.each(STEPS)("shows its text in order, and all of it at the end of step %i, %s", (_, __, step) => {
+        const positions = step.text.map(([from]) => from);
+        expect(positions).toEqual([...new Set(positions)].sort((one, other) => one - other));
+        expect(positions.every((from) => from >= step.from && from <= step.to)).toBe(true);
     });
 
     test.each(STEPS)("points only at parts that exist at the end of step %i, %s", (_, __, step) => {
@@ -123,7 +133,7 @@ describe("the guided tour", () => {
     });
 
     test.each(STEPS)("uses sentences of at most 25 words in step %i, %s", (_, __, step) => {
-        expect(sentencesOf(step.text).filter((sentence) => sentence.split(/\s+/u).length > 25)).toEqual([]);
+        expect(sentencesOf(textOf(step)).filter((sentence) => sentence.split(/\s+/u).length > 25)).toEqual([]);
     });
 
     test("shows a violation in its last step alone", () => {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -16,6 +16,7 @@ from leasehold._extras import importing
 from leasehold.calls import encode_source_id
 from leasehold.errors import MisconfiguredError, RowsError, column_error
 from leasehold.tables._keys import ENCODED_BYTES, INTEGERS, TEXTS, UUIDS
+from leasehold.tables._row_names import RowNames
 from leasehold.tables._table import RowReader, Table, check_columns, column_names, original_errors, recorded
 from leasehold.verification import ReadRows, TableColumns, Verification
 
@@ -274,11 +275,12 @@ class _Queries:
         self, connection: _Connection, query: sql.Composed, columns: Sequence[_Column]
     ) -> Iterator[pa.RecordBatchReader]:
         failures: list[Exception] = []
-        batches = recorded(_batches(connection, query, columns), failures)
+        names = RowNames(self._key.name, self.key_kind)
+        batches = recorded(names.noted(_batches(connection, query, columns)), failures)
         schema = _schema(columns)
         # A server-side cursor exists only within a transaction. The order matters: closing the generator closes the cursor, and
         # this must happen before the transaction ends.
-        with original_errors(failures), connection.transaction(), closing(batches):
+        with original_errors(failures), names.in_errors(), connection.transaction(), closing(batches):
             yield pa.RecordBatchReader.from_batches(schema, batches)
 
     def encode_key(self, key: Any) -> bytes:  # noqa: ANN401 - a value of the database
@@ -325,7 +327,7 @@ def _schema(columns: Sequence[_Column]) -> pa.Schema:
     return pa.schema([(column.name, column.arrow_type) for column in columns])
 
 
-def _batches(connection: _Connection, query: sql.Composed, columns: Sequence[_Column]) -> Iterator[pa.RecordBatch]:
+def _batches(connection: _Connection, query: sql.Composed, columns: Sequence[_Column]) -> Generator[pa.RecordBatch, None, None]:
     schema = _schema(columns)
     try:
         with connection.cursor("leasehold_rows") as cursor:

@@ -82,14 +82,15 @@ def test_the_encoding_of_a_url_does_not_matter(cluster: PostgresCluster, url_opt
     assert PostgresTable(f"{url}?{url_option}", "users", COLUMNS).check() == 1
 
 
-def test_v09_text_that_is_not_utf_8_names_its_column_and_row(cluster: PostgresCluster) -> None:
+def test_v09_text_that_is_not_utf_8_names_its_column_and_the_key_of_its_row(client: Client, cluster: PostgresCluster) -> None:
     url = encoded_database(cluster, "SQL_ASCII")
-    table = fill(url, [(1, "ann", 1), (2, "bob", 2)])
+    table = fill(url, [(1, "ann", 1), (7, "bob", 2)])
     with psycopg.connect(url) as connection:
         connection.execute(rb"UPDATE users SET username = E'secret\xe9' WHERE owner = 2")
-    error = raised_by(table.check)
-    assert isinstance(error, errors.ColumnValueError)
-    assert (error.column, "in row 1" in str(error), "secret" in str(error)) == ("username", True, False)
+    for call in (table.check, lambda: verify(client, table, rows_per_page=1)):
+        error = raised_by(call)
+        assert isinstance(error, errors.ColumnValueError)
+        assert str(error) == "the column `username` is not valid UTF-8 in the row with `id` 7"
     by_name = fill(url, [("ann", "ann", 1), ("bob", "bob", 2)], key="text", name="people")
     with psycopg.connect(url) as connection:
         connection.execute(rb"UPDATE people SET id = E'secret\xe9' WHERE owner = 2")
@@ -137,6 +138,40 @@ def test_a_negative_key_is_refused_as_in_a_dump(client: Client, cluster: Postgre
         assert isinstance(error, errors.ColumnValueError)
         assert (error.column, "is negative" in str(error)) == ("id", True)
     assert names(client) == set()
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys", "shown"),
+    [
+        ("bigint", list(range(1, 3001)), "1500"),
+        (
+            "uuid",
+            [f"01a1fefb-0383-7360-95c3-{number:012}" for number in range(1, 3001)],
+            "`01a1fefb-0383-7360-95c3-000000001500`",
+        ),
+        ("text", [f"{number:04}" for number in range(1, 3001)], "`1500`"),
+    ],
+)
+def test_an_unreadable_row_is_named_by_its_key_on_any_page(
+    client: Client, cluster: PostgresCluster, kind: str, keys: list[Any], shown: str
+) -> None:
+    url = cluster.create_database()
+    table = fill(url, [(key, f"user{number}", number) for number, key in enumerate(keys, 1)], key=kind)
+    with psycopg.connect(url) as connection:
+        connection.execute("UPDATE users SET owner = NULL WHERE username = 'user1500'")
+    said = f"the column `owner` is null in the row with `id` {shown}: omit the row, or fill the column"
+    assert str(raised_by(table.check)) == said
+    for rows_per_page in (100, 1000, 5000):
+        assert str(raised_by(lambda rows=rows_per_page: verify(client, table, rows_per_page=rows))) == said  # type: ignore[misc]
+
+
+def test_a_row_without_a_key_has_no_name(cluster: PostgresCluster) -> None:
+    url = cluster.create_database()
+    fill(url, [(1, "ann", 1)])
+    with psycopg.connect(url) as connection:
+        connection.execute("CREATE VIEW members AS SELECT NULLIF(id, 1) AS id, username, owner FROM users")
+    said = str(raised_by(PostgresTable(url, "members", COLUMNS).check))
+    assert said == "the column `id` is null in a row: omit the row, or fill the column"
 
 
 FOREIGN: dict[str, list[int | str]] = {

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import io
 import re
+import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -25,6 +27,25 @@ _FIRST_ROW = 2
 _NULL_MARKERS = pa.array(["\\N", "NULL", "null", "NA", "<NA>", "NaN", "nan", "None"])
 
 
+class _TerminatedFile(io.RawIOBase):
+    """The bytes of a file, and a last line that the file does not have."""
+
+    def __init__(self, path: Path, last_line: str) -> None:
+        self._file = path.open("rb", buffering=0)
+        # Lines without a character are no rows, so the file may end with a line's end or without one.
+        self._end = io.BytesIO(f"\n{last_line}\n".encode())
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        return self._file.readinto(buffer) or self._end.readinto(buffer)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
 class Csv:
     """Opens streams of a CSV file's rows, with only the read columns."""
 
@@ -38,6 +59,8 @@ class Csv:
         if columns.updated_at is not None:
             types[columns.updated_at] = pa.string()
         self._types = types
+        # A key that no row has: integers of rows are not negative, and nobody guesses the text.
+        self._end_key = secrets.token_hex() if text_keys else -(2**63) + secrets.randbits(62)
 
     def __call__(self, failures: list[Exception]) -> pa.RecordBatchReader:
         header, has_rows = self._begin()
@@ -58,7 +81,8 @@ class Csv:
         # This read needs the first two lines only, but the file object decodes a whole buffer. `replace` ignores invalid UTF-8
         # here; the parser reports it later, with the name of the column.
         with self._path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
-            rows = filter(None, csv.reader(file))
+            # A header that ends within quotes is an error in the strict mode only.
+            rows = filter(None, csv.reader(file, strict=True))
             try:
                 header = next(rows, [])
             except csv.Error:
@@ -81,10 +105,29 @@ class Csv:
             ),
         }
         try:
-            with pyarrow.csv.open_csv(self._path, **options) as reader:
-                yield from reader
+            with _TerminatedFile(self._path, self._end_row(header)) as file, pyarrow.csv.open_csv(file, **options) as reader:
+                yield from self._complete(reader)
         except pa.ArrowInvalid as error:
             raise self._parse_error(header, str(error)) from None
+
+    def _end_row(self, header: list[str]) -> str:
+        """Return a line with the key of the end row, and no other value."""
+        return ",".join(str(self._end_key) if name == self._columns.key else "" for name in header)
+
+    def _complete(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a file that ends with the end row, without the end row.
+
+        pyarrow closes an open quote at the end of a file. The end row is then a part of the quoted text.
+        """
+        last, rows = None, 0
+        for batch in filter(len, batches):
+            if last is not None:
+                yield last
+            last, rows = batch, rows + batch.num_rows
+        if last is None or last[self._columns.key][-1].as_py() != self._end_key:
+            advice = "make the dump again if it was cut off, or close the quote"
+            raise RowsError(f"`{self._path}` ends within quotes in row {max(rows - 1, 0)}: {advice}", code="INVALID_ROWS")
+        yield last.slice(0, last.num_rows - 1)
 
     def _converted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Refuse texts that may stand for nulls, and convert the times of the batches."""

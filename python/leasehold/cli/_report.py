@@ -20,6 +20,7 @@ _OPTIONS = {
     "`tls.ca`": "`--ca`",
     "`tls.certificate`": "`--cert`",
     "`tls.key`": "`--key`",
+    "`where` is": "`--where` is",
     "`taken_at`": "`--taken-at`",
     "`recent_within_seconds`": "`--recent-within-seconds`",
     "`allow_empty`": "`--allow-empty`",

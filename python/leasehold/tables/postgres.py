@@ -122,7 +122,7 @@ class PostgresTable(Table):
     Raises
     ------
     MisconfiguredError
-        The table does not exist or is not visible.
+        The table does not exist or is not visible, or `where` is no condition on its rows.
     ColumnError
         A column is missing or of an unsupported type.
     psycopg.Error
@@ -136,8 +136,9 @@ class PostgresTable(Table):
             oid, quoted_name, full_name, database_name, kind = _find(connection, table)
             types = {name: rest for name, *rest in connection.execute(_COLUMNS, [oid])}
             is_ascii = connection.info.parameter_status("server_encoding") == "SQL_ASCII"
+            relation = sql.SQL(quoted_name)
+            _check_condition(connection, relation, where)
         check_columns(columns, list(types))
-        relation = sql.SQL(quoted_name)
         changed_at = _changed_at(columns, types, relation if kind in _KINDS_WITH_XMAX else None)
         self._queries = _Queries(relation, _columns(columns, types, is_ascii=is_ascii), where, changed_at)
         self._identity = {"table": f"{database_name}.{full_name}", "where": where or "", "keys": self._queries.key_kind}
@@ -220,8 +221,7 @@ class _Queries:
         # Encoded string keys sort by their bytes. The collation "C" gives this order, the collation of a language does not.
         order = sql.SQL('{} COLLATE "C"') if self._key.encode is _encode_text else sql.SQL("{}")
         self._ordered = order.format(sql.Identifier(self._key.name))
-        # The caller's condition is no injection risk, because it runs on the caller's own connection.
-        self._where = sql.SQL(f"({where})" if where else "TRUE")
+        self._where = _condition(where)
 
     @property
     def key_kind(self) -> str:
@@ -352,6 +352,31 @@ def _find(connection: _Connection, table: str) -> tuple[Any, ...]:
         if found is not None:
             return found
     raise MisconfiguredError(f"the table `{table}` does not exist or is not visible: add its schema to the name")
+
+
+def _condition(where: str | None) -> sql.SQL:
+    # The condition is no injection risk, because it runs on the caller's own connection. The line's end ends a comment.
+    return sql.SQL(f"({where}\n)" if where else "TRUE")
+
+
+def _check_condition(connection: _Connection, relation: sql.Composable, where: str | None) -> None:
+    """Check that the database can plan a query with the caller's condition. No row is read.
+
+    Raises
+    ------
+    MisconfiguredError
+        The condition is invalid.
+    """
+    try:
+        with connection.transaction():
+            connection.execute(sql.SQL("SELECT FROM {} WHERE {} LIMIT 0").format(relation, _condition(where)))
+    except database.InsufficientPrivilege:
+        raise
+    except (psycopg.ProgrammingError, psycopg.DataError, psycopg.NotSupportedError) as error:
+        cause = error.diag.message_primary or type(error).__name__
+        raise MisconfiguredError(
+            f"`where` is no condition on the rows of the table ({cause}): correct it", code="INVALID_CONDITION"
+        ) from None
 
 
 def _encode_text(value: str | bytes) -> bytes:

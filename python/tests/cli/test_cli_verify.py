@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
@@ -230,6 +231,17 @@ def test_ctrl_c_ends_a_run_after_its_page_with_counts_and_a_checkpoint(cli_serve
     with Client(cli_server.url, cell_id=1) as client:
         assert list(client.leases()) == []
         assert len(claimed(client)) == 20_000
+
+
+def test_a_wrong_condition_is_a_wrong_argument(cli_server: ClaimsServer, database: str) -> None:
+    for where, cause in [("id >", "syntax error"), ("nosuch > 1", 'column "nosuch" does not exist')]:
+        ended = run(*options(cli_server, database), "--where", where, "--json")
+        error = json.loads(ended.stderr)["error"]
+        assert (ended.returncode, error["exitCode"], error["reason"]) == (2, 2, "INVALID_CONDITION")
+        assert error["message"].startswith(f"`--where` is no condition on the rows of the table ({cause}")
+    # The database meets the fault of this condition in a row.
+    ended = run(*options(cli_server, database), "--where", "10 / (id - 2) > 0")
+    assert (ended.returncode, "division by zero" in ended.stderr) == (2, True)
 
 
 def test_errors_are_printed_in_one_line(cli_server: ClaimsServer, database: str, tmp_path: Path) -> None:

@@ -122,6 +122,34 @@ def test_a_text_that_names_no_table_is_refused(cluster: PostgresCluster, name: s
         PostgresTable(cluster.create_database(), name, COLUMNS)
 
 
+@pytest.mark.parametrize(
+    ("where", "cause"),
+    [
+        ("id >", "syntax error"),
+        ("nosuch > 1", 'column "nosuch" does not exist'),
+        ("username > 1", "operator does not exist"),
+        ("id", "argument of WHERE must be type boolean"),
+        ("id = 'x'", "invalid input syntax"),
+        ("count(*) > 1", "aggregate functions are not allowed"),
+        ("1 / 0 = 1", "division by zero"),
+        ("true; SELECT 1", "syntax error"),
+    ],
+)
+def test_a_condition_that_is_none_is_refused_with_its_cause(cluster: PostgresCluster, where: str, cause: str) -> None:
+    url = cluster.create_database()
+    fill(url, [])
+    error = raised_by(lambda: PostgresTable(url, "users", COLUMNS, where=where))
+    assert isinstance(error, errors.MisconfiguredError)
+    assert error.code == "INVALID_CONDITION"
+    assert str(error).startswith(f"`where` is no condition on the rows of the table ({cause}")
+
+
+def test_a_condition_may_end_in_a_comment(cluster: PostgresCluster) -> None:
+    url = cluster.create_database()
+    fill(url, [(1, "ann", 1), (2, "bob", 2)])
+    assert PostgresTable(url, "users", COLUMNS, where="id > 1 -- not the first").check() == 1
+
+
 def test_a_missing_column_lists_the_columns_of_the_table(cluster: PostgresCluster) -> None:
     url = cluster.create_database()
     fill(url, [])

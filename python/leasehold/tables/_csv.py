@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from leasehold.errors import ColumnError, RowsError, column_error
+from leasehold.errors import ColumnError, MisconfiguredError, RowsError, column_error
 from leasehold.tables import _csv_times
 from leasehold.tables._table import check_columns, column_names, recorded
 from leasehold.verification import TableColumns
@@ -21,6 +21,9 @@ from leasehold.verification import TableColumns
 _BLOCK_BYTES = 1 << 20
 _COLUMN = re.compile(r"In CSV column #(\d+)")
 _ROW = re.compile(r"Row #(\d+)")
+# The refused value, if it is an integer.
+_INTEGER = re.compile(r"invalid value '\s*(\d{1,100})\s*'$")
+_MAX_INTEGER = 2**63 - 1
 # pyarrow counts rows from 1, the header included. The extension counts them from 0, without the header.
 _FIRST_ROW = 2
 # Texts that programs write in place of a null: MySQL and PostgreSQL, SQL Server, R, pandas, Python.
@@ -50,6 +53,11 @@ class Csv:
     """Opens streams of a CSV file's rows, with only the read columns."""
 
     def __init__(self, path: Path, columns: TableColumns, *, text_keys: bool, null_values: Sequence[str] | None) -> None:
+        if text_keys and any(claim.subject == columns.key for claim in columns.claims):
+            raise MisconfiguredError(
+                f"the column `{columns.key}` is the key and a subject, whose ids are integers: omit `text_keys`, or name the "
+                "column with the ids of the subjects"
+            )
         self._path = path
         self._columns = columns
         self._null_values = null_values
@@ -170,6 +178,10 @@ class Csv:
         if "UTF8" in message:
             problem = "has text that is not UTF-8"
             return column_error("COLUMN_VALUE", name, f"the column `{name}` {problem} {place}: convert the file to UTF-8")
+        integer = _INTEGER.search(message)
+        if integer is not None and int(integer[1]) > _MAX_INTEGER:
+            problem = f"has an integer that is too large {place}: the largest is 2^63-1, {_MAX_INTEGER}"
+            return column_error("COLUMN_VALUE", name, f"the column `{name}` {problem}")
         advice = "correct it, or set `text_keys` if keys are strings" if name == self._columns.key else "correct it"
         return column_error("COLUMN_TYPE", name, f"the column `{name}` has a value that is no integer {place}: {advice}")
 

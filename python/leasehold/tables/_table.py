@@ -156,6 +156,23 @@ def check_columns(columns: TableColumns, found: Sequence[str]) -> None:
             raise column_error("COLUMN_MISSING", name, f"the column `{name}` is duplicated: rename one of them")
 
 
+def check_subjects(columns: TableColumns, schema: pa.Schema) -> None:
+    """Check that the columns with the ids of subjects have integers, before anything is said about the keys.
+
+    Raises
+    ------
+    ColumnTypeError
+        A column has another type. A missing column is the fault of `check_columns`.
+    """
+    for name in {claim.subject: None for claim in columns.claims}:
+        index = schema.get_field_index(name)
+        found = schema.field(index).type if index >= 0 else pa.null()
+        values = found.value_type if pa.types.is_dictionary(found) else found
+        if not pa.types.is_integer(values) and not pa.types.is_null(values):
+            message = f"the column `{name}` has the ids of subjects, so it must contain integers, not `{found}`: cast it"
+            raise column_error("COLUMN_TYPE", name, message)
+
+
 def _list(names: Sequence[str]) -> str:
     if not names:
         return "no columns"

@@ -19,7 +19,7 @@ from leasehold._arguments import stream_errors
 from leasehold.errors import MisconfiguredError, RowsError
 from leasehold.tables._csv import Csv
 from leasehold.tables._keys import BYTES, ENCODED_BYTES, INTEGERS, TEXTS, UUIDS, decode_text_keys
-from leasehold.tables._table import RowReader, Table, check_columns, column_names, original_errors, recorded
+from leasehold.tables._table import RowReader, Table, check_columns, check_subjects, column_names, original_errors, recorded
 from leasehold.verification import ArrowRows, ArrowStream, ReadRows, TableColumns, Verification
 
 _BATCH_ROWS = 32_768
@@ -59,7 +59,7 @@ def csv_table(
     Raises
     ------
     MisconfiguredError
-        The file cannot be read.
+        The file cannot be read. Or `text_keys` is set, and the key column has the ids of subjects, which are integers.
     """
     csv = Csv(_check_readable(path), columns, text_keys=text_keys, null_values=null_values)
     return DumpedTable(csv, columns, taken_at=taken_at)
@@ -129,6 +129,7 @@ class DumpedTable(Table):
         """Return a stream of all rows of the dump, with only the read columns."""
         failures: list[Exception] = []
         with original_errors(failures), closing(self._open(failures)) as stream:
+            check_subjects(self.columns, stream.schema)
             yield stream
 
     @contextmanager

@@ -17,7 +17,7 @@ from leasehold.calls import encode_source_id
 from leasehold.errors import MisconfiguredError, RowsError, column_error
 from leasehold.tables._keys import ENCODED_BYTES, INTEGERS, TEXTS, UUIDS
 from leasehold.tables._row_names import RowNames
-from leasehold.tables._table import RowReader, Table, check_columns, column_names, original_errors, recorded
+from leasehold.tables._table import RowReader, Table, check_columns, check_subjects, column_names, original_errors, recorded
 from leasehold.verification import ReadRows, TableColumns, Verification
 
 with importing("postgres"):
@@ -140,7 +140,9 @@ class PostgresTable(Table):
             _check_condition(connection, relation, where)
         check_columns(columns, list(types))
         changed_at = _changed_at(columns, types, relation if kind in _KINDS_WITH_XMAX else None)
-        self._queries = _Queries(relation, _columns(columns, types, is_ascii=is_ascii), where, changed_at)
+        read = _columns(columns, types, is_ascii=is_ascii)
+        check_subjects(columns, _schema(read))
+        self._queries = _Queries(relation, read, where, changed_at)
         self._identity = {"table": f"{database_name}.{full_name}", "where": where or "", "keys": self._queries.key_kind}
 
     def identity(self) -> Mapping[str, str]:

@@ -16,7 +16,7 @@ from support.users import LONG_AGO
 from leasehold import BucketType, SourceType, SubjectType, errors
 from leasehold.client import Client
 from leasehold.tables import VerificationResult, verify_table
-from leasehold.tables.files import csv_table
+from leasehold.tables.files import arrow_table, csv_table, parquet_table
 from leasehold.verification import ClaimColumns, TableColumns
 
 COLUMNS = TableColumns("id", [ClaimColumns(BucketType.USERNAMES, "username", SubjectType.USER, "id")])
@@ -66,6 +66,35 @@ def test_errors_of_times_name_the_row(path: Path, time: str) -> None:
     assert (error.column, "in row 30000:" in str(error)) == ("at", True)
     kind = errors.ColumnTimeZoneError if time.endswith("1T00:00:00") else errors.ColumnTypeError
     assert type(error) is kind
+
+
+@pytest.mark.parametrize("integer", [2**63, 2**64, 10**90])
+def test_an_integer_that_is_too_large_says_so(path: Path, integer: int) -> None:
+    said = "has an integer that is too large in row 1: the largest is 2^63-1, 9223372036854775807"
+    assert str(column_error(path, f"id,username\n1,ann\n{integer},bob\n")) == f"the column `id` {said}"
+    by_owner = TableColumns("id", [ClaimColumns(BucketType.USERNAMES, "username", SubjectType.USER, "owner")])
+    assert str(column_error(path, f"id,username,owner\n1,ann,1\n2,bob,{integer}\n", by_owner)) == f"the column `owner` {said}"
+    path.write_text(f"id,username\n1,ann\n{2**63 - 1},bob\n")
+    assert csv_table(path, COLUMNS).check() == 2
+
+
+def test_text_keys_that_are_subjects_are_refused_at_once(path: Path) -> None:
+    path.write_text("id,username\n1,ann\n")
+    error = raised_by(lambda: csv_table(path, COLUMNS, text_keys=True))
+    assert isinstance(error, errors.MisconfiguredError)
+    assert str(error).startswith("the column `id` is the key and a subject, whose ids are integers: omit `text_keys`")
+
+
+def test_subjects_that_are_no_integers_are_named_before_any_warning(
+    client: Client, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = pl.DataFrame({"id": ["1"], "username": ["ann"]})
+    rows.write_parquet(path)
+    for table in (parquet_table(path, COLUMNS), arrow_table(rows, COLUMNS)):
+        error = raised_by(lambda table=table: verify_table(client, table, source_type=SourceType.USERS))  # type: ignore[misc]
+        assert isinstance(error, errors.ColumnTypeError)
+        assert str(error).startswith("the column `id` has the ids of subjects, so it must contain integers, not `")
+    assert caplog.text == ""
 
 
 def test_a_row_with_other_fields_than_the_header_is_named(path: Path) -> None:

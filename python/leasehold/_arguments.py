@@ -36,6 +36,34 @@ def representable(function: Callable[Parameters, Result]) -> Callable[Parameters
     return checked
 
 
+def check_key(key: object) -> None:
+    """Check that a primary key is no bool, which Python takes for the integer 0 or 1.
+
+    Raises
+    ------
+    TypeError
+        The key is a bool.
+    """
+    if isinstance(key, bool):
+        raise TypeError("the key is a bool: pass an integer or a string")
+
+
+def check_integer(name: str, value: object, bits: int) -> None:
+    """Check that the engine's type can hold the integer of a field. The engine itself refuses values of other types.
+
+    Raises
+    ------
+    TypeError
+        The value is a bool.
+    InvalidError
+        The integer needs more bits than these.
+    """
+    if isinstance(value, bool):
+        raise TypeError(f"`{name}` is a bool: pass an integer")
+    if isinstance(value, int) and not -(2**bits) <= value < 2**bits:
+        raise error_for_code("INVALID_ARGUMENT", f"`{name}` is out of range: the largest is 2**{bits} - 1") from None
+
+
 @contextmanager
 def stream_errors() -> Iterator[None]:
     """Raise a `RowsError` for values that cannot be exported as an Arrow stream. Their libraries' exceptions quote them."""

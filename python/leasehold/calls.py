@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from leasehold import _native
-from leasehold._arguments import representable
+from leasehold._arguments import check_key, representable
 from leasehold.claims import Claim
 
 
@@ -90,6 +90,8 @@ def encode_source_id(key: int | str) -> bytes:
     ------
     InvalidError
         The key is negative, empty, longer than 128 bytes or not valid Unicode, or the integer is over 2**63 - 1.
+    TypeError
+        The key is of another type, such as a bool.
 
     Examples
     --------
@@ -97,4 +99,5 @@ def encode_source_id(key: int | str) -> bytes:
     >>> encode_source_id(258).hex()
     '0000000000000102'
     """
+    check_key(key)
     return _native.encode_source_id(key)

@@ -9,7 +9,7 @@ from enum import IntEnum
 from typing_extensions import Self
 
 from leasehold import _native
-from leasehold._arguments import representable
+from leasehold._arguments import check_integer, check_key, representable
 from leasehold.times import micros
 
 
@@ -75,10 +75,21 @@ class Subject:
         A `SubjectType`.
     id : int
         The id of the object, at least 1.
+
+    Raises
+    ------
+    InvalidError
+        A number is out of range: the id is over 2**63 - 1, or the type over 2**31 - 1.
+    TypeError
+        A number is a bool.
     """
 
     subject_type: int
     id: int
+
+    def __post_init__(self) -> None:
+        check_integer("subject_type", self.subject_type, 31)
+        check_integer("id", self.id, 63)
 
 
 @dataclass(frozen=True)
@@ -96,6 +107,9 @@ class Source:
     source_type: int
     id: bytes
 
+    def __post_init__(self) -> None:
+        check_integer("source_type", self.source_type, 31)
+
     @classmethod
     @representable
     def of(cls, source_type: int, key: int | str) -> Self:
@@ -112,6 +126,8 @@ class Source:
         ------
         InvalidError
             The key is negative, empty, longer than 128 bytes or not valid Unicode, or the integer is over 2**63 - 1.
+        TypeError
+            The key is of another type, such as a bool.
 
         Examples
         --------
@@ -119,6 +135,7 @@ class Source:
         >>> Source.of(SourceType.USERS, 7).id.hex()
         '0000000000000007'
         """
+        check_key(key)
         return cls(source_type, _native.encode_source_id(key))
 
 
@@ -136,6 +153,9 @@ class Bucket:
 
     bucket_type: int
     value: str
+
+    def __post_init__(self) -> None:
+        check_integer("bucket_type", self.bucket_type, 31)
 
 
 @dataclass(frozen=True)
@@ -177,6 +197,9 @@ class Claim:
     subject: Subject | None = None
     source: Source | None = None
     user_data: UserData | None = None
+
+    def __post_init__(self) -> None:
+        check_integer("bucket_type", self.bucket_type, 31)
 
     @property
     def bucket(self) -> Bucket:

@@ -86,7 +86,7 @@ def _database_exit_code(error: Exception) -> int:
 
     if isinstance(error, errors.InvalidAuthorizationSpecification | errors.InvalidPassword | errors.InsufficientPrivilege):
         return 6
-    # A query that the database cannot run is the fault of a condition, a column or a setting, and 1 has a meaning of its own.
-    if isinstance(error, errors.ProgrammingError | errors.DataError | errors.NotSupportedError):
+    # Values that a query cannot compute with are the fault of its condition, and 1 has a meaning of its own.
+    if isinstance(error, errors.DataError):
         return USAGE
     return 5 if isinstance(error, errors.OperationalError) else 1

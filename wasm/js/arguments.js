@@ -53,6 +53,8 @@ export function integer(low, high) {
 
 export const INT32 = integer(-(2 ** 31), 2 ** 31 - 1);
 export const UINT32 = integer(0, 2 ** 32 - 1);
+/** The number of rows of a page. The engine would take 0 for 1. */
+export const PAGE_ROWS = integer(1, 2 ** 32 - 1);
 export const UINT16 = integer(0, 2 ** 16 - 1);
 export const UINT8 = integer(0, 2 ** 8 - 1);
 
@@ -80,12 +82,17 @@ function isWellFormed(text) {
     return text.isWellFormed ? text.isWellFormed() : !HALF_PAIR.test(text);
 }
 
-export function text(value, path) {
-    // A number in place of a name may be the claimed value, which no message shows.
-    if (typeof value !== "string") return refuse(path, value, "a string", typeof value === "object" ? given(value) : `a ${typeof value}`);
-    if (isWellFormed(value)) return value;
-    throw invalidArgument(`\`${path}\` has half of a surrogate pair: pass valid Unicode`);
+/** Returns the kind of a text. `wanted` says what to pass. */
+export function textOr(wanted) {
+    return (value, path) => {
+        // A number in place of a name may be the claimed value, which no message shows.
+        if (typeof value !== "string") return refuse(path, value, wanted, typeof value === "object" ? given(value) : `a ${typeof value}`);
+        if (isWellFormed(value)) return value;
+        throw invalidArgument(`\`${path}\` has half of a surrogate pair: pass valid Unicode`);
+    };
 }
+
+export const text = textOr("a string");
 
 export function uuid(value, path) {
     return typeof value === "string" && UUID.test(value) ? value : refuse(path, value, "a UUID as a string");

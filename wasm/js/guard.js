@@ -18,12 +18,13 @@ export function guardFunction(name, call, signature) {
  */
 export function guardClass(name, Wasm, { create, factories = {}, methods, getters = [] }) {
     const handles = new Handles(name);
-    const Guarded = class {
-        constructor(...values) {
-            const given = checked(create, values);
-            handles.add(this, () => new Wasm(...given));
-        }
+    // A function, since a call of a class without `new` runs no code: the message would have the name `Guarded`.
+    const Guarded = function (...values) {
+        if (!new.target) throw invalidArgument(`\`${name}\` is called without \`new\`: write \`new ${name}(…)\``);
+        const given = checked(create, values);
+        handles.add(this, () => new Wasm(...given));
     };
+    Object.defineProperty(Guarded, "prototype", { writable: false });
     for (const [factory, { signature, explain }] of Object.entries(factories)) {
         define(Guarded, factory, (...values) => {
             const given = checked(signature, values);

@@ -1,7 +1,7 @@
 // The arguments of each export of `leasehold`: the names that the types have, in their order, with
 // their kinds.
 import * as kinds from "./arguments.js";
-import { BYTES, INT32, INT64, INT64_ARRAY, UINT32, UINT64, flag, list, object, optional, text, uuid, word } from "./arguments.js";
+import { BYTES, INT32, INT64, INT64_ARRAY, PAGE_ROWS, UINT32, UINT64, flag, list, object, optional, text, uuid, word } from "./arguments.js";
 
 const CLAIM = object({
     bucket_type: INT32,
@@ -24,7 +24,7 @@ const VERIFICATION_SETTINGS = object({
     source_type: INT32,
     bucket_types: list(INT32),
     recent_within_micros: UINT64,
-    rows_per_page: UINT32,
+    rows_per_page: PAGE_ROWS,
     dry_run: flag,
     max_destroy_share: optional(kinds.share),
     hash_seed: UINT64,
@@ -61,8 +61,10 @@ const KEY_IN_COLUMN = kinds.byType(
         string: textKey("a `BigInt64Array`"),
         object: (value, path) => (ArrayBuffer.isView(value) ? BYTES : markedText)(value, path),
     },
-    "a string, `{ text: \"…\" }` or a `Uint8Array`",
+    "a string, `{ text: \"…\" }` or a `Uint8Array`, or the whole column of integers as a `BigInt64Array`",
 );
+
+const VALUE_IN_COLUMN = kinds.textOr("a string, or the whole column of integers as a `BigInt64Array`");
 
 /** A column of integers in a typed array, or of other entries in an array. */
 function columnOf(entry) {
@@ -76,7 +78,7 @@ const ROW_COLUMNS = object({
     claims: list(
         object({
             bucket_type: INT32,
-            values: columnOf(optional(text)),
+            values: columnOf(optional(VALUE_IN_COLUMN)),
             subject_type: INT32,
             subject_ids: INT64_ARRAY,
         }),
@@ -101,7 +103,7 @@ export const checkBatch = { creates: list(CLAIM), destroys: list(CLAIM) };
 export const encodeSourceId = { key: KEY };
 
 export const Reconciliation = {
-    create: { settings: object({ stale_after_micros: UINT64, rows_per_page: UINT32 }) },
+    create: { settings: object({ stale_after_micros: UINT64, rows_per_page: PAGE_ROWS }) },
     methods: { step: {}, feed: { event: EVENT }, summary: {} },
 };
 

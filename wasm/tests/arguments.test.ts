@@ -190,6 +190,19 @@ describe("the message of a refused argument", () => {
         assert.equal(wrong(() => Reflect.construct(Reconciliation, [])), "`settings` is missing: pass an object with `stale_after_micros`, `rows_per_page`");
     });
 
+    it("says that a page has rows", () => {
+        const message = "`settings.rows_per_page` is 0: pass an integer from 1 to 4294967295";
+        assert.equal(wrong(() => new Verification({ ...VERIFICATION, rows_per_page: 0 })), message);
+        assert.equal(wrong(() => new Reconciliation({ stale_after_micros: 1n, rows_per_page: 0 })), message);
+    });
+
+    it("names the array for a column of integers", () => {
+        const rowsWith = (part: object): string => thrownBy(() => withRecords().rows({ ...ROWS, ...part }, NOW)).message;
+        const wanted = "or the whole column of integers as a `BigInt64Array`";
+        assert.equal(rowsWith({ keys: [7n, 8n] }), `\`rows.keys[0]\` is 7n: pass a string, \`{ text: "…" }\` or a \`Uint8Array\`, ${wanted}`);
+        assert.equal(rowsWith({ claims: [{ ...ROWS.claims[0], values: [7n] }] }), `\`rows.claims[0].values[0]\` is a bigint: pass a string, ${wanted}`);
+    });
+
     it("does not let two texts with halves of pairs be one name", () => {
         const messages = ["\ud83dbob", "\udc4dbob"].map((name) => wrong(canonicalForm, 4, name));
         assert.deepEqual(new Set(messages), new Set(["`value` has half of a surrogate pair: pass valid Unicode"]));

@@ -3,7 +3,7 @@ import { execFileSync } from "node:child_process";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 
-import { Reconciliation } from "leasehold";
+import { Reconciliation, Verification } from "leasehold";
 import { Explorer, ruleWorld, Simulation } from "leasehold/simulation";
 
 import { thrownBy } from "./support.js";
@@ -108,6 +108,16 @@ describe("a method", () => {
         const { message, code } = thrownBy(() => step.call(undefined as never));
         assert.deepEqual([code, message], ["INVALID_ARGUMENT", "`step` is called without its `Reconciliation`: call it as a method of one"]);
         assert.equal(thrownBy(() => feed.call(new Simulation() as never, { event: "deleted" })).code, "INVALID_ARGUMENT");
+    });
+
+    it("of construction says that `new` is missing", () => {
+        for (const Class of [Simulation, Explorer, Reconciliation, Verification]) {
+            const { message, code } = thrownBy(() => Reflect.apply(Class, undefined, [{}]));
+            assert.deepEqual([code, message], ["INVALID_ARGUMENT", `\`${Class.name}\` is called without \`new\`: write \`new ${Class.name}(…)\``]);
+        }
+        class Derived extends Simulation {}
+        assert.ok(new Derived() instanceof Simulation);
+        assert.equal(new Derived().play(1), 1);
     });
 
     it("and its class have their names", () => {

@@ -36,6 +36,7 @@ export interface Detail {
  */
 export interface ReconciliationSettings {
     stale_after_micros: bigint;
+    /** The number of rows of a page, at least 1. */
     rows_per_page: number;
 }
 
@@ -105,6 +106,7 @@ export interface VerificationSettings {
     bucket_types: number[];
     /** The run skips rows and records that changed within this time, in microseconds. */
     recent_within_micros: bigint;
+    /** The number of rows of a page, at least 1. */
     rows_per_page: number;
     /** True if the run must only report differences and not correct them. */
     dry_run: boolean;

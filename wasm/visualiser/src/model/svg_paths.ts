@@ -146,13 +146,13 @@ const LABEL_DISTANCE = 9;
 function labelFor(arrow: Arrow, line: MessageLine): Label | undefined {
     const room = Math.abs(line.x2 - line.x1);
     if (room <= MIN_LABELLED_LENGTH) return undefined;
-    const text = shorten(plainText(arrow.says), room);
+    const text = shorten(plainText(arrow.says), Math.max(8, Math.floor(room / LETTER_WIDTH) - 2));
     const fromSender = Math.min(room / 2, widthOf({ text }) / 2 + LABEL_DISTANCE);
     return { x: round(line.x1 + Math.sign(line.x2 - line.x1) * fromSender), y: round(line.y1 - LABEL_RISE), text };
 }
 
-function shorten(text: string, room: number): string {
-    const letters = Math.max(8, Math.floor(room / LETTER_WIDTH) - 2);
+/** Returns a text with at most this number of letters. */
+function shorten(text: string, letters: number): string {
     return text.length <= letters ? text : `${text.slice(0, letters - 1).trimEnd()}…`;
 }
 
@@ -227,7 +227,7 @@ function addLocalLabel(paths: LocalPaths, { arrow, says, heights, top }: ArrowGr
     // A row can have an arrow on both sides of a worker, so a label must not be wider than its arrow.
     const letters = Math.floor(Math.abs(x2 - x1) / LETTER_WIDTH);
     if (letters < Math.min(whole.length, MIN_SHORTENED_LETTERS)) return;
-    const text = whole.length <= letters ? whole : `${whole.slice(0, letters - 1).trimEnd()}…`;
+    const text = shorten(whole, letters);
     // Between the envelopes at both edges of the row.
     const [highest, lowest] = [top + ENVELOPE_HALF + LETTER_HEIGHT, top + rows.height - ENVELOPE_HALF - LABEL_DESCENT];
     const y = Math.min(lowest, Math.max(highest, Math.min(...heights) - LOCAL_LABEL_RISE));

@@ -24,6 +24,8 @@ _FIRM_BLANK = "\u00a0"
 
 # The words that stand for values of these types.
 _WORDS: dict[type, str] = {int: "N", float: "N", str: "TEXT", Path: "FILE", datetime: "TIME"}
+# The same for sentences.
+_KINDS: dict[type, str] = {int: "an integer", float: "a number", datetime: "a time such as 2026-01-31T12:00:00Z"}
 
 
 class Command(TyperCommand):
@@ -49,6 +51,12 @@ class Group(TyperGroup):
         """Return the help text of the program."""
         commands = [(name, _paragraphs(command.help)[0]) for name, command in self.commands.items()]
         return _help(self, ctx, commands)
+
+
+def wanted(param: Any) -> str | None:  # noqa: ANN401 - see above
+    """Return what to pass as the value of a number or a time; None for another parameter."""
+    kind = _KINDS.get(param.type_descriptor.annotation)
+    return None if kind is None else ", ".join([kind, *_bounds(param)])
 
 
 def _help(command: Any, ctx: Any, commands: list[tuple[str, str]]) -> str:  # noqa: ANN401 - see above

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import typer
 
 from leasehold.cli._exit import exit_code
+from leasehold.cli._help import wanted
 from leasehold.errors import DeniedError, Detail, LeaseholdError, UnavailableError
 
 # Exception texts name Python parameters; a user of `leasehold-py` needs the options instead. Longer texts come first, because
@@ -108,13 +109,25 @@ def _claim(detail: Detail) -> dict[str, object]:
 def _message_of(error: Exception) -> str:
     """Return the message of an exception as one line, with options in place of Python parameters."""
     if isinstance(error, typer.TyperException):
-        message = error.format_message().rstrip(".")
+        message = _refused_value(error) or error.format_message().rstrip(".")
         return message[:1].lower() + message[1:]
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     message = "; ".join(lines) or type(error).__name__
     for parameter, option in _OPTIONS.items():
         message = message.replace(parameter, option)
     return message
+
+
+def _refused_value(error: typer.TyperException) -> str | None:
+    """Return the message about a number or a time that is none; None for another failure.
+
+    Typer has the words of pydantic, which name types of Python and the formats of `strptime`.
+    """
+    # Subclasses are other failures, such as a missing parameter.
+    is_refusal = isinstance(error, typer.BadParameter) and type(error) is typer.BadParameter
+    param = getattr(error, "param", None) if is_refusal else None
+    what = None if param is None else wanted(param)
+    return None if what is None or param is None else f"invalid value for `{max(param.opts, key=len)}`: pass {what}"
 
 
 def _hint(error: Exception) -> str | None:

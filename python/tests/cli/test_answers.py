@@ -197,3 +197,22 @@ def test_a_server_with_other_encryption_or_certificates_is_explained_as_by_lease
         assert (found["hint"], found["code"], found["reason"]) == (wanted["hint"], wanted["code"], wanted["reason"])
         # The texts of OpenSSL and of rustls on a certificate differ.
         assert found["message"].split(": ")[:2] == wanted["message"].split(": ")[:2]
+
+
+VERIFY = ["verify", "users.csv", "--cell", "1", "--source", "users", "--claim", "USERNAMES=username,USER=id"]
+
+
+@pytest.mark.parametrize(
+    ("words", "option", "wanted"),
+    [
+        ([*VERIFY, "--taken-at", "2026-01-31"], "--taken-at", "a time such as 2026-01-31T12:00:00Z"),
+        ([*VERIFY, "--max-destroy-share", "2"], "--max-destroy-share", "a number, 0 to 1"),
+        ([*VERIFY, "--rows-per-page", "1.5"], "--rows-per-page", "an integer, at least 1"),
+        (["leases", "--cell", "x"], "--cell", "an integer, at least 1"),
+        (["work", "queue", "module:function", "--credit", "257"], "--credit", "an integer, 1 to 256"),
+    ],
+)
+def test_a_refused_value_says_what_to_pass(words: list[str], option: str, wanted: str) -> None:
+    ended = run(*words)
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines()[0] == f"error: invalid value for `{option}`: pass {wanted}"

@@ -132,3 +132,14 @@ def test_all_parts_run_with_the_oldest_versions_that_the_package_allows(
     python = new_environment(tmp_path / "environment", oldest_python(), *lowest)
     install(python, "--no-deps", wheel)
     call_parts(python, embedded, database, "base", "cli", "postgres", "plot")
+
+
+# Typer changes names in minor versions: before 0.29 it had no pydantic, and before 0.26 click was a package of its own.
+@pytest.mark.parametrize("version", ["0.20.0", "0.25.1", "0.26.0", "0.27.0", "0.28.0"])
+def test_the_command_runs_with_each_form_of_typer(
+    wheel: Path, tmp_path: Path, embedded: ClaimsServer, database: str, version: str
+) -> None:
+    python = new_environment(
+        tmp_path / "environment", sys.executable, f"leasehold[cli] @ {wheel.as_uri()}", f"typer=={version}"
+    )
+    call_parts(python, embedded, database, "base", "cli")

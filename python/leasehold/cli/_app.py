@@ -16,6 +16,7 @@ from leasehold.cli import _leases, _load, _relay, _simulate, _sweep, _verify, _w
 from leasehold.cli._exit import EXIT_CODES, INTERRUPTED, database_errors, exit_code
 from leasehold.cli._help import Command, Group
 from leasehold.cli._report import report
+from leasehold.cli._typer import TyperException
 from leasehold.errors import LeaseholdError
 
 _NAME = "leasehold-py"
@@ -83,7 +84,7 @@ def main() -> None:
 
 
 def _expected_errors() -> tuple[type[Exception], ...]:
-    return LeaseholdError, OSError, typer.TyperException, *database_errors()
+    return LeaseholdError, OSError, TyperException, *database_errors()
 
 
 def _asks_for_json(words: list[str]) -> bool:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 
-import typer
-
+from leasehold.cli._typer import TyperException
 from leasehold.errors import (
     BY_CODE,
     DeadlineExceededError,
@@ -59,8 +58,8 @@ def database_errors() -> tuple[type[Exception], ...]:
 def exit_code(error: Exception) -> int:
     """Return the exit code with which `leasehold-py` ends after an exception."""
     match error:
-        case typer.TyperException():
-            return error.exit_code
+        case _ if isinstance(error, TyperException):
+            return int(error.exit_code)
         case LeaseholdError(grpc_status=str(status)) if error.code == status or error.code not in BY_CODE:
             return _BY_STATUS.get(status, 1)
         case DeniedError() | UnauthenticatedError():

@@ -11,6 +11,8 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
+from leasehold.cli._typer import annotation_of, bounds_of, help_of, panel_of
+
 _MAX_WIDTH = 100
 # The narrowest column of texts beside a column of options. In a narrower window, texts stand below their options.
 _MIN_TEXT_WIDTH = 40
@@ -55,7 +57,7 @@ class Group(TyperGroup):
 
 def wanted(param: Any) -> str | None:  # noqa: ANN401 - see above
     """Return what to pass as the value of a number or a time; None for another parameter."""
-    kind = _KINDS.get(param.type_descriptor.annotation)
+    kind = _KINDS.get(annotation_of(param))
     return None if kind is None else ", ".join([kind, *_bounds(param)])
 
 
@@ -66,9 +68,9 @@ def _help(command: Any, ctx: Any, commands: list[tuple[str, str]]) -> str:  # no
     options = [param for param in params if param.param_type_name == "option"]
     sections = {
         "Commands": commands,
-        "Arguments": [_row(param) for param in arguments],
-        "Options": [_row(param) for param in options if param.rich_help_panel is None],
-        **{panel: [_row(param) for param in options if param.rich_help_panel == panel] for panel in _panels(options)},
+        "Arguments": [_row(command, param) for param in arguments],
+        "Options": [_row(command, param) for param in options if panel_of(param) is None],
+        **{panel: [_row(command, param) for param in options if panel_of(param) == panel] for panel in _panels(options)},
     }
     blocks = [
         *(textwrap.fill(paragraph, width, **_WHOLE_WORDS) for paragraph in _paragraphs(command.help)),
@@ -88,7 +90,7 @@ def _paragraphs(text: str | None) -> list[str]:
 
 
 def _panels(options: Iterable[Any]) -> dict[str, None]:
-    return dict.fromkeys(option.rich_help_panel for option in options if option.rich_help_panel)
+    return dict.fromkeys(panel for option in options if (panel := panel_of(option)))
 
 
 def _usage(path: str, params: Iterable[Any], width: int, *, has_commands: bool) -> str:
@@ -99,9 +101,9 @@ def _usage(path: str, params: Iterable[Any], width: int, *, has_commands: bool) 
     return textwrap.fill(f"Usage: {line}", width, subsequent_indent=" " * 7, **_WHOLE_WORDS)
 
 
-def _row(param: Any) -> tuple[str, str]:  # noqa: ANN401 - see above
+def _row(command: Any, param: Any) -> tuple[str, str]:  # noqa: ANN401 - see above
     extras = [f"[{extra}]".replace(" ", _FIRM_BLANK) for extra in (*_bounds(param), *_defaults(param))]
-    return _left(param), " ".join([*filter(None, [param.help]), *extras])
+    return _left(param), " ".join([*filter(None, [help_of(command, param)]), *extras])
 
 
 def _left(param: Any) -> str:  # noqa: ANN401 - see above
@@ -116,11 +118,11 @@ def _word(param: Any) -> str:  # noqa: ANN401 - see above
     """Return the word that stands for the value of an option."""
     if param.metavar:
         return str(param.metavar)
-    return "SECONDS" if param.name.endswith("_seconds") else _WORDS[param.type_descriptor.annotation]
+    return "SECONDS" if param.name.endswith("_seconds") else _WORDS[annotation_of(param)]
 
 
 def _bounds(param: Any) -> Iterator[str]:  # noqa: ANN401 - see above
-    low, high = param.min, param.max
+    low, high = bounds_of(param)
     if high is not None and high < _MAX_BOUND:
         yield f"{low:g} to {high:g}" if low is not None else f"at most {high:g}"
     elif low is not None:

@@ -6,11 +6,13 @@ import json as json_format
 import math
 import sys
 from collections.abc import Mapping
+from typing import Any
 
 import typer
 
 from leasehold.cli._exit import exit_code
 from leasehold.cli._help import wanted
+from leasehold.cli._typer import TyperException
 from leasehold.errors import DeniedError, Detail, LeaseholdError, UnavailableError
 
 # Exception texts name Python parameters; a user of `leasehold-py` needs the options instead. Longer texts come first, because
@@ -108,7 +110,7 @@ def _claim(detail: Detail) -> dict[str, object]:
 
 def _message_of(error: Exception) -> str:
     """Return the message of an exception as one line, with options in place of Python parameters."""
-    if isinstance(error, typer.TyperException):
+    if isinstance(error, TyperException):
         message = _refused_value(error) or error.format_message().rstrip(".")
         return message[:1].lower() + message[1:]
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -118,14 +120,13 @@ def _message_of(error: Exception) -> str:
     return message
 
 
-def _refused_value(error: typer.TyperException) -> str | None:
+def _refused_value(error: Any) -> str | None:  # noqa: ANN401 - a failure of Typer, whose classes differ between versions
     """Return the message about a number or a time that is none; None for another failure.
 
     Typer has the words of pydantic, which name types of Python and the formats of `strptime`.
     """
     # Subclasses are other failures, such as a missing parameter.
-    is_refusal = isinstance(error, typer.BadParameter) and type(error) is typer.BadParameter
-    param = getattr(error, "param", None) if is_refusal else None
+    param = error.param if type(error) is typer.BadParameter else None
     what = None if param is None else wanted(param)
     return None if what is None or param is None else f"invalid value for `{max(param.opts, key=len)}`: pass {what}"
 
@@ -133,7 +134,7 @@ def _refused_value(error: typer.TyperException) -> str | None:
 def _hint(error: Exception) -> str | None:
     if isinstance(error, UnreachableError | NotAcceptedError):
         return error.hint
-    if isinstance(error, typer.TyperException):
+    if isinstance(error, TyperException):
         context = getattr(error, "ctx", None)
         return f"see `{context.command_path} --help`" if context else None
     if not isinstance(error, LeaseholdError) or error.grpc_status is None:

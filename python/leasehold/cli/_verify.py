@@ -35,7 +35,9 @@ def verify(
     source: Annotated[str, typer.Option(help="The source type of the claims: USERS, EMAILS, ROUTES, …", metavar="TYPE")],
     claim: Annotated[
         list[str],
+        # Typer 0.27.0 would name the option after its metavar.
         typer.Option(
+            "--claim",
             help="A claim of each row, as BUCKET=COLUMN,SUBJECT=COLUMN: USERNAMES=username,USER=id. Can be repeated.",
             metavar="CLAIM",
         ),

@@ -60,7 +60,11 @@ def cli(server: str, _: str) -> None:
     """Call the command, whose answers are tables and JSON."""
     assert _command("--version").startswith("leasehold-py ")
     assert "verify" in _command("--help")
-    assert "--claim" in _command("verify", "--help")
+    shown = _command("verify", "--help")
+    assert all(words in shown for words in ("--claim CLAIM", "A postgres:// URL", "--rows-per-page N", "[at least 1]"))
+    assert "\nConnection:\n" in shown
+    assert _refused("leases", "--cell", "x") == "error: invalid value for `--cell`: pass an integer, at least 1"
+    assert _refused("leases") == "error: missing option '--cell'"
     assert _command("leases", "--server", server, "--cell", "1").strip()
     assert json.loads(_command("simulate", "--events", "100", "--json").splitlines()[0])
 
@@ -126,6 +130,14 @@ async def _call_async(server: str) -> None:
             async for batch in worker:
                 async with batch:
                     worker.stop()
+
+
+def _refused(*arguments: str) -> str:
+    """Return the first line that the command writes about a wrong command line."""
+    program = str(Path(sys.executable).parent / "leasehold-py")
+    ended = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+    assert ended.returncode == 2, ended
+    return ended.stderr.splitlines()[0]
 
 
 def _command(*arguments: str) -> str:

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from leasehold import _native, times
+from leasehold._arguments import check_rows_per_page
 from leasehold.claims import LeasePage
 
 
@@ -153,6 +154,7 @@ class Reconciliation:
     """
 
     def __init__(self, *, stale_after_seconds: float, rows_per_page: int = 1000) -> None:
+        check_rows_per_page(rows_per_page)
         settings = {"stale_after_micros": times.to_micros(stale_after_seconds), "rows_per_page": rows_per_page}
         self._run = _native.Reconciliation(json.dumps(settings))
 

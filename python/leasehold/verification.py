@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, Literal, Protocol
 
 from leasehold import _native, times
-from leasehold._arguments import representable, stream_errors
+from leasehold._arguments import check_rows_per_page, representable, stream_errors
 from leasehold._engine_claims import EngineClaims
 from leasehold.claims import Claim, RecordPage
 from leasehold.errors import LeaseholdError
@@ -412,6 +412,7 @@ class Verification:
         hash_seed: int | None = None,
         checkpoint: str | None = None,
     ) -> None:
+        check_rows_per_page(rows_per_page)
         settings = {
             "source_type": source_type,
             "bucket_types": sorted(set(bucket_types)),

@@ -20,6 +20,7 @@ from leasehold import (
     SourceType,
     Subject,
     SubjectType,
+    reconciliation,
     verification,
 )
 
@@ -99,6 +100,18 @@ def test_a_number_that_is_out_of_range_is_refused_when_it_is_set() -> None:
             call()
         assert (caught.value.code, str(caught.value)) == ("INVALID_ARGUMENT", message)
     assert Subject(2**31 - 1, 2**63 - 1).id == 2**63 - 1
+
+
+def test_a_page_has_a_row() -> None:
+    for rows in (0, -1):
+        for call in (
+            lambda rows=rows: reconciliation.Reconciliation(stale_after_seconds=1, rows_per_page=rows),
+            lambda rows=rows: verification.Verification(
+                source_type=SourceType.USERS, bucket_types=[], recent_within_seconds=0, rows_per_page=rows
+            ),
+        ):
+            with pytest.raises(InvalidError, match=f"`rows_per_page` is {rows}: pass an integer from 1"):
+                call()
 
 
 LARGE: list[Callable[[], object]] = [

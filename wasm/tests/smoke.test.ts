@@ -33,8 +33,8 @@ describe("esbuild", () => {
         });
     }
 
-    for (const [format, ...options] of [["cjs"], ["esm", "--banner:js=import { createRequire } from 'node:module'; const require = createRequire(import.meta.url);"]]) {
-        it(`says that locks do not work inside of a bundle, as ${format}`, () => {
+    for (const [format, ...options] of [["cjs"], ["esm"], ["esm", "--banner:js=import { createRequire } from 'node:module'; const require = createRequire(import.meta.url);"]]) {
+        it(`says that locks do not work inside of a bundle, as ${format}${options.length === 0 ? "" : " with a `require`"}`, () => {
             project.write("locks.js", 'import { connect } from "leasehold/locks"; connect();');
             const peers = ["@grpc/grpc-js", "@grpc/proto-loader"].map((name) => `--alias:${name}=${fileURLToPath(new URL(`../../node_modules/${name}`, import.meta.url))}`);
             const out = `bundled/locks.${format === "cjs" ? "cjs" : "mjs"}`;

@@ -1,3 +1,5 @@
 // Entry of `leasehold/locks`, for Node only.
+import "../client/unbundled.js";
+
 export { LeaseholdError } from "../error.js";
 export { connect } from "./locks.js";

@@ -114,8 +114,12 @@ describe("the terms of the current event", () => {
 });
 
 describe("the panel", () => {
-    test("has the service's tables beside the cell's, in the window, and at the same place at each event", async () => {
-        const page = await stage.page("#scenario=happy-path&at=0");
+    test.each([
+        [1280, 800],
+        [1101, 800],
+        [1024, 768],
+    ])("has the service's tables beside the cell's, in a window of %i × %i, and at the same place at each event", async (width, height) => {
+        const page = await stage.page("#scenario=happy-path&at=0", { viewport: { width, height } });
         const tops = new Set<number>();
         for (let at = 1; at <= 14; at += 1) {
             await page.keyboard.press("ArrowRight");
@@ -123,7 +127,7 @@ describe("the panel", () => {
             const [service, cell] = [await boxOf(page, '[aria-label="The service\'s tables"]'), await boxOf(page, '[aria-label="Cell 1\'s tables"]')];
             expect(cell.left).toBeGreaterThanOrEqual(service.right);
             expect(cell.top).toBe(service.top);
-            expect(service.bottom).toBeLessThanOrEqual(800);
+            expect(service.bottom).toBeLessThanOrEqual(height);
             tops.add(service.top);
         }
         expect([...tops]).toHaveLength(1);
@@ -169,6 +173,22 @@ test("a phone shows the current event above the lanes, which stay in their place
     }
     expect([...tops]).toHaveLength(1);
     await keepPicture(page, "story-phone");
+    await page.context().close();
+});
+
+test("a phone shows at which edges the current event's text goes on", async () => {
+    const page = await stage.page("#scenario=3b&at=9", { viewport: SMALL_PHONE, hasTouch: true });
+    const advice = page.locator(".phone-advice");
+    await page.addStyleTag({ content: ".phone-advice * { visibility: hidden }" });
+    const box = await boxOf(page, ".phone-advice");
+    const edge = async (top: number) => (await page.screenshot({ clip: { x: box.left, y: top, width: box.right - box.left, height: 9 } })).toString("base64");
+    const edges = async () => [await edge(box.top), await edge(box.bottom - 10)];
+    const [topAtStart, bottomAtStart] = await edges();
+    expect(await advice.evaluate((element) => element.scrollHeight - element.clientHeight)).toBeGreaterThan(9);
+    await advice.evaluate((element) => element.scrollTo(0, element.scrollHeight));
+    const [topAtEnd, bottomAtEnd] = await edges();
+    expect(topAtEnd).not.toBe(topAtStart);
+    expect(bottomAtEnd).not.toBe(bottomAtStart);
     await page.context().close();
 });
 

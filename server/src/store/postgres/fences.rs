@@ -42,9 +42,11 @@ const LARGEST: &str = "
 /// that another server draws at the same time. It needs no right that a begin does not need.
 const DRAW: &str = "SELECT count(nextval('lease_fences')) FROM generate_series(1, $1::bigint)";
 
-/// A query that sets the sequence to `$1`, and never back: behind a pooler, the transaction may be on another host than
-/// the one before, whose sequence stands higher. Returns the new last value.
-const SET: &str = "SELECT setval('lease_fences', greatest($1, pg_sequence_last_value('lease_fences'::regclass)))";
+/// A query that sets the sequence beyond `$1`, and never back: behind a pooler, the transaction may be on another host than
+/// the one before, whose sequence stands higher. Another server may draw fences between the read of the last value and the
+/// set, but not 2^20. Returns the new last value.
+const SET: &str =
+    "SELECT setval('lease_fences', greatest($1, pg_sequence_last_value('lease_fences'::regclass)) + (1::bigint << 20))";
 
 /// The most fences that are drawn one by one, which takes less than a second. For a larger
 /// difference `setval` is safe: no other server draws so many fences at the same time.

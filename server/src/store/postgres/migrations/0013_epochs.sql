@@ -103,9 +103,10 @@ COMMENT ON FUNCTION at_epoch IS
 -- The function has its owner's rights, because a server may draw fences and not set them. INVARIANT: as in
 -- `request_partitions`, functions of PostgreSQL are named with their schema, and arguments are of the exact types. A fence
 -- that is larger than any that a server has given out keeps B13 even if the last ones were lost: 2^21 fences a second stay
--- below 2^53 until the year 2106. The clock may have been set back, so 2^32 more than the last fence of these tables is enough
--- too. That is ahead of the clock if epochs follow one another soon. Tables from which a copy was made may have gone
--- further ahead since: 2^42 more are enough for a thousand epochs, and a thousand copies are still below 2^53.
+-- below 2^53 until the year 2106. The clocks of two hosts may differ, so 2^32 more than the last fence of a former timeline is
+-- enough too. A restart on the same timeline loses nothing and adds nothing: if it did, fences would be ahead of the clock, and
+-- a standby that is promoted without the rows of these epochs would give them out again. Tables from which a copy was made may
+-- have gone further ahead since: 2^42 more are enough for a thousand epochs, and a thousand copies are still below 2^53.
 CREATE FUNCTION begin_epoch(last_fence bigint, adopts boolean) RETURNS TABLE (epoch text, state smallint, age_ms bigint)
 LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE
@@ -115,6 +116,9 @@ DECLARE
     now_fence bigint := extract(epoch FROM pg_catalog.clock_timestamp())::bigint << 21;
     is_first boolean;
     is_copy boolean;
+    is_promoted boolean;
+    is_begun boolean;
+    is_used boolean;
     drawn bigint;
 BEGIN
     IF timeline = 'standby'::text THEN
@@ -123,6 +127,10 @@ BEGIN
     PERFORM write_durably();
     is_first := NOT EXISTS (SELECT FROM store_epochs);
     is_copy := NOT (is_first OR EXISTS (SELECT FROM store_epochs e WHERE are_same_tables(e.epoch, present)));
+    is_promoted := NOT EXISTS (
+        SELECT FROM store_epochs e WHERE pg_catalog.split_part(e.epoch, '/'::text, 1) = cluster
+            AND pg_catalog.split_part(e.epoch, '/'::text, 2) = timeline
+    );
     IF is_copy AND NOT adopts THEN
         RETURN QUERY SELECT present, 3::smallint, 0::bigint;
         RETURN;
@@ -132,18 +140,30 @@ BEGIN
         SELECT FROM store_epochs e WHERE pg_catalog.split_part(e.epoch, '/'::text, 1) = cluster
             AND pg_catalog.split_part(e.epoch, '/'::text, 2) > timeline
     ) THEN
-        RETURN QUERY SELECT present, 4::smallint, 0::bigint;
-        RETURN;
+        IF NOT adopts THEN
+            RETURN QUERY SELECT present, 4::smallint, 0::bigint;
+            RETURN;
+        END IF;
+        -- The rows are those of a later dump, in a cluster that was restored to an earlier time.
+        is_copy := true;
+        DELETE FROM store_epochs e WHERE pg_catalog.split_part(e.epoch, '/'::text, 1) = cluster
+            AND pg_catalog.split_part(e.epoch, '/'::text, 2) >= timeline;
     END IF;
     -- A second server waits here until the row of the first one is durable.
     INSERT INTO store_epochs AS e (epoch, begun_at, is_adopted) VALUES (present, pg_catalog.clock_timestamp(), is_copy)
         ON CONFLICT ON CONSTRAINT store_epochs_pkey DO NOTHING;
-    drawn := (SELECT s.last_value FROM lease_fences s);
-    -- Before the first epoch, no fence was given out that this database could lack, unless a server knows one.
-    IF FOUND AND (NOT is_first OR last_fence > drawn) THEN
+    is_begun := FOUND;
+    SELECT s.last_value, s.is_called INTO drawn, is_used FROM lease_fences s;
+    -- Tables without epochs may be those of an older copy. Only if no fence was drawn, none can be lacking.
+    IF is_begun AND (NOT is_first OR is_used OR EXISTS (SELECT FROM claims) OR last_fence > drawn) THEN
         PERFORM pg_catalog.setval('lease_fences'::regclass,
-            greatest(now_fence, drawn + (1::bigint << 32), least(last_fence, now_fence + (1::bigint << 43)))
+            greatest(now_fence, drawn + CASE WHEN is_promoted THEN 1::bigint << 32 ELSE 0::bigint END,
+                least(last_fence, now_fence + (1::bigint << 43)))
             + CASE WHEN is_copy THEN 1::bigint << 42 ELSE 0::bigint END);
+    ELSIF last_fence > drawn THEN
+        -- Other servers draw meanwhile, but not 2^24 fences.
+        PERFORM pg_catalog.setval('lease_fences'::regclass,
+            greatest(drawn, least(last_fence, now_fence + (1::bigint << 43))) + (1::bigint << 24));
     END IF;
     RETURN QUERY SELECT present, CASE WHEN is_first THEN 1 WHEN is_copy THEN 5 ELSE 2 END::smallint,
         (extract(epoch FROM pg_catalog.clock_timestamp() - e.begun_at) * 1000::numeric)::bigint
@@ -151,10 +171,11 @@ BEGIN
 END $$;
 
 COMMENT ON FUNCTION begin_epoch IS
-    'Lets a server enter the current epoch, and returns it with its age. The first server of a later epoch raises the fences to '
-    'the largest of three numbers: the seconds since 1970 times 2^21, the last fence plus 2^32, and `last_fence`; 2^42 more if '
-    'the tables are a copy. The state is 1 if the epoch is the first of the tables, 2 if not, 3 if the tables are a copy and '
-    '`adopts` is false, 4 if the tables have seen a later timeline, and 5 if the tables were a copy and are accepted now';
+    'Lets a server enter the current epoch, and returns it with its age. The first server of an epoch raises the fences to the '
+    'largest of three numbers: the seconds since 1970 times 2^21, the last fence (plus 2^32 on a new timeline), and `last_fence`; '
+    '2^42 more if the tables are a copy. In the first epoch it does so only if a fence was drawn. The state is 1 if the epoch is '
+    'the first of the tables, 2 if not, 3 if the tables are a copy and `adopts` is false, 4 if the tables have seen a later '
+    'timeline, and 5 if the tables were a copy and are accepted now';
 
 DO $$
 BEGIN

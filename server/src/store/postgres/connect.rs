@@ -164,7 +164,7 @@ impl Connector {
         writes: impl Future<Output = Result<T, NotEntered>>,
     ) -> Result<T, NotEntered> {
         let cancel = CancelOnDrop(Some((self, connection.cancel_token())));
-        let patience = self.patience + epochs::PROOF_VALIDITY;
+        let patience = self.patience + epochs::EPOCH_WAIT;
         let late = |_| {
             StoreError::Unreachable(format!(
                 "no durable write within {} s: does a synchronous standby answer?",
@@ -598,11 +598,13 @@ fn ssl_mode(asked: SslMode, has_authority: bool, is_local: bool) -> Result<SslMo
     }
 }
 
+/// True if connections stay on this machine. An address of `hostaddr` is used instead of the name of its host.
 fn is_local(config: &Config) -> bool {
-    config.get_hosts().iter().all(|host| match host {
+    let is_here = |host: &Host| match host {
         Host::Unix(_) => true,
         Host::Tcp(name) => name == "localhost" || name.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback()),
-    })
+    };
+    config.get_hosts().iter().all(is_here) && config.get_hostaddrs().iter().all(std::net::IpAddr::is_loopback)
 }
 
 fn client_config(settings: &PostgresConfig) -> Result<rustls::ClientConfig, String> {
@@ -656,6 +658,20 @@ mod tests {
         ] {
             let mode = ssl_mode(asked, has_authority, is_local).ok();
             assert_eq!(mode, expected, "{asked:?} {has_authority} {is_local}");
+        }
+    }
+
+    #[test]
+    fn an_address_counts_as_the_host_does() {
+        for (hosts, expected) in [
+            ("host=localhost", true),
+            ("host=/run/postgresql", true),
+            ("host=db", false),
+            ("hostaddr=127.0.0.1", true),
+            ("hostaddr=10.0.0.1", false),
+            ("host=localhost hostaddr=10.0.0.1", false),
+        ] {
+            assert_eq!(is_local(&hosts.parse().unwrap()), expected, "{hosts}");
         }
     }
 

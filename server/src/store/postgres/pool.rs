@@ -132,7 +132,7 @@ impl Pool {
     ) -> Result<T> {
         let connection = self.connections.get().await.map_err(|error| self.not_connected(error))?;
         let (connector, is_idle) = (self.connector.clone(), AtomicBool::new(false));
-        let pooled = Arc::new(PooledConnection { connection: Some(connection), connector, is_idle });
+        let pooled = Arc::new(PooledConnection { connection: Some(connection), connector, access, is_idle });
         let late = |_| StoreError::Unreachable(format!("no answer within {} s", timeout.as_secs()));
         let answer = tokio::time::timeout(timeout, answer_in_epoch(access, &pooled, statement)).await.map_err(late)?;
         // A connection that has left its epoch is not used again.
@@ -196,6 +196,7 @@ fn is_worth_a_retry(error: &StoreError) -> bool {
 pub(super) struct PooledConnection {
     connection: Option<Object<Connections>>,
     connector: Connector,
+    access: Access,
     is_idle: AtomicBool,
 }
 
@@ -214,8 +215,10 @@ impl Drop for PooledConnection {
         if let Some(connection) = self.connection.take()
             && !self.is_idle.load(Ordering::Relaxed)
         {
-            // The canceled statement may be a COMMIT that waits for a standby.
-            connection.accepted().doubt();
+            // The canceled statement may be a COMMIT that waits for a standby. That of a read changes no row.
+            if self.access == Access::Write {
+                connection.accepted().doubt();
+            }
             self.connector.cancel(connection.cancel_token());
             drop(Object::take(connection));
         }

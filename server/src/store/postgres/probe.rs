@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use leasehold_core::time::Timestamp;
+use tokio::task::JoinHandle;
 use tokio_postgres::SimpleQueryMessage;
 
 use super::active_servers::{ActiveServers, ServerId};
@@ -35,6 +36,8 @@ pub(super) struct DatabaseProbe {
     clock: Arc<StoreClock>,
     difference: ClockDifference,
     standbys: Standbys,
+    // The task that looked last for a promoted host.
+    look: Option<JoinHandle<()>>,
 }
 
 impl DatabaseProbe {
@@ -49,6 +52,7 @@ impl DatabaseProbe {
             clock,
             difference: ClockDifference::default(),
             standbys: Standbys::default(),
+            look: None,
         }
     }
 
@@ -65,8 +69,16 @@ impl DatabaseProbe {
         }
     }
 
+    /// Looks for a promotion in the background. A host that is away delays the look, and must not delay the probe.
+    fn look_for_promotion(&mut self) {
+        if self.look.as_ref().is_none_or(JoinHandle::is_finished) {
+            let connector = self.connector.clone();
+            self.look = Some(tokio::spawn(async move { connector.look_for_promotion().await }));
+        }
+    }
+
     async fn probe_once(&mut self) -> Result<Probed, StoreError> {
-        self.connector.look_for_promotion().await;
+        self.look_for_promotion();
         let client = self.client.take().filter(|client| self.connector.is_current(client));
         let client = match client {
             Some(client) => client,
@@ -144,6 +156,12 @@ fn warn_of_clocks(ahead_micros: i128) {
             "this machine's clock is {seconds} s {side} the database's: synchronise both by NTP; leases have the \
              database's times, certificates and log lines this machine's"
         ),
+    }
+}
+
+impl Drop for DatabaseProbe {
+    fn drop(&mut self) {
+        self.look.iter().for_each(JoinHandle::abort);
     }
 }
 

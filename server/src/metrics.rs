@@ -251,7 +251,7 @@ pub struct Metrics {
     // disk is full.
     is_maintenance_failing: AtomicBool,
     // True if commits of the database wait for no standby.
-    lacks_standby: AtomicBool,
+    database_lacks_standby: Gauge,
 }
 
 /// The values of metrics that other parts keep, read at the moment of a scrape by Prometheus.
@@ -341,7 +341,7 @@ impl Default for Metrics {
             audit_events_dropped: Counter::default(),
             is_database_away: AtomicBool::default(),
             is_maintenance_failing: AtomicBool::default(),
-            lacks_standby: AtomicBool::default(),
+            database_lacks_standby: Gauge::default(),
         };
         metrics.register();
         metrics.relays.register(&mut metrics.registry);
@@ -435,6 +435,8 @@ impl Metrics {
         all.register("store_unavailable", unavailable, self.store_unavailable.clone());
         let lacks = "1 since the database was found to lack a lease that this server had begun";
         all.register("database_lacks_changes", lacks, self.database_lacks_changes.clone());
+        let alone = "1 while commits of a database with standbys wait for none, so that a failover loses some";
+        all.register("database_lacks_standby", alone, self.database_lacks_standby.clone());
     }
 
     fn register_locks_and_queues(&mut self) {
@@ -598,12 +600,12 @@ impl Metrics {
 
     /// Stores if commits of the database wait for no standby.
     pub fn set_database_lacks_standby(&self, lacks_standby: bool) {
-        self.lacks_standby.store(lacks_standby, Ordering::Relaxed);
+        self.database_lacks_standby.set(lacks_standby.into());
     }
 
     /// True if commits of the database wait for no standby, so that a failover would lose some.
     pub fn database_lacks_standby(&self) -> bool {
-        self.lacks_standby.load(Ordering::Relaxed)
+        self.database_lacks_standby.get() > 0
     }
 
     /// Stores the result of a maintenance run on the database. Returns true if the run before

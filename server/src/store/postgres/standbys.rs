@@ -2,9 +2,11 @@
 
 use tokio_postgres::{Client, Error};
 
-/// Two SQL expressions: if COMMITs wait for a standby, and if standbys are connected. Every role may count them.
-pub(super) const STANDBYS: &str =
-    "current_setting('synchronous_standby_names') <> '', EXISTS (SELECT FROM pg_stat_replication)";
+/// Two SQL expressions: if COMMITs wait for a standby, and if standbys are connected. Backups and subscribers of logical
+/// replication are connected like standbys. A role without the rights of `pg_monitor` can't tell backups from them.
+pub(super) const STANDBYS: &str = "current_setting('synchronous_standby_names') <> '', EXISTS (
+    SELECT FROM pg_stat_replication r WHERE (r.state IS NULL OR r.replay_lsn IS NOT NULL) AND NOT EXISTS (
+        SELECT FROM pg_replication_slots s WHERE s.active_pid = r.pid AND s.slot_type = 'logical'))";
 
 /// A query for COMMITs that wait for a standby, and longer than a standby on the network takes.
 const WAITING: &str = "
@@ -38,7 +40,7 @@ impl Standbys {
                 "COMMITs of the database wait for no standby any more: a failover loses answered changes from now on; set \
                  `synchronous_mode_strict` of Patroni to prevent it"
             ),
-            (true, false) => tracing::info!("COMMITs of the database wait for a standby again"),
+            (true, false) if waits => tracing::info!("COMMITs of the database wait for a standby again"),
             _ => {}
         }
     }

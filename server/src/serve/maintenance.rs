@@ -34,6 +34,8 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 /// The longest time that a probe of the database may take before it counts as failed. A probe
 /// touches no row, so load alone never makes it this slow.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
+/// The least time between two causes of one outage that are told.
+const CAUSE_INTERVAL: Duration = Duration::from_secs(10);
 /// The pause before the first repetition of a failed read. It doubles with each failure.
 const FIRST_READ_PAUSE: Duration = Duration::from_millis(500);
 /// The longest pause between two repetitions of a failed read.
@@ -50,6 +52,8 @@ pub(super) struct Maintenance {
     clock: Mutex<SteadyClock>,
     // True if the health status that was last published is `SERVING`.
     was_serving: AtomicBool,
+    // The cause of an outage that was told last, and when.
+    told_cause: Mutex<Option<(String, Instant)>>,
 }
 
 impl Maintenance {
@@ -62,7 +66,8 @@ impl Maintenance {
         // For the default retention of a day, this is an hour.
         let trusted_after = Duration::from_secs(retention_seconds / 24);
         let clock = Mutex::new(SteadyClock::new(trusted_after, Instant::now()));
-        Self { services, store, health, retention_seconds, clock, was_serving: AtomicBool::new(true) }
+        let (was_serving, told_cause) = (AtomicBool::new(true), Mutex::default());
+        Self { services, store, health, retention_seconds, clock, was_serving, told_cause }
     }
 
     /// Runs the background work until the server stops.
@@ -234,7 +239,11 @@ impl Maintenance {
             Ok(_) if !was_reachable => tracing::info!("the database answers again"),
             Ok(_) => {}
             // Probes are frequent, so only the first failure of an outage is logged as an error.
-            Err(error) if was_reachable => tracing::error!(%error, "the database is away"),
+            Err(error) if was_reachable => {
+                self.is_new_cause(&error);
+                tracing::error!(%error, "the database is away");
+            }
+            Err(error) if self.is_new_cause(&error) => tracing::warn!(%error, "the database is still away"),
             Err(error) => tracing::debug!(%error, "the database is still away"),
         }
         committer.recheck_health();
@@ -246,6 +255,18 @@ impl Maintenance {
         {
             committer.set_held_claims(held_claims);
         }
+    }
+
+    /// Notes the cause of an outage. Returns true if it is another one than that which was told last, and that was told a
+    /// while ago: a database that restarts has several causes within a second.
+    fn is_new_cause(&self, error: &StoreError) -> bool {
+        let (text, now) = (error.to_string(), Instant::now());
+        let mut told = self.told_cause.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = told.as_ref().is_none_or(|(last, at)| *last != text && now.duration_since(*at) > CAUSE_INTERVAL);
+        if is_new {
+            *told = Some((text, now));
+        }
+        is_new
     }
 
     /// Runs the maintenance of a shared database again and again. The first of several failures in

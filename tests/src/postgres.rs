@@ -200,7 +200,10 @@ impl Cluster {
         self.execute("postgres", "ALTER SYSTEM SET synchronous_standby_names = '*'")?;
         self.execute("postgres", "SELECT pg_reload_conf()")?;
         let deadline = Instant::now() + DEADLINE;
-        while self.execute("postgres", "SELECT sync_state FROM pg_stat_replication")? != ["sync"] {
+        let is_sync = || -> Result<bool> {
+            Ok(self.execute("postgres", "SELECT sync_state FROM pg_stat_replication")?.contains(&"sync".into()))
+        };
+        while !is_sync()? {
             ensure!(Instant::now() < deadline, "no commit waits for the standby within {DEADLINE:?}");
             std::thread::park_timeout(POLL);
         }

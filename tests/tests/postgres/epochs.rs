@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use leasehold_core::lease::Outcome;
 use leasehold_server::config::PostgresConfig;
@@ -227,6 +227,140 @@ fn b13_no_fence_is_repeated_after_an_asynchronous_standby_is_promoted() {
     assert!(server.has_logged("the database lacks a lease that this server has begun"), "{}", server.stderr());
     let (_, ready) = pair.runtime.block_on(leasehold_tests::wire::get(server.address(), "/readyz?verbose")).unwrap();
     assert!(ready.contains("[+]database ok, but it lacks changes"), "{ready}");
+}
+
+/// Neither the rows of these epochs nor a server that knows their fences are there after the promotion.
+#[test]
+fn b13_no_fence_is_repeated_after_the_loss_of_several_epochs() {
+    let mut pair = Pair::start();
+    let mut server = serve(&pair.url(), "");
+    pair.begin(&mut client_of(&pair.runtime, &server), "kept").unwrap();
+    pair.detach();
+    let mut lost = Vec::new();
+    for round in 0..2 {
+        pair.primary.crash().unwrap();
+        pair.primary.restart().unwrap();
+        lost.push(pair.begin_at_last(&mut client_of(&pair.runtime, &server), &format!("lost-{round}")));
+    }
+    server.terminate().unwrap();
+    pair.primary.crash().unwrap();
+    pair.standby.promote().unwrap();
+    let server = serve(&pair.url(), "");
+    let fence = pair.begin_at_last(&mut client_of(&pair.runtime, &server), "after");
+    assert!(lost.iter().all(|lost| *lost < fence), "{fence} after {lost:?}");
+}
+
+/// The copy was made by a version without epochs, so no row tells that the tables are older ones.
+#[test]
+fn b13_no_fence_is_repeated_after_the_restore_of_tables_without_epochs() {
+    let cluster = Cluster::start(NO_SYNC).unwrap();
+    let (database, runtime) = (cluster.database().unwrap(), Runtime::new().unwrap());
+    let url = cluster.url(&database);
+    let mut server = serve(&url, "");
+    let mut client = client_of(&runtime, &server);
+    let fence = |client: &mut Client, name: &str| runtime.block_on(client.begin(create(name))).unwrap().fence;
+    fence(&mut client, "kept");
+    let lost = (0..40).map(|number| fence(&mut client, &format!("lost-{number}"))).max().unwrap();
+    server.terminate().unwrap();
+    let restored = "TRUNCATE store_epochs; SELECT setval('lease_fences', 1);
+        DELETE FROM claims WHERE bucket_value LIKE 'lost%'; DELETE FROM claim_leases WHERE fence > 1";
+    cluster.execute(&database, restored).unwrap();
+    let server = serve(&url, "");
+    let after = fence(&mut client_of(&runtime, &server), "after");
+    assert!(after > lost, "{after} after {lost}");
+}
+
+/// A standby is promoted by hand beside a primary that goes on, and is taken back. The servers that have followed it
+/// come back to the primary, whose commits another standby confirms.
+#[test]
+fn a_host_that_was_promoted_by_mistake_is_forgotten_once_it_is_gone() {
+    let mut pair = Pair::start();
+    let _other = pair.primary.standby().unwrap();
+    let server = serve(&pair.url(), "patience_seconds = 120");
+    let mut client = client_of(&pair.runtime, &server);
+    pair.begin(&mut client, "before").unwrap();
+    pair.standby.promote().unwrap();
+    await_condition("the server follows", || server.has_logged("another host of the database was promoted"));
+    await_condition("a begin is at the promoted host", || {
+        let name = format!("stray-{}", rand::random::<u64>());
+        pair.begin(&mut client, &name).unwrap();
+        let sql = format!("SELECT count(*) FROM claims WHERE bucket_value = '{name}'");
+        pair.standby.execute(&pair.database, &sql).unwrap() == ["1"]
+    });
+    pair.standby.crash().unwrap();
+    pair.begin(&mut client, "after").unwrap();
+    let rows = "SELECT count(*) FROM claims WHERE bucket_value = 'after'";
+    assert_eq!(pair.primary.execute(&pair.database, rows).unwrap(), ["1"]);
+    assert!(server.has_logged("the database lacks a lease that this server has begun"), "{}", server.stderr());
+}
+
+/// What leads to the database, such as a name or a proxy, may be pointed elsewhere while servers run.
+#[test]
+fn a_running_server_enters_no_other_store_and_no_older_copy() {
+    let mut cluster = Cluster::start(NO_SYNC).unwrap();
+    let (database, runtime) = (cluster.database().unwrap(), Runtime::new().unwrap());
+    let url = cluster.url(&database);
+    let server = serve(&url, "patience_seconds = 1");
+    let mut client = client_of(&runtime, &server);
+    let mut restart = |cluster: &mut Cluster| {
+        cluster.crash().unwrap();
+        cluster.restart().unwrap();
+    };
+    cluster.execute(&database, "UPDATE leasehold_store SET id = gen_random_uuid()").unwrap();
+    restart(&mut cluster);
+    await_condition("the other store is refused", || server.has_logged("holds another store than this server"));
+    runtime.block_on(client.begin(create("lost"))).unwrap_err();
+    drop(server);
+
+    let server = serve(&url, "patience_seconds = 1");
+    let mut client = client_of(&runtime, &server);
+    runtime.block_on(client.begin(create("before"))).unwrap();
+    let allow =
+        |allowed: bool| cluster.execute("postgres", &format!("ALTER DATABASE {database} ALLOW_CONNECTIONS {allowed}"));
+    let leave = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'leasehold'";
+    let alone = |sql: &str| {
+        allow(false).unwrap();
+        await_condition("nobody uses the database", || {
+            cluster.execute("postgres", leave).unwrap();
+            cluster.execute("postgres", sql).is_ok()
+        });
+    };
+    alone(&format!("CREATE DATABASE copy TEMPLATE {database}"));
+    allow(true).unwrap();
+    let adopted = runtime.block_on(leasehold(["migrate", "--adopt", "--store", &cluster.url("copy")])).unwrap();
+    assert!(adopted.status.success(), "{adopted:?}");
+    await_condition("a begin succeeds", || runtime.block_on(client.begin(create("later"))).is_ok());
+    alone(&format!("ALTER DATABASE {database} RENAME TO former"));
+    cluster.execute("postgres", &format!("ALTER DATABASE copy RENAME TO {database}")).unwrap();
+    await_condition("the copy is refused", || server.has_logged("is a copy that lacks changes of this server"));
+    runtime.block_on(client.begin(create("lost"))).unwrap_err();
+}
+
+/// A read that its caller has given up changes no row, so other reads stay proved.
+#[test]
+fn b30_an_abandoned_read_takes_no_proof_from_others() {
+    const WAITS: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query NOT LIKE '%WHERE false%'";
+    let pair = Pair::start();
+    let server = serve(&pair.primary.url(&pair.database), "");
+    let mut client = client_of(&pair.runtime, &server);
+    pair.begin(&mut client, "taken").unwrap();
+    let locker = open_session(&pair.runtime, &pair.primary.url(&pair.database));
+    // While the standby is frozen, no new proof comes. The last one is good for a moment.
+    await_condition("a read is answered by the last proof", || {
+        let frozen = pair.standby.freeze().unwrap();
+        pair.runtime.block_on(async {
+            locker.batch_execute("BEGIN; LOCK TABLE claims IN ACCESS EXCLUSIVE MODE").await.unwrap();
+            let given_up = tokio::time::timeout(Duration::from_millis(100), client.get("taken")).await;
+            assert!(given_up.is_err(), "the read did not wait for the lock");
+        });
+        await_condition("the read is canceled", || pair.primary.execute("postgres", WAITS).unwrap() == ["0"]);
+        pair.runtime.block_on(locker.batch_execute("ROLLBACK")).unwrap();
+        let read = async { tokio::time::timeout(Duration::from_millis(300), client.get("taken")).await };
+        let answered = pair.runtime.block_on(read);
+        drop(frozen);
+        pair.begin_at_last(&mut client, &format!("next-{}", rand::random::<u64>()));
+        answered.is_ok_and(|answer| answer.is_ok())
+    });
 }
 
 /// After the crash of one process, the others restart, and rows that no standby has are visible.

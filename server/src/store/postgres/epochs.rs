@@ -4,7 +4,7 @@
 //!
 //! **No answer of a former primary is stale.** A read is answered only if the primary has acknowledged a durable write
 //! that was sent less than [`PROOF_VALIDITY`] ago, or after the read. A former primary acknowledges none, because its standbys
-//! follow another host. A new epoch is served in only [`PROOF_VALIDITY`] after this server has seen it first. So all reads of the
+//! follow another host. A new epoch is served in only [`EPOCH_WAIT`] after this server has seen it first. So all reads of the
 //! former epoch that other servers answer come before any write of the new one.
 //!
 //! **No write that a failover may undo is acknowledged.** A COMMIT with a warning has an unknown outcome, whatever the
@@ -16,7 +16,7 @@
 //! failover at that moment loses.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::lease::{Fence, LeaseId};
@@ -24,6 +24,7 @@ use leasehold_core::time::Timestamp;
 use tokio::sync::watch;
 use tokio_postgres::SimpleQueryMessage;
 use tokio_postgres::types::Type;
+use uuid::Uuid;
 
 use super::connect::{DatabaseConnection, OVERTAKEN};
 use super::failure::failed;
@@ -34,8 +35,14 @@ use crate::awake::Awake;
 use crate::store::error::StoreError;
 use crate::store::preflight::Problem;
 
-/// The time for which an acknowledged durable write proves that its host is the primary.
-pub(super) const PROOF_VALIDITY: Duration = Duration::from_secs(2);
+/// The time for which an acknowledged durable write proves that its host is the primary. It is shorter than
+/// [`EPOCH_WAIT`], because the clocks of two servers may run at different speeds: NTP slews one by up to a twelfth.
+pub(super) const PROOF_VALIDITY: Duration = Duration::from_millis(1_600);
+/// The time after which a new epoch is served in: no other server answers reads of an earlier one then.
+pub(super) const EPOCH_WAIT: Duration = Duration::from_secs(2);
+/// The time after which a later timeline is forgotten whose host proves itself no more, for an earlier one whose COMMITs
+/// wait for a standby.
+pub(super) const FORGOTTEN: Duration = Duration::from_secs(15);
 /// An epoch of this age needs no wait. The age is measured by the database's clock, which may be set meanwhile.
 const OLD_MS: i64 = 10_000;
 /// The longest wait of a server for another one that begins the same epoch.
@@ -44,6 +51,14 @@ const LOCK_TIMEOUT: &str = "5s";
 /// The cause of missing changes, and what to do.
 const LOST: &str = "an asynchronous standby was promoted, or an older copy was restored; other changes are lost too, so verify \
     every cell";
+/// The text for a database that holds another store, as if an address had been pointed elsewhere.
+const OTHER_STORE: &str = "the database holds another store than this server has opened: correct the URL, or what it leads to, \
+    and restart the server";
+/// The text for a copy that took the place of the database while this server was running.
+const OLDER_COPY: &str = "the database is a copy that lacks changes of this server: if it is to take the place of the other one, \
+    restart the server";
+/// A query that returns true if COMMITs wait for a standby.
+const WAITS: &str = "SELECT current_setting('synchronous_standby_names') <> ''";
 /// A query that returns true if servers have used tables of which those of this epoch are a copy.
 const IS_FOREIGN: &str = "
     SELECT count(*) > 0 AND NOT coalesce(bool_or(are_same_tables(e.epoch, $1)), false) FROM store_epochs e";
@@ -66,6 +81,15 @@ impl Epoch {
     /// True if the other epoch is of the same cluster, and of an earlier timeline.
     fn is_after(&self, other: &Self) -> bool {
         self.timeline().is_after(other.timeline())
+    }
+
+    /// True if the other epoch is of the same tables, and not of a copy: the function `are_same_tables`.
+    fn has_tables_of(&self, other: &Self) -> bool {
+        let tables = |epoch: &Self| {
+            let mut parts = epoch.0.split('/').map(str::to_owned);
+            (parts.next(), parts.next_back())
+        };
+        tables(self) == tables(other)
     }
 }
 
@@ -112,6 +136,12 @@ impl Accepted {
         *locked(&self.proof) = Proof { sent: None, doubted: Awake::now() };
     }
 
+    /// True if the host has proved itself no more for so long that it is taken for gone.
+    fn is_forgotten(&self) -> bool {
+        let Proof { sent, doubted } = *locked(&self.proof);
+        sent.max(doubted).and_then(Awake::elapsed).is_some_and(|age| age > FORGOTTEN)
+    }
+
     /// True if the last proof is good.
     pub(super) fn is_proved(&self) -> bool {
         let needs_proof = self.needs_proof && !Remedy::Proof.is_out();
@@ -140,6 +170,8 @@ pub(super) struct Epochs {
     lacks_changes: AtomicBool,
     // True if the database did not answer the last probe.
     is_away: watch::Sender<bool>,
+    // The id of the store, which each later epoch must have.
+    store: OnceLock<Uuid>,
 }
 
 /// The reason why an epoch can't be entered.
@@ -149,6 +181,10 @@ pub(super) enum NotEntered {
     Foreign,
     /// Another host was promoted after this one.
     Overtaken,
+    /// The tables are those of another store than this server has opened.
+    OtherStore,
+    /// The tables are a copy of those that this server has used, and lack its changes.
+    OlderCopy,
     /// The database can't be read or written.
     Failed(StoreError),
 }
@@ -164,6 +200,8 @@ impl From<NotEntered> for StoreError {
         match cause {
             NotEntered::Foreign => Self::Unreachable(format!("the database {}", Problem::Foreign)),
             NotEntered::Overtaken => Self::Unreachable(OVERTAKEN.into()),
+            NotEntered::OtherStore => Self::Unreachable(OTHER_STORE.into()),
+            NotEntered::OlderCopy => Self::Unreachable(OLDER_COPY.into()),
             NotEntered::Failed(error) => error,
         }
     }
@@ -174,6 +212,8 @@ impl From<NotEntered> for Problem {
         match cause {
             NotEntered::Foreign => Self::Foreign,
             NotEntered::Overtaken => Self::Unreachable(OVERTAKEN.into()),
+            NotEntered::OtherStore => Self::Unreachable(OTHER_STORE.into()),
+            NotEntered::OlderCopy => Self::Unreachable(OLDER_COPY.into()),
             NotEntered::Failed(error) => of_away(error).unwrap_or_else(|error| Self::Failed(error.to_string())),
         }
     }
@@ -281,13 +321,43 @@ impl Epochs {
     ) -> std::result::Result<Arc<Accepted>, NotEntered> {
         let epoch = current(connection).await?;
         let present = self.accepted.borrow().clone();
-        if let Some(present) = &present {
-            if present.epoch == epoch {
-                return Ok(present.clone());
-            }
-            if present.epoch.is_after(&epoch) {
-                return Err(NotEntered::Overtaken);
-            }
+        if let Some(present) = present.as_ref().filter(|present| present.epoch == epoch) {
+            return Ok(present.clone());
+        }
+        let returns = present.as_ref().is_some_and(|present| present.epoch.is_after(&epoch));
+        if returns && !self.may_return(connection, present.as_ref()).await? {
+            return Err(NotEntered::Overtaken);
+        }
+        let accepted = self.begin(connection, epoch).await?;
+        let lacks_changes = self.look_for_last_changes(connection).await?;
+        let is_copy = present.is_some_and(|present| !present.epoch.has_tables_of(&accepted.epoch));
+        if lacks_changes && is_copy {
+            return Err(NotEntered::OlderCopy);
+        }
+        self.accept(accepted, returns)
+    }
+
+    /// True if this server may go back to a host of an earlier timeline. The host of the later one has not proved itself
+    /// for long, and this one acknowledges writes that a standby confirms: nobody has taken its standbys away. That is so
+    /// if somebody has promoted a standby by hand, and its cluster manager has taken it back.
+    async fn may_return(&self, connection: &DatabaseConnection, present: Option<&Arc<Accepted>>) -> Result<bool> {
+        if !present.is_some_and(|present| present.is_forgotten()) {
+            return Ok(false);
+        }
+        let row = connection.query_typed_one(WAITS, &[]).await.map_err(failed)?;
+        row.try_get(0).map_err(failed)
+    }
+
+    /// Begins an epoch, or joins the servers that have begun it. Waits until no other server answers reads of an earlier
+    /// one.
+    async fn begin(
+        &self,
+        connection: &DatabaseConnection,
+        epoch: Epoch,
+    ) -> std::result::Result<Arc<Accepted>, NotEntered> {
+        let store = store_id(connection).await?;
+        if *self.store.get_or_init(|| store) != store {
+            return Err(NotEntered::OtherStore);
         }
         let seen = self.see(&epoch);
         let last_fence = locked(&self.last_lease).map_or(0, |last_lease| last_lease.fence.0.cast_signed());
@@ -301,13 +371,12 @@ impl Epochs {
         let accepted =
             Arc::new(Accepted { epoch, proof: Mutex::new(Proof { sent, doubted: None }), needs_proof: true });
         if begun.state != state::FIRST && begun.age_ms < OLD_MS && !Remedy::Wait.is_out() {
-            let rest = PROOF_VALIDITY.saturating_sub(seen.and_then(Awake::elapsed).unwrap_or_default());
+            let rest = EPOCH_WAIT.saturating_sub(seen.and_then(Awake::elapsed).unwrap_or_default());
             tokio::time::sleep(rest).await;
             // The host may have been left for another one meanwhile.
             prove(connection, &accepted).await?;
         }
-        self.look_for_last_changes(connection).await?;
-        self.accept(accepted)
+        Ok(accepted)
     }
 
     /// Returns the time at which this epoch was seen first.
@@ -319,7 +388,8 @@ impl Epochs {
         }
     }
 
-    fn accept(&self, accepted: Arc<Accepted>) -> std::result::Result<Arc<Accepted>, NotEntered> {
+    /// Lets this server serve in an epoch; if it `returns`, in one of an earlier timeline.
+    fn accept(&self, accepted: Arc<Accepted>, returns: bool) -> std::result::Result<Arc<Accepted>, NotEntered> {
         let mut entered = Ok(accepted.clone());
         self.accepted.send_if_modified(|present| match present {
             // Another connection has entered the epoch, or a later one, in the meantime.
@@ -327,7 +397,7 @@ impl Epochs {
                 entered = Ok(former.clone());
                 false
             }
-            Some(former) if former.epoch.is_after(&accepted.epoch) => {
+            Some(former) if !returns && former.epoch.is_after(&accepted.epoch) => {
                 entered = Err(NotEntered::Overtaken);
                 false
             }
@@ -345,31 +415,37 @@ impl Epochs {
         entered
     }
 
-    /// Looks for the changes that this server has made last.
-    async fn look_for_last_changes(&self, connection: &DatabaseConnection) -> Result<()> {
-        self.look_for_last_lease(connection).await?;
-        let Some(lease) = *locked(&self.last_settled) else { return Ok(()) };
-        let sql = "SELECT EXISTS (SELECT FROM claim_leases WHERE uuid = $1)";
-        if is_true(connection, sql, lease).await? {
-            tracing::error!(%lease, "the database has a lease as outstanding that this server has settled: {LOST}");
-            self.lacks_changes.store(true, Ordering::Relaxed);
-        }
-        Ok(())
+    /// Looks for the changes that this server has made last. Returns true if one is missing.
+    async fn look_for_last_changes(&self, connection: &DatabaseConnection) -> Result<bool> {
+        let lacks_changes = self.lacks_last_lease(connection).await? || self.lacks_last_settle(connection).await?;
+        self.lacks_changes.fetch_or(lacks_changes, Ordering::Relaxed);
+        Ok(lacks_changes)
     }
 
-    /// Looks for the last lease that this server has begun.
-    async fn look_for_last_lease(&self, connection: &DatabaseConnection) -> Result<()> {
+    /// True if the last lease is missing that this server has begun.
+    async fn lacks_last_lease(&self, connection: &DatabaseConnection) -> Result<bool> {
         let last_lease = *locked(&self.last_lease);
-        let Some(LastLease { lease, fence, begun_at }) = last_lease else { return Ok(()) };
+        let Some(LastLease { lease, fence, begun_at }) = last_lease else { return Ok(false) };
         if begun_at <= *locked(&self.forgotten_before) {
-            return Ok(());
+            return Ok(false);
         }
         let sql = "SELECT EXISTS (SELECT FROM claim_leases WHERE uuid = $1) OR EXISTS (SELECT FROM settled_leases WHERE uuid = $1)";
-        if !is_true(connection, sql, lease).await? {
+        let lacks_it = !is_true(connection, sql, lease).await?;
+        if lacks_it {
             tracing::error!(%lease, fence = fence.0, "the database lacks a lease that this server has begun: {LOST}");
-            self.lacks_changes.store(true, Ordering::Relaxed);
         }
-        Ok(())
+        Ok(lacks_it)
+    }
+
+    /// True if the last lease is outstanding that this server has settled.
+    async fn lacks_last_settle(&self, connection: &DatabaseConnection) -> Result<bool> {
+        let Some(lease) = *locked(&self.last_settled) else { return Ok(false) };
+        let sql = "SELECT EXISTS (SELECT FROM claim_leases WHERE uuid = $1)";
+        let lacks_it = is_true(connection, sql, lease).await?;
+        if lacks_it {
+            tracing::error!(%lease, "the database has a lease as outstanding that this server has settled: {LOST}");
+        }
+        Ok(lacks_it)
     }
 }
 
@@ -412,6 +488,12 @@ pub(super) async fn durable<T>(connection: &DatabaseConnection, answer: impl Fut
 async fn current(connection: &DatabaseConnection) -> Result<Epoch> {
     let row = connection.query_typed_one("SELECT current_epoch()", &[]).await.map_err(failed)?;
     Ok(Epoch(row.try_get(0).map_err(failed)?))
+}
+
+/// Returns the id of the store.
+async fn store_id(connection: &DatabaseConnection) -> Result<Uuid> {
+    let row = connection.query_typed_one("SELECT id FROM leasehold_store", &[]).await.map_err(failed)?;
+    row.try_get(0).map_err(failed)
 }
 
 /// Begins the epoch of a connection, unless it has begun. Returns also when that was sent.

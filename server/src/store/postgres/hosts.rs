@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -15,6 +16,7 @@ use tokio_postgres::config::{Host, TargetSessionAttrs};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Config, Error};
 
+use super::epochs::FORGOTTEN;
 use crate::config::hosts_with_ports;
 
 /// The time for which other hosts may answer after the first one that accepts writes.
@@ -110,13 +112,26 @@ pub(super) struct Timelines {
     /// The highest one of the cluster that was used last.
     highest: ArcSwap<Timeline>,
     looked_at: ArcSwapOption<Instant>,
+    /// When a host of an earlier timeline was seen without one of the highest timeline; `None` if one is there.
+    missed_since: ArcSwapOption<Instant>,
 }
 
 impl Timelines {
-    /// True if no host of this cluster that accepts writes has had a higher timeline. A cluster may be restored or upgraded
-    /// into another one, whose timelines begin anew.
+    /// True if no host of this cluster that accepts writes has had a higher timeline, or that host is gone for long: it was
+    /// promoted by mistake, or the cluster was restored to an earlier time. A cluster may be restored or upgraded into another
+    /// one, whose timelines begin anew.
     pub(super) fn is_current(&self, timeline: Timeline) -> bool {
-        !self.highest.load().is_after(timeline)
+        !self.highest.load().is_after(timeline) || self.is_forgotten()
+    }
+
+    fn is_forgotten(&self) -> bool {
+        self.missed_since.load().as_deref().is_some_and(|since| since.elapsed() > FORGOTTEN)
+    }
+
+    /// Notes that a host of an earlier timeline accepts writes.
+    fn miss(&self) {
+        let now = Arc::new(Instant::now());
+        self.missed_since.rcu(|since| since.clone().unwrap_or_else(|| now.clone()));
     }
 
     /// True if the timeline is of the cluster that was used last.
@@ -131,12 +146,24 @@ impl Timelines {
 
     /// Notes the timeline of a host that accepts writes.
     fn note(&self, timeline: Timeline) {
+        let is_forgotten = self.is_forgotten();
         // Another look may have noted a later one.
-        let former = self.highest.rcu(|highest| if highest.is_after(timeline) { **highest } else { timeline });
+        let stays = |highest: &Timeline| highest.is_after(timeline) && !is_forgotten;
+        let former = self.highest.rcu(|highest| if stays(highest) { **highest } else { timeline });
+        if stays(&former) {
+            return;
+        }
+        self.missed_since.store(None);
         if former.number > 0 && timeline.is_after(*former) {
             tracing::warn!(
                 timeline = timeline.number,
                 "another host of the database was promoted: connections to hosts of earlier timelines are closed"
+            );
+        } else if former.is_after(timeline) {
+            tracing::warn!(
+                timeline = timeline.number,
+                later = former.number,
+                "the host of a later timeline is gone, so the one of an earlier timeline is asked again"
             );
         }
     }
@@ -210,7 +237,10 @@ pub(super) async fn choose<'a, C: 'a>(
 fn usable<C>(answer: Result<Answer<C>, Refused>, seen: &Timelines) -> Result<Answer<C>, (Refused, Option<C>)> {
     match answer {
         Ok(answer) if !answer.accepts_writes => Err((Refused::ReadOnly, Some(answer.connection))),
-        Ok(answer) if !seen.is_current(answer.timeline) => Err((Refused::Overtaken, Some(answer.connection))),
+        Ok(answer) if !seen.is_current(answer.timeline) => {
+            seen.miss();
+            Err((Refused::Overtaken, Some(answer.connection)))
+        }
         Ok(answer) => Ok(answer),
         Err(refused) => Err((refused, None)),
     }
@@ -375,6 +405,23 @@ mod tests {
         assert_eq!(chosen(&seen, answers, NEVER, NEVER).await.unwrap(), 'c');
         let refused = chosen(&seen, [vec![primary('a', 3)], vec![standby('b')]], NEVER, LIMIT).await.unwrap_err();
         assert!(matches!(refused, Refused::Overtaken), "{refused:?}");
+    }
+
+    /// A standby that was promoted by mistake, and taken back, must not keep the primary out for ever.
+    #[tokio::test]
+    async fn a_later_timeline_whose_host_is_gone_is_forgotten() {
+        let seen = Timelines::default();
+        let former = || [vec![primary('a', 3)], vec![standby('c')]];
+        assert_eq!(chosen(&seen, [vec![primary('a', 3)], vec![primary('c', 4)]], NEVER, NEVER).await.unwrap(), 'c');
+        chosen(&seen, former(), NEVER, LIMIT).await.unwrap_err();
+        let long_ago = Instant::now().checked_sub(FORGOTTEN + LIMIT).unwrap();
+        seen.missed_since.store(Some(long_ago.into()));
+        // One look finds the host of the later timeline.
+        assert_eq!(chosen(&seen, [vec![primary('a', 3)], vec![primary('c', 4)]], NEVER, NEVER).await.unwrap(), 'c');
+        chosen(&seen, former(), NEVER, LIMIT).await.unwrap_err();
+        seen.missed_since.store(Some(long_ago.into()));
+        assert_eq!(chosen(&seen, former(), NEVER, LIMIT).await.unwrap(), 'a');
+        assert!(seen.is_current(timeline(3)));
     }
 
     /// A database that is restored or upgraded is another cluster.

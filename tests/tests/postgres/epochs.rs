@@ -339,7 +339,8 @@ fn a_running_server_enters_no_other_store_and_no_older_copy() {
 /// A read that its caller has given up changes no row, so other reads stay proved.
 #[test]
 fn b30_an_abandoned_read_takes_no_proof_from_others() {
-    const WAITS: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query NOT LIKE '%WHERE false%'";
+    const WAITS: &str =
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query NOT LIKE '%WHERE false%'";
     let pair = Pair::start();
     let server = serve(&pair.primary.url(&pair.database), "");
     let mut client = client_of(&pair.runtime, &server);

@@ -177,9 +177,9 @@ test("a phone shows the current event above the lanes, which stay in their place
 });
 
 test("a phone shows at which edges the current event's text goes on", async () => {
-    const page = await stage.page("#scenario=3b&at=9", { viewport: SMALL_PHONE, hasTouch: true });
+    const page = await stage.page("#scenario=5a&at=21", { viewport: SMALL_PHONE, hasTouch: true });
     const advice = page.locator(".phone-advice");
-    await page.addStyleTag({ content: ".phone-advice * { visibility: hidden }" });
+    await page.locator(".phone-advice *").evaluateAll((all) => all.forEach((one) => ((one as HTMLElement).style.visibility = "hidden")));
     const box = await boxOf(page, ".phone-advice");
     const edge = async (top: number) => (await page.screenshot({ clip: { x: box.left, y: top, width: box.right - box.left, height: 9 } })).toString("base64");
     const edges = async () => [await edge(box.top), await edge(box.bottom - 10)];

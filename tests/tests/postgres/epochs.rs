@@ -302,7 +302,7 @@ fn a_running_server_enters_no_other_store_and_no_older_copy() {
     let url = cluster.url(&database);
     let server = serve(&url, "patience_seconds = 1");
     let mut client = client_of(&runtime, &server);
-    let mut restart = |cluster: &mut Cluster| {
+    let restart = |cluster: &mut Cluster| {
         cluster.crash().unwrap();
         cluster.restart().unwrap();
     };

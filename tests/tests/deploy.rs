@@ -4,11 +4,12 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use leasehold_core::lease::Outcome;
 use leasehold_server::config::Config;
+use leasehold_tests::book::{blocks, document};
 use leasehold_tests::certificates::Authority;
 use leasehold_tests::client::{Client, Update, user};
 use leasehold_tests::server::{Server, binary};
@@ -150,19 +151,46 @@ fn the_alert_rules_are_valid_and_each_fires_for_its_cause() {
     }
 }
 
+/// Writes a unit of systemd into a directory, which may have drop-ins for it. Returns what systemd has against the unit.
+fn complaints(directory: &Path, path: &str, program: &str) -> Vec<String> {
+    let unit = text(path).replace(program, &binary().unwrap().display().to_string());
+    let name = path.split_once('/').unwrap().1;
+    let file = directory.join(name);
+    std::fs::write(&file, unit).unwrap();
+    let output = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&file).output().unwrap();
+    said(&output).lines().filter(|line| line.contains(name)).map(str::to_owned).collect()
+}
+
 #[test]
 fn the_units_of_systemd_are_valid() {
     let directory = TempDir::new().unwrap();
     for (path, program) in
         [("systemd/leasehold.service", "/usr/bin/leasehold"), ("patroni/patroni.service", "/opt/patroni/bin/patroni")]
     {
-        let unit = text(path).replace(program, &binary().unwrap().display().to_string());
-        let name = path.split_once('/').unwrap().1;
-        let file = directory.path().join(name);
-        std::fs::write(&file, unit).unwrap();
-        let output = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&file).output().unwrap();
-        let ours: Vec<_> = said(&output).lines().filter(|line| line.contains(name)).map(str::to_owned).collect();
-        assert!(ours.is_empty(), "{ours:?}");
+        let complaints = complaints(directory.path(), path, program);
+        assert!(complaints.is_empty(), "{complaints:?}");
+    }
+}
+
+#[test]
+fn the_drop_in_for_a_shared_store_takes_the_data_directory_from_the_unit() {
+    let directory = TempDir::new().unwrap();
+    let drop_in = blocks(&document("docs/src/deploy/systemd.md").unwrap(), "ini").remove(0);
+    let unit = text("systemd/leasehold.service");
+    let command = unit.lines().find(|line| line.starts_with("ExecStart=")).unwrap();
+    assert_eq!(
+        drop_in.trim_end(),
+        format!("[Service]\nExecStart=\n{}", command.replace(" --data /var/lib/leasehold", ""))
+    );
+    let read_me = text("debian/README.Debian");
+    assert!(drop_in.lines().all(|line| read_me.contains(&format!("     {line}\n"))), "{read_me}");
+    let drop_ins = directory.path().join("leasehold.service.d");
+    std::fs::create_dir(&drop_ins).unwrap();
+    for (text, count) in [(drop_in.replace("ExecStart=\n", ""), 1), (drop_in, 0)] {
+        let text = text.replace("/usr/bin/leasehold", &binary().unwrap().display().to_string());
+        std::fs::write(drop_ins.join("store.conf"), text).unwrap();
+        let complaints = complaints(directory.path(), "systemd/leasehold.service", "/usr/bin/leasehold");
+        assert_eq!(complaints.len().min(1), count, "{complaints:?}");
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 use crate::{NO_SYNC, await_condition, await_no_connections, cells, client_of, create, serve};
 
 /// The number by which a restored copy's fences are raised.
-const JUMP: u64 = 1 << 40;
+const JUMP: u64 = 1 << 43;
 
 fn run(runtime: &Runtime, arguments: &[&str]) -> (Option<i32>, String, String) {
     let output = runtime.block_on(leasehold(arguments)).unwrap();

@@ -11,7 +11,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
 use super::preflight;
-use crate::store::identity::{RESTORE_JUMP, RaisedFences};
+use crate::store::identity::RaisedFences;
 use crate::store::preflight::Problem;
 
 /// A query for the sequence's last fence, and for the largest fence among the outstanding and the
@@ -48,6 +48,10 @@ const DRAW: &str = "SELECT count(nextval('lease_fences')) FROM generate_series(1
 const SET: &str =
     "SELECT setval('lease_fences', greatest($1, pg_sequence_last_value('lease_fences'::regclass)) + (1::bigint << 20))";
 
+/// The distance by which the fences of a restored copy are raised: more than the 2^42 of an adoption, which the copy may not
+/// know. After 500 restores the fences are still below 2^53.
+const JUMP: i64 = 1 << 43;
+
 /// The most fences that are drawn one by one, which takes less than a second. For a larger
 /// difference `setval` is safe: no other server draws so many fences at the same time.
 const MAX_DRAWN: i64 = 1_000_000;
@@ -78,8 +82,8 @@ pub(super) async fn raise(client: &Client) -> Result<(), Error> {
     Ok(())
 }
 
-/// Raises the sequence by [`RESTORE_JUMP`]. Another server may already be running and drawing
-/// fences. Its fences stay below the new value, unless it draws [`RESTORE_JUMP`] fences between the
+/// Raises the sequence by [`JUMP`]. Another server may already be running and drawing
+/// fences. Its fences stay below the new value, unless it draws [`JUMP`] fences between the
 /// two statements.
 ///
 /// # Errors
@@ -87,7 +91,7 @@ pub(super) async fn raise(client: &Client) -> Result<(), Error> {
 pub(super) async fn jump(client: &Client) -> Result<RaisedFences, Problem> {
     preflight::check_right_to_set_fences(client).await?;
     let from: i64 = client.query_typed_one("SELECT nextval('lease_fences')", &[]).await?.try_get(0)?;
-    let jumped = from.saturating_add_unsigned(RESTORE_JUMP);
+    let jumped = from.saturating_add(JUMP);
     let to: i64 = client.query_typed_one(SET, &[(&jumped, Type::INT8)]).await?.try_get(0)?;
     Ok(RaisedFences { from: Fence(from.cast_unsigned()), to: Fence(to.cast_unsigned()) })
 }

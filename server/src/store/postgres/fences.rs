@@ -43,10 +43,12 @@ const LARGEST: &str = "
 const DRAW: &str = "SELECT count(nextval('lease_fences')) FROM generate_series(1, $1::bigint)";
 
 /// A query that sets the sequence beyond `$1`, and never back: behind a pooler, the transaction may be on another host than
-/// the one before, whose sequence stands higher. Another server may draw fences between the read of the last value and the
-/// set, but not 2^20. Returns the new last value.
-const SET: &str =
-    "SELECT setval('lease_fences', greatest($1, pg_sequence_last_value('lease_fences'::regclass)) + (1::bigint << 20))";
+/// the one before, whose sequence stands higher. Other servers may draw fences between the read of the last value and the
+/// set, but not 2^20; the lock, which `begin_epoch` takes too, lets no other one set it. Returns the new last value.
+const SET: &str = "
+    WITH locked AS MATERIALIZED (SELECT pg_advisory_xact_lock(7221046915238467001))
+    SELECT setval('lease_fences', greatest($1, pg_sequence_last_value('lease_fences'::regclass)) + (1::bigint << 20))
+    FROM locked";
 
 /// The distance by which the fences of a restored copy are raised: more than the 2^42 of an adoption, which the copy may not
 /// know. After 500 restores the fences are still below 2^53.

@@ -106,7 +106,8 @@ COMMENT ON FUNCTION at_epoch IS
 -- below 2^53 until the year 2106. The clocks of two hosts may differ, so 2^32 more than the last fence of a former timeline is
 -- enough too. A restart on the same timeline loses nothing and adds nothing: if it did, fences would be ahead of the clock, and
 -- a standby that is promoted without the rows of these epochs would give them out again. Tables from which a copy was made may
--- have gone further ahead since: 2^42 more are enough for a thousand epochs, and a thousand copies are still below 2^53.
+-- have gone further ahead since: 2^42 more are enough for a thousand epochs, and a thousand copies are still below 2^53. Fences
+-- that are ahead of the clock go on as the clock does: of two copies or two promoted hosts, the later one has larger fences.
 CREATE FUNCTION begin_epoch(last_fence bigint, adopts boolean) RETURNS TABLE (epoch text, state smallint, age_ms bigint)
 LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE
@@ -120,6 +121,7 @@ DECLARE
     is_begun boolean;
     is_used boolean;
     drawn bigint;
+    elapsed bigint;
 BEGIN
     IF timeline = 'standby'::text THEN
         RAISE read_only_sql_transaction USING MESSAGE = 'the host is a standby';
@@ -149,21 +151,25 @@ BEGIN
         DELETE FROM store_epochs e WHERE pg_catalog.split_part(e.epoch, '/'::text, 1) = cluster
             AND pg_catalog.split_part(e.epoch, '/'::text, 2) >= timeline;
     END IF;
+    elapsed := greatest(0::bigint, (
+        SELECT extract(epoch FROM pg_catalog.clock_timestamp() - pg_catalog.max(e.begun_at))::bigint << 21 FROM store_epochs e));
     -- A second server waits here until the row of the first one is durable.
     INSERT INTO store_epochs AS e (epoch, begun_at, is_adopted) VALUES (present, pg_catalog.clock_timestamp(), is_copy)
         ON CONFLICT ON CONSTRAINT store_epochs_pkey DO NOTHING;
     is_begun := FOUND;
+    -- No two sessions set the sequence at once. Others may draw meanwhile, but not 2^24 fences.
+    PERFORM pg_catalog.pg_advisory_xact_lock(7221046915238467001::bigint);
     SELECT s.last_value, s.is_called INTO drawn, is_used FROM lease_fences s;
     -- Tables without epochs may be those of an older copy. Only if no fence was drawn, none can be lacking.
     IF is_begun AND (NOT is_first OR is_used OR EXISTS (SELECT FROM claims) OR last_fence > drawn) THEN
         PERFORM pg_catalog.setval('lease_fences'::regclass,
-            greatest(now_fence, drawn + CASE WHEN is_promoted THEN 1::bigint << 32 ELSE 0::bigint END,
-                least(last_fence, now_fence + (1::bigint << 43)))
-            + CASE WHEN is_copy THEN 1::bigint << 42 ELSE 0::bigint END);
+            greatest(now_fence, least(last_fence, now_fence + (1::bigint << 45)), drawn
+                + CASE WHEN is_promoted THEN 1::bigint << 32 ELSE 0::bigint END
+                + CASE WHEN is_promoted OR is_copy OR drawn > now_fence THEN elapsed ELSE 0::bigint END)
+            + CASE WHEN is_copy THEN 1::bigint << 42 ELSE 0::bigint END + (1::bigint << 24));
     ELSIF last_fence > drawn THEN
-        -- Other servers draw meanwhile, but not 2^24 fences.
         PERFORM pg_catalog.setval('lease_fences'::regclass,
-            greatest(drawn, least(last_fence, now_fence + (1::bigint << 43))) + (1::bigint << 24));
+            greatest(drawn, least(last_fence, now_fence + (1::bigint << 45))) + (1::bigint << 24));
     END IF;
     RETURN QUERY SELECT present, CASE WHEN is_first THEN 1 WHEN is_copy THEN 5 ELSE 2 END::smallint,
         (extract(epoch FROM pg_catalog.clock_timestamp() - e.begun_at) * 1000::numeric)::bigint
@@ -172,8 +178,8 @@ END $$;
 
 COMMENT ON FUNCTION begin_epoch IS
     'Lets a server enter the current epoch, and returns it with its age. The first server of an epoch raises the fences to the '
-    'largest of three numbers: the seconds since 1970 times 2^21, the last fence (plus 2^32 on a new timeline), and `last_fence`; '
-    '2^42 more if the tables are a copy. In the first epoch it does so only if a fence was drawn. The state is 1 if the epoch is '
+    'largest of three numbers: the seconds since 1970 times 2^21, the last fence (plus 2^32 on a new timeline, and plus the time '
+    'since the last epoch if it is ahead of the clock), and `last_fence`; 2^42 more if the tables are a copy. In the first epoch it does so only if a fence was drawn. The state is 1 if the epoch is '
     'the first of the tables, 2 if not, 3 if the tables are a copy and `adopts` is false, 4 if the tables have seen a later '
     'timeline, and 5 if the tables were a copy and are accepted now';
 

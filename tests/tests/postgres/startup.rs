@@ -404,11 +404,13 @@ fn a_role_without_rights_gets_the_missing_grants_as_a_hint() {
     assert_eq!(run(&["init", "--store", &cluster.url(&database)]).code, 0);
     execute("REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA public FROM PUBLIC");
     execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO \"App\"");
+    execute("REVOKE SELECT ON store_epochs FROM \"App\"");
     let stderr = refused(&url);
     assert!(stderr.contains("does not give the role `App` the rights that a server needs"), "{stderr}");
     let hint = stderr.split("as the owner of the tables: ").nth(1).unwrap_or_else(|| panic!("{stderr}"));
     for grant in [
         "GRANT INSERT, UPDATE, DELETE ON claims TO \"App\";",
+        "GRANT SELECT ON store_epochs TO \"App\";",
         "GRANT USAGE ON SEQUENCE lease_fences TO \"App\";",
         "GRANT UPDATE (unicode_version) ON leasehold_store TO \"App\";",
         "GRANT EXECUTE ON FUNCTION try_write_group TO \"App\";",
@@ -417,6 +419,8 @@ fn a_role_without_rights_gets_the_missing_grants_as_a_hint() {
         assert!(hint.contains(grant), "{grant}: {hint}");
     }
     execute(hint);
+    let examined = run(&["doctor", "--store", &url]);
+    assert_eq!(examined.code, 0, "{}{}", examined.stdout, examined.stderr);
     let server = Server::builder().config(cells(1)).arg("--store").arg(&url).start().unwrap();
     // The function runs with the rights of the owner, who may create tables.
     await_condition("the server adds partitions", || execute("SELECT count(*) FROM request_partitions()") == ["10"]);

@@ -26,7 +26,7 @@ const CONDITIONS: &str = "
 /// are left out, because the role will create and own them.
 const MISSING_GRANTS: &str = "
     WITH needs (object, privileges) AS (VALUES
-        ('leasehold_migrations', 'SELECT'), ('claims', 'SELECT INSERT UPDATE DELETE'),
+        ('store_epochs', 'SELECT'), ('leasehold_migrations', 'SELECT'), ('claims', 'SELECT INSERT UPDATE DELETE'),
         ('claim_leases', 'SELECT INSERT UPDATE DELETE'), ('settled_leases', 'SELECT INSERT UPDATE DELETE'),
         ('idempotency_keys', 'SELECT INSERT DELETE'), ('abandoned_groups', 'SELECT INSERT DELETE'),
         ('bucket_types', 'SELECT INSERT'), ('leasehold_store', 'SELECT'),

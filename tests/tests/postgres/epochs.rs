@@ -250,6 +250,54 @@ fn b13_no_fence_is_repeated_after_the_loss_of_several_epochs() {
     assert!(lost.iter().all(|lost| *lost < fence), "{fence} after {lost:?}");
 }
 
+/// Two standbys are promoted soon after each other, and neither has the rows of the other one.
+#[test]
+fn b13_no_fence_is_repeated_by_two_hosts_that_were_promoted_from_one_timeline() {
+    let mut pair = Pair::start();
+    let other = pair.primary.standby().unwrap();
+    let mut server = serve(&pair.url(), "");
+    pair.begin(&mut client_of(&pair.runtime, &server), "kept").unwrap();
+    pair.primary.crash().unwrap();
+    pair.standby.promote().unwrap();
+    let mut client = client_of(&pair.runtime, &server);
+    pair.begin_at_last(&mut client, "first");
+    let lost: Vec<u64> = (0..40).map(|number| pair.begin(&mut client, &format!("lost-{number}")).unwrap()).collect();
+    server.terminate().unwrap();
+    pair.standby.crash().unwrap();
+    other.promote().unwrap();
+    let server = serve(&other.url(&pair.database), "");
+    let fence = pair.begin_at_last(&mut client_of(&pair.runtime, &server), "after");
+    assert!(lost.iter().all(|lost| *lost < fence), "{fence} after {lost:?}");
+}
+
+/// The fences of the copies are ahead of the clock, as those of an adopted database are.
+#[test]
+fn b13_no_fence_is_repeated_by_two_copies_of_one_database() {
+    let cluster = Cluster::start(NO_SYNC).unwrap();
+    let (database, runtime) = (cluster.database().unwrap(), Runtime::new().unwrap());
+    let mut server = serve(&cluster.url(&database), "");
+    runtime.block_on(client_of(&runtime, &server).begin(create("before"))).unwrap();
+    server.terminate().unwrap();
+    cluster.execute(&database, "SELECT setval('lease_fences', last_value + (1::bigint << 52)) FROM lease_fences").unwrap();
+    let mut last = 0;
+    for copy in ["first", "second"] {
+        await_condition("the copy is made", || {
+            cluster.execute("postgres", &format!("CREATE DATABASE {copy} TEMPLATE {database}")).is_ok()
+        });
+        let url = cluster.url(copy);
+        let adopted = runtime.block_on(leasehold(["migrate", "--adopt", "--store", &url])).unwrap();
+        assert!(adopted.status.success(), "{adopted:?}");
+        let mut server = serve(&url, "");
+        let mut client = client_of(&runtime, &server);
+        for number in 0..3 {
+            let fence = runtime.block_on(client.begin(create(format!("name-{number}")))).unwrap().fence;
+            assert!(fence > last, "{copy}: {fence} after {last}");
+            last = fence;
+        }
+        server.terminate().unwrap();
+    }
+}
+
 /// The copy was made by a version without epochs, so no row tells that the tables are older ones.
 #[test]
 fn b13_no_fence_is_repeated_after_the_restore_of_tables_without_epochs() {
@@ -334,6 +382,12 @@ fn a_running_server_enters_no_other_store_and_no_older_copy() {
     cluster.execute("postgres", &format!("ALTER DATABASE copy RENAME TO {database}")).unwrap();
     await_condition("the copy is refused", || server.has_logged("is a copy that lacks changes of this server"));
     runtime.block_on(client.begin(create("lost"))).unwrap_err();
+    // The database is back, and lacks nothing.
+    alone(&format!("ALTER DATABASE {database} RENAME TO copy"));
+    cluster.execute("postgres", &format!("ALTER DATABASE former RENAME TO {database}")).unwrap();
+    allow(true).unwrap();
+    await_condition("a begin succeeds", || runtime.block_on(client.begin(create("back"))).is_ok());
+    assert_eq!(metric(&runtime, &server, "leasehold_database_lacks_changes").unwrap(), "0");
 }
 
 /// A read that its caller has given up changes no row, so other reads stay proved.

@@ -97,7 +97,7 @@ impl Connector {
         }
         let hosts = hosts.into();
         let patience = Duration::from_secs(settings.statement_timeout_seconds);
-        let (seen, epochs) = Default::default();
+        let (seen, epochs) = (Arc::new(Timelines::forgetting()), Arc::default());
         Ok(Self { config, hosts, seen, tls, password, timeout, patience, epochs, observes: false })
     }
 
@@ -668,6 +668,8 @@ mod tests {
             ("host=/run/postgresql", true),
             ("host=db", false),
             ("hostaddr=127.0.0.1", true),
+            // The certificate would be that of the name, so this is no connection within the machine for sure.
+            ("host=db hostaddr=127.0.0.1", false),
             ("hostaddr=10.0.0.1", false),
             ("host=localhost hostaddr=10.0.0.1", false),
         ] {

@@ -57,6 +57,11 @@ const OTHER_STORE: &str = "the database holds another store than this server has
 /// The text for a copy that took the place of the database while this server was running.
 const OLDER_COPY: &str = "the database is a copy that lacks changes of this server: if it is to take the place of the other one, \
     restart the server";
+/// A query that returns true if there is a lease, outstanding or settled.
+const IS_KNOWN: &str = "
+    SELECT EXISTS (SELECT FROM claim_leases WHERE uuid = $1) OR EXISTS (SELECT FROM settled_leases WHERE uuid = $1)";
+/// A query that returns true if a lease is outstanding.
+const IS_OUTSTANDING: &str = "SELECT EXISTS (SELECT FROM claim_leases WHERE uuid = $1)";
 /// A query that returns true if COMMITs wait for a standby.
 const WAITS: &str = "SELECT current_setting('synchronous_standby_names') <> ''";
 /// A query that returns true if servers have used tables of which those of this epoch are a copy.
@@ -157,12 +162,22 @@ struct LastLease {
     begun_at: Timestamp,
 }
 
+/// A change that a database lacks.
+enum LostChange {
+    /// This lease was begun.
+    Lease(LastLease),
+    /// This lease was settled.
+    Settle(LeaseId),
+}
+
 /// The epochs of a database as this server has seen them, for all connections of a store.
 #[derive(Debug, Default)]
 pub(super) struct Epochs {
     accepted: watch::Sender<Option<Arc<Accepted>>>,
     // The epoch that was seen last, and when it was seen first.
     seen: Mutex<Option<(Epoch, Option<Awake>)>>,
+    // The latest timeline of the cluster, and when one of its hosts was seen last.
+    latest: Mutex<(Timeline, Option<Awake>)>,
     last_lease: Mutex<Option<LastLease>>,
     last_settled: Mutex<Option<LeaseId>>,
     // Leases that were begun before this time may be forgotten.
@@ -247,8 +262,22 @@ impl Epochs {
         let _ = changes.wait_for(|present| !is_same(present.as_ref(), accepted)).await;
     }
 
+    /// Notes that a host of this timeline accepts writes.
+    fn note_timeline(&self, timeline: Timeline) {
+        let mut latest = locked(&self.latest);
+        if !latest.0.is_after(timeline) {
+            *latest = (timeline, Awake::now());
+        }
+    }
+
+    /// True if a later timeline than this one was seen.
+    fn is_overtaken(&self, timeline: Timeline) -> bool {
+        locked(&self.latest).0.is_after(timeline)
+    }
+
     /// Leaves an epoch of an earlier timeline, because another host has this one.
     pub(super) fn overtake(&self, timeline: Timeline) {
+        self.note_timeline(timeline);
         self.accepted.send_if_modified(|present| {
             let is_overtaken = present.as_ref().is_some_and(|accepted| timeline.is_after(accepted.epoch.timeline()));
             if is_overtaken {
@@ -324,24 +353,28 @@ impl Epochs {
         if let Some(present) = present.as_ref().filter(|present| present.epoch == epoch) {
             return Ok(present.clone());
         }
-        let returns = present.as_ref().is_some_and(|present| present.epoch.is_after(&epoch));
+        let returns = self.is_overtaken(epoch.timeline());
         if returns && !self.may_return(connection, present.as_ref()).await? {
             return Err(NotEntered::Overtaken);
         }
-        let accepted = self.begin(connection, epoch).await?;
-        let lacks_changes = self.look_for_last_changes(connection).await?;
-        let is_copy = present.is_some_and(|present| !present.epoch.has_tables_of(&accepted.epoch));
-        if lacks_changes && is_copy {
-            return Err(NotEntered::OlderCopy);
+        let accepted = self.begin(connection, epoch, returns).await?;
+        let lost = self.lost_change(connection).await?;
+        let is_copy = present.as_ref().is_some_and(|present| !present.epoch.has_tables_of(&accepted.epoch));
+        match lost {
+            Some(_) if is_copy => return Err(NotEntered::OlderCopy),
+            Some(lost) => self.report(lost),
+            None => {}
         }
-        self.accept(accepted, returns)
+        self.accept(accepted, present.as_ref().filter(|_| returns))
     }
 
     /// True if this server may go back to a host of an earlier timeline. The host of the later one has not proved itself
     /// for long, and this one acknowledges writes that a standby confirms: nobody has taken its standbys away. That is so
     /// if somebody has promoted a standby by hand, and its cluster manager has taken it back.
     async fn may_return(&self, connection: &DatabaseConnection, present: Option<&Arc<Accepted>>) -> Result<bool> {
-        if !present.is_some_and(|present| present.is_forgotten()) {
+        let seen = locked(&self.latest).1;
+        let is_gone = seen.and_then(Awake::elapsed).is_some_and(|age| age > FORGOTTEN);
+        if !is_gone || present.is_some_and(|present| !present.is_forgotten()) {
             return Ok(false);
         }
         let row = connection.query_typed_one(WAITS, &[]).await.map_err(failed)?;
@@ -354,6 +387,7 @@ impl Epochs {
         &self,
         connection: &DatabaseConnection,
         epoch: Epoch,
+        returns: bool,
     ) -> std::result::Result<Arc<Accepted>, NotEntered> {
         let store = store_id(connection).await?;
         if *self.store.get_or_init(|| store) != store {
@@ -370,7 +404,8 @@ impl Epochs {
         }
         let accepted =
             Arc::new(Accepted { epoch, proof: Mutex::new(Proof { sent, doubted: None }), needs_proof: true });
-        if begun.state != state::FIRST && begun.age_ms < OLD_MS && !Remedy::Wait.is_out() {
+        let may_be_read_elsewhere = returns || begun.age_ms < OLD_MS;
+        if begun.state != state::FIRST && may_be_read_elsewhere && !Remedy::Wait.is_out() {
             let rest = EPOCH_WAIT.saturating_sub(seen.and_then(Awake::elapsed).unwrap_or_default());
             tokio::time::sleep(rest).await;
             // The host may have been left for another one meanwhile.
@@ -388,8 +423,12 @@ impl Epochs {
         }
     }
 
-    /// Lets this server serve in an epoch; if it `returns`, in one of an earlier timeline.
-    fn accept(&self, accepted: Arc<Accepted>, returns: bool) -> std::result::Result<Arc<Accepted>, NotEntered> {
+    /// Lets this server serve in an epoch. It may be of an earlier timeline than `left`, which this server leaves.
+    fn accept(
+        &self,
+        accepted: Arc<Accepted>,
+        left: Option<&Arc<Accepted>>,
+    ) -> std::result::Result<Arc<Accepted>, NotEntered> {
         let mut entered = Ok(accepted.clone());
         self.accepted.send_if_modified(|present| match present {
             // Another connection has entered the epoch, or a later one, in the meantime.
@@ -397,7 +436,7 @@ impl Epochs {
                 entered = Ok(former.clone());
                 false
             }
-            Some(former) if !returns && former.epoch.is_after(&accepted.epoch) => {
+            Some(former) if former.epoch.is_after(&accepted.epoch) && !is_same(left, former) => {
                 entered = Err(NotEntered::Overtaken);
                 false
             }
@@ -412,40 +451,36 @@ impl Epochs {
                 true
             }
         });
+        if entered.is_ok() {
+            *locked(&self.latest) = (accepted.epoch.timeline(), Awake::now());
+        }
         entered
     }
 
-    /// Looks for the changes that this server has made last. Returns true if one is missing.
-    async fn look_for_last_changes(&self, connection: &DatabaseConnection) -> Result<bool> {
-        let lacks_changes = self.lacks_last_lease(connection).await? || self.lacks_last_settle(connection).await?;
-        self.lacks_changes.fetch_or(lacks_changes, Ordering::Relaxed);
-        Ok(lacks_changes)
-    }
-
-    /// True if the last lease is missing that this server has begun.
-    async fn lacks_last_lease(&self, connection: &DatabaseConnection) -> Result<bool> {
+    /// Returns a change that this server has made last and the database lacks.
+    async fn lost_change(&self, connection: &DatabaseConnection) -> Result<Option<LostChange>> {
         let last_lease = *locked(&self.last_lease);
-        let Some(LastLease { lease, fence, begun_at }) = last_lease else { return Ok(false) };
-        if begun_at <= *locked(&self.forgotten_before) {
-            return Ok(false);
+        if let Some(last @ LastLease { lease, begun_at, .. }) = last_lease
+            && begun_at > *locked(&self.forgotten_before)
+            && !is_true(connection, IS_KNOWN, lease).await?
+        {
+            return Ok(Some(LostChange::Lease(last)));
         }
-        let sql = "SELECT EXISTS (SELECT FROM claim_leases WHERE uuid = $1) OR EXISTS (SELECT FROM settled_leases WHERE uuid = $1)";
-        let lacks_it = !is_true(connection, sql, lease).await?;
-        if lacks_it {
-            tracing::error!(%lease, fence = fence.0, "the database lacks a lease that this server has begun: {LOST}");
-        }
-        Ok(lacks_it)
+        let last_settled = *locked(&self.last_settled);
+        let Some(lease) = last_settled else { return Ok(None) };
+        Ok(is_true(connection, IS_OUTSTANDING, lease).await?.then_some(LostChange::Settle(lease)))
     }
 
-    /// True if the last lease is outstanding that this server has settled.
-    async fn lacks_last_settle(&self, connection: &DatabaseConnection) -> Result<bool> {
-        let Some(lease) = *locked(&self.last_settled) else { return Ok(false) };
-        let sql = "SELECT EXISTS (SELECT FROM claim_leases WHERE uuid = $1)";
-        let lacks_it = is_true(connection, sql, lease).await?;
-        if lacks_it {
-            tracing::error!(%lease, "the database has a lease as outstanding that this server has settled: {LOST}");
+    fn report(&self, lost: LostChange) {
+        self.lacks_changes.store(true, Ordering::Relaxed);
+        match lost {
+            LostChange::Lease(LastLease { lease, fence, .. }) => {
+                tracing::error!(%lease, fence = fence.0, "the database lacks a lease that this server has begun: {LOST}");
+            }
+            LostChange::Settle(lease) => {
+                tracing::error!(%lease, "the database has a lease as outstanding that this server has settled: {LOST}");
+            }
         }
-        Ok(lacks_it)
     }
 }
 

@@ -114,9 +114,17 @@ pub(super) struct Timelines {
     looked_at: ArcSwapOption<Instant>,
     /// When a host of an earlier timeline was seen without one of the highest timeline; `None` if one is there.
     missed_since: ArcSwapOption<Instant>,
+    /// True if a host of an earlier timeline must prove itself before it is used, so that a later one may be forgotten.
+    forgets: bool,
 }
 
 impl Timelines {
+    /// Returns timelines that are forgotten when their hosts are gone for long. The caller has each host prove that it is
+    /// no former primary.
+    pub(super) fn forgetting() -> Self {
+        Self { forgets: true, ..Self::default() }
+    }
+
     /// True if no host of this cluster that accepts writes has had a higher timeline, or that host is gone for long: it was
     /// promoted by mistake, or the cluster was restored to an earlier time. A cluster may be restored or upgraded into another
     /// one, whose timelines begin anew.
@@ -125,7 +133,7 @@ impl Timelines {
     }
 
     fn is_forgotten(&self) -> bool {
-        self.missed_since.load().as_deref().is_some_and(|since| since.elapsed() > FORGOTTEN)
+        self.forgets && self.missed_since.load().as_deref().is_some_and(|since| since.elapsed() > FORGOTTEN)
     }
 
     /// Notes that a host of an earlier timeline accepts writes.
@@ -410,7 +418,7 @@ mod tests {
     /// A standby that was promoted by mistake, and taken back, must not keep the primary out for ever.
     #[tokio::test]
     async fn a_later_timeline_whose_host_is_gone_is_forgotten() {
-        let seen = Timelines::default();
+        let seen = Timelines::forgetting();
         let former = || [vec![primary('a', 3)], vec![standby('c')]];
         assert_eq!(chosen(&seen, [vec![primary('a', 3)], vec![primary('c', 4)]], NEVER, NEVER).await.unwrap(), 'c');
         chosen(&seen, former(), NEVER, LIMIT).await.unwrap_err();

@@ -3,10 +3,11 @@
 use tokio_postgres::{Client, Error};
 
 /// Two SQL expressions: if COMMITs wait for a standby, and if standbys are connected. Backups and subscribers of logical
-/// replication are connected like standbys. A role without the rights of `pg_monitor` can't tell backups from them.
+/// replication are connected like standbys. A role without the rights of `pg_monitor` tells backups by their names only.
 pub(super) const STANDBYS: &str = "current_setting('synchronous_standby_names') <> '', EXISTS (
-    SELECT FROM pg_stat_replication r WHERE (r.state IS NULL OR r.replay_lsn IS NOT NULL) AND NOT EXISTS (
-        SELECT FROM pg_replication_slots s WHERE s.active_pid = r.pid AND s.slot_type = 'logical'))";
+    SELECT FROM pg_stat_replication r WHERE (r.state IS NULL OR r.replay_lsn IS NOT NULL)
+        AND coalesce(r.application_name NOT IN ('pg_basebackup', 'pg_receivewal'), true)
+        AND NOT EXISTS (SELECT FROM pg_replication_slots s WHERE s.active_pid = r.pid AND s.slot_type = 'logical'))";
 
 /// A query for COMMITs that wait for a standby, and longer than a standby on the network takes.
 const WAITING: &str = "

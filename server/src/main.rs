@@ -482,6 +482,9 @@ fn migrate(args: MigrateArgs, json: bool) -> Result<(), ServeError> {
     if json {
         config.log.format = LogFormat::Json;
     }
+    if let Some(etcd) = &config.etcd {
+        return adopt_on_etcd(&config, etcd, args.adopt, json);
+    }
     let settings = config.migration_database()?;
     let _log = logging::start(&config.log)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -508,6 +511,28 @@ fn migrate(args: MigrateArgs, json: bool) -> Result<(), ServeError> {
     } else {
         eprintln!("migrated the tables in `{database}` from version {from} to {to}");
     }
+    Ok(())
+}
+
+/// Accepts a restored copy of a store in etcd. Its rows have had one version so far.
+fn adopt_on_etcd(config: &Config, etcd: &EtcdConfig, adopts: bool, json: bool) -> Result<(), ServeError> {
+    config.clone().checked_store()?;
+    let _log = logging::start(&config.log)?;
+    let database = etcd.shown_url();
+    if !adopts {
+        eprintln!("`{database}` needs no migration: its rows have had one version so far");
+        return Ok(());
+    }
+    // The trail is opened first: an adoption that can't be recorded must not happen.
+    let audit = AuditSink::open(config)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (identity, fences) = runtime.block_on(OrderedStore::adopt_on_etcd(etcd))?;
+    audit.record(vec![AuditEvent::of_adoption(identity.id)]);
+    let [from, to] = [fences.from.0, fences.to.0];
+    if json {
+        return print_result(&json!({ "done": "adopted", "database": database, "fences": { "from": from, "to": to } }));
+    }
+    eprintln!("adopted the copy in `{database}`, and raised its fences from {from} to {to}");
     Ok(())
 }
 

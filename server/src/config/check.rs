@@ -274,12 +274,13 @@ pub(super) fn postgres(postgres: &PostgresConfig) -> Result<(), ConfigError> {
 /// # Errors
 /// The URL can't be read, or a number is out of range.
 fn etcd(etcd: &EtcdConfig) -> Result<(), ConfigError> {
-    etcd.place().map_err(ConfigError::EtcdUrl)?;
+    let place = etcd.place().map_err(ConfigError::EtcdUrl)?;
+    etcd.is_encrypted(&place).map_err(ConfigError::EtcdTls)?;
     in_range(&etcd_numbers(etcd))
 }
 
-fn etcd_numbers(etcd: &EtcdConfig) -> [Number; 1] {
-    [("etcd.patience_seconds", etcd.patience_seconds, DAY)]
+fn etcd_numbers(etcd: &EtcdConfig) -> [Number; 2] {
+    [("etcd.quota_mib", etcd.quota_mib, 1_000_000), ("etcd.patience_seconds", etcd.patience_seconds, DAY)]
 }
 
 /// Checks that a server on etcd has no work that needs queues.

@@ -291,6 +291,10 @@ pub enum ConfigError {
     /// The URL of a cluster of etcd can't be read.
     #[error("the URL of etcd can't be used: {0}: write `etcd://HOST:PORT,HOST:PORT?prefix=PREFIX`")]
     EtcdUrl(String),
+    /// The connections to a cluster of etcd would be in plain text without consent, or the settings contradict each
+    /// other.
+    #[error("the connections to etcd can't be made: {0}")]
+    EtcdTls(String),
     /// A relay has no queue to submit to.
     #[error("`[[relays]]` submit to queues, and a store in etcd keeps claims only: remove them")]
     RelaysOnEtcd,

@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::subject::SubjectConfig;
 pub use error::ConfigError;
+pub(crate) use etcd::member_host;
 pub use etcd::{EtcdConfig, EtcdPlace};
 pub(crate) use files::{open_file, read_file};
 pub use locks::{LockAccess, LocksConfig};
@@ -421,10 +422,13 @@ impl Config {
             .postgres
             .iter_mut()
             .flat_map(|it| [&mut it.ca, &mut it.certificate, &mut it.key, &mut it.password_file].into_iter().flatten());
+        let members = self.etcd.iter_mut().flat_map(|it| {
+            [&mut it.ca, &mut it.certificate, &mut it.key, &mut it.state_directory].into_iter().flatten()
+        });
         let authority = self.traces.as_mut().and_then(|traces| traces.ca.as_mut());
         let relays = self.relays.iter_mut().flat_map(RelayConfig::paths);
         let others = [&mut self.data, &mut self.audit.file].into_iter().flatten().chain(authority);
-        tls.chain(database).chain(relays).chain(others).for_each(|path| *path = directory.join(&*path));
+        tls.chain(database).chain(members).chain(relays).chain(others).for_each(|path| *path = directory.join(&*path));
         self
     }
 
@@ -469,11 +473,7 @@ impl Config {
     /// # Errors
     /// No data directory is configured, and the user has no state folder.
     pub fn data_dir(&self) -> Result<PathBuf, ConfigError> {
-        // The XDG Base Directory Specification: an empty variable counts as unset, and a relative
-        // path is invalid. A relative path would name another folder for each working directory.
-        let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
-        let state = || variable("XDG_STATE_HOME").or_else(|| Some(variable("HOME")?.join(".local/state")));
-        let dir = self.data.as_deref().map(absolute).or_else(|| Some(state()?.join("leasehold")));
+        let dir = self.data.as_deref().map(absolute).or_else(|| Some(state_folder()?.join("leasehold")));
         dir.ok_or(ConfigError::NoStateFolder)
     }
 
@@ -546,6 +546,13 @@ impl Config {
     pub fn cells(&self) -> BTreeMap<CellId, CellConfig> {
         self.cells.iter().map(|cell| (CellId(cell.id), cell.clone())).collect()
     }
+}
+
+/// Returns the user's folder for state (the XDG Base Directory Specification); `None` if there is none. An empty
+/// variable counts as unset, and a relative path is invalid: it would name another folder for each working directory.
+fn state_folder() -> Option<PathBuf> {
+    let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
+    variable("XDG_STATE_HOME").or_else(|| Some(variable("HOME")?.join(".local/state")))
 }
 
 /// Returns the absolute form of a path, or the path itself if the working directory is gone.

@@ -18,7 +18,9 @@ use crate::config::{CellConfig, Config, EtcdConfig, PostgresConfig};
 use crate::grpc::Services;
 use crate::locks::LockHost;
 use crate::metrics::Metrics;
-use crate::store::{Backend, Creation, EmbeddedStore, OrderedStore, PostgresStore, Repaired, SharedMaintenance};
+use crate::store::{
+    Backend, Creation, EmbeddedStore, EngineRoom, OrderedStore, PostgresStore, Repaired, SharedMaintenance,
+};
 
 /// The time after which a start that still opens its store first asks the supervisor for patience.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -187,8 +189,9 @@ async fn shared(parts: Parts<'_>, postgres: &PostgresConfig) -> Result<Prepared,
 }
 
 async fn ordered(parts: Parts<'_>, etcd: &EtcdConfig) -> Result<Prepared, ServeError> {
-    let Parts { config, metrics, audit, start, .. } = parts;
+    let Parts { config, current, metrics, audit, start } = parts;
     let store = OrderedStore::on_etcd(etcd, start.creation).await?;
+    store.keep_state().await?;
     let warning = raise_fences(&store, start, audit).await?;
     let host = Arc::new(LockHost::default());
     let settings = CommitterSettings {
@@ -196,7 +199,7 @@ async fn ordered(parts: Parts<'_>, etcd: &EtcdConfig) -> Result<Prepared, ServeE
         held_claims: store.refresh_occupancy().await?,
         patience: Duration::from_secs(etcd.patience_seconds),
         clock: store.clock(),
-        begin_gate: Box::new(|| None),
+        begin_gate: quota_gate(current.clone(), store.clone()),
         locks: host.clone(),
         audit: audit.clone(),
     };
@@ -228,5 +231,24 @@ fn disk_gate(current: Arc<CurrentConfig>, data: PathBuf) -> BeginGate {
         let message =
             format!("the disk has {free_mib} MiB free, less than `min_free_disk_mib` = {min_free_mib}: make room");
         (free_mib < min_free_mib).then(|| CommitterRefusal::StoreUnavailable(message.into()))
+    })
+}
+
+/// Returns a gate that refuses begins while less than `min_free_disk_mib` is left of the engine's quota, or
+/// while the engine refuses all writes. With this reserve, commits and rollbacks still succeed.
+fn quota_gate(current: Arc<CurrentConfig>, store: OrderedStore) -> BeginGate {
+    Box::new(move || {
+        let EngineRoom { used_bytes, quota_bytes, refuses_writes } = store.room();
+        let min_free_mib = current.load().config.min_free_disk_mib;
+        let free_mib = quota_bytes.saturating_sub(used_bytes) / (1024 * 1024);
+        let message = match refuses_writes {
+            true => "etcd has raised an alarm, and refuses writes: see `etcdctl alarm list`".to_owned(),
+            false if free_mib < min_free_mib => format!(
+                "etcd has {free_mib} MiB left of its quota, less than `min_free_disk_mib` = {min_free_mib}: raise \
+                 `--quota-backend-bytes` and `etcd.quota_mib`"
+            ),
+            false => return None,
+        };
+        Some(CommitterRefusal::StoreUnavailable(message.into()))
     })
 }

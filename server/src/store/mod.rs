@@ -3,6 +3,7 @@
 //! gRPC layer depend on the ports only; `serve` opens the stores.
 
 mod blocking;
+mod client_tls;
 mod clock;
 mod embedded;
 mod error;
@@ -14,6 +15,7 @@ mod ordered;
 mod port;
 mod postgres;
 mod preflight;
+mod remedies;
 pub mod stored;
 
 pub use blocking::BlockingStore;
@@ -24,7 +26,7 @@ pub use embedded::{CorrectedByte, DamagedStore, DeepCheck, EmbeddedStore, Repair
 pub use error::StoreError;
 pub use form_scan::{FormCheck, FormScan};
 pub use identity::{Contents, Count, Creation, Identity, RESTORE_JUMP, RaisedFences};
-pub use ordered::OrderedStore;
+pub use ordered::{EngineRoom, OrderedStore};
 pub use port::{
     Backend, Failure, GroupError, GroupStore, LockTimeout, NamePart, NamePlace, Occupancy, OtherServer, PoolState,
     Probe, Probed, SessionChange, SharedLocks, SharedMaintenance, StoreFuture, StoreMaintenance, StoreReader, Vouched,

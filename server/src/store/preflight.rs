@@ -102,6 +102,14 @@ pub enum Problem {
         /// The id of the cluster in which the store was found.
         found_in: u64,
     },
+    /// The engine lacks what it has acknowledged to a server of this machine.
+    #[error("is at revision {found}, and has acknowledged revision {seen}: an older snapshot was restored")]
+    WentBack {
+        /// The newest revision that was acknowledged.
+        seen: u64,
+        /// The revision that was found.
+        found: u64,
+    },
     /// Other sessions have locked the tables, so a migration can't change them.
     #[error("can't change the tables, because another session uses them: {0}")]
     TablesLocked(String),
@@ -138,7 +146,10 @@ impl PreflightError {
     pub fn hint(&self) -> Option<String> {
         let database = &self.database;
         Some(match &self.problem {
-            Problem::Settings(_) | Problem::Failed(_) | Problem::Restored { .. } => return None,
+            Problem::Settings(_) | Problem::Failed(_) => return None,
+            Problem::Restored { .. } | Problem::WentBack { .. } => {
+                "if no server uses the original any more, accept the copy: `leasehold migrate --adopt`".into()
+            }
             Problem::Unreachable(_) => unreachable_hint(database),
             Problem::Untrusted(_) => {
                 "check that `postgres.ca` names the authority that signed the database's certificate, that the \

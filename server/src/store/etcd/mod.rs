@@ -4,8 +4,10 @@
 //! tried. A call that changes nothing is tried at all members until [`PATIENCE`] is over. A guarded
 //! transaction is sent once, because it may have been made although its answer is lost.
 
+mod channel;
 mod wire;
 
+use std::error::Error as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -13,32 +15,32 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio::runtime::{Handle, Runtime};
 use tokio::time::{sleep, timeout};
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use self::wire::{
-    Answer, Call, CompactionRequest, Compare, DeleteRangeRequest, KeyValue, Operation, PutRequest, RangeRequest,
-    RequestOp, StatusRequest, Target, TxnRequest,
+    AlarmRequest, Answer, Call, CompactionRequest, Compare, DeleteRangeRequest, KeyValue, Operation, PutRequest,
+    RangeRequest, RequestOp, StatusRequest, Target, TxnRequest,
 };
 use super::error::StoreError;
-use super::identity::Creation;
+use super::identity::{Creation, Identity, RaisedFences};
 use super::ordered::OrderedStore;
 use super::ordered::engine::{
-    Engine, EngineFuture, EngineStatus, Entry, Guarded, KeyRange, KeyRead, LoadedEntries, MAX_OPERATIONS,
-    MAX_TRANSACTION_BYTES, RowGuard, RowWrite,
+    Engine, EngineFuture, EngineRoom, EngineStatus, Entry, Guarded, KeyRange, KeyRead, LoadedEntries, MAX_OPERATIONS,
+    MAX_TRANSACTION_BYTES, Moment, RowGuard, RowWrite,
 };
 use super::preflight::{PreflightError, Problem};
-use crate::config::EtcdConfig;
+use crate::config::{EtcdConfig, EtcdPlace};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
-/// The longest time to open a connection to a member.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// The longest time that a member may take for a call. An election takes a second or two, in which a
 /// member keeps calls waiting.
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest time that calls which change nothing are tried again.
 const PATIENCE: Duration = Duration::from_secs(6);
+/// The longest time that a member may take for one of the large messages that check its limits.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 /// The pause after all members have failed.
 const PAUSE: Duration = Duration::from_millis(50);
 /// The bytes by which etcd's limit on a gRPC message is larger than `--max-request-bytes`
@@ -54,13 +56,32 @@ impl OrderedStore {
     /// # Errors
     /// The settings or the cluster can't be used; [`StoreError::Preflight`] has the problem.
     pub async fn on_etcd(settings: &EtcdConfig, creation: Creation) -> Result<Self> {
-        let refused =
-            |problem| StoreError::Preflight(Box::new(PreflightError { database: settings.shown_url(), problem }));
-        let place = settings.place().map_err(|problem| refused(Problem::Settings(problem)))?;
-        let engine = Etcd::connect(place.members, settings.shown_url()).map_err(refused)?;
-        engine.check_limits().await.map_err(refused)?;
-        Self::open(Arc::new(engine), &place.prefix, creation).await
+        let (engine, prefix) = connect(settings).await?;
+        let directory = settings.state_directory().map_err(|problem| refused(settings, Problem::Settings(problem)))?;
+        Self::open(Arc::new(engine), &prefix, creation, &directory).await
     }
+
+    /// Accepts the store on a cluster of etcd although it is a restored copy, and raises its fences. No server
+    /// may use the original any more.
+    ///
+    /// # Errors
+    /// The settings or the cluster can't be used, or there is no store.
+    pub async fn adopt_on_etcd(settings: &EtcdConfig) -> Result<(Identity, RaisedFences)> {
+        let (engine, prefix) = connect(settings).await?;
+        Self::adopt(&engine, &prefix).await
+    }
+}
+
+/// Returns the checked cluster that the settings name, and the prefix of the store.
+async fn connect(settings: &EtcdConfig) -> Result<(Etcd, String)> {
+    let place = settings.place().map_err(|problem| refused(settings, Problem::Settings(problem)))?;
+    let engine = Etcd::connect(&place, settings).map_err(|problem| refused(settings, problem))?;
+    engine.check_limits().await.map_err(|problem| refused(settings, problem))?;
+    Ok((engine, place.prefix))
+}
+
+fn refused(settings: &EtcdConfig, problem: Problem) -> StoreError {
+    StoreError::Preflight(Box::new(PreflightError { database: settings.shown_url(), problem }))
 }
 
 /// The runtime that drives the connections. It outlives the server's own, since writers still wait for
@@ -97,24 +118,26 @@ struct Etcd {
     current: AtomicUsize,
     // The id of the cluster; 0 before the first answer.
     cluster: AtomicU64,
+    // The quota of a cluster that does not tell it.
+    quota_bytes: u64,
     runtime: DriverRuntime,
 }
 
 impl Etcd {
     /// Returns the cluster with these members. Connections are opened with the first calls.
-    fn connect(addresses: Vec<String>, place: String) -> std::result::Result<Self, Problem> {
+    fn connect(place: &EtcdPlace, settings: &EtcdConfig) -> std::result::Result<Self, Problem> {
         let runtime = DriverRuntime::start().map_err(|error| Problem::Failed(error.to_string()))?;
         let entered = runtime.1.enter();
-        let member = |address: String| {
-            let endpoint = Endpoint::from_shared(format!("http://{address}"));
-            let endpoint = endpoint.map_err(|error| Problem::Settings(format!("`{address}`: {error}")))?;
-            let channel = endpoint.connect_timeout(CONNECT_TIMEOUT).tcp_nodelay(true).connect_lazy();
-            Ok(Member { address, channel })
+        let tls = channel::Tls::of(settings, place).map_err(Problem::Settings)?;
+        let member = |address: &String| {
+            let channel = channel::open(address, tls.clone()).map_err(Problem::Settings)?;
+            Ok(Member { address: address.clone(), channel })
         };
-        let members = addresses.into_iter().map(member).collect::<std::result::Result<Vec<_>, Problem>>()?;
+        let members = place.members.iter().map(member).collect::<std::result::Result<Vec<_>, Problem>>()?;
         drop(entered);
         let (current, cluster) = Default::default();
-        Ok(Self { place, members, current, cluster, runtime })
+        let quota_bytes = settings.quota_mib.saturating_mul(1024 * 1024);
+        Ok(Self { place: settings.shown_url(), members, current, cluster, quota_bytes, runtime })
     }
 
     /// Makes a call at the present member. If the member fails, the next call goes to another one.
@@ -131,16 +154,23 @@ impl Etcd {
     }
 
     async fn call_member<C: Call>(&self, member: &Member, request: C) -> Result<C::Answer> {
-        let late = || Err(Status::deadline_exceeded(format!("no answer within {} s", CALL_TIMEOUT.as_secs())));
-        let answer = timeout(CALL_TIMEOUT, wire::call(member.channel.clone(), request)).await;
+        self.call_member_within(CALL_TIMEOUT, member, request).await
+    }
+
+    async fn call_member_within<C: Call>(&self, limit: Duration, member: &Member, request: C) -> Result<C::Answer> {
+        let late = || Err(Status::deadline_exceeded(format!("no answer within {} s", limit.as_secs())));
+        let answer = timeout(limit, wire::call(member.channel.clone(), request)).await;
         let answer = answer.unwrap_or_else(|_| late()).map_err(|status| failed(&member.address, &status))?;
         self.check_cluster(answer.header().cluster_id, member)?;
         Ok(answer)
     }
 
     /// Checks that the member is of the same cluster as the others. Two clusters would give the same names
-    /// out twice.
+    /// out twice. An answer without the id, 0, is not checked: etcd 3.4 leaves it out of that about alarms.
     fn check_cluster(&self, cluster: u64, member: &Member) -> Result<()> {
+        if cluster == 0 {
+            return Ok(());
+        }
         match self.cluster.compare_exchange(0, cluster, Ordering::Relaxed, Ordering::Relaxed) {
             Err(known) if known != cluster => Err(StoreError::Failed(format!(
                 "`{}` is a member of the cluster {cluster:x}, and other members are of {known:x}: correct the URL",
@@ -193,21 +223,24 @@ impl Etcd {
         let read = RangeRequest { key: key.clone(), count_only: true, serializable: true, ..Default::default() };
         let read = operation(Operation::Range(read));
         let many = TxnRequest { success: vec![read.clone(); MAX_OPERATIONS], ..Default::default() };
-        let answer = self.call_member(member, many).await;
+        let answer = self.call_member_within(CHECK_TIMEOUT, member, many).await;
         answer.map_err(|error| too_small("--max-txn-ops", MAX_OPERATIONS, error))?;
         // A condition on a long value makes the message large.
         let value = vec![0; MAX_TRANSACTION_BYTES + MESSAGE_OVERHEAD_BYTES - MESSAGE_HEAD_BYTES];
         let value = Some(Target::Value(value.into()));
         let long = Compare { result: wire::EQUAL, target: wire::VALUE, key, value, ..Default::default() };
         let large = TxnRequest { compare: vec![long], success: vec![read], ..Default::default() };
-        let answer = self.call_member(member, large).await;
+        let answer = self.call_member_within(CHECK_TIMEOUT, member, large).await;
         answer.map_err(|error| too_small("--max-request-bytes", MAX_TRANSACTION_BYTES, error)).map(drop)
     }
 }
 
 /// Returns the failure that a status of this member means.
 fn failed(address: &str, status: &Status) -> StoreError {
-    let text = format!("`{address}`: {}", status.message());
+    // The status of a failed connection has the cause, such as that of TLS, at the end of its chain.
+    let cause = std::iter::successors(status.source(), |&error| error.source()).last();
+    let cause = cause.map_or_else(|| status.message().to_owned(), ToString::to_string);
+    let text = format!("`{address}`: {cause}");
     let has = |part: &str| status.message().contains(part);
     match status.code() {
         // etcd 3.4 and later: `api/v3rpc/rpctypes/error.go`.
@@ -246,8 +279,9 @@ fn operation(operation: Operation) -> RequestOp {
 }
 
 /// Returns the request of a read. At a given revision, any member that has it may answer.
-fn range_request(read: KeyRead, at: Option<u64>) -> RangeRequest {
-    let common = RangeRequest { revision: at.map_or(0, signed), serializable: at.is_some(), ..Default::default() };
+fn range_request(read: KeyRead, at: Moment) -> RangeRequest {
+    let revision = if let Moment::Revision(revision) = at { signed(revision) } else { 0 };
+    let common = RangeRequest { revision, serializable: at != Moment::Newest, ..Default::default() };
     match read {
         KeyRead::Row(key) => RangeRequest { key, ..common },
         KeyRead::Range { range: KeyRange { from, to }, limit, keys_only } => {
@@ -289,13 +323,14 @@ fn entry(KeyValue { key, mod_revision, value }: KeyValue) -> Entry {
 }
 
 impl Engine for Etcd {
-    fn load(&self, at: Option<u64>, reads: Vec<KeyRead>) -> EngineFuture<'_, LoadedEntries> {
+    fn load(&self, at: Moment, reads: Vec<KeyRead>) -> EngineFuture<'_, LoadedEntries> {
         Box::pin(async move {
             let success: Vec<_> =
                 reads.into_iter().map(|read| operation(Operation::Range(range_request(read, at)))).collect();
             let count = success.len();
             let answer = self.call(TxnRequest { success, ..Default::default() }).await?;
-            let revision = at.unwrap_or_else(|| unsigned(answer.header().revision));
+            let told = unsigned(answer.header().revision);
+            let revision = if let Moment::Revision(revision) = at { revision } else { told };
             let ranges = answer.responses.into_iter().map(|response| response.range.unwrap_or_default());
             let entries: Vec<Vec<_>> = ranges.map(|range| range.kvs.into_iter().map(entry).collect()).collect();
             match entries.len() == count {
@@ -342,7 +377,14 @@ impl Engine for Etcd {
     fn status(&self) -> EngineFuture<'_, EngineStatus> {
         Box::pin(async move {
             let answer = self.call(StatusRequest {}).await?;
-            Ok(EngineStatus { cluster: answer.header().cluster_id, disk_bytes: unsigned(answer.db_size) })
+            let alarms = self.call(AlarmRequest {}).await?.alarms;
+            let told = Some(unsigned(answer.db_size_quota)).filter(|quota| *quota > 0);
+            let room = EngineRoom {
+                used_bytes: unsigned(answer.db_size_in_use),
+                quota_bytes: told.unwrap_or(self.quota_bytes),
+                refuses_writes: !alarms.is_empty(),
+            };
+            Ok(EngineStatus { cluster: answer.header().cluster_id, disk_bytes: unsigned(answer.db_size), room })
         })
     }
 

@@ -2,6 +2,8 @@
 //! `rpc.proto` and `kv.proto`, which etcd 3.4 to 3.6 have in common; unused fields are left out. So
 //! nobody who builds the server needs protoc.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::uri::PathAndQuery;
 use prost::{Message, Oneof};
@@ -30,9 +32,15 @@ pub(super) trait Answer: Message + Default + 'static {
 /// Makes one call over a channel.
 pub(super) async fn call<C: Call>(channel: Channel, request: C) -> Result<C::Answer, Status> {
     let mut client = Grpc::new(channel).max_decoding_message_size(MAX_ANSWER_BYTES);
-    client.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+    client.ready().await.map_err(not_ready)?;
     let codec = ProstCodec::<C, C::Answer>::default();
     client.unary(Request::new(request), PathAndQuery::from_static(C::PATH), codec).await.map(Response::into_inner)
+}
+
+fn not_ready(error: tonic::transport::Error) -> Status {
+    let mut status = Status::unavailable(error.to_string());
+    status.set_source(Arc::new(error));
+    status
 }
 
 /// Declares the methods: the request, the path and the answer of each.
@@ -56,6 +64,7 @@ calls! {
     TxnRequest "/etcdserverpb.KV/Txn" TxnAnswer;
     CompactionRequest "/etcdserverpb.KV/Compact" CompactionAnswer;
     StatusRequest "/etcdserverpb.Maintenance/Status" StatusAnswer;
+    AlarmRequest "/etcdserverpb.Maintenance/Alarm" AlarmAnswer;
 }
 
 /// The header of an answer.
@@ -274,4 +283,33 @@ pub(super) struct StatusAnswer {
     /// The size of the member's data on disk, in bytes.
     #[prost(int64, tag = "3")]
     pub(super) db_size: i64,
+    /// The part of the size that rows use, in bytes.
+    #[prost(int64, tag = "9")]
+    pub(super) db_size_in_use: i64,
+    /// The largest size of the member's data, in bytes; 0 before etcd 3.6.
+    #[prost(int64, tag = "12")]
+    pub(super) db_size_quota: i64,
+}
+
+/// A question for the alarms of the cluster. Fields at their defaults ask for all alarms of all members.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(super) struct AlarmRequest {}
+
+/// The alarms of the cluster.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct AlarmAnswer {
+    #[prost(message, optional, tag = "1")]
+    header: Option<Header>,
+    /// The alarms.
+    #[prost(message, repeated, tag = "2")]
+    pub(super) alarms: Vec<Alarm>,
+}
+
+/// An alarm of one member: that its quota is used up, or that its data differ from the others'. The cluster
+/// refuses writes until it is disarmed.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(super) struct Alarm {
+    /// The id of the member.
+    #[prost(uint64, tag = "1")]
+    pub(super) member: u64,
 }

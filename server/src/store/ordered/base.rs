@@ -5,16 +5,21 @@ use leasehold_core::unicode_version::{UNICODE_VERSION, UnicodeVersion};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::engine::{Engine, Entry, KeyRead, RowGuard, RowWrite};
+use super::engine::{Engine, Entry, KeyRead, Moment, RowGuard, RowWrite};
 use super::keys::Layout;
+use super::state_file::Seen;
+use crate::store::clock::system_time;
 use crate::store::error::StoreError;
-use crate::store::identity::{Creation, Identity};
-use crate::store::preflight::{PreflightError, Problem};
+use crate::store::identity::{Creation, Identity, RESTORE_JUMP};
+use crate::store::preflight::Problem;
 
 type Result<T> = std::result::Result<T, StoreError>;
 
 /// The version of the layout that this program reads and writes.
 const VERSION: i32 = 1;
+/// The fences of one second of time, by which the fences of an adopted copy are raised: 2^21. In 2106 they
+/// are still below 2^53.
+const FENCES_PER_SECOND: u64 = 1 << 21;
 
 /// The value of the base row, as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +32,9 @@ pub(super) struct Base {
     cluster: u64,
     /// The base to which the fences of new leases are added.
     pub(super) fence: u64,
+    /// The number of copies that were adopted.
+    #[serde(default)]
+    adoptions: u64,
     /// The version of Unicode by whose tables the keys of claims are canonical forms.
     unicode: String,
 }
@@ -35,7 +43,7 @@ impl Base {
     /// Returns the base row of a new store in this cluster.
     fn new(cluster: u64) -> Self {
         let Identity { id, unicode, .. } = Identity::random();
-        Self { version: VERSION, store: id, cluster, fence: 0, unicode: unicode.to_string() }
+        Self { version: VERSION, store: id, cluster, fence: 0, adoptions: 0, unicode: unicode.to_string() }
     }
 
     /// Returns the base with another version of Unicode, if it has the version `found`.
@@ -47,6 +55,14 @@ impl Base {
     /// Returns the base with fences that are larger by `jump`.
     pub(super) fn raised_by(self, jump: u64) -> Self {
         Self { fence: self.fence.saturating_add(jump), ..self }
+    }
+
+    /// Returns the base of a copy that was adopted in this cluster. Its fences are beyond those that the
+    /// original can have given out in 2,000 years of 512 groups a second.
+    fn adopted(self, cluster: u64) -> Self {
+        let seconds = system_time().as_micros() / 1_000_000;
+        let fence = self.fence.saturating_add(RESTORE_JUMP).max(seconds.saturating_mul(FENCES_PER_SECOND));
+        Self { cluster, fence, adoptions: self.adoptions.saturating_add(1), ..self }
     }
 
     fn identity(&self, is_new: bool) -> Identity {
@@ -80,7 +96,7 @@ impl KnownBase {
 /// Reads the base row; `None` if there is no store.
 async fn find(engine: &dyn Engine, layout: &Layout) -> Result<Option<KnownBase>> {
     let revision = engine.prove(layout.absent()).await?;
-    let loaded = engine.load(Some(revision), vec![KeyRead::Row(layout.base())]).await?;
+    let loaded = engine.load(Moment::Revision(revision), vec![KeyRead::Row(layout.base())]).await?;
     loaded.entries.into_iter().flatten().next().map(|entry| KnownBase::of(&entry)).transpose()
 }
 
@@ -117,33 +133,39 @@ async fn put(engine: &dyn Engine, guards: Vec<RowGuard>, layout: &Layout, base: 
     Ok(engine.write(guards, vec![write]).await?.is_written)
 }
 
+/// An opened store.
+pub(super) struct OpenedBase {
+    /// The identity of the store.
+    pub(super) identity: Identity,
+    /// The newest revision of the engine.
+    pub(super) seen: Seen,
+}
+
+fn failed(error: StoreError) -> Problem {
+    match error {
+        StoreError::Unreachable(cause) => Problem::Unreachable(cause),
+        error => Problem::Failed(error.to_string()),
+    }
+}
+
 /// Opens the store: reads its base row, or makes a store if `creation` allows it. A store is made only
 /// where no key has the prefix.
 ///
 /// # Errors
-/// [`StoreError::Preflight`] has the problem.
-pub(super) async fn open(engine: &dyn Engine, layout: &Layout, creation: Creation) -> Result<Identity> {
-    let opened = found_or_made(engine, layout, creation).await;
-    opened.map_err(|problem| {
-        StoreError::Preflight(Box::new(PreflightError { database: engine.place().to_owned(), problem }))
-    })
-}
-
-async fn found_or_made(
+/// The store can't be used.
+pub(super) async fn open(
     engine: &dyn Engine,
     layout: &Layout,
     creation: Creation,
-) -> std::result::Result<Identity, Problem> {
-    let failed = |error: StoreError| match error {
-        StoreError::Unreachable(cause) => Problem::Unreachable(cause),
-        error => Problem::Failed(error.to_string()),
-    };
+) -> std::result::Result<OpenedBase, Problem> {
     let cluster = engine.status().await.map_err(failed)?.cluster;
     let mut is_new = false;
     loop {
         if let Some(known) = find(engine, layout).await.map_err(failed)? {
             check(&known.base, cluster)?;
-            return Ok(known.base.identity(is_new));
+            let revision = engine.prove(layout.absent()).await.map_err(failed)?;
+            let seen = Seen { adoptions: known.base.adoptions, revision };
+            return Ok(OpenedBase { identity: known.base.identity(is_new), seen });
         }
         if creation == Creation::Refused {
             return Err(Problem::NoStore);
@@ -154,6 +176,18 @@ async fn found_or_made(
             return Err(Problem::Settings("other rows have this prefix: name another `prefix`".into()));
         }
     }
+}
+
+/// Makes the base row of a restored copy that of a store in this cluster. Returns the store's identity, the
+/// bases of fences before and after, and the newest revision.
+///
+/// # Errors
+/// There is no store, or the engine does not answer.
+pub(super) async fn adopt(engine: &dyn Engine, layout: &Layout) -> Result<(Identity, [u64; 2], u64)> {
+    let cluster = engine.status().await?.cluster;
+    let (before, after) = change(engine, layout, |base| base.adopted(cluster)).await?;
+    let revision = engine.prove(layout.absent()).await?;
+    Ok((after.identity(false), [before.base.fence, after.fence], revision))
 }
 
 /// Checks that this program can use a store in this cluster.

@@ -64,6 +64,18 @@ pub(in crate::store) enum KeyRead {
     },
 }
 
+/// The moment as of which a load reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::store) enum Moment {
+    /// The newest revision that the member of the engine knows which answers. It costs no agreement of
+    /// members, and may be old: only what is guarded by a transaction later may follow from it.
+    Known,
+    /// The newest revision on which the members agree.
+    Newest,
+    /// This revision.
+    Revision(u64),
+}
+
 /// The answer to a load: the rows of each read, as they were at one revision.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct LoadedEntries {
@@ -121,20 +133,32 @@ pub(in crate::store) struct Guarded {
 }
 
 /// The state of an engine.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::store) struct EngineStatus {
     /// The number that tells the engine's cluster from all others.
     pub(in crate::store) cluster: u64,
     /// The size of the engine's data on one member, in bytes.
     pub(in crate::store) disk_bytes: u64,
+    /// The room that the engine has for more.
+    pub(in crate::store) room: EngineRoom,
+}
+
+/// The room that an engine has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EngineRoom {
+    /// The bytes that are used.
+    pub used_bytes: u64,
+    /// The most bytes that the engine takes, as the engine tells it or as it is configured.
+    pub quota_bytes: u64,
+    /// True if the engine refuses all writes, because it is full or its members disagree.
+    pub refuses_writes: bool,
 }
 
 /// An ordered key-value engine. An error of the variant [`StoreError::Unreachable`] means that the
 /// engine did not answer, so that a write was made or not. After any other error, it was not made.
 pub(in crate::store) trait Engine: Send + Sync + 'static {
-    /// Reads rows as they were at the revision `at`, or at the newest one. There are at most
-    /// [`MAX_OPERATIONS`] reads.
-    fn load(&self, at: Option<u64>, reads: Vec<KeyRead>) -> EngineFuture<'_, LoadedEntries>;
+    /// Reads rows as they were at one moment. There are at most [`MAX_OPERATIONS`] reads.
+    fn load(&self, at: Moment, reads: Vec<KeyRead>) -> EngineFuture<'_, LoadedEntries>;
 
     /// Makes all changes durable if all guards hold, or makes none. There is at least one change. Such a
     /// transaction is ordered among all others by the engine's consensus, even if it changes nothing.

@@ -11,7 +11,7 @@ use leasehold_core::lease::Lease;
 use leasehold_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::engine::{Entry, RowWrite};
+use super::engine::{EngineStatus, Entry, RowWrite};
 use super::keys::Space;
 use super::{OrderedStore, guard_of, rows};
 use crate::store::clock::system_time;
@@ -46,7 +46,8 @@ impl OrderedStore {
     /// Counts the outstanding leases and their claims.
     async fn count_outstanding(&self) -> Result<BTreeMap<CellId, usize>> {
         let (layout, mut held) = (&self.inner.layout, BTreeMap::new());
-        let disk_bytes = self.inner.engine.status().await?.disk_bytes;
+        let EngineStatus { disk_bytes, room, .. } = self.inner.engine.status().await?;
+        self.inner.room.store(Arc::new(room));
         let mut occupancy = Occupancy { disk_bytes, ..Occupancy::default() };
         let count = |entry: &Entry| -> Result<()> {
             let (cell, position) = layout.read_outstanding(&entry.key).ok_or_else(|| rows::damaged(entry))?;
@@ -140,7 +141,10 @@ impl SharedMaintenance for OrderedStore {
     }
 
     fn vacuum(&self) -> StoreFuture<'_, ()> {
-        Box::pin(self.compact())
+        Box::pin(async move {
+            self.keep_state().await?;
+            self.compact().await
+        })
     }
 
     fn role_without_vacuum(&self) -> StoreFuture<'_, Option<String>> {

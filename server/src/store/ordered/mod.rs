@@ -24,8 +24,10 @@ mod maintenance;
 mod proof;
 mod reader;
 mod rows;
+mod state_file;
 mod writer;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -33,14 +35,18 @@ use bytes::Bytes;
 use leasehold_core::catalogue::BucketRule;
 use leasehold_core::unicode_version::UnicodeVersion;
 
-use self::base::Base;
-use self::engine::{Engine, Entry, KeyRange, KeyRead, MAX_OPERATIONS, RowGuard, RowWrite};
+use self::base::{Base, OpenedBase};
+pub use self::engine::EngineRoom;
+use self::engine::{Engine, Entry, KeyRange, KeyRead, MAX_OPERATIONS, Moment, RowGuard, RowWrite};
 use self::keys::{Layout, Space};
 use self::proof::Proofs;
+use self::state_file::{Seen, StateFile};
 use self::writer::OrderedWriter;
 use super::error::StoreError;
 use super::identity::{Contents, Count, Creation, Identity, RESTORE_JUMP, RaisedFences};
 use super::port::{Backend, GroupStore, Occupancy, StoreFuture, StoreMaintenance, StoreReader};
+use super::preflight::{PreflightError, Problem};
+use super::remedies::Remedy;
 use super::stored;
 
 type Result<T> = std::result::Result<T, StoreError>;
@@ -63,7 +69,11 @@ struct Inner {
     engine: Arc<dyn Engine>,
     layout: Layout,
     proofs: Proofs,
+    state_file: StateFile,
+    adoptions: u64,
     occupancy: ArcSwap<Occupancy>,
+    // As maintenance has read it last.
+    room: ArcSwap<EngineRoom>,
 }
 
 /// The rows of the store as they were at one revision.
@@ -76,15 +86,20 @@ struct Snapshot<'a> {
 impl Inner {
     /// Returns the rows as they are now: with every change that was acknowledged before this call.
     async fn snapshot(&self) -> Result<Snapshot<'_>> {
+        if Remedy::EngineProof.is_out() {
+            let read = KeyRead::Row(self.layout.absent());
+            let revision = self.engine.load(Moment::Newest, vec![read]).await?.revision;
+            return Ok(Snapshot { inner: self, revision });
+        }
         let revision = self.proofs.wait(&*self.engine, self.layout.absent()).await?;
         Ok(Snapshot { inner: self, revision })
     }
 
     /// Writes changes under guards. The acknowledgement also serves as a proof for reads.
     async fn write(&self, guards: Vec<RowGuard>, writes: Vec<RowWrite>) -> Result<engine::Guarded> {
-        let number = self.proofs.begin();
+        let write = self.proofs.begin();
         let guarded = self.engine.write(guards, writes).await?;
-        self.proofs.acknowledge(number, guarded.revision);
+        self.proofs.acknowledge(write, guarded.revision)?;
         Ok(guarded)
     }
 }
@@ -95,7 +110,7 @@ impl Snapshot<'_> {
         let mut rows = Vec::with_capacity(keys.len());
         for part in keys.chunks(MAX_OPERATIONS) {
             let reads = part.iter().cloned().map(KeyRead::Row).collect();
-            let loaded = self.inner.engine.load(Some(self.revision), reads).await?;
+            let loaded = self.inner.engine.load(Moment::Revision(self.revision), reads).await?;
             rows.extend(loaded.entries.into_iter().map(|found| found.into_iter().next()));
         }
         Ok(rows)
@@ -110,22 +125,65 @@ impl Snapshot<'_> {
         if range.is_empty() || limit == 0 {
             return Ok(Vec::new());
         }
-        let loaded = self.inner.engine.load(Some(self.revision), vec![KeyRead::Range { range, limit, keys_only }]);
+        let loaded =
+            self.inner.engine.load(Moment::Revision(self.revision), vec![KeyRead::Range { range, limit, keys_only }]);
         Ok(loaded.await?.entries.into_iter().flatten().collect())
     }
 }
 
 impl OrderedStore {
-    /// Opens the store with this prefix in an engine.
+    /// Opens the store with this prefix in an engine. `directory` has the state file of this machine.
     ///
     /// # Errors
     /// There is no store and `creation` allows none, or the store can't be used;
     /// [`StoreError::Preflight`] has the problem.
-    pub(super) async fn open(engine: Arc<dyn Engine>, prefix: &str, creation: Creation) -> Result<Self> {
+    pub(super) async fn open(
+        engine: Arc<dyn Engine>,
+        prefix: &str,
+        creation: Creation,
+        directory: &Path,
+    ) -> Result<Self> {
         let layout = Layout::new(prefix);
-        let identity = base::open(&*engine, &layout, creation).await?;
-        let inner = Inner { engine, layout, proofs: Proofs::default(), occupancy: ArcSwap::default() };
+        let opened = base::open(&*engine, &layout, creation).await;
+        let opened = opened.and_then(|OpenedBase { identity, seen }| {
+            let state_file = StateFile::of(directory, identity.id);
+            check_revision(&state_file, seen)?;
+            Ok((identity, seen, state_file))
+        });
+        let (identity, seen, state_file) = opened.map_err(|problem| preflight(&*engine, problem))?;
+        let (proofs, occupancy, room) = Default::default();
+        let adoptions = seen.adoptions;
+        let inner = Inner { engine, layout, proofs, state_file, adoptions, occupancy, room };
         Ok(Self { inner: Arc::new(inner), identity })
+    }
+
+    /// Accepts the store in an engine although it is a restored copy: its fences are raised beyond those of
+    /// the original (B13). No server may use the original any more.
+    ///
+    /// # Errors
+    /// There is no store, or it can't be written.
+    pub(super) async fn adopt(engine: &dyn Engine, prefix: &str) -> Result<(Identity, RaisedFences)> {
+        let layout = Layout::new(prefix);
+        let (identity, [from, to], revision) = base::adopt(engine, &layout).await?;
+        let [from, to] = [from, to].map(|base| rows::newest_fence(base, revision));
+        Ok((identity, RaisedFences { from, to }))
+    }
+
+    /// Raises the state file to the newest acknowledged revision.
+    ///
+    /// # Errors
+    /// The file can't be written.
+    pub async fn keep_state(&self) -> Result<()> {
+        let inner = self.inner.clone();
+        let revision = inner.snapshot().await?.revision.max(inner.proofs.newest());
+        let seen = Seen { adoptions: inner.adoptions, revision };
+        let raised = tokio::task::spawn_blocking(move || inner.state_file.raise(seen)).await;
+        raised.map_err(std::io::Error::other).flatten().map_err(|error| StoreError::Failed(error.to_string()))
+    }
+
+    /// Returns the room that the engine had when maintenance last read it.
+    pub fn room(&self) -> EngineRoom {
+        **self.inner.room.load()
     }
 
     async fn read_contents(&self) -> Result<Contents> {
@@ -163,6 +221,19 @@ impl OrderedStore {
             }
         }
     }
+}
+
+/// Checks that the engine has what it has acknowledged to servers of this machine.
+fn check_revision(file: &StateFile, found: Seen) -> std::result::Result<(), Problem> {
+    let known = file.read().map_err(|error| Problem::Settings(error.to_string()))?.unwrap_or_default();
+    match known > found {
+        true => Err(Problem::WentBack { seen: known.revision, found: found.revision }),
+        false => Ok(()),
+    }
+}
+
+fn preflight(engine: &dyn Engine, problem: Problem) -> StoreError {
+    StoreError::Preflight(Box::new(PreflightError { database: engine.place().to_owned(), problem }))
 }
 
 /// Returns the guard that a row is as it was read, or still absent.

@@ -7,7 +7,7 @@
 //! the read have smaller revisions, so the read sees them (B30). Groups of commands are such writes; if
 //! there are none, one proof serves all reads that wait.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use tokio::sync::{Mutex, watch};
@@ -22,11 +22,22 @@ struct Acknowledged {
     revision: u64,
 }
 
+/// A write that has begun.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BegunWrite {
+    number: u64,
+    // The newest revision that was acknowledged before the write began.
+    floor: u64,
+}
+
 /// The numbers of writes, in the order in which they begin, and the last acknowledged one.
 #[derive(Debug)]
 pub(super) struct Proofs {
     next: AtomicU64,
     acknowledged: watch::Sender<Acknowledged>,
+    newest: AtomicU64,
+    // True after the engine has acknowledged a write with a revision that is older than its floor.
+    went_back: AtomicBool,
     // Held by the read that runs a proof. The other reads wait for it.
     proving: Mutex<()>,
 }
@@ -34,19 +45,37 @@ pub(super) struct Proofs {
 impl Default for Proofs {
     fn default() -> Self {
         let (acknowledged, _) = watch::channel(Acknowledged::default());
-        Self { next: AtomicU64::new(1), acknowledged, proving: Mutex::default() }
+        let (newest, went_back, proving) = Default::default();
+        Self { next: AtomicU64::new(1), acknowledged, newest, went_back, proving }
     }
 }
 
 impl Proofs {
-    /// Returns the number of a write that begins now.
-    pub(super) fn begin(&self) -> u64 {
-        self.next.fetch_add(1, Ordering::SeqCst)
+    /// Returns a write that begins now.
+    pub(super) fn begin(&self) -> BegunWrite {
+        let floor = self.newest.load(Ordering::SeqCst);
+        BegunWrite { number: self.next.fetch_add(1, Ordering::SeqCst), floor }
     }
 
-    /// Notes that the write with this number was acknowledged. Its transaction was ordered when
-    /// `revision` was the newest one.
-    pub(super) fn acknowledge(&self, number: u64, revision: u64) {
+    /// Returns the newest revision that was acknowledged.
+    pub(super) fn newest(&self) -> u64 {
+        self.newest.load(Ordering::SeqCst)
+    }
+
+    /// Notes that a write was acknowledged. Its transaction was ordered when `revision` was the newest one.
+    ///
+    /// # Errors
+    /// The revision is older than one that was acknowledged before the write began: a snapshot of the
+    /// engine was restored. From then on, every write has this error.
+    pub(super) fn acknowledge(&self, write: BegunWrite, revision: u64) -> Result<(), StoreError> {
+        let BegunWrite { number, floor } = write;
+        if revision < floor {
+            self.went_back.store(true, Ordering::SeqCst);
+        }
+        if self.went_back.load(Ordering::SeqCst) {
+            return Err(went_back());
+        }
+        self.newest.fetch_max(revision, Ordering::SeqCst);
         self.acknowledged.send_if_modified(|last| {
             let is_later = number > last.number;
             if is_later {
@@ -54,6 +83,7 @@ impl Proofs {
             }
             is_later
         });
+        Ok(())
     }
 
     /// Waits for the acknowledgement of a write that has not begun yet, and returns its revision. If no
@@ -67,9 +97,9 @@ impl Proofs {
             biased;
             revision = self.acknowledgement(first) => Ok(revision),
             _proving = self.proving.lock() => {
-                let number = self.begin();
+                let write = self.begin();
                 let revision = engine.prove(absent).await?;
-                self.acknowledge(number, revision);
+                self.acknowledge(write, revision)?;
                 Ok(revision)
             }
         }
@@ -86,6 +116,12 @@ impl Proofs {
     }
 }
 
+fn went_back() -> StoreError {
+    let text = "the cluster lacks what it has acknowledged, so a snapshot was restored: stop all servers, then \
+                `leasehold migrate --adopt`";
+    StoreError::Failed(text.into())
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -99,11 +135,11 @@ mod tests {
         let before = proofs.begin();
         let first = proofs.next.load(Ordering::SeqCst);
         let mut read = std::pin::pin!(proofs.acknowledgement(first));
-        proofs.acknowledge(before, 7);
+        proofs.acknowledge(before, 7).unwrap();
         assert_eq!(read.as_mut().now_or_never(), None);
         let after = proofs.begin();
         assert_eq!(read.as_mut().now_or_never(), None);
-        proofs.acknowledge(after, 9);
+        proofs.acknowledge(after, 9).unwrap();
         assert_eq!(read.as_mut().now_or_never(), Some(9));
     }
 
@@ -111,8 +147,24 @@ mod tests {
     fn a_late_acknowledgement_does_not_replace_a_later_write() {
         let proofs = Proofs::default();
         let [early, late] = [proofs.begin(), proofs.begin()];
-        proofs.acknowledge(late, 9);
-        proofs.acknowledge(early, 7);
-        assert_eq!(proofs.acknowledgement(early).now_or_never(), Some(9));
+        proofs.acknowledge(late, 9).unwrap();
+        proofs.acknowledge(early, 7).unwrap();
+        assert_eq!(proofs.acknowledgement(early.number).now_or_never(), Some(9));
+    }
+
+    /// Revisions of writes at the same time may come in any order. A write that begins after another one was
+    /// acknowledged has no older revision, unless a snapshot was restored.
+    #[test]
+    fn b13_a_revision_that_goes_back_ends_all_writes() {
+        let proofs = Proofs::default();
+        let [one, two] = [proofs.begin(), proofs.begin()];
+        proofs.acknowledge(one, 9).unwrap();
+        proofs.acknowledge(two, 8).unwrap();
+        let same = proofs.begin();
+        proofs.acknowledge(same, 9).unwrap();
+        let older = proofs.begin();
+        assert!(proofs.acknowledge(older, 8).is_err());
+        let newer = proofs.begin();
+        assert!(proofs.acknowledge(newer, 10).is_err());
     }
 }

@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 use uuid::{Builder, Uuid};
 
 use super::base::KnownBase;
-use super::engine::{Entry, Guarded, KeyRead, MAX_OPERATIONS, MAX_TRANSACTION_BYTES, RowGuard, RowWrite};
+use super::engine::{Entry, Guarded, KeyRead, MAX_OPERATIONS, MAX_TRANSACTION_BYTES, Moment, RowGuard, RowWrite};
 use super::keys::Layout;
 use super::{CLAIMS_ONLY, Inner, base, rows};
 use crate::store::clock::system_time;
@@ -40,6 +40,9 @@ pub(super) struct OrderedWriter {
     base: Option<KnownBase>,
     // The group whose transaction got no answer; `None` if every outcome is known.
     unknown: Option<Bytes>,
+    // The moment of a group's first load. What one member knows is good enough, because the group's
+    // transaction is guarded. After a conflict, the members must agree: the one may be behind.
+    first: Moment,
     group: LoadedGroup,
 }
 
@@ -69,7 +72,7 @@ impl LoadedGroup {
 
 impl OrderedWriter {
     pub(super) fn new(inner: Arc<Inner>) -> Self {
-        Self { inner, base: None, unknown: None, group: LoadedGroup::default() }
+        Self { inner, base: None, unknown: None, first: Moment::Known, group: LoadedGroup::default() }
     }
 
     fn wait<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
@@ -107,7 +110,8 @@ impl OrderedWriter {
         let mut found = Vec::with_capacity(keys.len());
         for part in keys.chunks(MAX_OPERATIONS) {
             let reads = part.iter().cloned().map(KeyRead::Row).collect();
-            let loaded = self.wait(self.inner.engine.load(self.group.revision, reads))?;
+            let at = self.group.revision.map_or(self.first, Moment::Revision);
+            let loaded = self.wait(self.inner.engine.load(at, reads))?;
             self.group.revision = Some(loaded.revision);
             found.extend(loaded.entries.into_iter().map(|entries| entries.into_iter().next()));
         }
@@ -157,8 +161,12 @@ impl OrderedWriter {
     /// Sends the transaction of a group, and returns its revision.
     fn send(&mut self, guards: Vec<RowGuard>, writes: Vec<RowWrite>, group: Option<Bytes>) -> Result<u64> {
         match self.wait(self.inner.write(guards, writes)) {
-            Ok(Guarded { is_written: true, revision }) => Ok(revision),
+            Ok(Guarded { is_written: true, revision }) => {
+                self.first = Moment::Known;
+                Ok(revision)
+            }
             Ok(Guarded { is_written: false, .. }) => {
+                self.first = Moment::Newest;
                 // The base row may be the one that has changed.
                 self.base = None;
                 Err(StoreError::Conflict("another transaction was first".into()))
@@ -209,7 +217,7 @@ async fn abandon(inner: &Inner, group: Bytes) -> Result<Option<u64>> {
     if abandoned.is_written {
         return Ok(None);
     }
-    let loaded = inner.engine.load(Some(abandoned.revision), vec![KeyRead::Row(group)]).await?;
+    let loaded = inner.engine.load(Moment::Revision(abandoned.revision), vec![KeyRead::Row(group)]).await?;
     let found = loaded.entries.into_iter().flatten().next();
     Ok(found.filter(|entry| entry.value == COMMITTED).map(|entry| entry.revision))
 }

@@ -11,9 +11,6 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures_util::FutureExt;
-use rustls::RootCertStore;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::task::JoinHandle;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::error::{DbError, Severity};
@@ -23,11 +20,12 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use super::epochs::{self, Accepted, Epochs, NotEntered};
 use super::failure::{failed_to_connect, text};
 use super::hosts::{self, Answer, Refused, Timeline, Timelines};
-use super::remedies::Remedy;
 use crate::awake::Awake;
-use crate::config::{PostgresConfig, foreign_scheme, open_file, read_file};
+use crate::config::{PostgresConfig, foreign_scheme, open_file};
+use crate::store::client_tls::ClientFiles;
 use crate::store::error::StoreError;
 use crate::store::preflight::Problem;
+use crate::store::remedies::Remedy;
 
 /// Asks a host that is the only one if it accepts writes.
 const ASK: &str = "SHOW transaction_read_only";
@@ -608,35 +606,9 @@ fn is_local(config: &Config) -> bool {
 }
 
 fn client_config(settings: &PostgresConfig) -> Result<rustls::ClientConfig, String> {
-    let unreadable = |path: &std::path::Path, error: &dyn std::fmt::Display| format!("`{}`: {error}", path.display());
-    let mut roots = RootCertStore::empty();
-    if let Some(path) = &settings.ca {
-        let bytes = read_file(path).map_err(|error| unreadable(path, &error))?;
-        for authority in CertificateDer::pem_slice_iter(&bytes) {
-            let authority = authority.map_err(|error| unreadable(path, &error))?;
-            roots.add(authority).map_err(|error| unreadable(path, &error))?;
-        }
-        if roots.is_empty() {
-            return Err(unreadable(path, &"the file has no certificate"));
-        }
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let builder = builder.map_err(|error| error.to_string())?.with_root_certificates(roots);
-    let (certificate, key) = match (&settings.certificate, &settings.key) {
-        (None, None) => return Ok(builder.with_no_client_auth()),
-        (Some(_), Some(_)) if settings.ca.is_none() => {
-            return Err("`postgres.certificate` needs an encrypted connection: set `postgres.ca` too".into());
-        }
-        (Some(certificate), Some(key)) => (certificate, key),
-        _ => return Err("`postgres.certificate` and `postgres.key` belong together: one of them is missing".into()),
-    };
-    let bytes = read_file(certificate).map_err(|error| unreadable(certificate, &error))?;
-    let chain = CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
-    let chain = chain.map_err(|error| unreadable(certificate, &error))?;
-    let bytes = read_file(key).map_err(|error| unreadable(key, &error))?;
-    let private_key = PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| unreadable(key, &error))?;
-    builder.with_client_auth_cert(chain, private_key).map_err(|error| unreadable(certificate, &error))
+    let PostgresConfig { ca, certificate, key, .. } = settings;
+    let [ca, certificate, key] = [ca, certificate, key].map(|path| path.as_deref());
+    ClientFiles { table: "postgres", ca, certificate, key }.config()
 }
 
 #[cfg(test)]
@@ -699,21 +671,5 @@ mod tests {
             }
         }
         assert!(read_password(&directory.path().join("absent")).is_err());
-    }
-
-    #[test]
-    fn a_certificate_needs_its_key_and_an_authority() {
-        let settings = |certificate: Option<&str>, key: Option<&str>| PostgresConfig {
-            certificate: certificate.map(Into::into),
-            key: key.map(Into::into),
-            ..PostgresConfig::at("postgres://db")
-        };
-        assert!(client_config(&settings(None, None)).is_ok());
-        for (certificate, key) in [(Some("cert.pem"), None), (None, Some("key.pem"))] {
-            let refused = client_config(&settings(certificate, key)).err();
-            assert!(refused.is_some_and(|text| text.contains("belong together")));
-        }
-        let refused = client_config(&settings(Some("cert.pem"), Some("key.pem"))).err();
-        assert!(refused.is_some_and(|text| text.contains("`postgres.ca`")));
     }
 }

@@ -30,10 +30,10 @@ use super::connect::{DatabaseConnection, OVERTAKEN};
 use super::failure::failed;
 use super::hosts::Timeline;
 use super::preflight::of_away;
-use super::remedies::Remedy;
 use crate::awake::Awake;
 use crate::store::error::StoreError;
 use crate::store::preflight::Problem;
+use crate::store::remedies::Remedy;
 
 /// The time for which an acknowledged durable write proves that its host is the primary. It is shorter than
 /// [`EPOCH_WAIT`], because the clocks of two servers may run at different speeds: NTP slews one by up to a twelfth.

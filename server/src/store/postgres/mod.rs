@@ -34,7 +34,6 @@ mod queue_partitions;
 mod queue_reads;
 mod queue_writes;
 mod reads;
-mod remedies;
 mod session;
 mod speculation;
 mod standbys;

@@ -7,7 +7,7 @@ const VARIABLE: &str = "TAKEN_OUT";
 
 /// A remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Remedy {
+pub(in crate::store) enum Remedy {
     /// All hosts of the URL are asked at once. Without it, only the first one.
     AllHosts,
     /// The host with the highest timeline wins. Without it, the first one that accepts writes.
@@ -20,12 +20,14 @@ pub(super) enum Remedy {
     Wait,
     /// A COMMIT with a warning has an unknown outcome.
     Warnings,
+    /// Reads of an ordered engine wait for a write that began after them.
+    EngineProof,
 }
 
 impl Remedy {
     /// True if a test has taken the remedy out.
     #[cfg(debug_assertions)]
-    pub(super) fn is_out(self) -> bool {
+    pub(in crate::store) fn is_out(self) -> bool {
         use std::sync::LazyLock;
         static OUT: LazyLock<String> = LazyLock::new(|| std::env::var(VARIABLE).unwrap_or_default());
         let name = match self {
@@ -35,13 +37,14 @@ impl Remedy {
             Self::Proof => "proof",
             Self::Wait => "wait",
             Self::Warnings => "warnings",
+            Self::EngineProof => "engine-proof",
         };
         OUT.split(',').any(|out| out == name)
     }
 
     /// True if a test has taken the remedy out.
     #[cfg(not(debug_assertions))]
-    pub(super) const fn is_out(self) -> bool {
+    pub(in crate::store) const fn is_out(self) -> bool {
         false
     }
 }

@@ -9,8 +9,8 @@ use leasehold_core::lease::Outcome;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1 as wire;
 use leasehold_proto::gitlab::cells::topology_service::types::v1::Uuid;
 use prost_types::Any;
-use tonic::Status;
 use tonic::transport::Channel;
+use tonic::{Code, Status};
 
 use crate::server::Server;
 
@@ -18,6 +18,9 @@ use crate::server::Server;
 pub const BUCKET_TYPE: wire::bucket::Type = wire::bucket::Type::Usernames;
 /// The source table of the claims that the function [`user`] returns.
 pub const SOURCE_TYPE: wire::source::Type = wire::source::Type::RailsTableUsers;
+
+/// The gRPC code and the reason with which a server refuses calls while it cannot reach its store.
+pub const STORE_UNAVAILABLE: (Code, &str) = (Code::Unavailable, "STORE_UNAVAILABLE");
 
 /// The deadline of each call. A call that takes longer shows that the server hangs.
 const CALL_DEADLINE: Duration = Duration::from_secs(60);

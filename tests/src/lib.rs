@@ -14,6 +14,8 @@ pub mod etcd;
 #[cfg(not(target_family = "wasm"))]
 pub mod false_clock;
 #[cfg(not(target_family = "wasm"))]
+pub mod fight;
+#[cfg(not(target_family = "wasm"))]
 mod guarded;
 #[cfg(not(target_family = "wasm"))]
 pub mod http2;

@@ -15,8 +15,8 @@ use leasehold_tests::postgres::Cluster;
 use leasehold_tests::server::Server;
 use uuid::Uuid;
 
-use crate::history::update_request;
 use crate::{await_condition, await_no_connections, cells, final_state, open_store};
+use leasehold_tests::fight::update_request;
 
 /// Settings of the PostgreSQL cluster. Autovacuum is off, so that only the Leasehold server vacuums
 /// tables. fsync is off because the test proves nothing about durability.

@@ -20,10 +20,8 @@ mod epochs;
 mod failovers;
 mod fences;
 mod full_disk;
-mod history;
 mod isolation;
 mod linearizability;
-mod linearizability_checker;
 mod link;
 mod list_plan;
 mod lists;
@@ -48,19 +46,18 @@ mod timeouts;
 mod tls;
 mod unicode;
 
-use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use leasehold_core::rows::State;
 use leasehold_core::store::Store;
 use leasehold_server::config::PostgresConfig;
 use leasehold_server::store::{BlockingStore, Creation, PostgresStore};
-use leasehold_tests::client::{Client, Update, user};
+use leasehold_tests::client::{Client, STORE_UNAVAILABLE, Update, user};
+use leasehold_tests::fight::cells;
 use leasehold_tests::postgres::Cluster;
 use leasehold_tests::server::Server;
 use leasehold_tests::wire::get;
 use tokio::runtime::Runtime;
-use tonic::Code;
 use tonic_health::ServingStatus;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
@@ -71,19 +68,6 @@ const NO_SYNC: &[&str] = &["fsync=off"];
 
 /// The version of the database schema that this version of the program creates.
 const SCHEMA_VERSION: i32 = 13;
-
-/// The gRPC code and the reason with which the server refuses calls while it cannot reach the
-/// database.
-const STORE_UNAVAILABLE: (Code, &str) = (Code::Unavailable, "STORE_UNAVAILABLE");
-
-/// Returns the configuration text of `count` cells with the ids from 1.
-fn cells(count: i64) -> String {
-    (1..=count).fold(String::new(), |mut text, id| {
-        writeln!(text, "[[cells]]\nid = {id}\nname = \"cell-{id}\"\naddress = \"http://127.0.0.1:{}\"", 3000 + id)
-            .unwrap();
-        text
-    })
-}
 
 /// Starts a server with three cells on the database of this URL. `settings` are further lines of
 /// the configuration's section `[postgres]`.

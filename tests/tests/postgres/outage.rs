@@ -24,13 +24,13 @@ use tonic_health::ServingStatus;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-use crate::history::lease_id;
 use crate::link::{Fault, Link};
 use crate::proxy::{Cut, Proxy};
 use crate::{
     NO_SYNC, STORE_UNAVAILABLE, StoreStatus, await_condition, await_report, client_of, create, final_state,
     open_session, open_store, reports, serve,
 };
+use leasehold_tests::fight::lease_id;
 
 const CLIENTS: u64 = 16;
 /// The longest time that a refusal may take in addition to `patience_seconds`.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result};
 use leasehold_core::store::Store;
+use leasehold_tests::fight::{Load, check_histories, number, seed};
 use leasehold_tests::server::Server;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -20,7 +21,6 @@ use tokio::runtime::Runtime;
 use xtask::cluster::{self, Cluster, Machine, NODES};
 
 use self::faults::{FAULTS, Fault, Until};
-use crate::linearizability::{Load, check_histories, number, seed};
 use crate::open_store;
 
 /// The time between two faults.
@@ -59,7 +59,7 @@ impl World {
         let proxied = self.cluster.run_proxy(&self.servers[1], self.directory.path()).unwrap();
         let server = |(machine, url): (&Machine, String)| {
             let builder = Server::builder().in_namespace(machine.name(), machine.address()).env("TAKEN_OUT", taken_out);
-            (builder, format!("url = \"{url}\"\npatience_seconds = 30"))
+            (builder, format!("[postgres]\nurl = \"{url}\"\npatience_seconds = 30"))
         };
         let [one, other] = &self.servers;
         Load::start(seed, [(one, url), (other, proxied)].map(server))

@@ -7,7 +7,7 @@ use xtask::cluster::NODES;
 
 use super::faults::{FAULTS, Fault};
 use super::{PAUSE, World};
-use crate::linearizability::{SILENT, STALE};
+use leasehold_tests::fight::{SILENT, STALE};
 
 /// The number of runs in which a fault must be found.
 const RUNS: u64 = 3;

@@ -3,6 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub(super) use super::checker::Operation;
+use super::checker::{Action, Answer, NEVER, ObservedClaim, ObservedRejection};
+use crate::client::{STORE_UNAVAILABLE, Update};
+use crate::wire::Refusal;
 use anyhow::{Context, Result, ensure};
 use leasehold_core::batch::{ClaimRequest, UpdateRequest};
 use leasehold_core::bucket::BucketType;
@@ -14,16 +18,12 @@ use leasehold_core::rejection::Reason;
 use leasehold_core::rows::State;
 use leasehold_core::update::Begin;
 use leasehold_proto::gitlab::cells::topology_service::claims::v1 as wire;
-use leasehold_tests::client::Update;
-use leasehold_tests::wire::Refusal;
 use tonic::Status;
 use uuid::Uuid;
 
-use crate::STORE_UNAVAILABLE;
-use crate::linearizability_checker::{Action, Answer, NEVER, ObservedClaim, ObservedRejection, Operation};
-
 /// Returns an update of the test client as the engine's type.
-pub(crate) fn update_request(update: &Update) -> UpdateRequest {
+#[must_use]
+pub fn update_request(update: &Update) -> UpdateRequest {
     let claims = |claims: &[wire::Metadata]| claims.iter().map(claim_request).collect();
     UpdateRequest { creates: claims(&update.creates), destroys: claims(&update.destroys) }
 }
@@ -48,12 +48,17 @@ fn source(source: &wire::Source) -> Source {
     Source { source_type: SourceType(source.r#type), id: SourceId::from_bytes(&source.rails_primary_key_id) }
 }
 
-pub(crate) fn lease_id(text: &str) -> LeaseId {
+/// Returns the id of a lease as an answer has it.
+///
+/// # Panics
+/// The text is no id.
+#[must_use]
+pub fn lease_id(text: &str) -> LeaseId {
     LeaseId(Uuid::parse_str(text).unwrap())
 }
 
 /// Returns a record of a read as the claim that the checker compares.
-pub(crate) fn observed_claim(record: &wire::Record) -> ObservedClaim {
+pub(super) fn observed_claim(record: &wire::Record) -> ObservedClaim {
     let metadata = record.metadata.clone().unwrap();
     ObservedClaim {
         uuid: Uuid::parse_str(&record.uuid.as_ref().unwrap().value).unwrap(),
@@ -71,7 +76,7 @@ pub(crate) fn observed_claim(record: &wire::Record) -> ObservedClaim {
 ///
 /// # Panics
 /// A correct server never returns this status.
-pub(crate) fn failed_answer(status: &Status) -> Answer {
+pub(super) fn failed_answer(status: &Status) -> Answer {
     let refusal = Refusal::of(status);
     if Reason::ALL.iter().any(|reason| reason.code() == refusal.reason) {
         let groups = refusal.rejected.groups.iter();
@@ -119,7 +124,7 @@ fn answered_leases(history: &[Operation]) -> BTreeMap<LeaseId, Fence> {
 ///
 /// # Errors
 /// The final state has a lease that no begin of the history can have begun.
-pub(crate) fn resolve(mut history: Vec<Operation>, final_state: &State) -> Result<Vec<Operation>> {
+pub(super) fn resolve(mut history: Vec<Operation>, final_state: &State) -> Result<Vec<Operation>> {
     let answered = answered_leases(&history);
     let unclaimed = |begin: &Begin| {
         let mut leases = final_state.leases.iter().filter(|(id, lease)| {
@@ -212,7 +217,7 @@ fn known_times(history: &[Operation]) -> KnownTimes {
 ///
 /// # Errors
 /// A check fails; the message names the lease or the fence.
-pub(crate) fn check_leases(history: &[Operation], final_state: &State) -> Result<()> {
+pub(super) fn check_leases(history: &[Operation], final_state: &State) -> Result<()> {
     // For each lease: its fence, the time of the first begin call, and the time of the first
     // answer.
     let mut leases: BTreeMap<LeaseId, (Fence, u64, u64)> = BTreeMap::new();

@@ -33,15 +33,15 @@ use uuid::Uuid;
 /// all before.
 const MAX_TRIES: usize = 5_000_000;
 /// The answer time of a call that may take effect at any time after its start.
-pub(crate) const NEVER: u64 = u64::MAX;
+pub(super) const NEVER: u64 = u64::MAX;
 /// The fence of every lease in the search. The real fences are checked by
-/// [`crate::history::check_leases`].
+/// [`super::history::check_leases`].
 const FENCE: Fence = Fence(1);
 
 /// The request of one recorded call: a command, a read of a claim, or a list of a cell's
 /// outstanding leases.
 #[derive(Clone, Debug)]
-pub(crate) enum Action {
+pub(super) enum Action {
     Command(Command),
     Get(BucketKey),
     List(CellId),
@@ -50,26 +50,26 @@ pub(crate) enum Action {
 /// A rejection as the client sees it: the reason, and the offences. Each offence is a tuple: the
 /// list of the claim (`true`: destroys, `false`: creates), its position in the list, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ObservedRejection {
-    pub(crate) reason: String,
-    pub(crate) offences: BTreeSet<(bool, u32, String)>,
+pub(super) struct ObservedRejection {
+    pub(super) reason: String,
+    pub(super) offences: BTreeSet<(bool, u32, String)>,
 }
 
 /// The claim that a read returned to the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ObservedClaim {
-    pub(crate) uuid: Uuid,
-    pub(crate) owner: CellId,
-    pub(crate) spelling: String,
-    pub(crate) subject: Subject,
-    pub(crate) source: Source,
-    pub(crate) status: i32,
-    pub(crate) lease: Option<LeaseId>,
+pub(super) struct ObservedClaim {
+    pub(super) uuid: Uuid,
+    pub(super) owner: CellId,
+    pub(super) spelling: String,
+    pub(super) subject: Subject,
+    pub(super) source: Source,
+    pub(super) status: i32,
+    pub(super) lease: Option<LeaseId>,
 }
 
 /// The recorded answer to a client's call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(super) enum Answer {
     Begun(LeaseId, Fence),
     Settled,
     Rejected(ObservedRejection),
@@ -82,11 +82,11 @@ pub(crate) enum Answer {
 /// One call of a client, with the times of its start and of its answer. If the answer is `Unknown`,
 /// the call has no effect after the time `answered`; [`NEVER`] means that no such time is known.
 #[derive(Clone, Debug)]
-pub(crate) struct Operation {
-    pub(crate) called: u64,
-    pub(crate) answered: u64,
-    pub(crate) action: Action,
-    pub(crate) answer: Answer,
+pub(super) struct Operation {
+    pub(super) called: u64,
+    pub(super) answered: u64,
+    pub(super) action: Action,
+    pub(super) answer: Answer,
 }
 
 impl fmt::Display for Operation {
@@ -118,7 +118,7 @@ impl fmt::Display for Operation {
 /// The error of a history that is not linearizable, or that the search could not decide. The text
 /// shows where the search failed.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct NotLinearizable(pub(crate) String);
+pub(super) struct NotLinearizable(pub String);
 
 impl fmt::Display for NotLinearizable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -129,7 +129,7 @@ impl fmt::Display for NotLinearizable {
 /// Checks that the history `operations` is linearizable: one order of the calls explains all
 /// answers, and leads from the empty state to `final_state`. Fails as undecided when
 /// `is_over` is true. Returns the most tries that did not lead to a longer order.
-pub(crate) fn check_within(
+pub(super) fn check_within(
     operations: &[Operation],
     final_state: &State,
     is_over: &AtomicBool,

@@ -3,6 +3,8 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -10,6 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
+use crate::certificates::Authority;
 use crate::guarded::Guarded;
 use crate::postgres::free_port;
 use crate::suspend::suspend;
@@ -29,6 +32,19 @@ struct Node {
     process: Option<Guarded>,
     client: u16,
     peer: u16,
+    // Tells in plain text if the node is healthy.
+    health: u16,
+}
+
+/// The PEM files of a client of a cluster with TLS.
+#[derive(Clone, Debug)]
+pub struct ClientPems {
+    /// The authority of all certificates.
+    pub ca: PathBuf,
+    /// The client's certificate.
+    pub certificate: PathBuf,
+    /// The key of the client's certificate.
+    pub key: PathBuf,
 }
 
 /// A running cluster of etcd with its own data directories. Dropping it stops the nodes and removes the
@@ -38,6 +54,7 @@ pub struct EtcdCluster {
     // Fields are dropped in this order: the processes must end before their directory is removed.
     nodes: Vec<Node>,
     options: Vec<String>,
+    scheme: &'static str,
     directory: TempDir,
 }
 
@@ -47,13 +64,65 @@ impl EtcdCluster {
     /// # Errors
     /// etcd is not installed, or does not start; the error contains its log.
     pub fn start(count: usize, options: &[&str]) -> Result<Self> {
-        let node = |_| Ok(Node { process: None, client: free_port()?, peer: free_port()? });
+        Self::prepare(count, options)?.run_all()
+    }
+
+    /// Starts a cluster like [`start`](Self::start), which takes encrypted connections of clients with a
+    /// certificate only.
+    ///
+    /// # Errors
+    /// The same as those of [`start`](Self::start).
+    pub fn start_with_tls(count: usize, options: &[&str]) -> Result<Self> {
+        let mut cluster = Self::prepare(count, options)?;
+        cluster.renew_certificates()?;
+        let files = [("--cert-file", "server.pem"), ("--key-file", "server.key"), ("--trusted-ca-file", "ca.pem")];
+        let files = files.map(|(option, name)| format!("{option}={}", cluster.path(name).display()));
+        cluster.options.extend(files.into_iter().chain(["--client-cert-auth".to_owned()]));
+        cluster.scheme = "https";
+        cluster.run_all()
+    }
+
+    fn prepare(count: usize, options: &[&str]) -> Result<Self> {
+        let node = |_| Ok(Node { process: None, client: free_port()?, peer: free_port()?, health: free_port()? });
         let nodes = (0..count).map(node).collect::<Result<Vec<_>>>()?;
         let options = options.iter().map(|option| (*option).to_owned()).collect();
-        let mut cluster = Self { nodes, options, directory: TempDir::new()? };
-        (0..count).try_for_each(|at| cluster.run(at))?;
-        (0..count).try_for_each(|at| cluster.await_health(at))?;
-        Ok(cluster)
+        Ok(Self { nodes, options, scheme: "http", directory: TempDir::new()? })
+    }
+
+    fn run_all(mut self) -> Result<Self> {
+        (0..self.nodes.len()).try_for_each(|at| self.run(at))?;
+        (0..self.nodes.len()).try_for_each(|at| self.await_health(at))?;
+        Ok(self)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Writes certificates of a new authority, for the nodes and for a client.
+    ///
+    /// # Errors
+    /// A file can't be written.
+    pub fn renew_certificates(&self) -> Result<()> {
+        let authority = Authority::new("cluster")?;
+        let (server, client) = (authority.server()?, authority.client_named("leasehold")?);
+        let files = [("ca.pem", authority.pem())];
+        let files = files.into_iter().chain([("server.pem", server.certificate), ("server.key", server.key)]);
+        let mut files = files.chain([("client.pem", client.certificate), ("client.key", client.key)]);
+        files.try_for_each(|(name, text)| Ok(std::fs::write(self.path(name), text)?))
+    }
+
+    /// Returns the directory of the state files of servers.
+    #[must_use]
+    pub fn state_directory(&self) -> PathBuf {
+        self.path("state")
+    }
+
+    /// Returns the files of a client of a cluster with TLS.
+    #[must_use]
+    pub fn client_pems(&self) -> ClientPems {
+        let [ca, certificate, key] = ["ca.pem", "client.pem", "client.key"].map(|name| self.path(name));
+        ClientPems { ca, certificate, key }
     }
 
     /// Returns the URL of the store with this prefix.
@@ -83,6 +152,19 @@ impl EtcdCluster {
         Ok(FrozenNode(pid))
     }
 
+    /// Writes a value of this length in bytes, as another user of the cluster would.
+    ///
+    /// # Errors
+    /// The cluster refuses the write, as it does when its quota is used up.
+    pub fn put(&self, key: u64, length: usize) -> Result<()> {
+        let port = self.nodes.first().context("there is no node")?.client;
+        // Both texts are base64 already.
+        let value = "A".repeat(length / 3 * 4);
+        let answer = exchange(port, "POST", "/v3/kv/put", &format!(r#"{{"key":"{key:016x}","value":"{value}"}}"#))?;
+        ensure!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        Ok(())
+    }
+
     /// Starts a node that [`kill`](Self::kill) has ended, on the same data and ports, and waits until it
     /// is healthy.
     ///
@@ -91,6 +173,53 @@ impl EtcdCluster {
     pub fn restart(&mut self, at: usize) -> Result<()> {
         self.run(at)?;
         self.await_health(at)
+    }
+
+    /// Saves a snapshot of the cluster, and returns its file.
+    ///
+    /// # Errors
+    /// `etcdctl` fails.
+    pub fn snapshot(&self) -> Result<PathBuf> {
+        let (path, port) = (self.path("snapshot.db"), self.nodes.first().context("there is no node")?.client);
+        let endpoint = format!("--endpoints=http://127.0.0.1:{port}");
+        etcdctl([&*endpoint, "snapshot", "save", &path.display().to_string()])?;
+        Ok(path)
+    }
+
+    /// Ends all nodes, restores a snapshot in their place, and starts them. With another `token`, the cluster
+    /// has another id.
+    ///
+    /// # Errors
+    /// `etcdctl` fails, or a node does not start.
+    pub fn restore(&mut self, snapshot: &Path, token: Option<&str>) -> Result<()> {
+        for at in 0..self.nodes.len() {
+            self.kill(at)?;
+            let Names { name, data, peer, cluster } = self.names(at)?;
+            std::fs::remove_dir_all(&data)?;
+            let options = [
+                format!("--name={name}"),
+                format!("--data-dir={data}"),
+                format!("--initial-cluster={cluster}"),
+                format!("--initial-cluster-token={}", token.unwrap_or(&cluster)),
+                format!("--initial-advertise-peer-urls={peer}"),
+            ];
+            let snapshot = snapshot.display().to_string();
+            etcdctl(["snapshot", "restore", &snapshot].into_iter().chain(options.iter().map(String::as_str)))?;
+        }
+        (0..self.nodes.len()).try_for_each(|at| self.run(at))?;
+        (0..self.nodes.len()).try_for_each(|at| self.await_health(at))
+    }
+
+    /// Returns the names of a node.
+    fn names(&self, at: usize) -> Result<Names> {
+        let url = |node: &Node| format!("http://127.0.0.1:{}", node.peer);
+        let peers: Vec<_> = self.nodes.iter().enumerate().map(|(at, node)| format!("n{at}={}", url(node))).collect();
+        Ok(Names {
+            name: format!("n{at}"),
+            data: self.path(&at.to_string()).display().to_string(),
+            peer: self.nodes.get(at).map(url).context("there is no such node")?,
+            cluster: peers.join(","),
+        })
     }
 
     fn node(&mut self, at: usize) -> Result<&mut Node> {
@@ -103,17 +232,16 @@ impl EtcdCluster {
     }
 
     fn run(&mut self, at: usize) -> Result<()> {
-        let url = |port: u16| format!("http://127.0.0.1:{port}");
-        let peers: Vec<_> =
-            self.nodes.iter().enumerate().map(|(at, node)| format!("n{at}={}", url(node.peer))).collect();
-        let (client, peer) = self.node(at).map(|node| (url(node.client), url(node.peer)))?;
-        let data = self.directory.path().join(at.to_string()).display().to_string();
-        let cluster = peers.join(",");
+        let Names { name, data, peer, cluster } = self.names(at)?;
+        let scheme = self.scheme;
+        let Node { client, health, .. } = self.node(at)?;
+        let (client, health) = (format!("{scheme}://127.0.0.1:{client}"), format!("http://127.0.0.1:{health}"));
         let words = [
-            ("--name", &format!("n{at}")),
+            ("--name", &name),
             ("--data-dir", &data),
             ("--listen-client-urls", &client),
             ("--advertise-client-urls", &client),
+            ("--listen-metrics-urls", &health),
             ("--listen-peer-urls", &peer),
             ("--initial-advertise-peer-urls", &peer),
             ("--initial-cluster", &cluster),
@@ -128,7 +256,7 @@ impl EtcdCluster {
     }
 
     fn await_health(&mut self, at: usize) -> Result<()> {
-        let (deadline, port) = (Instant::now() + DEADLINE, self.node(at)?.client);
+        let (deadline, port) = (Instant::now() + DEADLINE, self.node(at)?.health);
         while !is_healthy(port).unwrap_or(false) {
             let log = self.directory.path().join(format!("{at}.log"));
             let log = || std::fs::read_to_string(&log).unwrap_or_default();
@@ -137,6 +265,22 @@ impl EtcdCluster {
         }
         Ok(())
     }
+}
+
+/// The names of a node.
+struct Names {
+    name: String,
+    data: String,
+    peer: String,
+    /// The names and addresses of all nodes.
+    cluster: String,
+}
+
+fn etcdctl<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<()> {
+    let output =
+        Command::new("etcdctl").env("ETCDCTL_API", "3").args(words).output().context("cannot start `etcdctl`")?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
 }
 
 /// A suspended node. Dropping the value resumes it.
@@ -152,10 +296,17 @@ impl Drop for FrozenNode {
 
 /// True if a node says that its cluster has a leader and takes writes.
 fn is_healthy(port: u16) -> Result<bool> {
+    Ok(exchange(port, "GET", "/health", "")?.contains(r#""health":"true""#))
+}
+
+/// Makes one request in plain HTTP, and returns the whole answer.
+fn exchange(port: u16, method: &str, path: &str, body: &str) -> Result<String> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-    stream.write_all(b"GET /health HTTP/1.1\r\nHost: etcd\r\nConnection: close\r\n\r\n")?;
+    let length = body.len();
+    let head = format!("{method} {path} HTTP/1.1\r\nHost: etcd\r\nConnection: close\r\nContent-Length: {length}");
+    stream.write_all(format!("{head}\r\n\r\n{body}").as_bytes())?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
-    Ok(answer.contains(r#""health":"true""#))
+    Ok(answer)
 }

@@ -204,7 +204,8 @@ impl Builder {
 
     /// True if the configuration or the arguments name a PostgreSQL database as the server's store.
     fn names_a_database(&self) -> bool {
-        let in_config = self.config.as_ref().is_some_and(|text| text.contains("[postgres]"));
+        let in_config =
+            self.config.as_ref().is_some_and(|text| ["[postgres]", "[etcd]"].iter().any(|table| text.contains(table)));
         in_config || self.arguments.iter().any(|argument| argument == "--store")
     }
 

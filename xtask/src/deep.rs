@@ -35,7 +35,9 @@ pub(crate) enum Part {
     Linearizability,
     /// The same clients, while machines of PostgreSQL under Patroni lose power, cables and processes: eight faults a round
     Failovers,
-    /// The same faults, and a server without one of its remedies: the clients must find each; one round
+    /// The same clients, while machines of etcd lose power, cables and processes: ten faults a round
+    EtcdFailovers,
+    /// The faults of `failovers`, and a server without one of its remedies: the clients must find each; one round
     Remedies,
     /// The time without an answer in three kinds of failovers, as a quiet client sees it: one round
     FailoverTimes,
@@ -74,6 +76,9 @@ impl Part {
             }
             Self::Failovers => {
                 ("b09_b13_b30_answers_under_failovers_are_linearizable", &[("LEASEHOLD_FAILOVERS", "8")])
+            }
+            Self::EtcdFailovers => {
+                ("b09_b13_b30_answers_under_failovers_of_etcd_are_linearizable", &[("LEASEHOLD_ETCD_FAULTS", "10")])
             }
             Self::Remedies => ("b09_b13_b30_each_remedy_that_is_taken_out_is_found", &[]),
             Self::FailoverTimes => ("b09_b13_answers_return_soon_after_a_failover", &[]),

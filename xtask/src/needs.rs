@@ -159,7 +159,7 @@ pub const FOR_CLUSTER: &[Need] = &[
 ];
 
 /// The needs of the rows of `cargo xtask bench` with etcd as their peer.
-pub const FOR_ETCD: &[Need] = &[Need::on_path("etcd", "etcd-server")];
+pub const FOR_ETCD: &[Need] = &[Need::on_path("etcd", "etcd-server"), Need::on_path("etcdctl", "etcd-client")];
 
 /// The needs of the rows of `cargo xtask bench` with ZooKeeper as their peer.
 pub const FOR_ZOOKEEPER: &[Need] =

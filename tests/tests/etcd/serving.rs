@@ -9,11 +9,13 @@ use leasehold_tests::server::Server;
 use tokio::runtime::Runtime;
 use tonic::{Code, Status};
 
+use crate::server;
+
 /// The most attempts of a call while a node is away. Each waits for some seconds inside of the server.
 const ATTEMPTS: usize = 10;
 
 fn serve(cluster: &EtcdCluster) -> Server {
-    Server::builder().config("").arg("--store").arg(cluster.url("served")).start().unwrap()
+    server(cluster, "served", "").start().unwrap()
 }
 
 /// Returns an update that creates one username, with an idempotency key.
@@ -96,4 +98,26 @@ async fn save(client: &mut Client, number: u64) -> Result<(), Status> {
         }
     }
     Err(failure)
+}
+
+/// Near the quota, begins are refused, and what was begun can be committed. Other users of the cluster may use
+/// the quota up all the same, and the refusal says what to look at.
+#[test]
+fn begins_are_refused_near_the_quota() {
+    let quota = ["--quota-backend-bytes=33554432"];
+    let cluster = EtcdCluster::start(1, &[LIMITS, &quota].concat()).unwrap();
+    let runtime = Runtime::new().unwrap();
+    let usual = server(&cluster, "quota", "quota_mib = 512").start().unwrap();
+    let mut client = runtime.block_on(Client::connect(&usual, 1)).unwrap();
+    let begun = runtime.block_on(client.begin(create("alice", 7))).unwrap();
+    // Less than the default of `min_free_disk_mib`.
+    let strict = server(&cluster, "quota", "quota_mib = 32").start().unwrap();
+    let mut other = runtime.block_on(Client::connect(&strict, 1)).unwrap();
+    let refused = runtime.block_on(other.begin(create("bob", 8))).unwrap_err();
+    assert!(refused.message().contains("left of its quota"), "{refused:?}");
+    runtime.block_on(other.settle(&begun.lease, Outcome::Committed)).unwrap();
+    while cluster.put(rand::random(), 1 << 20).is_ok() {}
+    let refusal = std::iter::from_fn(|| Some(runtime.block_on(client.begin(create("carol", 9))).unwrap_err()));
+    let told = refusal.take(ATTEMPTS).find(|status| status.message().contains("`etcdctl alarm list`"));
+    assert!(told.is_some());
 }

@@ -2,7 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use leasehold_tests::etcd::{EtcdCluster, LIMITS};
 use leasehold_tests::postgres::{Bouncer, Cluster};
+use leasehold_tests::server::Server;
 use leasehold_tests::vectors::{Mismatch, ServerHost, VectorFile, golden_files};
 
 /// Plays all files of golden vectors, each on servers that `open` starts. The files run in
@@ -24,6 +28,17 @@ fn play_all(open: impl Fn() -> anyhow::Result<ServerHost> + Sync) {
 #[test]
 fn the_server_matches_every_golden_vector() {
     play_all(ServerHost::start);
+}
+
+#[test]
+fn the_server_on_etcd_matches_every_golden_vector() {
+    let cluster = EtcdCluster::start(1, LIMITS).unwrap();
+    let count = AtomicU32::new(0);
+    play_all(|| {
+        let url = cluster.url(&format!("vectors/{}", count.fetch_add(1, Ordering::Relaxed)));
+        let server = Server::builder().arg("--store").arg(url).env("XDG_STATE_HOME", cluster.state_directory());
+        ServerHost::of(server).map(ServerHost::with_gaps)
+    });
 }
 
 /// Cluster settings with enough connections for one server per file, and for servers that are still

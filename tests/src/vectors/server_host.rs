@@ -1,6 +1,6 @@
 //! A host of golden vectors that runs a real server, and calls it over gRPC like a client.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, ensure};
 use leasehold_client::{List, Stub, fence};
@@ -53,6 +53,8 @@ pub struct ServerHost {
     cells: BTreeMap<String, i64>,
     runtime: Runtime,
     server: Server,
+    // The fences that were given out, if the store leaves gaps between them.
+    fences: Option<BTreeSet<u64>>,
 }
 
 impl ServerHost {
@@ -73,13 +75,35 @@ impl ServerHost {
         Self::of(Server::builder().arg("--store").arg(store_url))
     }
 
-    fn of(builder: Builder) -> Result<Self> {
+    /// Starts a server with the cells 1, 2 and 3, and with what the builder has beside its configuration.
+    ///
+    /// # Errors
+    /// The server does not start, or cannot be reached.
+    pub fn of(builder: Builder) -> Result<Self> {
         let server = builder.config(CELLS).start()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let mut stub = Stub::new(runtime.block_on(server.connect(None))?);
         let cells = runtime.block_on(stub.get_cells())?.into_inner().cells;
         let cells = cells.into_iter().map(|cell| (cell.address, cell.id)).collect();
-        Ok(Self { stub, cells, runtime, server })
+        Ok(Self { stub, cells, runtime, server, fences: None })
+    }
+
+    /// Has the host tell of a fence as its rank, because the store leaves gaps between fences.
+    #[must_use]
+    pub fn with_gaps(self) -> Self {
+        Self { fences: Some(BTreeSet::new()), ..self }
+    }
+
+    /// Returns the rank of a fence among those that were given out, or the fence itself if there are no gaps.
+    ///
+    /// # Errors
+    /// A new fence is not larger than all before it.
+    fn rank(&mut self, fence: u64) -> Result<u64> {
+        let Some(fences) = &mut self.fences else { return Ok(fence) };
+        let largest = fences.last().copied().unwrap_or_default();
+        let is_new = fences.insert(fence);
+        ensure!(!is_new || fence > largest, "the fence {fence} follows {largest}");
+        Ok(fences.range(..=fence).count().try_into()?)
     }
 
     /// Returns the time at which an outstanding lease was begun; `None` if the listed lease has no
@@ -115,6 +139,7 @@ impl Host for ServerHost {
             Err(status) => return refused(&status),
         };
         let fence = fence(response.metadata()).context("the response has no fence")?;
+        let fence = self.rank(fence)?;
         let begun = response.into_inner();
         ensure!(begun.cell_id == cell, "the response is for cell {}", begun.cell_id);
         Ok(Ok(BegunLease { lease: wire_uuid(begun.lease_uuid.as_ref())?, fence }))

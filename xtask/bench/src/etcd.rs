@@ -1,9 +1,10 @@
-//! The peer etcd: one node with its default settings, by which each write is synced to disk before
+//! The peer etcd: one node, or three, with default settings by which each write is synced to disk before
 //! it is answered. The clients use etcd's own gRPC API.
 
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -31,22 +32,18 @@ pub(crate) mod api {
 /// The time between two attempts to reach an etcd that is starting.
 const POLL: Duration = Duration::from_millis(20);
 
+/// The options that a cluster needs to be a store of Leasehold.
+const STORE_OPTIONS: [&str; 2] = ["--max-txn-ops=8192", "--max-request-bytes=12582912"];
+
 /// A running etcd server.
-pub(crate) struct Etcd {
-    server: Server,
-    address: String,
-}
+pub(crate) struct Etcd(Nodes);
 
 impl Contender for Etcd {
     const NAME: &'static str = "etcd";
     type Client = Client;
 
     async fn start() -> Result<Self> {
-        let (client, peer) = free_addresses()?;
-        let address = client.to_string();
-        let mut server = Server::start(Path::new("etcd"), |data| Ok(arguments(data, client, peer)))?;
-        server.until(answers(&address)).await?;
-        Ok(Self { server, address })
+        Nodes::start(1, &[]).await.map(Self)
     }
 
     async fn connect(&self) -> Result<Client> {
@@ -58,7 +55,7 @@ impl Contender for Etcd {
     }
 
     async fn stop(self) -> Result<()> {
-        self.server.stop().await
+        self.0.stop().await
     }
 }
 
@@ -68,29 +65,119 @@ impl Etcd {
     /// # Errors
     /// The node does not answer.
     pub(crate) async fn open(&self) -> Result<Channel> {
-        Channel::open(&self.address).await
+        self.0.open(0).await
     }
 }
 
-/// Returns two free addresses, for etcd's clients and for its peers. etcd cannot pick free ports
-/// itself, because it must advertise its addresses.
-fn free_addresses() -> Result<(SocketAddr, SocketAddr)> {
-    let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no port is free");
-    let (client, peer) = (listen()?, listen()?);
-    Ok((client.local_addr()?, peer.local_addr()?))
+/// Three nodes of etcd, to which clients save by hand: each save is one transaction.
+pub(crate) struct ByHand {
+    nodes: Nodes,
+    // The number of connections that were opened. They are spread over the nodes.
+    opened: AtomicUsize,
 }
 
-fn arguments(data: PathBuf, client: SocketAddr, peer: SocketAddr) -> Vec<OsString> {
+impl Contender for ByHand {
+    const NAME: &'static str = "one transaction a save";
+    type Client = OneTransaction;
+
+    async fn start() -> Result<Self> {
+        Ok(Self { nodes: Nodes::of_store().await?, opened: AtomicUsize::new(0) })
+    }
+
+    async fn connect(&self) -> Result<OneTransaction> {
+        let channel = self.nodes.open(self.opened.fetch_add(1, Ordering::Relaxed)).await?;
+        Ok(OneTransaction(Client { kv: KvClient::new(channel) }))
+    }
+
+    fn share(client: &OneTransaction) -> OneTransaction {
+        OneTransaction(Etcd::share(&client.0))
+    }
+
+    async fn stop(self) -> Result<()> {
+        self.nodes.stop().await
+    }
+}
+
+/// Running nodes of one cluster.
+pub(crate) struct Nodes {
+    servers: Vec<Server>,
+    addresses: Vec<Addresses>,
+}
+
+/// The addresses of a node, for its clients and for its peers.
+#[derive(Clone, Copy)]
+struct Addresses {
+    client: SocketAddr,
+    peer: SocketAddr,
+}
+
+impl Nodes {
+    /// Starts the three nodes of a cluster that can be a store.
+    ///
+    /// # Errors
+    /// A node does not start.
+    pub(crate) async fn of_store() -> Result<Self> {
+        Self::start(3, &STORE_OPTIONS).await
+    }
+
+    /// Starts the nodes of a cluster, and waits until they answer.
+    async fn start(count: usize, options: &[&str]) -> Result<Self> {
+        let addresses = free_addresses(count)?;
+        let start = |at| Server::start(Path::new("etcd"), |data| arguments(data, at, &addresses, options));
+        let mut servers = (0..count).map(start).collect::<Result<Vec<_>>>()?;
+        for (server, Addresses { client, .. }) in servers.iter_mut().zip(&addresses) {
+            server.until(answers(&client.to_string())).await?;
+        }
+        Ok(Self { servers, addresses })
+    }
+
+    /// Opens a new connection to a node. The nodes are counted round and round.
+    async fn open(&self, at: usize) -> Result<Channel> {
+        let addresses = self.addresses.iter().cycle().nth(at).context("there is no node")?;
+        Channel::open(&addresses.client.to_string()).await
+    }
+
+    /// Returns the URL of a store in this cluster.
+    pub(crate) fn url(&self) -> String {
+        let members: Vec<_> = self.addresses.iter().map(|addresses| addresses.client.to_string()).collect();
+        format!("etcd://{}", members.join(","))
+    }
+
+    /// Stops the nodes and removes their data.
+    ///
+    /// # Errors
+    /// A node cannot be stopped.
+    pub(crate) async fn stop(self) -> Result<()> {
+        for server in self.servers {
+            server.stop().await?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns free addresses. etcd cannot pick free ports itself, because it must advertise its addresses.
+fn free_addresses(count: usize) -> Result<Vec<Addresses>> {
+    // All are held until each is known, so that no two are the same.
+    let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no port is free");
+    let held = (0..count).map(|_| Ok((listen()?, listen()?))).collect::<Result<Vec<_>>>()?;
+    held.iter().map(|(client, peer)| Ok(Addresses { client: client.local_addr()?, peer: peer.local_addr()? })).collect()
+}
+
+fn arguments(data: PathBuf, at: usize, nodes: &[Addresses], options: &[&str]) -> Result<Vec<OsString>> {
+    let Addresses { client, peer } = nodes.get(at).context("there is no such node")?;
+    let cluster: Vec<_> = nodes.iter().enumerate().map(|(at, node)| format!("n{at}=http://{}", node.peer)).collect();
     let (client, peer) = (format!("http://{client}"), format!("http://{peer}"));
-    let urls = [
+    let words = [
+        ("--name", format!("n{at}")),
         ("--listen-client-urls", client.clone()),
         ("--advertise-client-urls", client),
         ("--listen-peer-urls", peer.clone()),
-        ("--initial-advertise-peer-urls", peer.clone()),
-        ("--initial-cluster", format!("default={peer}")),
+        ("--initial-advertise-peer-urls", peer),
+        ("--initial-cluster", cluster.join(",")),
     ];
-    let urls = urls.into_iter().flat_map(|(flag, value)| [flag.into(), value.into()]);
-    ["--data-dir".into(), data.into()].into_iter().chain(urls).collect()
+    let words = words.into_iter().flat_map(|(flag, value)| [flag.into(), value.into()]);
+    let words = ["--data-dir".into(), data.into()].into_iter().chain(words);
+    Ok(words.chain(options.iter().map(OsString::from)).collect())
 }
 
 /// Waits until etcd answers a transaction. The node has then elected itself as the leader.
@@ -145,6 +232,25 @@ impl Peer for Client {
             success: claims.chain([delete(lease_key(&uuid))]).collect(),
         };
         self.transact(transaction).await.map(|_revision| ())
+    }
+}
+
+/// A client that makes each save in one transaction, without a lease.
+pub(crate) struct OneTransaction(Client);
+
+impl Peer for OneTransaction {
+    type Lease = [String; CLAIMS];
+
+    async fn begin(&mut self, names: &[String; CLAIMS]) -> Result<[String; CLAIMS]> {
+        Ok(names.clone())
+    }
+
+    async fn commit(&mut self, names: [String; CLAIMS]) -> Result<()> {
+        let transaction = TxnRequest {
+            compare: names.iter().map(|name| is_absent(claim_key(name))).collect(),
+            success: names.iter().map(|name| put(claim_key(name), record("active", ""))).collect(),
+        };
+        self.0.transact(transaction).await.map(|_revision| ())
     }
 }
 

@@ -26,6 +26,7 @@ mod queue_start;
 mod queue_stuck_key;
 mod queues;
 mod row;
+mod saves_etcd_store;
 mod saves_postgres_vs_pgbench;
 mod saves_vs_etcd;
 mod script;
@@ -109,6 +110,9 @@ impl LoadArguments {
 enum Name {
     /// Saves a second: a begin of 4 claims and its commit, each durable before it is answered
     SavesVsEtcd,
+    /// Saves a second of a server whose store is in three nodes of etcd, beside one hand-written transaction a save
+    /// on the same nodes
+    SavesEtcdStore,
     /// Locks acquired and released in a second, each write durable before it is answered
     LocksVsEtcd,
     /// The same, beside the lock recipe of ZooKeeper
@@ -306,6 +310,7 @@ fn run_optimised() -> std::io::Error {
 async fn measure(name: Name, context: &Context) -> Result<Row> {
     match name {
         Name::SavesVsEtcd => saves_vs_etcd::row(context).await,
+        Name::SavesEtcdStore => saves_etcd_store::row(context).await,
         Name::LocksVsEtcd => locks_vs_etcd::row(context).await,
         Name::LocksVsZooKeeper => locks_vs_zookeeper::row(context).await,
         Name::LocksPostgresVsPgbench => locks_postgres_vs_pgbench::row(context).await,

@@ -142,9 +142,10 @@ impl Timelines {
         self.missed_since.rcu(|since| since.clone().unwrap_or_else(|| now.clone()));
     }
 
-    /// True if the timeline is of the cluster that was used last.
-    fn is_of_used(&self, timeline: Timeline) -> bool {
-        self.highest.load().cluster == timeline.cluster
+    /// True if the timeline is of the cluster that was used last, and no earlier one.
+    fn is_as_new(&self, timeline: Timeline) -> bool {
+        let highest = **self.highest.load();
+        highest.cluster == timeline.cluster && !highest.is_after(timeline)
     }
 
     /// True if all hosts were asked within this time.
@@ -219,7 +220,7 @@ pub(super) async fn choose<'a, C: 'a>(
         }
         answers.push(asked(host, connection, ASK_AGAIN));
     };
-    let is_known = seen.is_known(LOOK_AGE) && seen.is_of_used(best.timeline);
+    let is_known = seen.is_known(LOOK_AGE) && seen.is_as_new(best.timeline);
     while !is_known && heard.len() < count {
         let next = tokio::select! {
             biased;

@@ -10,6 +10,7 @@ mod pool;
 mod rows;
 mod worker;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -29,7 +30,7 @@ use tokio::task::JoinHandle;
 
 use self::checker::Counts;
 use self::fronts::{Front, Shared};
-use self::history::{History, LIMIT, LIMITED, Submitted};
+use self::history::{Answer, History, LIMIT, LIMITED, Submitted};
 use self::pool::Pool;
 use crate::Client;
 
@@ -211,8 +212,12 @@ impl Deployment {
                     return None;
                 }
                 history.settled = rows::settled(&client).await;
-                let missing = history.orders.iter().find(|id| !history.settled.iter().any(|one| one.id == **id));
-                missing.is_none().then_some(())
+                let settled: BTreeSet<_> = history.settled.iter().map(|one| one.id).collect();
+                let accepted = history.submitted.iter().filter_map(|submit| match submit.answer {
+                    Answer::Accepted(id) => Some(id),
+                    Answer::RolledBack | Answer::Unknown => None,
+                });
+                accepted.chain(history.orders.iter().copied()).all(|id| settled.contains(&id)).then_some(())
             })
             .await
         })

@@ -81,9 +81,10 @@ pub(super) async fn refused(url: &str) -> i64 {
     query(url, "SELECT count(*) FROM leasehold_outbox_refused").await[0].get(0)
 }
 
-/// Returns true if no request waits or is taken.
+/// Returns true if no request waits or is taken. A lane may become ready while the lists are read, when the session of its
+/// holder ends, so those that are taken are read before and after.
 pub(super) async fn is_idle(client: &Client) -> bool {
-    for list in [Lanes::Ready, Lanes::Delayed, Lanes::Taken] {
+    for list in [Lanes::Taken, Lanes::Ready, Lanes::Delayed, Lanes::Taken] {
         for queue in QUEUES {
             let request = wire::ListLanesRequest { queue: queue.into(), list: list.into(), limit: 1, after: None };
             let page = client.queues.clone().list_lanes(request).await.unwrap().into_inner();

@@ -265,6 +265,9 @@ fn b13_no_fence_is_repeated_by_two_hosts_that_were_promoted_from_one_timeline() 
     server.terminate().unwrap();
     pair.standby.crash().unwrap();
     other.promote().unwrap();
+    // No standby follows it.
+    other.execute("postgres", "ALTER SYSTEM RESET synchronous_standby_names").unwrap();
+    other.execute("postgres", "SELECT pg_reload_conf()").unwrap();
     let server = serve(&other.url(&pair.database), "");
     let fence = pair.begin_at_last(&mut client_of(&pair.runtime, &server), "after");
     assert!(lost.iter().all(|lost| *lost < fence), "{fence} after {lost:?}");
@@ -278,7 +281,9 @@ fn b13_no_fence_is_repeated_by_two_copies_of_one_database() {
     let mut server = serve(&cluster.url(&database), "");
     runtime.block_on(client_of(&runtime, &server).begin(create("before"))).unwrap();
     server.terminate().unwrap();
-    cluster.execute(&database, "SELECT setval('lease_fences', last_value + (1::bigint << 52)) FROM lease_fences").unwrap();
+    cluster
+        .execute(&database, "SELECT setval('lease_fences', last_value + (1::bigint << 52)) FROM lease_fences")
+        .unwrap();
     let mut last = 0;
     for copy in ["first", "second"] {
         await_condition("the copy is made", || {

@@ -420,7 +420,7 @@ fn a_role_without_rights_gets_the_missing_grants_as_a_hint() {
     }
     execute(hint);
     let examined = run(&["doctor", "--store", &url]);
-    assert_eq!(examined.code, 0, "{}{}", examined.stdout, examined.stderr);
+    assert_eq!(examined.code, 0, "{}", examined.stderr);
     let server = Server::builder().config(cells(1)).arg("--store").arg(&url).start().unwrap();
     // The function runs with the rights of the owner, who may create tables.
     await_condition("the server adds partitions", || execute("SELECT count(*) FROM request_partitions()") == ["10"]);

@@ -157,19 +157,20 @@ BEGIN
     INSERT INTO store_epochs AS e (epoch, begun_at, is_adopted) VALUES (present, pg_catalog.clock_timestamp(), is_copy)
         ON CONFLICT ON CONSTRAINT store_epochs_pkey DO NOTHING;
     is_begun := FOUND;
-    -- No two sessions set the sequence at once. Others may draw meanwhile, but not 2^24 fences.
+    -- No two sessions set the sequence at once. Others may draw meanwhile, but not 2^17 fences. That is a sixteenth of a
+    -- second of the clock, so that fences are not ahead of it at the next epoch.
     PERFORM pg_catalog.pg_advisory_xact_lock(7221046915238467001::bigint);
     SELECT s.last_value, s.is_called INTO drawn, is_used FROM lease_fences s;
     -- Tables without epochs may be those of an older copy. Only if no fence was drawn, none can be lacking.
     IF is_begun AND (NOT is_first OR is_used OR EXISTS (SELECT FROM claims) OR last_fence > drawn) THEN
         PERFORM pg_catalog.setval('lease_fences'::regclass,
-            greatest(now_fence, least(last_fence, now_fence + (1::bigint << 45)), drawn
+            greatest(now_fence, least(last_fence, now_fence + (1::bigint << 45)), drawn + (1::bigint << 17)
                 + CASE WHEN is_promoted THEN 1::bigint << 32 ELSE 0::bigint END
                 + CASE WHEN is_promoted OR is_copy OR drawn > now_fence THEN elapsed ELSE 0::bigint END)
-            + CASE WHEN is_copy THEN 1::bigint << 42 ELSE 0::bigint END + (1::bigint << 24));
+            + CASE WHEN is_copy THEN 1::bigint << 42 ELSE 0::bigint END);
     ELSIF last_fence > drawn THEN
         PERFORM pg_catalog.setval('lease_fences'::regclass,
-            greatest(drawn, least(last_fence, now_fence + (1::bigint << 45))) + (1::bigint << 24));
+            greatest(drawn, least(last_fence, now_fence + (1::bigint << 45))) + (1::bigint << 17));
     END IF;
     RETURN QUERY SELECT present, CASE WHEN is_first THEN 1 WHEN is_copy THEN 5 ELSE 2 END::smallint,
         (extract(epoch FROM pg_catalog.clock_timestamp() - e.begun_at) * 1000::numeric)::bigint

@@ -147,9 +147,6 @@ impl PreflightError {
         let database = &self.database;
         Some(match &self.problem {
             Problem::Settings(_) | Problem::Failed(_) => return None,
-            Problem::Restored { .. } | Problem::WentBack { .. } => {
-                "if no server uses the original any more, accept the copy: `leasehold migrate --adopt`".into()
-            }
             Problem::Unreachable(_) => unreachable_hint(database),
             Problem::Untrusted(_) => {
                 "check that `postgres.ca` names the authority that signed the database's certificate, that the \
@@ -187,7 +184,9 @@ impl PreflightError {
                 "set the search path: `ALTER ROLE {role} IN DATABASE … SET search_path = {schema}`; or give the claims a \
                  database of their own: {CREATE_DATABASE}"
             ),
-            Problem::Foreign => "if no server uses the other copy, accept this one: `leasehold migrate --adopt`".into(),
+            Problem::Foreign | Problem::Restored { .. } | Problem::WentBack { .. } => {
+                "if no server uses the other copy, accept this one: `leasehold migrate --adopt`".into()
+            }
             Problem::TablesLocked(_) => "try again when that session, such as a `pg_dump`, is done, or raise \
                  `postgres.migration_wait_seconds`; find the session with `SELECT * FROM pg_locks JOIN \
                  pg_stat_activity USING (pid) WHERE relation IN ('claims'::regclass, 'claim_leases'::regclass, \

@@ -141,6 +141,9 @@ pub enum Problem {
     Failed(String),
 }
 
+/// The next step for a store that is a copy of another one.
+const ADOPT: &str = "if no server uses the other copy, accept this one: `leasehold migrate --adopt`";
+
 impl PreflightError {
     /// The next step for the operator; `None` if the message of the problem names it.
     pub fn hint(&self) -> Option<String> {
@@ -184,9 +187,7 @@ impl PreflightError {
                 "set the search path: `ALTER ROLE {role} IN DATABASE … SET search_path = {schema}`; or give the claims a \
                  database of their own: {CREATE_DATABASE}"
             ),
-            Problem::Foreign | Problem::Restored { .. } | Problem::WentBack { .. } => {
-                "if no server uses the other copy, accept this one: `leasehold migrate --adopt`".into()
-            }
+            Problem::Foreign | Problem::Restored { .. } | Problem::WentBack { .. } => ADOPT.into(),
             Problem::TablesLocked(_) => "try again when that session, such as a `pg_dump`, is done, or raise \
                  `postgres.migration_wait_seconds`; find the session with `SELECT * FROM pg_locks JOIN \
                  pg_stat_activity USING (pid) WHERE relation IN ('claims'::regclass, 'claim_leases'::regclass, \

@@ -520,6 +520,9 @@ fn adopt_on_etcd(config: &Config, etcd: &EtcdConfig, adopts: bool, json: bool) -
     let _log = logging::start(&config.log)?;
     let database = etcd.shown_url();
     if !adopts {
+        if json {
+            return print_result(&json!({ "done": "migrated", "database": database, "adopted": false }));
+        }
         eprintln!("`{database}` needs no migration: its rows have had one version so far");
         return Ok(());
     }

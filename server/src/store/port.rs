@@ -391,7 +391,7 @@ pub trait Backend: Send + Sync {
     /// The store could not be read.
     fn contents(&self) -> StoreFuture<'_, Contents>;
 
-    /// Raises the fences by [`RESTORE_JUMP`](super::RESTORE_JUMP), beyond those that the original
+    /// Raises the fences by [`RESTORE_JUMP`](super::RESTORE_JUMP) at least, beyond those that the original
     /// of a restored copy may have given out after the backup (B13). No writer may have begun a
     /// group yet.
     ///

@@ -88,7 +88,7 @@ impl ServerHost {
         Ok(Self { stub, cells, runtime, server, fences: None })
     }
 
-    /// Has the host tell of a fence as its rank, because the store leaves gaps between fences.
+    /// Returns a host that tells the rank of a fence in its place, because the store leaves gaps between fences.
     #[must_use]
     pub fn with_gaps(self) -> Self {
         Self { fences: Some(BTreeSet::new()), ..self }

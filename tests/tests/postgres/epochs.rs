@@ -347,7 +347,7 @@ fn a_host_that_was_promoted_by_mistake_is_forgotten_once_it_is_gone() {
     assert!(server.has_logged("the database lacks a lease that this server has begun"), "{}", server.stderr());
 }
 
-/// What leads to the database, such as a name or a proxy, may be pointed elsewhere while servers run.
+/// A name or a proxy in the URL may be pointed elsewhere while servers run.
 #[test]
 fn a_running_server_enters_no_other_store_and_no_older_copy() {
     let mut cluster = Cluster::start(NO_SYNC).unwrap();

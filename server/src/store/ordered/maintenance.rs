@@ -142,8 +142,9 @@ impl SharedMaintenance for OrderedStore {
 
     fn vacuum(&self) -> StoreFuture<'_, ()> {
         Box::pin(async move {
-            self.keep_state().await?;
-            self.compact().await
+            // The state file is a part of the maintenance, and no reason to put a compaction off.
+            let kept = self.keep_state().await;
+            self.compact().await.and(kept)
         })
     }
 

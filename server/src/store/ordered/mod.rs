@@ -43,7 +43,7 @@ use self::proof::Proofs;
 use self::state_file::{Seen, StateFile};
 use self::writer::OrderedWriter;
 use super::error::StoreError;
-use super::identity::{Contents, Count, Creation, Identity, RESTORE_JUMP, RaisedFences};
+use super::identity::{Contents, Count, Creation, Identity, RaisedFences};
 use super::port::{Backend, GroupStore, Occupancy, StoreFuture, StoreMaintenance, StoreReader};
 use super::preflight::{PreflightError, Problem};
 use super::remedies::Remedy;
@@ -72,7 +72,7 @@ struct Inner {
     state_file: StateFile,
     adoptions: u64,
     occupancy: ArcSwap<Occupancy>,
-    // As maintenance has read it last.
+    // The engine's room, as maintenance has read it last.
     room: ArcSwap<EngineRoom>,
 }
 
@@ -199,7 +199,7 @@ impl OrderedStore {
     async fn raise(&self) -> Result<RaisedFences> {
         let Inner { engine, layout, .. } = &*self.inner;
         let revision = self.inner.snapshot().await?.revision;
-        let raised = |base: Base| base.raised_by(RESTORE_JUMP);
+        let raised = |base: Base| base.raised_by(base::COPY_JUMP);
         let (before, after) = base::change(&**engine, layout, raised).await?;
         let [from, to] = [before.base.fence, after.fence].map(|base| rows::newest_fence(base, revision));
         Ok(RaisedFences { from, to })

@@ -33,7 +33,7 @@ pub(super) struct Nodes {
     network: Network,
 }
 
-/// What a node says of itself.
+/// The answer of a node about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Status {
     member: u64,

@@ -180,7 +180,8 @@ END $$;
 COMMENT ON FUNCTION begin_epoch IS
     'Lets a server enter the current epoch, and returns it with its age. The first server of an epoch raises the fences to the '
     'largest of three numbers: the seconds since 1970 times 2^21, the last fence (plus 2^32 on a new timeline, and plus the time '
-    'since the last epoch if it is ahead of the clock), and `last_fence`; 2^42 more if the tables are a copy. In the first epoch it does so only if a fence was drawn. The state is 1 if the epoch is '
+    'since the last epoch if it is ahead of the clock), and `last_fence`; 2^42 more if the tables are a copy. In the first epoch '
+    'it does so only if a fence was drawn. The state is 1 if the epoch is '
     'the first of the tables, 2 if not, 3 if the tables are a copy and `adopts` is false, 4 if the tables have seen a later '
     'timeline, and 5 if the tables were a copy and are accepted now';
 

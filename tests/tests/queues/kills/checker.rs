@@ -235,7 +235,7 @@ fn attempts_are_counted(history: &History) -> Checked {
 
 /// Returns the most lanes of the queue with a limit that were surely taken at a time: a batch is so from its receipt to
 /// the begin of its settle, if the settle was accepted.
-fn most_limited(history: &History) -> usize {
+pub(super) fn most_limited(history: &History) -> usize {
     let mut changes = Vec::new();
     for taken in history.taken.iter().filter(|taken| taken.lane.0 == LIMITED && taken.is_settled) {
         let Some((settling, _)) = taken.settling else { continue };

@@ -174,6 +174,15 @@ impl Deployment {
         }
     }
 
+    /// Waits until workers have had as many lanes of the queue with a limit at a time as it allows.
+    fn await_limit(&mut self) {
+        let deadline = Instant::now() + RECOVERY;
+        while checker::most_limited(&self.pool.history()) < LIMIT as usize {
+            assert!(Instant::now() < deadline, "the limit was never reached");
+            self.run_until(Instant::now() + RECOVERY / 60);
+        }
+    }
+
     /// Ends the fronts, and waits until all that they have submitted is settled. Returns the history, and an error if
     /// something is not settled in time.
     fn end(mut self) -> (History, anyhow::Result<()>) {
@@ -257,6 +266,7 @@ fn play(store: Store, test: &'static str) {
         deployment.await_progress();
     }
     deployment.await_deaths();
+    deployment.await_limit();
     let (server_kills, crashes) = (deployment.server_kills, deployment.crashes);
     let kills = deployment.pool.kills + deployment.pool.deaths;
     let (history, settled) = deployment.end();

@@ -104,12 +104,23 @@ impl Pool {
         std::fs::write(self.directory.path().join("calm"), "").unwrap();
     }
 
-    /// Ends the workers, and adds their logs to the history.
-    pub(super) fn end(mut self, history: &mut History) {
-        self.processes.drain(..).for_each(end);
+    /// Returns a history of what the workers have logged so far.
+    pub(super) fn history(&self) -> History {
+        let mut history = History::default();
+        self.add_logs(&mut history);
+        history
+    }
+
+    fn add_logs(&self, history: &mut History) {
         for log in self.logs.iter().filter(|log| log.exists()) {
             history.read_log(&std::fs::read_to_string(log).unwrap());
         }
+    }
+
+    /// Ends the workers, and adds their logs to the history.
+    pub(super) fn end(mut self, history: &mut History) {
+        self.processes.drain(..).for_each(end);
+        self.add_logs(history);
     }
 }
 

@@ -48,12 +48,12 @@ const CONNECTIONS: &[&str] = &["max_connections=400", "fsync=off"];
 #[test]
 fn the_server_on_postgres_matches_every_golden_vector() {
     let cluster = Cluster::start(CONNECTIONS).unwrap();
-    play_all(|| ServerHost::on(&cluster.url(&cluster.database()?)));
+    play_all(|| ServerHost::on(&cluster.url(&cluster.store()?)));
 }
 
 #[test]
 fn the_server_behind_pgbouncer_matches_every_golden_vector() {
     let cluster = Cluster::start(CONNECTIONS).unwrap();
     let bouncer = Bouncer::start(&cluster, 3).unwrap();
-    play_all(|| ServerHost::on(&bouncer.url(&cluster.database()?)));
+    play_all(|| ServerHost::on(&bouncer.url(&cluster.store()?)));
 }

@@ -7,7 +7,7 @@ use leasehold_tests::postgres::{Bouncer, Cluster};
 
 use crate::NO_SYNC;
 
-/// Gives each test of the suite a store in a new, empty database.
+/// Gives each test of the suite a new store in a database of its own.
 struct Databases<F> {
     cluster: Cluster,
     url: F,
@@ -29,7 +29,7 @@ impl<F: Fn(&Cluster, &str) -> String> Harness for Databases<F> {
     type Store = BlockingStore;
 
     fn open(&mut self) -> BlockingStore {
-        self.database = self.cluster.database().unwrap();
+        self.database = self.cluster.store().unwrap();
         self.store()
     }
 

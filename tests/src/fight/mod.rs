@@ -54,6 +54,8 @@ const BUCKETS_PER_GROUP: i64 = 5;
 pub const STALE: &str = "a lease is shown that was settled before the call";
 /// The start of the message about servers that give no answers.
 pub const SILENT: &str = "a server no longer answers";
+/// The lines of a server's log that are shown after a failure.
+const LOG_LINES: usize = 40;
 
 /// The state that all clients share: a channel to each server (`None` while the server is down),
 /// the number of answers of each server, and the flag that ends the load.
@@ -422,9 +424,18 @@ impl Load {
         let before = [answered(0), answered(1)];
         let deadline = Instant::now() + limit;
         while !(0..2).all(|server| answered(server) > before[server] + 100) {
-            assert!(Instant::now() < deadline, "{SILENT}: {before:?}, {:?}", self.shared.answered);
+            let answered = &self.shared.answered;
+            assert!(Instant::now() < deadline, "{SILENT}: {before:?}, {answered:?}\n{}", self.logs());
             self.run_for(Duration::from_millis(10));
         }
+    }
+
+    /// Returns the last lines that each server has logged.
+    fn logs(&self) -> String {
+        let last = |text: String| text.lines().rev().take(LOG_LINES).map(str::to_owned).collect::<Vec<_>>();
+        let logs =
+            self.servers.iter().map(|server| last(server.stderr()).into_iter().rev().collect::<Vec<_>>().join("\n"));
+        logs.collect::<Vec<_>>().join("\n\n")
     }
 
     /// Kills a server, and starts it again.

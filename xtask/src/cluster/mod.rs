@@ -101,6 +101,12 @@ pub struct Cluster {
 }
 
 impl Cluster {
+    /// Returns the last `count` lines of each node's log.
+    #[must_use]
+    pub fn logs(&self, count: usize) -> String {
+        self.nodes.iter().map(|node| node.log(count)).collect::<Vec<_>>().join("\n")
+    }
+
     /// Starts a cluster whose data is below `directory`, which every user may enter, with the Patroni that [`prepare`] has
     /// installed. Waits until it has a primary and a synchronous standby, and makes the role and the database `leasehold`.
     ///
@@ -304,8 +310,7 @@ impl Cluster {
         let deadline = Instant::now() + DEADLINE;
         while !holds(self) {
             if Instant::now() > deadline {
-                let logs = self.nodes.iter().map(Node::log).collect::<Vec<_>>();
-                bail!("not true within {} s: {what}; the logs end so:\n{}", DEADLINE.as_secs(), logs.join("\n"));
+                bail!("not true within {} s: {what}; the logs end so:\n{}", DEADLINE.as_secs(), self.logs(10));
             }
             std::thread::sleep(POLL);
         }
@@ -466,10 +471,10 @@ impl Node {
         Ok(cluster.members)
     }
 
-    /// Returns the last lines of the node's log.
-    fn log(&self) -> String {
+    /// Returns the last `count` lines of the node's log.
+    fn log(&self, count: usize) -> String {
         let text = std::fs::read_to_string(self.directory.join("patroni.log")).unwrap_or_default();
-        let lines: Vec<_> = text.lines().rev().take(10).collect();
+        let lines: Vec<_> = text.lines().rev().take(count).collect();
         format!("{}:\n{}", self.name, lines.into_iter().rev().collect::<Vec<_>>().join("\n"))
     }
 }

@@ -115,6 +115,14 @@ impl World {
     }
 }
 
+impl Drop for World {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("the members: {:?}; the logs end so:\n{}", self.cluster.members(), self.cluster.logs(60));
+        }
+    }
+}
+
 /// Returns the wall clock of a node's database, in seconds since 1970.
 fn clock(cluster: &Cluster, index: usize) -> i64 {
     let now = "SELECT extract(epoch FROM clock_timestamp())::bigint";

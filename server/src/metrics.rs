@@ -231,7 +231,7 @@ pub struct Metrics {
     sessions_adopted: Counter,
     waiting: Gauge,
     groups_at_once: Gauge,
-    disk_bytes: Gauge,
+    disk: DiskGauges,
     store_failed: Gauge,
     store_unavailable: Gauge,
     database_lacks_changes: Gauge,
@@ -254,6 +254,14 @@ pub struct Metrics {
     database_lacks_standby: Gauge,
 }
 
+/// The room that the store takes and has.
+#[derive(Debug, Default)]
+struct DiskGauges {
+    bytes: Gauge,
+    quota_bytes: Gauge,
+    alarms: Gauge,
+}
+
 /// The values of metrics that other parts keep, read at the moment of a scrape by Prometheus.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GaugeValues {
@@ -271,6 +279,10 @@ pub struct GaugeValues {
     pub groups_at_once: usize,
     /// The size of the store on disk, in bytes.
     pub disk_bytes: u64,
+    /// The size at which the store refuses writes, in bytes; 0 if it has no such size.
+    pub disk_quota_bytes: u64,
+    /// The number of alarms for which the store refuses writes.
+    pub database_alarms: usize,
     /// True if a write has failed, so that only a restart can help, or if a read fails.
     pub store_failed: bool,
     /// True if the last group of commands could not be written, since the store was out of reach.
@@ -326,7 +338,7 @@ impl Default for Metrics {
             sessions_adopted: Counter::default(),
             waiting: Gauge::default(),
             groups_at_once: Gauge::default(),
-            disk_bytes: Gauge::default(),
+            disk: DiskGauges::default(),
             store_failed: Gauge::default(),
             store_unavailable: Gauge::default(),
             database_lacks_changes: Gauge::default(),
@@ -403,7 +415,6 @@ impl Metrics {
         let groups_at_once =
             "Groups that may be written at the same time: fewer while other servers use the same database";
         all.register("groups_at_once", groups_at_once, self.groups_at_once.clone());
-        all.register_with_unit("disk", "Bytes of the store on disk", Unit::Bytes, self.disk_bytes.clone());
         all.register("retries", "Retries of groups of commands, by cause", self.retries.clone());
         all.register("abandoned_begins", "Begins whose caller was gone, by effect", self.abandoned.clone());
         all.register("config_reloads", "Reloads of the configuration, by outcome", self.reloads.clone());
@@ -429,6 +440,16 @@ impl Metrics {
         all.register("log_lines_dropped", lines, self.log_lines_dropped.clone());
         let events = "Events of the audit trail that were dropped, since they could not be written";
         all.register("audit_events_dropped", events, self.audit_events_dropped.clone());
+        self.register_store();
+    }
+
+    fn register_store(&mut self) {
+        let all = &mut self.registry;
+        all.register_with_unit("disk", "Bytes of the store on disk", Unit::Bytes, self.disk.bytes.clone());
+        let quota = "Bytes on disk at which the store refuses writes, 0 if it has no quota";
+        all.register_with_unit("disk_quota", quota, Unit::Bytes, self.disk.quota_bytes.clone());
+        let alarms = "Alarms for which the database refuses writes";
+        all.register("database_alarms", alarms, self.disk.alarms.clone());
         let failed = "1 while reads of the store fail, and once no command is written until a restart";
         all.register("store_failed", failed, self.store_failed.clone());
         let unavailable = "1 while the store can't be reached or written, and may be later";
@@ -645,7 +666,9 @@ impl Metrics {
         set(&self.attended_asks, values.locks.attended_asks as u64);
         set(&self.waiting, values.waiting as u64);
         set(&self.groups_at_once, values.groups_at_once as u64);
-        set(&self.disk_bytes, values.disk_bytes);
+        set(&self.disk.bytes, values.disk_bytes);
+        set(&self.disk.quota_bytes, values.disk_quota_bytes);
+        set(&self.disk.alarms, values.database_alarms as u64);
         set(&self.store_failed, u64::from(values.store_failed));
         set(&self.store_unavailable, u64::from(values.store_away || self.is_database_lost()));
         set(&self.request_bytes, values.request_bytes as u64);

@@ -175,6 +175,43 @@ impl EtcdCluster {
         self.await_health(at)
     }
 
+    /// Starts a node as [`restart`](Self::restart) does, with other options than those of the cluster.
+    ///
+    /// # Errors
+    /// The node does not start; the error contains its log.
+    pub fn restart_with(&mut self, at: usize, options: &[&str]) -> Result<()> {
+        let options = options.iter().map(|option| (*option).to_owned()).collect();
+        let usual = std::mem::replace(&mut self.options, options);
+        let started = self.run(at);
+        self.options = usual;
+        started?;
+        self.await_health(at)
+    }
+
+    /// Starts a node that [`kill`](Self::kill) has ended as a cluster of its own, without data.
+    ///
+    /// # Errors
+    /// The node does not start; the error contains its log.
+    pub fn restart_alone(&mut self, at: usize) -> Result<()> {
+        let names = self.names(at)?;
+        std::fs::remove_dir_all(&names.data)?;
+        let cluster = format!("{}={}", names.name, names.peer);
+        self.run_as(at, Names { cluster, ..names })?;
+        self.await_health(at)
+    }
+
+    /// Counts the rows of a store whose keys begin with these letters.
+    ///
+    /// # Errors
+    /// `etcdctl` fails.
+    pub fn count(&self, prefix: &str, letters: &str) -> Result<usize> {
+        let port = self.nodes.first().context("there is no node")?.client;
+        let (endpoint, keys) = (format!("--endpoints=http://127.0.0.1:{port}"), format!("{prefix}/{letters}"));
+        let text = etcdctl([&*endpoint, "get", "--prefix", &*keys, "--keys-only", "--write-out=json"])?;
+        let answer: serde_json::Value = serde_json::from_str(&text)?;
+        Ok(answer["kvs"].as_array().map_or(0, Vec::len))
+    }
+
     /// Saves a snapshot of the cluster, and returns its file.
     ///
     /// # Errors
@@ -232,7 +269,11 @@ impl EtcdCluster {
     }
 
     fn run(&mut self, at: usize) -> Result<()> {
-        let Names { name, data, peer, cluster } = self.names(at)?;
+        let names = self.names(at)?;
+        self.run_as(at, names)
+    }
+
+    fn run_as(&mut self, at: usize, Names { name, data, peer, cluster }: Names) -> Result<()> {
         let scheme = self.scheme;
         let Node { client, health, .. } = self.node(at)?;
         let (client, health) = (format!("{scheme}://127.0.0.1:{client}"), format!("http://127.0.0.1:{health}"));
@@ -276,11 +317,15 @@ struct Names {
     cluster: String,
 }
 
-fn etcdctl<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<()> {
+/// Runs `etcdctl` with these words, and returns its output.
+///
+/// # Errors
+/// It can't be started, or fails.
+pub fn etcdctl<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<String> {
     let output =
         Command::new("etcdctl").env("ETCDCTL_API", "3").args(words).output().context("cannot start `etcdctl`")?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Ok(())
+    Ok(String::from_utf8(output.stdout)?)
 }
 
 /// A suspended node. Dropping the value resumes it.

@@ -31,9 +31,8 @@ const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(5);
 /// The pause between two probes of the database. Load balancers follow the health status, which
 /// must soon show that the database is away, or back.
 const PROBE_INTERVAL: Duration = Duration::from_millis(500);
-/// The longest time that a probe of the database may take before it counts as failed. A probe
-/// touches no row, so load alone never makes it this slow.
-const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
+/// The longest time that the counts may take to be read after an outage.
+const COUNTS_TIMEOUT: Duration = Duration::from_secs(2);
 /// The least time between two causes of one outage that are told.
 const CAUSE_INTERVAL: Duration = Duration::from_secs(10);
 /// The pause before the first repetition of a failed read. It doubles with each failure.
@@ -204,13 +203,14 @@ impl Maintenance {
     /// a full connection pool looks like an outage.
     async fn probe_database(&self, store: &dyn SharedMaintenance) {
         let mut probe = store.probe();
+        let patience = probe.patience();
         loop {
             let result = {
                 let mut result = pin!(probe.probe());
-                match timeout(PROBE_TIMEOUT, &mut result).await {
+                match timeout(patience, &mut result).await {
                     Ok(result) => result,
                     Err(_) => {
-                        let silent = format!("no answer within {} s", PROBE_TIMEOUT.as_secs());
+                        let silent = format!("no answer within {} s", patience.as_secs());
                         self.record_probe(store, Err(StoreError::Unreachable(silent))).await;
                         // The probe keeps waiting for this query, and only its answer ends the
                         // outage. A new query would prove little: a database that hangs may still
@@ -251,7 +251,7 @@ impl Maintenance {
         // settled leases during the outage.
         if is_reachable
             && !was_reachable
-            && let Ok(Ok(held_claims)) = timeout(PROBE_TIMEOUT, store.refresh_occupancy()).await
+            && let Ok(Ok(held_claims)) = timeout(COUNTS_TIMEOUT, store.refresh_occupancy()).await
         {
             committer.set_held_claims(held_claims);
         }

@@ -172,6 +172,8 @@ fn render_metrics(services: &Services) -> Result<String, http::StatusCode> {
         waiting: services.committer().waiting(),
         groups_at_once: services.committer().write_slots(),
         disk_bytes: occupancy.disk_bytes,
+        disk_quota_bytes: occupancy.disk_quota_bytes,
+        database_alarms: occupancy.alarms,
         store_failed: services.has_failed(),
         store_away: services.committer().is_away(),
         request_bytes: services.budgets.requests.held(),

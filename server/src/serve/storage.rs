@@ -238,14 +238,14 @@ fn disk_gate(current: Arc<CurrentConfig>, data: PathBuf) -> BeginGate {
 /// while the engine refuses all writes. With this reserve, commits and rollbacks still succeed.
 fn quota_gate(current: Arc<CurrentConfig>, store: OrderedStore) -> BeginGate {
     Box::new(move || {
-        let EngineRoom { used_bytes, quota_bytes, refuses_writes } = store.room();
+        let EngineRoom { used_bytes, quota_bytes, alarms } = store.room();
         let min_free_mib = current.load().config.min_free_disk_mib;
         let free_mib = quota_bytes.saturating_sub(used_bytes) / (1024 * 1024);
-        let message = match refuses_writes {
+        let message = match alarms > 0 {
             true => "etcd has raised an alarm, and refuses writes: see `etcdctl alarm list`".to_owned(),
             false if free_mib < min_free_mib => format!(
-                "etcd has {free_mib} MiB left of its quota, less than `min_free_disk_mib` = {min_free_mib}: raise \
-                 `--quota-backend-bytes` and `etcd.quota_mib`"
+                "etcd has {free_mib} MiB left of its quota, less than `min_free_disk_mib` = {min_free_mib}: `etcdctl \
+                 defrag` each member, or raise `--quota-backend-bytes` and `etcd.quota_mib`"
             ),
             false => return None,
         };

@@ -83,7 +83,7 @@ pub enum StoreError {
     TooManyConnections(String),
     /// The database lacks disk space, memory or another resource; the group's changes were not
     /// written.
-    #[error("the database can't write: {0}: make room on its disk, or see its log")]
+    #[error("the database can't write: {0}: make room, or see its log")]
     OutOfResources(String),
     /// The database can't be used as the store, for example because the role lacks rights.
     #[error(transparent)]

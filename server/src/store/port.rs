@@ -166,8 +166,12 @@ pub struct Occupancy {
     pub held_claims: usize,
     /// The time when the oldest outstanding lease was begun; `None` if no lease is outstanding.
     pub oldest_lease: Option<Timestamp>,
-    /// The size of the store on disk, in bytes.
+    /// The size of the store on disk, in bytes; the largest of its members, if each has a copy.
     pub disk_bytes: u64,
+    /// The size at which the store refuses writes, in bytes; 0 if it has no such size.
+    pub disk_quota_bytes: u64,
+    /// The number of alarms for which the store refuses writes.
+    pub alarms: usize,
 }
 
 /// A place in a scan of the names of all claims. A store that keeps the claims of outstanding leases
@@ -624,6 +628,12 @@ pub trait Probe: Send {
     /// The store does not answer, or can't be written. The probe may take as long as the timeouts
     /// of a connection and of a statement together.
     fn probe(&mut self) -> StoreFuture<'_, Probed>;
+
+    /// The longest time that a probe may take before the store counts as away. A probe touches no row, so load alone
+    /// never makes it this slow.
+    fn patience(&self) -> Duration {
+        Duration::from_secs(2)
+    }
 }
 
 /// The findings of a probe.

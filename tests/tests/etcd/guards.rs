@@ -39,13 +39,13 @@ fn settle(lease: u128) -> Command {
 }
 
 /// A group of one command that is decided, and not written yet.
-struct Decided {
+pub(super) struct Decided {
     workspace: Workspace,
     reply: Result<Reply, Rejection>,
 }
 
 /// Loads the rows of a command, and decides it.
-fn decide(store: &BlockingStore, command: &Command) -> Decided {
+pub(super) fn decide<S: Store>(store: &S, command: &Command) -> Decided {
     let mut workspace = store.workspace().unwrap();
     loop {
         let keys = workspace.missing([command]);
@@ -58,7 +58,8 @@ fn decide(store: &BlockingStore, command: &Command) -> Decided {
     Decided { workspace, reply }
 }
 
-fn save(store: &mut BlockingStore, decided: Decided) -> Result<Result<Reply, Rejection>, StoreError> {
+/// Writes what was decided. Returns the reply.
+pub(super) fn save<S: Store>(store: &mut S, decided: Decided) -> Result<Result<Reply, Rejection>, S::Error> {
     let fences = store.save(&decided.workspace.into_changes())?;
     Ok(decided.reply.map(|reply| reply.with_fences(&fences)))
 }

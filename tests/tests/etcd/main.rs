@@ -15,6 +15,7 @@ mod restored;
 mod serving;
 mod start;
 mod tls;
+mod writers;
 
 use leasehold_server::config::EtcdConfig;
 use leasehold_server::store::{BlockingStore, Creation, OrderedStore, StoreError};

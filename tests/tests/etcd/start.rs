@@ -23,7 +23,28 @@ fn a_store_is_made_only_if_it_is_asked_for() {
     assert!(refused.contains("holds no store"), "{refused}");
     drop(open(&cluster, "p", Creation::Allowed).unwrap());
     drop(open(&cluster, "p", Creation::Refused).unwrap());
-    // The keys of the store `p` would lie among those of a store with this prefix.
-    let refused = open(&cluster, "p/m", Creation::Allowed).map(drop).unwrap_err().to_string();
-    assert!(refused.contains("other rows have this prefix"), "{refused}");
+}
+
+/// Two stores never have keys among those of the other, though they have no such rows yet.
+#[test]
+fn a_store_is_not_made_within_another_one() {
+    let cluster = EtcdCluster::start(1, LIMITS).unwrap();
+    drop(open(&cluster, "a/b", Creation::Allowed).unwrap());
+    for (prefix, problem) in
+        [("a/b/m", "a store has a part"), ("a/b/c", "a store has a part"), ("a", "other rows have this prefix")]
+    {
+        let refused = open(&cluster, prefix, Creation::Allowed).map(drop).unwrap_err().to_string();
+        assert!(refused.contains(problem), "{refused}");
+    }
+    drop(open(&cluster, "a/c", Creation::Allowed).unwrap());
+}
+
+/// A member that can't serve keeps no server from starting with the others.
+#[test]
+fn one_member_with_low_limits_is_not_relied_on() {
+    let mut cluster = EtcdCluster::start(3, LIMITS).unwrap();
+    drop(open(&cluster, "p", Creation::Allowed).unwrap());
+    cluster.kill(0).unwrap();
+    cluster.restart_with(0, &[]).unwrap();
+    drop(open(&cluster, "p", Creation::Refused).unwrap());
 }

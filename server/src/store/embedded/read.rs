@@ -496,7 +496,7 @@ impl StoreReader for EmbeddedStore {
         let disk_bytes = self.inner.database.disk_space().unwrap_or(0);
         let held = self.inner.held();
         let (leases, held_claims) = held.counts();
-        Occupancy { leases, held_claims, oldest_lease: held.oldest(), disk_bytes }
+        Occupancy { leases, held_claims, oldest_lease: held.oldest(), disk_bytes, ..Occupancy::default() }
     }
 
     fn is_lost_by(&self, error: &StoreError) -> bool {

@@ -19,6 +19,11 @@ use crate::store::client_tls::ClientFiles;
 
 /// The longest time to open a connection to a member, with TLS.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// The time after which a connection that is silent is asked if it still works. etcd closes those that ask more often
+/// than every five seconds.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+/// The longest time for the answer, after which the connection is opened again.
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The protocol of gRPC, as TLS names it (RFC 7301).
 const PROTOCOL: &[u8] = b"h2";
 
@@ -70,7 +75,8 @@ impl Tls {
 pub(super) fn open(address: &str, tls: Option<Tls>) -> Result<Channel, String> {
     let unusable = |error: &dyn std::fmt::Display| format!("`{address}`: {error}");
     let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|error| unusable(&error))?;
-    let endpoint = endpoint.connect_timeout(CONNECT_TIMEOUT).tcp_nodelay(true);
+    let endpoint = endpoint.connect_timeout(CONNECT_TIMEOUT).tcp_nodelay(true).keep_alive_while_idle(true);
+    let endpoint = endpoint.http2_keep_alive_interval(KEEPALIVE_INTERVAL).keep_alive_timeout(KEEPALIVE_TIMEOUT);
     let Some(tls) = tls else { return Ok(endpoint.connect_lazy()) };
     let origin = format!("https://{address}").parse::<Uri>().map_err(|error| unusable(&error))?;
     let address = address.to_owned();

@@ -2,17 +2,19 @@
 //!
 //! Each member has one connection. Calls go to one member until a call to it fails; then the next one is
 //! tried. A call that changes nothing is tried at all members until [`PATIENCE`] is over. A guarded
-//! transaction is sent once, because it may have been made although its answer is lost.
+//! transaction is sent to another member only if the first one has refused it, because it may have been made
+//! although its answer is lost.
 
 mod channel;
 mod wire;
 
 use std::error::Error as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use tokio::runtime::{Handle, Runtime};
 use tokio::time::{sleep, timeout};
 use tonic::transport::Channel;
@@ -20,7 +22,7 @@ use tonic::{Code, Status};
 
 use self::wire::{
     AlarmRequest, Answer, Call, CompactionRequest, Compare, DeleteRangeRequest, KeyValue, Operation, PutRequest,
-    RangeRequest, RequestOp, StatusRequest, Target, TxnRequest,
+    RangeRequest, RequestOp, StatusAnswer, StatusRequest, Target, TxnRequest,
 };
 use super::error::StoreError;
 use super::identity::{Creation, Identity, RaisedFences};
@@ -108,6 +110,8 @@ impl Drop for DriverRuntime {
 struct Member {
     address: String,
     channel: Channel,
+    // True once the member was found to be of another cluster.
+    is_foreign: AtomicBool,
 }
 
 /// A cluster of etcd.
@@ -131,7 +135,7 @@ impl Etcd {
         let tls = channel::Tls::of(settings, place).map_err(Problem::Settings)?;
         let member = |address: &String| {
             let channel = channel::open(address, tls.clone()).map_err(Problem::Settings)?;
-            Ok(Member { address: address.clone(), channel })
+            Ok(Member { address: address.clone(), channel, is_foreign: AtomicBool::default() })
         };
         let members = place.members.iter().map(member).collect::<std::result::Result<Vec<_>, Problem>>()?;
         drop(entered);
@@ -140,12 +144,13 @@ impl Etcd {
         Ok(Self { place: settings.shown_url(), members, current, cluster, quota_bytes, runtime })
     }
 
-    /// Makes a call at the present member. If the member fails, the next call goes to another one.
+    /// Makes a call at the present member. If the member fails or refuses the call, the next call goes to another
+    /// one: a member may refuse what the others take, such as a learner.
     async fn call_once<C: Call>(&self, request: C) -> Result<C::Answer> {
         let at = self.current.load(Ordering::Relaxed);
         let member = self.members.get(at).ok_or_else(|| StoreError::Unreachable("there is no member".into()))?;
         let answer = self.call_member(member, request).await;
-        if answer.as_ref().is_err_and(StoreError::is_away) {
+        if answer.as_ref().is_err_and(|error| error.is_away() || is_refusal(error)) {
             let next = (at + 1) % self.members.len();
             // If the exchange fails, another call has chosen the next member already.
             let _ = self.current.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed);
@@ -153,11 +158,26 @@ impl Etcd {
         answer
     }
 
+    /// Makes a call that must not be repeated once it may have been made: only a refusal leads to another member.
+    async fn call_until_taken<C: Call>(&self, request: C) -> Result<C::Answer> {
+        let mut refused = None;
+        for _ in &self.members {
+            match self.call_once(request.clone()).await {
+                Err(error) if is_refusal(&error) => refused = Some(error),
+                answer => return answer,
+            }
+        }
+        Err(refused.unwrap_or_else(|| StoreError::Unreachable("there is no member".into())))
+    }
+
     async fn call_member<C: Call>(&self, member: &Member, request: C) -> Result<C::Answer> {
         self.call_member_within(CALL_TIMEOUT, member, request).await
     }
 
     async fn call_member_within<C: Call>(&self, limit: Duration, member: &Member, request: C) -> Result<C::Answer> {
+        if member.is_foreign.load(Ordering::Relaxed) {
+            return Err(foreign(member));
+        }
         let late = || Err(Status::deadline_exceeded(format!("no answer within {} s", limit.as_secs())));
         let answer = timeout(limit, wire::call(member.channel.clone(), request)).await;
         let answer = answer.unwrap_or_else(|_| late()).map_err(|status| failed(&member.address, &status))?;
@@ -172,10 +192,11 @@ impl Etcd {
             return Ok(());
         }
         match self.cluster.compare_exchange(0, cluster, Ordering::Relaxed, Ordering::Relaxed) {
-            Err(known) if known != cluster => Err(StoreError::Failed(format!(
-                "`{}` is a member of the cluster {cluster:x}, and other members are of {known:x}: correct the URL",
-                member.address
-            ))),
+            Err(known) if known != cluster => {
+                member.is_foreign.store(true, Ordering::Relaxed);
+                tracing::error!(member = member.address, "a member of the URL is of another cluster, and is not used");
+                Err(foreign(member))
+            }
             _ => Ok(()),
         }
     }
@@ -184,29 +205,48 @@ impl Etcd {
     async fn call<C: Call>(&self, request: C) -> Result<C::Answer> {
         let started = Instant::now();
         loop {
+            let mut last = None;
+            let mut is_any_away = false;
             for _ in &self.members {
                 match self.call_once(request.clone()).await {
-                    Err(error) if error.is_away() && started.elapsed() < PATIENCE => {}
+                    Err(error) if error.is_away() || is_refusal(&error) => {
+                        is_any_away |= error.is_away();
+                        last = Some(error);
+                    }
                     answer => return answer,
                 }
+            }
+            if !is_any_away || started.elapsed() >= PATIENCE {
+                return Err(last.unwrap_or_else(|| StoreError::Unreachable("there is no member".into())));
             }
             sleep(PAUSE).await;
         }
     }
 
-    /// Checks that each member that answers takes the largest transactions. Nothing is written.
+    /// Checks that the members take the largest transactions. Nothing is written. A member that refuses them is no
+    /// reason to refuse the start, if another one takes them. A member of another cluster is.
     async fn check_limits(&self) -> std::result::Result<(), Problem> {
-        let mut is_any_checked = false;
-        let mut last = String::new();
+        let (mut is_any_checked, mut refused, mut last) = (false, None, String::new());
         for member in &self.members {
             match self.check_member(member).await {
                 Ok(()) => is_any_checked = true,
+                Err(error @ StoreError::Failed(_)) if member.is_foreign.load(Ordering::Relaxed) => {
+                    return Err(Problem::Settings(error.to_string()));
+                }
                 Err(StoreError::Unreachable(cause)) => last = cause,
-                Err(StoreError::Failed(cause)) => return Err(Problem::Settings(cause)),
+                Err(StoreError::Failed(cause)) => refused = Some(cause),
                 Err(error) => return Err(Problem::Failed(error.to_string())),
             }
         }
-        if is_any_checked { Ok(()) } else { Err(Problem::Unreachable(last)) }
+        match refused {
+            Some(cause) if !is_any_checked => Err(Problem::Settings(cause)),
+            Some(cause) => {
+                tracing::warn!("a member of the cluster can't serve: {cause}");
+                Ok(())
+            }
+            None if is_any_checked => Ok(()),
+            None => Err(Problem::Unreachable(last)),
+        }
     }
 
     async fn check_member(&self, member: &Member) -> Result<()> {
@@ -235,6 +275,15 @@ impl Etcd {
     }
 }
 
+/// True if a member has refused a call, so that it was surely not made.
+fn is_refusal(error: &StoreError) -> bool {
+    matches!(error, StoreError::Failed(_))
+}
+
+fn foreign(member: &Member) -> StoreError {
+    StoreError::Failed(format!("`{}` is a member of another cluster than the others: correct the URL", member.address))
+}
+
 /// Returns the failure that a status of this member means.
 fn failed(address: &str, status: &Status) -> StoreError {
     // The status of a failed connection has the cause, such as that of TLS, at the end of its chain.
@@ -244,13 +293,15 @@ fn failed(address: &str, status: &Status) -> StoreError {
     let has = |part: &str| status.message().contains(part);
     match status.code() {
         // etcd 3.4 and later: `api/v3rpc/rpctypes/error.go`.
-        Code::ResourceExhausted if has("database space exceeded") => StoreError::OutOfResources(text),
-        Code::ResourceExhausted if has("too many requests") => StoreError::Unreachable(text),
+        Code::ResourceExhausted if has("database space exceeded") => StoreError::OutOfResources(format!(
+            "{text}, so compact it, `etcdctl defrag` each member, then `etcdctl alarm disarm`"
+        )),
+        // The message is larger than gRPC's limit: `grpc-go/rpc_util.go`.
+        Code::ResourceExhausted if has("larger than max") => StoreError::Failed(text),
         // The member has not seen the revision yet.
         Code::OutOfRange if has("future revision") => StoreError::Unreachable(text),
         Code::OutOfRange if has(COMPACTED) => StoreError::Conflict(text),
-        Code::ResourceExhausted
-        | Code::OutOfRange
+        Code::OutOfRange
         | Code::InvalidArgument
         | Code::FailedPrecondition
         | Code::PermissionDenied
@@ -344,7 +395,7 @@ impl Engine for Etcd {
         Box::pin(async move {
             let compare = guards.into_iter().map(compare).collect();
             let success = writes.into_iter().map(change).collect();
-            let answer = self.call_once(TxnRequest { compare, success, ..Default::default() }).await?;
+            let answer = self.call_until_taken(TxnRequest { compare, success, ..Default::default() }).await?;
             Ok(Guarded { is_written: answer.succeeded, revision: unsigned(answer.header().revision) })
         })
     }
@@ -376,15 +427,22 @@ impl Engine for Etcd {
 
     fn status(&self) -> EngineFuture<'_, EngineStatus> {
         Box::pin(async move {
-            let answer = self.call(StatusRequest {}).await?;
             let alarms = self.call(AlarmRequest {}).await?.alarms;
-            let told = Some(unsigned(answer.db_size_quota)).filter(|quota| *quota > 0);
+            let asked = self.members.iter().map(|member| self.call_member(member, StatusRequest {}));
+            let told: Vec<_> = join_all(asked).await.into_iter().flatten().collect();
+            if told.is_empty() {
+                return Err(StoreError::Unreachable("no member tells its state".into()));
+            }
+            let largest = |number: fn(&StatusAnswer) -> i64| told.iter().map(number).max().map_or(0, unsigned);
+            let quotas = told.iter().map(|answer| unsigned(answer.db_size_quota)).filter(|quota| *quota > 0);
+            // A member refuses writes once its file is as large as the quota, though parts of it may be free.
+            let disk_bytes = largest(|answer| answer.db_size);
             let room = EngineRoom {
-                used_bytes: unsigned(answer.db_size_in_use),
-                quota_bytes: told.unwrap_or(self.quota_bytes),
-                refuses_writes: !alarms.is_empty(),
+                used_bytes: disk_bytes,
+                quota_bytes: quotas.min().unwrap_or(self.quota_bytes),
+                alarms: alarms.len(),
             };
-            Ok(EngineStatus { cluster: answer.header().cluster_id, disk_bytes: unsigned(answer.db_size), room })
+            Ok(EngineStatus { cluster: self.cluster.load(Ordering::Relaxed), disk_bytes, room })
         })
     }
 
@@ -404,12 +462,16 @@ mod tests {
     #[test]
     fn the_outcome_of_a_write_is_known_after_a_refusal_only() {
         let failed = |code, text| failed("a:1", &Status::new(code, text));
+        let large = "grpc: received message larger than max (9 vs. 8)";
+        assert!(matches!(failed(Code::ResourceExhausted, large), StoreError::Failed(_)));
         let space = "etcdserver: mvcc: database space exceeded";
         assert!(matches!(failed(Code::ResourceExhausted, space), StoreError::OutOfResources(_)));
         let operations = "etcdserver: too many operations in txn request";
         assert!(matches!(failed(Code::InvalidArgument, operations), StoreError::Failed(_)));
         for (code, text) in [
             (Code::Unavailable, "etcdserver: request timed out"),
+            (Code::ResourceExhausted, "etcdserver: too many requests"),
+            (Code::ResourceExhausted, "h2 protocol error: enhance your calm"),
             (Code::Unknown, "raft proposal dropped"),
             (Code::DeadlineExceeded, "no answer within 2 s"),
             (Code::OutOfRange, "etcdserver: mvcc: required revision is a future revision"),

@@ -283,9 +283,6 @@ pub(super) struct StatusAnswer {
     /// The size of the member's data on disk, in bytes.
     #[prost(int64, tag = "3")]
     pub(super) db_size: i64,
-    /// The part of the size that rows use, in bytes.
-    #[prost(int64, tag = "9")]
-    pub(super) db_size_in_use: i64,
     /// The largest size of the member's data, in bytes; 0 before etcd 3.6.
     #[prost(int64, tag = "12")]
     pub(super) db_size_quota: i64,

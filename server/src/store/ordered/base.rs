@@ -5,7 +5,7 @@ use leasehold_core::unicode_version::{UNICODE_VERSION, UnicodeVersion};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::engine::{Engine, Entry, KeyRead, Moment, RowGuard, RowWrite};
+use super::engine::{Engine, Entry, KeyRange, KeyRead, Moment, RowGuard, RowWrite};
 use super::keys::Layout;
 use super::state_file::Seen;
 use crate::store::clock::system_time;
@@ -39,6 +39,9 @@ pub(super) struct Base {
     /// The number of copies that were adopted.
     #[serde(default)]
     adoptions: u64,
+    /// The revision such that the rows of groups which were decided before it may be deleted.
+    #[serde(default)]
+    pub(super) forgotten: u64,
     /// The version of Unicode by whose tables the keys of claims are canonical forms.
     unicode: String,
 }
@@ -47,7 +50,15 @@ impl Base {
     /// Returns the base row of a new store in this cluster.
     fn new(cluster: u64) -> Self {
         let Identity { id, unicode, .. } = Identity::random();
-        Self { version: VERSION, store: id, cluster, fence: 0, adoptions: 0, unicode: unicode.to_string() }
+        Self {
+            version: VERSION,
+            store: id,
+            cluster,
+            fence: 0,
+            adoptions: 0,
+            forgotten: 0,
+            unicode: unicode.to_string(),
+        }
     }
 
     /// Returns the base with another version of Unicode, if it has the version `found`.
@@ -59,6 +70,11 @@ impl Base {
     /// Returns the base with fences that are larger by `jump`.
     pub(super) fn raised_by(self, jump: u64) -> Self {
         Self { fence: self.fence.saturating_add(jump), ..self }
+    }
+
+    /// Returns the base after the rows of groups were deleted that were decided before a revision.
+    fn forgetting(self, before: u64) -> Self {
+        Self { forgotten: self.forgotten.max(before), ..self }
     }
 
     /// Returns the base of a copy that was adopted in this cluster. Its fences are beyond those of the original.
@@ -79,12 +95,16 @@ impl Base {
 pub(super) struct KnownBase {
     /// The value of the row.
     pub(super) base: Base,
-    revision: u64,
+    /// The revision of the row.
+    pub(super) revision: u64,
 }
 
 impl KnownBase {
     /// Decodes the base row.
-    fn of(entry: &Entry) -> Result<Self> {
+    ///
+    /// # Errors
+    /// It is damaged.
+    pub(super) fn of(entry: &Entry) -> Result<Self> {
         let base = serde_json::from_slice(&entry.value);
         let base = base.map_err(|error| StoreError::Damaged(format!("the base row can't be read: {error}")))?;
         Ok(Self { base, revision: entry.revision })
@@ -131,9 +151,24 @@ pub(super) async fn change(
 }
 
 async fn put(engine: &dyn Engine, guards: Vec<RowGuard>, layout: &Layout, base: &Base) -> Result<bool> {
+    Ok(engine.write(guards, vec![write_of(layout, base)?]).await?.is_written)
+}
+
+fn write_of(layout: &Layout, base: &Base) -> Result<RowWrite> {
     let value = serde_json::to_vec(base).map_err(|error| StoreError::Failed(error.to_string()))?;
-    let write = RowWrite::Put { key: layout.base(), value: value.into() };
-    Ok(engine.write(guards, vec![write]).await?.is_written)
+    Ok(RowWrite::Put { key: layout.base(), value: value.into() })
+}
+
+/// Deletes the rows of a range of groups, which were decided before a revision. The base row tells the revision.
+/// So no transaction that was sent before can be made any more, and nobody takes a deleted row for one that never
+/// was.
+///
+/// # Errors
+/// The engine does not answer.
+pub(super) async fn forget_groups(engine: &dyn Engine, layout: &Layout, old: KeyRange, before: u64) -> Result<()> {
+    let known = read(engine, layout).await?;
+    let base = write_of(layout, &known.base.clone().forgetting(before))?;
+    engine.write(vec![known.guard(layout)], vec![base, RowWrite::DeleteRange(old)]).await.map(drop)
 }
 
 /// An opened store.
@@ -173,11 +208,22 @@ pub(super) async fn open(
         if creation == Creation::Refused {
             return Err(Problem::NoStore);
         }
+        check_above(engine, layout).await?;
         let nothing = RowGuard::Unchanged { range: layout.all(), since: 0 };
         is_new = put(engine, vec![nothing], layout, &Base::new(cluster)).await.map_err(failed)?;
         if !is_new && find(engine, layout).await.map_err(failed)?.is_none() {
             return Err(Problem::Settings("other rows have this prefix: name another `prefix`".into()));
         }
+    }
+}
+
+/// Checks that the keys of a new store are not among those of another one.
+async fn check_above(engine: &dyn Engine, layout: &Layout) -> std::result::Result<(), Problem> {
+    let above = layout.bases_above().into_iter().map(KeyRead::Row).collect();
+    let loaded = engine.load(Moment::Newest, above).await.map_err(failed)?;
+    match loaded.entries.iter().flatten().next() {
+        Some(_) => Err(Problem::Settings("a store has a part of this prefix as its own: name another `prefix`".into())),
+        None => Ok(()),
     }
 }
 

@@ -137,7 +137,7 @@ pub(in crate::store) struct Guarded {
 pub(in crate::store) struct EngineStatus {
     /// The number that tells the engine's cluster from all others.
     pub(in crate::store) cluster: u64,
-    /// The size of the engine's data on one member, in bytes.
+    /// The size of the engine's data on the member where it is largest, in bytes.
     pub(in crate::store) disk_bytes: u64,
     /// The room that the engine has for more.
     pub(in crate::store) room: EngineRoom,
@@ -150,8 +150,8 @@ pub struct EngineRoom {
     pub used_bytes: u64,
     /// The most bytes that the engine takes, as the engine tells it or as it is configured.
     pub quota_bytes: u64,
-    /// True if the engine refuses all writes, because it is full or its members disagree.
-    pub refuses_writes: bool,
+    /// The number of alarms for which the engine refuses all writes: it is full, or its members disagree.
+    pub alarms: usize,
 }
 
 /// An ordered key-value engine. An error of the variant [`StoreError::Unreachable`] means that the

@@ -9,7 +9,7 @@
 //! | `o/` cell, time of the begin, lease | the lease's place in the list of outstanding leases (B31), and the number of its claims |
 //! | `s/` cell, table, row, bucket | empty; the keys have the order of ListRecords (B32) |
 //! | `t/` time of the settle, lease | empty; the keys have the order in which leases are forgotten |
-//! | `g/` time, group | if the group of commands was committed or abandoned |
+//! | `g/` revision that the group was decided at, group | if the group of commands was committed or abandoned |
 //! | `m/base` | the id of the store, and the base of its fences |
 //! | `m/bucket_types` | the rules of configured bucket types, as JSON |
 //! | `m/compaction` | the last compaction |
@@ -257,15 +257,28 @@ impl Layout {
         KeyRange { from: self.key(Space::Sources, &[&from]), to: self.beyond_cell(cell).from }
     }
 
-    /// Returns the key of a group of commands that was decided at a time.
-    pub(super) fn group(&self, at: Timestamp, group: Uuid) -> Bytes {
-        self.key(Space::Groups, &[&at.as_micros().to_be_bytes(), group.as_bytes()])
+    /// Returns the key of a group of commands that was decided at a revision.
+    pub(super) fn group(&self, decided_at: u64, group: Uuid) -> Bytes {
+        self.key(Space::Groups, &[&decided_at.to_be_bytes(), group.as_bytes()])
     }
 
-    /// Returns the keys of groups that were decided before a time.
-    pub(super) fn groups_before(&self, before: Timestamp) -> KeyRange {
-        let to = self.key(Space::Groups, &[&before.as_micros().to_be_bytes()]);
+    /// Reads the revision at which a group was decided from the key of the group.
+    pub(super) fn read_group(&self, key: &[u8]) -> Option<u64> {
+        let revision = self.rest(Space::Groups, key)?.first_chunk()?;
+        Some(u64::from_be_bytes(*revision))
+    }
+
+    /// Returns the keys of groups that were decided before a revision.
+    pub(super) fn groups_before(&self, before: u64) -> KeyRange {
+        let to = self.key(Space::Groups, &[&before.to_be_bytes()]);
         KeyRange { from: self.space(Space::Groups).from, to }
+    }
+
+    /// Returns the keys of the base rows of all stores that would have the keys of this one among theirs.
+    pub(super) fn bases_above(&self) -> Vec<Bytes> {
+        let slashes = self.prefix.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at + 1);
+        let above = slashes.filter(|end| *end < self.prefix.len()).filter_map(|end| self.prefix.get(..end));
+        above.map(|prefix| [prefix, b"m/base"].concat().into()).collect()
     }
 }
 
@@ -319,6 +332,10 @@ mod tests {
             Some((CellId(300), LeasePosition { created_at: at, lease: LEASE }))
         );
         assert_eq!(layout.read_settled(&layout.lease_place(LeaseOrder::Settled(at, LEASE))), Some(LEASE));
+        let (group, next) = (layout.group(7, LEASE.0), layout.group(8, LEASE.0));
+        assert_eq!(layout.read_group(&group), Some(7));
+        assert!(layout.groups_before(8).from < group && group < layout.groups_before(8).to);
+        assert!(layout.groups_before(8).to < next);
     }
 
     #[test]
@@ -331,6 +348,12 @@ mod tests {
         assert!(!within(&Layout::new("q").all(), &claim));
         assert!(!within(&layout.after(Space::Claims, &claim), &claim));
         assert_eq!(layout.rest(Space::Leases, &claim), None);
+    }
+
+    #[test]
+    fn the_stores_above_a_prefix_are_those_of_its_parents() {
+        assert_eq!(Layout::new("p").bases_above(), Vec::<Bytes>::new());
+        assert_eq!(Layout::new("p/c/x").bases_above(), ["p/m/base", "p/c/m/base"]);
     }
 
     #[test]

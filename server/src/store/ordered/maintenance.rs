@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use leasehold_core::cell::CellId;
@@ -11,10 +11,9 @@ use leasehold_core::lease::Lease;
 use leasehold_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::engine::{EngineStatus, Entry, RowWrite};
-use super::keys::Space;
-use super::{OrderedStore, guard_of, rows};
-use crate::store::clock::system_time;
+use super::engine::{EngineRoom, EngineStatus, Entry, KeyRange, RowWrite};
+use super::keys::{Space, next};
+use super::{OrderedStore, Snapshot, base, guard_of, rows};
 use crate::store::error::StoreError;
 use crate::store::port::{Occupancy, Probe, Probed, SharedMaintenance, StoreFuture};
 
@@ -22,24 +21,20 @@ type Result<T> = std::result::Result<T, StoreError>;
 
 /// The most settled leases that one transaction deletes.
 const FORGET_ROWS: usize = 500;
-/// The time for which the id of a group is kept. No transaction arrives at the engine as late.
+/// The most rows of groups that one transaction deletes.
+const FORGET_GROUPS: usize = 1_000;
+/// The time after which the row of a group is deleted. No call waits as long for its outcome.
 const GROUP_RETENTION: Duration = Duration::from_secs(60 * 60);
-/// The time between two compactions. Revisions are kept for at least this long, so that a scan of many
-/// parts, which reads at one revision, ends before.
+/// The time for which revisions are kept, so that a scan of many parts, which reads at one revision, ends before.
+const KEPT_HISTORY: Duration = Duration::from_secs(5 * 60);
+/// The time between two compactions.
 const COMPACTION_INTERVAL: Duration = Duration::from_secs(5 * 60);
 
 /// The value of the row of the last compaction, as JSON.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct Compaction {
-    /// The time of the compaction, in microseconds since 1970.
-    at: u64,
-    /// The newest revision at that time, which the next compaction leaves.
+    /// The oldest revision that was kept.
     revision: u64,
-}
-
-/// Returns the time that lies `age` before now.
-fn before_now(age: Duration) -> Timestamp {
-    system_time().minus_micros(u64::try_from(age.as_micros()).unwrap_or(u64::MAX))
 }
 
 impl OrderedStore {
@@ -48,7 +43,8 @@ impl OrderedStore {
         let (layout, mut held) = (&self.inner.layout, BTreeMap::new());
         let EngineStatus { disk_bytes, room, .. } = self.inner.engine.status().await?;
         self.inner.room.store(Arc::new(room));
-        let mut occupancy = Occupancy { disk_bytes, ..Occupancy::default() };
+        let EngineRoom { quota_bytes, alarms, .. } = room;
+        let mut occupancy = Occupancy { disk_bytes, disk_quota_bytes: quota_bytes, alarms, ..Occupancy::default() };
         let count = |entry: &Entry| -> Result<()> {
             let (cell, position) = layout.read_outstanding(&entry.key).ok_or_else(|| rows::damaged(entry))?;
             let claims = rows::decode::<rows::OutstandingPlace>(entry)?.claims as usize;
@@ -92,26 +88,50 @@ impl OrderedStore {
         lease.idempotency_key.as_ref().map(|key| self.inner.layout.replay(key))
     }
 
-    /// If the last compaction is long ago and no other server compacts now, the engine forgets the revisions
-    /// before it.
-    async fn compact(&self) -> Result<()> {
-        let key = self.inner.layout.compaction();
+    /// Returns the rows as they are now, and notes the time of their revision.
+    async fn noted_snapshot(&self) -> Result<Snapshot<'_>> {
         let snapshot = self.inner.snapshot().await?;
+        self.inner.horizon.note(Instant::now(), snapshot.revision);
+        Ok(snapshot)
+    }
+
+    /// Deletes rows of groups that were decided long ago: those that were abandoned, and the last ones of writers
+    /// that are gone or idle.
+    async fn forget_groups(&self) -> Result<()> {
+        let (inner, snapshot) = (&self.inner, self.noted_snapshot().await?);
+        let Some(old) = inner.horizon.before(Instant::now(), GROUP_RETENTION) else { return Ok(()) };
+        let range = inner.layout.groups_before(old);
+        let rows = snapshot.first(range.clone(), FORGET_GROUPS, true).await?;
+        let Some(last) = rows.last() else { return Ok(()) };
+        let decided_at = inner.layout.read_group(&last.key).ok_or_else(|| rows::damaged(last))?;
+        let range = KeyRange { to: next(&last.key), ..range };
+        base::forget_groups(&*inner.engine, &inner.layout, range, decided_at.saturating_add(1)).await
+    }
+
+    /// If the last compaction is long ago, the engine forgets the revisions that were the newest ones
+    /// [`KEPT_HISTORY`] ago.
+    async fn compact(&self) -> Result<()> {
+        let (key, snapshot) = (self.inner.layout.compaction(), self.noted_snapshot().await?);
         let entry = snapshot.row(key.clone()).await?;
         let last = entry.as_ref().map(|entry| serde_json::from_slice::<Compaction>(&entry.value));
-        let last = last.transpose().map_err(|error| StoreError::Damaged(error.to_string()))?;
-        let due = before_now(COMPACTION_INTERVAL).as_micros();
-        if last.is_some_and(|last| last.at > due) {
+        let last = last.transpose().map_err(|error| StoreError::Damaged(error.to_string()))?.unwrap_or_default();
+        let now = Instant::now();
+        let before = |age| self.inner.horizon.before(now, age);
+        let (Some(due), Some(revision)) = (before(KEPT_HISTORY + COMPACTION_INTERVAL), before(KEPT_HISTORY)) else {
+            return Ok(());
+        };
+        if last.revision > due {
             return Ok(());
         }
-        let next = Compaction { at: system_time().as_micros(), revision: snapshot.revision };
-        let value = serde_json::to_vec(&next).map_err(|error| StoreError::Failed(error.to_string()))?;
+        let value =
+            serde_json::to_vec(&Compaction { revision }).map_err(|error| StoreError::Failed(error.to_string()))?;
         let write = RowWrite::Put { key: key.clone(), value: value.into() };
-        let is_own_turn = self.inner.write(vec![guard_of(key, entry.as_ref())], vec![write]).await?.is_written;
-        match last.filter(|_| is_own_turn) {
-            Some(last) => self.inner.engine.compact(last.revision).await,
-            None => Ok(()),
-        }
+        let is_own_turn = match self.inner.write(vec![guard_of(key, entry.as_ref())], vec![write]).await {
+            // A full engine takes no row, but it forgets, which makes room.
+            Err(StoreError::OutOfResources(_)) => true,
+            written => written?.is_written,
+        };
+        if is_own_turn { self.inner.engine.compact(revision).await } else { Ok(()) }
     }
 }
 
@@ -129,10 +149,7 @@ impl SharedMaintenance for OrderedStore {
     }
 
     fn forget_abandoned(&self) -> StoreFuture<'_, ()> {
-        Box::pin(async move {
-            let old = self.inner.layout.groups_before(before_now(GROUP_RETENTION));
-            self.inner.write(Vec::new(), vec![RowWrite::DeleteRange(old)]).await.map(drop)
-        })
+        Box::pin(self.forget_groups())
     }
 
     fn shift_partitions(&self, _: Duration) -> StoreFuture<'_, bool> {
@@ -160,8 +177,13 @@ impl Probe for EngineProbe {
     fn probe(&mut self) -> StoreFuture<'_, Probed> {
         Box::pin(async move {
             let inner = &self.0.inner;
-            inner.engine.prove(inner.layout.absent()).await?;
+            inner.proofs.prove(&*inner.engine, inner.layout.absent()).await?;
             Ok(Probed { other_servers: 0, lacks_changes: false, lacks_standby: false })
         })
+    }
+
+    fn patience(&self) -> Duration {
+        // After the loss of a member, the call to it must end before another one is asked, and there may be an election.
+        Duration::from_secs(5)
     }
 }

@@ -13,12 +13,16 @@
 //! **Lost answers.** A transaction also writes the id of its group, and demands that there is none yet.
 //! If its answer is lost, a second transaction writes the same id as abandoned, under the same demand.
 //! One of the two finds the other's, whenever they arrive. So the outcome is known for good before the
-//! callers are refused or the group is decided again.
+//! callers are refused or the group is decided again. A writer deletes the row of its last group in its
+//! next transaction, under the guard that it is still there: a restored copy may lack it. What else is
+//! left goes an hour later, together with a change of the base row. All transactions that were sent
+//! before then fail at its guard, however late they arrive.
 //!
 //! Sessions, locks and queues are not kept in this store.
 
 mod base;
 pub(super) mod engine;
+mod horizon;
 mod keys;
 mod maintenance;
 mod proof;
@@ -34,10 +38,12 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use leasehold_core::catalogue::BucketRule;
 use leasehold_core::unicode_version::UnicodeVersion;
+use uuid::{Builder, Uuid};
 
 use self::base::{Base, OpenedBase};
 pub use self::engine::EngineRoom;
 use self::engine::{Engine, Entry, KeyRange, KeyRead, MAX_OPERATIONS, Moment, RowGuard, RowWrite};
+use self::horizon::Horizon;
 use self::keys::{Layout, Space};
 use self::proof::Proofs;
 use self::state_file::{Seen, StateFile};
@@ -69,6 +75,7 @@ struct Inner {
     engine: Arc<dyn Engine>,
     layout: Layout,
     proofs: Proofs,
+    horizon: Horizon,
     state_file: StateFile,
     adoptions: u64,
     occupancy: ArcSwap<Occupancy>,
@@ -97,6 +104,7 @@ impl Inner {
 
     /// Writes changes under guards. The acknowledgement also serves as a proof for reads.
     async fn write(&self, guards: Vec<RowGuard>, writes: Vec<RowWrite>) -> Result<engine::Guarded> {
+        self.proofs.check()?;
         let write = self.proofs.begin();
         let guarded = self.engine.write(guards, writes).await?;
         self.proofs.acknowledge(write, guarded.revision)?;
@@ -151,9 +159,9 @@ impl OrderedStore {
             Ok((identity, seen, state_file))
         });
         let (identity, seen, state_file) = opened.map_err(|problem| preflight(&*engine, problem))?;
-        let (proofs, occupancy, room) = Default::default();
+        let (proofs, horizon, occupancy, room) = Default::default();
         let adoptions = seen.adoptions;
-        let inner = Inner { engine, layout, proofs, state_file, adoptions, occupancy, room };
+        let inner = Inner { engine, layout, proofs, horizon, state_file, adoptions, occupancy, room };
         Ok(Self { inner: Arc::new(inner), identity })
     }
 
@@ -234,6 +242,10 @@ fn check_revision(file: &StateFile, found: Seen) -> std::result::Result<(), Prob
 
 fn preflight(engine: &dyn Engine, problem: Problem) -> StoreError {
     StoreError::Preflight(Box::new(PreflightError { database: engine.place().to_owned(), problem }))
+}
+
+fn random_id() -> Uuid {
+    Builder::from_random_bytes(rand::random()).into_uuid()
 }
 
 /// Returns the guard that a row is as it was read, or still absent.

@@ -5,10 +5,12 @@
 //! So each read waits for the acknowledgement of a write that began after the read was asked for. It
 //! then reads at the revision of that write, or at a later one. All writes that were acknowledged before
 //! the read have smaller revisions, so the read sees them (B30). Groups of commands are such writes; if
-//! there are none, one proof serves all reads that wait.
+//! there are none, one proof serves all reads that wait. If it fails, it fails all of them.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use tokio::sync::{Mutex, watch};
 
@@ -30,6 +32,13 @@ pub(super) struct BegunWrite {
     floor: u64,
 }
 
+/// A proof that failed.
+#[derive(Debug)]
+struct FailedProof {
+    number: u64,
+    text: String,
+}
+
 /// The numbers of writes, in the order in which they begin, and the last acknowledged one.
 #[derive(Debug)]
 pub(super) struct Proofs {
@@ -38,6 +47,8 @@ pub(super) struct Proofs {
     newest: AtomicU64,
     // True after the engine has acknowledged a write with a revision that is older than its floor.
     went_back: AtomicBool,
+    // The last proof that failed.
+    failed: ArcSwapOption<FailedProof>,
     // Held by the read that runs a proof. The other reads wait for it.
     proving: Mutex<()>,
 }
@@ -45,8 +56,8 @@ pub(super) struct Proofs {
 impl Default for Proofs {
     fn default() -> Self {
         let (acknowledged, _) = watch::channel(Acknowledged::default());
-        let (newest, went_back, proving) = Default::default();
-        Self { next: AtomicU64::new(1), acknowledged, newest, went_back, proving }
+        let (newest, went_back, failed, proving) = Default::default();
+        Self { next: AtomicU64::new(1), acknowledged, newest, went_back, failed, proving }
     }
 }
 
@@ -70,11 +81,9 @@ impl Proofs {
     pub(super) fn acknowledge(&self, write: BegunWrite, revision: u64) -> Result<(), StoreError> {
         let BegunWrite { number, floor } = write;
         if revision < floor {
-            self.went_back.store(true, Ordering::SeqCst);
+            return Err(self.go_back());
         }
-        if self.went_back.load(Ordering::SeqCst) {
-            return Err(went_back());
-        }
+        self.check()?;
         self.newest.fetch_max(revision, Ordering::SeqCst);
         self.acknowledged.send_if_modified(|last| {
             let is_later = number > last.number;
@@ -84,6 +93,33 @@ impl Proofs {
             is_later
         });
         Ok(())
+    }
+
+    /// Notes that the engine lacks what it has acknowledged, and returns the error of all further writes.
+    pub(super) fn go_back(&self) -> StoreError {
+        self.went_back.store(true, Ordering::SeqCst);
+        let text = "the cluster lacks what it has acknowledged, so a snapshot was restored: stop all servers, then \
+                    `leasehold migrate --adopt`";
+        StoreError::Failed(text.into())
+    }
+
+    /// Checks that the engine has never lacked what it has acknowledged.
+    ///
+    /// # Errors
+    /// The error of [`go_back`](Self::go_back).
+    pub(super) fn check(&self) -> Result<(), StoreError> {
+        if self.went_back.load(Ordering::SeqCst) { Err(self.go_back()) } else { Ok(()) }
+    }
+
+    /// Writes a proof, and returns its revision.
+    ///
+    /// # Errors
+    /// The engine does not answer.
+    pub(super) async fn prove(&self, engine: &dyn Engine, absent: Bytes) -> Result<u64, StoreError> {
+        let write = self.begin();
+        let revision = engine.prove(absent).await?;
+        self.acknowledge(write, revision)?;
+        Ok(revision)
     }
 
     /// Waits for the acknowledgement of a write that has not begun yet, and returns its revision. If no
@@ -97,11 +133,23 @@ impl Proofs {
             biased;
             revision = self.acknowledgement(first) => Ok(revision),
             _proving = self.proving.lock() => {
-                let write = self.begin();
-                let revision = engine.prove(absent).await?;
-                self.acknowledge(write, revision)?;
-                Ok(revision)
+                self.check_failed(first)?;
+                let number = self.next.load(Ordering::SeqCst);
+                let proved = self.prove(engine, absent).await;
+                if let Err(StoreError::Unreachable(cause)) = &proved {
+                    self.failed.store(Some(Arc::new(FailedProof { number, text: cause.clone() })));
+                }
+                proved
             }
+        }
+    }
+
+    /// Checks that no proof has failed whose number is `first` or larger: it began after the read, which need not
+    /// wait for another one. Otherwise, the reads of an outage would each wait for a proof in turn.
+    fn check_failed(&self, first: u64) -> Result<(), StoreError> {
+        match self.failed.load().as_deref().filter(|failed| failed.number >= first) {
+            Some(failed) => Err(StoreError::Unreachable(failed.text.clone())),
+            None => Ok(()),
         }
     }
 
@@ -114,12 +162,6 @@ impl Proofs {
             Err(_) => std::future::pending().await,
         }
     }
-}
-
-fn went_back() -> StoreError {
-    let text = "the cluster lacks what it has acknowledged, so a snapshot was restored: stop all servers, then \
-                `leasehold migrate --adopt`";
-    StoreError::Failed(text.into())
 }
 
 #[cfg(test)]
@@ -150,6 +192,17 @@ mod tests {
         proofs.acknowledge(late, 9).unwrap();
         proofs.acknowledge(early, 7).unwrap();
         assert_eq!(proofs.acknowledgement(early.number).now_or_never(), Some(9));
+    }
+
+    #[test]
+    fn a_failed_proof_fails_the_reads_that_waited_for_it_alone() {
+        let proofs = Proofs::default();
+        let first = proofs.next.load(Ordering::SeqCst);
+        assert!(proofs.check_failed(first).is_ok());
+        let number = proofs.begin().number;
+        proofs.failed.store(Some(Arc::new(FailedProof { number, text: "no answer".into() })));
+        let later = proofs.next.load(Ordering::SeqCst);
+        assert!(proofs.check_failed(first).is_err() && proofs.check_failed(later).is_ok());
     }
 
     /// Revisions of writes at the same time may come in any order. A write that begins after another one was

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::random_id;
+
 /// The most bytes of a state file that are read.
 const MAX_BYTES: u64 = 4_096;
 
@@ -66,7 +68,8 @@ impl StateFile {
     fn replace(&self, seen: Seen) -> io::Result<()> {
         let directory = self.path.parent().unwrap_or(Path::new("."));
         std::fs::create_dir_all(directory)?;
-        let new = self.path.with_extension(format!("{}.new", std::process::id()));
+        // The servers of two containers that share the directory may have one process id.
+        let new = self.path.with_extension(format!("{}.new", random_id()));
         let mut file = File::create(&new)?;
         file.write_all(&serde_json::to_vec(&seen)?)?;
         file.sync_all()?;

@@ -9,13 +9,11 @@ use leasehold_core::command::Fences;
 use leasehold_core::lease::{Fence, Lease, LeaseId, Replay};
 use leasehold_core::rows::{Keys, NetChanges, RowChange, RowKind, Workspace};
 use rustc_hash::FxHashMap;
-use uuid::{Builder, Uuid};
 
 use super::base::KnownBase;
 use super::engine::{Entry, Guarded, KeyRead, MAX_OPERATIONS, MAX_TRANSACTION_BYTES, Moment, RowGuard, RowWrite};
 use super::keys::Layout;
-use super::{CLAIMS_ONLY, Inner, base, rows};
-use crate::store::clock::system_time;
+use super::{CLAIMS_ONLY, Inner, base, random_id, rows};
 use crate::store::error::StoreError;
 use crate::store::port::{Failure, GroupError, GroupStore};
 
@@ -39,11 +37,42 @@ pub(super) struct OrderedWriter {
     // The base row as it was read last; `None` if it must be read again.
     base: Option<KnownBase>,
     // The group whose transaction got no answer; `None` if every outcome is known.
-    unknown: Option<Bytes>,
+    unknown: Option<SentGroup>,
+    // The last group that was committed, whose row still stands.
+    last: Option<CommittedGroup>,
+    // True if nobody can find out any more if the present group was committed.
+    is_lost: bool,
     // The moment of a group's first load. What one member knows is good enough, because the group's
     // transaction is guarded. After a conflict, the members must agree: the one may be behind.
     first: Moment,
     group: LoadedGroup,
+}
+
+/// A group whose transaction was sent.
+#[derive(Clone, Debug)]
+struct SentGroup {
+    /// The key of the group's row.
+    key: Bytes,
+    /// The revision at which the group was decided.
+    decided_at: u64,
+}
+
+/// A group whose transaction was made.
+#[derive(Debug)]
+struct CommittedGroup {
+    sent: SentGroup,
+    revision: u64,
+}
+
+/// The outcome of a group whose answer was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GroupOutcome {
+    /// The group was committed at this revision.
+    Committed(u64),
+    /// The group was not committed, and never will be.
+    Never,
+    /// The group was sent so long ago that its row may have been deleted. It will not be committed any more.
+    Forgotten,
 }
 
 /// The rows that were loaded for the present group.
@@ -72,7 +101,8 @@ impl LoadedGroup {
 
 impl OrderedWriter {
     pub(super) fn new(inner: Arc<Inner>) -> Self {
-        Self { inner, base: None, unknown: None, first: Moment::Known, group: LoadedGroup::default() }
+        let (base, unknown, last, is_lost, group) = Default::default();
+        Self { inner, base, unknown, last, is_lost, first: Moment::Known, group }
     }
 
     fn wait<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
@@ -88,21 +118,28 @@ impl OrderedWriter {
         Ok(self.base.insert(known).clone())
     }
 
-    /// Finds out if the group of unknown outcome was committed, and returns its revision. If it was not, it
-    /// never will be. If there is no such group, only checks that the engine takes writes.
-    fn resolve(&mut self) -> Result<Option<u64>> {
+    /// Finds out the outcome of the group that got no answer. If there is no such group, only checks that the engine
+    /// takes writes.
+    fn resolve(&mut self) -> Result<Option<GroupOutcome>> {
         let Some(group) = self.unknown.clone() else {
-            return self.wait(self.inner.engine.prove(self.inner.layout.absent())).map(|_| None);
+            return self.wait(self.inner.proofs.prove(&*self.inner.engine, self.inner.layout.absent())).map(|_| None);
         };
-        let mut outcome = self.wait(abandon(&self.inner, group.clone()));
+        let mut outcome = self.wait(abandon(&self.inner, &group));
         for _ in 1..ABANDON_ATTEMPTS {
             if !outcome.as_ref().is_err_and(StoreError::is_away) {
                 break;
             }
-            outcome = self.wait(abandon(&self.inner, group.clone()));
+            outcome = self.wait(abandon(&self.inner, &group));
         }
-        self.unknown = outcome.is_err().then_some(group);
-        outcome
+        let outcome = outcome?;
+        self.unknown = None;
+        self.base = None;
+        match outcome {
+            GroupOutcome::Committed(revision) => self.last = Some(CommittedGroup { sent: group, revision }),
+            GroupOutcome::Never => {}
+            GroupOutcome::Forgotten => self.last = None,
+        }
+        Ok(Some(outcome))
     }
 
     /// Reads the rows with these keys at the revision of the group, and notes them.
@@ -147,10 +184,17 @@ impl OrderedWriter {
             return Ok(Fences::default());
         }
         let known = self.known_base()?;
+        let decided_at = loaded.revision.unwrap_or(known.revision);
+        self.forget_last(&known);
+        if known.base.forgotten > decided_at {
+            self.first = Moment::Newest;
+            return Err(StoreError::Conflict("the rows were loaded at a member that is far behind".into()));
+        }
         let mut transaction = GroupTransaction::of(changes, &self.inner.layout, known.base.fence)?;
         transaction.guard(&known, loaded, &self.inner.layout);
-        let group = (!changes.is_empty()).then(|| self.inner.layout.group(system_time(), random_id()));
-        transaction.end(group.as_ref(), &self.inner.layout);
+        let key = || self.inner.layout.group(decided_at, random_id());
+        let group = (!changes.is_empty()).then(|| SentGroup { key: key(), decided_at });
+        transaction.end(group.as_ref(), self.last.as_ref(), &self.inner.layout);
         transaction.check_size()?;
         let GroupTransaction { guards, writes, fences } = transaction;
         let revision = self.send(guards, writes, group)?;
@@ -158,26 +202,83 @@ impl OrderedWriter {
         Ok(Fences { leases: fences.into_iter().map(fence).collect(), ..Fences::default() })
     }
 
+    /// Forgets the last group if its row may have been deleted.
+    fn forget_last(&mut self, known: &KnownBase) {
+        self.last.take_if(|last| last.sent.decided_at < known.base.forgotten);
+    }
+
     /// Sends the transaction of a group, and returns its revision.
-    fn send(&mut self, guards: Vec<RowGuard>, writes: Vec<RowWrite>, group: Option<Bytes>) -> Result<u64> {
+    fn send(&mut self, guards: Vec<RowGuard>, writes: Vec<RowWrite>, group: Option<SentGroup>) -> Result<u64> {
         match self.wait(self.inner.write(guards, writes)) {
             Ok(Guarded { is_written: true, revision }) => {
                 self.first = Moment::Known;
+                if let Some(sent) = group {
+                    self.last = Some(CommittedGroup { sent, revision });
+                }
                 Ok(revision)
             }
-            Ok(Guarded { is_written: false, .. }) => {
+            Ok(Guarded { is_written: false, revision }) => {
                 self.first = Moment::Newest;
-                // The base row may be the one that has changed.
-                self.base = None;
+                self.look_again(revision)?;
                 Err(StoreError::Conflict("another transaction was first".into()))
             }
             Err(StoreError::Unreachable(cause)) => {
                 self.unknown = group;
                 // Usually one member has failed, and the next one answers at once.
-                let lost = StoreError::Conflict(format!("the answer of a transaction was lost: {cause}"));
-                self.resolve()?.ok_or(lost)
+                match self.resolve()? {
+                    Some(GroupOutcome::Committed(revision)) => Ok(revision),
+                    Some(GroupOutcome::Forgotten) => {
+                        self.is_lost = true;
+                        Err(StoreError::Unreachable(cause))
+                    }
+                    Some(GroupOutcome::Never) | None => {
+                        Err(StoreError::Conflict(format!("the answer of a transaction was lost: {cause}")))
+                    }
+                }
             }
+            Err(error @ StoreError::OutOfResources(_)) => self.settle_refused(group, error),
             Err(error) => Err(error),
+        }
+    }
+
+    /// After a guard has failed, reads the base row, which may be the one that has changed, and checks that the
+    /// engine has the last group.
+    fn look_again(&mut self, revision: u64) -> Result<()> {
+        self.base = None;
+        let keys = std::iter::once(self.inner.layout.base()).chain(self.last.iter().map(|last| last.sent.key.clone()));
+        let reads = keys.map(KeyRead::Row).collect();
+        let loaded = self.wait(self.inner.engine.load(Moment::Revision(revision), reads))?;
+        let mut rows = loaded.entries.into_iter().map(|entries| entries.into_iter().next());
+        let gone = || StoreError::Damaged("the base row of the store is gone".into());
+        let known = KnownBase::of(&rows.next().flatten().ok_or_else(gone)?)?;
+        self.forget_last(&known);
+        self.base = Some(known);
+        let found = rows.next().flatten().map(|entry| entry.revision);
+        match self.last.as_ref().is_some_and(|last| found != Some(last.revision)) {
+            true => Err(self.inner.proofs.go_back()),
+            false => Ok(()),
+        }
+    }
+
+    /// Finds out if a transaction was made although the engine has refused it for lack of room: etcd makes those that
+    /// were under way, and refuses them all the same. The refusal is the last word, so that nothing comes later.
+    fn settle_refused(&mut self, group: Option<SentGroup>, error: StoreError) -> Result<u64> {
+        let Some(sent) = group else { return Err(error) };
+        let inner = &self.inner;
+        let found = self.wait(async {
+            let revision = inner.proofs.prove(&*inner.engine, inner.layout.absent()).await?;
+            find(inner, &sent, revision).await
+        });
+        match found {
+            Ok(Some(GroupOutcome::Committed(revision))) => {
+                self.last = Some(CommittedGroup { sent, revision });
+                Ok(revision)
+            }
+            Ok(_) => Err(error),
+            Err(away) => {
+                self.unknown = Some(sent);
+                Err(away)
+            }
         }
     }
 
@@ -188,7 +289,7 @@ impl OrderedWriter {
             StoreError::OutOfResources(_) => Failure::Exhausted,
             _ => Failure::Row,
         };
-        GroupError { failure, may_be_committed: self.unknown.is_some(), error }
+        GroupError { failure, may_be_committed: self.unknown.is_some() || self.is_lost, error }
     }
 }
 
@@ -205,21 +306,36 @@ fn claims_only(mut keys: Keys) -> Result<Keys> {
     }
 }
 
-fn random_id() -> Uuid {
-    Builder::from_random_bytes(rand::random()).into_uuid()
+/// Finds out the outcome of a group. If it was not committed, records it as abandoned, so that a transaction of it
+/// that arrives later changes nothing.
+async fn abandon(inner: &Inner, group: &SentGroup) -> Result<GroupOutcome> {
+    loop {
+        let known = base::read(&*inner.engine, &inner.layout).await?;
+        if known.base.forgotten > group.decided_at {
+            return Ok(GroupOutcome::Forgotten);
+        }
+        let guards = vec![RowGuard::Absent(group.key.clone()), known.guard(&inner.layout)];
+        let write = RowWrite::Put { key: group.key.clone(), value: Bytes::from_static(ABANDONED) };
+        let abandoned = inner.write(guards, vec![write]).await?;
+        if abandoned.is_written {
+            return Ok(GroupOutcome::Never);
+        }
+        // If the group has no row, the base row has changed since it was read.
+        if let Some(outcome) = find(inner, group, abandoned.revision).await? {
+            return Ok(outcome);
+        }
+    }
 }
 
-/// Returns the revision of a group that was committed. If it was not, records it as abandoned, so that a
-/// transaction of it that arrives later changes nothing.
-async fn abandon(inner: &Inner, group: Bytes) -> Result<Option<u64>> {
-    let write = RowWrite::Put { key: group.clone(), value: Bytes::from_static(ABANDONED) };
-    let abandoned = inner.write(vec![RowGuard::Absent(group.clone())], vec![write]).await?;
-    if abandoned.is_written {
-        return Ok(None);
-    }
-    let loaded = inner.engine.load(Moment::Revision(abandoned.revision), vec![KeyRead::Row(group)]).await?;
-    let found = loaded.entries.into_iter().flatten().next();
-    Ok(found.filter(|entry| entry.value == COMMITTED).map(|entry| entry.revision))
+/// Returns the outcome of a group as its row tells it at a revision; `None` if it has no row.
+async fn find(inner: &Inner, group: &SentGroup, revision: u64) -> Result<Option<GroupOutcome>> {
+    let read = KeyRead::Row(group.key.clone());
+    let loaded = inner.engine.load(Moment::Revision(revision), vec![read]).await?;
+    let outcome = |entry: Entry| match &*entry.value {
+        COMMITTED => GroupOutcome::Committed(entry.revision),
+        _ => GroupOutcome::Never,
+    };
+    Ok(loaded.entries.into_iter().flatten().next().map(outcome))
 }
 
 /// The transaction of a group.
@@ -302,15 +418,16 @@ impl GroupTransaction {
         self.guards.push(known.guard(layout));
     }
 
-    /// Adds the row of the group. A transaction that changes nothing deletes a row that is not there.
-    fn end(&mut self, group: Option<&Bytes>, layout: &Layout) {
-        match group {
-            Some(group) => {
-                self.guards.push(RowGuard::Absent(group.clone()));
-                self.put(group.clone(), Some(Bytes::from_static(COMMITTED)));
-            }
-            None => self.put(layout.absent(), None),
+    /// Adds the row of the group, in the place of that of the writer's last group. A transaction that changes nothing
+    /// deletes a row that is not there.
+    fn end(&mut self, group: Option<&SentGroup>, last: Option<&CommittedGroup>, layout: &Layout) {
+        if let Some(CommittedGroup { sent: SentGroup { key, .. }, revision }) = last {
+            self.guards.push(RowGuard::Written { key: key.clone(), revision: *revision });
         }
+        let Some(group) = group else { return self.put(layout.absent(), None) };
+        last.iter().for_each(|last| self.put(last.sent.key.clone(), None));
+        self.guards.push(RowGuard::Absent(group.key.clone()));
+        self.put(group.key.clone(), Some(Bytes::from_static(COMMITTED)));
     }
 
     /// Checks that the engine takes the transaction.
@@ -348,6 +465,7 @@ impl GroupStore for OrderedWriter {
 
     fn begin(&mut self) -> std::result::Result<Workspace, GroupError> {
         self.group = LoadedGroup::default();
+        self.is_lost = false;
         if self.unknown.is_some() {
             self.resolve().map_err(|error| self.group_error(error))?;
         }
@@ -366,5 +484,10 @@ impl GroupStore for OrderedWriter {
 
     fn accepts_writes(&mut self) -> bool {
         self.resolve().is_ok()
+    }
+
+    fn has_room(&mut self) -> bool {
+        // A full engine still takes the small write, because it deletes a row.
+        self.accepts_writes() && self.wait(self.inner.engine.status()).is_ok_and(|status| status.room.alarms == 0)
     }
 }

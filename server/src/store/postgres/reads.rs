@@ -224,6 +224,7 @@ pub(super) async fn occupancy(client: &Client) -> Result<(Occupancy, BTreeMap<Ce
             held_claims: claims,
             oldest_lease: oldest.map(|oldest| oldest.0),
             disk_bytes: count(2)?,
+            ..Occupancy::default()
         };
     }
     Ok((occupancy, held_claims))

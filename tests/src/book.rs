@@ -240,7 +240,8 @@ impl Shell {
 
     /// Returns an output of this run with its ports and home directory replaced by those of the
     /// document.
-    fn as_shown(&self, text: &str) -> String {
+    #[must_use]
+    pub fn as_shown(&self, text: &str) -> String {
         let home = text.replace(&self.directory().display().to_string(), HOME);
         let ports = self.ports.iter().rev();
         ports.fold(home, |text, (shown, actual)| text.replace(&format!(":{actual}"), &format!(":{shown}")))

@@ -5,6 +5,7 @@
 
 mod commands;
 mod diagrams;
+mod etcd;
 mod postgresql;
 #[allow(unreachable_pub, reason = "the guide shows code of a library")]
 mod rust_guide;

@@ -78,6 +78,12 @@ pub(super) const FAULTS: &[Fault] = &[
         ..BRIEF
     },
     Fault {
+        name: "a follower is replaced by an empty node",
+        begin: |world, leader| world.nodes.remove(follower(leader), leader),
+        end: |world, leader| world.nodes.add(follower(leader), leader),
+        ..BRIEF
+    },
+    Fault {
         name: "all nodes are killed",
         begin: |world, _| (0..usize::from(NODES)).try_for_each(|at| world.nodes.kill(at)),
         end: |world, _| (0..usize::from(NODES)).try_for_each(|at| world.nodes.run(at)),

@@ -7,7 +7,7 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use leasehold_tests::etcd::LIMITS;
+use leasehold_tests::etcd::{LIMITS, etcdctl};
 use nix::sys::signal::Signal;
 use xtask::cluster::{Machine, Network};
 
@@ -24,6 +24,8 @@ struct Node {
     machine: Machine,
     directory: PathBuf,
     processes: Vec<Child>,
+    // True once the node has taken the place of another one, and asks the others for the data.
+    joins: bool,
 }
 
 /// The nodes of a cluster on machines of their own. Dropping it ends all processes.
@@ -48,7 +50,7 @@ impl Nodes {
             let directory = directory.join(number.to_string());
             std::fs::create_dir(&directory)?;
             std::os::unix::fs::chown(&directory, Some(id_of("postgres")?), None)?;
-            Ok(Node { machine: network.machine(number)?, directory, processes: Vec::new() })
+            Ok(Node { machine: network.machine(number)?, directory, processes: Vec::new(), joins: false })
         };
         let nodes = (1..=NODES).map(node).collect::<Result<Vec<_>>>()?;
         let mut all = Self { nodes, network };
@@ -67,7 +69,7 @@ impl Nodes {
     }
 
     pub(super) fn machine(&self, at: usize) -> Result<&Machine> {
-        Ok(&self.nodes.get(at).context("there is no such node")?.machine)
+        Ok(&self.node(at)?.machine)
     }
 
     /// Starts the node of a machine.
@@ -78,10 +80,12 @@ impl Nodes {
         let node = self.nodes.get_mut(at).context("there is no such node")?;
         let (client, peer) = (url(node, 2379), url(node, 2380));
         let (name, cluster) = (format!("n{at}"), cluster.join(","));
-        let words: [&[&str]; 4] = [
+        let state = if node.joins { "existing" } else { "new" };
+        let words: [&[&str]; 5] = [
             &["etcd", "--name", &name, "--data-dir", "data", "--initial-cluster", &cluster],
             &["--listen-client-urls", &client, "--advertise-client-urls", &client],
             &["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer],
+            &["--initial-cluster-state", state],
             LIMITS,
         ];
         // A process that was killed has its ports until it has ended.
@@ -94,6 +98,35 @@ impl Nodes {
     /// Kills the node of a machine.
     pub(super) fn kill(&self, at: usize) -> Result<()> {
         self.machine(at)?.signal_those("etcd --name", Signal::SIGKILL).map(drop)
+    }
+
+    /// Kills the node of a machine, and has another node remove it from the cluster. Its data is gone.
+    pub(super) fn remove(&mut self, at: usize, by: usize) -> Result<()> {
+        let member = self.node(at)?.status()?.member;
+        self.kill(at)?;
+        self.ask(by, &["member", "remove", &format!("{member:x}")])?;
+        let node = self.nodes.get_mut(at).context("there is no such node")?;
+        node.processes.drain(..).try_for_each(|mut process| process.wait().map(drop))?;
+        Ok(std::fs::remove_dir_all(node.directory.join("data"))?)
+    }
+
+    /// Has a node add a new one to the cluster, and starts it.
+    pub(super) fn add(&mut self, at: usize, by: usize) -> Result<()> {
+        let peer = format!("--peer-urls=http://{}:2380", self.machine(at)?.address());
+        self.ask(by, &["member", "add", &format!("n{at}"), &peer])?;
+        self.nodes.get_mut(at).context("there is no such node")?.joins = true;
+        self.run(at)
+    }
+
+    /// Asks a node for a change of the members, until it makes the change: it refuses while it is not sure of a majority.
+    fn ask(&self, by: usize, words: &[&str]) -> Result<()> {
+        let node = format!("--endpoints=http://{}:2379", self.machine(by)?.address());
+        let words = [&[&*node], words].concat();
+        self.wait_until(&words.join(" "), |_| etcdctl(words.iter().copied()).is_ok())
+    }
+
+    fn node(&self, at: usize) -> Result<&Node> {
+        self.nodes.get(at).context("there is no such node")
     }
 
     /// Gives a machine its power back, and starts its node.

@@ -44,6 +44,7 @@ fn a_restored_snapshot_is_refused_until_it_is_adopted() {
     cluster.restore(&snapshot, None).unwrap();
     let refused = save(&running, "carol", 3).unwrap_err();
     assert!(refused.message().contains("a snapshot was restored"), "{refused:?}");
+    assert_eq!(cluster.count("s", "c/").unwrap(), 1, "the refused begin was made");
     running.terminate().unwrap();
     let refused = server(&cluster, "s", "").start().map(drop).unwrap_err().to_string();
     assert!(refused.contains("an older snapshot was restored"), "{refused}");

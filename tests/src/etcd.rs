@@ -209,7 +209,7 @@ impl EtcdCluster {
         let (endpoint, keys) = (format!("--endpoints=http://127.0.0.1:{port}"), format!("{prefix}/{letters}"));
         let text = etcdctl([&*endpoint, "get", "--prefix", &*keys, "--keys-only", "--write-out=json"])?;
         let answer: serde_json::Value = serde_json::from_str(&text)?;
-        Ok(answer["kvs"].as_array().map_or(0, Vec::len))
+        Ok(answer.get("kvs").and_then(serde_json::Value::as_array).map_or(0, Vec::len))
     }
 
     /// Saves a snapshot of the cluster, and returns its file.

@@ -1,6 +1,6 @@
 //! Runs the commands of the chapter on etcd: three nodes and two servers, of which one each is killed.
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ const CHAPTER: &str = "docs/src/deploy/etcd.md";
 /// The first digits of the chapter's ports for clients and for peers. The last one is the node's number.
 const PORTS: [u16; 2] = [2379, 2380];
 const NODES: u16 = 3;
-/// The longest time until a server listens.
+/// The longest time until a node or a server listens.
 const START: Duration = Duration::from_secs(60);
 /// The pause between two looks at the output of a server.
 const LOOK: Duration = Duration::from_millis(20);
@@ -87,6 +87,14 @@ fn start_nodes(shell: &mut Shell, script: &str) -> Processes {
         (1..=NODES).for_each(|node| shell.replace_port(shown * 10 + node, actual * 10 + node));
     }
     shell.run(&format!("{{ {script} }} > nodes.log 2>&1; disown -a")).unwrap();
+    for node in 1..=NODES {
+        let (client, deadline) =
+            (shell.as_actual(&format!("127.0.0.1:{}", PORTS[0] * 10 + node)), Instant::now() + START);
+        while TcpStream::connect(&client).is_err() {
+            assert!(Instant::now() < deadline, "node {node} does not listen");
+            std::thread::park_timeout(LOOK);
+        }
+    }
     processes
 }
 

@@ -41,13 +41,6 @@ pub(in crate::store) struct KeyRange {
     pub(in crate::store) to: Bytes,
 }
 
-impl KeyRange {
-    /// True if no key lies in the range.
-    pub(in crate::store) fn is_empty(&self) -> bool {
-        self.from >= self.to
-    }
-}
-
 /// One read of a load.
 #[derive(Clone, Debug)]
 pub(in crate::store) enum KeyRead {
@@ -55,7 +48,7 @@ pub(in crate::store) enum KeyRead {
     Row(Bytes),
     /// The first rows of a range, in the order of keys.
     Range {
-        /// The range, which is not empty.
+        /// The range, which has a key between its ends.
         range: KeyRange,
         /// The most rows.
         limit: usize,

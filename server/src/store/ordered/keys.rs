@@ -91,6 +91,11 @@ impl Layout {
         key.strip_prefix(self.prefix.as_slice())?.strip_prefix(&[space.letter(), b'/'])
     }
 
+    /// Returns the letter of the list that a key is of; 0 if it is of none.
+    pub(super) fn letter(&self, key: &[u8]) -> u8 {
+        key.get(self.prefix.len()).copied().unwrap_or_default()
+    }
+
     /// Returns all keys of the store.
     pub(super) fn all(&self) -> KeyRange {
         let from = Bytes::from(self.prefix.clone());
@@ -288,7 +293,7 @@ pub(super) fn next(key: &Bytes) -> Bytes {
 }
 
 /// Returns the first key after all keys that begin with `prefix`.
-fn beyond(prefix: &Bytes) -> Bytes {
+pub(super) fn beyond(prefix: &[u8]) -> Bytes {
     let mut bytes = prefix.to_vec();
     while let Some(last) = bytes.pop() {
         if let Some(next) = last.checked_add(1) {
@@ -358,7 +363,7 @@ mod tests {
 
     #[test]
     fn the_key_after_a_prefix_is_no_key_of_it() {
-        assert_eq!(beyond(&Bytes::from_static(b"a\xff")), Bytes::from_static(b"b"));
-        assert_eq!(beyond(&Bytes::from_static(b"c/")), Bytes::from_static(b"c0"));
+        assert_eq!(beyond(b"a\xff"), Bytes::from_static(b"b"));
+        assert_eq!(beyond(b"c/"), Bytes::from_static(b"c0"));
     }
 }

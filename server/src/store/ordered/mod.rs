@@ -29,6 +29,7 @@ mod proof;
 mod reader;
 mod rows;
 mod state_file;
+mod widening;
 mod writer;
 
 use std::path::Path;
@@ -47,6 +48,7 @@ use self::horizon::Horizon;
 use self::keys::{Layout, Space};
 use self::proof::Proofs;
 use self::state_file::{Seen, StateFile};
+use self::widening::{Depths, Widening};
 use self::writer::OrderedWriter;
 use super::error::StoreError;
 use super::identity::{Contents, Count, Creation, Identity, RaisedFences};
@@ -76,6 +78,7 @@ struct Inner {
     layout: Layout,
     proofs: Proofs,
     horizon: Horizon,
+    depths: Depths,
     state_file: StateFile,
     adoptions: u64,
     occupancy: ArcSwap<Occupancy>,
@@ -130,12 +133,17 @@ impl Snapshot<'_> {
 
     /// Reads the first rows of a range.
     async fn first(&self, range: KeyRange, limit: usize, keys_only: bool) -> Result<Vec<Entry>> {
-        if range.is_empty() || limit == 0 {
-            return Ok(Vec::new());
+        let known = self.inner.depths.of(self.inner.layout.letter(&range.from));
+        let (mut parts, mut entries) = (Widening::of(&range, known), Vec::new());
+        while entries.len() < limit
+            && let Some(range) = parts.next_part()
+        {
+            let read = KeyRead::Range { range, limit: limit - entries.len(), keys_only };
+            let loaded = self.inner.engine.load(Moment::Revision(self.revision), vec![read]).await?;
+            entries.extend(loaded.entries.into_iter().flatten());
         }
-        let loaded =
-            self.inner.engine.load(Moment::Revision(self.revision), vec![KeyRead::Range { range, limit, keys_only }]);
-        Ok(loaded.await?.entries.into_iter().flatten().collect())
+        parts.end();
+        Ok(entries)
     }
 }
 
@@ -159,9 +167,9 @@ impl OrderedStore {
             Ok((identity, seen, state_file))
         });
         let (identity, seen, state_file) = opened.map_err(|problem| preflight(&*engine, problem))?;
-        let (proofs, horizon, occupancy, room) = Default::default();
+        let (proofs, horizon, depths, occupancy, room) = Default::default();
         let adoptions = seen.adoptions;
-        let inner = Inner { engine, layout, proofs, horizon, state_file, adoptions, occupancy, room };
+        let inner = Inner { engine, layout, proofs, horizon, depths, state_file, adoptions, occupancy, room };
         Ok(Self { inner: Arc::new(inner), identity })
     }
 

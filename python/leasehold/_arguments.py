@@ -64,18 +64,6 @@ def check_integer(name: str, value: object, bits: int) -> None:
         raise error_for_code("INVALID_ARGUMENT", f"`{name}` is out of range: the largest is 2**{bits} - 1") from None
 
 
-def check_rows_per_page(rows_per_page: int) -> None:
-    """Check that a page has a row: the engine would take 0 for 1.
-
-    Raises
-    ------
-    InvalidError
-        The number is below 1.
-    """
-    if rows_per_page < 1:
-        raise error_for_code("INVALID_ARGUMENT", f"`rows_per_page` is {rows_per_page}: pass an integer from 1")
-
-
 @contextmanager
 def stream_errors() -> Iterator[None]:
     """Raise a `RowsError` for values that cannot be exported as an Arrow stream. Their libraries' exceptions quote them."""

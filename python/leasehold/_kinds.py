@@ -45,6 +45,16 @@ def of_type(value: object) -> str:
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {shortened(name)}"
 
 
+def as_integer(value: object) -> int | None:
+    """Return a value that is an integer, also one of numpy; None for another one."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
 def shortened(text: str) -> str:
     """Return a text for a message: its beginning, and without halves of surrogate pairs."""
     text = text.encode(errors="backslashreplace").decode()
@@ -55,7 +65,7 @@ def integer(low: int, high: int) -> Kind:
     """Return the kind of an integer from `low` to `high`. A bool is none."""
 
     def check(value: object, path: str) -> int:
-        number = _index(value)
+        number = as_integer(value)
         if number is None or not low <= number <= high:
             raise _refused(path, value, f"an integer from {low} to {high}")
         return number
@@ -76,7 +86,7 @@ def number(low: float, high: float) -> Kind:
     """Return the kind of a number from `low` to `high`. Neither a bool nor NaN is one."""
 
     def check(value: object, path: str) -> float:
-        found = value if isinstance(value, float) else _index(value)
+        found = value if isinstance(value, float) else as_integer(value)
         # The comparison with NaN is false.
         if found is None or not low <= found <= high:
             raise _refused(path, value, f"a number from {low} to {high}")
@@ -204,16 +214,6 @@ def variant(forms: Mapping[str, Kind | None]) -> Kind:
 def _refused(path: str, value: object, wanted: str, description: str | None = None) -> LeaseholdError:
     what = "missing" if value is MISSING else description or given(value)
     return invalid_argument(f"`{path}` is {what}: pass {wanted}")
-
-
-def _index(value: object) -> int | None:
-    """Return a value that is an integer, also one of numpy; None for another one."""
-    if isinstance(value, bool):
-        return None
-    try:
-        return operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        return None
 
 
 def _digits(value: float) -> str:

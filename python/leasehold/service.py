@@ -8,12 +8,16 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from leasehold import _native, times
-from leasehold._arguments import representable
+from leasehold._arguments import check_text, check_type_number, listed, named_claims, representable
+from leasehold._kinds import integer, iterable
 from leasehold._members import RecordMembers
 from leasehold.claims import Claim, Lease, LeasePage, OutstandingLease, Record, RecordPage, Source, Subject
+from leasehold.errors import error_for_code
 
 if TYPE_CHECKING:
     from leasehold.client import MemoryClient
+
+_CELLS = iterable(integer(1, 2**63 - 1))
 
 
 class ClaimsService:
@@ -34,6 +38,11 @@ class ClaimsService:
     cells : tuple of int
         The ids of the cells.
 
+    Raises
+    ------
+    InvalidError
+        There is no cell, or an id is out of range.
+
     Examples
     --------
     >>> from leasehold import BucketType, Claim, ClaimsService, Source, SourceType, Subject, SubjectType, TakenError
@@ -53,8 +62,10 @@ class ClaimsService:
     """
 
     def __init__(self, cells: Iterable[int] = (1,), *, clock: Callable[[], datetime] | None = None) -> None:
-        self.cells = tuple(cells)
-        self._service = representable(_native.ClaimsService)(list(self.cells))
+        self.cells = tuple(_CELLS(cells, "cells"))
+        if not self.cells:
+            raise error_for_code("INVALID_ARGUMENT", "`cells` is empty: pass the id of at least one cell")
+        self._service = _native.ClaimsService(list(self.cells))
         self._clock = clock or times.now
 
     def client(self, cell_id: int | None = None) -> MemoryClient:
@@ -115,9 +126,9 @@ class ClaimsService:
         """
         # The engine draws no random numbers, so this method draws the id of the lease.
         lease = uuid.uuid4().int
-        begun = self._service.begin(
-            cell_id, list(creates), list(destroys), organization_id or 0, idempotency_key, lease, self._now()
-        )
+        taken, freed = listed("creates", creates), listed("destroys", destroys)
+        with named_claims(creates=taken, destroys=freed):
+            begun = self._service.begin(cell_id, taken, freed, organization_id or 0, idempotency_key, lease, self._now())
         return Lease(*begun)
 
     @representable
@@ -189,6 +200,8 @@ class ClaimsService:
         InvalidError
             The bucket type does not allow the value.
         """
+        check_type_number("bucket_type", bucket_type)
+        check_text("value", value)
         return _record(self._service.record(bucket_type, value))
 
     @representable

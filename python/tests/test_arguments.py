@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from typing import Any, get_args
 
 import pytest
@@ -18,6 +19,7 @@ from leasehold import (
     SourceType,
     TraceError,
     reconciliation,
+    simulation,
     verification,
 )
 from leasehold.simulation import Explorer, Simulation, _signatures, rule_world, scenarios, types
@@ -61,6 +63,9 @@ def reconciling() -> reconciliation.Reconciliation:
 
 
 RUN = played()
+# The modules without the types of their arguments.
+UNTYPED: Any = simulation
+UNTYPED_RECONCILIATION: Any = reconciliation
 # The keyword arguments of each call, and the call.
 CALLS: dict[str, tuple[dict[str, Any], Callable[..., object]]] = {
     "Simulation": ({**RUN.settings(), "locks": LOCKS}, lambda **settings: Simulation(**settings).play(20)),
@@ -91,7 +96,7 @@ def test_a_wrong_value_anywhere_in_the_arguments_is_refused_in_plain_words(name:
         cases = [("none", path, other) for path, other in lacking(value)]
         cases += [(repr(type(wrong)), path, other) for wrong in AWKWARD for path, other in changed(value, wrong)]
         for what, path, other in cases:
-            problem = problem_of(lambda other=other, argument=argument: call(**{**good, argument: other}))
+            problem = problem_of(partial(call, **{**good, argument: other}))
             problems += [f"{what} at {argument}{path}: {problem}"] if problem else []
     assert problems == []
 
@@ -99,33 +104,36 @@ def test_a_wrong_value_anywhere_in_the_arguments_is_refused_in_plain_words(name:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: Simulation(cells="1"), "`cells` is a str: pass an integer from 1 to 8"),
-        (lambda: Simulation(cells=-1), "`cells` is -1: pass an integer from 1 to 8"),
-        (lambda: Simulation(cells=0), "`cells` is 0: pass an integer from 1 to 8"),
-        (lambda: Simulation(names=True), "`names` is True: pass an integer from 1 to 32"),
-        (lambda: Simulation(locks={"count": 2**40}), "`locks.count` is 1099511627776: pass an integer from 0 to 255"),
-        (lambda: Simulation().play(-1), "`events` is -1: pass an integer from 0 to 1000000"),
-        (lambda: Simulation().play(1_000_001), "`events` is 1000001: pass an integer from 0 to 1000000"),
-        (lambda: Simulation().seek(-1), "`position` is -1: pass an integer from 0 to 4294967295"),
-        (lambda: Explorer(PLAN).explore(-1), "`states` is -1: pass an integer from 0 to 1000000"),
-        (lambda: Explorer({}), "`plan.settings` is missing: pass a dict with `seed`, "),
-        (lambda: Simulation().apply({}), "`event` is an empty dict: pass one of `save`, "),
-        (lambda: Simulation().apply({"sing": 1}), "`event` is a dict with the unknown key `sing`: pass one of `save`, "),
-        (lambda: Simulation().apply({"deliver": -1}), "`event.deliver` is -1: pass an integer from 0 to 4294967295"),
-        (lambda: Simulation().apply({"forget": 1}), "`event` is a dict: pass the string `forget`"),
-        (lambda: Simulation().apply("deliver"), "`event.deliver` is missing: pass an integer from 0 to 4294967295"),
-        (lambda: Simulation(speed=7), "`speed` is unknown: pass only `seed`, "),
-        (lambda: rule_world("gravity"), "`rule` is an unknown string: pass one of `lease_exclusivity`, "),
+        (lambda: UNTYPED.Simulation(cells="1"), "`cells` is a str: pass an integer from 1 to 8"),
+        (lambda: UNTYPED.Simulation(cells=-1), "`cells` is -1: pass an integer from 1 to 8"),
+        (lambda: UNTYPED.Simulation(cells=0), "`cells` is 0: pass an integer from 1 to 8"),
+        (lambda: UNTYPED.Simulation(names=True), "`names` is True: pass an integer from 1 to 32"),
+        (lambda: UNTYPED.Simulation(locks={"count": 2**40}), "`locks.count` is 1099511627776: pass an integer from 0 to 255"),
+        (lambda: UNTYPED.Simulation().play(-1), "`events` is -1: pass an integer from 0 to 1000000"),
+        (lambda: UNTYPED.Simulation().play(1_000_001), "`events` is 1000001: pass an integer from 0 to 1000000"),
+        (lambda: UNTYPED.Simulation().seek(-1), "`position` is -1: pass an integer from 0 to 4294967295"),
+        (lambda: UNTYPED.Explorer(PLAN).explore(-1), "`states` is -1: pass an integer from 0 to 1000000"),
+        (lambda: UNTYPED.Explorer({}), "`plan.settings` is missing: pass a dict with `seed`, "),
+        (lambda: UNTYPED.Simulation().apply({}), "`event` is an empty dict: pass one of `save`, "),
         (
-            lambda: reconciliation.Reconciliation(stale_after_seconds=-1),
+            lambda: UNTYPED.Simulation().apply({"sing": 1}),
+            "`event` is a dict with the unknown key `sing`: pass one of `save`, ",
+        ),
+        (lambda: UNTYPED.Simulation().apply({"deliver": -1}), "`event.deliver` is -1: pass an integer from 0 to 4294967295"),
+        (lambda: UNTYPED.Simulation().apply({"forget": 1}), "`event` is a dict: pass the string `forget`"),
+        (lambda: UNTYPED.Simulation().apply("deliver"), "`event.deliver` is missing: pass an integer from 0 to 4294967295"),
+        (lambda: UNTYPED.Simulation(speed=7), "`speed` is unknown: pass only `seed`, "),
+        (lambda: UNTYPED.rule_world("gravity"), "`rule` is an unknown string: pass one of `lease_exclusivity`, "),
+        (
+            lambda: UNTYPED_RECONCILIATION.Reconciliation(stale_after_seconds=-1),
             "`stale_after_seconds` is -1: pass a number from 0 to 18446744073709",
         ),
         (
-            lambda: reconciliation.Reconciliation(stale_after_seconds=float("nan")),
+            lambda: UNTYPED_RECONCILIATION.Reconciliation(stale_after_seconds=float("nan")),
             "`stale_after_seconds` is nan: pass a number from 0 to 18446744073709",
         ),
         (
-            lambda: reconciliation.Reconciliation(stale_after_seconds=1, rows_per_page=2**32),
+            lambda: UNTYPED_RECONCILIATION.Reconciliation(stale_after_seconds=1, rows_per_page=2**32),
             "`rows_per_page` is 4294967296: pass an integer from 1 to 4294967295",
         ),
     ],
@@ -170,7 +178,7 @@ def test_every_event_plan_and_setting_of_the_simulation_passes_unchanged() -> No
         plan = rule_world(rule)
         assert _signatures.PLAN(plan, "plan") == plan
     for seed, locks in enumerate([None, {"count": 2}, {"count": 0, "lanes": 2}]):
-        run = Simulation(seed=seed, cells=3, **({} if locks is None else {"locks": locks}))  # type: ignore[typeddict-item]
+        run = UNTYPED.Simulation(seed=seed, cells=3, **({} if locks is None else {"locks": locks}))
         run.play(2000)
         trace = json.loads(run.trace())
         assert _signatures.TRACE(trace, "trace") == trace

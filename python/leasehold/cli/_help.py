@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -47,7 +47,7 @@ class Command(TyperCommand):
         for param in self.params:
             value = ctx.params.get(param.name)
             if isinstance(value, float) and math.isnan(value):
-                raise typer.BadParameter("it is no number", ctx=ctx, param=param)
+                raise typer.BadParameter("it is no number", ctx=ctx, param=cast("Any", param))
         return rest
 
     def get_help(self, ctx: Any) -> str:  # noqa: ANN401 - see above

@@ -13,7 +13,7 @@ from leasehold.cli import _app
 from leasehold.cli._exit import exit_code
 from leasehold.cli._help import wanted
 from leasehold.cli._report import report
-from leasehold.cli._typer import annotation_of, bounds_of
+from leasehold.cli._typer import TyperException, annotation_of, bounds_of
 from leasehold.errors import LeaseholdError
 
 PROGRAM: Any = get_command(_app.app)
@@ -61,7 +61,7 @@ def ended(capsys: pytest.CaptureFixture[str], name: str, *words: str) -> tuple[i
     error = result.exception
     if error is None:
         return int(result.return_value or 0), ""
-    assert isinstance(error, (LeaseholdError, OSError, _app.TyperException)), (words, error)
+    assert isinstance(error, (LeaseholdError, OSError, TyperException)), (words, error)
     report(error, json=False)
     return exit_code(error), capsys.readouterr().err
 

@@ -72,19 +72,19 @@ def check_integer(name: str, value: object, bits: int) -> None:
         raise error_for_code("INVALID_ARGUMENT", f"`{name}` is out of range: the largest is 2**{bits} - 1") from None
 
 
-def check_type_number(name: str, value: object) -> None:
-    """Check that a value is an integer of a type, such as a `BucketType`.
+def check_number(name: str, value: object, bits: int) -> None:
+    """Check that a value is an integer that the engine's type can hold.
 
     Raises
     ------
     TypeError
         The value is of another type, also a bool.
     InvalidError
-        The integer needs more than 31 bits.
+        The integer needs more bits than these.
     """
     if as_integer(value) is None:
         raise TypeError(f"`{name}` is {of_type(value)}: pass an integer")
-    check_integer(name, value, 31)
+    check_integer(name, value, bits)
 
 
 def check_text(name: str, value: object) -> None:
@@ -97,6 +97,18 @@ def check_text(name: str, value: object) -> None:
     """
     if not isinstance(value, str):
         raise TypeError(f"`{name}` is {of_type(value)}: pass a string")
+
+
+def check_bytes(name: str, value: object) -> None:
+    """Check that a value is bytes.
+
+    Raises
+    ------
+    TypeError
+        The value is of another type.
+    """
+    if not isinstance(value, bytes):
+        raise TypeError(f"`{name}` is {of_type(value)}: pass bytes")
 
 
 @contextmanager

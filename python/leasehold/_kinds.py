@@ -6,6 +6,7 @@ given and what to pass. The words and the bounds are those of the package for Ja
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -53,6 +54,17 @@ def as_integer(value: object) -> int | None:
         return operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         return None
+
+
+def as_finite(value: object) -> float | None:
+    """Return a value that is a finite number as a float; None for another one."""
+    if isinstance(value, (bool, str, bytes)):
+        return None
+    try:
+        found = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return found if math.isfinite(found) else None
 
 
 def shortened(text: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from uuid import UUID
 
 from leasehold import _native
-from leasehold._arguments import check_text, check_type_number, checked_key, listed, named_claims, representable
+from leasehold._arguments import check_number, check_text, checked_key, listed, named_claims, representable
 from leasehold.claims import Claim
 
 
@@ -39,7 +39,7 @@ def canonical_form(bucket_type: int, value: str) -> str:
     >>> canonical_form(BucketType.USERNAMES, "ＡＬＩＣＥ")
     'alice'
     """
-    check_type_number("bucket_type", bucket_type)
+    check_number("bucket_type", bucket_type, 31)
     check_text("value", value)
     return _native.canonical_form(bucket_type, value)
 

@@ -16,6 +16,7 @@ from leasehold import (
     Claim,
     ClaimsService,
     InvalidError,
+    MisconfiguredError,
     Record,
     RecordPage,
     Source,
@@ -25,6 +26,7 @@ from leasehold import (
     reconciliation,
     verification,
 )
+from leasehold.client import Client
 
 
 def username(name: str, key: int = 7) -> Claim:
@@ -115,6 +117,18 @@ WRONG_TYPES: list[tuple[Callable[[], object], str]] = [
         lambda: UNTYPED.ClaimsService().begin(1, [UNTYPED.Claim(4, "a", None, UNTYPED.Source(1, "secret"))]),
         "`creates[0].source.id` is a str: pass bytes",
     ),
+    (lambda: UNTYPED.ClaimsService().begin("1"), "`cell_id` is a str: pass an integer"),
+    (lambda: UNTYPED.ClaimsService().begin(1, idempotency_key=7), "`idempotency_key` is an int: pass a string"),
+    (lambda: UNTYPED.ClaimsService().begin(1, organization_id=True), "`organization_id` is a bool: pass an integer"),
+    (lambda: UNTYPED.ClaimsService().commit(1, 7), "`lease_uuid` is an int: pass a string"),
+    (lambda: UNTYPED.ClaimsService().rollback(None, "secret"), "`cell_id` is a NoneType: pass an integer"),
+    (lambda: UNTYPED.ClaimsService().list_leases(True), "`cell_id` is a bool: pass an integer"),
+    (lambda: UNTYPED.ClaimsService().list_leases(1, limit=1.5), "`limit` is a float: pass an integer"),
+    (lambda: UNTYPED.ClaimsService().list_leases(1, cursor=b"secret"), "`cursor` is a bytes: pass a string"),
+    (lambda: UNTYPED.ClaimsService().list_records(1, "1"), "`source_type` is a str: pass an integer"),
+    (lambda: UNTYPED.ClaimsService().list_records(1, 1, after="secret"), "`after` is a str: pass bytes"),
+    (lambda: UNTYPED.ClaimsService().list_records(1, 1, bucket_types=7), "`bucket_types` is an int: pass a list"),
+    (lambda: UNTYPED.ClaimsService().list_records(1, 1, bucket_types=["1"]), "`bucket_types[0]` is a str: pass an integer"),
     (lambda: UNTYPED.ClaimsService().begin(1, [username("a"), "secret"]), "`creates[1]` is a str: pass a `Claim`"),
 ]
 
@@ -124,6 +138,19 @@ def test_an_argument_of_a_wrong_type_is_named(call: Callable[[], object], messag
     with pytest.raises(TypeError) as caught:
         call()
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("seconds", ["1", None, True, 0, -1, float("nan"), float("inf"), 10**400])
+def test_a_timeout_is_a_positive_finite_number(seconds: Any) -> None:
+    with pytest.raises(MisconfiguredError, match=r"^`timeout_seconds` is .*: pass a positive, finite number of seconds$"):
+        Client(timeout_seconds=seconds)
+
+
+def test_a_limit_that_no_request_can_hold_is_refused() -> None:
+    with Client(cell_id=1) as client:
+        for limit, kind in ((2**31, InvalidError), (True, TypeError), ("1", TypeError)):
+            with pytest.raises(kind, match="`limit` is "):
+                client.list_leases(limit=limit)  # type: ignore[arg-type]
 
 
 def test_a_uuid_is_a_key() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
+from uuid import UUID
 
+from leasehold._kinds import as_integer, of_type
 from leasehold.errors import LeaseholdError, column_error, error_for_code
 
 Parameters = ParamSpec("Parameters")
@@ -36,16 +38,22 @@ def representable(function: Callable[Parameters, Result]) -> Callable[Parameters
     return checked
 
 
-def check_key(key: object) -> None:
-    """Check that a primary key is no bool, which Python takes for the integer 0 or 1.
+def checked_key(key: object) -> int | str:
+    """Return a primary key as the extension takes it: an integer, or a string.
 
     Raises
     ------
     TypeError
-        The key is a bool.
+        The key is of another type, also a bool, which Python takes for the integer 0 or 1.
     """
-    if isinstance(key, bool):
-        raise TypeError("the key is a bool: pass an integer or a string")
+    if isinstance(key, str):
+        return key
+    if isinstance(key, UUID):
+        return str(key)
+    number = as_integer(key)
+    if number is None:
+        raise TypeError(f"the key is {of_type(key)}: pass an integer, a string or a UUID")
+    return number
 
 
 def check_integer(name: str, value: object, bits: int) -> None:
@@ -64,16 +72,97 @@ def check_integer(name: str, value: object, bits: int) -> None:
         raise error_for_code("INVALID_ARGUMENT", f"`{name}` is out of range: the largest is 2**{bits} - 1") from None
 
 
-def check_rows_per_page(rows_per_page: int) -> None:
-    """Check that a page has a row: the engine would take 0 for 1.
+def check_number(name: str, value: object, bits: int) -> None:
+    """Check that a value is an integer that the engine's type can hold.
 
     Raises
     ------
+    TypeError
+        The value is of another type, also a bool.
     InvalidError
-        The number is below 1.
+        The integer needs more bits than these.
     """
-    if rows_per_page < 1:
-        raise error_for_code("INVALID_ARGUMENT", f"`rows_per_page` is {rows_per_page}: pass an integer from 1")
+    if as_integer(value) is None:
+        raise TypeError(f"`{name}` is {of_type(value)}: pass an integer")
+    check_integer(name, value, bits)
+
+
+def check_text(name: str, value: object) -> None:
+    """Check that a value is a string.
+
+    Raises
+    ------
+    TypeError
+        The value is of another type.
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"`{name}` is {of_type(value)}: pass a string")
+
+
+def check_bytes(name: str, value: object) -> None:
+    """Check that a value is bytes.
+
+    Raises
+    ------
+    TypeError
+        The value is of another type.
+    """
+    if not isinstance(value, bytes):
+        raise TypeError(f"`{name}` is {of_type(value)}: pass bytes")
+
+
+@contextmanager
+def named_claims(**lists: Sequence[object]) -> Iterator[None]:
+    """Raise a `TypeError` that names the claim, if one of these lists has another object in the place of a claim.
+
+    The claims are looked at only if the extension refuses a list. Its error names types of Rust.
+    """
+    try:
+        yield
+    except (TypeError, AttributeError) as error:
+        faults = (_fault_of_claim(f"{name}[{at}]", claim) for name, claims in lists.items() for at, claim in enumerate(claims))
+        fault = next(filter(None, faults), None)
+        if _problem(error) is not None or fault is None:
+            raise
+        raise TypeError(fault) from None
+
+
+def listed(name: str, values: Iterable[Result]) -> list[Result]:
+    """Return the items of an iterable.
+
+    Raises
+    ------
+    TypeError
+        The value is none, or a string.
+    """
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise TypeError(f"`{name}` is {of_type(values)}: pass a list")
+    return list(values)
+
+
+# The members of a claim, of its subject and of its source, with their types.
+_MEMBERS: Mapping[str, Mapping[str, tuple[type, str]]] = {
+    "": {"bucket_type": (int, "an integer"), "bucket_value": (str, "a string")},
+    "subject": {"subject_type": (int, "an integer"), "id": (int, "an integer")},
+    "source": {"source_type": (int, "an integer"), "id": (bytes, "bytes")},
+}
+
+
+def _fault_of_claim(path: str, claim: object) -> str | None:
+    """Return what is wrong with an object in the place of a claim; None if it has the form of one."""
+    if not all(hasattr(claim, name) for name in ("bucket_type", "bucket_value", "subject", "source")):
+        return f"`{path}` is {of_type(claim)}: pass a `Claim`"
+    for part, wanted in _MEMBERS.items():
+        owner = getattr(claim, part) if part else claim
+        if owner is None:
+            continue
+        place = f"{path}.{part}" if part else path
+        for name, (kind, words) in wanted.items():
+            if not hasattr(owner, name):
+                return f"`{place}` is {of_type(owner)}: pass a `{part.capitalize()}`"
+            if not isinstance(getattr(owner, name), kind):
+                return f"`{place}.{name}` is {of_type(getattr(owner, name))}: pass {words}"
+    return None
 
 
 @contextmanager

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from uuid import UUID
 
 from leasehold import _native
-from leasehold._arguments import check_key, representable
+from leasehold._arguments import check_number, check_text, checked_key, listed, named_claims, representable
 from leasehold.claims import Claim
 
 
@@ -29,6 +30,8 @@ def canonical_form(bucket_type: int, value: str) -> str:
     ------
     InvalidError
         The bucket type does not allow the value, or is unknown; or the value is not valid Unicode.
+    TypeError
+        The type is no integer, or a bool; or the value is no string.
 
     Examples
     --------
@@ -36,6 +39,8 @@ def canonical_form(bucket_type: int, value: str) -> str:
     >>> canonical_form(BucketType.USERNAMES, "ＡＬＩＣＥ")
     'alice'
     """
+    check_number("bucket_type", bucket_type, 31)
+    check_text("value", value)
     return _native.canonical_form(bucket_type, value)
 
 
@@ -52,6 +57,8 @@ def check_batch(creates: Iterable[Claim], destroys: Iterable[Claim] = ()) -> Non
     ------
     InvalidError
         The update is invalid. `details` names every invalid claim.
+    TypeError
+        An item is no claim.
 
     Examples
     --------
@@ -67,19 +74,22 @@ def check_batch(creates: Iterable[Claim], destroys: Iterable[Claim] = ()) -> Non
     ...     [(detail.list, detail.position, detail.code) for detail in error.details]
     [('creates', 1, 'VALUE_NOT_ALLOWED')]
     """
-    _native.check_batch(list(creates), list(destroys))
+    claims = {"creates": listed("creates", creates), "destroys": listed("destroys", destroys)}
+    with named_claims(**claims):
+        _native.check_batch(**claims)
 
 
 @representable
-def encode_source_id(key: int | str) -> bytes:
+def encode_source_id(key: int | str | UUID) -> bytes:
     """Return a primary key encoded as the id of a claim's source.
 
     The encoding keeps the order of the keys: encoded integers, and encoded UUIDs, sort as the keys do.
 
     Parameters
     ----------
-    key : int or str
-        An integer from 0 to 2**63 - 1, or a string. A string in the 36-character form of a UUID is encoded as that UUID.
+    key : int, str or UUID
+        An integer from 0 to 2**63 - 1, a string, or a `uuid.UUID`. A string in the 36-character form of a UUID is encoded
+        as that UUID.
 
     Returns
     -------
@@ -99,5 +109,4 @@ def encode_source_id(key: int | str) -> bytes:
     >>> encode_source_id(258).hex()
     '0000000000000102'
     """
-    check_key(key)
-    return _native.encode_source_id(key)
+    return _native.encode_source_id(checked_key(key))

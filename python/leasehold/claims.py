@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from enum import IntEnum
+from uuid import UUID
 
 from typing_extensions import Self
 
 from leasehold import _native
-from leasehold._arguments import check_integer, check_key, representable
+from leasehold._arguments import check_integer, checked_key, representable
 from leasehold.times import micros
 
 
@@ -112,14 +113,14 @@ class Source:
 
     @classmethod
     @representable
-    def of(cls, source_type: int, key: int | str) -> Self:
+    def of(cls, source_type: int, key: int | str | UUID) -> Self:
         """Return the source for an unencoded primary key.
 
         Parameters
         ----------
         source_type : int
             A `SourceType`.
-        key : int or str
+        key : int, str or UUID
             The primary key; see `encode_source_id`.
 
         Raises
@@ -135,8 +136,7 @@ class Source:
         >>> Source.of(SourceType.USERS, 7).id.hex()
         '0000000000000007'
         """
-        check_key(key)
-        return cls(source_type, _native.encode_source_id(key))
+        return cls(source_type, _native.encode_source_id(checked_key(key)))
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from leasehold import _kinds as kinds
 from leasehold import _native, times
-from leasehold._arguments import check_rows_per_page
 from leasehold.claims import LeasePage
+
+_DATED_LEASES = kinds.items(kinds.members({"lease": kinds.uuid, "created_at": kinds.UINT64}))
+_ANSWER = kinds.word("done", "rolled_back", "committed", "not_found")
 
 
 @dataclass(frozen=True)
@@ -129,6 +132,11 @@ class Reconciliation:
     rows_per_page : int, optional
         The maximum number of local rows per `ListRows`.
 
+    Raises
+    ------
+    InvalidError
+        A number is out of range.
+
     Examples
     --------
     The service has one outstanding lease. No local row exists, so the run rolls the lease back.
@@ -154,8 +162,10 @@ class Reconciliation:
     """
 
     def __init__(self, *, stale_after_seconds: float, rows_per_page: int = 1000) -> None:
-        check_rows_per_page(rows_per_page)
-        settings = {"stale_after_micros": times.to_micros(stale_after_seconds), "rows_per_page": rows_per_page}
+        settings = {
+            "stale_after_micros": times.to_micros(kinds.SECONDS(stale_after_seconds, "stale_after_seconds")),
+            "rows_per_page": kinds.PAGE_ROWS(rows_per_page, "rows_per_page"),
+        }
         self._run = _native.Reconciliation(json.dumps(settings))
 
     def step(self) -> Step:
@@ -190,6 +200,7 @@ class Reconciliation:
             The current step is not `ListLeases`. The run is unchanged. Every answer raises this error out of turn.
         """
         leases = [{"lease": lease.uuid, "created_at": times.micros(lease.created_at)} for lease in page.leases]
+        leases = _DATED_LEASES(leases, "page.leases")
         self._feed(event="leases", leases=leases, now=times.micros(page.server_time), cursor=page.cursor)
 
     def rows(self, rows: Iterable[LocalRow], *, now: datetime) -> None:
@@ -203,6 +214,7 @@ class Reconciliation:
             The database's clock at the time of the query.
         """
         local_rows = [{"lease": row.uuid, "created_at": times.micros(row.created_at)} for row in rows]
+        local_rows = _DATED_LEASES(local_rows, "rows")
         self._feed(event="rows", rows=local_rows, now=times.micros(now))
 
     def settled(self, answer: Literal["done", "rolled_back", "committed", "not_found"]) -> None:
@@ -213,7 +225,7 @@ class Reconciliation:
         answer : {"done", "rolled_back", "committed", "not_found"}
             "done" if the lease has the requested outcome, from this call or an earlier one. Else the reason of the refusal.
         """
-        self._feed(event="settled", answer=answer)
+        self._feed(event="settled", answer=_ANSWER(answer, "answer"))
 
     def deleted(self) -> None:
         """Answer the step `DeleteRow`: the row is deleted, or did not exist."""

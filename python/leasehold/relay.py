@@ -23,7 +23,7 @@ from leasehold.client import Client
 from leasehold.client import _queue_calls as queue_calls
 from leasehold.client._queue_calls import HeldLane, Outcome
 from leasehold.client._retry import check_seconds, is_retryable
-from leasehold.errors import NUMBERS, BusyError, DeniedError, LeaseholdError
+from leasehold.errors import NUMBERS, BusyError, DeniedError, LeaseholdError, MisconfiguredError
 from leasehold.queues import NewRequest, RequestKind, RequestState
 
 with importing("postgres"):
@@ -55,6 +55,8 @@ _MARKS = 100
 # An id before all others.
 _FIRST_ID = UUID(int=0)
 
+# The words of a server's relay (server/src/store/postgres/outbox.rs).
+_NO_OUTBOX = "the database has no outbox of this version in the search path: run the SQL of `leasehold outbox` as its owner"
 # The SQLSTATE of a batch that another relay has finished (core/src/outbox.rs).
 _NOT_UNDER_WAY = "LH003"
 # The codes with which the server refuses a row for good: those of the engine. All others tell of a client that can't work with
@@ -165,10 +167,12 @@ class Relay:
         ------
         BusyError
             Another relay works for this outbox, and hands on the rest.
+        MisconfiguredError
+            The database has no outbox of this version.
         LeaseholdError
             The server cannot be reached, or a lane is full. What is not handed on stays in the outbox.
         psycopg.Error
-            The database cannot be reached, or has no outbox.
+            The database cannot be reached, or refuses a call.
         """
         with closing(self._connect()) as connection, _Turn(connection, uuid4()) as turn:
             turn.wait()
@@ -183,6 +187,8 @@ class Relay:
 
         Raises
         ------
+        MisconfiguredError
+            The database has no outbox of this version.
         LeaseholdError
             The client cannot work with the server, because of its certificate for example.
         psycopg.Error
@@ -274,7 +280,7 @@ class _Turn:
 
     def __exit__(self, *_: object) -> None:
         # Another relay takes the place later, if this call fails.
-        with suppress(psycopg.Error):
+        with suppress(psycopg.Error, MisconfiguredError):
             _call(self._connection, "SELECT leasehold_outbox_release(%s)", self._relay)
 
     def wait(self) -> None:
@@ -469,9 +475,12 @@ class _Marks:
 
 @contextmanager
 def _transaction(connection: _Connection) -> Iterator[None]:
-    with connection.transaction():
-        connection.execute(_STATEMENT_TIMEOUT)
-        yield
+    try:
+        with connection.transaction():
+            connection.execute(_STATEMENT_TIMEOUT)
+            yield
+    except (psycopg.errors.UndefinedFunction, psycopg.errors.UndefinedColumn) as error:
+        raise MisconfiguredError(_NO_OUTBOX) from error
 
 
 def _call(connection: _Connection, statement: LiteralString, *arguments: object) -> list[tuple[Any, ...]]:

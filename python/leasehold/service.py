@@ -8,12 +8,16 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from leasehold import _native, times
-from leasehold._arguments import representable
+from leasehold._arguments import check_bytes, check_number, check_text, listed, named_claims, representable
+from leasehold._kinds import integer, iterable
 from leasehold._members import RecordMembers
 from leasehold.claims import Claim, Lease, LeasePage, OutstandingLease, Record, RecordPage, Source, Subject
+from leasehold.errors import error_for_code
 
 if TYPE_CHECKING:
     from leasehold.client import MemoryClient
+
+_CELLS = iterable(integer(1, 2**63 - 1))
 
 
 class ClaimsService:
@@ -34,6 +38,11 @@ class ClaimsService:
     cells : tuple of int
         The ids of the cells.
 
+    Raises
+    ------
+    InvalidError
+        There is no cell, or an id is out of range.
+
     Examples
     --------
     >>> from leasehold import BucketType, Claim, ClaimsService, Source, SourceType, Subject, SubjectType, TakenError
@@ -53,8 +62,10 @@ class ClaimsService:
     """
 
     def __init__(self, cells: Iterable[int] = (1,), *, clock: Callable[[], datetime] | None = None) -> None:
-        self.cells = tuple(cells)
-        self._service = representable(_native.ClaimsService)(list(self.cells))
+        self.cells = tuple(_CELLS(cells, "cells"))
+        if not self.cells:
+            raise error_for_code("INVALID_ARGUMENT", "`cells` is empty: pass the id of at least one cell")
+        self._service = _native.ClaimsService(list(self.cells))
         self._clock = clock or times.now
 
     def client(self, cell_id: int | None = None) -> MemoryClient:
@@ -113,11 +124,16 @@ class ClaimsService:
             The service refuses the update: `InvalidError`, `TakenError`, `BusyError`, `ChangedError`, `NotFoundError` or
             `NotOwnerError`.
         """
+        check_number("cell_id", cell_id, 63)
+        if organization_id is not None:
+            check_number("organization_id", organization_id, 63)
+        if idempotency_key is not None:
+            check_text("idempotency_key", idempotency_key)
         # The engine draws no random numbers, so this method draws the id of the lease.
         lease = uuid.uuid4().int
-        begun = self._service.begin(
-            cell_id, list(creates), list(destroys), organization_id or 0, idempotency_key, lease, self._now()
-        )
+        taken, freed = listed("creates", creates), listed("destroys", destroys)
+        with named_claims(creates=taken, destroys=freed):
+            begun = self._service.begin(cell_id, taken, freed, organization_id or 0, idempotency_key, lease, self._now())
         return Lease(*begun)
 
     @representable
@@ -141,7 +157,7 @@ class ClaimsService:
         NotFoundError, NotOwnerError, RolledBackError
             The service refuses the request.
         """
-        return self._service.settle(cell_id, lease_uuid, True, self._now())  # noqa: FBT003
+        return self._settle(cell_id, lease_uuid, commit=True)
 
     @representable
     def rollback(self, cell_id: int, lease_uuid: str) -> bool:
@@ -164,7 +180,7 @@ class ClaimsService:
         NotFoundError, NotOwnerError, CommittedError
             The service refuses the request.
         """
-        return self._service.settle(cell_id, lease_uuid, False, self._now())  # noqa: FBT003
+        return self._settle(cell_id, lease_uuid, commit=False)
 
     @representable
     def get(self, bucket_type: int, value: str) -> Record:
@@ -189,6 +205,8 @@ class ClaimsService:
         InvalidError
             The bucket type does not allow the value.
         """
+        check_number("bucket_type", bucket_type, 31)
+        check_text("value", value)
         return _record(self._service.record(bucket_type, value))
 
     @representable
@@ -223,6 +241,11 @@ class ClaimsService:
         InvalidError
             The cell is unknown, the limit is negative, or the cursor is invalid.
         """
+        check_number("cell_id", cell_id, 63)
+        if limit is not None:
+            check_number("limit", limit, 31)
+        if cursor is not None:
+            check_text("cursor", cursor)
         after = None if created_after is None else times.micros(created_after)
         leases, next_cursor = self._service.leases(cell_id, limit, after, cursor)
         outstanding = tuple(
@@ -258,7 +281,14 @@ class ClaimsService:
         InvalidError
             The cell or a type is unknown.
         """
-        records, truncated = self._service.records(cell_id, source_type, list(bucket_types), after, upto)
+        check_number("cell_id", cell_id, 63)
+        check_number("source_type", source_type, 31)
+        wanted = listed("bucket_types", bucket_types)
+        for at, bucket_type in enumerate(wanted):
+            check_number(f"bucket_types[{at}]", bucket_type, 31)
+        check_bytes("after", after)
+        check_bytes("upto", upto)
+        records, truncated = self._service.records(cell_id, source_type, wanted, after, upto)
         return RecordPage(tuple(map(_record, records)), truncated, self._clock())
 
     def forget_settled(self) -> int:
@@ -274,6 +304,11 @@ class ClaimsService:
             An invariant is violated, which is a defect in Leasehold.
         """
         self._service.check()
+
+    def _settle(self, cell_id: int, lease_uuid: str, *, commit: bool) -> bool:
+        check_number("cell_id", cell_id, 63)
+        check_text("lease_uuid", lease_uuid)
+        return self._service.settle(cell_id, lease_uuid, commit, self._now())
 
     def _now(self) -> int:
         return times.micros(self._clock())

@@ -12,11 +12,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
+from leasehold import _kinds as kinds
 from leasehold import _native, times
-from leasehold._arguments import check_rows_per_page, representable, stream_errors
+from leasehold._arguments import representable, stream_errors
 from leasehold._engine_claims import EngineClaims
 from leasehold.claims import Claim, RecordPage
 from leasehold.errors import LeaseholdError
+
+_BUCKET_TYPES = kinds.iterable(kinds.INT32)
 
 
 class ArrowStream(Protocol):
@@ -362,7 +365,7 @@ class Verification:
     Raises
     ------
     InvalidError
-        The checkpoint is invalid.
+        The checkpoint is invalid, or a number is out of range.
 
     Examples
     --------
@@ -412,17 +415,17 @@ class Verification:
         hash_seed: int | None = None,
         checkpoint: str | None = None,
     ) -> None:
-        check_rows_per_page(rows_per_page)
         settings = {
-            "source_type": source_type,
-            "bucket_types": sorted(set(bucket_types)),
-            "recent_within_micros": times.to_micros(recent_within_seconds),
-            "rows_per_page": rows_per_page,
-            "dry_run": dry_run,
-            "max_destroy_share": float(max_destroy_share),
-            "hash_seed": secrets.randbits(64) if hash_seed is None else hash_seed,
+            "source_type": kinds.INT32(source_type, "source_type"),
+            "bucket_types": sorted(set(_BUCKET_TYPES(bucket_types, "bucket_types"))),
+            "recent_within_micros": times.to_micros(kinds.SECONDS(recent_within_seconds, "recent_within_seconds")),
+            "rows_per_page": kinds.PAGE_ROWS(rows_per_page, "rows_per_page"),
+            "dry_run": kinds.flag(dry_run, "dry_run"),
+            "max_destroy_share": float(kinds.SHARE(max_destroy_share, "max_destroy_share")),
+            "hash_seed": secrets.randbits(64) if hash_seed is None else kinds.UINT64(hash_seed, "hash_seed"),
         }
-        self._run = _native.Verification(json.dumps(settings), checkpoint)
+        position = None if checkpoint is None else kinds.text(checkpoint, "checkpoint")
+        self._run = _native.Verification(json.dumps(settings), position)
 
     def step(self) -> Step:
         """Return the run's current step. The step stays the same until the caller answers it."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import traceback
+import uuid
 from collections.abc import Callable
 from datetime import datetime, timezone
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from leasehold import (
     Claim,
     ClaimsService,
     InvalidError,
+    MisconfiguredError,
     Record,
     RecordPage,
     Source,
@@ -23,6 +26,7 @@ from leasehold import (
     reconciliation,
     verification,
 )
+from leasehold.client import Client
 
 
 def username(name: str, key: int = 7) -> Claim:
@@ -81,10 +85,92 @@ def test_arguments_of_wrong_types_raise_type_errors() -> None:
 def test_a_bool_is_no_number() -> None:
     for key in (True, False):
         for call in (leasehold.encode_source_id, lambda key: Source.of(SourceType.USERS, key)):
-            with pytest.raises(TypeError, match="the key is a bool: pass an integer or a string"):
+            with pytest.raises(TypeError, match="the key is a bool: pass an integer, a string or a UUID"):
                 call(key)
         with pytest.raises(TypeError, match="`id` is a bool: pass an integer"):
             Subject(SubjectType.USER, key)
+
+
+# The package without the types of its arguments.
+UNTYPED: Any = leasehold
+WRONG_TYPES: list[tuple[Callable[[], object], str]] = [
+    (lambda: UNTYPED.Source.of(SourceType.USERS, 1.5), "the key is a float: pass an integer, a string or a UUID"),
+    (lambda: UNTYPED.encode_source_id(b"1"), "the key is a bytes: pass an integer, a string or a UUID"),
+    (lambda: UNTYPED.canonical_form(True, "secret"), "`bucket_type` is a bool: pass an integer"),
+    (lambda: UNTYPED.canonical_form("secret", "a"), "`bucket_type` is a str: pass an integer"),
+    (lambda: UNTYPED.canonical_form(BucketType.USERNAMES, 4), "`value` is an int: pass a string"),
+    (lambda: UNTYPED.ClaimsService().get(1.5, "secret"), "`bucket_type` is a float: pass an integer"),
+    (lambda: UNTYPED.ClaimsService().get(BucketType.USERNAMES, b"secret"), "`value` is a bytes: pass a string"),
+    (lambda: UNTYPED.check_batch(["secret"]), "`creates[0]` is a str: pass a `Claim`"),
+    (lambda: UNTYPED.check_batch([username("a")], [None]), "`destroys[0]` is a NoneType: pass a `Claim`"),
+    (lambda: UNTYPED.check_batch(username("a")), "`creates` is a Claim: pass a list"),
+    (lambda: UNTYPED.check_batch("secret"), "`creates` is a str: pass a list"),
+    (
+        lambda: UNTYPED.check_batch([UNTYPED.Claim(4, b"a")]),
+        "`creates[0].bucket_value` is a bytes: pass a string",
+    ),
+    (
+        lambda: UNTYPED.check_batch([UNTYPED.Claim(4, "a", 7)]),
+        "`creates[0].subject` is an int: pass a `Subject`",
+    ),
+    (
+        lambda: UNTYPED.ClaimsService().begin(1, [UNTYPED.Claim(4, "a", None, UNTYPED.Source(1, "secret"))]),
+        "`creates[0].source.id` is a str: pass bytes",
+    ),
+    (lambda: UNTYPED.ClaimsService().begin("1"), "`cell_id` is a str: pass an integer"),
+    (lambda: UNTYPED.ClaimsService().begin(1, idempotency_key=7), "`idempotency_key` is an int: pass a string"),
+    (lambda: UNTYPED.ClaimsService().begin(1, organization_id=True), "`organization_id` is a bool: pass an integer"),
+    (lambda: UNTYPED.ClaimsService().commit(1, 7), "`lease_uuid` is an int: pass a string"),
+    (lambda: UNTYPED.ClaimsService().rollback(None, "secret"), "`cell_id` is a NoneType: pass an integer"),
+    (lambda: UNTYPED.ClaimsService().list_leases(True), "`cell_id` is a bool: pass an integer"),
+    (lambda: UNTYPED.ClaimsService().list_leases(1, limit=1.5), "`limit` is a float: pass an integer"),
+    (lambda: UNTYPED.ClaimsService().list_leases(1, cursor=b"secret"), "`cursor` is a bytes: pass a string"),
+    (lambda: UNTYPED.ClaimsService().list_records(1, "1"), "`source_type` is a str: pass an integer"),
+    (lambda: UNTYPED.ClaimsService().list_records(1, 1, after="secret"), "`after` is a str: pass bytes"),
+    (lambda: UNTYPED.ClaimsService().list_records(1, 1, bucket_types=7), "`bucket_types` is an int: pass a list"),
+    (lambda: UNTYPED.ClaimsService().list_records(1, 1, bucket_types=["1"]), "`bucket_types[0]` is a str: pass an integer"),
+    (lambda: UNTYPED.ClaimsService().begin(1, [username("a"), "secret"]), "`creates[1]` is a str: pass a `Claim`"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), WRONG_TYPES)
+def test_an_argument_of_a_wrong_type_is_named(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        call()
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("seconds", ["1", None, True, 0, -1, float("nan"), float("inf"), 10**400])
+def test_a_timeout_is_a_positive_finite_number(seconds: Any) -> None:
+    with pytest.raises(MisconfiguredError, match=r"^`timeout_seconds` is .*: pass a positive, finite number of seconds$"):
+        Client(timeout_seconds=seconds)
+
+
+def test_a_limit_that_no_request_can_hold_is_refused() -> None:
+    with Client(cell_id=1) as client:
+        for limit, kind in ((2**31, InvalidError), (True, TypeError), ("1", TypeError)):
+            with pytest.raises(kind, match="`limit` is "):
+                client.list_leases(limit=limit)  # type: ignore[arg-type]
+
+
+def test_a_uuid_is_a_key() -> None:
+    key = uuid.UUID("01a1fefb-0383-7360-95c3-3b4e0d5dfab0")
+    assert leasehold.encode_source_id(key) == leasehold.encode_source_id(str(key)) == key.bytes
+    assert Source.of(SourceType.USERS, key) == Source(SourceType.USERS, key.bytes)
+
+
+def test_a_service_has_cells() -> None:
+    for cells, message in (
+        ([], "`cells` is empty: pass the id of at least one cell"),
+        ([-1], "`cells[0]` is -1: pass an integer from 1 to 9223372036854775807"),
+        ([1, 0], "`cells[1]` is 0: pass an integer from 1 to 9223372036854775807"),
+        ([2**63], "`cells[0]` is 9223372036854775808: pass an integer from 1 to 9223372036854775807"),
+        (["secret"], "`cells[0]` is a str: pass an integer from 1 to 9223372036854775807"),
+        (7, "`cells` is 7: pass a list"),
+    ):
+        with pytest.raises(InvalidError) as caught:
+            ClaimsService(cells)  # type: ignore[arg-type]
+        assert str(caught.value) == message
 
 
 def test_a_number_that_is_out_of_range_is_refused_when_it_is_set() -> None:
@@ -121,7 +207,6 @@ LARGE: list[Callable[[], object]] = [
     lambda: leasehold.canonical_form(2**31, "secret"),
     lambda: leasehold.check_batch([Claim(BucketType.USERNAMES, "secret", Subject(SubjectType.USER, 2**63))]),
     lambda: leasehold.check_batch([], [Claim(2**31, "secret")]),
-    lambda: ClaimsService([2**63]),
     lambda: ClaimsService().begin(2**63, [username("secret")]),
     lambda: ClaimsService().begin(1, [Claim(BucketType.USERNAMES, "secret", None, Source(2**31, b"1"))]),
     lambda: ClaimsService().get(2**31, "secret"),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import textwrap
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import typer
 from typer.core import TyperCommand, TyperGroup
 
 from leasehold.cli._typer import annotation_of, bounds_of, help_of, panel_of
@@ -16,8 +18,6 @@ from leasehold.cli._typer import annotation_of, bounds_of, help_of, panel_of
 _MAX_WIDTH = 100
 # The narrowest column of texts beside a column of options. In a narrower window, texts stand below their options.
 _MIN_TEXT_WIDTH = 40
-# A larger bound of a number is that of its type, which no user meets.
-_MAX_BOUND = 10**9
 
 # The names of the options of the program that every command has, too.
 _SHARED = ("json", "version")
@@ -40,6 +40,15 @@ class Command(TyperCommand):
         of_program = ctx.parent.command.params if ctx.parent else []
         shared = [param for param in of_program if param.name in _SHARED and param.name not in declared]
         return [*own, *shared, help_option]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - see above
+        """Parse the command line, and refuse NaN, which is neither below nor above the bounds of an option."""
+        rest: list[str] = super().parse_args(ctx, args)
+        for param in self.params:
+            value = ctx.params.get(param.name)
+            if isinstance(value, float) and math.isnan(value):
+                raise typer.BadParameter("it is no number", ctx=ctx, param=cast("Any", param))
+        return rest
 
     def get_help(self, ctx: Any) -> str:  # noqa: ANN401 - see above
         """Return the help text of the command."""
@@ -123,10 +132,12 @@ def _word(param: Any) -> str:  # noqa: ANN401 - see above
 
 def _bounds(param: Any) -> Iterator[str]:  # noqa: ANN401 - see above
     low, high = bounds_of(param)
-    if high is not None and high < _MAX_BOUND:
-        yield f"{low:g} to {high:g}" if low is not None else f"at most {high:g}"
-    elif low is not None:
-        yield f"at least {low:g}"
+    if low is not None and high is not None:
+        yield f"{_digits(low)} to {_digits(high)}"
+
+
+def _digits(bound: float) -> str:
+    return str(int(bound)) if bound == int(bound) else f"{bound:g}"
 
 
 def _defaults(param: Any) -> Iterator[str]:  # noqa: ANN401 - see above

@@ -26,7 +26,9 @@ class _LeaseAge:
 def leases(
     *,
     cell: options.CellId,
-    stale_after_seconds: Annotated[float, typer.Option(help="The age at which a lease counts as abandoned.", min=0.0)] = 600.0,
+    stale_after_seconds: Annotated[
+        float, typer.Option(help="The age at which a lease counts as abandoned.", min=0.0, max=options.MAX_SECONDS)
+    ] = 600.0,
     only_stale: Annotated[bool, typer.Option("--stale", help="List stale leases only.")] = False,
     json: options.Json = False,
     server: options.Server = options.SERVER,

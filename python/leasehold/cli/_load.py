@@ -25,6 +25,8 @@ from leasehold.errors import LeaseholdError
 
 _PROGRESS_INTERVAL_SECONDS = 0.2
 _PERCENTILES = (50, 90, 99)
+# The results keep a latency of each save: 10 million need some 320 MB.
+_MAX_SAVES = 10_000_000
 # Fewer attempts than the client's default, so that each save in progress fails soon if the server goes down.
 _RETRY = Retry(attempts=3)
 
@@ -62,11 +64,11 @@ class _Measurements:
 def load(
     *,
     cell: options.CellId,
-    saves: Annotated[int, typer.Option(help="The number of saves.", min=1)] = 10_000,
+    saves: Annotated[int, typer.Option(help="The number of saves.", min=1, max=_MAX_SAVES)] = 10_000,
     duration_seconds: Annotated[
-        float | None, typer.Option(help="Stop after this time, even if fewer saves are done.", min=0.1)
+        float | None, typer.Option(help="Stop after this time, even if fewer saves are done.", min=0.1, max=options.MAX_SECONDS)
     ] = None,
-    concurrency: Annotated[int, typer.Option(help="The number of concurrent saves.", min=1)] = 32,
+    concurrency: Annotated[int, typer.Option(help="The number of concurrent saves.", min=1, max=10_000)] = 32,
     claims: Annotated[int, typer.Option(help="The number of names that each save claims.", min=1, max=2000)] = 4,
     json: options.Json = False,
     server: options.Server = options.SERVER,

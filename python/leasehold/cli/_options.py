@@ -11,6 +11,11 @@ from leasehold.client import DEFAULT_SERVER
 
 _PANEL = "Connection"
 
+# The longest time of an option: some 31 years.
+MAX_SECONDS = 10**9
+# The longest wait for an answer. Python's sockets refuse more than 24 days.
+_MAX_TIMEOUT_SECONDS = 86_400
+
 Server: TypeAlias = Annotated[
     str, typer.Option(help="The address of the server.", metavar="URL", envvar="LEASEHOLD_SERVER", rich_help_panel=_PANEL)
 ]
@@ -31,7 +36,10 @@ Key: TypeAlias = Annotated[
 TimeoutSeconds: TypeAlias = Annotated[
     float,
     typer.Option(
-        help="The longest wait for the answer to a call, with all of its attempts.", min=0.001, rich_help_panel=_PANEL
+        help="The longest wait for the answer to a call, with all of its attempts.",
+        min=0.001,
+        max=_MAX_TIMEOUT_SECONDS,
+        rich_help_panel=_PANEL,
     ),
 ]
 CellId: TypeAlias = Annotated[int, typer.Option("--cell", help="The id of the cell.", min=1, max=2**63 - 1)]

@@ -75,7 +75,7 @@ def report(error: Exception, *, json: bool) -> None:
 
 
 def _text(error: Exception) -> str:
-    label = f" ({error.code})" if isinstance(error, LeaseholdError) and error.grpc_status else ""
+    label = f" ({error.code})" if isinstance(error, LeaseholdError) and error.code not in _NO_REASONS else ""
     hint = _hint(error)
     return f"error: {_message_of(error)}{label}\n" + (f"hint: {hint}\n" if hint else "")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,17 +13,30 @@ from leasehold.cli._output import check_output_paths, show_json, show_table
 from leasehold.cli._world_summary import WorldSummary, summarise
 from leasehold.errors import MisconfiguredError
 from leasehold.simulation import Simulation, rules
+from leasehold.simulation._signatures import MAX_SEED, MAX_STEPS, SIZES
 from leasehold.simulation.types import Rule
+
+
+def _size(name: str) -> dict[str, Any]:
+    """Return the bounds of an option that sets the size of a world."""
+    low, high = SIZES[name]
+    return {"min": low, "max": high}
 
 
 def simulate(
     *,
-    seed: Annotated[int, typer.Option(help="The seed of the random events. The same seed plays the same world.", min=0)] = 0,
-    events: Annotated[int, typer.Option(help="The number of events. The run ends early at the first violation.", min=1)] = 2000,
-    cells: Annotated[int, typer.Option(help="The number of cells.")] = 2,
-    workers: Annotated[int, typer.Option(help="The number of concurrent saves of a cell.")] = 2,
-    reconcilers: Annotated[int, typer.Option(help="The number of concurrent reconcilers of a cell.")] = 1,
-    names: Annotated[int, typer.Option(help="The number of different names.")] = 3,
+    seed: Annotated[
+        int, typer.Option(help="The seed of the random events. The same seed plays the same world.", min=0, max=MAX_SEED)
+    ] = 0,
+    events: Annotated[
+        int, typer.Option(help="The number of events. The run ends early at the first violation.", min=1, max=MAX_STEPS)
+    ] = 2000,
+    cells: Annotated[int, typer.Option(help="The number of cells.", **_size("cells"))] = 2,
+    workers: Annotated[int, typer.Option(help="The number of concurrent saves of a cell.", **_size("workers"))] = 2,
+    reconcilers: Annotated[
+        int, typer.Option(help="The number of concurrent reconcilers of a cell.", **_size("reconcilers"))
+    ] = 1,
+    names: Annotated[int, typer.Option(help="The number of different names.", **_size("names"))] = 3,
     rule_off: Annotated[
         list[str] | None, typer.Option(help="A protocol rule to switch off. Can be repeated.", metavar="RULE")
     ] = None,

@@ -17,6 +17,7 @@ import pyarrow.parquet
 import typer
 
 from leasehold._extras import importing
+from leasehold._kinds import shortened
 from leasehold.cli import _options as options
 from leasehold.cli._exit import INTERRUPTED
 from leasehold.cli._interrupt import until_interrupt
@@ -24,6 +25,7 @@ from leasehold.cli._output import ERRORS, check_output_paths, progress_bar, show
 from leasehold.cli._world_summary import WorldSummary, summarise
 from leasehold.errors import MisconfiguredError
 from leasehold.simulation import Simulation
+from leasehold.simulation._signatures import MAX_SEED
 from leasehold.simulation.types import Rates, Thresholds
 
 if TYPE_CHECKING:
@@ -36,6 +38,18 @@ _DAY_SECONDS = 86_400
 # The events that a world plays between two looks for Ctrl-C.
 _EVENTS_AT_ONCE = 10_000
 _POLL_SECONDS = 0.5
+
+# The most worlds of all combinations together.
+_MAX_WORLDS = 100_000
+# The most events of a world, which need some gigabytes of memory.
+_MAX_EVENTS = 10_000_000
+# The least and the largest number of each list. The weights of a world have 16 bits, and its shortest step is a microsecond.
+_RANGES: dict[str, tuple[float, float]] = {
+    "stale-after-seconds": (1, 1_000_000),
+    "latency-ms": (0.001, 1_000_000),
+    "crash-rate": (0, 65_535),
+}
+_EXAMPLES = {"stale-after-seconds": "10,30,60", "latency-ms": "50,200", "crash-rate": "2,8,32"}
 
 # The lines of a plot: colours for latencies and styles for crash rates, which also paper without colours shows.
 _STYLES = ("-", "--", ":", "-.")
@@ -99,11 +113,15 @@ def sweep(
             metavar="LIST",
         ),
     ] = "2,8,32",
-    worlds: Annotated[int, typer.Option(help="The number of worlds for each combination.", min=1)] = 8,
-    world_seconds: Annotated[float, typer.Option(help="The simulated time of each world.", min=1)] = 600.0,
-    seed: Annotated[int, typer.Option(help="The seed of the first world. Later worlds use the following numbers.", min=0)] = 0,
+    worlds: Annotated[int, typer.Option(help="The number of worlds for each combination.", min=1, max=_MAX_WORLDS)] = 8,
+    world_seconds: Annotated[
+        float, typer.Option(help="The simulated time of each world.", min=1, max=options.MAX_SECONDS)
+    ] = 600.0,
+    seed: Annotated[
+        int, typer.Option(help="The seed of the first world. Later worlds use the following numbers.", min=0, max=MAX_SEED)
+    ] = 0,
     threads: Annotated[
-        int | None, typer.Option(help="The number of concurrent worlds. The default is one per core.", min=1)
+        int | None, typer.Option(help="The number of concurrent worlds. The default is one per core.", min=1, max=1000)
     ] = None,
     parquet: Annotated[Path | None, typer.Option(help="Write the table to this Parquet file.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Write a plot to this PNG file. Needs `leasehold[plot]`.")] = None,
@@ -116,14 +134,11 @@ def sweep(
 
     Ctrl-C stops the worlds, and prints the results of those that were finished. The exit code is then 130.
     """
-    points = [
-        Point(stale, step, crash)
-        for stale, step, crash in itertools.product(
-            _integers("stale-after-seconds", stale_after_seconds),
-            _numbers("latency-ms", latency_ms),
-            _integers("crash-rate", crash_rate),
+    points = _points(stale_after_seconds, latency_ms, crash_rate, worlds, world_seconds)
+    if seed + worlds - 1 > MAX_SEED:
+        raise MisconfiguredError(
+            f"the last world has the seed {seed + worlds - 1}: use a `--seed` for which it is at most {MAX_SEED}"
         )
-    ]
     # Playing the worlds can take hours, so a missing directory or library must raise an error before the first one.
     check_output_paths(parquet, plot)
     if plot is not None:
@@ -165,7 +180,7 @@ def play(point: Point, seed: int, world_seconds: float, stop: threading.Event) -
         rates=_rates(point.crash_rate),
     )
     # Every world gets the same simulated time. The number of events to play therefore depends on the duration of a step.
-    remaining = round(world_seconds * 1000 / point.step_ms)
+    remaining = _events(world_seconds, point.step_ms)
     while remaining and not stop.is_set():
         events = min(remaining, _EVENTS_AT_ONCE)
         # A world that broke a promise plays no more events.
@@ -203,22 +218,51 @@ def _rates(crash: int) -> Rates:
     }
 
 
-def _integers(name: str, text: str) -> list[int]:
-    numbers = _numbers(name, text)
-    if not all(number.is_integer() for number in numbers):
-        raise MisconfiguredError(f"`--{name}` is `{text}`: use integers")
-    return [int(number) for number in numbers]
+def _list(name: str, text: str) -> list[float]:
+    """Return the numbers of an option that is a list.
 
-
-def _numbers(name: str, text: str) -> list[float]:
+    Raises
+    ------
+    MisconfiguredError
+        A part is no number, or out of its range.
+    """
+    low, high = _RANGES[name]
+    kind = "integers" if isinstance(low, int) else "numbers"
     try:
         numbers = [float(part) for part in text.split(",")]
     except ValueError:
         numbers = []
-    is_valid = numbers and all(0 <= number <= 1_000_000 for number in numbers)
-    if not is_valid or (name != "crash-rate" and 0 in numbers):
-        raise MisconfiguredError(f"`--{name}` is `{text}`: use comma-separated numbers up to 1000000, such as 10,30,60")
+    if not numbers or not all(low <= number <= high and (kind == "numbers" or number.is_integer()) for number in numbers):
+        problem = f"`--{name}` is `{shortened(text)}`"
+        raise MisconfiguredError(f"{problem}: use comma-separated {kind} from {low} to {high}, such as {_EXAMPLES[name]}")
     return numbers
+
+
+def _points(stale_after_seconds: str, latency_ms: str, crash_rate: str, worlds: int, world_seconds: float) -> list[Point]:
+    """Return every combination of the three lists.
+
+    Raises
+    ------
+    MisconfiguredError
+        A list is wrong, or the worlds are too many or too long.
+    """
+    stales, steps = _list("stale-after-seconds", stale_after_seconds), _list("latency-ms", latency_ms)
+    crashes = _list("crash-rate", crash_rate)
+    count = len(stales) * len(steps) * len(crashes) * worlds
+    if count > _MAX_WORLDS:
+        raise MisconfiguredError(f"the lists and `--worlds` make {count} worlds: use at most {_MAX_WORLDS} together")
+    events = _events(world_seconds, min(steps))
+    if events > _MAX_EVENTS:
+        raise MisconfiguredError(
+            f"a world of {world_seconds:g} s with steps of {min(steps):g} ms has {events} events, more than {_MAX_EVENTS}: use "
+            "a shorter `--world-seconds`, or a longer `--latency-ms`"
+        )
+    return [Point(int(stale), step, int(crash)) for stale, step, crash in itertools.product(stales, steps, crashes)]
+
+
+def _events(world_seconds: float, step_ms: float) -> int:
+    """Return the number of events that a world plays in its time."""
+    return round(world_seconds * 1000 / step_ms)
 
 
 def _play(

@@ -81,15 +81,15 @@ def verify(
         typer.Option(help="Stop before destroying more than this share of the table's claims.", min=0.0, max=1.0),
     ] = 0.1,
     recent_within_seconds: Annotated[
-        float, typer.Option(help="Skip rows and records that changed within this time.", min=0.0)
+        float, typer.Option(help="Skip rows and records that changed within this time.", min=0.0, max=options.MAX_SECONDS)
     ] = 3600.0,
-    rows_per_page: Annotated[int, typer.Option(help="The number of rows per page.", min=1)] = 1000,
-    samples: Annotated[int, typer.Option(help="The number of findings to show for each outcome.", min=0)] = 10,
+    rows_per_page: Annotated[int, typer.Option(help="The number of rows per page.", min=1, max=2**32 - 1)] = 1000,
+    samples: Annotated[int, typer.Option(help="The number of findings to show for each outcome.", min=0, max=1_000_000)] = 10,
     show_values: Annotated[
         bool, typer.Option("--show-values", help="Show values, which may be personal data, in the samples.")
     ] = False,
     time_budget_seconds: Annotated[
-        float | None, typer.Option(help="Stop at the end of the page after this time.", min=0.0)
+        float | None, typer.Option(help="Stop at the end of the page after this time.", min=0.0, max=options.MAX_SECONDS)
     ] = None,
     checkpoint: Annotated[
         Path | None, typer.Option(help="A file to continue from, and to store the position in. It contains values of claims.")

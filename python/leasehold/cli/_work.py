@@ -34,7 +34,8 @@ def work(
     credit: Annotated[int, typer.Option(help="The most batches that are worked at a time.", min=1, max=256)] = 1,
     max_requests: Annotated[int, typer.Option(help="The most requests of a batch.", min=1, max=100)] = 100,
     stop_within_seconds: Annotated[
-        float, typer.Option(help="The time after a signal until unfinished batches are given back.", min=0.0)
+        float,
+        typer.Option(help="The time after a signal until unfinished batches are given back.", min=0.0, max=options.MAX_SECONDS),
     ] = STOP_SECONDS,
     server: options.Server = options.SERVER,
     ca: options.Ca = None,

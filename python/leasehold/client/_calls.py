@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 from google.protobuf import any_pb2
 from google.protobuf.message import Message
 
+from leasehold._arguments import check_number
 from leasehold._proto.gitlab.cells.topology_service import cell_info_pb2
 from leasehold._proto.gitlab.cells.topology_service import classify_service_pb2 as classification
 from leasehold._proto.gitlab.cells.topology_service.claims.v1 import claim_service_pb2 as service
@@ -88,6 +89,8 @@ def rollback(cell_id: int, uuid: str) -> Call[None]:
 
 
 def list_leases(cell_id: int, created_after: datetime | None, cursor: str | None, limit: int | None) -> Call[LeasePage]:
+    if limit is not None:
+        check_number("limit", limit, 31)
     request = service.ListLeasesRequest(
         cell_id=cell_id,
         created_after=None if created_after is None else messages.timestamp(created_after),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import enum
-import math
 import uuid
 from typing import TypeVar
 
+from leasehold._kinds import as_finite, given
 from leasehold.errors import InternalError, MisconfiguredError, error_for_code
 
 E = TypeVar("E", bound=enum.Enum)
@@ -34,8 +34,9 @@ def micros(name: str, seconds: float) -> int:
     MisconfiguredError
         The duration is negative or not finite.
     """
-    if not (math.isfinite(seconds) and seconds >= 0):
-        raise MisconfiguredError(f"`{name}` is {seconds}: pass a finite number of seconds that is not negative")
+    found = as_finite(seconds)
+    if found is None or found < 0:
+        raise MisconfiguredError(f"`{name}` is {given(seconds)}: pass a finite number of seconds that is not negative")
     return min(round(seconds * 1e6), MAX_64)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import random
 import time
 from dataclasses import dataclass
 
+from leasehold._kinds import as_finite, given
 from leasehold.errors import (
     DeadlineExceededError,
     LeaseholdError,
@@ -18,8 +18,9 @@ from leasehold.errors import (
 
 def check_seconds(name: str, seconds: float) -> float:
     """Return `seconds` if it is a positive, finite duration; else raise `MisconfiguredError` for the parameter `name`."""
-    if not (math.isfinite(seconds) and seconds > 0):
-        raise MisconfiguredError(f"`{name}` is {seconds}: pass a positive, finite number of seconds")
+    found = as_finite(seconds)
+    if found is None or found <= 0:
+        raise MisconfiguredError(f"`{name}` is {given(seconds)}: pass a positive, finite number of seconds")
     return seconds
 
 

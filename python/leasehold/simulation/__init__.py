@@ -12,6 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from leasehold import _native
+from leasehold._kinds import text
+from leasehold.errors import LeaseholdError, TraceError
+from leasehold.simulation import _signatures as kinds
 from leasehold.simulation.types import (
     Arrow,
     Entry,
@@ -35,6 +38,10 @@ else:
     from typing_extensions import Unpack
 
 __all__ = ["Explorer", "Simulation", "rule_world", "rules", "scenarios", "transition_tables"]
+
+# The start of the message for a text that has another form than a trace (simulation/src/trace.rs).
+_NO_TRACE = "the text is not a trace: "
+_A_TRACE = "pass what `trace` of a `Simulation` has returned"
 
 
 class Simulation:
@@ -64,7 +71,7 @@ class Simulation:
     """
 
     def __init__(self, **settings: Unpack[PartialSettings]) -> None:
-        self._run = _native.Simulation(json.dumps(settings))
+        self._run = _native.Simulation(json.dumps(kinds.SETTINGS(settings, "")))
 
     @classmethod
     def load(cls, trace: str) -> Simulation:
@@ -86,7 +93,7 @@ class Simulation:
             The text is not a trace, or its events cannot be replayed.
         """
         run = cls.__new__(cls)
-        run._run = _native.Simulation.load(trace)  # noqa: SLF001
+        run._run = _loaded(text(trace, "trace"))  # noqa: SLF001
         return run
 
     @property
@@ -118,7 +125,7 @@ class Simulation:
 
     def seek(self, position: int) -> None:
         """Move the run's position, to the end of the run if `position` is larger."""
-        self._run.seek(position)
+        self._run.seek(kinds.POSITION(position, "position"))
 
     def apply(self, event: Event) -> None:
         """Insert an event at the current position and execute it. Events after the position are discarded.
@@ -135,7 +142,7 @@ class Simulation:
         InvalidError
             It is no event.
         """
-        self._run.apply(json.dumps(event))
+        self._run.apply(json.dumps(kinds.EVENT(event, "event")))
 
     def play(self, events: int) -> int:
         """Discard the events after the position, and add random events up to the first violation.
@@ -143,14 +150,19 @@ class Simulation:
         Parameters
         ----------
         events : int
-            The maximum number of events to add.
+            The maximum number of events to add: at most 1,000,000, which need up to a gigabyte of memory.
 
         Returns
         -------
         int
             The number of events added.
+
+        Raises
+        ------
+        InvalidError
+            The number is out of range.
         """
-        return self._run.play(events)
+        return self._run.play(kinds.STEPS(events, "events"))
 
     def quiesce(self) -> int:
         """Discard the events after the position, stop all faults, and play until every process is idle.
@@ -190,7 +202,7 @@ class Simulation:
         InvalidError
             It is no event.
         """
-        return self._run.describe(json.dumps(event))
+        return self._run.describe(json.dumps(kinds.EVENT(event, "event")))
 
     def view(self) -> View:
         """Return the state of the simulated world at the current position."""
@@ -212,7 +224,7 @@ class Simulation:
         list of dict
             One `types.Entry` per event.
         """
-        value: list[Entry] = json.loads(self._run.entries(start, self.length if stop is None else stop))
+        value: list[Entry] = json.loads(self._run.entries(*self._between(start, stop)))
         return value
 
     def arrows(self, start: int = 0, stop: int | None = None) -> list[Arrow]:
@@ -230,8 +242,12 @@ class Simulation:
         list of dict
             One `types.Arrow` per message.
         """
-        value: list[Arrow] = json.loads(self._run.arrows(start, self.length if stop is None else stop))
+        value: list[Arrow] = json.loads(self._run.arrows(*self._between(start, stop)))
         return value
+
+    def _between(self, start: int, stop: int | None) -> tuple[int, int]:
+        end = self.length if stop is None else kinds.POSITION(stop, "stop")
+        return kinds.POSITION(start, "start"), end
 
     def marks(self) -> Marks:
         """Return the positions of the faults of the whole run, and of its violation if it has one."""
@@ -267,7 +283,7 @@ class Explorer:
     """
 
     def __init__(self, plan: Plan | Mapping[str, Any]) -> None:
-        self._explorer = _native.Explorer(json.dumps(plan))
+        self._explorer = _native.Explorer(json.dumps(kinds.PLAN(plan, "plan")))
 
     def explore(self, states: int) -> bool:
         """Continue the search.
@@ -275,14 +291,19 @@ class Explorer:
         Parameters
         ----------
         states : int
-            The number of states to expand.
+            The number of states to expand: at most 1,000,000.
 
         Returns
         -------
         bool
             True if states remain to expand.
+
+        Raises
+        ------
+        InvalidError
+            The number is out of range.
         """
-        return self._explorer.explore(states)
+        return self._explorer.explore(kinds.STEPS(states, "states"))
 
     def progress(self) -> Progress:
         """Return the counters of the search so far."""
@@ -324,7 +345,7 @@ def rule_world(rule: Rule) -> Plan:
     InvalidError
         The rule does not exist.
     """
-    value: Plan = json.loads(_native.rule_world(json.dumps(rule)))
+    value: Plan = json.loads(_native.rule_world(json.dumps(kinds.RULE(rule, "rule"))))
     return value
 
 
@@ -332,3 +353,28 @@ def transition_tables() -> TransitionTables:
     """Return the engine's transition tables of claims and of leases."""
     value: TransitionTables = json.loads(_native.transition_tables())
     return value
+
+
+def _loaded(trace: str) -> _native.Simulation:
+    try:
+        return _native.Simulation.load(trace)
+    except TraceError as error:
+        raise _trace_error(error, trace) from None
+
+
+def _trace_error(error: TraceError, trace: str) -> TraceError:
+    """Return the error for a text that the extension refuses.
+
+    The extension's reader of JSON names types of Rust, so the text is read again to find the wrong member.
+    """
+    if not error.message.startswith(_NO_TRACE):
+        return error
+    try:
+        kinds.TRACE(json.loads(trace), "trace")
+    except LeaseholdError as found:
+        fault = found.message
+    except (ValueError, RecursionError):
+        fault = f"it is no JSON: {_A_TRACE}"
+    else:
+        fault = _A_TRACE
+    return TraceError(_NO_TRACE + fault, code=error.code)

@@ -18,7 +18,7 @@ from leasehold.errors import (
     UnauthenticatedError,
 )
 from leasehold.tables._checkpoint import RunIdentity
-from leasehold.tables._keys import is_of_kind, kind_of
+from leasehold.tables._keys import TEXTS, is_of_kind, kind_of
 from leasehold.tables._samples import Sample, Sampler
 from leasehold.tables._table import RowReader, Table
 from leasehold.verification import (
@@ -242,7 +242,8 @@ def _warn_of_other_keys(page: ReceivedPage, key_kind: str) -> None:
         _LOG.warning(
             "the keys of the table are %s, but those of most claims are %s: read the key column in the type that the cell's "
             "own program uses, or the run replaces these claims",
-            key_kind,
+            # A string in the form of a UUID is encoded as that UUID.
+            "strings" if key_kind == TEXTS else key_kind,
             others[0],
         )
 

@@ -207,8 +207,8 @@ VERIFY = ["verify", "users.csv", "--cell", "1", "--source", "users", "--claim", 
     [
         ([*VERIFY, "--taken-at", "2026-01-31"], "--taken-at", "a time such as 2026-01-31T12:00:00Z"),
         ([*VERIFY, "--max-destroy-share", "2"], "--max-destroy-share", "a number, 0 to 1"),
-        ([*VERIFY, "--rows-per-page", "1.5"], "--rows-per-page", "an integer, at least 1"),
-        (["leases", "--cell", "x"], "--cell", "an integer, at least 1"),
+        ([*VERIFY, "--rows-per-page", "1.5"], "--rows-per-page", "an integer, 1 to 4294967295"),
+        (["leases", "--cell", "x"], "--cell", "an integer, 1 to 9223372036854775807"),
         (["work", "queue", "module:function", "--credit", "257"], "--credit", "an integer, 1 to 256"),
     ],
 )

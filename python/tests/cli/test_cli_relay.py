@@ -66,7 +66,7 @@ def test_q09_a_relay_that_is_killed_is_followed_by_another_one(
 
 def test_failures_have_the_exit_codes_of_other_commands(cli_server: ClaimsServer, cluster: PostgresCluster) -> None:
     for url, code, text in (
-        (cluster.create_database(), 1, "leasehold_outbox_hold"),
+        (cluster.create_database(), 2, "no outbox of this version in the search path: run the SQL of `leasehold outbox`"),
         ("postgres://leasehold@127.0.0.1:1/none", 5, "connection"),
     ):
         refused = run("relay", "--database", url, "--server", cli_server.url)

@@ -115,7 +115,17 @@ def test_keys_that_are_texts_are_in_quotes(cli_server: ClaimsServer, cli_client:
     ended = run(*wanted)
     assert all(f"│ {cell} " in ended.stdout for cell in ('"7"', '"[b]"', "7", "[red]ann", "[red]bob"))
     assert "white space where its type allows none" in ended.stdout
-    assert "the keys of the table are texts, but those of most claims are integers:" in ended.stderr
+    assert "the keys of the table are strings, but those of most claims are integers:" in ended.stderr
+
+
+def test_an_error_of_the_table_has_its_reason_in_parentheses(cli_server: ClaimsServer, tmp_path: Path) -> None:
+    path = tmp_path / "users.csv"
+    path.write_text("id,username\n8,ann\n7,bob\n")
+    wanted = ["verify", str(path), "--server", cli_server.url, "--cell", "1", "--source", "USERS"]
+    wanted += ["--claim", "USERNAMES=username,USER=id"]
+    ended = run(*wanted)
+    assert (ended.returncode, ended.stderr.endswith("(COLUMN_ORDER)\n")) == (3, True), ended.stderr
+    assert json.loads(run(*wanted, "--json").stderr)["error"]["reason"] == "COLUMN_ORDER"
 
 
 def test_v07_a_run_continues_from_its_checkpoint_file(

@@ -51,7 +51,7 @@ def test_bounds_and_defaults_are_in_words() -> None:
     assert "--credit N The most batches that are worked at a time. [1 to 256] [default: 1]" in text
     assert "--stop-within-seconds SECONDS The time" in text
     text = " ".join(shown("verify", "--help").split())
-    assert "[at least 0] [default: 3600]" in text
+    assert "[0 to 1000000000] [default: 3600]" in text
     assert "[env: LEASEHOLD_KEY]" in text
 
 

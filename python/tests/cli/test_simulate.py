@@ -37,7 +37,7 @@ def test_outcomes_are_printed_as_a_table() -> None:
     assert "save result: saved" in shown
 
 
-@pytest.mark.parametrize(("arguments", "code"), [(["--cells", "0"], 3), (["--rule-off", "gravity"], 2)])
+@pytest.mark.parametrize(("arguments", "code"), [(["--cells", "0"], 2), (["--rule-off", "gravity"], 2)])
 def test_invalid_settings_are_refused(arguments: list[str], code: int) -> None:
     ended = run("simulate", *arguments)
     assert ended.returncode == code

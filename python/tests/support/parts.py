@@ -63,7 +63,7 @@ def cli(server: str, _: str) -> None:
     shown = _command("verify", "--help")
     assert all(words in shown for words in ("--claim CLAIM", "A postgres:// URL", "--rows-per-page N", "[at least 1]"))
     assert "\nConnection:\n" in shown
-    assert _refused("leases", "--cell", "x") == "error: invalid value for `--cell`: pass an integer, at least 1"
+    assert _refused("leases", "--cell", "x") == "error: invalid value for `--cell`: pass an integer, 1 to 9223372036854775807"
     assert _refused("leases") == "error: missing option '--cell'"
     assert _command("leases", "--server", server, "--cell", "1").strip()
     assert json.loads(_command("simulate", "--events", "100", "--json").splitlines()[0])

@@ -248,4 +248,17 @@ def test_numbers_that_arrive_as_texts_are_warned_of(
     table = fill(url, [(str(user.id), user.username, user.id) for user in users], key="text", name="people")
     with caplog.at_level(logging.WARNING):
         verify(client, table)
-    assert "the keys of the table are texts, but those of most claims are integers:" in caplog.text
+    assert "the keys of the table are strings, but those of most claims are integers:" in caplog.text
+
+
+@pytest.mark.parametrize(("key", "one"), [("bigint", 7), ("text", "seven"), ("uuid", "01a1fefb-0383-7360-95c3-3b4e0d5dfab0")])
+def test_a_key_of_two_rows_is_no_disorder(cluster: PostgresCluster, client: Client, key: str, one: object) -> None:
+    url = cluster.create_database()
+    table = fill(url, [(one, "ann", 1)], key=key)
+    with psycopg.connect(url) as connection:
+        connection.execute("ALTER TABLE users DROP CONSTRAINT users_pkey")
+        connection.execute("INSERT INTO users SELECT id, 'bob', owner FROM users")
+    error = raised_by(lambda: verify(client, table))
+    shown = one if isinstance(one, int) else f"`{one}`"
+    said = f"has the same value in more than one row, the row with `id` {shown}: choose a key column whose values are unique"
+    assert (type(error), str(error)) == (errors.ColumnOrderError, f"the column `id` {said}")

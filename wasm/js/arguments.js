@@ -21,7 +21,7 @@ export function invalidArgument(message, cause) {
 }
 
 /** Throws the error for a value that is not of the kind that `wanted` describes. */
-function refuse(path, value, wanted, description = given(value)) {
+export function refuse(path, value, wanted, description = given(value)) {
     throw invalidArgument(`\`${path}\` ${value === undefined ? "is missing" : `is ${description}`}: pass ${wanted}`);
 }
 
@@ -82,12 +82,12 @@ function isWellFormed(text) {
     return text.isWellFormed ? text.isWellFormed() : !HALF_PAIR.test(text);
 }
 
-/** Returns the kind of a text. `wanted` says what to pass. */
-export function textOr(wanted) {
+/** Returns the kind of a text. `wanted` says what to pass, and `isCarried` which texts the engine takes. */
+export function textOr(wanted, isCarried = isWellFormed) {
     return (value, path) => {
         // A number in place of a name may be the claimed value, which no message shows.
         if (typeof value !== "string") return refuse(path, value, wanted, typeof value === "object" ? given(value) : `a ${typeof value}`);
-        if (isWellFormed(value)) return value;
+        if (isCarried(value)) return value;
         throw invalidArgument(`\`${path}\` has half of a surrogate pair: pass valid Unicode`);
     };
 }

@@ -1,6 +1,8 @@
-// Every wrong argument of the clients throws a `LeaseholdError` before a call is sent. No server runs here.
+// Every wrong argument of the clients throws a `LeaseholdError` before a call is sent, and a server that is
+// absent is told in plain words. No server of Leasehold runs here.
 import assert from "node:assert/strict";
-import { describe, it } from "node:test";
+import { type AddressInfo, createServer, type Socket } from "node:net";
+import { describe, it, type TestContext } from "node:test";
 
 import { connect as connectLocks, LeaseholdError } from "leasehold/locks";
 import { connect as connectQueues } from "leasehold/queues";
@@ -107,3 +109,31 @@ for (const [name, connect, calls] of [
         });
     });
 }
+
+/** Starts a listener that is no server of Leasehold, and returns its address. */
+async function listener(test: TestContext, serve: (socket: Socket) => void): Promise<string> {
+    const server = createServer((socket) => serve(socket.on("error", () => {}).on("data", () => {})));
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    test.after(() => server.close());
+    return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+}
+
+describe("a server that is absent", () => {
+    const messageAt = async (address: string): Promise<string> => {
+        const client = connectLocks({ address, timeoutSeconds: 0.5, allowPlaintext: true });
+        const { message } = await refusalOf(client, "get", ["a", "b"]);
+        await client.close();
+        return message;
+    };
+
+    it("is told in plain words, with what to do", async (test) => {
+        assert.equal(await messageAt("http://127.0.0.1:1"), "cannot reach the server: nothing listens there: start it, or check `address`");
+        assert.equal(await messageAt("http://nowhere.invalid:7171"), "cannot reach the server: its name is not known: check `address`");
+        const silent = await listener(test, (socket) => void test.after(() => socket.destroy()));
+        assert.equal(await messageAt(silent), "no answer came in time");
+        for (const serve of [(socket: Socket) => void socket.end("HTTP/1.1 400 no\r\n\r\n"), (socket: Socket) => void socket.destroy()]) {
+            const message = await messageAt(await listener(test, serve));
+            assert.match(message, /^cannot reach the server: .*: check |^the connection broke before an answer came$/u);
+        }
+    });
+});

@@ -51,7 +51,7 @@ export function laneName(lane: PlacedLane): string {
 /** The purpose of each kind of participant, as the page explains it. */
 export const LANE_PURPOSES: Record<LaneKind, string> = {
     user: "People who create, rename and delete things in this cell.",
-    program: "The program of this cell. It has its client work under a lock or on a queue, or its front submit a request.",
+    program: "The program of this cell. It has its client work under a lock.",
     worker: "An application process. It saves for one user at a time, and may die between any two steps.",
     reconciler: "Finds outstanding leases, and settles them by the rows in the cell's own database.",
     verifier: "Compares the cell's rows with its claims, and corrects the differences.",

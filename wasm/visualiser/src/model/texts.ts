@@ -62,6 +62,11 @@ export const LANE_PURPOSES: Record<LaneKind, string> = {
     service: "Leasehold. It knows the owner of each name, the holder of each lock, and the requests of each queue.",
 };
 
+/** Returns the purpose of a participant in a world of locks, or of a queue. */
+export function lanePurpose(kind: LaneKind, isQueue: boolean): string {
+    return isQueue && kind === "program" ? "The program of this cell. It has its client work on the queue, or its front submit a request." : LANE_PURPOSES[kind];
+}
+
 const PHASES: Record<Phase, string> = {
     validate: "validates its change",
     open: "begins its local transaction",

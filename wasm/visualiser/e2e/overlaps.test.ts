@@ -116,3 +116,25 @@ test.each([
     const link = await encodeLink({ origin, rulesOff: [], position: 3000, view: DEFAULT_VIEW });
     expect(await overlapsOf(`#${link}`, [40, 400, 1700, 3000], `free-${kind}`)).toEqual([]);
 });
+
+test.each(runs)("the tables stay in their place at each event of %s", { timeout: 120_000 }, async (id, length) => {
+    const page = await stage.page(`#scenario=${id}`, { viewport: { width: 1280, height: 800 } });
+    opened.push(page);
+    const tops = new Set<number>();
+    const cut: number[] = [];
+    for (let at = 0; at <= length; at += 1) {
+        await reach(page, at);
+        tops.add(await page.locator(".state").evaluate((one) => one.getBoundingClientRect().top));
+        if (await page.locator(".current-event").evaluate((one) => one.scrollHeight > one.clientHeight + 1)) cut.push(at);
+        await page.keyboard.press("ArrowRight");
+    }
+    expect([[...tops].length, cut]).toEqual([1, []]);
+});
+
+test("a phone of 320 pixels shows the whole header", async () => {
+    const page = await stage.page("", { viewport: { width: 320, height: 640 }, hasTouch: true });
+    opened.push(page);
+    const { right } = await page.getByRole("button", { name: "Help" }).evaluate((one) => one.getBoundingClientRect());
+    expect(right).toBeLessThanOrEqual(320);
+    expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(320);
+});

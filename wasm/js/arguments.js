@@ -163,6 +163,12 @@ export function object(members, isOpen = false) {
     };
 }
 
+/** Returns a few words for an object with these members. */
+function describedBy(members) {
+    if (members.length === 0) return "an empty object";
+    return members.length === 1 ? `an object with the member \`${shortened(members[0])}\`` : `an object with ${members.length} members`;
+}
+
 /**
  * One of several forms: the name of a form without content, or an object whose only member is the name of
  * a form with its content. `forms` has the kind of each content, `undefined` for none.
@@ -170,8 +176,11 @@ export function object(members, isOpen = false) {
 export function variant(forms) {
     const wanted = `one of ${listed(Object.keys(forms))}`;
     return (value, path) => {
-        const [name, ...others] = isObject(value) ? Object.keys(value) : [value];
-        if (typeof name !== "string" || others.length > 0 || !Object.hasOwn(forms, name)) return refuse(path, value, wanted);
+        const members = isObject(value) ? Object.keys(value) : undefined;
+        const [name, ...others] = members ?? [value];
+        if (typeof name !== "string" || others.length > 0 || !Object.hasOwn(forms, name)) {
+            return members ? refuse(path, value, `one whose only member is ${wanted}`, describedBy(members)) : refuse(path, value, wanted);
+        }
         const content = forms[name];
         if (content) return { [name]: content(value[name], `${path}.${name}`) };
         return name === value ? value : refuse(path, value, `the string \`${name}\``);

@@ -41,7 +41,7 @@ function overlapsInPage(): string[] {
     };
     const all = (selector: string) => [...document.querySelectorAll(selector)];
     const overlapping = (boxes: Box[]) => boxes.flatMap((one, index) => boxes.slice(index + 1).filter((other) => meet(one, other)).map((other) => `“${one.text}” lies on “${other.text}”`));
-    const panel = all(".current-event, .state h3, .state table, .workers, .machine figcaption").flatMap(textsIn).flatMap(linesOf);
+    const panel = all(".state h3, .state table, .workers, .machine figcaption").flatMap(textsIn).flatMap(linesOf);
     const cells = all(".state th, .state td").flatMap((cell) => {
         const { left, right } = cell.getBoundingClientRect();
         return textsIn(cell).flatMap(linesOf).filter((line) => line.left < left - 0.7 || line.right > right + 0.7).map(({ text }) => `“${text}” leaves its cell`);

@@ -282,10 +282,8 @@ function shortenGroup(says: readonly string[], room: number): string | undefined
 /** Returns the height of the baseline of a label: between the envelopes at both edges of the row, and on no arrow if there is room. */
 function baselineOf({ heights, top }: ArrowGroup, rowHeight: number): number {
     const [highest, lowest] = [top + ENVELOPE_HALF + LETTER_HEIGHT, top + rowHeight - ENVELOPE_HALF - LABEL_DESCENT];
-    const above = heights.map((height) => height - LOCAL_LABEL_RISE);
-    const below = Math.max(...heights) + LOCAL_LABEL_RISE + LETTER_HEIGHT;
-    const choices = [...above, below].map((height) => Math.min(lowest, Math.max(highest, height)));
-    const isFree = (baseline: number) => heights.every((height) => height < baseline - LETTER_HEIGHT - 1 || height > baseline + 1);
+    const choices = heights.map((height) => Math.min(lowest, Math.max(highest, height - LOCAL_LABEL_RISE)));
+    const isFree = (baseline: number) => heights.every((height) => height <= baseline - LETTER_HEIGHT || height > baseline + 1);
     return choices.find(isFree) ?? choices[0] ?? highest;
 }
 

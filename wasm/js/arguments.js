@@ -21,7 +21,7 @@ export function invalidArgument(message, cause) {
 }
 
 /** Throws the error for a value that is not of the kind that `wanted` describes. */
-function refuse(path, value, wanted, description = given(value)) {
+export function refuse(path, value, wanted, description = given(value)) {
     throw invalidArgument(`\`${path}\` ${value === undefined ? "is missing" : `is ${description}`}: pass ${wanted}`);
 }
 
@@ -82,12 +82,12 @@ function isWellFormed(text) {
     return text.isWellFormed ? text.isWellFormed() : !HALF_PAIR.test(text);
 }
 
-/** Returns the kind of a text. `wanted` says what to pass. */
-export function textOr(wanted) {
+/** Returns the kind of a text. `wanted` says what to pass, and `isCarried` which texts the engine takes. */
+export function textOr(wanted, isCarried = isWellFormed) {
     return (value, path) => {
         // A number in place of a name may be the claimed value, which no message shows.
         if (typeof value !== "string") return refuse(path, value, wanted, typeof value === "object" ? given(value) : `a ${typeof value}`);
-        if (isWellFormed(value)) return value;
+        if (isCarried(value)) return value;
         throw invalidArgument(`\`${path}\` has half of a surrogate pair: pass valid Unicode`);
     };
 }
@@ -163,6 +163,12 @@ export function object(members, isOpen = false) {
     };
 }
 
+/** Returns a few words for an object with these members. */
+function describedBy(members) {
+    if (members.length === 0) return "an empty object";
+    return members.length === 1 ? `an object with the member \`${shortened(members[0])}\`` : `an object with ${members.length} members`;
+}
+
 /**
  * One of several forms: the name of a form without content, or an object whose only member is the name of
  * a form with its content. `forms` has the kind of each content, `undefined` for none.
@@ -170,8 +176,11 @@ export function object(members, isOpen = false) {
 export function variant(forms) {
     const wanted = `one of ${listed(Object.keys(forms))}`;
     return (value, path) => {
-        const [name, ...others] = isObject(value) ? Object.keys(value) : [value];
-        if (typeof name !== "string" || others.length > 0 || !Object.hasOwn(forms, name)) return refuse(path, value, wanted);
+        const members = isObject(value) ? Object.keys(value) : undefined;
+        const [name, ...others] = members ?? [value];
+        if (typeof name !== "string" || others.length > 0 || !Object.hasOwn(forms, name)) {
+            return members ? refuse(path, value, `one whose only member is ${wanted}`, describedBy(members)) : refuse(path, value, wanted);
+        }
         const content = forms[name];
         if (content) return { [name]: content(value[name], `${path}.${name}`) };
         return name === value ? value : refuse(path, value, `the string \`${name}\``);

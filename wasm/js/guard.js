@@ -144,8 +144,14 @@ function isTrap(error) {
     return !(error instanceof LeaseholdError) || error.code === "PANIC";
 }
 
+/** Returns an error of the engine with the names of the arguments: the engine has those of the wire, `create_records`. */
+function inCallersWords(error) {
+    error.message = error.message.replaceAll(/\b(create|destroy)_records\b/gu, "$1s");
+    return error;
+}
+
 function errorOf(error) {
-    if (error instanceof LeaseholdError) return error;
+    if (error instanceof LeaseholdError) return inCallersWords(error);
     const message = `the engine stopped in the middle of a call: memory ran out, or it has a defect, which please report: ${error}`;
     return Object.assign(new LeaseholdError("PANIC", message), { cause: error });
 }

@@ -169,6 +169,23 @@ describe("the message of a refused argument", () => {
         return message;
     };
 
+    it("names a list of claims as the caller does", () => {
+        const invalid = { ...username("alice"), bucket_value: "" };
+        const { message } = thrownBy(() => checkBatch([invalid], []));
+        assert.match(message, /creates\[0\]/u);
+        assert.doesNotMatch(message, /_records/u);
+    });
+
+    it("says of an event what is wrong with it, and of a number its true bounds", () => {
+        const world = new Simulation();
+        const apply = (event: unknown): string => wrong(() => world.apply(event as never));
+        assert.match(apply({}), /^`event` is an empty object: pass one whose only member is one of `/u);
+        assert.match(apply({ nonsense: 1 }), /^`event` is an object with the member `nonsense`: pass one whose/u);
+        assert.match(apply({ wait: { seconds: 1 }, tick: {} }), /^`event` is an object with 2 members: pass one whose/u);
+        for (const cells of [-1, 0, 9]) assert.equal(wrong(() => new Simulation({ cells })), `\`settings.cells\` is ${cells}: pass an integer from 1 to 8`);
+        world.free();
+    });
+
     it("names the argument, what was given and what to pass", () => {
         assert.equal(wrong(canonicalForm, 4.7, "Alice"), "`bucket_type` is 4.7: pass an integer from -2147483648 to 2147483647");
         assert.equal(wrong(canonicalForm, 2 ** 32 + 4, "Alice"), "`bucket_type` is 4294967300: pass an integer from -2147483648 to 2147483647");

@@ -493,7 +493,7 @@ describe("arguments", BOUND, () => {
             }
         }
         for (const wait of [86_401, 1e13, 1e30]) assert.equal(await code(locks.acquire("a", "k", { wait })), "LIMIT_EXCEEDED");
-        for (const wait of [-1, Number.NaN]) assert.equal(await code(locks.acquire("a", "k", { wait })), "MISCONFIGURED");
+        for (const wait of [-1, Number.NaN]) assert.equal(await code(locks.acquire("a", "k", { wait })), "INVALID_ARGUMENT");
         assert.equal((await locks.get("a", "k")).state, "free");
     });
 
@@ -502,13 +502,12 @@ describe("arguments", BOUND, () => {
         const wrong = { toString: () => "secret" } as never;
         const held = await locks.acquire("a", "k");
         const calls = {
-            prefix: () => locks.list(wrong).next(),
-            namespace: () => locks.acquire(wrong, "k"),
+            namespace: () => locks.list(wrong).next(),
             key: () => locks.get("a", wrong),
-            value: () => held.release({ value: wrong }),
-            outcome: () => held.release({ outcome: wrong }),
+            "options.value": () => held.release({ value: wrong }),
+            "options.outcome": () => held.release({ outcome: wrong }),
             fence: () => locks.force("a", "k", wrong),
-            wait: () => locks.acquire("a", "k", { wait: wrong }),
+            "options.wait": () => locks.acquire("a", "k", { wait: wrong }),
         };
         for (const [name, call] of Object.entries(calls)) {
             await assert.rejects(call, (error: Error) => error.message.startsWith(`\`${name}\` is`) && !error.message.includes("secret"));

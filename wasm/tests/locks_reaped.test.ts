@@ -97,7 +97,7 @@ describe("a reaped lock", BOUND, () => {
         assert.equal((await rejection(locks.resolveOrphan(NAMESPACE, "7", fence + 100n, "retry"))).code, "FENCE_PASSED");
         const wrong = "secret" as "retry";
         const unclear = await rejection(locks.resolveOrphan(NAMESPACE, "7", fence, wrong));
-        assert.deepEqual([unclear.code, unclear.message.includes("secret")], ["MISCONFIGURED", false]);
+        assert.deepEqual([unclear.code, unclear.message.includes("secret")], ["INVALID_ARGUMENT", false]);
         await locks.resolveOrphan(NAMESPACE, "7", fence, "retry");
         assert.deepEqual(await cleanBadly(locks), [fence, 1]);
         await locks.resolveOrphan(NAMESPACE, "7", fence, "cleaned");
@@ -217,8 +217,8 @@ describe("a wait for an orphaned lock", BOUND, () => {
             assert.deepEqual([code, message.includes("secret")], ["INVALID_UPDATE", false]);
         }
         for (const wait of [-1, Number.NaN]) {
-            assert.equal((await rejection(locks.reap("reaped", { wait }, run))).code, "MISCONFIGURED");
+            assert.equal((await rejection(locks.reap("reaped", { wait }, run))).code, "INVALID_ARGUMENT");
         }
-        await assert.rejects(locks.reap(7 as unknown as string, {}, run), TypeError);
+        await assert.rejects(locks.reap(7 as unknown as string, {}, run), { name: "LeaseholdError", code: "INVALID_ARGUMENT" });
     });
 });

@@ -170,16 +170,16 @@ describe("several locks", BOUND, () => {
             [named("secret", "secret"), "INVALID_UPDATE"],
             [named(...Array.from({ length: 17 }, (_, number) => `secret${number}`)), "LIMIT_EXCEEDED"],
             [[{ namespace: NAMESPACE, key: "secret", permits: 257 }], "LIMIT_EXCEEDED"],
-            [[{ namespace: NAMESPACE, key: "secret", permits: 2, shared: true }], "MISCONFIGURED"],
+            [[{ namespace: NAMESPACE, key: "secret", permits: 2, shared: true }], "INVALID_ARGUMENT"],
         ];
         for (const [each, expected] of wanted) {
             const { code, message } = await rejection(locks.acquireAll(each, { wait: 1 }));
             assert.deepEqual([code, message.includes("secret")], [expected, false]);
         }
         // @ts-expect-error: the types refuse it too.
-        await assert.rejects(locks.acquireAll("secret"), { name: "TypeError", message: /^(?!.*secret)/u });
+        await assert.rejects(locks.acquireAll("secret"), { name: "LeaseholdError", code: "INVALID_ARGUMENT", message: /^(?!.*secret)/u });
         // @ts-expect-error: the types refuse it too.
-        await assert.rejects(locks.acquireAll([undefined]), TypeError);
+        await assert.rejects(locks.acquireAll([undefined]), { code: "INVALID_ARGUMENT", message: "`wanted[0]` is missing: pass an object with `namespace`, `key`, `shared`, `permits`" });
     });
 });
 

@@ -228,10 +228,10 @@ describe("a worker", BOUND, () => {
         const queues = shared.queues(test, LONG);
         const refused = (queue: string, options: TakeOptions): Promise<string> => code(new Worker(queues, queue, options).next());
         assert.equal(await refused("a..b", {}), "INVALID_UPDATE");
-        assert.equal(await refused("a", { credit: 0 }), "MISCONFIGURED");
+        assert.equal(await refused("a", { credit: 0 }), "INVALID_ARGUMENT");
         assert.equal(await refused("a", { credit: 257 }), "LIMIT_EXCEEDED");
-        assert.equal(await refused("a", { maxRequests: 0.5 }), "MISCONFIGURED");
-        assert.equal(await refused("a", { stopSeconds: -1 }), "MISCONFIGURED");
+        assert.equal(await refused("a", { maxRequests: 0.5 }), "INVALID_ARGUMENT");
+        assert.equal(await refused("a", { stopSeconds: -1 }), "INVALID_ARGUMENT");
         const authority = new Authority(test);
         const access = '[[locks.access]]\ncaller = "service/billing"\nnamespaces = ["bill"]\n';
         const server = await ClaimsServer.start(test, authority.server(), access);

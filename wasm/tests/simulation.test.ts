@@ -397,7 +397,7 @@ describe("errors of the simulation", () => {
         assert.equal(codeOf(() => run.apply(undefined as unknown as Event)), "INVALID_ARGUMENT");
         assert.equal(codeOf(() => run.apply(1n as unknown as Event)), "INVALID_ARGUMENT");
         assert.equal(run.trace(), before);
-        assert.match(thrownBy(() => new Simulation({ cells: 99 })).message, /`cells` is 99: use 1 to 8/u);
+        assert.match(thrownBy(() => new Simulation({ cells: 99 })).message, /^`settings.cells` is 99: pass an integer from 1 to 8$/u);
         assert.equal(codeOf(() => new Simulation({ seed: 2 ** 53 })), "INVALID_ARGUMENT");
         assert.equal(codeOf(() => Simulation.load("{}")), "INVALID_TRACE");
         assert.equal(codeOf(() => ruleWorld("no_such_rule" as Rule)), "INVALID_ARGUMENT");

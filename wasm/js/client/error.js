@@ -46,12 +46,36 @@ export class CallError extends LeaseholdError {
     constructor({ code: status, details: message, metadata }) {
         const { reason, retryAfterMillis } = richDetails(metadata);
         const code = reason || (isTlsFailure(status, message) ? "TLS_REFUSED" : GRPC[status]);
-        super(code, code === "TLS_REFUSED" ? `the TLS handshake failed: check \`tls\` (${message})` : message || code);
+        const text = reason ? message : withoutGrpcWords(status, message);
+        super(code, code === "TLS_REFUSED" ? `the TLS handshake failed: check \`tls\` (${message})` : text || code);
         this.isRepeatable = code === "OVERLOADED" || (REPEATED.includes(status) && code !== "TLS_REFUSED");
         this.isUnanswered = UNKNOWN.includes(status) && !WITHOUT_EFFECT.includes(code);
         this.isFinal = hasEnded(this) || status === GRPC.PERMISSION_DENIED || status === GRPC.UNAUTHENTICATED;
         this.retryAfterMillis = retryAfterMillis;
     }
+}
+
+/** Texts that gRPC composes if no server answered (`@grpc/grpc-js` 1.14). */
+const NOT_CONNECTED = /^No connection established\. Last error: (?:Error: )?(.*?)\. Resolution note: /su;
+const NOT_RESOLVED = /^Name resolution failed/u;
+const BROKEN = /ECONNRESET|EPIPE|socket hang up|closed|Connection dropped|stream terminated/iu;
+const CLOSED = new RegExp(`^Failed to connect|${BROKEN.source}`, "iu");
+/** The causes of a failed connection, each in words for people with what to do. */
+const CAUSES = [
+    [/ECONNREFUSED/u, "nothing listens there: start it, or check `address`"],
+    [/ETIMEDOUT|ENETUNREACH|EHOSTUNREACH|Failed to connect before the deadline/u, "no answer came from its machine: check `address` and the network"],
+    [/Protocol error|ERR_HTTP2/u, "what listens there is no server of Leasehold: check `address`"],
+    [CLOSED, "it closes the connection: check that the server and `address` both use TLS, or neither"],
+];
+
+/** Returns a message in the words of this package, if gRPC has composed it because no server answered. */
+function withoutGrpcWords(status, message) {
+    if (status === GRPC.DEADLINE_EXCEEDED) return "no answer came in time";
+    if (status !== GRPC.UNAVAILABLE) return message;
+    if (NOT_RESOLVED.test(message)) return "cannot reach the server: its name is not known: check `address`";
+    const [, cause] = NOT_CONNECTED.exec(message) ?? [];
+    if (cause !== undefined) return `cannot reach the server: ${CAUSES.find(([pattern]) => pattern.test(cause))?.[1] ?? cause}`;
+    return BROKEN.test(message) ? "the connection broke before an answer came" : message;
 }
 
 function isTlsFailure(status, message) {

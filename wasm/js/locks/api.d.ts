@@ -24,7 +24,7 @@ export interface AcquireOptions {
     /**
      * The number of permits of the lock, at most 256, of which this acquire wants one. All who use the
      * lock must name the same number: an acquire with another one waits until no permit is held.
-     * Throws `MISCONFIGURED` if `shared` is true too.
+     * Throws `INVALID_ARGUMENT` if `shared` is true too.
      */
     readonly permits?: number;
 }
@@ -179,8 +179,8 @@ export interface LockStatus {
  * The locks of a server. All that a process acquires here are held under one session, which the
  * first acquire opens, and which a worker thread renews.
  *
- * A call that fails throws a `LeaseholdError`, except that an argument of a wrong type throws a
- * `TypeError`. No error contains a key or a value.
+ * A call that fails throws a `LeaseholdError`; a wrong argument has the code `INVALID_ARGUMENT`. No
+ * error contains a key or a value.
  */
 export interface Locks {
     /**

@@ -1,6 +1,8 @@
+import { checked } from "../arguments.js";
 import { Hold } from "../client/hold.js";
 import { whileHolding } from "./held_locks.js";
 import { ending } from "./messages.js";
+import { RELEASE } from "./signatures.js";
 
 /** A lock that this process holds, until its release or its loss. `api.d.ts` declares its types. */
 export class HeldLock extends Hold {
@@ -30,8 +32,8 @@ export class HeldLock extends Hold {
         return this.#path.slot;
     }
 
-    async release(options = {}) {
-        const end = ending(options);
+    async release(...values) {
+        const end = ending(...checked(RELEASE, values));
         return await this.end((session, hold) => this.#finish(session, { ...hold, lock: this.#path, ...end }));
     }
 

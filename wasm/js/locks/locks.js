@@ -1,20 +1,21 @@
+import { checked } from "../arguments.js";
 import { Calls } from "../client/calls.js";
 import { hasEnded, LOCK, misconfigured } from "../client/error.js";
 import { Session } from "../client/session.js";
 import { settingsOf } from "../client/settings.js";
-import { fenceNumber, text } from "../client/values.js";
 import { Acquisition } from "./acquisition.js";
 import { GroupAcquisition } from "./group_acquisition.js";
 import { HeldLock, work, workTogether } from "./held_lock.js";
-import { lockPath, lockStatus, resolutionOf, wantedLock, wantedLocks } from "./messages.js";
+import { lockPath, lockStatus, wantedLock } from "./messages.js";
 import { Orphan } from "./orphan.js";
 import { Reaping } from "./reaping.js";
+import { CONNECT, METHODS } from "./signatures.js";
 
 const PAGE = 1_000;
 
 /** Returns the locks of a server. `api.d.ts` declares the settings. */
-export function connect(settings = {}) {
-    return new Locks(settings);
+export function connect(settings) {
+    return new Locks(...checked(CONNECT, [settings]));
 }
 
 class Locks {
@@ -29,11 +30,13 @@ class Locks {
         this.#calls = new Calls(this.#settings.endpoint);
     }
 
-    async lock(namespace, key, options, run) {
+    async lock(...values) {
+        const [namespace, key, options, run] = checked(METHODS.lock, values);
         return await work(await this.acquire(namespace, key, options), run);
     }
 
-    async acquire(namespace, key, options = {}) {
+    async acquire(...values) {
+        const [namespace, key, options] = checked(METHODS.acquire, values);
         options.signal?.throwIfAborted();
         const wanted = wantedLock({ ...options, namespace, key });
         return await this.#underSession(async (session) => {
@@ -42,22 +45,25 @@ class Locks {
         });
     }
 
-    async lockAll(wanted, options, run) {
+    async lockAll(...values) {
+        const [wanted, options, run] = checked(METHODS.lockAll, values);
         return await workTogether(await this.acquireAll(wanted, options), run);
     }
 
-    async acquireAll(wanted, options = {}) {
+    async acquireAll(...values) {
+        const [wanted, options] = checked(METHODS.acquireAll, values);
         options.signal?.throwIfAborted();
-        const asks = wantedLocks(wanted);
+        // The server checks their number.
+        const asks = wanted.map(wantedLock);
         return await this.#underSession(async (session) => {
             const grants = await new GroupAcquisition(session, asks, options).run();
             return grants.map(({ slot, ...grant }, position) => new HeldLock(session, { ...asks[position].lock, slot }, grant));
         });
     }
 
-    async reap(namespace, options = {}, run) {
+    async reap(...values) {
+        const [namespace, options, run] = checked(METHODS.reap, values);
         options.signal?.throwIfAborted();
-        text("namespace", namespace);
         const orphan = await this.#underSession(async (session) => {
             const found = await new Reaping(session, namespace, options).run();
             return found && new Orphan(session, found);
@@ -65,25 +71,28 @@ class Locks {
         return orphan && (await work(orphan, run));
     }
 
-    async get(namespace, key, { slot } = {}) {
+    async get(...values) {
+        const [namespace, key, { slot }] = checked(METHODS.get, values);
         return lockStatus((await this.#run("GetLock", { lock: lockPath(namespace, key, slot) })).lock);
     }
 
-    async *list(prefix = "") {
-        const namespace = text("prefix", prefix);
+    async *list(...values) {
+        const [namespace = ""] = checked(METHODS.list, values);
         for (let page = { truncated: true }, after; page.truncated; after = page.locks.at(-1)?.path) {
             page = await this.#run("ListLocks", { namespace, limit: PAGE, after });
             yield* page.locks.map(lockStatus);
         }
     }
 
-    async force(namespace, key, fence, { atOnce = false, slot } = {}) {
-        await this.#run("ForceLock", { lock: lockPath(namespace, key, slot), fence: fenceNumber(fence), atOnce });
+    async force(...values) {
+        const [namespace, key, fence, { atOnce = false, slot }] = checked(METHODS.force, values);
+        await this.#run("ForceLock", { lock: lockPath(namespace, key, slot), fence: String(fence), atOnce });
     }
 
-    async resolveOrphan(namespace, key, fence, resolution, { slot } = {}) {
+    async resolveOrphan(...values) {
+        const [namespace, key, fence, resolution, { slot }] = checked(METHODS.resolveOrphan, values);
         const lock = lockPath(namespace, key, slot);
-        await this.#run("ResolveOrphan", { lock, fence: fenceNumber(fence), resolution: resolutionOf(resolution) });
+        await this.#run("ResolveOrphan", { lock, fence: String(fence), resolution: resolution.toUpperCase() });
     }
 
     async close() {

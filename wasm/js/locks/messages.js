@@ -1,28 +1,14 @@
 // Conversions between the values of callers and the messages of locks.
-import { misconfigured } from "../client/error.js";
-import { bytes, date, text, uuid, whole, word } from "../client/values.js";
+import { date, uuid, word } from "../client/values.js";
 
 /** Returns the message for the name of a lock, or of a slot of it. No error contains a part of it (K24). */
 export function lockPath(namespace, key, slot = 0) {
-    return { namespace: text("namespace", namespace), key: text("key", key), slot: whole("slot", slot, 0) };
+    return { namespace, key, slot };
 }
 
 /** Returns the part of an acquire that names a lock, and says how the ask shares it. */
-export function wantedLock({ namespace, key, shared, permits }) {
-    return { lock: lockPath(namespace, key), ...shareOf({ shared, permits }) };
-}
-
-/** Returns this part for each lock of several. The server checks their number. */
-export function wantedLocks(wanted) {
-    if (!Array.isArray(wanted)) throw new TypeError("`wanted` is no array: pass one of locks");
-    return wanted.map((each) => wantedLock({ ...each }));
-}
-
-/** Returns the part of an acquire that says how the ask shares its lock (K13). */
-function shareOf({ shared = false, permits }) {
-    if (permits === undefined) return { shared: Boolean(shared), permits: 0 };
-    if (shared) throw misconfigured("both `shared` and `permits` are given: pass one of them");
-    return { shared: false, permits: whole("permits", permits, 1) };
+export function wantedLock({ namespace, key, shared = false, permits = 0 }) {
+    return { lock: lockPath(namespace, key), shared, permits };
 }
 
 /** Returns a rest of a wait, in milliseconds, as the microseconds of a request. */
@@ -33,16 +19,7 @@ export function waitMicros(millis, shortest) {
 
 /** Returns the part of a release that says how the work ended (K03). */
 export function ending({ outcome = "succeeded", value = "" }) {
-    if (outcome !== "succeeded" && outcome !== "failed") {
-        throw misconfigured("`outcome` is unknown: pass `succeeded` or `failed`");
-    }
-    return { failed: outcome === "failed", value: bytes("value", value) };
-}
-
-/** Returns the member of the wire's enumeration for a decision about an orphaned lock. */
-export function resolutionOf(resolution) {
-    if (resolution === "retry" || resolution === "cleaned") return resolution.toUpperCase();
-    throw misconfigured("the resolution is unknown: pass `retry` or `cleaned`");
+    return { failed: outcome === "failed", value: Buffer.from(value) };
 }
 
 /** Returns a lock as the server stores it. */

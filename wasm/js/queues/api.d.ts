@@ -177,8 +177,8 @@ export interface QueueStatus {
 /**
  * The queues of a server.
  *
- * A call that fails throws a `LeaseholdError`, except that an argument of a wrong type throws a
- * `TypeError`. No error contains a key or a body.
+ * A call that fails throws a `LeaseholdError`; a wrong argument has the code `INVALID_ARGUMENT`. No
+ * error contains a key or a body.
  */
 export interface Queues {
     /** Submits a request to the end of its lane. */

@@ -1,6 +1,8 @@
+import { checked } from "../arguments.js";
 import { BATCH, lost } from "../client/error.js";
 import { Hold } from "../client/hold.js";
-import { bytes, micros, uuid, word } from "../client/values.js";
+import { micros, uuid, word } from "../client/values.js";
+import { FAIL, NOTE_PROGRESS } from "./signatures.js";
 
 /** A request of a batch. `api.d.ts` declares its types. */
 class TakenRequest {
@@ -65,7 +67,8 @@ export class Batch extends Hold {
         await this.#settle({ outcome: "COMPLETED" });
     }
 
-    async fail({ retryAfter } = {}) {
+    async fail(...values) {
+        const [{ retryAfter }] = checked(FAIL, values);
         const retryMicros = retryAfter === undefined ? undefined : String(micros("retryAfter", retryAfter));
         await this.#settle({ outcome: "FAILED", retryMicros });
     }
@@ -74,8 +77,9 @@ export class Batch extends Hold {
         await this.#settle({ outcome: "GIVEN_BACK" });
     }
 
-    async noteProgress(progress) {
-        const note = { ...this.#lane, progress: bytes("progress", progress) };
+    async noteProgress(...values) {
+        const [progress] = checked(NOTE_PROGRESS, values);
+        const note = { ...this.#lane, progress: Buffer.from(progress) };
         await this.call(async ({ calls, millis, signal }, hold) => {
             await calls.run("NoteProgress", { ...hold, ...note }, { millis, signals: [signal] });
         });

@@ -1,24 +1,17 @@
 // Conversions between the values of callers and the messages of queues.
-import { misconfigured } from "../client/error.js";
-import { bytes, date, idBytes, member, micros, text, timedId, uuid, whole, word } from "../client/values.js";
+import { date, idBytes, micros, timedId, uuid, word } from "../client/values.js";
 
 /** Returns the message for a request to submit. Its id is the same however often the call is repeated (Q09). */
 export function newRequest({ key, body = "", kind = "update", priority = 0, delay = 0, maxAttempts = 25, id }) {
     return {
-        requestId: id === undefined ? timedId() : idBytes("id", id),
-        key: text("key", key),
-        kind: member("kind", kind, ["create", "update"]),
-        priority: whole("priority", priority, 0),
+        requestId: id === undefined ? timedId() : idBytes(id),
+        key,
+        kind: kind.toUpperCase(),
+        priority,
         delayMicros: String(micros("delay", delay)),
-        maxAttempts: whole("maxAttempts", maxAttempts, 1),
-        body: bytes("body", body),
+        maxAttempts,
+        body: Buffer.from(body),
     };
-}
-
-/** Returns this message for each of several requests. The server checks their number. */
-export function newRequests(requests) {
-    if (!Array.isArray(requests)) throw new TypeError("`requests` is no array: pass one of requests");
-    return requests.map((each) => newRequest({ ...each }));
 }
 
 /** Returns the reply to one request of a submit. */
@@ -27,10 +20,8 @@ export function submitted({ requestId, isNew }) {
 }
 
 /** Returns the part of a request that names a lane, or all lanes of a queue if there is no key. */
-export function lanePath(queue, key) {
-    // On the wire an empty key stands for all lanes, which a caller with an empty variable does not mean.
-    if (key === "") throw misconfigured("`key` is empty: pass the key of a lane, or none for all lanes");
-    return { queue: text("queue", queue), key: key === undefined ? "" : text("key", key) };
+export function lanePath(queue, key = "") {
+    return { queue, key };
 }
 
 /** Returns a state; undefined for that of a request that the server does not have. */

@@ -1,19 +1,19 @@
+import { checked } from "../arguments.js";
 import { Calls } from "../client/calls.js";
 import { BATCH, misconfigured } from "../client/error.js";
 import { settingsOf } from "../client/settings.js";
-import { idBytes, member, text, whole } from "../client/values.js";
-import { lanePath, laneStatus, newRequest, newRequests } from "./messages.js";
+import { idBytes } from "../client/values.js";
+import { lanePath, laneStatus, newRequest } from "./messages.js";
 import { requestStatus, stateOf, submitted, withBody } from "./messages.js";
+import { CONNECT, METHODS } from "./signatures.js";
 import { Taking } from "./taking.js";
 import { work } from "./work.js";
 
 const PAGE = 1_000;
-const REQUEST_LISTS = ["waiting", "taken", "settled"];
-const LANE_LISTS = ["ready", "delayed", "taken", "paused"];
 
 /** Returns the queues of a server. `api.d.ts` declares the settings. */
-export function connect(settings = {}) {
-    return new Queues(settings);
+export function connect(settings) {
+    return new Queues(...checked(CONNECT, [settings]));
 }
 
 class Queues {
@@ -27,15 +27,17 @@ class Queues {
         this.#calls = new Calls(this.#settings.endpoint);
     }
 
-    async submit(queue, request) {
-        return (await this.#submit(queue, [newRequest({ ...request })]))[0];
+    async submit(...values) {
+        const [queue, request] = checked(METHODS.submit, values);
+        return (await this.#submit(queue, [request]))[0];
     }
 
-    async submitAll(queue, requests) {
-        return await this.#submit(queue, newRequests(requests));
+    async submitAll(...values) {
+        return await this.#submit(...checked(METHODS.submitAll, values));
     }
 
-    async *take(queue, options = {}) {
+    async *take(...values) {
+        const [queue, options] = checked(METHODS.take, values);
         const taking = this.#begin(queue, options);
         try {
             for (let batch; (batch = await taking.next()); ) yield batch;
@@ -44,51 +46,60 @@ class Queues {
         }
     }
 
-    async work(queue, options, run) {
+    async work(...values) {
+        const [queue, options, run] = checked(METHODS.work, values);
         await work(this.#begin(queue, options), options, run);
     }
 
-    async getRequest(id, options = {}) {
-        const call = { requestId: idBytes("id", id), withBody: options.withBody ?? false };
+    async getRequest(...values) {
+        const [id, options] = checked(METHODS.getRequest, values);
+        const call = { requestId: idBytes(id), withBody: options.withBody ?? false };
         const { request, body } = await this.#run("GetRequest", call);
         if (!request) return undefined;
         return call.withBody ? withBody(requestStatus(request), body) : requestStatus(request);
     }
 
-    async *listRequests(queue, list, { key } = {}) {
-        const request = { ...lanePath(queue, key), list: member("list", list, REQUEST_LISTS) };
+    async *listRequests(...values) {
+        const [queue, list, { key }] = checked(METHODS.listRequests, values);
+        const request = { ...lanePath(queue, key), list: list.toUpperCase() };
         for await (const { requests } of this.#pages("ListRequests", request)) yield* requests.map(requestStatus);
     }
 
-    async *listLanes(queue, list) {
-        const request = { queue: text("queue", queue), list: member("list", list, LANE_LISTS) };
+    async *listLanes(...values) {
+        const [queue, list] = checked(METHODS.listLanes, values);
+        const request = { queue, list: list.toUpperCase() };
         for await (const { lanes } of this.#pages("ListLanes", request)) yield* lanes.map(laneStatus);
     }
 
-    async getQueue(queue) {
-        const { isPaused, limit, taken } = await this.#run("GetQueue", { queue: text("queue", queue) });
+    async getQueue(...values) {
+        const [queue] = checked(METHODS.getQueue, values);
+        const { isPaused, limit, taken } = await this.#run("GetQueue", { queue });
         return { isPaused, limit: limit || undefined, taken };
     }
 
-    async pause(queue, { key } = {}) {
+    async pause(...values) {
+        const [queue, { key }] = checked(METHODS.pause, values);
         await this.#run("Pause", { ...lanePath(queue, key), resume: false });
     }
 
-    async resume(queue, { key } = {}) {
+    async resume(...values) {
+        const [queue, { key }] = checked(METHODS.resume, values);
         await this.#run("Pause", { ...lanePath(queue, key), resume: true });
     }
 
-    async setLimit(queue, limit) {
-        const most = limit === undefined ? 0 : whole("limit", limit, 1);
-        await this.#run("SetLimit", { queue: text("queue", queue), limit: most });
+    async setLimit(...values) {
+        const [queue, limit = 0] = checked(METHODS.setLimit, values);
+        await this.#run("SetLimit", { queue, limit });
     }
 
-    async withdraw(id) {
-        return stateOf((await this.#run("Withdraw", { requestId: idBytes("id", id) })).found);
+    async withdraw(...values) {
+        const [id] = checked(METHODS.withdraw, values);
+        return stateOf((await this.#run("Withdraw", { requestId: idBytes(id) })).found);
     }
 
-    async resubmit(id) {
-        return stateOf((await this.#run("Resubmit", { requestId: idBytes("id", id) })).found);
+    async resubmit(...values) {
+        const [id] = checked(METHODS.resubmit, values);
+        return stateOf((await this.#run("Resubmit", { requestId: idBytes(id) })).found);
     }
 
     async close() {
@@ -117,7 +128,8 @@ class Queues {
     }
 
     async #submit(queue, requests) {
-        const answer = await this.#run("Submit", { queue: text("queue", queue), requests });
+        // The server checks their number.
+        const answer = await this.#run("Submit", { queue, requests: requests.map(newRequest) });
         return answer.requests.map(submitted);
     }
 

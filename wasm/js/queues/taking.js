@@ -3,7 +3,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { Backoff } from "../client/backoff.js";
 import { CallError, hasEnded } from "../client/error.js";
 import { Session } from "../client/session.js";
-import { micros, text, whole } from "../client/values.js";
+import { micros } from "../client/values.js";
 import { Batch } from "./batch.js";
 
 /** More lanes than a session can hold of one queue. */
@@ -30,11 +30,10 @@ export class Taking {
     #failure;
     #ended;
 
-    constructor(calls, settings, queue, { credit = 1, maxRequests, stopSeconds = 20, onReconnect }) {
+    constructor(calls, settings, queue, { credit = 1, maxRequests = 0, stopSeconds = 20, onReconnect }) {
         this.#calls = calls;
         this.#settings = settings;
-        const most = maxRequests === undefined ? 0 : whole("maxRequests", maxRequests, 1);
-        this.#request = { queue: text("queue", queue), credit: whole("credit", credit, 1), maxRequests: most };
+        this.#request = { queue, credit, maxRequests };
         this.#stopMillis = Number(micros("stopSeconds", stopSeconds)) / 1e3;
         this.#onReconnect = onReconnect;
     }

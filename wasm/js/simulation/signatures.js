@@ -70,7 +70,10 @@ const LOCKS = object({
 
 const SETTINGS = object({
     seed: optional(SEED),
-    ...all(optional(UINT8), "cells workers reconcilers names"),
+    // The bounds of `simulation/src/settings.rs`, so that one message tells them.
+    ...all(optional(integer(1, 8)), "cells workers"),
+    reconcilers: optional(integer(0, 4)),
+    names: optional(integer(1, 32)),
     modes: optional(list(word("before_commit", "lease_first"))),
     clocks: optional(list(object({ ahead_seconds: INT32, fast_ppm: INT32 }))),
     rules_off: optional(list(RULE)),

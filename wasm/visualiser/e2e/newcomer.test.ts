@@ -112,6 +112,12 @@ describe.each([
         await page.context().close();
     });
 
+    test("is told at an event after the violation why the service answers as it does", async () => {
+        const page = await stage.page("#scenario=concurrent-creation&off=lease_exclusivity&at=20", options);
+        await expectVisible(page.getByText("The service's tables contradict each other, so it decides nothing.").filter({ visible: true }));
+        await page.context().close();
+    });
+
     test("sees why a dropped commit violated nothing", async () => {
         const sender = await stage.page("", { ...options, ...CLIPBOARD });
         await play3b(sender, name === "phone");

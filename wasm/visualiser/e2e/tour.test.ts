@@ -55,6 +55,14 @@ function isSentenceVisible(page: Page): Promise<boolean> {
     });
 }
 
+/** Returns true if a text is drawn in the lanes without a cut: no part of it is outside of its element, or of the lanes. */
+function isWholeTextVisible(page: Page, selector: string): Promise<boolean> {
+    return page.locator(selector).evaluate((one) => {
+        const [box, lanes] = [one.getBoundingClientRect(), one.closest(".lanes")?.getBoundingClientRect()];
+        return one.scrollWidth <= one.clientWidth && one.scrollHeight <= one.clientHeight + 1 && lanes !== undefined && box.top >= lanes.top && box.bottom <= lanes.bottom + 1;
+    });
+}
+
 describe.each(SIZES)("the tour at a %s", (name, options) => {
     test("starts by itself, explains each step, and breaks a rule", async () => {
         const page = await stage.newVisitor("", { ...options, bypassCSP: true });
@@ -69,7 +77,10 @@ describe.each(SIZES)("the tour at a %s", (name, options) => {
             expect(await smallTargets(page)).toEqual([]);
             expect(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth)).toBe(true);
             await expect.poll(() => hashOf(page)).toBe(`#tour=${number}`);
-            if (number === TOUR.length) expect(await page.locator(".row.violated .sentence").innerText()).toContain("committed");
+            if (number === TOUR.length) {
+                expect(await page.locator(".row.violated .sentence").innerText()).toContain("committed");
+                expect(await isWholeTextVisible(page, ".row.violated .row-violation")).toBe(true);
+            }
             labels.push(await pressNext(page));
         }
         expect(labels).toEqual(TOUR.map(({ next }, index) => next ?? (index === TOUR.length - 1 ? "Explore the page" : "Next")));

@@ -66,12 +66,13 @@ describe("a link", () => {
 
     test("beside whose run stands an unknown parameter keeps the run, and names the parameter", async () => {
         expect(await decodeLink("#scenario=3b&at=2&seed=7")).toMatchObject({ origin: { id: "3b" }, position: 2, unknown: ["seed"] });
-        expect(await decodeLink("#scenario=3b&at=-4")).toMatchObject({ origin: { id: "3b" }, position: 0 });
+        expect(await decodeLink("#scenario=3b&at=-4")).toMatchObject({ origin: { id: "3b" }, position: -4 });
         expect(await decodeLink("#scenario=3b&at=4.4")).toMatchObject({ origin: { id: "3b" }, position: 4 });
     });
 
     test.each([
         ["with an unknown parameter alone", "#seed=7", "`seed=7`"],
+        ["with an unknown parameter and a position, but no run", "#seed=7&at=99999", "`seed=7`"],
         ["without its payload", "#trace=1&at=3", "cut short"],
         ["with a truncated payload", "#trace=1&at=3&z=AAAA", "damaged"],
         ["without an origin", "#at=3&kept=2", "damaged"],

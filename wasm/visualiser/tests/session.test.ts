@@ -53,6 +53,7 @@ describe("a link with impossible parts", () => {
     test.each([
         ["more events kept than the scenario has", "#scenario=3b&kept=500&at=9", 9, "keeps 500 events of a scenario that has 25"],
         ["a position beyond the end", "#scenario=3b&at=9999", 25, "goes to event 9999, but its run has 25"],
+        ["a position before the start", "#scenario=3b&at=-1", 0, "goes to event -1, but a run begins at event 0"],
         ["an unknown speed", "#scenario=3b&at=3&speed=3", 3, "speed is not one of the page's"],
     ])("%s opens the nearest state, with a notice", async (_, hash, at, words) => {
         const session = await openHash(hash);

@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import { layOutLanes } from "../src/model/lanes";
 import type { Arrow, Lane } from "../src/model/protocol";
 import { mergedRows, RowScale } from "../src/model/row_scale";
-import { eventPaths, localPaths, messagePaths, type DrawingScale } from "../src/model/svg_paths";
+import { eventPaths, labelWidth, localPaths, messagePaths, type DrawingScale } from "../src/model/svg_paths";
 
 const world = { cells: [1, 2], workers: 2, reconcilers: 1, hasVerifier: true };
 const scale: DrawingScale = { layout: layOutLanes(world, 400, undefined), rows: new RowScale(40, 20), firstRow: 0, hasLabels: true };
@@ -64,6 +64,16 @@ describe("messagePaths", () => {
         expect(messagePaths([long, near], scale).labels.map(({ text }) => text)).toEqual([expect.stringMatching(/^create a name.*…$/)]);
         expect(messagePaths([long], { ...scale, hasLabels: false })).toMatchObject({ labels: [], labelBackgrounds: "" });
     });
+
+    test("cuts no number: a part of a fence would be another fence", () => {
+        const small = { cells: [1], workers: 1, reconcilers: 0, hasVerifier: false };
+        const texts = Array.from({ length: 60 }, (_, more) => {
+            const begun = arrow(1, { ended: 4, how: "arrived", says: "begun, fence 170 and more" });
+            return messagePaths([begun], { ...scale, layout: layOutLanes(small, 120 + more * 10, undefined) }).labels[0]?.text ?? "";
+        });
+        expect(new Set(texts).size).toBeGreaterThan(3);
+        expect(texts.filter((text) => /\d/u.test(text) && !text.includes("170"))).toEqual([]);
+    });
 });
 
 describe("labels", () => {
@@ -108,6 +118,15 @@ describe("localPaths", () => {
         const narrow = { ...wide, layout: layOutLanes({ ...world, cells: [1], workers: 1 }, width, undefined) };
         const step = narrow.layout.x({ database: 1 }) - narrow.layout.x(worker);
         expect(localPaths(entries, narrow).labels.filter(({ text }) => text.length * 6.2 > step)).toEqual([]);
+    });
+
+    test("keeps the last statement of arrows that share a label, and leaves room for the marks", () => {
+        const narrow = { ...wide, layout: layOutLanes({ ...world, cells: [1], workers: 1 }, 570, undefined), rows: new RowScale(40, 14, mergedRows(entries)) };
+        const [from, to] = [narrow.layout.x(worker), narrow.layout.x({ database: 1 })];
+        const label = localPaths(entries, narrow).labels.find(({ text }) => text.includes("COMMIT"));
+        expect(label?.text).toBe("…, COMMIT");
+        const [left, right] = [-1, 1].map((side) => (label?.x ?? 0) + (side * labelWidth(label?.text ?? "")) / 2);
+        expect([(left ?? 0) - from >= 5, to - (right ?? 0) >= 2]).toEqual([true, true]);
     });
 
     test("keeps labels where no envelope lies", () => {

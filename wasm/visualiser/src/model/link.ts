@@ -200,6 +200,7 @@ function originKind(params: URLSearchParams): Origin["kind"] | undefined {
     }
     const repeated = [...params.keys()].find((key) => params.getAll(key).length > 1);
     if (repeated !== undefined) throw new LinkError(`the link has \`${repeated}\` twice: ask its sender for a new copy`);
+    if (kind === undefined) refuseUnknown(params);
     if (kind === undefined || other !== undefined) throw new LinkError(DAMAGED_LINK);
     return kind;
 }
@@ -247,10 +248,10 @@ function isPayload(value: unknown): value is LinkPayload {
     return hasSettings && (title === undefined || typeof title === "string") && (events === undefined || Array.isArray(events));
 }
 
-/** Returns the position that is nearest to a number, which a person may have edited. */
+/** Returns the whole position that is nearest to a number, which a person may have edited. It may lie outside of the run. */
 function parsePosition(text: string): number {
     const number = Number(text);
-    return text.trim() !== "" && Number.isFinite(number) ? Math.max(0, Math.round(number)) : parseCount(text, "at");
+    return text.trim() !== "" && Number.isFinite(number) ? Math.round(number) : parseCount(text, "at");
 }
 
 function parseCount(text: string, param: string): number {

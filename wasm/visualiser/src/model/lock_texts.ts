@@ -60,7 +60,6 @@ export function clientText({ phase, told, is_paused }: ClientView): string {
 
 const EVENTS: Record<string, string> = {
     pause: "The process does not notice that it is paused: its clock runs on, and its keepalive sends no renewal. “Let its session expire”, in its menu, shows the consequences.",
-    resume: "The process goes on where it stopped. If it has looked at its clock before the pause, its next step is a write under a fence that may be old.",
     pause_service: "A service that is paused counts no ticks, so it expires nobody.",
     work: "The client opens a session if it has none, and asks for the lock. Step on, or play, to see its next actions.",
     close: "The close of a session ends all its grants at once. Nobody has to wait for its silence.",
@@ -101,9 +100,26 @@ const LATE_WRITE: Explanation = {
 const HANDED_OVER = "The write that ends a grant makes the next one: the lock is never free while somebody waits. Exactly one client is woken.";
 
 /** Returns the explanation of an expiry. `isPassedOn` is true if a lock has passed on by it. */
-function expiry(isPassedOn: boolean): Explanation {
-    const next = isPassedOn ? "The same write gives its lock to the next client that waits." : "Nobody waits for its locks.";
+function expiry({ entry, before }: Moment, isPassedOn: boolean): Explanation {
+    const expired = entry.fired.filter(({ machine, event }) => machine === "session" && event === "Silence").map(({ of }) => of);
+    const cells = before.locks?.sessions.filter(({ session }) => expired.includes(session)).map(({ cell }) => cell) ?? [];
+    const held = [...(before.locks?.locks ?? []), ...(before.locks?.lanes ?? [])].filter(({ holder }) => holder !== undefined && cells.includes(holder));
+    const next = isPassedOn
+        ? "The same write gives its lock to the next client that waits."
+        : before.locks?.lanes
+          ? held.length > 0 ? "The requests that it has taken come back next." : "It had taken nothing."
+          : held.length > 0 ? "Nobody waits for its locks." : "It held no lock.";
     return { text: `The service was awake for duration and grace, and saw no renewal. ${next}`, rule: "observed_silence" };
+}
+
+/** Returns the explanation of the end of a pause, by the next step of the client. */
+function explainResume({ entry, after }: Moment): Explanation {
+    const { phase } = after.cells.find(({ cell }) => cell === partsOf(entry.event).cell)?.client ?? {};
+    const next =
+        phase === "write_resource"
+            ? "It has looked at its clock before the pause, so its next step is a write under a fence that may be old."
+            : phase === undefined ? "It is idle." : `Now it ${PHASES[phase]}.`;
+    return { text: `The process goes on where it stopped. ${next}` };
 }
 
 /** Returns the explanation of an operator's act, which may withhold locks. */
@@ -141,6 +157,7 @@ function explainLockEvent(moment: Moment): Explanation | undefined {
     const { entry } = moment;
     const { kind } = partsOf(entry.event);
     if (kind === "crash") return explainCrash(moment);
+    if (kind === "resume") return explainResume(moment);
     if (kind === "evict") return operatorAct(moment, "The evicted client may not know it yet, so its lock is withheld until its time is over.", "The evicted client holds no lock.");
     if (kind === "force") {
         return operatorAct(moment, "The former holder may still work, so the lock is withheld until its time is over. It learns of this by its next renewal at the earliest; until then, the resource refuses it by its fence.", "Nobody can still work under the old fence, so the lock is not withheld.");
@@ -151,7 +168,7 @@ function explainLockEvent(moment: Moment): Explanation | undefined {
     if (kind === "drop" && entry.says.includes("renew session")) return LOST_RENEWAL;
     if (entry.says.includes("has seen a newer fence")) return LATE_WRITE;
     const isPassedOn = entry.fired.some(({ machine, event }) => machine === "lock" && event.endsWith("HandOver"));
-    if (entry.fired.some(({ machine, event }) => machine === "session" && event === "Silence")) return expiry(isPassedOn);
+    if (entry.fired.some(({ machine, event }) => machine === "session" && event === "Silence")) return expiry(moment, isPassedOn);
     if (isPassedOn) return { text: HANDED_OVER };
     const text = EVENTS[kind];
     return text === undefined ? undefined : { text };

@@ -69,7 +69,7 @@ export function messagePaths(arrows: readonly Arrow[], scale: DrawingScale): Mes
 }
 
 function overlap(one: Label, other: Label): boolean {
-    return Math.abs(one.y - other.y) < LABEL_HEIGHT && Math.abs(one.x - other.x) < (widthOf(one) + widthOf(other)) / 2;
+    return Math.abs(one.y - other.y) < LABEL_HEIGHT && Math.abs(one.x - other.x) < (labelWidth(one.text) + labelWidth(other.text)) / 2;
 }
 
 /** The distance between the baselines of two labels in one row, in pixels. */
@@ -112,31 +112,34 @@ function bar({ x1, y1, x2, y2 }: MessageLine): string {
     return `M${round(x2 - y)} ${round(y2 + x)}L${round(x2 + y)} ${round(y2 - x)}`;
 }
 
-/**
- * The measures of an arrow's tip in pixels: its length, the part of it beyond the end of the line,
- * and half of its width.
- */
-const [TIP_LENGTH, TIP_BEYOND, TIP_HALF_WIDTH] = [10.4, 1.5, 5.9];
+/** The part of an arrow's tip beyond the end of the line, in pixels. */
+const TIP_BEYOND = 1.5;
+/** The length of a tip and half of its width, in pixels: of a message, and of an arrow within a cell. */
+const MESSAGE_TIP = { length: 10.4, half: 5.9 };
+const LOCAL_TIP = { length: 8, half: 4 };
 
-function tip({ x1, y1, x2, y2 }: MessageLine): string {
+function tip({ x1, y1, x2, y2 }: MessageLine, { length: long, half } = MESSAGE_TIP): string {
     const length = Math.hypot(x2 - x1, y2 - y1) || 1;
     const [x, y] = [(x2 - x1) / length, (y2 - y1) / length];
     const corner = (along: number, aside: number) => `${round(x2 + x * along - y * aside)} ${round(y2 + y * along + x * aside)}`;
-    return `M${corner(TIP_BEYOND, 0)}L${corner(-TIP_LENGTH, TIP_HALF_WIDTH)}L${corner(-TIP_LENGTH, -TIP_HALF_WIDTH)}z`;
+    return `M${corner(TIP_BEYOND, 0)}L${corner(-long, half)}L${corner(-long, -half)}z`;
 }
 
 /**
  * The length of a message's line from which it gets a label, in pixels. A shorter one has no room.
  */
 const MIN_LABELLED_LENGTH = 44;
-/**
- * The average width of a letter and the height of a label, in pixels, for the style sheet's font.
- */
-const [LETTER_WIDTH, LABEL_HEIGHT] = [6.2, 11];
+/** The height of a label in pixels, for the style sheet's font. */
+const LABEL_HEIGHT = 11;
 /** The distance of a label's baseline above the middle of its row, in pixels. */
 const LABEL_RISE = 3;
-/** The distance of a label from the lane of the sender, in pixels. */
-const LABEL_DISTANCE = 9;
+/**
+ * The distance of a label from the lane of the sender, in pixels. The tip of an arrow that ends there
+ * is shorter, so it never lies on the label.
+ */
+const LABEL_DISTANCE = 14;
+/** The part of a message's line, in pixels, that its label leaves free at the end. */
+const LABEL_END = 4;
 
 /**
  * Returns the label of a message, or `undefined` if its line is too short. The label is above the
@@ -146,23 +149,47 @@ const LABEL_DISTANCE = 9;
 function labelFor(arrow: Arrow, line: MessageLine): Label | undefined {
     const room = Math.abs(line.x2 - line.x1);
     if (room <= MIN_LABELLED_LENGTH) return undefined;
-    const text = shorten(plainText(arrow.says), Math.max(8, Math.floor(room / LETTER_WIDTH) - 2));
-    const fromSender = Math.min(room / 2, widthOf({ text }) / 2 + LABEL_DISTANCE);
+    const text = shorten(plainText(arrow.says), room - LABEL_DISTANCE - LABEL_END);
+    if (text === undefined) return undefined;
+    const fromSender = LABEL_DISTANCE + labelWidth(text) / 2;
     return { x: round(line.x1 + Math.sign(line.x2 - line.x1) * fromSender), y: round(line.y1 - LABEL_RISE), text };
 }
 
-/** Returns a text with at most this number of letters. */
-function shorten(text: string, letters: number): string {
-    return text.length <= letters ? text : `${text.slice(0, letters - 1).trimEnd()}…`;
+/** The least number of letters to which a label is shortened. With fewer, it would say nothing. */
+const MIN_SHORTENED_LETTERS = 6;
+
+/**
+ * Returns a text with at most this width in pixels, or `undefined` if too few letters have room. No
+ * number is cut: a part of it would be another number.
+ */
+function shorten(text: string, room: number): string | undefined {
+    if (labelWidth(text) <= room) return text;
+    let letters = text.length - 1;
+    const head = () => (/^\d/u.test(text.slice(letters)) ? text.slice(0, letters).replace(/\d+$/u, "") : text.slice(0, letters));
+    const shortened = () => `${head().replace(/[\s,:]+$/u, "")}…`;
+    while (letters > 0 && labelWidth(shortened()) > room) letters -= 1;
+    return shortened().length < MIN_SHORTENED_LETTERS ? undefined : shortened();
 }
 
-function widthOf({ text }: Pick<Label, "text">): number {
-    return text.length * LETTER_WIDTH * 0.9;
+/** The widths of letters in pixels, for the style sheet's widest font; all other letters have `OTHER_WIDTH`. */
+const LETTER_WIDTHS: readonly [RegExp, number][] = [
+    [/[ijl'|]/u, 3.3],
+    [/[ .,:;I]/u, 3.8],
+    [/[frt()]/u, 4.8],
+    [/[cs“”]/u, 6.4],
+    [/[mMwW…]/u, 11],
+    [/[A-Z]/u, 8.2],
+];
+const OTHER_WIDTH = 7.2;
+
+/** Returns the width of a label in pixels, which is never less than the drawn width. */
+export function labelWidth(text: string): number {
+    return [...text].reduce((sum, letter) => sum + (LETTER_WIDTHS.find(([letters]) => letters.test(letter))?.[1] ?? OTHER_WIDTH), 0);
 }
 
 function labelBackground(label: Label): string {
     const { x, y } = label;
-    const width = widthOf(label);
+    const width = labelWidth(label.text);
     return `M${round(x - width / 2)} ${round(y - LABEL_HEIGHT + 2)}h${round(width)}v${LABEL_HEIGHT}h${round(-width)}z`;
 }
 
@@ -170,8 +197,8 @@ function labelBackground(label: Label): string {
 const [ENVELOPE_HALF, LETTER_HEIGHT, LABEL_DESCENT] = [7, 9, 3];
 /** The distance of the baseline of a local arrow's label above its line, in pixels. */
 const LOCAL_LABEL_RISE = 4;
-/** The least number of letters to which the label of a local arrow is shortened. With fewer, it would say nothing. */
-const MIN_SHORTENED_LETTERS = 6;
+/** The parts of a local arrow, in pixels, over which its label never lies: the mark at its beginning, and the lane at its end. */
+const [LOCAL_START, LOCAL_END] = [6, 3];
 
 /** The SVG path data of the arrows within cells, and their labels. */
 export interface LocalPaths {
@@ -192,6 +219,8 @@ interface ArrowGroup {
     heights: number[];
     /** The upper edge of the row. */
     top: number;
+    /** True if the row has further events. */
+    isShared: boolean;
 }
 
 /**
@@ -207,7 +236,7 @@ export function localPaths(entries: readonly Entry[], scale: DrawingScale): Loca
         for (const arrow of localArrows(entry)) {
             addLocalArrow(paths, arrow, y, scale.layout);
             const key = `${row} ${laneKey(arrow.from)} ${laneKey(arrow.to)}`;
-            const group = groups.get(key) ?? { arrow, says: [], heights: [], top: row * scale.rows.height - topOf(scale) };
+            const group = groups.get(key) ?? { arrow, says: [], heights: [], top: row * scale.rows.height - topOf(scale), isShared: scale.rows.isShared(entry.position) };
             groups.set(key, { ...group, says: [...group.says, arrow.says], heights: [...group.heights, y] });
         }
     }
@@ -218,24 +247,44 @@ export function localPaths(entries: readonly Entry[], scale: DrawingScale): Loca
 function addLocalArrow(paths: LocalPaths, { from, to, isSpeech, isRefusal }: LocalArrow, y: number, layout: LaneLayout): void {
     const line = { x1: layout.x(from), y1: y, x2: layout.x(to), y2: y };
     paths[isRefusal ? "refusals" : isSpeech ? "speech" : "statements"] += `M${round(line.x1)} ${y}H${round(line.x2)}`;
-    paths[isRefusal ? "refusalTips" : isSpeech ? "speechTips" : "tips"] += tip(line);
+    paths[isRefusal ? "refusalTips" : isSpeech ? "speechTips" : "tips"] += tip(line, LOCAL_TIP);
 }
 
-function addLocalLabel(paths: LocalPaths, { arrow, says, heights, top }: ArrowGroup, { layout, rows }: DrawingScale): void {
+function addLocalLabel(paths: LocalPaths, group: ArrowGroup, { layout, rows }: DrawingScale): void {
+    const { arrow, says } = group;
     const [x1, x2] = [layout.x(arrow.from), layout.x(arrow.to)];
-    const whole = says.join(", ");
-    // A row can have an arrow on both sides of a worker, so a label must not be wider than its arrow.
-    const letters = Math.floor(Math.abs(x2 - x1) / LETTER_WIDTH);
-    if (letters < Math.min(whole.length, MIN_SHORTENED_LETTERS)) return;
-    const text = shorten(whole, letters);
-    // Between the envelopes at both edges of the row.
-    const [highest, lowest] = [top + ENVELOPE_HALF + LETTER_HEIGHT, top + rows.height - ENVELOPE_HALF - LABEL_DESCENT];
-    const y = Math.min(lowest, Math.max(highest, Math.min(...heights) - LOCAL_LABEL_RISE));
-    const label = { x: round((x1 + x2) / 2), y: round(y), text, isSpeech: arrow.isSpeech, isRefusal: arrow.isRefusal };
+    // A row can have an arrow on both sides of a worker, so a label must not be wider than its arrow. In
+    // a row of several events it is not above its arrow, but between arrows.
+    const room = Math.abs(x2 - x1) - LOCAL_START - (group.isShared ? LOCAL_TIP.length + 1 : LOCAL_END);
+    const text = shortenGroup(says, room);
+    if (text === undefined) return;
+    // A short label keeps away from the tip, too.
+    const free = room - labelWidth(text) - (group.isShared ? 0 : LOCAL_TIP.length);
+    const fromStart = LOCAL_START + Math.max(0, free) / 2 + labelWidth(text) / 2;
+    const x = round(x1 + Math.sign(x2 - x1) * fromStart);
+    const label = { x, y: round(baselineOf(group, rows.height)), text, isSpeech: arrow.isSpeech, isRefusal: arrow.isRefusal };
     // Two arrows of a shared row may run between the same lanes.
     if (paths.labels.some((other) => overlap(other, label))) return;
     paths.labels.push(label);
     paths.labelBackgrounds += labelBackground(label);
+}
+
+/**
+ * Returns the label of the arrows that share one, with at most this width in pixels. The last
+ * statements are kept, because a COMMIT is the last one. Returns `undefined` if nothing can be read.
+ */
+function shortenGroup(says: readonly string[], room: number): string | undefined {
+    const choices = says.map((_, first) => `${first > 0 ? "…, " : ""}${says.slice(first).join(", ")}`);
+    const whole = choices.find((text) => labelWidth(text) <= room);
+    return whole ?? shorten(says.at(-1) ?? "", room);
+}
+
+/** Returns the height of the baseline of a label: between the envelopes at both edges of the row, and on no arrow if there is room. */
+function baselineOf({ heights, top }: ArrowGroup, rowHeight: number): number {
+    const [highest, lowest] = [top + ENVELOPE_HALF + LETTER_HEIGHT, top + rowHeight - ENVELOPE_HALF - LABEL_DESCENT];
+    const choices = heights.map((height) => Math.min(lowest, Math.max(highest, height - LOCAL_LABEL_RISE)));
+    const isFree = (baseline: number) => heights.every((height) => height <= baseline - LETTER_HEIGHT || height > baseline + 1);
+    return choices.find(isFree) ?? choices[0] ?? highest;
 }
 
 /** The SVG path data of events, by the CSS class of each kind (`styles/lanes.css`). */

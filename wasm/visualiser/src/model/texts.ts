@@ -51,7 +51,7 @@ export function laneName(lane: PlacedLane): string {
 /** The purpose of each kind of participant, as the page explains it. */
 export const LANE_PURPOSES: Record<LaneKind, string> = {
     user: "People who create, rename and delete things in this cell.",
-    program: "The program of this cell. It has its client work under a lock or on a queue, or its front submit a request.",
+    program: "The program of this cell. It has its client work under a lock.",
     worker: "An application process. It saves for one user at a time, and may die between any two steps.",
     reconciler: "Finds outstanding leases, and settles them by the rows in the cell's own database.",
     verifier: "Compares the cell's rows with its claims, and corrects the differences.",
@@ -61,6 +61,11 @@ export const LANE_PURPOSES: Record<LaneKind, string> = {
     database: "The cell's own database. Its COMMIT decides a save.",
     service: "Leasehold. It knows the owner of each name, the holder of each lock, and the requests of each queue.",
 };
+
+/** Returns the purpose of a participant in a world of locks, or of a queue. */
+export function lanePurpose(kind: LaneKind, isQueue: boolean): string {
+    return isQueue && kind === "program" ? "The program of this cell. It has its client work on the queue, or its front submit a request." : LANE_PURPOSES[kind];
+}
 
 const PHASES: Record<Phase, string> = {
     validate: "validates its change",

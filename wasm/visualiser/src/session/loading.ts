@@ -27,6 +27,7 @@ export function runFromLink(link: LinkState): LoadedRun {
     if (link.unknown) warnings.push(`the link has \`${link.unknown.join("`, `")}\`, which this page does not know: it may come from another version`);
     const length = simulation.length;
     if (link.position > length) warnings.push(`the link goes to event ${link.position}, but its run has ${length}: it may have been cut short`);
+    if (link.position < 0) warnings.push(`the link goes to event ${link.position}, but a run begins at event 0: it may have been changed`);
     return { simulation, origin, isEdited: divergence !== undefined && isEditedOrigin(origin, divergence), warnings };
 }
 

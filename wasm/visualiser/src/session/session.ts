@@ -581,7 +581,7 @@ export class Session {
             this.allLanes.value = link.view.allLanes;
             this.mergedSteps.value = link.view.mergedSteps;
             this.search.show(link.searchResult);
-            this.seek(link.position);
+            this.seek(Math.max(0, link.position));
         });
         if (!isKnownSpeed) warnings.push(`the link's speed is not one of the page's: it plays ${DEFAULT_VIEW.speed} events a second`);
         if (warnings.length > 0) this.notify(warnings.join("; "), true);

@@ -41,16 +41,23 @@ export function Advice() {
             {setUp.value !== undefined && <SetUp events={setUp.value} />}
             {isStart.value && <p class="hint">{INTRODUCTIONS[kindOf(session.settings.value)]}</p>}
             {isStart.value && isWorldByHand(session.origin.value) && <p class="hint">{FIRST_EVENTS[kindOf(session.settings.value)]}</p>}
-            {explanation.value && (
-                <div class="note">
-                    <p>{explanation.value.text}</p>
-                    {explanation.value.rule && <RuleSwitch rule={explanation.value.rule} />}
-                    {explanation.value.isLostRequest && <LoseAnswerInstead />}
-                </div>
-            )}
+            <EventNote />
             {envelope.value && <p class="hint">{envelope.value}</p>}
             {isEnd.value && <AdviceAtEnd />}
         </>
+    );
+}
+
+/** Shows the explanation of the last event, also of one after a violation. */
+export function EventNote() {
+    if (explanation.value === undefined) return null;
+    const { text, rule, isLostRequest } = explanation.value;
+    return (
+        <div class="note">
+            <p>{text}</p>
+            {rule && <RuleSwitch rule={rule} />}
+            {isLostRequest && <LoseAnswerInstead />}
+        </div>
     );
 }
 

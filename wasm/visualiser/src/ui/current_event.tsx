@@ -1,18 +1,27 @@
+import { computed } from "@preact/signals";
+
 import { isWorldByHand } from "../model/origin";
 import { readableText } from "../model/texts";
 import { search, session } from "../session/app";
-import { Advice, RulesOffReasons } from "./advice";
+import { Advice, EventNote, RulesOffReasons } from "./advice";
 import { FocusLine, lineOf } from "./event_line";
 import { displayed } from "./notice";
+
+/** True at an event after the violation: it has an explanation of its own. */
+const isAfterViolation = computed(() => {
+    const { violation } = session.marks.value;
+    return violation !== undefined && session.position.value !== violation + 1;
+});
 
 /** Shows the last event with its explanation, or the violation. */
 export function CurrentEvent() {
     const { entry, view } = displayed.value;
     const violation = view?.violation?.[1];
     return (
-        <section class="current-event" aria-label="The last event">
+        <section class="current-event" aria-label="The last event" tabIndex={0}>
             <h2>{entry ? `Event ${entry.position + 1}` : "The start"}</h2>
             <LastLine id="line" />
+            {violation && isAfterViolation.value && <EventNote />}
             {violation ? <ViolationBox text={violation} /> : <Advice />}
         </section>
     );
@@ -35,6 +44,7 @@ export function PhoneAdvice() {
             <LastLine id="phone-line" />
             {violation ? (
                 <>
+                    {isAfterViolation.value && <EventNote />}
                     <p>An invariant is violated: {readableText(violation)}.</p>
                     <RulesOffReasons />
                 </>
@@ -73,7 +83,7 @@ function showShortened(shorter: string | undefined, before: number): void {
 
 function ViolationBox({ text }: { text: string }) {
     const violated = session.marks.value.violation;
-    const isElsewhere = violated !== undefined && session.position.value !== violated + 1;
+    const isElsewhere = violated !== undefined && isAfterViolation.value;
     return (
         <div class="violation-box" role="alert">
             <h3>An invariant is violated</h3>

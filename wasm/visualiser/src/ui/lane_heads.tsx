@@ -4,7 +4,7 @@ import { clientText } from "../model/lock_texts";
 import type { CellView, View } from "../model/protocol";
 import { frontText } from "../model/queue_texts";
 import { silenceObstacle } from "../model/silence";
-import { LANE_PURPOSES, laneName, phaseText, saveResultText } from "../model/texts";
+import { laneName, lanePurpose, phaseText, saveResultText } from "../model/texts";
 import { session } from "../session/app";
 import { contentWidth, isNarrow, lanesLeft, layout } from "./lane_layout";
 import { openMenu } from "./menu";
@@ -121,7 +121,7 @@ function openLane(lane: PlacedLane, anchor: HTMLElement): void {
     const view = session.view.peek();
     if (!simulation || !view) return;
     const status = statusOf(lane, view);
-    const about = `${LANE_PURPOSES[lane.kind]}${status ? ` Now: ${status}.` : ""}`;
+    const about = `${lanePurpose(lane.kind, view.locks?.lanes !== undefined)}${status ? ` Now: ${status}.` : ""}`;
     openMenu({ title: laneName(lane), about, groups: laneActions(lane, view, simulation.possible(), simulation.settings().locks), extras: silenceEntries(lane, view), anchor });
 }
 

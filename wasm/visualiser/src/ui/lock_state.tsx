@@ -54,7 +54,7 @@ function Sessions({ sessions, changed }: { sessions: SessionView[]; changed: Set
                     <td>
                         <Status status={status} />
                     </td>
-                    <td>{silent_ticks === undefined ? "–" : `${silent_ticks} of ${expires_at_ticks} ticks`}</td>
+                    <td class="short">{silent_ticks === undefined ? "–" : `${silent_ticks} of ${expires_at_ticks} ticks`}</td>
                 </tr>
             ))}
         </Table>

@@ -42,7 +42,7 @@ export function Requests({ requests, changed }: { requests: RequestView[]; chang
                     <td>
                         <Status status={status} />
                     </td>
-                    <td>
+                    <td class="short">
                         {attempts} of {max_attempts}
                     </td>
                 </tr>

@@ -112,7 +112,7 @@ function Leases({ leases, changed }: { leases: LeaseView[]; changed: Set<string>
                     <td>
                         <Status status={lease.status} />
                     </td>
-                    <td>{formatDuration(lease.age_micros)}</td>
+                    <td class="short">{formatDuration(lease.age_micros)}</td>
                 </tr>
             ))}
         </Table>

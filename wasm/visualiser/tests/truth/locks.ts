@@ -1,4 +1,5 @@
 // The sentences about worlds of locks and of queues, and the states in which they hold.
+import { clientText } from "../../src/model/lock_texts";
 import { partsOf } from "../../src/model/events";
 import type { ClientView, LockView, View } from "../../src/model/protocol";
 import type { Evidence, Statement } from "./sentences";
@@ -21,6 +22,15 @@ const fired = ({ entry }: Evidence, machine: string, event: string) => entry.fir
 const statusOfRequest = ({ locks }: View, number: number) => locks?.requests?.find((request) => request.number === number)?.status;
 const isHandOver = ({ entry }: Evidence) => entry.fired.some(({ machine, event }) => machine === "lock" && event.endsWith("HandOver"));
 
+/** The cells whose sessions have expired in the event. */
+function expiredCells({ before, entry }: Evidence): number[] {
+    const expired = entry.fired.filter(({ machine, event }) => machine === "session" && event === "Silence").map(({ of }) => of);
+    return before.locks?.sessions.filter(({ session }) => expired.includes(session)).map(({ cell }) => cell) ?? [];
+}
+
+const ownLocks = (view: View, it: Evidence) => locks(view).filter(({ holder }) => holder !== undefined && expiredCells(it).includes(holder));
+const ownLanes = (view: View, it: Evidence) => view.locks?.lanes?.filter(({ holder }) => holder !== undefined && expiredCells(it).includes(holder)) ?? [];
+
 /** The sentences of explanations that depend on the state. */
 export const LOCK_EXPLANATIONS: Statement[] = [
     { pattern: /its keepalive sends no renewal|^The process does not notice/u, holds: (it) => clientOf(it.after, it)?.is_paused === true },
@@ -35,7 +45,13 @@ export const LOCK_EXPLANATIONS: Statement[] = [
     { pattern: /refuses the older one/u, holds: ({ before, after, entry }) => entry.refused === true && refused(after) === refused(before) + 1 },
     { pattern: /saw no renewal/u, holds: (it) => fired(it, "session", "Silence") },
     { pattern: /gives its lock to the next client/u, holds: (it) => isHandOver(it) },
-    { pattern: /^Nobody waits for its locks/u, holds: (it) => !isHandOver(it) },
+    { pattern: /^Nobody waits for its locks/u, holds: (it) => !isHandOver(it) && ownLocks(it.before, it).length > 0 },
+    { pattern: /^It held no lock/u, holds: (it) => it.before.locks?.lanes === undefined && ownLocks(it.before, it).length === 0 },
+    { pattern: /^It had taken nothing/u, holds: (it) => it.before.locks?.lanes !== undefined && ownLanes(it.before, it).length === 0 },
+    { pattern: /^It has looked at its clock before the pause/u, holds: (it) => clientOf(it.before, it)?.phase === "write_resource" },
+    { pattern: /^The requests that it has taken come back next/u, holds: (it) => ownLanes(it.after, it).length > 0 },
+    { pattern: /^Now it (.*)\.$/u, holds: (it, [, step]) => step === clientText({ phase: clientOf(it.after, it)?.phase, is_paused: false, is_renewing: false }) },
+    { pattern: /^It is idle/u, holds: (it) => clientOf(it.after, it)?.phase === undefined },
     { pattern: /ends a grant makes the next one|^Exactly one client is woken/u, holds: (it) => isHandOver(it) },
     { pattern: /^A broken connection alone/u, holds: ({ before, after }) => JSON.stringify(locks(before)) === JSON.stringify(locks(after)) },
     { pattern: /^The close of a session/u, holds: ({ entry }) => partsOf(entry.event).kind === "close" },
@@ -53,7 +69,6 @@ export const LOCK_EXPLANATIONS: Statement[] = [
 /** The sentences of explanations that say nothing about the present state. */
 export const GENERAL_LOCK_EXPLANATIONS: string[] = [
     "“Let its session expire”, in its menu, shows the consequences.",
-    "If it has looked at its clock before the pause, its next step is a write under a fence that may be old.",
     "The client opens a session if it has none, and asks for the lock.",
     "Step on, or play, to see its next actions.",
     "Nobody has to wait for its silence.",

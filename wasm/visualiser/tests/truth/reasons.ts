@@ -1,4 +1,5 @@
 // The reasons of ordinary events, and the states in which they hold.
+import type { Entry, RequestView, View } from "../../src/model/protocol";
 import type { Evidence, Statement } from "./sentences";
 import { cellOf, hasLeaseRow, same, transactionOf, workerOf } from "./claims";
 
@@ -39,7 +40,7 @@ export const GENERAL_REASONS: string[] = [
     "A save without a transaction leaves no row, but its begin may have taken effect.",
     "A save without a lease has nothing to settle.",
     "The local COMMIT alone saves the rows.",
-    "A service that is down has changed nothing.",
+    "A service that answers so has changed nothing.",
     "So the call may be repeated.",
     "The answer tells the caller where it stands.",
     "A lease that nobody settles would hold its names for ever.",
@@ -63,8 +64,17 @@ export const GENERAL_REASONS: string[] = [
     "A settled lease is remembered for longer than any caller retries.",
 ];
 
+/** Returns the request about which the service answers a submit. */
+function requestOf({ locks }: View, sent: Entry["sent"]): RequestView | undefined {
+    const number = sent.map(({ says }) => /^request (\d+) is in its lane/u.exec(says)?.[1]).find((one) => one !== undefined);
+    return locks?.requests?.find((request) => request.number === Number(number));
+}
+
 /** The sentences of reasons in worlds of locks and queues that depend on the state. */
 export const LOCK_REASONS: Statement[] = [
+    { pattern: /^A request waits in the lane/u, holds: ({ after, entry }) => requestOf(after, entry.sent)?.status === "New" },
+    { pattern: /^A worker waits already, so it gets the request/u, holds: ({ after, entry }) => requestOf(after, entry.sent)?.status === "InProgress" && entry.sent.some(({ says }) => says.startsWith("taken:")) },
+    { pattern: /^The request was submitted before/u, holds: ({ before, after }) => before.locks?.requests?.length === after.locks?.requests?.length },
     { pattern: /^The ask waits at the service/u, holds: ({ after, message }) => after.locks?.locks.some(({ waiting }) => typeof message?.from === "object" && "process" in message.from && waiting.includes(message.from.process[0])) === true },
 ];
 
@@ -97,7 +107,6 @@ export const GENERAL_LOCK_REASONS: string[] = [
     "A client waits only as long as its program allows.",
     "Once the work is over, others may have their turn.",
     "The id of a submit lets the service recognise it when it is repeated.",
-    "A request waits in the lane of its sheet, in the order of arrival.",
     "A request in its lane is on the service's disk.",
     "So the front need not wait for the work.",
     "A worker asks for work, and gets the requests of one lane.",
@@ -109,7 +118,7 @@ export const GENERAL_LOCK_REASONS: string[] = [
     "A settled lane is ready for the next worker.",
     "A service that is down receives nothing.",
     "So the call may be repeated.",
-    "A service that is down has changed nothing.",
+    "A service that answers so has changed nothing.",
     "Messages that have waited can arrive now.",
     "The service has carried the call out, so its caller goes on.",
 ];

@@ -269,7 +269,8 @@ def test_errors_are_printed_in_one_line(cli_server: ClaimsServer, database: str,
     )
     assert ended(*wanted, "--claim", "ROUTES=path,USER=id") == (
         3,
-        "error: the column `path` is missing: the table has the columns `id`, `username`, `email`, `updated_at`, `note`\n",
+        "error: the column `path` is missing: the table has the columns `id`, `username`, `email`, `updated_at`, `note` "
+        "(COLUMN_MISSING)\n",
     )
     missing = str(tmp_path / "missing/file")
     assert ended(*wanted, "--checkpoint", missing)[0] == 2

@@ -33,7 +33,7 @@ def test_a_histogram_is_printed(cli_server: ClaimsServer) -> None:
 
 
 def test_ctrl_c_finishes_the_saves_in_progress_and_prints_the_results(cli_server: ClaimsServer, cli_client: Client) -> None:
-    options = ["--server", cli_server.url, "--cell", "1", "--saves", "100000000", "--claims", "1", "--json"]
+    options = ["--server", cli_server.url, "--cell", "1", "--saves", "10000000", "--claims", "1", "--json"]
     code, shown = interrupted("press Ctrl-C to stop", "load", *options)
     assert code == 0
     assert f'"saves": {owned(cli_client)},' in shown
@@ -41,7 +41,7 @@ def test_ctrl_c_finishes_the_saves_in_progress_and_prints_the_results(cli_server
 
 
 def test_a_duration_ends_the_test_before_its_last_save(cli_server: ClaimsServer, cli_client: Client) -> None:
-    options = ["--server", cli_server.url, "--cell", "1", "--saves", "100000000", "--claims", "1", "--duration-seconds", "1"]
+    options = ["--server", cli_server.url, "--cell", "1", "--saves", "10000000", "--claims", "1", "--duration-seconds", "1"]
     (found,) = answer("load", *options)
     assert (found["elapsed_seconds"] >= 1, found["errors"], found["saves"]) == (True, {}, owned(cli_client))
 
@@ -52,7 +52,7 @@ def test_failures_are_counted_by_code(cli_server: ClaimsServer) -> None:
 
 
 def test_a_server_that_goes_down_prints_one_warning(cli_server: ClaimsServer, cli_client: Client) -> None:
-    command = [*COMMAND, "load", "--server", cli_server.url, "--cell", "1", "--saves", "100000000"]
+    command = [*COMMAND, "load", "--server", cli_server.url, "--cell", "1", "--saves", "10000000"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()) as ended:
         wait_for("saves", lambda: owned(cli_client) > 100)
         cli_server.kill()

@@ -39,6 +39,8 @@ else:
 
 __all__ = ["Explorer", "Simulation", "rule_world", "rules", "scenarios", "transition_tables"]
 
+# The start of the message for a text that has another form than a trace (simulation/src/trace.rs).
+_NO_TRACE = "the text is not a trace: "
 _A_TRACE = "pass what `trace` of a `Simulation` has returned"
 
 
@@ -365,6 +367,8 @@ def _trace_error(error: TraceError, trace: str) -> TraceError:
 
     The extension's reader of JSON names types of Rust, so the text is read again to find the wrong member.
     """
+    if not error.message.startswith(_NO_TRACE):
+        return error
     try:
         kinds.TRACE(json.loads(trace), "trace")
     except LeaseholdError as found:
@@ -372,6 +376,5 @@ def _trace_error(error: TraceError, trace: str) -> TraceError:
     except (ValueError, RecursionError):
         fault = f"it is no JSON: {_A_TRACE}"
     else:
-        # Its form is that of a trace, and the extension says what is wrong with its events.
-        return error
-    return TraceError(f"the text is not a trace: {fault}", code=error.code)
+        fault = _A_TRACE
+    return TraceError(_NO_TRACE + fault, code=error.code)

@@ -7,7 +7,7 @@ import { describe, it, type TestContext } from "node:test";
 import { connect as connectLocks, LeaseholdError } from "leasehold/locks";
 import { connect as connectQueues } from "leasehold/queues";
 
-// Nothing listens on this port.
+// The port is one on which nothing listens.
 const ADDRESS = { address: "http://127.0.0.1:1", timeoutSeconds: 0 };
 const run = (): void => {};
 /** A UUID that no request has. */

@@ -19,7 +19,7 @@ use crate::grpc::Services;
 use crate::locks::LockHost;
 use crate::metrics::Metrics;
 use crate::store::{
-    Backend, Creation, EmbeddedStore, EngineRoom, OrderedStore, PostgresStore, Repaired, SharedMaintenance,
+    Backend, Creation, EmbeddedStore, Occupancy, OrderedStore, PostgresStore, Repaired, SharedMaintenance, StoreReader,
 };
 
 /// The time after which a start that still opens its store first asks the supervisor for patience.
@@ -238,9 +238,9 @@ fn disk_gate(current: Arc<CurrentConfig>, data: PathBuf) -> BeginGate {
 /// while the engine refuses all writes. With this reserve, commits and rollbacks still succeed.
 fn quota_gate(current: Arc<CurrentConfig>, store: OrderedStore) -> BeginGate {
     Box::new(move || {
-        let EngineRoom { used_bytes, quota_bytes, alarms } = store.room();
+        let Occupancy { disk_bytes, disk_quota_bytes, alarms, .. } = store.occupancy();
         let min_free_mib = current.load().config.min_free_disk_mib;
-        let free_mib = quota_bytes.saturating_sub(used_bytes) / (1024 * 1024);
+        let free_mib = disk_quota_bytes.saturating_sub(disk_bytes) / (1024 * 1024);
         let message = match alarms > 0 {
             true => "etcd has raised an alarm, and refuses writes: see `etcdctl alarm list`".to_owned(),
             false if free_mib < min_free_mib => format!(

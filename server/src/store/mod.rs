@@ -26,7 +26,7 @@ pub use embedded::{CorrectedByte, DamagedStore, DeepCheck, EmbeddedStore, Repair
 pub use error::StoreError;
 pub use form_scan::{FormCheck, FormScan};
 pub use identity::{Contents, Count, Creation, Identity, RESTORE_JUMP, RaisedFences};
-pub use ordered::{EngineRoom, OrderedStore};
+pub use ordered::OrderedStore;
 pub use port::{
     Backend, Failure, GroupError, GroupStore, LockTimeout, NamePart, NamePlace, Occupancy, OtherServer, PoolState,
     Probe, Probed, SessionChange, SharedLocks, SharedMaintenance, StoreFuture, StoreMaintenance, StoreReader, Vouched,

@@ -28,7 +28,7 @@ use super::error::StoreError;
 use super::identity::{Creation, Identity, RaisedFences};
 use super::ordered::OrderedStore;
 use super::ordered::engine::{
-    Engine, EngineFuture, EngineRoom, EngineStatus, Entry, Guarded, KeyRange, KeyRead, LoadedEntries, MAX_OPERATIONS,
+    Engine, EngineFuture, EngineStatus, Entry, Guarded, KeyRange, KeyRead, LoadedEntries, MAX_OPERATIONS,
     MAX_TRANSACTION_BYTES, Moment, RowGuard, RowWrite,
 };
 use super::preflight::{PreflightError, Problem};
@@ -437,12 +437,9 @@ impl Engine for Etcd {
             let quotas = told.iter().map(|answer| unsigned(answer.db_size_quota)).filter(|quota| *quota > 0);
             // A member refuses writes once its file is as large as the quota, though parts of it may be free.
             let disk_bytes = largest(|answer| answer.db_size);
-            let room = EngineRoom {
-                used_bytes: disk_bytes,
-                quota_bytes: quotas.min().unwrap_or(self.quota_bytes),
-                alarms: alarms.len(),
-            };
-            Ok(EngineStatus { cluster: self.cluster.load(Ordering::Relaxed), disk_bytes, room })
+            let quota_bytes = quotas.min().unwrap_or(self.quota_bytes);
+            let cluster = self.cluster.load(Ordering::Relaxed);
+            Ok(EngineStatus { cluster, disk_bytes, quota_bytes, alarms: alarms.len() })
         })
     }
 

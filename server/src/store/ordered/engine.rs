@@ -132,19 +132,10 @@ pub(in crate::store) struct EngineStatus {
     pub(in crate::store) cluster: u64,
     /// The size of the engine's data on the member where it is largest, in bytes.
     pub(in crate::store) disk_bytes: u64,
-    /// The room that the engine has for more.
-    pub(in crate::store) room: EngineRoom,
-}
-
-/// The room that an engine has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EngineRoom {
-    /// The bytes that are used.
-    pub used_bytes: u64,
-    /// The most bytes that the engine takes, as the engine tells it or as it is configured.
-    pub quota_bytes: u64,
+    /// The largest size that the engine takes on each member, in bytes, as the engine tells it or as it is configured.
+    pub(in crate::store) quota_bytes: u64,
     /// The number of alarms for which the engine refuses all writes: it is full, or its members disagree.
-    pub alarms: usize,
+    pub(in crate::store) alarms: usize,
 }
 
 /// An ordered key-value engine. An error of the variant [`StoreError::Unreachable`] means that the

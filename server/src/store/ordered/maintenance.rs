@@ -11,7 +11,7 @@ use leasehold_core::lease::Lease;
 use leasehold_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::engine::{EngineRoom, EngineStatus, Entry, KeyRange, RowWrite};
+use super::engine::{EngineStatus, Entry, KeyRange, RowWrite};
 use super::keys::{Space, next};
 use super::{OrderedStore, Snapshot, base, guard_of, rows};
 use crate::store::error::StoreError;
@@ -41,9 +41,7 @@ impl OrderedStore {
     /// Counts the outstanding leases and their claims.
     async fn count_outstanding(&self) -> Result<BTreeMap<CellId, usize>> {
         let (layout, mut held) = (&self.inner.layout, BTreeMap::new());
-        let EngineStatus { disk_bytes, room, .. } = self.inner.engine.status().await?;
-        self.inner.room.store(Arc::new(room));
-        let EngineRoom { quota_bytes, alarms, .. } = room;
+        let EngineStatus { disk_bytes, quota_bytes, alarms, .. } = self.inner.engine.status().await?;
         let mut occupancy = Occupancy { disk_bytes, disk_quota_bytes: quota_bytes, alarms, ..Occupancy::default() };
         let count = |entry: &Entry| -> Result<()> {
             let (cell, position) = layout.read_outstanding(&entry.key).ok_or_else(|| rows::damaged(entry))?;

@@ -42,7 +42,6 @@ use leasehold_core::unicode_version::UnicodeVersion;
 use uuid::{Builder, Uuid};
 
 use self::base::{Base, OpenedBase};
-pub use self::engine::EngineRoom;
 use self::engine::{Engine, Entry, KeyRange, KeyRead, MAX_OPERATIONS, Moment, RowGuard, RowWrite};
 use self::horizon::Horizon;
 use self::keys::{Layout, Space};
@@ -82,8 +81,6 @@ struct Inner {
     state_file: StateFile,
     adoptions: u64,
     occupancy: ArcSwap<Occupancy>,
-    // The engine's room, as maintenance has read it last.
-    room: ArcSwap<EngineRoom>,
 }
 
 /// The rows of the store as they were at one revision.
@@ -167,9 +164,9 @@ impl OrderedStore {
             Ok((identity, seen, state_file))
         });
         let (identity, seen, state_file) = opened.map_err(|problem| preflight(&*engine, problem))?;
-        let (proofs, horizon, depths, occupancy, room) = Default::default();
+        let (proofs, horizon, depths, occupancy) = Default::default();
         let adoptions = seen.adoptions;
-        let inner = Inner { engine, layout, proofs, horizon, depths, state_file, adoptions, occupancy, room };
+        let inner = Inner { engine, layout, proofs, horizon, depths, state_file, adoptions, occupancy };
         Ok(Self { inner: Arc::new(inner), identity })
     }
 
@@ -195,11 +192,6 @@ impl OrderedStore {
         let seen = Seen { adoptions: inner.adoptions, revision };
         let raised = tokio::task::spawn_blocking(move || inner.state_file.raise(seen)).await;
         raised.map_err(std::io::Error::other).flatten().map_err(|error| StoreError::Failed(error.to_string()))
-    }
-
-    /// Returns the room that the engine had when maintenance last read it.
-    pub fn room(&self) -> EngineRoom {
-        **self.inner.room.load()
     }
 
     async fn read_contents(&self) -> Result<Contents> {

@@ -488,6 +488,6 @@ impl GroupStore for OrderedWriter {
 
     fn has_room(&mut self) -> bool {
         // A full engine still takes the small write, because it deletes a row.
-        self.accepts_writes() && self.wait(self.inner.engine.status()).is_ok_and(|status| status.room.alarms == 0)
+        self.accepts_writes() && self.wait(self.inner.engine.status()).is_ok_and(|status| status.alarms == 0)
     }
 }

@@ -110,7 +110,7 @@ impl Nodes {
         Ok(std::fs::remove_dir_all(node.directory.join("data"))?)
     }
 
-    /// Has a node add a new one to the cluster, and starts it.
+    /// Adds a new node to the cluster by way of another one, and starts it.
     pub(super) fn add(&mut self, at: usize, by: usize) -> Result<()> {
         let peer = format!("--peer-urls=http://{}:2380", self.machine(at)?.address());
         self.ask(by, &["member", "add", &format!("n{at}"), &peer])?;

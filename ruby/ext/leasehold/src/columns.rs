@@ -76,7 +76,7 @@ impl Column {
     fn read(&self, ruby: &Ruby, row: Value) -> Result<Value, Error> {
         let found = match self {
             Self::Position(position) => RArray::from_value(row).and_then(|row| element(row, *position)),
-            Self::Key(key) => RHash::from_value(row).and_then(|row| row.get(**key)),
+            Self::Key(key) => RHash::from_value(row).map(|row| member(row, **key)).transpose()?.flatten(),
         };
         found.ok_or_else(|| invalid_rows(ruby, "a row lacks a column of the layout: pass rows with all columns"))
     }
@@ -190,10 +190,11 @@ struct Members<const N: usize> {
 impl<const N: usize> Members<N> {
     fn of(ruby: &Ruby, class: RClass, names: [&str; N]) -> Result<Self, Error> {
         let members: RArray = class.funcall("members", ())?;
-        let members: Vec<_> = members.into_iter().map(|member| member.to_string()).collect();
         let mut positions = [0; N];
         for (position, name) in positions.iter_mut().zip(names) {
-            let found = members.iter().position(|member| member == name);
+            // Symbols are compared, not their texts: magnus' `Display` calls `to_s`, and drops what interrupts it.
+            let name = ruby.to_symbol(name);
+            let found = members.into_iter().position(|member| member.as_raw() == name.as_raw());
             *position = found
                 .and_then(|position| i64::try_from(position).ok())
                 .ok_or_else(|| invalid_rows(ruby, "a Struct of the gem lacks a member: report this defect"))?;
@@ -246,6 +247,16 @@ fn element(array: RArray, position: usize) -> Option<Value> {
     // SAFETY: the slice is dropped before Ruby code runs again, and the Array keeps the value
     // alive.
     unsafe { array.as_slice() }.get(position).copied()
+}
+
+/// Returns the value under `key`. The key's methods `hash` and `eql?` may raise, and magnus' `get` would drop that.
+///
+/// # Errors
+/// Fails if a method of the key raises, or the thread is interrupted in it.
+fn member(hash: RHash, key: Value) -> Result<Option<Value>, Error> {
+    // The hash itself stands for a missing value, since it is no value of a column.
+    let found: Value = hash.lookup2(key, hash)?;
+    Ok((found.as_raw() != hash.as_raw()).then_some(found))
 }
 
 fn elements<const N: usize>(ruby: &Ruby, array: RArray) -> Result<[Value; N], Error> {

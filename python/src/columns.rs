@@ -168,8 +168,13 @@ impl Columns {
             let id = self.id(row)?;
             if id <= last {
                 let row = self.first + row;
-                let problem =
-                    format!("is not in order at row {row}: sort the table by the encoded key, without duplicates");
+                // Before the first row there is none, but the position from which a run goes on.
+                let problem = match id == last && row > 0 {
+                    true => format!(
+                        "has the same value in row {row} and in the one before it: choose a key column whose values are unique"
+                    ),
+                    false => format!("is not in order at row {row}: sort the table by the encoded key"),
+                };
                 return Err(ColumnError::new("COLUMN_ORDER", &self.key, problem));
             }
             last = id;

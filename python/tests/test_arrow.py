@@ -289,8 +289,8 @@ BAD_VALUES: dict[str, tuple[Any, str, str, str]] = {
     "a key that is negative": (replaced("id", pa.array([-1, 2, 3])), "id", "COLUMN_VALUE", "row 0"),
     "a key that is empty": (replaced("id", pa.array(["", "b", "c"])), "id", "COLUMN_VALUE", "row 0"),
     "a key that is too large": (replaced("id", pa.array([1, 2, 2**64 - 1], pa.uint64())), "id", "COLUMN_VALUE", "63 bits"),
-    "disorder": (table([1, 3, 2]), "id", "COLUMN_ORDER", "row 2"),
-    "a key that is there twice": (table([1, 2, 2]), "id", "COLUMN_ORDER", "row 2"),
+    "disorder": (table([1, 3, 2]), "id", "COLUMN_ORDER", "not in order at row 2"),
+    "a key that is there twice": (table([1, 2, 2]), "id", "COLUMN_ORDER", "the same value in row 2 and in the one before it"),
 }
 
 

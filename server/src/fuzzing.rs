@@ -62,12 +62,12 @@ pub fn import_lines(bytes: &[u8]) {
 /// Imports the lines into a new store and returns the store's export; `None` if the import was
 /// refused. A refused import must leave no files.
 fn imported(data: &Path, lines: &[u8]) -> Option<Vec<u8>> {
-    if import(data, lines, Rules::default()).is_err() {
+    if import(&data.into(), lines, Rules::default()).is_err() {
         assert!(!data.exists(), "a refused import left a store");
         return None;
     }
     let mut exported = Vec::new();
-    let done = export(data, false, &mut exported);
+    let done = export(&data.into(), false, &mut exported);
     assert!(done.is_ok(), "{:?}", done.err());
     Some(exported)
 }

@@ -1,6 +1,7 @@
 //! The `leasehold` program: the commands that run a server or work on its data. The commands of the
 //! client are in the crate `leasehold_cli`.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Write};
 use std::net::SocketAddr;
@@ -17,7 +18,7 @@ use leasehold_server::config::{Config, ConfigError, EtcdConfig, LogConfig, LogFo
 use leasehold_server::doctor::{self, CheckResult, Finding};
 use leasehold_server::serve::{ReadConfig, ServeError, StoreStart, serve};
 use leasehold_server::store::{Backend, Creation, EmbeddedStore, Identity, Migrated, OrderedStore, PostgresStore};
-use leasehold_server::transfer::{Exported, TransferError};
+use leasehold_server::transfer::{Exported, StorePlace, TransferError};
 use leasehold_server::{logging, transfer};
 use serde_json::{Value, json};
 
@@ -26,8 +27,10 @@ use serde_json::{Value, json};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The environment variable with the URL of the PostgreSQL database.
+/// The environment variable with the URL of the database or cluster that is the store.
 const STORE_VARIABLE: &str = "LEASEHOLD_STORE";
+/// The environment variable with the data directory.
+const DATA_VARIABLE: &str = "LEASEHOLD_DATA";
 
 /// Keeps names unique across many databases.
 #[derive(Parser)]
@@ -89,7 +92,7 @@ struct ServeArgs {
     #[arg(long, value_name = "ADDR:PORT", env = "LEASEHOLD_LISTEN")]
     listen: Option<SocketAddr>,
     /// The data directory [default: leasehold in the user's state folder]
-    #[arg(long, value_name = "DIR", env = "LEASEHOLD_DATA")]
+    #[arg(long, value_name = "DIR", env = DATA_VARIABLE)]
     data: Option<PathBuf>,
     /// A PostgreSQL database or a cluster of etcd in place of the data directory; several servers may share it
     #[arg(long, value_name = "URL", env = STORE_VARIABLE, hide_env_values = true)]
@@ -122,7 +125,7 @@ struct ServeArgs {
 #[derive(Args)]
 struct StoreArgs {
     /// The data directory [default: leasehold in the user's state folder]
-    #[arg(long, value_name = "DIR", env = "LEASEHOLD_DATA")]
+    #[arg(long, value_name = "DIR", env = DATA_VARIABLE)]
     data: Option<PathBuf>,
     /// A PostgreSQL database or a cluster of etcd in place of the data directory
     #[arg(long, value_name = "URL", env = STORE_VARIABLE, hide_env_values = true)]
@@ -143,12 +146,8 @@ struct DoctorArgs {
 
 #[derive(Args)]
 struct ExportArgs {
-    /// The data directory [default: leasehold in the user's state folder]
-    #[arg(long, value_name = "DIR", env = "LEASEHOLD_DATA")]
-    data: Option<PathBuf>,
-    /// The server's configuration file, which may name the data directory
-    #[arg(long, value_name = "FILE", env = "LEASEHOLD_CONFIG")]
-    config: Option<PathBuf>,
+    #[command(flatten)]
+    store: StoreArgs,
     /// The file to write [default: standard output]
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -160,8 +159,11 @@ struct ExportArgs {
 #[derive(Args)]
 struct ImportArgs {
     /// The new data directory [default: leasehold in the user's state folder]
-    #[arg(long, value_name = "DIR", env = "LEASEHOLD_DATA")]
+    #[arg(long, value_name = "DIR", env = DATA_VARIABLE)]
     data: Option<PathBuf>,
+    /// A PostgreSQL database or a cluster of etcd without a store, in place of the data directory
+    #[arg(long, value_name = "URL", env = STORE_VARIABLE, hide_env_values = true)]
+    store: Option<String>,
     /// The file to read [default: standard input]
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
@@ -191,6 +193,29 @@ impl StoreArgs {
         let mut config = self.config.as_deref().map_or_else(|| Ok(Config::default()), Config::read)?;
         config.data = self.data.or(config.data);
         override_database(&mut config, self.store)?;
+        Ok(config.checked_store()?)
+    }
+
+    /// Returns the configuration of an export or import. The command line has precedence over the environment, and both
+    /// over the file: an operator of a server may name one store there, and another one here.
+    fn transfer_config(self) -> Result<Config, ServeError> {
+        let Self { mut data, mut store, config } = self;
+        let is_of = |variable: &str, value: &OsStr| std::env::var_os(variable).is_some_and(|found| found == value);
+        if let (Some(directory), Some(url)) = (&data, &store) {
+            match (is_of(DATA_VARIABLE, directory.as_os_str()), is_of(STORE_VARIABLE, url.as_ref())) {
+                (false, true) => store = None,
+                (true, false) => data = None,
+                _ => {}
+            }
+        }
+        let mut config = config.as_deref().map_or_else(|| Ok(Config::default()), Config::read)?;
+        if data.is_some() {
+            (config.postgres, config.etcd) = (None, None);
+        } else if store.is_some() {
+            config.data = None;
+        }
+        config.data = data.or(config.data);
+        override_database(&mut config, store)?;
         Ok(config.checked_store()?)
     }
 
@@ -408,18 +433,19 @@ fn init(args: StoreArgs, json: bool) -> Result<(), ServeError> {
 }
 
 fn export(args: ExportArgs, json: bool) -> Result<(), ServeError> {
-    let data = embedded_config(args.config, args.data)?.data_dir()?;
+    let place = StorePlace::of(&args.store.transfer_config()?)?;
     let Exported { rows, damaged, is_exact } = match &args.output {
-        Some(path) => transfer::export_to(&data, args.salvage, path).map_err(|error| match error {
+        Some(path) => transfer::export_to(&place, args.salvage, path).map_err(|error| match error {
             TransferError::Io(error) => with_path(path, &error).into(),
             error => error,
         })?,
-        None => transfer::export(&data, args.salvage, BufWriter::new(io::stdout().lock()))?,
+        None => transfer::export(&place, args.salvage, BufWriter::new(io::stdout()))?,
     };
     match &args.output {
         Some(path) if json => {
-            let [data, output] = [&data, path].map(|path| path.display().to_string());
-            let mut result = json!({ "done": "exported", "rows": rows, "data": data, "output": output });
+            let output = path.display().to_string();
+            let mut result =
+                json!({ "done": "exported", "rows": rows, place_member(&place): place.to_string(), "output": output });
             if args.salvage
                 && let Some(members) = result.as_object_mut()
             {
@@ -430,10 +456,15 @@ fn export(args: ExportArgs, json: bool) -> Result<(), ServeError> {
         }
         // Standard output may be the export itself, so the result goes to standard error as text.
         _ => {
-            eprintln!("exported {rows} rows from `{}`", data.display());
+            eprintln!("exported {rows} rows from `{place}`");
         }
     }
     if damaged > 0 { Err(TransferError::Damaged { rows: damaged, is_exact }.into()) } else { Ok(()) }
+}
+
+/// Returns the name of a place in a result: `data` or `store`, as the flag that sets it.
+fn place_member(place: &StorePlace) -> &'static str {
+    if matches!(place, StorePlace::Directory(_)) { "data" } else { "store" }
 }
 
 /// Prints a result as a line of JSON.
@@ -441,38 +472,20 @@ fn print_result(result: &Value) -> Result<(), ServeError> {
     Ok(writeln!(io::stdout().lock(), "{result}")?)
 }
 
-/// Returns the configuration for `export` and `import`, with the data directory `data` if the flag
-/// names one.
-///
-/// # Errors
-/// The file can't be read, is not TOML, or has an invalid field. Or the file or the environment names a
-/// database, and no flag names a data directory.
-fn embedded_config(config: Option<PathBuf>, data: Option<PathBuf>) -> Result<Config, ConfigError> {
-    let mut config = config.as_deref().map_or_else(|| Ok(Config::default()), Config::read)?;
-    // `serve` takes its database from this variable, so an operator may have set it. `export` and
-    // `import` can't use a database, so they must refuse to run and not ignore it.
-    config.override_database(std::env::var(STORE_VARIABLE).ok().filter(|url| !url.is_empty()));
-    match (config.shown_database(), data) {
-        (Some(database), None) => Err(ConfigError::NotEmbedded(database)),
-        (_, data) => Ok(Config { data: data.or(config.data), ..config }),
-    }
-}
-
 fn import(args: ImportArgs, json: bool) -> Result<(), ServeError> {
-    let config = embedded_config(args.config, args.data)?;
-    let data = config.data_dir()?;
-    let rules = config.import_rules()?;
+    let config = StoreArgs { data: args.data, store: args.store, config: args.config }.transfer_config()?;
+    let (place, rules) = (StorePlace::of(&config)?, config.import_rules()?);
     let rows = match &args.input {
         Some(path) => {
-            transfer::import(&data, BufReader::new(File::open(path).map_err(|error| with_path(path, &error))?), rules)
+            transfer::import(&place, BufReader::new(File::open(path).map_err(|error| with_path(path, &error))?), rules)
         }
-        None => transfer::import(&data, io::stdin().lock(), rules),
+        None => transfer::import(&place, io::stdin().lock(), rules),
     };
-    let (rows, data) = (rows?, data.display().to_string());
+    let rows = rows?;
     if json {
-        return print_result(&json!({ "done": "imported", "rows": rows, "data": data }));
+        return print_result(&json!({ "done": "imported", "rows": rows, place_member(&place): place.to_string() }));
     }
-    eprintln!("imported {rows} rows into `{data}`");
+    eprintln!("imported {rows} rows into `{place}`");
     Ok(())
 }
 

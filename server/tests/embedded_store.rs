@@ -264,7 +264,7 @@ fn a_data_directory_has_version_6_from_its_first_request_on() {
 /// Imports lines into a new directory, and returns the state there.
 fn imported(lines: &[String]) -> Result<State, TransferError> {
     let directory = tempfile::tempdir().unwrap();
-    import(&directory.path().join("new"), lines.concat().as_bytes(), Rules::default())?;
+    import(&directory.path().join("new").as_path().into(), lines.concat().as_bytes(), Rules::default())?;
     Ok(opened(&directory.path().join("new")).state().unwrap())
 }
 
@@ -279,7 +279,7 @@ fn rows_of_queues_are_imported_if_they_fit() {
     let state = store.state().unwrap();
     drop(store);
     let mut exported = Vec::new();
-    export(directory.path(), false, &mut exported).unwrap();
+    export(&directory.path().into(), false, &mut exported).unwrap();
     let mut lines: Vec<_> = String::from_utf8(exported).unwrap().lines().map(|line| format!("{line}\n")).collect();
     assert_eq!(imported(&lines).unwrap(), state);
     let last = lines.len() - 1;

@@ -92,14 +92,14 @@ fn state(directory: &Path) -> State {
 
 fn export(directory: &Path, salvage: bool) -> (Exported, String) {
     let mut lines = Vec::new();
-    let exported = transfer::export(directory, salvage, &mut lines).unwrap();
+    let exported = transfer::export(&directory.into(), salvage, &mut lines).unwrap();
     (exported, String::from_utf8(lines).unwrap())
 }
 
 /// Imports lines into a new directory.
 fn import(lines: &str) -> Result<TempDir, String> {
     let directory = tempfile::tempdir().unwrap();
-    let imported = transfer::import(directory.path(), lines.as_bytes(), Rules::default());
+    let imported = transfer::import(&directory.path().into(), lines.as_bytes(), Rules::default());
     imported.map(|_| directory).map_err(|error| error.to_string())
 }
 

@@ -6,7 +6,7 @@ import enum
 import uuid
 from typing import TypeVar
 
-from leasehold._kinds import as_finite, given
+from leasehold._kinds import as_finite, as_integer, given
 from leasehold.errors import InternalError, MisconfiguredError, error_for_code
 
 E = TypeVar("E", bound=enum.Enum)
@@ -46,11 +46,17 @@ def number(name: str, value: object, largest: int, *, smallest: int = 0) -> int:
     Raises
     ------
     MisconfiguredError
-        The value is not an integer, or out of bounds.
+        The value is not an integer, such as a bool, or out of bounds.
     """
-    if not (isinstance(value, int) and smallest <= value <= largest):
-        raise MisconfiguredError(f"`{name}` is {value!r}: pass an integer from {smallest} to {largest}")
-    return value
+    found = as_integer(value)
+    if found is None or not smallest <= found <= largest:
+        raise MisconfiguredError(f"`{name}` is {given(value)}: pass an integer from {smallest} to {largest}")
+    return found
+
+
+def rows_limit(limit: int | None) -> int:
+    """Return the largest number of rows of a page; 0, which leaves it to the server, for None."""
+    return 0 if limit is None else number("limit", limit, MAX_32)
 
 
 def id_bytes(name: str, value: object, source: str) -> bytes:

@@ -9,7 +9,7 @@ from leasehold._proto.leasehold.locks.v1 import lock_service_pb2 as wire
 from leasehold._proto.leasehold.sessions.v1 import session_service_pb2 as sessions
 from leasehold.client import _messages as messages
 from leasehold.client._calls import Call, Headers, call, no_answer
-from leasehold.client._fields import MAX_32, MAX_64, check_text, id_bytes, id_text, member, number
+from leasehold.client._fields import MAX_32, MAX_64, check_text, id_bytes, id_text, member, number, rows_limit
 from leasehold.errors import MisconfiguredError, error_for_code
 from leasehold.locks import EndedGrant, GrantEnd, Lock, LockPage, LockState, Obituary
 
@@ -189,7 +189,7 @@ def get(path: LockPath) -> Call[Lock]:
 def list_locks(namespace: str, limit: int | None, after: Lock | None) -> Call[LockPage]:
     check_text("namespace", namespace)
     last = None if after is None else LockPath(after.namespace, after.key, after.slot).message
-    request = wire.ListLocksRequest(namespace=namespace, limit=number("limit", limit or 0, MAX_32), after=last)
+    request = wire.ListLocksRequest(namespace=namespace, limit=rows_limit(limit), after=last)
 
     def decode(response: bytes, _headers: Headers) -> LockPage:
         page = wire.ListLocksResponse.FromString(response)

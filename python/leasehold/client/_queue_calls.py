@@ -10,7 +10,7 @@ from typing import Any
 from leasehold._proto.leasehold.queues.v1 import queue_service_pb2 as wire
 from leasehold.client import _messages as messages
 from leasehold.client._calls import Call, Headers, call, no_answer
-from leasehold.client._fields import MAX_32, check_text, id_bytes, id_text, member, micros, number
+from leasehold.client._fields import MAX_32, check_text, id_bytes, id_text, member, micros, number, rows_limit
 from leasehold.errors import MisconfiguredError
 from leasehold.queues import (
     Lane,
@@ -178,7 +178,7 @@ def list_requests(queue: str, key: str, which: RequestList, limit: int | None, c
         queue=queue,
         key=key,
         list=_member_number("which", which, RequestList),
-        limit=number("limit", limit or 0, MAX_32),
+        limit=rows_limit(limit),
         after=None if cursor is None else messages.decode_cursor(cursor, wire.RequestPlace),
     )
 
@@ -195,7 +195,7 @@ def list_lanes(queue: str, which: LaneList, limit: int | None, cursor: str | Non
     request = wire.ListLanesRequest(
         queue=queue,
         list=_member_number("which", which, LaneList),
-        limit=number("limit", limit or 0, MAX_32),
+        limit=rows_limit(limit),
         after=None if cursor is None else messages.decode_cursor(cursor, wire.LanePlace),
     )
 

@@ -59,18 +59,8 @@ class RowNames:
             problem = error.message.removeprefix(start)
             if problem == error.message:
                 raise
-            named = self._duplicate(problem) or _ROW.sub(lambda row: f"{row[1]} {self._name(int(row[2]))}", problem, count=1)
+            named = _ROW.sub(lambda row: f"{row[1]} {self._name(int(row[2]))}", problem, count=1)
             raise column_error(error.code, error.column, start + named) from None
-
-    def _duplicate(self, problem: str) -> str | None:
-        """Return the problem of a key that two rows have; None for another one. A query sorts the rows, so no user must."""
-        found = _ROW.search(problem)
-        if found is None or not problem.startswith("is not in order"):
-            return None
-        row = int(found[2])
-        if row == 0 or self._key_of(row) is None or self._key_of(row) != self._key_of(row - 1):
-            return None
-        return f"has the same value in more than one row, {self._name(row)}: choose a key column whose values are unique"
 
     def _key_of(self, row: int) -> int | bytes | None:
         key: int | bytes | None = next(

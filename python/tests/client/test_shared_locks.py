@@ -159,6 +159,7 @@ def test_k21_k24_a_wrong_share_is_refused_before_any_call_or_with_its_reason(cli
             {"permits": -1},
             {"permits": 2**32},
             {"permits": "2"},
+            {"permits": True},
         ]
         for options in wrong:
             with pytest.raises(ValueError, match="`permits`") as raised:
@@ -168,6 +169,8 @@ def test_k21_k24_a_wrong_share_is_refused_before_any_call_or_with_its_reason(cli
         refused = raised_by(lambda: session.acquire(NAMESPACE, "secret", permits=257))
         assert (type(refused), refused.code, "secret" in str(refused)) == (errors.InvalidError, "LIMIT_EXCEEDED", False)
         assert raised_by(lambda: client.force_lock(NAMESPACE, "k", 1, slot=-1)).code == "MISCONFIGURED"
+        assert raised_by(lambda: client.force_lock(NAMESPACE, "k", True)).code == "MISCONFIGURED"
+        assert raised_by(lambda: client.list_locks(NAMESPACE, limit=False)).code == "MISCONFIGURED"
         assert raised_by(lambda: client.force_lock(NAMESPACE, "k", 1, slot=257)).code == "LIMIT_EXCEEDED"
         assert session.acquire(NAMESPACE, "k", permits=256).slot == 1
 

@@ -260,5 +260,5 @@ def test_a_key_of_two_rows_is_no_disorder(cluster: PostgresCluster, client: Clie
         connection.execute("INSERT INTO users SELECT id, 'bob', owner FROM users")
     error = raised_by(lambda: verify(client, table))
     shown = one if isinstance(one, int) else f"`{one}`"
-    said = f"has the same value in more than one row, the row with `id` {shown}: choose a key column whose values are unique"
-    assert (type(error), str(error)) == (errors.ColumnOrderError, f"the column `id` {said}")
+    said = f"has the same value in the row with `id` {shown} and in the one before it: choose a key column"
+    assert (type(error), str(error)) == (errors.ColumnOrderError, f"the column `id` {said} whose values are unique")

@@ -269,12 +269,6 @@ pub enum ConfigError {
         "`{0}` is not a loopback address, and there is no `[tls]`: configure certificates, or pass `--insecure-plaintext` if the network is trusted"
     )]
     Plaintext(SocketAddr),
-    /// `export` or `import` was called without `--data`, and the configuration or `LEASEHOLD_STORE`
-    /// names a database.
-    #[error(
-        "the claims are in the database `{0}`, and `export` and `import` work on the embedded store: use `pg_dump` and `pg_restore`, or name a data directory with `--data`"
-    )]
-    NotEmbedded(String),
     /// A data directory and a database are both configured.
     #[error(
         "both a data directory (`{}`, from `data`, `--data` or `LEASEHOLD_DATA`) and the database `{database}` are configured as the store: leave one of them out", .data.display()

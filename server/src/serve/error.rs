@@ -57,10 +57,22 @@ pub enum ServeError {
     Descriptors(String),
     /// An export or import failed.
     #[error(transparent)]
-    Transfer(#[from] TransferError),
+    Transfer(TransferError),
     /// Any other failure of the operating system.
     #[error("{0}")]
     Io(#[from] io::Error),
+}
+
+impl From<TransferError> for ServeError {
+    /// Wraps the failure of an export or import. A problem of a database keeps its exit code and its advice.
+    fn from(error: TransferError) -> Self {
+        match error {
+            TransferError::Store(error) if error.is_away() || matches!(error, StoreError::Preflight(_)) => {
+                Self::Store(error)
+            }
+            error => Self::Transfer(error),
+        }
+    }
 }
 
 impl ServeError {

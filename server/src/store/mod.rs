@@ -26,14 +26,14 @@ pub use embedded::{CorrectedByte, DamagedStore, DeepCheck, EmbeddedStore, Repair
 pub use error::StoreError;
 pub use form_scan::{FormCheck, FormScan};
 pub use identity::{Contents, Count, Creation, Identity, RESTORE_JUMP, RaisedFences};
-pub use ordered::OrderedStore;
+pub use ordered::{OrderedImport, OrderedStore};
 pub use port::{
-    Backend, Failure, GroupError, GroupStore, LockTimeout, NamePart, NamePlace, Occupancy, OtherServer, PoolState,
-    Probe, Probed, SessionChange, SharedLocks, SharedMaintenance, StoreFuture, StoreMaintenance, StoreReader, Vouched,
-    WaitingRows,
+    Backend, Failure, GroupError, GroupStore, ImportTarget, LockTimeout, NamePart, NamePlace, Occupancy, OtherServer,
+    PoolState, Probe, Probed, SessionChange, SharedLocks, SharedMaintenance, StoreFuture, StoreMaintenance,
+    StoreReader, Vouched, WaitingRows,
 };
 pub use postgres::{
     Examined, Migrated, OutboxBatch, OutboxConnection, OutboxDatabase, OutboxError, OutboxOperation, OutboxOutcome,
-    OutboxPlace, OutboxRefusal, OutboxRow, OutboxSettle, OutboxSubmit, OutboxTurn, PostgresStore,
+    OutboxPlace, OutboxRefusal, OutboxRow, OutboxSettle, OutboxSubmit, OutboxTurn, PostgresImport, PostgresStore,
 };
 pub use preflight::{PreflightError, Problem};

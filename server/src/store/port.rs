@@ -432,6 +432,32 @@ pub trait Backend: Send + Sync {
     fn set_unicode_version(&self, version: UnicodeVersion) -> StoreFuture<'_, ()>;
 }
 
+/// A new store that an import fills. No server can use it before [`complete`](Self::complete).
+pub trait ImportTarget {
+    /// True if the store keeps claims only, so that an export with sessions, locks or queues must be refused.
+    fn keeps_claims_only(&self) -> bool {
+        false
+    }
+
+    /// Loads the rows with these keys that were saved before.
+    ///
+    /// # Errors
+    /// A row could not be read.
+    fn load(&mut self, keys: Keys, into: &mut Workspace) -> Result<()>;
+
+    /// Saves new rows. Unlike those of a group of commands, they have their fences already.
+    ///
+    /// # Errors
+    /// The store could not be written.
+    fn save(&mut self, rows: &NetChanges) -> Result<()>;
+
+    /// Completes the import with the newest fence that was given out, and the rules of configured bucket types.
+    ///
+    /// # Errors
+    /// The store could not be written.
+    fn complete(self, newest: Fence, rules: &[BucketRule]) -> Result<()>;
+}
+
 /// The periodic maintenance of a store, which depends on the number of servers that write to it.
 pub enum StoreMaintenance {
     /// This process is the only one that writes to the store. Settled leases are forgotten by

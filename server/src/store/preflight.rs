@@ -74,6 +74,20 @@ pub enum Problem {
         /// The newest version of the tables that this program knows.
         known: i32,
     },
+    /// The tables have an older version, which an export can't read.
+    #[error("has tables of version {found}, older than the {known} that this program reads")]
+    Older {
+        /// The version of the tables.
+        found: i32,
+        /// The version of the tables that this program reads.
+        known: i32,
+    },
+    /// The store that an import was to fill has rows.
+    #[error("holds a store already")]
+    NotEmpty,
+    /// An import into the store did not finish.
+    #[error("has the rest of an import that did not finish")]
+    ImportIncomplete,
     /// No schema in the search path of the role exists, so tables can't be created.
     #[error("has no schema for the tables: {0}")]
     NoSchema(String),
@@ -144,6 +158,11 @@ pub enum Problem {
 /// The next step for a store that is a copy of another one.
 const ADOPT: &str = "if no server uses the other copy, accept this one: `leasehold migrate --adopt`";
 
+/// The next step for tables that another session has locked.
+const WAIT_FOR_TABLES: &str = "try again when that session, such as a `pg_dump`, is done, or raise \
+    `postgres.migration_wait_seconds`; find the session with `SELECT * FROM pg_locks JOIN pg_stat_activity USING (pid) \
+    WHERE relation IN ('claims'::regclass, 'claim_leases'::regclass, 'settled_leases'::regclass)`";
+
 impl PreflightError {
     /// The next step for the operator; `None` if the message of the problem names it.
     pub fn hint(&self) -> Option<String> {
@@ -188,11 +207,7 @@ impl PreflightError {
                  database of their own: {CREATE_DATABASE}"
             ),
             Problem::Foreign | Problem::Restored { .. } | Problem::WentBack { .. } => ADOPT.into(),
-            Problem::TablesLocked(_) => "try again when that session, such as a `pg_dump`, is done, or raise \
-                 `postgres.migration_wait_seconds`; find the session with `SELECT * FROM pg_locks JOIN \
-                 pg_stat_activity USING (pid) WHERE relation IN ('claims'::regclass, 'claim_leases'::regclass, \
-                 'settled_leases'::regclass)`"
-                .into(),
+            Problem::TablesLocked(_) => WAIT_FOR_TABLES.into(),
             Problem::NameConflict(_) => format!("give the claims a database of their own: {CREATE_DATABASE}"),
             Problem::Incomplete(_) => {
                 "check that the role's `search_path` has the schema of the tables; if the objects \
@@ -204,6 +219,9 @@ impl PreflightError {
                 .into(),
             Problem::TooOld(_) => "upgrade it".into(),
             Problem::Newer { .. } => "use the newer program".into(),
+            Problem::Older { .. } => "migrate them first: `leasehold migrate`".into(),
+            Problem::NotEmpty => "import into a new one".into(),
+            Problem::ImportIncomplete => "import again, which begins anew".into(),
             Problem::BeingMigrated { .. } => "try again when that migration is done, or raise \
                  `postgres.migration_wait_seconds`; find the holder of its lock with \
                  `SELECT * FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE locktype = 'advisory'`"

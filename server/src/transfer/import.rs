@@ -1,4 +1,4 @@
-//! `leasehold import`: reads the lines of an export into a new data directory. A person may have
+//! `leasehold import`: reads the lines of an export into a new store. A person may have
 //! changed the lines, so the import refuses every row that the engine could not have made.
 //!
 //! The import keeps in memory: claims under leases, the rows of one batch, the fence of each lease,
@@ -24,8 +24,8 @@ use leasehold_core::transaction::Transaction;
 use rustc_hash::FxHashMap;
 
 use super::kept_rows::KeptRows;
-use super::{Line, TransferError, report};
-use crate::store::{EmbeddedStore, StoreError, stored};
+use super::{Line, StorePlace, TransferError, report};
+use crate::store::{EmbeddedStore, ImportTarget, OrderedImport, PostgresImport, StoreError, stored};
 
 /// The number of rows that the import writes in one batch.
 const BATCH_ROWS: usize = 2_000;
@@ -69,6 +69,9 @@ pub enum RowError {
         /// The key that follows from the record's value.
         canonical: BucketKey,
     },
+    /// The row is one of sessions, locks or queues, which the store does not keep.
+    #[error("the store keeps claims only, and no sessions, locks or queues: import into a store of another kind")]
+    ClaimsOnly,
     /// The id of the owner or of the lease's cell is less than 1.
     #[error("cell {0} is not 1 or more")]
     CellId(CellId),
@@ -77,12 +80,20 @@ pub enum RowError {
     UnknownCell(CellId),
 }
 
-/// Reads an export into a new data directory, and returns the number of rows. If `rules` has no
+/// Reads an export into a new store, and returns the number of rows. If `rules` has no
 /// cells, any cell may own claims. A failed import leaves no data behind.
 ///
 /// # Errors
-/// The directory has files, a line is missing or invalid, or the disk failed.
-pub fn import(data: &Path, from: impl BufRead, rules: Rules) -> Result<u64, TransferError> {
+/// The place has a store or files, a line is missing or invalid, or the store can't be written.
+pub fn import(place: &StorePlace, from: impl BufRead, rules: Rules) -> Result<u64, TransferError> {
+    match place {
+        StorePlace::Directory(data) => import_directory(data, from, rules),
+        StorePlace::Postgres(settings) => Importer::new(PostgresImport::begin(settings)?, rules).run(from),
+        StorePlace::Etcd(settings) => Importer::new(OrderedImport::on_etcd(settings)?, rules).run(from),
+    }
+}
+
+fn import_directory(data: &Path, from: impl BufRead, rules: Rules) -> Result<u64, TransferError> {
     if EmbeddedStore::is_incomplete(data) {
         return Err(StoreError::ImportIncomplete(data.to_owned()).into());
     }
@@ -134,8 +145,8 @@ impl PendingRows {
 }
 
 /// The state of an import under way.
-struct Importer {
-    store: EmbeddedStore,
+struct Importer<S> {
+    store: S,
     rules: Rules,
     line: u64,
     rows: u64,
@@ -143,6 +154,8 @@ struct Importer {
     // The claims under leases whose lease has not been read yet, each with its line number. The
     // store keeps a lease and its claims in one row, so they must be written together.
     held: FxHashMap<BucketKey, (Claim, u64)>,
+    // The keys of pending replays, each with its line number.
+    replay_lines: Vec<(IdempotencyKey, u64)>,
     kept: KeptRows,
     fences: FenceCheck,
     // The largest key of the claims read so far, in the store's order.
@@ -150,8 +163,8 @@ struct Importer {
     last_lease: Option<LeaseId>,
 }
 
-impl Importer {
-    fn new(store: EmbeddedStore, rules: Rules) -> Self {
+impl<S: ImportTarget> Importer<S> {
+    fn new(store: S, rules: Rules) -> Self {
         Self {
             store,
             rules,
@@ -159,6 +172,7 @@ impl Importer {
             rows: 0,
             pending: PendingRows::default(),
             held: FxHashMap::default(),
+            replay_lines: Vec::new(),
             kept: KeptRows::default(),
             fences: FenceCheck::default(),
             last_claim: Vec::new(),
@@ -214,7 +228,7 @@ impl Importer {
             self.save()?;
         }
         if self.kept.has_many_bodies(BATCH_ROWS) {
-            self.kept.save_bodies(&self.store)?;
+            self.kept.save_bodies(&mut self.store)?;
         }
         Ok(())
     }
@@ -263,7 +277,8 @@ impl Importer {
             return Ok(false);
         }
         let is_pending = self.held.contains_key(key) || self.pending.claims.contains_key(key);
-        Ok(is_pending || self.store.claims(std::slice::from_ref(key))?.iter().any(Option::is_some))
+        let keys = Keys { claims: vec![key.clone()], ..Keys::default() };
+        Ok(is_pending || self.stored(keys)?.claim(key).is_ok_and(|row| row.is_some()))
     }
 
     fn take_lease(&mut self, id: LeaseId, lease: Lease) -> Result<(), TransferError> {
@@ -298,32 +313,55 @@ impl Importer {
     }
 
     fn take_replay(&mut self, key: IdempotencyKey, replay: Replay) -> Result<(), TransferError> {
-        let keys = Keys { leases: vec![replay.lease], replays: vec![key.clone()], ..Keys::default() };
-        let stored = self.stored(keys)?;
-        if self.pending.replays.contains_key(&key) || stored.replay(&key).is_ok_and(|row| row.is_some()) {
+        if self.pending.replays.contains_key(&key) {
             return Err(self.invalid_row(RowError::Duplicate("idempotency key")));
         }
-        let lease = self.pending.leases.get(&replay.lease).or_else(|| stored.lease(replay.lease).ok().flatten());
-        invariant::check_replay(&key, &replay, lease).map_err(|error| self.invalid_row(error))?;
+        self.replay_lines.push((key.clone(), self.line));
         self.pending.replays.insert(key, replay);
         Ok(())
     }
 
+    /// Checks the pending replays, whose leases were read before. All are checked at once, because a database takes as
+    /// long for one as for hundreds.
+    fn check_replays(&mut self) -> Result<(), TransferError> {
+        let lines = std::mem::take(&mut self.replay_lines);
+        if lines.is_empty() {
+            return Ok(());
+        }
+        let leases = self.pending.replays.values().map(|replay| replay.lease);
+        let leases = leases.filter(|id| !self.pending.leases.contains_key(id)).collect();
+        let replays = lines.iter().map(|(key, _)| key.clone()).collect();
+        let stored = self.stored(Keys { leases, replays, ..Keys::default() })?;
+        for (key, line) in lines {
+            let Some(replay) = self.pending.replays.get(&key) else { continue };
+            let row_error = |error: RowError| TransferError::Row { line, error };
+            if stored.replay(&key).is_ok_and(|row| row.is_some()) {
+                return Err(row_error(RowError::Duplicate("idempotency key")));
+            }
+            let lease = self.pending.leases.get(&replay.lease).or_else(|| stored.lease(replay.lease).ok().flatten());
+            invariant::check_replay(&key, replay, lease).map_err(|error| row_error(error.into()))?;
+        }
+        Ok(())
+    }
+
     fn take_kept(&mut self, row: AnyRow) -> Result<(), TransferError> {
+        if self.store.keeps_claims_only() {
+            return Err(self.invalid_row(RowError::ClaimsOnly));
+        }
         self.kept.take(row).map_err(|error| self.invalid_row(error))
     }
 
     /// Loads the rows with these keys that the import has already written to the store.
-    fn stored(&self, keys: Keys) -> Result<Workspace, StoreError> {
+    fn stored(&mut self, keys: Keys) -> Result<Workspace, StoreError> {
         let mut workspace = Workspace::default();
         self.store.load(keys, &mut workspace)?;
         Ok(workspace)
     }
 
     fn save(&mut self) -> Result<(), TransferError> {
+        self.check_replays()?;
         let pending = std::mem::take(&mut self.pending);
-        self.store.save(&pending.into_changes())?;
-        Ok(())
+        Ok(self.store.save(&pending.into_changes())?)
     }
 
     /// Checks that the lease of every claim under a lease was read, and that sessions, locks and
@@ -335,12 +373,13 @@ impl Importer {
         {
             return Err(TransferError::Row { line: *line, error: error.into() });
         }
+        self.check_replays()?;
         self.fences.finish(fence).map_err(|error| self.invalid_row(error))?;
         self.kept.check(fence, &self.fences).map_err(|error| self.invalid_row(error))?;
-        self.kept.save(&self.store, BATCH_ROWS)?;
-        let pending = std::mem::take(&mut self.pending);
-        self.store.save(&NetChanges { fence: Some(fence), ..pending.into_changes() })?;
-        self.store.remember_bucket_types(&self.rules.catalogue.differs_from(&[]).added)?;
-        Ok(self.rows)
+        self.save()?;
+        let Self { mut store, kept, rules, rows, .. } = self;
+        kept.save(&mut store, BATCH_ROWS)?;
+        store.complete(fence, &rules.catalogue.differs_from(&[]).added)?;
+        Ok(rows)
     }
 }

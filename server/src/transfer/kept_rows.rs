@@ -9,7 +9,7 @@ use leasehold_core::queue::{BodyDigest, RequestBody, RequestId};
 use leasehold_core::rows::{AnyRow, NetChanges, RowChange, RowKind, State};
 
 use super::import::RowError;
-use crate::store::{EmbeddedStore, StoreError};
+use crate::store::{ImportTarget, StoreError};
 
 /// The largest number of bytes of bodies that wait to be written.
 const PENDING_BYTES: usize = 4 * 1_048_576;
@@ -63,7 +63,7 @@ impl KeptRows {
     ///
     /// # Errors
     /// The disk failed.
-    pub(super) fn save_bodies(&mut self, store: &EmbeddedStore) -> Result<(), StoreError> {
+    pub(super) fn save_bodies(&mut self, store: &mut impl ImportTarget) -> Result<(), StoreError> {
         self.body_bytes = 0;
         let bodies = std::mem::take(&mut self.bodies).into_iter().map(new_row).collect();
         store.save(&NetChanges { bodies, ..NetChanges::default() })
@@ -85,7 +85,7 @@ impl KeptRows {
     ///
     /// # Errors
     /// The disk failed.
-    pub(super) fn save(mut self, store: &EmbeddedStore, batch_rows: usize) -> Result<(), StoreError> {
+    pub(super) fn save(mut self, store: &mut impl ImportTarget, batch_rows: usize) -> Result<(), StoreError> {
         self.save_bodies(store)?;
         let State { sessions, locks, asks, turns, queues, lanes, requests, .. } = self.state;
         for sessions in batches(sessions, batch_rows) {

@@ -1,24 +1,26 @@
-//! `leasehold export` and `leasehold import`: write every row of the embedded store as JSON lines,
-//! and read such lines into a new store.
+//! `leasehold export` and `leasehold import`: write every row of a store as JSON lines, and read such
+//! lines into a new store. The new one may be of another kind.
 
 mod import;
 mod kept_rows;
 mod output;
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use leasehold_core::queue::QueuePath;
 use leasehold_core::rows::AnyRow;
 use serde::{Deserialize, Serialize};
+use tokio::runtime::Runtime;
 use uuid::Uuid;
 
+use crate::config::{Config, ConfigError, EtcdConfig, PostgresConfig};
 use crate::store::stored::{
-    Ask, Claim, IdempotencyKey, Key, Lane, LanePath, Lease, Lock, Path as LockPath, Queue, Replay, Request,
-    RequestBody, Session, Turn, TurnKey,
+    Ask, Claim, IdempotencyKey, Key, Lane, LanePath, Lease, Lock, NEWEST_VERSION, Path as LockPath, Queue, Replay,
+    Request, RequestBody, Session, Turn, TurnKey,
 };
-use crate::store::{Creation, DamagedStore, EmbeddedStore, Salvaged, StoreError};
+use crate::store::{Creation, DamagedStore, EmbeddedStore, OrderedStore, PostgresStore, Salvaged, StoreError};
 
 pub use import::{LineError, RowError, import};
 use output::write_to;
@@ -28,6 +30,48 @@ const REPORT_ROWS: u64 = 100_000;
 /// The most characters of an error text that quotes a line of an export. A line can be as long as
 /// the whole file.
 const SHOWN_CHARACTERS: usize = 200;
+
+/// The place of a store: of one to export, or of a new one to import into.
+#[derive(Clone, Debug)]
+pub enum StorePlace {
+    /// A data directory, which no server has open.
+    Directory(PathBuf),
+    /// A PostgreSQL database.
+    Postgres(Box<PostgresConfig>),
+    /// A cluster of etcd.
+    Etcd(Box<EtcdConfig>),
+}
+
+impl StorePlace {
+    /// Returns the place that a configuration names.
+    ///
+    /// # Errors
+    /// No store is configured, and the user has no state folder.
+    pub fn of(config: &Config) -> Result<Self, ConfigError> {
+        Ok(match (&config.postgres, &config.etcd) {
+            (Some(settings), _) => Self::Postgres(Box::new(settings.clone())),
+            (None, Some(settings)) => Self::Etcd(Box::new(settings.clone())),
+            (None, None) => Self::Directory(config.data_dir()?),
+        })
+    }
+}
+
+impl From<&Path> for StorePlace {
+    fn from(directory: &Path) -> Self {
+        Self::Directory(directory.to_owned())
+    }
+}
+
+/// The place as text for people, without secrets.
+impl Display for StorePlace {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Directory(directory) => directory.display().fmt(formatter),
+            Self::Postgres(settings) => settings.shown_url().fmt(formatter),
+            Self::Etcd(settings) => settings.shown_url().fmt(formatter),
+        }
+    }
+}
 
 /// One line of an export: first the header, then the rows, then the end. The end has the number of
 /// rows, which shows that no row is missing.
@@ -135,6 +179,9 @@ pub enum TransferError {
         /// False if more rows may be missing.
         is_exact: bool,
     },
+    /// A salvage was asked for, and the store is no data directory.
+    #[error("`--salvage` is for data directories: leave it out, or restore the database from a copy")]
+    NoSalvage,
     /// The output of an export lies in the data directory.
     #[error("the output `{}` lies in the data directory, where it could replace a file of the store: choose another place", .0.display())]
     OutputInData(PathBuf),
@@ -167,40 +214,62 @@ pub struct Exported {
     pub is_exact: bool,
 }
 
-/// Writes every row of the data directory to the file at `output`, as [`export`] does.
+/// Writes every row of a store to the file at `output`, as [`export`] does.
 ///
 /// # Errors
 /// The output lies in the data directory, or [`export`] failed.
-pub fn export_to(data: &Path, salvage: bool, output: &Path) -> Result<Exported, TransferError> {
-    output::check_place(data, output)?;
-    write_to(output, |file| export(data, salvage, BufWriter::new(file)))
+pub fn export_to(place: &StorePlace, salvage: bool, output: &Path) -> Result<Exported, TransferError> {
+    if let StorePlace::Directory(data) = place {
+        output::check_place(data, output)?;
+    }
+    write_to(output, |file| export(place, salvage, BufWriter::new(file)))
 }
 
-/// Writes every row of the data directory as JSON lines. If `salvage` is true, rows that can't be
+/// Writes every row of a store as JSON lines. If `salvage` is true, rows of a data directory that can't be
 /// read are counted and left out.
 ///
 /// # Errors
-/// The store can't be opened or read (a running server has it open), or the output can't be
+/// The store can't be opened or read (a running server has a data directory open), or the output can't be
 /// written.
-pub fn export(data: &Path, salvage: bool, mut to: impl Write) -> Result<Exported, TransferError> {
+pub fn export(place: &StorePlace, salvage: bool, mut to: impl Write + Send) -> Result<Exported, TransferError> {
+    let all = |fence| Salvaged { fence, damaged: 0, is_exact: true };
+    match place {
+        StorePlace::Directory(data) => export_directory(data, salvage, &mut to),
+        StorePlace::Postgres(_) | StorePlace::Etcd(_) if salvage => Err(TransferError::NoSalvage),
+        StorePlace::Postgres(settings) => write_rows(NEWEST_VERSION, &mut to, |visit| {
+            runtime()?.block_on(PostgresStore::export(settings, visit)).map(all)
+        }),
+        StorePlace::Etcd(settings) => {
+            let runtime = runtime()?;
+            let store = runtime.block_on(OrderedStore::on_etcd(settings, Creation::Refused))?;
+            write_rows(NEWEST_VERSION, &mut to, |visit| runtime.block_on(store.export(visit)).map(all))
+        }
+    }
+}
+
+fn runtime() -> io::Result<Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
+}
+
+fn export_directory(data: &Path, salvage: bool, to: &mut (impl Write + Send)) -> Result<Exported, TransferError> {
     if !data.is_dir() {
         return Err(TransferError::NoData(data.to_owned()));
     }
     if salvage {
         let store = DamagedStore::open(data)?;
-        return write_rows(store.format()?, &mut to, |visit| store.salvage(visit));
+        return write_rows(store.format()?, to, |visit| store.salvage(visit));
     }
     let store = EmbeddedStore::open(data, Creation::Refused)?;
     let read = |visit: Visit<'_>| Ok(Salvaged { fence: store.for_each(visit)?, damaged: 0, is_exact: true });
-    write_rows(store.format()?, &mut to, read)
+    write_rows(store.format()?, to, read)
 }
 
-type Visit<'a> = &'a mut dyn FnMut(AnyRow) -> Result<(), TransferError>;
+type Visit<'a> = &'a mut (dyn FnMut(AnyRow) -> Result<(), TransferError> + Send);
 
 /// Writes the rows that `read` passes on, between the first line and the last one.
 fn write_rows(
     format: u64,
-    to: &mut impl Write,
+    to: &mut (impl Write + Send),
     read: impl FnOnce(Visit<'_>) -> Result<Salvaged, TransferError>,
 ) -> Result<Exported, TransferError> {
     let mut rows = 0;
@@ -255,12 +324,21 @@ mod tests {
         let (one, two) = (dir.path().join("one"), dir.path().join("two"));
         drop(EmbeddedStore::open(&one, Creation::Allowed).unwrap());
         let mut lines = Vec::new();
-        assert_eq!(export(&one, false, &mut lines).unwrap(), Exported { rows: 0, damaged: 0, is_exact: true });
-        assert_eq!(import(&two, lines.as_slice(), Rules::default()).unwrap(), 0);
-        assert!(matches!(import(&two, lines.as_slice(), Rules::default()), Err(TransferError::NotEmpty(_))));
+        assert_eq!(
+            export(&one.as_path().into(), false, &mut lines).unwrap(),
+            Exported { rows: 0, damaged: 0, is_exact: true }
+        );
+        assert_eq!(import(&two.as_path().into(), lines.as_slice(), Rules::default()).unwrap(), 0);
+        assert!(matches!(
+            import(&two.as_path().into(), lines.as_slice(), Rules::default()),
+            Err(TransferError::NotEmpty(_))
+        ));
         let cut = lines.iter().position(|byte| *byte == b'\n').unwrap() + 1;
         let three = dir.path().join("three");
-        assert!(matches!(import(&three, &lines[..cut], Rules::default()), Err(TransferError::CutShort)));
+        assert!(matches!(
+            import(&three.as_path().into(), &lines[..cut], Rules::default()),
+            Err(TransferError::CutShort)
+        ));
         assert!(!three.exists());
     }
 }

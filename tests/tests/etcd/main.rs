@@ -15,6 +15,7 @@ mod restored;
 mod serving;
 mod start;
 mod tls;
+mod transfer;
 mod writers;
 
 use leasehold_server::config::EtcdConfig;

@@ -44,6 +44,7 @@ mod stored_format;
 mod stores;
 mod timeouts;
 mod tls;
+mod transfer;
 mod unicode;
 
 use std::time::{Duration, Instant};

@@ -444,12 +444,12 @@ fn an_export_of_each_version_is_imported_and_exported_again_byte_for_byte() {
     for version in VERSIONS {
         let (directory, lines) = (TempDir::new().unwrap(), std::fs::read(stored(version, "export.jsonl")).unwrap());
         let data = directory.path().join("data");
-        let rows = transfer::import(&data, lines.as_slice(), Rules::default()).unwrap();
+        let rows = transfer::import(&data.as_path().into(), lines.as_slice(), Rules::default()).unwrap();
         let state = expected(version);
         assert_eq!(usize::try_from(rows).unwrap(), rows_of(&state));
         assert_eq!(embedded(&data).state().unwrap(), state);
         let mut exported = Vec::new();
-        transfer::export(&data, false, &mut exported).unwrap();
+        transfer::export(&data.as_path().into(), false, &mut exported).unwrap();
         assert_eq!(String::from_utf8(exported).unwrap(), String::from_utf8(lines).unwrap());
     }
 }
@@ -504,7 +504,8 @@ fn write_files(version: u64, folder: &Path) {
     drop(store);
     EmbeddedStore::open(&data, Creation::Refused).unwrap().remember_bucket_types(&bucket_types()).unwrap();
     copy(&data, &folder.join("data"));
-    transfer::export(&data, false, std::fs::File::create(folder.join("export.jsonl")).unwrap()).unwrap();
+    transfer::export(&data.as_path().into(), false, std::fs::File::create(folder.join("export.jsonl")).unwrap())
+        .unwrap();
 
     let cluster = Cluster::start(NO_SYNC).unwrap();
     let database = cluster.database().unwrap();

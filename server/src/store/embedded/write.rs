@@ -2,10 +2,11 @@
 //! the journal.
 
 use leasehold_core::bucket::BucketKey;
+use leasehold_core::catalogue::BucketRule;
 use leasehold_core::cell::CellId;
 use leasehold_core::claim::{Claim, Record};
 use leasehold_core::command::Fences;
-use leasehold_core::lease::{Lease, LeaseState};
+use leasehold_core::lease::{Fence, Lease, LeaseState};
 use leasehold_core::rows::{Keys, NetChanges, RowChange, Workspace};
 use rustc_hash::FxHashMap;
 
@@ -13,7 +14,7 @@ use super::rows::{
     WriteBatch, encode_idempotency_key, encode_outstanding, encode_replay, encode_resting, encode_settled, resting,
 };
 use super::{EmbeddedStore, FENCE, FORMAT, Inner, Result, keys};
-use crate::store::port::{Failure, GroupError, GroupStore};
+use crate::store::port::{Failure, GroupError, GroupStore, ImportTarget};
 use crate::store::stored;
 
 /// The families of rows of which a batch has new or changed rows.
@@ -191,5 +192,20 @@ impl GroupStore for EmbeddedStore {
     fn commit(&mut self, changes: &NetChanges) -> std::result::Result<Fences, GroupError> {
         let fatal = |error| GroupError { failure: Failure::Fatal, may_be_committed: true, error };
         self.save(changes).map(|()| Fences::default()).map_err(fatal)
+    }
+}
+
+impl ImportTarget for EmbeddedStore {
+    fn load(&mut self, keys: Keys, into: &mut Workspace) -> Result<()> {
+        Self::load(self, keys, into)
+    }
+
+    fn save(&mut self, rows: &NetChanges) -> Result<()> {
+        Self::save(self, rows)
+    }
+
+    fn complete(self, newest: Fence, rules: &[BucketRule]) -> Result<()> {
+        Self::save(&self, &NetChanges { fence: Some(newest), ..NetChanges::default() })?;
+        self.remember_bucket_types(rules)
     }
 }

@@ -26,11 +26,11 @@ use self::wire::{
 };
 use super::error::StoreError;
 use super::identity::{Creation, Identity, RaisedFences};
-use super::ordered::OrderedStore;
 use super::ordered::engine::{
     Engine, EngineFuture, EngineStatus, Entry, Guarded, KeyRange, KeyRead, LoadedEntries, MAX_OPERATIONS,
     MAX_TRANSACTION_BYTES, Moment, RowGuard, RowWrite,
 };
+use super::ordered::{OrderedImport, OrderedStore};
 use super::preflight::{PreflightError, Problem};
 use crate::config::{EtcdConfig, EtcdPlace};
 
@@ -71,6 +71,19 @@ impl OrderedStore {
     pub async fn adopt_on_etcd(settings: &EtcdConfig) -> Result<(Identity, RaisedFences)> {
         let (engine, prefix) = connect(settings).await?;
         Self::adopt(&engine, &prefix).await
+    }
+}
+
+impl OrderedImport {
+    /// Begins an import into a cluster of etcd.
+    ///
+    /// # Errors
+    /// The settings or the cluster can't be used, or a store has the prefix; [`StoreError::Preflight`] has the problem.
+    pub fn on_etcd(settings: &EtcdConfig) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let connected = runtime.map_err(|error| StoreError::Failed(error.to_string()))?.block_on(connect(settings));
+        let (engine, prefix) = connected?;
+        Self::begin(Arc::new(engine), &prefix)
     }
 }
 

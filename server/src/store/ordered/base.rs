@@ -1,6 +1,7 @@
 //! The base row: the id of the store, the cluster that it belongs to, and the base of its fences. Each
 //! group of commands is written under the guard that this row is as it was read.
 
+use leasehold_core::lease::Fence;
 use leasehold_core::unicode_version::{UNICODE_VERSION, UnicodeVersion};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -44,6 +45,9 @@ pub(super) struct Base {
     pub(super) forgotten: u64,
     /// The version of Unicode by whose tables the keys of claims are canonical forms.
     unicode: String,
+    /// True until the import that makes the store has finished.
+    #[serde(default)]
+    is_importing: bool,
 }
 
 impl Base {
@@ -58,6 +62,7 @@ impl Base {
             adoptions: 0,
             forgotten: 0,
             unicode: unicode.to_string(),
+            is_importing: false,
         }
     }
 
@@ -217,6 +222,50 @@ pub(super) async fn open(
     }
 }
 
+/// Reads the base row of an import that did not finish; `None` if there is none.
+pub(super) async fn find_incomplete(engine: &dyn Engine, layout: &Layout) -> Result<Option<KnownBase>> {
+    Ok(find(engine, layout).await?.filter(|known| known.base.is_importing))
+}
+
+/// Makes the base row of a store that an import fills, where no key has the prefix.
+///
+/// # Errors
+/// There is a store, or other rows have the prefix.
+pub(super) async fn begin_import(engine: &dyn Engine, layout: &Layout) -> std::result::Result<KnownBase, Problem> {
+    let cluster = engine.status().await.map_err(failed)?.cluster;
+    check_above(engine, layout).await?;
+    let new = Base { is_importing: true, ..Base::new(cluster) };
+    let nothing = RowGuard::Unchanged { range: layout.all(), since: 0 };
+    let put = put(engine, vec![nothing], layout, &new).await;
+    let found = find(engine, layout).await.map_err(failed)?;
+    // A row that was put although the answer was lost is that of this import too.
+    match found {
+        Some(known) if known.base == new => Ok(known),
+        Some(_) => Err(Problem::NotEmpty),
+        None => {
+            put.map_err(failed)?;
+            Err(Problem::Settings("other rows have this prefix: name another `prefix`".into()))
+        }
+    }
+}
+
+/// Ends an import: from now on, servers may use the store. Its fences go on after the newest one of the export.
+///
+/// # Errors
+/// The engine does not answer, or another import has begun.
+pub(super) async fn end_import(engine: &dyn Engine, layout: &Layout, known: &KnownBase, newest: Fence) -> Result<()> {
+    let complete = Base { is_importing: false, fence: newest.0, ..known.base.clone() };
+    let put = put(engine, vec![known.guard(layout)], layout, &complete).await;
+    if put.as_ref().is_ok_and(|is_written| *is_written) {
+        return Ok(());
+    }
+    // The answer of a transaction that was made may have been lost.
+    match find(engine, layout).await? {
+        Some(found) if found.base == complete => Ok(()),
+        _ => put.and(Err(StoreError::Conflict("another import has begun".into()))),
+    }
+}
+
 /// Checks that the keys of a new store are not among those of another one.
 async fn check_above(engine: &dyn Engine, layout: &Layout) -> std::result::Result<(), Problem> {
     let above = layout.bases_above().into_iter().map(KeyRead::Row).collect();
@@ -243,6 +292,9 @@ pub(super) async fn adopt(engine: &dyn Engine, layout: &Layout) -> Result<(Ident
 fn check(base: &Base, cluster: u64) -> std::result::Result<(), Problem> {
     if base.version > VERSION {
         return Err(Problem::Newer { found: base.version, known: VERSION });
+    }
+    if base.is_importing {
+        return Err(Problem::ImportIncomplete);
     }
     // A snapshot that is restored becomes a new cluster. It may lack changes, and the cluster that it was
     // taken from may still be used.

@@ -24,7 +24,7 @@ use leasehold_core::cell::CellId;
 use leasehold_core::claim::{Claim, SourceType};
 use leasehold_core::lease::{IdempotencyKey, LeaseId};
 use leasehold_core::query::{LeasePosition, LeaseScan, RecordPlace, RecordScan};
-use leasehold_core::rows::LeaseOrder;
+use leasehold_core::rows::{Keys, LeaseOrder};
 use leasehold_core::time::Timestamp;
 use uuid::Uuid;
 
@@ -131,6 +131,13 @@ impl Layout {
     /// Returns a key that never has a row.
     pub(super) fn absent(&self) -> Bytes {
         self.key(Space::Meta, &[b"absent"])
+    }
+
+    /// Returns the keys of the rows of claims, leases and replays, in this order.
+    pub(super) fn rows(&self, keys: &Keys) -> Vec<Bytes> {
+        let Keys { claims, leases, replays, .. } = keys;
+        let names = claims.iter().map(|key| self.claim(key)).chain(leases.iter().map(|id| self.lease(*id)));
+        names.chain(replays.iter().map(|key| self.replay(key))).collect()
     }
 
     /// Returns the key of a claim.

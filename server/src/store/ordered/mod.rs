@@ -29,6 +29,7 @@ mod proof;
 mod reader;
 mod rows;
 mod state_file;
+mod transfer;
 mod widening;
 mod writer;
 
@@ -55,6 +56,8 @@ use super::port::{Backend, GroupStore, Occupancy, StoreFuture, StoreMaintenance,
 use super::preflight::{PreflightError, Problem};
 use super::remedies::Remedy;
 use super::stored;
+
+pub use self::transfer::OrderedImport;
 
 type Result<T> = std::result::Result<T, StoreError>;
 

@@ -8,11 +8,11 @@ use leasehold_core::catalogue::BucketRule;
 use leasehold_core::cell::CellId;
 use leasehold_core::circle::CircleRead;
 use leasehold_core::claim::{Claim, SourceType};
-use leasehold_core::lease::LeaseId;
+use leasehold_core::lease::{Fence, LeaseId};
 use leasehold_core::lock::{Ask, AskId, Lock, LockPath};
 use leasehold_core::query::{LeaseRow, LeaseScan, RecordPart, RecordPlace, RecordRow, RecordScan};
 use leasehold_core::queue::{Lane, LanePath, Queue, QueuePath, Request, RequestBody, RequestId};
-use leasehold_core::rows::{OrderedRead, State};
+use leasehold_core::rows::{AnyRow, OrderedRead, State};
 use leasehold_core::session::{Session, SessionId};
 use leasehold_core::time::Timestamp;
 
@@ -128,7 +128,11 @@ impl Snapshot<'_> {
     }
 
     /// Passes every row of a list to `visit`, in the order of keys.
-    pub(super) async fn visit(&self, space: Space, mut visit: impl FnMut(&Entry) -> Result<()> + Send) -> Result<()> {
+    pub(super) async fn visit<E: From<StoreError>>(
+        &self,
+        space: Space,
+        mut visit: impl FnMut(&Entry) -> std::result::Result<(), E> + Send,
+    ) -> std::result::Result<(), E> {
         let layout = &self.inner.layout;
         let mut range = layout.space(space);
         loop {
@@ -141,29 +145,31 @@ impl Snapshot<'_> {
         }
     }
 
-    async fn state(&self) -> Result<State> {
-        let (layout, mut state) = (&self.inner.layout, State::default());
-        self.visit(Space::Claims, |entry| {
-            let key = layout.read_claim(&entry.key).ok_or_else(|| rows::damaged(entry))?;
-            state.claims.insert(key, rows::claim(entry)?);
-            Ok(())
-        })
-        .await?;
-        self.visit(Space::Leases, |entry| {
-            let id = layout.read_lease(&entry.key).ok_or_else(|| rows::damaged(entry))?;
-            state.leases.insert(id, rows::lease(entry)?);
-            Ok(())
-        })
-        .await?;
-        self.visit(Space::Replays, |entry| {
-            let key = layout.read_replay(&entry.key).ok_or_else(|| rows::damaged(entry))?;
-            state.replays.insert(key, rows::replay(entry)?);
-            Ok(())
-        })
-        .await?;
+    /// Passes every row to `visit`, and returns the newest fence. Claims and leases come in the order of their keys.
+    pub(super) async fn each_row<E: From<StoreError>>(
+        &self,
+        mut visit: impl FnMut(AnyRow) -> std::result::Result<(), E> + Send,
+    ) -> std::result::Result<Fence, E> {
+        let layout = &self.inner.layout;
+        let claim = |entry: &Entry| Some(AnyRow::Claim(layout.read_claim(&entry.key)?, rows::claim(entry).ok()?));
+        let lease = |entry: &Entry| Some(AnyRow::Lease(layout.read_lease(&entry.key)?, rows::lease(entry).ok()?));
+        let replay = |entry: &Entry| Some(AnyRow::Replay(layout.read_replay(&entry.key)?, rows::replay(entry).ok()?));
+        self.visit(Space::Claims, |entry| visit(claim(entry).ok_or_else(|| rows::damaged(entry))?)).await?;
+        self.visit(Space::Leases, |entry| visit(lease(entry).ok_or_else(|| rows::damaged(entry))?)).await?;
+        self.visit(Space::Replays, |entry| visit(replay(entry).ok_or_else(|| rows::damaged(entry))?)).await?;
+        // The base is read last, and is never lowered, so the fence is beyond those of all rows.
         let base = base::read(&*self.inner.engine, layout).await?.base;
-        state.fence = rows::newest_fence(base.fence, self.revision);
-        Ok(state)
+        Ok(rows::newest_fence(base.fence, self.revision))
+    }
+
+    async fn state(&self) -> Result<State> {
+        let mut state = State::default();
+        let fence = self.each_row(|row| {
+            state.insert(row);
+            Ok::<_, StoreError>(())
+        });
+        let fence = fence.await?;
+        Ok(State { fence, ..state })
     }
 
     /// Reads the first key of a range in the list of records: its cell and table.

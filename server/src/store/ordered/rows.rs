@@ -16,6 +16,7 @@ use leasehold_core::claim::Claim;
 use leasehold_core::lease::{Fence, Lease, Replay};
 use leasehold_core::organization::OrganizationId;
 use leasehold_core::query::{LeasePosition, LeaseRow};
+use leasehold_core::rows::{Keys, Workspace};
 use leasehold_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -100,6 +101,25 @@ pub(super) fn encode_replay(replay: &Replay, base: u64) -> Result<Bytes> {
 pub(super) fn replay(entry: &Entry) -> Result<Replay> {
     let replay: Replay = decode::<stored::Replay<'_>>(entry)?.into();
     Ok(Replay { fence: read_fence(replay.fence.0, entry.revision), ..replay })
+}
+
+/// Loads rows into a workspace. `found` has them in the order of claims, leases and replays; `None` for an absent one.
+pub(super) fn put_into(workspace: &mut Workspace, found: Vec<Option<Entry>>, keys: Keys) -> Result<()> {
+    let Keys { claims, leases, replays, .. } = keys;
+    let mut found = found.into_iter();
+    for key in claims {
+        let claim = found.next().flatten().as_ref().map(claim).transpose()?;
+        workspace.load(key, claim);
+    }
+    for id in leases {
+        let lease = found.next().flatten().as_ref().map(lease).transpose()?;
+        workspace.load(id, lease);
+    }
+    for key in replays {
+        let replay = found.next().flatten().as_ref().map(replay).transpose()?;
+        workspace.load(key, replay);
+    }
+    Ok(())
 }
 
 /// The stored form of an outstanding lease's place in its list.

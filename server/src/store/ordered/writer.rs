@@ -157,24 +157,9 @@ impl OrderedWriter {
     }
 
     fn load_rows(&mut self, keys: Keys, into: &mut Workspace) -> Result<()> {
-        let Keys { claims, leases, replays, .. } = claims_only(keys)?;
-        let layout = &self.inner.layout;
-        let names = claims.iter().map(|key| layout.claim(key)).chain(leases.iter().map(|id| layout.lease(*id)));
-        let names = names.chain(replays.iter().map(|key| layout.replay(key))).collect();
-        let mut found = self.read(names)?.into_iter();
-        for key in claims {
-            let claim = found.next().flatten().as_ref().map(rows::claim).transpose()?;
-            into.load(key, claim);
-        }
-        for id in leases {
-            let lease = found.next().flatten().as_ref().map(rows::lease).transpose()?;
-            into.load(id, lease);
-        }
-        for key in replays {
-            let replay = found.next().flatten().as_ref().map(rows::replay).transpose()?;
-            into.load(key, replay);
-        }
-        Ok(())
+        let keys = claims_only(keys)?;
+        let found = self.read(self.inner.layout.rows(&keys))?;
+        rows::put_into(into, found, keys)
     }
 
     /// Writes the changes of the group, and returns the fences of its new leases.
@@ -340,16 +325,16 @@ async fn find(inner: &Inner, group: &SentGroup, revision: u64) -> Result<Option<
 
 /// The transaction of a group.
 #[derive(Default)]
-struct GroupTransaction {
+pub(super) struct GroupTransaction {
     guards: Vec<RowGuard>,
-    writes: Vec<RowWrite>,
+    pub(super) writes: Vec<RowWrite>,
     /// The new leases with their stored fences.
     fences: Vec<(LeaseId, u64)>,
 }
 
 impl GroupTransaction {
     /// Returns the changes of a group. `base` is the base of the fences of new leases.
-    fn of(changes: &NetChanges, layout: &Layout, base: u64) -> Result<Self> {
+    pub(super) fn of(changes: &NetChanges, layout: &Layout, base: u64) -> Result<Self> {
         let mut transaction = Self::default();
         changes.claims.iter().try_for_each(|change| transaction.put_claim(change, layout))?;
         changes.leases.iter().try_for_each(|change| transaction.put_lease(change, layout, base))?;
@@ -436,15 +421,21 @@ impl GroupTransaction {
             RowGuard::Written { key, .. } | RowGuard::Absent(key) => key.len(),
             RowGuard::Unchanged { range, .. } => range.from.len() + range.to.len(),
         });
-        let writes = self.writes.iter().map(|write| match write {
-            RowWrite::Put { key, value } => key.len() + value.len(),
-            RowWrite::Delete(key) => key.len(),
-            RowWrite::DeleteRange(range) => range.from.len() + range.to.len(),
-        });
-        let bytes: usize = guards.chain(writes).map(|bytes| bytes + OPERATION_BYTES).sum();
+        let guards = guards.map(|bytes| bytes + OPERATION_BYTES);
+        let bytes: usize = guards.chain(self.writes.iter().map(bytes_of)).sum();
         let operations = self.guards.len().max(self.writes.len());
         if operations > MAX_OPERATIONS || bytes > MAX_TRANSACTION_BYTES { Err(too_large()) } else { Ok(()) }
     }
+}
+
+/// Returns an upper bound of the bytes of a change in a transaction.
+pub(super) fn bytes_of(write: &RowWrite) -> usize {
+    let bytes = match write {
+        RowWrite::Put { key, value } => key.len() + value.len(),
+        RowWrite::Delete(key) => key.len(),
+        RowWrite::DeleteRange(range) => range.from.len() + range.to.len(),
+    };
+    bytes + OPERATION_BYTES
 }
 
 /// Returns the error of a group that must be divided, or of an update that must.

@@ -135,36 +135,74 @@ pub(super) fn organization(id: Option<i64>, table: &str) -> Result<Option<Organi
     id.map(OrganizationId::try_from).transpose().map_err(|_| damaged(table))
 }
 
+/// The columns that outstanding and settled leases share.
+struct LeaseColumns {
+    id: LeaseId,
+    cell: CellId,
+    fence: Fence,
+    created_at: Timestamp,
+    idempotency_key: Option<IdempotencyKey>,
+    organization: Option<OrganizationId>,
+}
+
+impl LeaseColumns {
+    fn take(columns: &mut Columns<'_>) -> Result<Self, StoreError> {
+        let id = LeaseId(columns.take()?);
+        let cell = CellId(columns.take()?);
+        let fence = Fence(columns.take::<i64>()?.cast_unsigned());
+        let created_at = columns.take::<Micros>()?.0;
+        let idempotency_key = idempotency_key(cell, columns.take()?);
+        let organization = organization(columns.take()?, columns.table)?;
+        Ok(Self { id, cell, fence, created_at, idempotency_key, organization })
+    }
+
+    fn with(self, state: LeaseState, updated_at: Timestamp) -> (LeaseId, Lease) {
+        let Self { id, cell, fence, created_at, idempotency_key, organization } = self;
+        (id, Lease { cell, fence, created_at, updated_at, idempotency_key, organization, state })
+    }
+
+    fn outstanding(self, types: Vec<i32>, values: Vec<&str>) -> (LeaseId, Lease) {
+        let key = |(bucket_type, value): (i32, &str)| BucketKey {
+            bucket_type: BucketType(bucket_type),
+            canonical: value.into(),
+        };
+        let created_at = self.created_at;
+        self.with(LeaseState::Outstanding(types.into_iter().zip(values).map(key).collect()), created_at)
+    }
+
+    fn settled(self, is_committed: bool, at: Timestamp) -> (LeaseId, Lease) {
+        let outcome = if is_committed { Outcome::Committed } else { Outcome::RolledBack };
+        self.with(LeaseState::Settled(outcome), at)
+    }
+}
+
 /// Reads an outstanding lease and its id from a row with the columns
 /// [`OUTSTANDING`](super::reads::OUTSTANDING).
 pub(super) fn outstanding(row: &Row) -> Result<(LeaseId, Lease), StoreError> {
     let mut columns = Columns::new(row, "claim_leases");
-    let id = LeaseId(columns.take()?);
-    let cell = CellId(columns.take()?);
-    let fence = Fence(columns.take::<i64>()?.cast_unsigned());
-    let created_at = columns.take::<Micros>()?.0;
-    let idempotency_key = idempotency_key(cell, columns.take()?);
-    let organization = organization(columns.take()?, columns.table)?;
-    let (types, values): (Vec<i32>, Vec<&str>) = (columns.take()?, columns.take()?);
-    let key =
-        |(bucket_type, value): (i32, &str)| BucketKey { bucket_type: BucketType(bucket_type), canonical: value.into() };
-    let state = LeaseState::Outstanding(types.into_iter().zip(values).map(key).collect());
-    Ok((id, Lease { cell, fence, created_at, updated_at: created_at, idempotency_key, organization, state }))
+    let lease = LeaseColumns::take(&mut columns)?;
+    Ok(lease.outstanding(columns.take()?, columns.take()?))
 }
 
 /// Reads a settled lease and its id from a row with the columns [`SETTLED`](super::reads::SETTLED).
 pub(super) fn settled(row: &Row) -> Result<(LeaseId, Lease), StoreError> {
     let mut columns = Columns::new(row, "settled_leases");
-    let id = LeaseId(columns.take()?);
-    let cell = CellId(columns.take()?);
-    let fence = Fence(columns.take::<i64>()?.cast_unsigned());
-    let created_at = columns.take::<Micros>()?.0;
-    let idempotency_key = idempotency_key(cell, columns.take()?);
-    let organization = organization(columns.take()?, columns.table)?;
-    let outcome = if columns.take()? { Outcome::Committed } else { Outcome::RolledBack };
-    let updated_at = columns.take::<Micros>()?.0;
-    let state = LeaseState::Settled(outcome);
-    Ok((id, Lease { cell, fence, created_at, updated_at, idempotency_key, organization, state }))
+    let lease = LeaseColumns::take(&mut columns)?;
+    Ok(lease.settled(columns.take()?, columns.take::<Micros>()?.0))
+}
+
+/// Reads a lease and its id from a row with the shared columns, then those of outstanding leases alone, then those
+/// of settled ones.
+pub(super) fn any_lease(row: &Row) -> Result<(LeaseId, Lease), StoreError> {
+    let mut columns = Columns::new(row, "claim_leases");
+    let lease = LeaseColumns::take(&mut columns)?;
+    let claims: (Option<Vec<i32>>, Option<Vec<&str>>) = (columns.take()?, columns.take()?);
+    let settled: (Option<bool>, Option<Micros>) = (columns.take()?, columns.take()?);
+    match (claims, settled) {
+        ((Some(types), Some(values)), (None, None)) => Ok(lease.outstanding(types, values)),
+        ((None, None), (Some(is_committed), Some(at))) => Ok(lease.settled(is_committed, at.0)),
+        _ => Err(columns.damaged()),
+    }
 }
 
 /// Reads a replay and its idempotency key from a row with the columns

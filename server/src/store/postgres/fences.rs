@@ -71,16 +71,31 @@ pub(super) async fn raise(client: &Client) -> Result<(), Error> {
         return Ok(());
     }
     let largest: i64 = client.query_typed_one(LARGEST, &[]).await?.try_get(0)?;
-    let behind = largest.saturating_sub(last);
-    if behind <= MAX_DRAWN {
-        client.query_typed_one(DRAW, &[(&behind, Type::INT8)]).await?;
-    } else {
-        client.query_typed_one(SET, &[(&largest, Type::INT8)]).await?;
-    }
+    raise_from(client, last, largest).await?;
     tracing::warn!(
         "the sequence `lease_fences` stood at {last}, behind the fence {largest} of a lease or lock, and was raised: \
          was the database restored from a dump, or replicated without its sequences?"
     );
+    Ok(())
+}
+
+/// Raises the sequence to the newest fence of an imported store.
+///
+/// # Errors
+/// The errors of [`raise`].
+pub(super) async fn raise_to(client: &Client, newest: Fence) -> Result<(), Error> {
+    let last: i64 = client.query_typed_one(COMPARE, &[]).await?.try_get(0)?;
+    raise_from(client, last, newest.0.cast_signed()).await
+}
+
+/// Raises the sequence from `last` to `largest`, unless it stands there already.
+async fn raise_from(client: &Client, last: i64, largest: i64) -> Result<(), Error> {
+    let behind = largest.saturating_sub(last);
+    if behind > MAX_DRAWN {
+        client.query_typed_one(SET, &[(&largest, Type::INT8)]).await?;
+    } else if behind > 0 {
+        client.query_typed_one(DRAW, &[(&behind, Type::INT8)]).await?;
+    }
     Ok(())
 }
 

@@ -37,6 +37,7 @@ mod reads;
 mod session;
 mod speculation;
 mod standbys;
+mod transfer;
 mod writer;
 mod writes;
 
@@ -85,6 +86,8 @@ pub use self::outbox::{
     OutboxBatch, OutboxConnection, OutboxDatabase, OutboxError, OutboxOperation, OutboxOutcome, OutboxPlace,
     OutboxRefusal, OutboxRow, OutboxSettle, OutboxSubmit, OutboxTurn,
 };
+
+pub use self::transfer::PostgresImport;
 
 type Result<T> = std::result::Result<T, StoreError>;
 

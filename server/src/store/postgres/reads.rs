@@ -333,18 +333,23 @@ pub(super) async fn state(client: &Client) -> Result<State> {
     let settled = client.query_typed(&format!("SELECT {SETTLED} FROM settled_leases l"), &[]).await.map_err(failed)?;
     let leases = outstanding.iter().map(columns::outstanding).chain(settled.iter().map(columns::settled));
     let replays = client.query_typed(&format!("SELECT {REPLAY}"), &[]).await.map_err(failed)?;
-    let fence = client.query_typed_one("SELECT last_value, is_called FROM lease_fences", &[]).await.map_err(failed)?;
-    let (last, is_called): (i64, bool) = (fence.try_get(0).map_err(failed)?, fence.try_get(1).map_err(failed)?);
     let mut state = State {
         claims: claims.iter().map(columns::claim).collect::<Result<_>>()?,
         leases: leases.collect::<Result<BTreeMap<LeaseId, Lease>>>()?,
         replays: replays.iter().map(columns::replay).collect::<Result<BTreeMap<IdempotencyKey, Replay>>>()?,
-        fence: if is_called { Fence(last.cast_unsigned()) } else { Fence::default() },
+        fence: newest_fence(client).await?,
         ..State::default()
     };
     lock_reads::add_state(client, &mut state).await?;
     queue_reads::add_state(client, &mut state).await?;
     Ok(state)
+}
+
+/// Reads the newest fence that the sequence has given out; 0 if it has given out none.
+pub(super) async fn newest_fence(client: &Client) -> Result<Fence> {
+    let row = client.query_typed_one("SELECT last_value, is_called FROM lease_fences", &[]).await.map_err(failed)?;
+    let (last, is_called): (i64, bool) = (row.try_get(0).map_err(failed)?, row.try_get(1).map_err(failed)?);
+    Ok(if is_called { Fence(last.cast_unsigned()) } else { Fence::default() })
 }
 
 /// The columns of `claim_leases`, under the alias `l`, that [`columns::outstanding`] reads.

@@ -435,7 +435,12 @@ async fn proved<T>(connection: &EpochConnection, answer: impl Future<Output = Re
 
 /// Reads the rows of `keys`, and locks the leases. All statements but the last are sent before the
 /// first answer is awaited.
-async fn load_rows(client: &Client, begin: Option<String>, keys: &Keys, cache: &LeaseCache) -> Result<LoadedRows> {
+pub(super) async fn load_rows(
+    client: &Client,
+    begin: Option<String>,
+    keys: &Keys,
+    cache: &LeaseCache,
+) -> Result<LoadedRows> {
     let claims: KeyArrays<'_> = keys.claims.iter().collect();
     let leases: Vec<Uuid> = {
         let mut ids: Vec<_> = keys.leases.iter().map(|id| id.0).collect();
@@ -480,6 +485,14 @@ async fn load_rows(client: &Client, begin: Option<String>, keys: &Keys, cache: &
     claims.extend(outstanding.flat_map(|(_, cached)| cached.claims));
     let replays = replays.map_err(failed)?.iter().map(columns::replay).collect::<Result<_>>()?;
     Ok(LoadedRows { leases, claims, replays, locks: locks?, queues: queues? })
+}
+
+/// Writes the changes of a group one after the other in the open transaction.
+pub(super) async fn write(client: &Client, server: ServerId, writes: &Writes<'_>) -> Result<()> {
+    for statement in writes.statements(client) {
+        fences(&statement.await.map_err(failed)?)?;
+    }
+    writes.locks().write(client, server, writes.queues(), false).await.map(drop)
 }
 
 async fn write_and_commit(client: &Client, server: ServerId, writes: &Writes<'_>) -> Result<Fences> {
@@ -529,7 +542,7 @@ async fn rows(
 
 /// The rows that one load has read or assumed.
 #[derive(Default)]
-struct LoadedRows {
+pub(super) struct LoadedRows {
     leases: FxHashMap<LeaseId, Lease>,
     claims: FxHashMap<BucketKey, Claim>,
     replays: FxHashMap<IdempotencyKey, Replay>,
@@ -538,7 +551,7 @@ struct LoadedRows {
 }
 
 impl LoadedRows {
-    fn put_into(mut self, workspace: &mut Workspace, keys: Keys) {
+    pub(super) fn put_into(mut self, workspace: &mut Workspace, keys: Keys) {
         self.locks.put_into(workspace, &keys);
         self.queues.put_into(workspace, &keys);
         let Keys { claims, leases, replays, .. } = keys;

@@ -51,9 +51,9 @@ enum Command {
     Init(StoreArgs),
     /// Check the configuration, certificates, clocks, store and limits of a server, and say what to do
     Doctor(DoctorArgs),
-    /// Write every row of a data directory as JSON lines; stop its server first
+    /// Write every row of a store as JSON lines; stop the server of a data directory first
     Export(ExportArgs),
-    /// Read an export into a new data directory
+    /// Read an export into a new store, which may be of another kind
     Import(ImportArgs),
     /// Migrate the tables in a PostgreSQL database to this version; `serve` does this too
     Migrate(MigrateArgs),

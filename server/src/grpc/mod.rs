@@ -174,7 +174,11 @@ impl Services {
     /// Logs and counts the failure of a read, and returns the gRPC status for it. If the failure is
     /// not that of a damaged row, the read is kept for another attempt.
     fn unreadable(&self, error: &StoreError, read: Read) -> Status {
-        tracing::error!(%error, "a row can't be read");
+        match error {
+            // An outage is logged when it begins and ends. Each of its reads would be a line more.
+            StoreError::Unreachable(_) => tracing::debug!(%error, "a row can't be read"),
+            _ => tracing::error!(%error, "a row can't be read"),
+        }
         if matches!(error, StoreError::Damaged(_)) {
             self.metrics.damaged(1);
         }
@@ -186,7 +190,6 @@ impl Services {
     }
 }
 
-/// The cells of a configuration, which share the limits of lists.
 /// Returns the cells and services that share the places for lists.
 fn listers(config: &Config) -> BTreeSet<CellId> {
     config.cells.iter().map(|cell| CellId(cell.id)).chain(Sharer::services(config)).collect()

@@ -253,7 +253,7 @@ fn during_an_outage_begins_and_reads_are_refused_and_health_reports_it() {
 }
 
 /// Each read would otherwise wait for its statement, and then for a second try. Reads that come later would wait for a
-/// connection of the pool too.
+/// connection of the pool too. The log tells of the outage, not of each read.
 #[test]
 fn reads_are_refused_soon_while_the_database_is_silent() {
     let cluster = Cluster::start(NO_SYNC).unwrap();
@@ -276,6 +276,8 @@ fn reads_are_refused_soon_while_the_database_is_silent() {
         }
         assert!(start.elapsed() < Duration::from_secs(5), "refused after {:?}", start.elapsed());
     }
+    assert!(server.has_logged("the database is away"), "{}", server.stderr());
+    assert_eq!(server.stderr().matches("can't be read").count(), 0, "{}", server.stderr());
     link.heal();
     await_condition("reads are answered again", || runtime.block_on(client.clone().get("kept")).is_ok());
 }

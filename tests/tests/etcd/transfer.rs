@@ -13,6 +13,7 @@ use leasehold_tests::client::{Client, Update, user};
 use leasehold_tests::etcd::{EtcdCluster, LIMITS};
 use leasehold_tests::postgres::Cluster;
 use leasehold_tests::server::{Server, binary};
+use leasehold_tests::transfer::{export_of, many_rows, sorted_rows};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -61,6 +62,17 @@ impl Harness for Moves {
 #[test]
 fn a_store_that_moves_conforms() {
     run(&mut Moves { cluster: EtcdCluster::start(1, LIMITS).unwrap(), count: 0 });
+}
+
+/// All rows come, however many there are of a kind.
+#[test]
+fn a_store_with_many_rows_moves() {
+    let moves = Moves { cluster: EtcdCluster::start(1, LIMITS).unwrap(), count: 1 };
+    let (rows, mut lines) = (many_rows(2_500), Vec::new());
+    assert_eq!(import(&moves.place(), export_of(&rows, 9_000).as_bytes(), Rules::default()).unwrap(), 12_500);
+    export(&moves.place(), false, &mut lines).unwrap();
+    let exported = sorted_rows(&String::from_utf8(lines).unwrap()).unwrap();
+    assert_eq!(exported, sorted_rows(&rows.join("\n")).unwrap());
 }
 
 /// Runs `leasehold` with a store and its state directory, with `input` as its standard input.

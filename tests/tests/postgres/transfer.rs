@@ -8,6 +8,7 @@ use leasehold_server::config::PostgresConfig;
 use leasehold_server::store::{BlockingStore, Creation, EmbeddedStore, PostgresStore};
 use leasehold_server::transfer::{StorePlace, TransferError, export, import};
 use leasehold_tests::postgres::Cluster;
+use leasehold_tests::transfer::{export_of, many_rows, sorted_rows};
 use tempfile::TempDir;
 
 use crate::NO_SYNC;
@@ -81,40 +82,28 @@ fn a_store_that_moves_between_kinds_conforms() {
     run_queues(&mut moves);
 }
 
+/// The newest fence of the export of many rows.
+const FENCE: u64 = 5_000_000;
+
 /// B13: the fences go on after the newest one of the export. An import takes no database with rows, and one that fails
-/// leaves none.
+/// leaves none. All rows come, however many there are of a kind.
 #[test]
 fn an_import_is_all_or_nothing() {
     let moves = Moves::start();
     let database = moves.new_database();
-    let lines = |rows: &[String], count: usize| {
-        let end = format!(r#"{{"end":{{"fence":5000000,"rows":{count}}}}}"#);
-        let header = r#"{"header":{"format":1}}"#.to_owned();
-        [vec![header], rows.to_vec(), vec![end]].concat().join("\n")
-    };
-    let many: Vec<_> = (1..=5_000).map(claim_line).collect();
-    let cut = import(&database, lines(&many, 5_001).as_bytes(), Rules::default());
+    let rows = many_rows(2_500);
+    let cut = export_of(&rows, FENCE).replace("\"rows\":12500", "\"rows\":12501");
+    let cut = import(&database, cut.as_bytes(), Rules::default());
     assert!(matches!(cut, Err(TransferError::CutShort)), "{cut:?}");
-    let whole = import(&database, lines(&many, 5_000).as_bytes(), Rules::default());
-    assert_eq!(whole.unwrap(), 5_000, "the failed import has left rows");
-    let again = import(&database, lines(&many, 5_000).as_bytes(), Rules::default()).unwrap_err();
+    let whole = import(&database, export_of(&rows, FENCE).as_bytes(), Rules::default());
+    assert_eq!(whole.unwrap(), 12_500, "the failed import has left rows");
+    let again = import(&database, export_of(&rows, FENCE).as_bytes(), Rules::default()).unwrap_err();
     assert!(again.to_string().contains("holds a store already"), "{again}");
     let mut exported = Vec::new();
-    let result = export(&database, false, &mut exported).unwrap();
+    export(&database, false, &mut exported).unwrap();
     let text = String::from_utf8(exported).unwrap();
-    let last = text.lines().last().unwrap();
-    assert_eq!(result.rows, 5_000);
+    assert_eq!(sorted_rows(&text).unwrap(), sorted_rows(&rows.join("\n")).unwrap());
     // A sequence that is far behind is set, and not drawn, with room for what other servers draw meanwhile.
-    assert_eq!(last, format!(r#"{{"end":{{"fence":{},"rows":5000}}}}"#, 5_000_000 + (1 << 20)));
-}
-
-/// Returns the line of an export with a claim at rest.
-fn claim_line(number: u128) -> String {
-    let (name, uuid) = (format!("n{number:05}"), uuid::Uuid::from_u128(number));
-    let record = format!(
-        r#"{{"uuid":"{uuid}","spelling":"{name}","subject":{{"subject_type":4,"id":7}},"source":{{"source_type":1,"id":"07"}},"user_data":null,"created_at":1,"updated_at":1}}"#
-    );
-    format!(
-        r#"{{"claim":{{"key":{{"bucket_type":4,"canonical":"{name}"}},"claim":{{"owner":1,"state":{{"Active":{record}}}}}}}}}"#
-    )
+    let end = format!(r#"{{"end":{{"fence":{},"rows":12500}}}}"#, FENCE + (1 << 20));
+    assert_eq!(text.lines().last(), Some(&*end));
 }

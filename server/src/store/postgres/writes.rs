@@ -222,8 +222,10 @@ impl<'a> Writes<'a> {
         push(FORGET_LEASES, vec![(&self.forgotten, Type::UUID_ARRAY)], self.forgotten.is_empty());
         let unkeyed = vec![(&self.unkeyed.0 as _, Type::INT8_ARRAY), (&self.unkeyed.1 as _, Type::TEXT_ARRAY)];
         push(REMOVE_KEYS, unkeyed, self.unkeyed.0.is_empty());
-        let is_empty = self.activated.1.is_empty() && self.inserted.is_empty() && self.settled.uuids.is_empty();
-        if !(is_empty && self.begun.is_empty()) {
+        let has_no_claims = self.activated.1.is_empty() && self.inserted.is_empty();
+        // Only an import writes keys without their leases.
+        let has_no_leases = self.settled.uuids.is_empty() && self.begun.is_empty() && self.keyed.is_empty();
+        if !(has_no_claims && has_no_leases) {
             let (sql, parameters) = (
                 if statements.is_empty() && self.locks.is_empty() && self.queues.is_empty() {
                     &TRY_WRITE

@@ -184,7 +184,12 @@ async fn an_import_requires_a_new_directory_and_a_complete_export() {
     let second_row = first_row + lines[first_row..].find('\n').unwrap() + 1;
     let cases = [
         ("nothing", String::new(), "the export is cut short"),
-        ("a cut in a row", lines[..cut_in_a_row].to_owned(), "is not a row of an export"),
+        ("a cut in a row", lines[..cut_in_a_row].to_owned(), "the export is cut short"),
+        (
+            "a cut row within",
+            format!("{}\n{}", &lines[..cut_in_a_row], &lines[last_row..]),
+            "is not a row of an export",
+        ),
         ("no end", lines[..last_row].to_owned(), ""),
         ("a row less", lines[..first_row].to_owned() + &lines[second_row..], ""),
         ("an end twice", lines.clone() + &lines[last_row..], "is not a row of an export"),

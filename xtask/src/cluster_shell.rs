@@ -78,6 +78,7 @@ fn play_in(directory: &Path, lines: &Receiver<Option<String>>) -> Result<()> {
             server.machine.address()
         );
     }
+    println!("the logs of nodes and servers: {}", directory.display());
     println!("{HELP}");
     loop {
         print!("> ");
@@ -131,7 +132,7 @@ impl Server {
         let file = directory.join(format!("server-{number}.toml"));
         let listen = format!("{}:7171", machine.address());
         let text = format!(
-            "[postgres]\nurl = \"{}\"\npatience_seconds = 30\n[[cells]]\nid = 1\nname = \"cell-1\"\naddress = \"http://cell-1\"\n",
+            "[postgres]\nurl = \"{}\"\npatience_seconds = 40\n[[cells]]\nid = 1\nname = \"cell-1\"\naddress = \"http://cell-1\"\n",
             cluster.url()
         );
         std::fs::write(&file, text)?;

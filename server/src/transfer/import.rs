@@ -2,8 +2,9 @@
 //! changed the lines, so the import refuses every row that the engine could not have made.
 //!
 //! The import keeps in memory: claims under leases, the rows of one batch, the fence of each lease,
-//! and the rows of sessions, locks and queues but for the bodies of requests. To find duplicate rows, it needs no index. An export is in the store's order, so a row
-//! that sorts after all earlier rows is new. Only rows out of order are looked up in the store.
+//! and the rows of sessions, locks and queues but for the bodies of requests. To find duplicate rows,
+//! it needs no index. An export is in the order of its store, so a row that sorts after all earlier
+//! rows is new. Only rows out of order are looked up in the store.
 
 use std::io::BufRead;
 use std::path::Path;
@@ -158,8 +159,9 @@ struct Importer<S> {
     replay_lines: Vec<(IdempotencyKey, u64)>,
     kept: KeptRows,
     fences: FenceCheck,
-    // The largest key of the claims read so far, in the store's order.
-    last_claim: Vec<u8>,
+    // The largest key of the claims read so far: in the order of a data directory, and in that of the other stores.
+    last_position: Vec<u8>,
+    last_claim: Option<BucketKey>,
     last_lease: Option<LeaseId>,
 }
 
@@ -175,18 +177,23 @@ impl<S: ImportTarget> Importer<S> {
             replay_lines: Vec::new(),
             kept: KeptRows::default(),
             fences: FenceCheck::default(),
-            last_claim: Vec::new(),
+            last_position: Vec::new(),
+            last_claim: None,
             last_lease: None,
         }
     }
 
     fn run(mut self, from: impl BufRead) -> Result<u64, TransferError> {
         let mut end = None;
-        for line in from.lines() {
+        let mut lines = from.lines().peekable();
+        while let Some(line) = lines.next() {
             self.line += 1;
             let invalid = |error: LineError| TransferError::Line { line: self.line, error };
             let line = line?;
-            let line = serde_json::from_str(&line).map_err(|error| invalid(error.into()))?;
+            let line = match serde_json::from_str(&line) {
+                Err(error) if error.is_eof() && lines.peek().is_none() => return Err(TransferError::CutShort),
+                line => line.map_err(|error: serde_json::Error| invalid(error.into()))?,
+            };
             match line {
                 Line::Header { format } if self.line == 1 && stored::is_known(format) => {}
                 Line::Header { format } if self.line == 1 => return Err(invalid(LineError::Format(format))),
@@ -272,8 +279,14 @@ impl<S: ImportTarget> Importer<S> {
     /// True if an earlier line has a claim with this key.
     fn knows_claim(&mut self, key: &BucketKey) -> Result<bool, StoreError> {
         let position = EmbeddedStore::position(key);
-        if position > self.last_claim {
-            self.last_claim = position;
+        let is_beyond = self.last_claim.as_ref().is_none_or(|last| key > last);
+        // A key beyond all earlier ones, in whichever order, is none of them.
+        let is_new = is_beyond || position > self.last_position;
+        self.last_position = std::mem::take(&mut self.last_position).max(position);
+        if is_beyond {
+            self.last_claim = Some(key.clone());
+        }
+        if is_new {
             return Ok(false);
         }
         let is_pending = self.held.contains_key(key) || self.pending.claims.contains_key(key);

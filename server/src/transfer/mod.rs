@@ -273,12 +273,18 @@ fn write_rows(
     read: impl FnOnce(Visit<'_>) -> Result<Salvaged, TransferError>,
 ) -> Result<Exported, TransferError> {
     let mut rows = 0;
-    write_line(to, &Line::Header { format })?;
     let Salvaged { fence, damaged, is_exact } = read(&mut |row| {
+        if rows == 0 {
+            write_line(to, &Line::Header { format })?;
+        }
         rows += 1;
         report("exported", rows);
         write_line(to, &line(&row))
     })?;
+    // Nothing was written before the first row, so that a store which can't be opened leaves no output.
+    if rows == 0 {
+        write_line(to, &Line::Header { format })?;
+    }
     write_line(to, &Line::End { fence: fence.0, rows })?;
     to.flush()?;
     Ok(Exported { rows, damaged, is_exact })

@@ -580,7 +580,7 @@ fn a_database_whose_commits_wait_for_no_standby_is_warned_of() {
     let pair = Pair::start();
     let url = pair.primary.url(&pair.database);
     let server = serve(&url, "patience_seconds = 29");
-    assert!(server.has_logged("set `postgres.patience_seconds = 30`"), "{}", server.stderr());
+    assert!(server.has_logged("set `postgres.patience_seconds = 40`"), "{}", server.stderr());
     let ready = || pair.runtime.block_on(leasehold_tests::wire::get(server.address(), "/readyz?verbose")).unwrap().1;
     assert!(ready().contains("[+]database ok\n"), "{}", ready());
     let set = |sql: &str| {

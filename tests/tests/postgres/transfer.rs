@@ -107,3 +107,20 @@ fn an_import_is_all_or_nothing() {
     let end = format!(r#"{{"end":{{"fence":{},"rows":12500}}}}"#, FENCE + (1 << 20));
     assert_eq!(text.lines().last(), Some(&*end));
 }
+
+/// A role that may not read everything is told so before the first row, with what to do.
+#[test]
+fn an_export_needs_the_right_to_read_all_tables() {
+    let cluster = Cluster::start(NO_SYNC).unwrap();
+    let database = cluster.store().unwrap();
+    let roles = "CREATE ROLE reader LOGIN; GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader";
+    cluster.execute(&database, roles).unwrap();
+    let url = cluster.url(&database).replace("leasehold@", "reader@");
+    let (place, mut lines) = (StorePlace::Postgres(Box::new(PostgresConfig::at(url))), Vec::new());
+    let refused = export(&place, false, &mut lines).unwrap_err();
+    let TransferError::Store(error) = refused else { panic!("{refused}") };
+    let hint = error.hint().unwrap();
+    assert!(hint.contains("GRANT SELECT ON SEQUENCE lease_fences TO reader"), "{error}: {hint}");
+    assert!(!hint.contains("GRANT SELECT ON claims"), "{hint}");
+    assert!(lines.is_empty(), "an export without rows has begun");
+}

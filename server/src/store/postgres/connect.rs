@@ -118,6 +118,7 @@ impl Connector {
         self.open().await.map_err(|refused| match refused {
             Refused::Failed(error) => failed_to_connect(error),
             Refused::Late => StoreError::Unreachable(self.no_answer()),
+            Refused::ReadOnly if self.hosts.len() > 1 => StoreError::Unreachable(NO_PRIMARY.into()),
             Refused::ReadOnly => StoreError::Unreachable("the database accepts only reads".into()),
             Refused::Overtaken => StoreError::Unreachable(OVERTAKEN.into()),
             Refused::TwoClusters => StoreError::Unreachable(TWO_CLUSTERS.into()),

@@ -106,8 +106,8 @@ const LOGS_PARAMETERS: &str = "
         current_setting('log_statement') IN ('mod', 'all') OR current_setting('log_min_duration_statement') <> '-1'
         OR current_setting('log_min_duration_sample') <> '-1')";
 
-/// The time in which Patroni replaces a primary without power, with a `ttl` of 20 seconds.
-const FAILOVER_SECONDS: u64 = 30;
+/// The time in which Patroni replaces a primary without power, with a `ttl` of 20 seconds, and the servers answer again.
+const FAILOVER_SECONDS: u64 = 40;
 
 /// Returns a warning for each setting with which a power cut or a failover loses acknowledged writes, names appear in the
 /// database's log, or commands do not wait for a failover to end.
@@ -171,6 +171,26 @@ pub(super) async fn check_rights(client: &Client) -> Result<(), Problem> {
 pub(super) async fn check_right_to_set_fences(client: &Client) -> Result<(), Problem> {
     check_grants(client, MISSING_FENCE_GRANT).await
 }
+
+/// Checks that the role may read all tables and the sequence of fences, as an export does.
+///
+/// # Errors
+/// The role lacks a right.
+pub(super) async fn check_rights_to_read(client: &Client) -> Result<(), Problem> {
+    check_grants(client, MISSING_READ_GRANTS).await
+}
+
+/// A query for the SELECT rights that a role lacks on the tables and the sequence.
+const MISSING_READ_GRANTS: &str = "
+    SELECT current_user::text, format('GRANT SELECT ON %s TO %I', name, current_user)
+    FROM unnest(ARRAY[
+        'claims', 'claim_leases', 'settled_leases', 'idempotency_keys', 'leasehold_store', 'leasehold_migrations',
+        'lock_sessions', 'locks', 'lock_asks', 'lock_turns', 'request_queues', 'request_lanes', 'open_requests',
+        'settled_requests', 'request_bodies'
+    ]) AS name WHERE NOT has_table_privilege(name, 'SELECT')
+    UNION ALL
+    SELECT current_user::text, format('GRANT SELECT ON SEQUENCE lease_fences TO %I', current_user)
+    WHERE NOT has_sequence_privilege('lease_fences', 'SELECT')";
 
 /// Runs the query `missing`, whose columns are the role and a GRANT statement. If it returns rows,
 /// returns an error with these statements.

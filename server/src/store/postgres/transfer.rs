@@ -71,6 +71,7 @@ impl PostgresStore {
                 return Err(Problem::Older { found: version, known: migrate::VERSION });
             }
             Epochs::observe(&client).await?;
+            preflight::check_rights_to_read(&client).await?;
             client.batch_execute(BEGIN_EXPORT).await?;
             Ok(client)
         };

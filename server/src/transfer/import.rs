@@ -128,7 +128,8 @@ fn remove_content(dir: &Path) -> std::io::Result<()> {
 struct PendingRows {
     claims: FxHashMap<BucketKey, Claim>,
     leases: FxHashMap<LeaseId, Lease>,
-    replays: FxHashMap<IdempotencyKey, Replay>,
+    // Each with its line number.
+    replays: FxHashMap<IdempotencyKey, (Replay, u64)>,
 }
 
 impl PendingRows {
@@ -140,7 +141,8 @@ impl PendingRows {
         fn new<K: RowKind>(rows: FxHashMap<K::Key, K>) -> Vec<RowChange<K>> {
             rows.into_iter().map(|(key, row)| RowChange { key, before: None, after: Some(row) }).collect()
         }
-        let (claims, leases, replays) = (new(self.claims), new(self.leases), new(self.replays));
+        let replays = self.replays.into_iter().map(|(key, (replay, _))| (key, replay)).collect();
+        let (claims, leases, replays) = (new(self.claims), new(self.leases), new(replays));
         NetChanges { claims, leases, replays, ..NetChanges::default() }
     }
 }
@@ -155,8 +157,6 @@ struct Importer<S> {
     // The claims under leases whose lease has not been read yet, each with its line number. The
     // store keeps a lease and its claims in one row, so they must be written together.
     held: FxHashMap<BucketKey, (Claim, u64)>,
-    // The keys of pending replays, each with its line number.
-    replay_lines: Vec<(IdempotencyKey, u64)>,
     kept: KeptRows,
     fences: FenceCheck,
     // The largest key of the claims read so far: in the order of a data directory, and in that of the other stores.
@@ -174,7 +174,6 @@ impl<S: ImportTarget> Importer<S> {
             rows: 0,
             pending: PendingRows::default(),
             held: FxHashMap::default(),
-            replay_lines: Vec::new(),
             kept: KeptRows::default(),
             fences: FenceCheck::default(),
             last_position: Vec::new(),
@@ -329,30 +328,27 @@ impl<S: ImportTarget> Importer<S> {
         if self.pending.replays.contains_key(&key) {
             return Err(self.invalid_row(RowError::Duplicate("idempotency key")));
         }
-        self.replay_lines.push((key.clone(), self.line));
-        self.pending.replays.insert(key, replay);
+        self.pending.replays.insert(key, (replay, self.line));
         Ok(())
     }
 
     /// Checks the pending replays, whose leases were read before. All are checked at once, because a database takes as
     /// long for one as for hundreds.
     fn check_replays(&mut self) -> Result<(), TransferError> {
-        let lines = std::mem::take(&mut self.replay_lines);
-        if lines.is_empty() {
+        if self.pending.replays.is_empty() {
             return Ok(());
         }
-        let leases = self.pending.replays.values().map(|replay| replay.lease);
+        let replays = self.pending.replays.keys().cloned().collect();
+        let leases = self.pending.replays.values().map(|(replay, _)| replay.lease);
         let leases = leases.filter(|id| !self.pending.leases.contains_key(id)).collect();
-        let replays = lines.iter().map(|(key, _)| key.clone()).collect();
         let stored = self.stored(Keys { leases, replays, ..Keys::default() })?;
-        for (key, line) in lines {
-            let Some(replay) = self.pending.replays.get(&key) else { continue };
-            let row_error = |error: RowError| TransferError::Row { line, error };
-            if stored.replay(&key).is_ok_and(|row| row.is_some()) {
-                return Err(row_error(RowError::Duplicate("idempotency key")));
+        for (key, (replay, line)) in &self.pending.replays {
+            let invalid = |error: RowError| TransferError::Row { line: *line, error };
+            if stored.replay(key).is_ok_and(|row| row.is_some()) {
+                return Err(invalid(RowError::Duplicate("idempotency key")));
             }
             let lease = self.pending.leases.get(&replay.lease).or_else(|| stored.lease(replay.lease).ok().flatten());
-            invariant::check_replay(&key, replay, lease).map_err(|error| row_error(error.into()))?;
+            invariant::check_replay(key, replay, lease).map_err(|error| invalid(error.into()))?;
         }
         Ok(())
     }
@@ -386,10 +382,9 @@ impl<S: ImportTarget> Importer<S> {
         {
             return Err(TransferError::Row { line: *line, error: error.into() });
         }
-        self.check_replays()?;
+        self.save()?;
         self.fences.finish(fence).map_err(|error| self.invalid_row(error))?;
         self.kept.check(fence, &self.fences).map_err(|error| self.invalid_row(error))?;
-        self.save()?;
         let Self { mut store, kept, rules, rows, .. } = self;
         kept.save(&mut store, BATCH_ROWS)?;
         store.complete(fence, &rules.catalogue.differs_from(&[]).added)?;

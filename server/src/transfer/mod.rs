@@ -281,7 +281,7 @@ fn write_rows(
         report("exported", rows);
         write_line(to, &line(&row))
     })?;
-    // Nothing was written before the first row, so that a store which can't be opened leaves no output.
+    // The header comes with the first row, so that a store which can't be opened leaves no output.
     if rows == 0 {
         write_line(to, &Line::Header { format })?;
     }

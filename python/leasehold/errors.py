@@ -324,7 +324,7 @@ class ColumnOrderError(ColumnError):
 
 
 class TraceError(InvalidError):
-    """The text is not a trace of a simulation, or its events cannot be replayed."""
+    """The text is not a trace of a simulation, or it can't be replayed."""
 
 
 class ImpossibleError(LeaseholdError):
@@ -355,6 +355,7 @@ BY_CODE: Final[Mapping[str, type[LeaseholdError]]] = {
     "INVALID_ROWS": RowsError,
     "INVALID_TRACE": TraceError,
     "NO_IDENTITY": UnauthenticatedError,
+    "NO_TRACE": TraceError,
     "LOCK_LOST": LockLostError,
     "MISCONFIGURED": MisconfiguredError,
     "OTHER_STORE": OtherStoreError,

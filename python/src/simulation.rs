@@ -28,7 +28,7 @@ impl Simulation {
     #[staticmethod]
     fn load(py: Python<'_>, trace: &str) -> PyResult<Self> {
         let player = py.detach(|| Player::load(Trace::parse(trace)?));
-        let invalid = |error: InvalidTrace| errors::with_code(py, "INVALID_TRACE", error);
+        let invalid = |error: InvalidTrace| errors::with_code(py, error.code(), error);
         Ok(Self(Session::new(player.map_err(invalid)?)))
     }
 

@@ -38,13 +38,24 @@ pub enum InvalidTrace {
     #[error("the trace has invalid settings: {0}")]
     Settings(#[from] InvalidSettings),
     /// An event is impossible at its position.
-    #[error("event {at} of the trace cannot be replayed: {impossible}")]
+    #[error("`events[{at}]` of the trace can't be replayed: {impossible}")]
     Event {
         /// The position of the event in the trace, counted from 0.
         at: usize,
         /// The error of the impossible event.
         impossible: ImpossibleEvent,
     },
+}
+
+impl InvalidTrace {
+    /// Returns the reason code of the packages for Python and JavaScript. They name the wrong member of a text that is no
+    /// trace, because the error of the JSON parser names types of Rust.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Form(_) => "NO_TRACE",
+            Self::Version(_) | Self::Settings(_) | Self::Event { .. } => "INVALID_TRACE",
+        }
+    }
 }
 
 #[derive(Deserialize)]

@@ -13,7 +13,8 @@ export class LeaseholdError extends Error {
      * - `NOT_LOADED`: the wasm file is not loaded yet, or cannot be loaded: see `init` of an entry `slim`.
      * - `INVALID_CHECKPOINT`: the text is not a checkpoint of a verification.
      * - `OUT_OF_TURN`: the answer does not belong to the run's current step.
-     * - `INVALID_TRACE`: the text is not a trace of the simulation.
+     * - `NO_TRACE`: the text is not a trace of the simulation.
+     * - `INVALID_TRACE`: the trace is of another version, or can't be replayed.
      * - `IMPOSSIBLE`: the event cannot happen in the present state of the simulated world.
      * - `LOCK_LOST`: the session of a lock is lost, or an operator took the lock.
      * - `BATCH_LOST`: the session of a batch is lost, the worker has stopped, or the batch was settled

@@ -230,8 +230,11 @@ describe("the message of a refused argument", () => {
         const trace = JSON.parse(world.trace()) as { events: unknown[] };
         const errorOf = (text: string): [string, string] => (({ code, message }) => [code, message] as [string, string])(thrownBy(() => Simulation.load(text)));
         trace.events[3] = { wait: { seconds: "1" } };
-        assert.deepEqual(errorOf(JSON.stringify(trace)), ["INVALID_TRACE", "the text is not a trace: `trace.events[3].wait.seconds` is a string: pass an integer from 0 to 4294967295"]);
-        assert.deepEqual(errorOf("{}"), ["INVALID_TRACE", "the text is not a trace: `trace.version` is missing: pass an integer from 0 to 4294967295"]);
+        assert.deepEqual(errorOf(JSON.stringify(trace)), ["NO_TRACE", "the text is not a trace: `trace.events[3].wait.seconds` is a string: pass an integer from 0 to 4294967295"]);
+        assert.deepEqual(errorOf("{}"), ["NO_TRACE", "the text is not a trace: `trace.version` is missing: pass an integer from 0 to 4294967295"]);
+        const [code, message] = errorOf(JSON.stringify({ ...trace, version: 99, events: [{ later: 1 }] }));
+        assert.equal(code, "INVALID_TRACE");
+        assert.match(message, /^the trace has version 99, but this program reads version /u);
         assert.match(errorOf("no trace")[1], /it is no JSON: pass what `trace` of a `Simulation` has returned/u);
     });
 });

@@ -399,7 +399,7 @@ describe("errors of the simulation", () => {
         assert.equal(run.trace(), before);
         assert.match(thrownBy(() => new Simulation({ cells: 99 })).message, /^`settings.cells` is 99: pass an integer from 1 to 8$/u);
         assert.equal(codeOf(() => new Simulation({ seed: 2 ** 53 })), "INVALID_ARGUMENT");
-        assert.equal(codeOf(() => Simulation.load("{}")), "INVALID_TRACE");
+        assert.equal(codeOf(() => Simulation.load("{}")), "NO_TRACE");
         assert.equal(codeOf(() => ruleWorld("no_such_rule" as Rule)), "INVALID_ARGUMENT");
         assert.equal(codeOf(() => new Explorer({} as Plan)), "INVALID_ARGUMENT");
         assert.deepEqual(thrownBy(() => Simulation.load("{}")).details, []);

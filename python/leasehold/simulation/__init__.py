@@ -90,7 +90,7 @@ class Simulation:
         Raises
         ------
         TraceError
-            The text is not a trace, or its events cannot be replayed.
+            The text is not a trace, or it can't be replayed.
         """
         run = cls.__new__(cls)
         run._run = _loaded(text(trace, "trace"))  # noqa: SLF001
@@ -367,7 +367,7 @@ def _trace_error(error: TraceError, trace: str) -> TraceError:
 
     The extension's reader of JSON names types of Rust, so the text is read again to find the wrong member.
     """
-    if not error.message.startswith(_NO_TRACE):
+    if error.code != "NO_TRACE":
         return error
     try:
         kinds.TRACE(json.loads(trace), "trace")

@@ -117,7 +117,7 @@ fn an_invalid_trace_is_refused_with_the_offending_field() {
     assert!(drift(r#"{"row":1,"name":256}"#).contains("`name` is 256, which is out of range"));
     assert!(drift(r#"{"row":1,"name":0,"what":1}"#).contains("unknown or duplicate field `what`"));
     let impossible = Trace::new(WorldSettings::default(), vec![Event::StopService, Event::StopService]);
-    assert!(impossible.replay().unwrap_err().to_string().starts_with("event 1 of the trace cannot be replayed"));
+    assert!(impossible.replay().unwrap_err().to_string().starts_with("`events[1]` of the trace can't be replayed: "));
 }
 
 #[test]

@@ -110,7 +110,7 @@ const NO_TRACE = "the text is not a trace: ";
  * Rust, so the text is read again to find the wrong member.
  */
 function traceError(error, trace) {
-    if (error.code !== "INVALID_TRACE" || !error.message.startsWith(NO_TRACE)) return error;
+    if (error.code !== "NO_TRACE") return error;
     try {
         TRACE(JSON.parse(trace), "trace");
         return error;

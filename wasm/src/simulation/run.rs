@@ -63,8 +63,8 @@ impl Simulation {
         Ok(Self(Player::new(settings)?))
     }
 
-    /// Loads a recorded run and moves the position to the run's start. Throws `INVALID_TRACE` if
-    /// the text is not a trace or the trace cannot be replayed.
+    /// Loads a recorded run and moves the position to the run's start. Throws `NO_TRACE` if the text
+    /// is not a trace, and `INVALID_TRACE` if the trace can't be replayed.
     pub fn load(trace: &str) -> Result<Simulation, Exception> {
         Ok(Self(Player::load(Trace::parse(trace)?)?))
     }
@@ -185,7 +185,7 @@ impl From<InvalidSettings> for Exception {
 
 impl From<InvalidTrace> for Exception {
     fn from(error: InvalidTrace) -> Self {
-        Self::new("INVALID_TRACE", &error.to_string())
+        Self::new(error.code(), &error.to_string())
     }
 }
 

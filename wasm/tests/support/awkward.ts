@@ -65,7 +65,7 @@ function typeOf(value: unknown): string {
 const INSIDES = /invalid type|unit value|expected struct|invalid length|variant|line \d+ column|null pointer|memory access|unreachable|recursive use/iu;
 
 /** The codes of the rules. A value of the right type may break a rule, and have one of these. */
-const RULES = ["INVALID_UPDATE", "LIMIT_EXCEEDED", "VALUE_NOT_ALLOWED", "OUT_OF_TURN", "INVALID_CHECKPOINT", "INVALID_TRACE", "IMPOSSIBLE"];
+const RULES = ["INVALID_UPDATE", "LIMIT_EXCEEDED", "VALUE_NOT_ALLOWED", "OUT_OF_TURN", "INVALID_CHECKPOINT", "INVALID_TRACE", "NO_TRACE", "IMPOSSIBLE"];
 
 /**
  * Calls a function with each awkward value in each place of its good arguments. The call must throw a

@@ -105,7 +105,7 @@ describe("a file without a run", () => {
         ["another JSON object", '{"photos": 12}', "contains no run"],
         ["a run of a later version", '{"version":99}', "version 99"],
         ["a run with unknown events", good.replace("stop_service", "sing"), "contains no run"],
-        ["a run with impossible events", good.replace("stop_service", "start_service"), "its event 1 is impossible"],
+        ["a run with impossible events", good.replace("stop_service", "start_service"), "`events[0]` of the trace can't be replayed"],
     ])("%s is refused without a parser's words", (_, text, words) => {
         const session = new Session();
         session.openFile(text, "holiday.json");

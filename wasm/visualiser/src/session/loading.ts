@@ -1,6 +1,6 @@
 // Loads runs from links and files. The page shows a run only after it is loaded completely, so a
 // damaged link or file replaces nothing.
-import { Simulation } from "leasehold/simulation";
+import { LeaseholdError, Simulation } from "leasehold/simulation";
 
 import { looksLikeTextLog } from "../model/audit";
 import { DAMAGED_LINK, LinkError, type LinkState } from "../model/link";
@@ -117,7 +117,7 @@ export function runFromFile(text: string, name: string): Simulation {
     try {
         return Simulation.load(text);
     } catch (error) {
-        throw new FileError(traceErrorText(error instanceof Error ? error.message : "", name));
+        throw new FileError(traceErrorText(error, name));
     }
 }
 
@@ -134,13 +134,9 @@ function checkJsonObject(text: string, name: string): void {
     }
 }
 
-/**
- * Returns the text for the person about a trace that the simulation refused
- * (`simulation/src/trace.rs`). It leaves out the message of the JSON parser.
- */
-function traceErrorText(message: string, name: string): string {
-    if (message.startsWith("the trace has version")) return `\`${name}\`: ${message}`;
-    const event = /^event (\d+) of the trace/.exec(message)?.[1];
-    if (event !== undefined) return `\`${name}\` cannot be replayed, because its event ${Number(event) + 1} is impossible: it was changed, or comes from another version of this page`;
+/** Returns the text for the person about a file that the simulation refused (`simulation/src/trace.rs`). */
+function traceErrorText(error: unknown, name: string): string {
+    const isTrace = error instanceof LeaseholdError && error.code === "INVALID_TRACE";
+    if (isTrace) return `\`${name}\` was changed, or comes from another version of this page: ${error.message}`;
     return `\`${name}\` contains no run that this page can read: open a file that “Save” has written`;
 }

@@ -1,7 +1,6 @@
 //! The `leasehold` program: the commands that run a server or work on its data. The commands of the
 //! client are in the crate `leasehold_cli`.
 
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Write};
 use std::net::SocketAddr;
@@ -10,7 +9,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::builder::Resettable;
-use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use leasehold_cli::{CaptureArgs, CliError, Verb, exit};
 use leasehold_core::{guard, outbox};
 use leasehold_server::audit::{AuditEvent, AuditSink};
@@ -26,11 +26,6 @@ use serde_json::{Value, json};
 /// system's allocator is slower under this load.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-/// The environment variable with the URL of the database or cluster that is the store.
-const STORE_VARIABLE: &str = "LEASEHOLD_STORE";
-/// The environment variable with the data directory.
-const DATA_VARIABLE: &str = "LEASEHOLD_DATA";
 
 /// Keeps names unique across many databases.
 #[derive(Parser)]
@@ -92,10 +87,10 @@ struct ServeArgs {
     #[arg(long, value_name = "ADDR:PORT", env = "LEASEHOLD_LISTEN")]
     listen: Option<SocketAddr>,
     /// The data directory [default: leasehold in the user's state folder]
-    #[arg(long, value_name = "DIR", env = DATA_VARIABLE)]
+    #[arg(long, value_name = "DIR", env = "LEASEHOLD_DATA")]
     data: Option<PathBuf>,
     /// A PostgreSQL database or a cluster of etcd in place of the data directory; several servers may share it
-    #[arg(long, value_name = "URL", env = STORE_VARIABLE, hide_env_values = true)]
+    #[arg(long, value_name = "URL", env = "LEASEHOLD_STORE", hide_env_values = true)]
     store: Option<String>,
     /// The configuration file, in TOML; without one the server has development cells 1 and 2
     #[arg(long, value_name = "FILE", env = "LEASEHOLD_CONFIG")]
@@ -125,10 +120,10 @@ struct ServeArgs {
 #[derive(Args)]
 struct StoreArgs {
     /// The data directory [default: leasehold in the user's state folder]
-    #[arg(long, value_name = "DIR", env = DATA_VARIABLE)]
+    #[arg(long, value_name = "DIR", env = "LEASEHOLD_DATA")]
     data: Option<PathBuf>,
     /// A PostgreSQL database or a cluster of etcd in place of the data directory
-    #[arg(long, value_name = "URL", env = STORE_VARIABLE, hide_env_values = true)]
+    #[arg(long, value_name = "URL", env = "LEASEHOLD_STORE", hide_env_values = true)]
     store: Option<String>,
     /// The server's configuration file, which may name either
     #[arg(long, value_name = "FILE", env = "LEASEHOLD_CONFIG")]
@@ -159,10 +154,10 @@ struct ExportArgs {
 #[derive(Args)]
 struct ImportArgs {
     /// The new data directory [default: leasehold in the user's state folder]
-    #[arg(long, value_name = "DIR", env = DATA_VARIABLE)]
+    #[arg(long, value_name = "DIR", env = "LEASEHOLD_DATA")]
     data: Option<PathBuf>,
     /// A PostgreSQL database or a cluster of etcd without a store, in place of the data directory
-    #[arg(long, value_name = "URL", env = STORE_VARIABLE, hide_env_values = true)]
+    #[arg(long, value_name = "URL", env = "LEASEHOLD_STORE", hide_env_values = true)]
     store: Option<String>,
     /// The file to read [default: standard input]
     #[arg(long, value_name = "FILE")]
@@ -175,7 +170,7 @@ struct ImportArgs {
 #[derive(Args)]
 struct MigrateArgs {
     /// The database [default: the database of the configuration file]
-    #[arg(long, value_name = "URL", env = STORE_VARIABLE, hide_env_values = true)]
+    #[arg(long, value_name = "URL", env = "LEASEHOLD_STORE", hide_env_values = true)]
     store: Option<String>,
     /// The configuration file, in TOML
     #[arg(long, value_name = "FILE", env = "LEASEHOLD_CONFIG")]
@@ -196,18 +191,9 @@ impl StoreArgs {
         Ok(config.checked_store()?)
     }
 
-    /// Returns the configuration of an export or import. The command line has precedence over the environment, and both
-    /// over the file: an operator of a server may name one store there, and another one here.
+    /// Returns the configuration of an export or import, whose store need not be the one of the file.
     fn transfer_config(self) -> Result<Config, ServeError> {
-        let Self { mut data, mut store, config } = self;
-        let is_of = |variable: &str, value: &OsStr| std::env::var_os(variable).is_some_and(|found| found == value);
-        if let (Some(directory), Some(url)) = (&data, &store) {
-            match (is_of(DATA_VARIABLE, directory.as_os_str()), is_of(STORE_VARIABLE, url.as_ref())) {
-                (false, true) => store = None,
-                (true, false) => data = None,
-                _ => {}
-            }
-        }
+        let Self { data, store, config } = self;
         let mut config = config.as_deref().map_or_else(|| Ok(Config::default()), Config::read)?;
         if data.is_some() {
             (config.postgres, config.etcd) = (None, None);
@@ -305,8 +291,30 @@ fn print_sql(sql: &str, json: bool) -> ExitCode {
 }
 
 fn parse() -> Result<Cli, clap::Error> {
-    let matches = without_empty_variables(Cli::command()).try_get_matches()?;
+    let command = without_empty_variables(Cli::command());
+    let matches = command.clone().try_get_matches()?;
+    let ignored = matches.subcommand().and_then(|(verb, matches)| Some((verb, ignored_variable(verb, matches)?)));
+    let matches = match ignored {
+        Some((verb, argument)) => command
+            .mut_subcommand(verb, |command| command.mut_arg(argument, |argument| argument.env(Resettable::Reset)))
+            .try_get_matches()?,
+        None => matches,
+    };
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut Cli::command()))
+}
+
+/// Returns the argument whose environment variable names a store, if a flag of an export or import names another one: an
+/// operator of a server may name its store in the environment. A server refuses two stores, because names that it looks for
+/// in the wrong one would be given out twice.
+fn ignored_variable(verb: &str, matches: &ArgMatches) -> Option<&'static str> {
+    if !matches!(verb, "export" | "import") {
+        return None;
+    }
+    match (matches.value_source("data")?, matches.value_source("store")?) {
+        (ValueSource::CommandLine, ValueSource::EnvVariable) => Some("store"),
+        (ValueSource::EnvVariable, ValueSource::CommandLine) => Some("data"),
+        _ => None,
+    }
 }
 
 /// Makes clap ignore empty environment variables of arguments, as if they were unset.

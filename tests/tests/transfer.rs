@@ -639,26 +639,31 @@ fn export_and_import_use_a_database_that_is_configured() {
     let url = "postgres://me:secret@127.0.0.1:1/claims";
     std::fs::write(dir.path().join("config"), format!("[postgres]\nurl = {url:?}\n")).unwrap();
     let config = dir.path().join("config").to_str().unwrap().to_owned();
-    let run = |arguments: &[&str], variable: (&str, &str)| {
+    let run = |arguments: &[&str], variables: &[(&str, &str)]| {
         let mut command = Command::new(binary().unwrap());
         for name in ["LEASEHOLD_DATA", "LEASEHOLD_CONFIG", "LEASEHOLD_STORE"] {
             command.env_remove(name);
         }
-        command.env("XDG_STATE_HOME", &state).env(variable.0, variable.1).args(arguments);
+        command.env("XDG_STATE_HOME", &state).envs(variables.iter().copied()).args(arguments);
         command.stdin(Stdio::null()).output().unwrap()
     };
     for verb in ["export", "import"] {
         for variable in [("LEASEHOLD_STORE", url), ("LEASEHOLD_CONFIG", &config)] {
-            let output = run(&[verb], variable);
+            let output = run(&[verb], &[variable]);
             failed(&output, 5, "the database `postgres://127.0.0.1:1/claims` can't be reached: ");
             assert!(!state.exists());
         }
     }
-    // An empty `LEASEHOLD_STORE` counts as not set, and `--data` has precedence over the variable.
-    refused(&run(&["export"], ("LEASEHOLD_STORE", "")), "there is no data directory `");
+    // An empty `LEASEHOLD_STORE` counts as not set, and a flag has precedence over the variables and the file.
+    refused(&run(&["export"], &[("LEASEHOLD_STORE", "")]), "there is no data directory `");
     let directory = dir.path().join("data").to_str().unwrap().to_owned();
-    let output = run(&["export", "--data", &directory], ("LEASEHOLD_STORE", url));
-    refused(&output, &format!("there is no data directory `{directory}`"));
+    let [store, data, file] = [("LEASEHOLD_STORE", url), ("LEASEHOLD_DATA", &directory), ("LEASEHOLD_CONFIG", &config)];
+    for variables in [&[store][..], &[file], &[store, data, file]] {
+        let output = run(&["export", "--data", &directory], variables);
+        refused(&output, &format!("there is no data directory `{directory}`"));
+    }
+    failed(&run(&["export", "--store", url], &[data, store]), 5, "can't be reached: ");
+    failed(&run(&["export"], &[data, store]), 2, "are configured as the store: leave one of them out");
 }
 
 #[tokio::test(flavor = "multi_thread")]

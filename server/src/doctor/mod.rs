@@ -224,6 +224,7 @@ async fn database(settings: &PostgresConfig, is_deep: bool) -> Vec<Finding> {
             let forms = |found| examined.forms.as_ref().filter(|_| found < UNICODE_VERSION);
             findings.extend(examined.store.map(|(identity, _)| unicode(identity.unicode, forms(identity.unicode))));
             findings.extend(is_deep.then(|| claims(examined.forms.as_ref())));
+            findings.extend(examined.durable_write.map(durable_write));
             findings.extend(examined.warnings.iter().map(|text| Finding::new("database", CheckResult::Warn, text)));
             findings
         }
@@ -269,6 +270,17 @@ fn claims(read: Option<&FormCheck>) -> Finding {
         ),
     };
     Finding::new("rows", state, text)
+}
+
+/// Reports a durable write. A server that got none in time would not start.
+fn durable_write(written: Result<Duration, StoreError>) -> Finding {
+    match written {
+        Ok(time) => {
+            let text = format!("acknowledged after {:.1} ms", time.as_secs_f64() * 1_000.0);
+            Finding::new("durable write", CheckResult::Ok, text)
+        }
+        Err(error) => Finding::failed("durable write", &error.into()),
+    }
 }
 
 fn clock_of_database(examined: &Examined) -> Finding {
@@ -400,14 +412,14 @@ mod tests {
     #[test]
     fn a_difference_of_clocks_is_shown_in_seconds() {
         let finding = |clock_ahead_micros| {
-            let warnings = Vec::new();
             clock_of_database(&Examined {
                 store: None,
                 forms: None,
                 version: 1,
                 known: 1,
                 clock_ahead_micros,
-                warnings,
+                durable_write: None,
+                warnings: Vec::new(),
             })
         };
         assert_eq!(

@@ -22,6 +22,9 @@ pub enum Problem {
     /// The database does not answer.
     #[error("can't be reached: {0}")]
     Unreachable(String),
+    /// Hosts of the database answer, and none can be the primary of a server: all are standbys, or COMMITs do not end.
+    #[error("can't serve now: {0}")]
+    NotServing(String),
     /// The TLS handshake with the database failed: for example, its certificate is not trusted, or
     /// the database has TLS switched off.
     #[error("can't be reached over TLS: {0}")]
@@ -158,6 +161,10 @@ pub enum Problem {
 /// The next step for a store that is a copy of another one.
 const ADOPT: &str = "if no server uses the other copy, accept this one: `leasehold migrate --adopt`";
 
+/// The next step if hosts answer, and none can be the primary.
+const COMPARE_HOSTS: &str = "compare the hosts: `patronictl list`, or `SELECT pg_is_in_recovery()` and \
+    `SELECT * FROM pg_stat_replication` on each";
+
 /// The next step for tables that another session has locked.
 const WAIT_FOR_TABLES: &str = "try again when that session, such as a `pg_dump`, is done, or raise \
     `postgres.migration_wait_seconds`; find the session with `SELECT * FROM pg_locks JOIN pg_stat_activity USING (pid) \
@@ -170,6 +177,7 @@ impl PreflightError {
         Some(match &self.problem {
             Problem::Settings(_) | Problem::Failed(_) => return None,
             Problem::Unreachable(_) => unreachable_hint(database),
+            Problem::NotServing(_) => COMPARE_HOSTS.into(),
             Problem::Untrusted(_) => {
                 "check that `postgres.ca` names the authority that signed the database's certificate, that the \
                  certificate is for the host in the URL, and that the database has `ssl = on`"

@@ -52,6 +52,12 @@ impl Pair {
         fence.unwrap()
     }
 
+    /// The report of `leasehold doctor`.
+    fn doctor(&self, url: &str) -> String {
+        let examined = self.runtime.block_on(leasehold(["doctor", "--store", url])).unwrap();
+        String::from_utf8(examined.stdout).unwrap()
+    }
+
     /// The standby receives no further change, and no commit waits for it.
     fn detach(&self) {
         self.primary.execute("postgres", "ALTER SYSTEM RESET synchronous_standby_names").unwrap();
@@ -541,17 +547,39 @@ fn doctor_warns_of_each_host_that_does_not_answer() {
     let pair = Pair::start();
     let mut server = serve(&pair.url(), "");
     server.terminate().unwrap();
-    let doctor = |url: &str| {
-        let examined = pair.runtime.block_on(leasehold(["doctor", "--store", url])).unwrap();
-        String::from_utf8(examined.stdout).unwrap()
-    };
-    let text = doctor(&pair.url());
+    let text = pair.doctor(&pair.url());
     assert!(!text.contains("can't take the place") && !text.contains("no standby follows"), "{text}");
     let with_others = pair.url().replace("@", "@nowhere.invalid:5432,127.0.0.1:1,") + "?sslmode=disable";
+    let text = pair.doctor(&with_others);
     for host in ["`nowhere.invalid:5432`", "`127.0.0.1:1`"] {
-        let expected = format!("{host} can't take the place of the primary");
-        assert!(doctor(&with_others).contains(&expected), "{}", doctor(&with_others));
+        assert!(text.contains(&format!("{host} can't take the place of the primary")), "{text}");
     }
+}
+
+/// The tables of a former primary look like those of the present one, and so do its settings.
+#[test]
+fn doctor_tells_a_former_primary_by_its_timeline_or_by_a_durable_write() {
+    let pair = Pair::start();
+    let mut server = serve(&pair.url(), "");
+    server.terminate().unwrap();
+    let has_failed = |text: &str| text.lines().any(|line| line.starts_with("fail"));
+    let former = pair.primary.url(&pair.database);
+    let text = pair.doctor(&former);
+    assert!(text.contains("ok    durable write  acknowledged after ") && !has_failed(&text), "{text}");
+    pair.standby.promote().unwrap();
+    let text = pair.doctor(&pair.url());
+    let expected = format!(
+        "warn  database       `127.0.0.1:{}` is a former primary that still accepts writes",
+        pair.primary.port()
+    );
+    assert!(text.contains(&expected) && !has_failed(&text), "{text}");
+    let text = pair.doctor(&former);
+    assert!(text.contains("fail  durable write  the database "), "{text}");
+    assert!(
+        text.contains(" can't serve now: no durable write within 12 s: does a synchronous standby answer?"),
+        "{text}"
+    );
+    assert!(text.contains("compare the hosts: `patronictl list`"), "{text}");
 }
 
 /// A pooler gives each transaction a connection of its own, and keeps those of its clients while the database is away.
@@ -592,16 +620,10 @@ fn a_database_whose_commits_wait_for_no_standby_is_warned_of() {
         ready().contains("[+]database ok, but its commits wait for no standby")
     });
     assert!(server.has_logged("COMMITs of the database wait for no standby any more"), "{}", server.stderr());
-    let doctor = || {
-        let examined = pair.runtime.block_on(leasehold(["doctor", "--store", &url])).unwrap();
-        String::from_utf8(examined.stdout).unwrap()
-    };
-    assert!(
-        doctor().contains("warn  database       the database has standbys, and its COMMITs wait for none"),
-        "{}",
-        doctor()
-    );
+    let text = pair.doctor(&url);
+    assert!(text.contains("warn  database       the database has standbys, and its COMMITs wait for none"), "{text}");
     set("ALTER SYSTEM SET synchronous_standby_names = '*'");
     await_condition("the server reports the change", || ready().contains("[+]database ok\n"));
-    assert!(!doctor().contains("COMMITs wait for none"), "{}", doctor());
+    let text = pair.doctor(&url);
+    assert!(!text.contains("COMMITs wait for none"), "{text}");
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use leasehold_tests::client::{Client, Update};
 use leasehold_tests::postgres::Cluster;
-use leasehold_tests::wire::Refusal;
+use leasehold_tests::wire::{Refusal, leasehold};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
@@ -103,6 +103,10 @@ fn a_lone_large_begin_is_answered_and_the_store_stays_away_until_it_has_room() {
     await_condition("a writer looks for room", || tries(&cluster, &database) > before);
     assert!(reports(&runtime, &server, StoreStatus::Failed));
     assert_eq!(back(), 0, "{}", server.stderr());
+    let examined = runtime.block_on(leasehold(["doctor", "--store", &cluster.url(&database)])).unwrap();
+    let examined = String::from_utf8(examined.stdout).unwrap();
+    let line = examined.lines().find(|line| line.starts_with("fail  durable write  "));
+    assert!(line.is_some_and(|line| line.contains("No space left on device (53100)")), "{examined}");
     cluster.execute(&database, "DROP EVENT TRIGGER no_room; DROP TRIGGER full_disk ON claim_leases").unwrap();
     await_report(&runtime, &server, StoreStatus::Working);
     assert!(server.has_logged("the store is back"), "{}", server.stderr());

@@ -402,6 +402,10 @@ fn a_role_without_rights_gets_the_missing_grants_as_a_hint() {
     let stderr = refused(&url);
     assert!(stderr.contains("permission denied for schema public") && stderr.contains("leasehold migrate"), "{stderr}");
     assert_eq!(run(&["init", "--store", &cluster.url(&database)]).code, 0);
+    let with_rights_of_the_owner =
+        "SELECT proname FROM pg_proc WHERE prosecdef AND pronamespace = 'public'::regnamespace
+        AND has_function_privilege('App', oid, 'EXECUTE')";
+    assert_eq!(execute(with_rights_of_the_owner), [""; 0], "roles without grants may call these");
     execute("REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA public FROM PUBLIC");
     execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO \"App\"");
     execute("REVOKE SELECT ON store_epochs FROM \"App\"");

@@ -5,9 +5,9 @@ use std::future::poll_fn;
 use std::io::Read;
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use futures_util::FutureExt;
@@ -18,8 +18,9 @@ use tokio_postgres::{AsyncMessage, CancelToken, Client, Config, Error, SimpleQue
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::epochs::{self, Accepted, Epochs, NotEntered};
-use super::failure::{failed_to_connect, text};
+use super::failure::{failed, failed_to_connect, text};
 use super::hosts::{self, Answer, Refused, Timeline, Timelines};
+use super::writer;
 use crate::awake::Awake;
 use crate::config::{PostgresConfig, foreign_scheme, open_file};
 use crate::store::client_tls::ClientFiles;
@@ -63,6 +64,7 @@ pub(super) struct Connector {
     // The longest time of a statement.
     patience: Duration,
     epochs: Arc<Epochs>,
+    broken: Arc<BrokenConnections>,
     // True if the connections of an examination enter no epoch.
     observes: bool,
 }
@@ -95,8 +97,8 @@ impl Connector {
         }
         let hosts = hosts.into();
         let patience = Duration::from_secs(settings.statement_timeout_seconds);
-        let (seen, epochs) = (Arc::new(Timelines::forgetting()), Arc::default());
-        Ok(Self { config, hosts, seen, tls, password, timeout, patience, epochs, observes: false })
+        let (seen, epochs, broken) = (Arc::new(Timelines::forgetting()), Arc::default(), Arc::default());
+        Ok(Self { config, hosts, seen, tls, password, timeout, patience, epochs, broken, observes: false })
     }
 
     /// Returns a connector whose connections enter no epoch, because an examination changes nothing.
@@ -164,13 +166,7 @@ impl Connector {
     ) -> Result<T, NotEntered> {
         let cancel = CancelOnDrop(Some((self, connection.cancel_token())));
         let patience = self.patience + epochs::EPOCH_WAIT;
-        let late = |_| {
-            StoreError::Unreachable(format!(
-                "no durable write within {} s: does a synchronous standby answer?",
-                patience.as_secs()
-            ))
-        };
-        let written = tokio::time::timeout(patience, writes).await.map_err(late)?;
+        let written = tokio::time::timeout(patience, writes).await.map_err(|_| NotEntered::NotDurable(patience))?;
         cancel.disarm();
         written
     }
@@ -192,10 +188,10 @@ impl Connector {
                 trouble => trouble,
             },
             Refused::Late => Problem::Unreachable(self.no_answer()),
-            Refused::ReadOnly if self.hosts.len() > 1 => Problem::Unreachable(NO_PRIMARY.into()),
+            Refused::ReadOnly if self.hosts.len() > 1 => Problem::NotServing(NO_PRIMARY.into()),
             Refused::ReadOnly => Problem::Standby,
-            Refused::Overtaken => Problem::Unreachable(OVERTAKEN.into()),
-            Refused::TwoClusters => Problem::Unreachable(TWO_CLUSTERS.into()),
+            Refused::Overtaken => Problem::NotServing(OVERTAKEN.into()),
+            Refused::TwoClusters => Problem::NotServing(TWO_CLUSTERS.into()),
         })
     }
 
@@ -230,19 +226,43 @@ impl Connector {
         }
     }
 
-    /// Returns a warning for each host of several that does not answer, or refuses the connection.
-    pub(super) async fn silent_hosts(&self) -> Vec<String> {
+    /// Returns a warning for each host of several that does not answer, refuses the connection, or is a former primary that
+    /// nobody stopped.
+    pub(super) async fn unfit_hosts(&self) -> Vec<String> {
         if self.hosts.len() < 2 {
             return Vec::new();
         }
-        let asked = self.hosts.iter().map(|host| async move { (host, self.ask(host, ASK).await.err()) });
+        let asked = self.hosts.iter().map(|host| async move { (host, self.ask(host, ASK_TIMELINE).await) });
         let answers = futures_util::future::join_all(asked).await;
-        answers.into_iter().filter_map(|(host, refused)| Some(self.silence(host, refused?))).collect()
+        let primaries =
+            || answers.iter().filter_map(|(_, answer)| answer.as_ref().ok().filter(|host| host.accepts_writes));
+        let is_former = |timeline| primaries().any(|other| other.timeline.is_after(timeline));
+        let unfit = answers.iter().filter_map(|(host, answer)| match answer {
+            Ok(answer) if answer.accepts_writes && is_former(answer.timeline) => Some(former_primary(host)),
+            Ok(_) => None,
+            Err(refused) => Some(self.silence(host, refused)),
+        });
+        unfit.collect()
     }
 
-    fn silence(&self, host: &Config, refused: Refused) -> String {
+    /// Makes a durable write that changes no row, and returns its time.
+    ///
+    /// # Errors
+    /// The database does not acknowledge it, warns that it may be lost, or has no room for further rows.
+    pub(super) async fn time_durable_write(&self, connection: &DatabaseConnection) -> Result<Duration, NotEntered> {
+        let written = async {
+            writer::fill(connection).await?;
+            let sent = Instant::now();
+            let write = async { connection.batch_execute("SELECT write_durably()").await.map_err(failed) };
+            epochs::durable(connection, write).await?;
+            Ok(sent.elapsed())
+        };
+        self.durably(connection, written).await
+    }
+
+    fn silence(&self, host: &Config, refused: &Refused) -> String {
         let cause = match refused {
-            Refused::Failed(error) => text(&error),
+            Refused::Failed(error) => text(error),
             _ => self.no_answer(),
         };
         format!("{} can't take the place of the primary: {cause}; check the host in `postgres.url`", hosts::shown(host))
@@ -306,8 +326,8 @@ impl Connector {
     /// Opens a connection to a host, and asks if it accepts writes. The timeout of tokio-postgres covers the TCP connection
     /// only, so this one limits TLS and authentication too.
     async fn ask(&self, host: &Config, question: &str) -> Result<Answer<DatabaseConnection>, Refused> {
-        self.in_time(async { answered(driven(&self.with_password(host).await, &self.tls).await?, question).await })
-            .await
+        let opened = async { driven(&self.with_password(host).await, &self.tls, self.broken.clone()).await };
+        self.in_time(async { answered(opened.await?, question).await }).await
     }
 
     async fn in_time<T>(&self, asked: impl Future<Output = Result<T, Error>>) -> Result<T, Refused> {
@@ -442,6 +462,13 @@ impl Drop for DatabaseConnection {
     }
 }
 
+fn former_primary(host: &Config) -> String {
+    format!(
+        "{} is a former primary that still accepts writes: stop it, or have the cluster's manager make it a standby",
+        hosts::shown(host)
+    )
+}
+
 /// Returns the answer of a host to [`ASK`] or [`ASK_TIMELINE`].
 async fn answered(connection: DatabaseConnection, question: &str) -> Result<Answer<DatabaseConnection>, Error> {
     let answer = connection.simple_query(question).await?;
@@ -454,9 +481,39 @@ async fn answered(connection: DatabaseConnection, question: &str) -> Result<Answ
     Ok(Answer { connection, accepts_writes, timeline })
 }
 
-/// Opens a connection and spawns the task that drives it. If the connection breaks, the task logs
-/// the cause.
-async fn driven(config: &Config, tls: &MakeRustlsConnect) -> Result<DatabaseConnection, Error> {
+/// The time in which broken connections are taken for one outage.
+const OUTAGE: Duration = Duration::from_secs(5);
+
+/// Tells in the log of connections that break. An outage breaks all of them, with the same cause: one warning is enough.
+#[derive(Default)]
+struct BrokenConnections(Mutex<Option<Instant>>);
+
+impl BrokenConnections {
+    fn tell(&self, error: &Error) {
+        let error = text(error);
+        match self.is_told() {
+            true => tracing::debug!(error, "a further connection to the database broke"),
+            false => tracing::warn!(error, "a connection to the database broke"),
+        }
+    }
+
+    /// Returns if this outage was told before. The next call in its time returns true.
+    fn is_told(&self) -> bool {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_told = told.is_some_and(|at| at.elapsed() < OUTAGE);
+        if !is_told {
+            *told = Some(Instant::now());
+        }
+        is_told
+    }
+}
+
+/// Opens a connection and spawns the task that drives it. If the connection breaks, the task tells of it.
+async fn driven(
+    config: &Config,
+    tls: &MakeRustlsConnect,
+    broken: Arc<BrokenConnections>,
+) -> Result<DatabaseConnection, Error> {
     let (client, mut connection) = config.connect(tls.clone()).await?;
     let warnings = Arc::<AtomicU64>::default();
     let count = warnings.clone();
@@ -467,7 +524,7 @@ async fn driven(config: &Config, tls: &MakeRustlsConnect) -> Result<DatabaseConn
                 Ok(AsyncMessage::Notice(notice)) => count_warning(&notice, &count),
                 Ok(_) => {}
                 Err(error) => {
-                    tracing::warn!(error = text(&error), "a connection to the database broke");
+                    broken.tell(&error);
                     break;
                 }
             }
@@ -615,6 +672,15 @@ fn client_config(settings: &PostgresConfig) -> Result<rustls::ClientConfig, Stri
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_outage_is_told_once() {
+        let ago = |time| Instant::now().checked_sub(time).unwrap();
+        let broken = BrokenConnections::default();
+        assert_eq!([broken.is_told(), broken.is_told()], [false, true]);
+        *broken.0.lock().unwrap() = Some(ago(OUTAGE));
+        assert_eq!([broken.is_told(), broken.is_told()], [false, true]);
+    }
 
     #[test]
     fn plain_text_leaves_the_machine_only_with_consent() {

@@ -200,6 +200,8 @@ pub(super) enum NotEntered {
     OtherStore,
     /// The tables are a copy of those that this server has used, and lack its changes.
     OlderCopy,
+    /// The database has not acknowledged a durable write in this time.
+    NotDurable(Duration),
     /// The database can't be read or written.
     Failed(StoreError),
 }
@@ -217,6 +219,7 @@ impl From<NotEntered> for StoreError {
             NotEntered::Overtaken => Self::Unreachable(OVERTAKEN.into()),
             NotEntered::OtherStore => Self::Unreachable(OTHER_STORE.into()),
             NotEntered::OlderCopy => Self::Unreachable(OLDER_COPY.into()),
+            NotEntered::NotDurable(time) => Self::Unreachable(not_durable(time)),
             NotEntered::Failed(error) => error,
         }
     }
@@ -226,12 +229,17 @@ impl From<NotEntered> for Problem {
     fn from(cause: NotEntered) -> Self {
         match cause {
             NotEntered::Foreign => Self::Foreign,
-            NotEntered::Overtaken => Self::Unreachable(OVERTAKEN.into()),
-            NotEntered::OtherStore => Self::Unreachable(OTHER_STORE.into()),
-            NotEntered::OlderCopy => Self::Unreachable(OLDER_COPY.into()),
+            NotEntered::Overtaken => Self::NotServing(OVERTAKEN.into()),
+            NotEntered::OtherStore => Self::NotServing(OTHER_STORE.into()),
+            NotEntered::OlderCopy => Self::NotServing(OLDER_COPY.into()),
+            NotEntered::NotDurable(time) => Self::NotServing(not_durable(time)),
             NotEntered::Failed(error) => of_away(error).unwrap_or_else(|error| Self::Failed(error.to_string())),
         }
     }
+}
+
+fn not_durable(time: Duration) -> String {
+    format!("no durable write within {} s: does a synchronous standby answer?", time.as_secs())
 }
 
 /// The answer of `begin_epoch`.

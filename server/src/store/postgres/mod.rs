@@ -122,7 +122,7 @@ pub struct PostgresStore {
 }
 
 /// The results of the examination of a database, for a report before a server starts.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Examined {
     /// The identity and contents of the store; `None` if its tables have an older version.
     pub store: Option<(Identity, Contents)>,
@@ -135,6 +135,8 @@ pub struct Examined {
     pub known: i32,
     /// The time by which this machine's clock is ahead of the database's, in microseconds.
     pub clock_ahead_micros: i128,
+    /// The time of a durable write that changed no row; `None` if the tables have an older version.
+    pub durable_write: Option<Result<Duration>>,
     /// The warnings that a server would log at its start.
     pub warnings: Vec<String>,
 }
@@ -233,18 +235,25 @@ impl PostgresStore {
                 migrate::VERSION => Some(examine_store(&client).await?),
                 _ => None,
             };
+            let durable_write = match store {
+                Some(_) => {
+                    Some(connector.time_durable_write(&client).await.map_err(|cause| refused(settings, cause.into())))
+                }
+                None => None,
+            };
             let asked = Instant::now();
             let time = reads::time(&client).await?;
             let clock_ahead_micros = ahead_micros(time, asked.elapsed());
             let mut warnings = preflight::warnings(&client, settings).await?;
-            warnings.extend(connector.silent_hosts().await);
+            warnings.extend(connector.unfit_hosts().await);
             let forms = match store {
                 Some((identity, _)) if is_deep || identity.unicode < UNICODE_VERSION => {
                     Some(examine_forms(settings, identity).await?)
                 }
                 _ => None,
             };
-            Ok(Examined { store, forms, version, known: migrate::VERSION, clock_ahead_micros, warnings })
+            let known = migrate::VERSION;
+            Ok(Examined { store, forms, version, known, clock_ahead_micros, durable_write, warnings })
         };
         examined.await.map_err(|problem| refused(settings, problem))
     }

@@ -101,6 +101,18 @@ const FILL: &str = "CREATE TEMPORARY TABLE leasehold_room (filler text) ON COMMI
 
 type Result<T> = std::result::Result<T, StoreError>;
 
+/// Fills a part of the database's disk, and frees it again. Does nothing if the role may not.
+///
+/// # Errors
+/// The disk has too little room, or the database is away.
+pub(super) async fn fill(connection: &Client) -> Result<()> {
+    match connection.batch_execute(FILL).await.map_err(failed) {
+        Err(error) if error.is_away() || matches!(error, StoreError::OutOfResources(_)) => Err(error),
+        // A role without the right TEMPORARY can't fill a table. A small write must then do.
+        _ => Ok(()),
+    }
+}
+
 /// A writer: a connection for groups of commands, and a runtime that only this writer's thread
 /// drives.
 pub(super) struct PostgresWriter {
@@ -663,9 +675,7 @@ impl GroupStore for PostgresWriter {
 
     fn has_room(&mut self) -> bool {
         let Ok(connection) = self.write_once() else { return false };
-        let filled = self.wait(&connection, async { connection.batch_execute(FILL).await.map_err(failed) });
-        // A role without the right TEMPORARY can't fill a table. The small write must then do.
-        let has_room = !filled.is_err_and(|error| error.is_away() || matches!(error, StoreError::OutOfResources(_)));
+        let has_room = self.wait(&connection, async { fill(&connection).await }).is_ok();
         if has_room {
             self.session = Session::Idle(connection);
         }

@@ -185,6 +185,8 @@ COMMENT ON FUNCTION begin_epoch IS
     'the first of the tables, 2 if not, 3 if the tables are a copy and `adopts` is false, 4 if the tables have seen a later '
     'timeline, and 5 if the tables were a copy and are accepted now';
 
+REVOKE EXECUTE ON FUNCTION begin_epoch FROM PUBLIC;
+
 DO $$
 BEGIN
     EXECUTE format('ALTER FUNCTION begin_epoch(bigint, boolean) SET search_path = %I, pg_temp',

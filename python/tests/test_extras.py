@@ -46,7 +46,8 @@ def without(libraries: list[str], *arguments: str) -> subprocess.CompletedProces
 def test_a_part_loads_only_the_libraries_that_it_needs(module: str) -> None:
     program = f"import sys, {module}; print(*sys.modules)"
     ended = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
-    assert set(ended.stdout.split()) & (OPTIONAL | DEPENDENCIES) <= PARTS[module]
+    # Arrow loads pandas with the first array, if it is installed. A command that makes none would wait for it.
+    assert set(ended.stdout.split()) & (OPTIONAL | DEPENDENCIES | {"pandas"}) <= PARTS[module]
 
 
 @pytest.mark.parametrize(

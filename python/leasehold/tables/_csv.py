@@ -26,8 +26,9 @@ _INTEGER = re.compile(r"invalid value '\s*(\d{1,100})\s*'$")
 _MAX_INTEGER = 2**63 - 1
 # pyarrow counts rows from 1, the header included. The extension counts them from 0, without the header.
 _FIRST_ROW = 2
-# Texts that programs write in place of a null: MySQL and PostgreSQL, SQL Server, R, pandas, Python.
-_NULL_MARKERS = pa.array(["\\N", "NULL", "null", "NA", "<NA>", "NaN", "nan", "None"])
+# Texts that programs write in place of a null: MySQL and PostgreSQL, SQL Server, R, pandas, Python. They are no Arrow
+# array: making one imports pandas, if it is installed, which takes longer than all else at the start of a command.
+_NULL_MARKERS = ("\\N", "NULL", "null", "NA", "<NA>", "NaN", "nan", "None")
 
 
 class _TerminatedFile(io.RawIOBase):
@@ -148,7 +149,7 @@ class Csv:
 
     def _check_null_markers(self, batch: pa.RecordBatch, first: int) -> None:
         for name in (field.name for field in batch.schema if field.type == pa.string()):
-            row = pc.index(pc.is_in(batch[name], _NULL_MARKERS), pa.scalar(value=True)).as_py()
+            row = pc.index(pc.is_in(batch[name], pa.array(_NULL_MARKERS)), pa.scalar(value=True)).as_py()
             if row >= 0:
                 raise column_error(
                     "COLUMN_VALUE",

@@ -1,11 +1,11 @@
 //! Checks of the certificates: their files, their dates, and the order of the server's chain.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
 
 use super::{CheckResult, Finding};
-use crate::config::{Config, TlsConfig};
+use crate::config::{Config, RelayConfig, TlsConfig};
 use crate::identity::{Caller, Role};
 use crate::transport::{check_as_client, check_files, overdue_lists, read_certificates};
 
@@ -15,29 +15,40 @@ const SOON_DAYS: i64 = 14;
 const DAY_SECONDS: i64 = 24 * 60 * 60;
 
 /// Returns the findings about the certificates of the server, of its clients' authority, and of its
-/// connection to the database, and about the revocation lists.
+/// connections to the store and to relays' databases, and about the revocation lists.
 pub(super) fn findings(config: &Config) -> Vec<Finding> {
-    let Some(tls) = &config.tls else {
-        return vec![Finding::new(CHECK, CheckResult::Ok, "none: connections are neither encrypted nor identified")];
-    };
-    if let Err(error) = check_files(tls) {
-        return vec![Finding::new(
-            CHECK,
-            CheckResult::Fail,
-            format!("{error}: name files that belong together in `[tls]`"),
-        )];
+    let mut findings = config.tls.as_ref().map_or_else(Vec::new, |tls| of_server(config, tls));
+    findings.extend(files_of_stores(config).iter().flat_map(|path| dates(path)));
+    if findings.is_empty() {
+        let text = match &config.tls {
+            Some(_) => "the key belongs to the certificate, and all are valid",
+            None => "none: connections are neither encrypted nor identified",
+        };
+        findings.push(Finding::new(CHECK, CheckResult::Ok, text));
     }
-    let database = config.postgres.iter().flat_map(|it| [&it.ca, &it.certificate].into_iter().flatten());
-    let files = [&tls.certificate, &tls.client_ca].into_iter().chain(database);
+    findings
+}
+
+fn of_server(config: &Config, tls: &TlsConfig) -> Vec<Finding> {
+    if let Err(error) = check_files(tls) {
+        let text = format!("{error}: name files that belong together in `[tls]`");
+        return vec![Finding::new(CHECK, CheckResult::Fail, text)];
+    }
+    let files = [&tls.certificate, &tls.client_ca].into_iter();
     let mut findings: Vec<_> = files.flat_map(|path| dates(path)).collect();
     findings.extend(chain(tls));
     findings.extend(peers(config, tls));
     let overdue = tls.client_crl.iter().flat_map(|path| overdue_lists(path, ASN1Time::now()));
     findings.extend(overdue.map(|warning| Finding::new(CHECK, CheckResult::Warn, warning)));
-    if findings.is_empty() {
-        findings.push(Finding::new(CHECK, CheckResult::Ok, "the key belongs to the certificate, and all are valid"));
-    }
     findings
+}
+
+/// Returns the files with certificates for connections to the store and to relays' databases.
+fn files_of_stores(config: &Config) -> Vec<PathBuf> {
+    let relays = config.relays.iter().map(RelayConfig::database);
+    let databases = config.postgres.iter().cloned().chain(relays).flat_map(|it| [it.ca, it.certificate]);
+    let etcd = config.etcd.iter().flat_map(|it| [it.ca.clone(), it.certificate.clone()]);
+    databases.chain(etcd).flatten().collect()
 }
 
 /// Returns a finding for each certificate of a file that is not valid now, or expires soon.
@@ -133,6 +144,31 @@ mod tests {
         );
         let config: Config = toml::from_str(&text).unwrap();
         peers(&config, config.tls.as_ref().unwrap()).map(|finding| finding.text)
+    }
+
+    #[test]
+    fn an_expired_authority_of_a_store_is_found_without_tls_of_the_server() {
+        let dir = TempDir::new().unwrap();
+        let mut params = CertificateParams::default();
+        params.not_after = rcgen::date_time_ymd(2020, 1, 1);
+        let expired = params.self_signed(&KeyPair::generate().unwrap()).unwrap().pem();
+        let [expired, good] = [("expired.pem", expired), ("good.pem", authority().pem())].map(|(name, pem)| {
+            std::fs::write(dir.path().join(name), pem).unwrap();
+            dir.path().join(name)
+        });
+        for store in ["[postgres]\nurl = \"postgres://u@127.0.0.1/d\"", "[etcd]\nurl = \"etcd://127.0.0.1\""] {
+            let found = |ca: &Path| {
+                let config: Config = toml::from_str(&format!("{store}\nca = {ca:?}\n")).unwrap();
+                findings(&config).into_iter().map(|finding| (finding.state, finding.text)).collect::<Vec<_>>()
+            };
+            assert!(
+                matches!(&*found(&good), [(CheckResult::Ok, text)] if text.starts_with("none: ")),
+                "{:?}",
+                found(&good)
+            );
+            let [(CheckResult::Fail, text)] = &*found(&expired) else { panic!("{:?}", found(&expired)) };
+            assert!(text.contains("expired.pem` expired on Jan  1"), "{text}");
+        }
     }
 
     #[test]

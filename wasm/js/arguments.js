@@ -31,7 +31,7 @@ function given(value) {
     if (typeof value === "bigint") return shortened(`${value}n`);
     if (typeof value !== "object") return `a ${typeof value}`;
     const name = Object.prototype.toString.call(value).slice("[object ".length, -1);
-    return `${/^[AEIOU]/u.test(name) ? "an" : "a"} ${name === "Array" || name === "Object" ? name.toLowerCase() : shortened(name)}`;
+    return `${/^[AEIO]/u.test(name) ? "an" : "a"} ${name === "Array" || name === "Object" ? name.toLowerCase() : shortened(name)}`;
 }
 
 function shortened(text) {
@@ -106,9 +106,22 @@ export function word(...words) {
     };
 }
 
+/** True if the array has no entries any more: its buffer was transferred, as to a worker, or became too short. */
+function isDetached(array) {
+    try {
+        Int8Array.prototype.at.call(array, 0);
+        return false;
+    } catch {
+        return true;
+    }
+}
+
 function typedArray(Type, article) {
     return (value, path) => {
-        if (typeOfArray.call(value) !== Type.name) return refuse(path, value, `${article} \`${Type.name}\``);
+        const wanted = `${article} \`${Type.name}\``;
+        if (typeOfArray.call(value) !== Type.name) return refuse(path, value, wanted);
+        // The wasm file could not copy it, and would be stopped.
+        if (isDetached(value)) return refuse(path, value, `${wanted} that still has its buffer`, "detached");
         return value instanceof Type ? value : new Type(value);
     };
 }

@@ -9,6 +9,12 @@ circular["self"] = circular;
 const { proxy: revoked, revoke } = Proxy.revocable([], {});
 revoke();
 
+/** Returns a typed array whose buffer was transferred, as to a worker. */
+function transferred<Numbers extends Uint8Array | BigInt64Array>(numbers: Numbers): Numbers {
+    structuredClone(numbers, { transfer: [numbers.buffer as ArrayBuffer] });
+    return numbers;
+}
+
 /** Values that a caller may pass by mistake. Those of a good type may be right in some places. */
 export const AWKWARD: Record<string, unknown> = {
     undefined, null: null, true: true, false: false, zero: 0, "minus one": -1, fraction: 4.7, NaN, Infinity,
@@ -19,7 +25,8 @@ export const AWKWARD: Record<string, unknown> = {
     "an object without prototype": Object.create(null), "a circular object": circular, "a revoked proxy": revoked,
     "a proxy of bytes": new Proxy(new Uint8Array(8), {}), "a throwing getter": { get cell() { throw new TypeError("no cell"); } },
     "a throwing toJSON": { toJSON() { throw new TypeError("no JSON"); } }, bytes: new Uint8Array(3), floats: new Float64Array(2),
-    "bigint array": new BigInt64Array(1), "a promise": Promise.resolve(4), "an error": new Error("wrong"),
+    "bigint array": new BigInt64Array(1), "transferred bytes": transferred(new Uint8Array(3)),
+    "transferred bigints": transferred(new BigInt64Array(1)), "a promise": Promise.resolve(4), "an error": new Error("wrong"),
 };
 
 /** A place in an argument: the keys that lead to it. The first one is the position of the argument. */

@@ -4,6 +4,8 @@ import { LeaseholdError } from "./error.js";
 export class WasmFile {
     #name;
     #bindings;
+    /** Stands for the exports of the file until it is loaded. */
+    #absent;
     #isLoaded = false;
     #loading;
 
@@ -15,7 +17,8 @@ export class WasmFile {
         const refuse = () => {
             throw new LeaseholdError("NOT_LOADED", `${this.#title} is not loaded: ${advice}`);
         };
-        bindings.__wbg_set_wasm(new Proxy({}, { get: refuse }));
+        this.#absent = new Proxy({}, { get: refuse });
+        bindings.__wbg_set_wasm(this.#absent);
     }
 
     /** Loads the file from its bytes or a compiled module, within this call. */
@@ -52,9 +55,13 @@ export class WasmFile {
     #start({ exports }) {
         // Another call of the program may have loaded the file meanwhile, and objects exist in its memory.
         if (this.#isLoaded) return;
-        this.#bindings.__wbg_set_wasm(exports);
-        exports.__wbindgen_start();
-        this.#isLoaded = true;
+        try {
+            this.#bindings.__wbg_set_wasm(exports);
+            exports.__wbindgen_start();
+            this.#isLoaded = true;
+        } finally {
+            if (!this.#isLoaded) this.#bindings.__wbg_set_wasm(this.#absent);
+        }
     }
 
     #failure(cause) {
@@ -66,7 +73,8 @@ export class WasmFile {
     #importsFor(module) {
         const own = `./${this.#name}_bg.js`;
         const isOurs = ({ module, name }) => module === own && name in this.#bindings;
-        if (!WebAssembly.Module.imports(module).every(isOurs)) throw new Error("it is not the file of this version");
+        const canStart = WebAssembly.Module.exports(module).some(({ name }) => name === "__wbindgen_start");
+        if (!canStart || !WebAssembly.Module.imports(module).every(isOurs)) throw new Error("it is not the file of this version");
         return { [own]: this.#bindings };
     }
 

@@ -110,6 +110,15 @@ for (const [name, connect, calls] of [
     });
 }
 
+it("a body whose buffer was transferred is not sent as an empty one", async () => {
+    const [client, body] = [connectQueues(ADDRESS), Uint8Array.of(1)];
+    structuredClone(body, { transfer: [body.buffer] });
+    const { code, message } = await refusalOf(client, "submit", ["s", { key: "7", body }]);
+    assert.equal(code, "INVALID_ARGUMENT");
+    assert.match(message, /^`.*body` is detached: pass a `Uint8Array` that still has its buffer$/u);
+    await client.close();
+});
+
 /** Starts a listener that is no server of Leasehold, and returns its address. */
 async function listener(test: TestContext, serve: (socket: Socket) => void): Promise<string> {
     const server = createServer((socket) => serve(socket.on("error", () => {}).on("data", () => {})));

@@ -81,8 +81,11 @@ describe("init", () => {
         const page = await refusal(init(await url(test, 200, "text/html", "<!doctype html>")));
         assert.match(page.message, /cannot be loaded: .*magic/u);
         const other = await refusal(init(readFileSync(fileURLToPath(import.meta.resolve("leasehold/simulation.wasm")))));
-        assert.match(other.message, /cannot be loaded: it is not the file of this version/u);
-        assert.deepEqual([missing, page, other].map(({ code }) => code), ["NOT_LOADED", "NOT_LOADED", "NOT_LOADED"]);
+        // The least file: the magic number and the version.
+        const empty = await refusal(init(Uint8Array.of(0, 97, 115, 109, 1, 0, 0, 0)));
+        for (const { message } of [other, empty]) assert.match(message, /cannot be loaded: it is not the file of this version/u);
+        assert.deepEqual([missing, page, other, empty].map(({ code }) => code), ["NOT_LOADED", "NOT_LOADED", "NOT_LOADED", "NOT_LOADED"]);
+        assert.throws(() => engine.canonicalForm(4, "Alice"), { code: "NOT_LOADED" });
         assert.ok(page.cause instanceof WebAssembly.CompileError);
         await init(bytes);
         assert.equal(engine.canonicalForm(4, "Alice"), "alice");

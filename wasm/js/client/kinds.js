@@ -1,6 +1,6 @@
 // The kinds of arguments that the clients have in addition to those of the engine (`../arguments.js`).
 import { LeaseholdError } from "../error.js";
-import { byType, integer, object, optional, refuse, textOr, withCode } from "../arguments.js";
+import { BYTES, byType, integer, object, optional, refuse, textOr, withCode } from "../arguments.js";
 import { UUID } from "./values.js";
 
 /** Half of a surrogate pair, which Protobuf cannot carry. */
@@ -33,7 +33,7 @@ const TEXT_CONTENT = textOr("a string or a `Uint8Array`", () => true);
 
 /** Bytes, or a text whose bytes are UTF-8. */
 export function CONTENT(value, path) {
-    return value instanceof Uint8Array ? value : TEXT_CONTENT(value, path);
+    return value instanceof Uint8Array ? BYTES(value, path) : TEXT_CONTENT(value, path);
 }
 
 export const CALLBACK = byType({ function: (value) => value }, "a function");

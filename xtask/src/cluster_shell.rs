@@ -138,7 +138,9 @@ impl Server {
         std::fs::write(&file, text)?;
         let log = std::fs::File::create(directory.join(format!("server-{number}.log")))?;
         let mut command = machine.command(process::target_directory().join("debug/leasehold"));
-        command.args(["serve", "--create", "--insecure-plaintext", "--listen", &listen, "--config"]).arg(&file);
+        // The audit trail of a load would hide the lines that tell of a failover.
+        command.args(["serve", "--create", "--insecure-plaintext", "--log", "info,audit=off", "--listen", &listen]);
+        command.arg("--config").arg(&file);
         let child = command.stdout(Stdio::null()).stderr(log).spawn().context("cannot start the server")?;
         Ok(Self { machine, child })
     }

@@ -24,7 +24,7 @@ from leasehold.tables import Key, Sample, Table, VerificationResult, verify_tabl
 from leasehold.tables.files import csv_table, parquet_table
 from leasehold.verification import ClaimColumns, Report, TableColumns
 
-_SAMPLE_COLUMNS = ("outcome", "type", "row", "reason", "in the table", "in the service")
+_SAMPLE_COLUMNS = ("outcome", "type", "key", "reason", "in the table", "in the service")
 _DATABASE_URL = ("postgres://", "postgresql://")
 
 

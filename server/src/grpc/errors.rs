@@ -114,6 +114,7 @@ pub fn store_code(error: &StoreError) -> Option<Code> {
     };
     match problem {
         Problem::Unreachable(_)
+        | Problem::NotServing(_)
         | Problem::Untrusted(_)
         | Problem::TooManyConnections(_)
         | Problem::StatementTimeout(_)

@@ -147,6 +147,12 @@ pub(super) fn ahead_micros(time: Timestamp, took: Duration) -> i128 {
     i128::from(system_time().as_micros()) - i128::from(plus(time, took / 2).as_micros())
 }
 
+/// Returns the difference of two clocks, in microseconds, without what a round trip of length `took` explains.
+pub(super) fn certain_micros(ahead_micros: i128, took: Duration) -> i128 {
+    let uncertain = i128::try_from(took.as_micros() / 2).unwrap_or(i128::MAX);
+    ahead_micros.signum() * (ahead_micros.abs() - uncertain).max(0)
+}
+
 /// Returns the current time of this machine's clock.
 pub fn system_time() -> Timestamp {
     Timestamp::from_micros(micros(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()))
@@ -167,6 +173,13 @@ mod tests {
     use super::*;
 
     const HOUR: Duration = Duration::from_secs(3_600);
+
+    #[test]
+    fn a_long_round_trip_hides_a_difference() {
+        let difference = |micros, seconds| certain_micros(micros, Duration::from_secs(seconds));
+        assert_eq!([difference(-14_000_000, 40), difference(14_000_000, 40)], [0, 0]);
+        assert_eq!([difference(-14_000_000, 2), difference(14_000_000, 2)], [-13_000_000, 13_000_000]);
+    }
 
     #[test]
     fn the_clock_is_the_systems_until_it_is_set() {

@@ -566,6 +566,11 @@ fn doctor_tells_a_former_primary_by_its_timeline_or_by_a_durable_write() {
     let former = pair.primary.url(&pair.database);
     let text = pair.doctor(&former);
     assert!(text.contains("ok    durable write  acknowledged after ") && !has_failed(&text), "{text}");
+    let standbys = format!("postgres://leasehold@127.0.0.1:{0},127.0.0.1:{0}/{1}", pair.standby.port(), pair.database);
+    let refused = pair.runtime.block_on(leasehold(["init", "--store", &standbys])).unwrap();
+    let stderr = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(5), "{stderr}");
+    assert!(stderr.contains("can't serve now: no host of the URL accepts writes"), "{stderr}");
     pair.standby.promote().unwrap();
     let text = pair.doctor(&pair.url());
     let expected = format!(

@@ -17,16 +17,17 @@ const MIGRATION_LOCK: i64 = 0x006c_6561_7365_686f;
 /// Lines of `pg_hba.conf`: the superuser `leasehold` needs no password, but every other role does.
 const HBA: &str = "host all leasehold 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
 
-/// The exit code and the standard error of one run of `leasehold`.
+/// The exit code and the output of one run of `leasehold`.
 struct Exit {
     code: i32,
+    stdout: String,
     stderr: String,
 }
 
 fn run(arguments: &[&str]) -> Exit {
     let output = Runtime::new().unwrap().block_on(leasehold(arguments)).unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    Exit { code: output.status.code().unwrap_or_else(|| panic!("{stderr}")), stderr }
+    let [stdout, stderr] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+    Exit { code: output.status.code().unwrap_or_else(|| panic!("{stderr}")), stdout, stderr }
 }
 
 impl Exit {
@@ -411,6 +412,11 @@ fn a_role_without_rights_gets_the_missing_grants_as_a_hint() {
     execute("REVOKE SELECT ON store_epochs FROM \"App\"");
     let stderr = refused(&url);
     assert!(stderr.contains("does not give the role `App` the rights that a server needs"), "{stderr}");
+    execute("REVOKE SELECT ON leasehold_migrations FROM \"App\"");
+    let examined = run(&["doctor", "--store", &url]).stdout;
+    assert!(examined.contains("GRANT SELECT ON leasehold_migrations TO \"App\"; "), "{examined}");
+    assert!(examined.contains("GRANT EXECUTE ON FUNCTION write_group TO \"App\""), "{examined}");
+    execute("GRANT SELECT ON leasehold_migrations TO \"App\"");
     let hint = stderr.split("as the owner of the tables: ").nth(1).unwrap_or_else(|| panic!("{stderr}"));
     for grant in [
         "GRANT INSERT, UPDATE, DELETE ON claims TO \"App\";",

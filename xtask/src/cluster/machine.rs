@@ -16,7 +16,7 @@ const PREFIX: &str = "lh";
 const NOBODY: &str = "02:00:00:00:00:00";
 
 /// The size of a machine's disk. Its memory is taken when it is written.
-const DISK_MIB: u32 = 1024;
+const DISK_MIB: u32 = 2048;
 
 /// A network of machines, which this process can reach too. Dropping it removes the bridge.
 #[derive(Debug)]

@@ -54,6 +54,8 @@ const LOST: &str = "an asynchronous standby was promoted, or an older copy was r
 /// The text for a database that holds another store, as if an address had been pointed elsewhere.
 const OTHER_STORE: &str = "the database holds another store than this server has opened: correct the URL, or what it leads to, \
     and restart the server";
+/// The text for an epoch that a COMMIT of another session holds up: that of a server, or of a start that has given up.
+const HELD_UP: &str = "the epoch is begun by another COMMIT, which does not end: does a synchronous standby answer?";
 /// The text for a copy that took the place of the database while this server was running.
 const OLDER_COPY: &str = "the database is a copy that lacks changes of this server: if it is to take the place of the other one, \
     restart the server";
@@ -202,6 +204,8 @@ pub(super) enum NotEntered {
     OlderCopy,
     /// The database has not acknowledged a durable write in this time.
     NotDurable(Duration),
+    /// Another session begins the epoch, and its COMMIT does not end.
+    HeldUp,
     /// The database can't be read or written.
     Failed(StoreError),
 }
@@ -220,6 +224,7 @@ impl From<NotEntered> for StoreError {
             NotEntered::OtherStore => Self::Unreachable(OTHER_STORE.into()),
             NotEntered::OlderCopy => Self::Unreachable(OLDER_COPY.into()),
             NotEntered::NotDurable(time) => Self::Unreachable(not_durable(time)),
+            NotEntered::HeldUp => Self::Unreachable(HELD_UP.into()),
             NotEntered::Failed(error) => error,
         }
     }
@@ -233,6 +238,7 @@ impl From<NotEntered> for Problem {
             NotEntered::OtherStore => Self::NotServing(OTHER_STORE.into()),
             NotEntered::OlderCopy => Self::NotServing(OLDER_COPY.into()),
             NotEntered::NotDurable(time) => Self::NotServing(not_durable(time)),
+            NotEntered::HeldUp => Self::NotServing(HELD_UP.into()),
             NotEntered::Failed(error) => of_away(error).unwrap_or_else(|error| Self::Failed(error.to_string())),
         }
     }
@@ -540,22 +546,25 @@ async fn store_id(connection: &DatabaseConnection) -> Result<Uuid> {
 }
 
 /// Begins the epoch of a connection, unless it has begun. Returns also when that was sent.
-async fn begin(connection: &DatabaseConnection, last_fence: i64, adopts: bool) -> Result<(Option<Awake>, Begun)> {
+///
+/// # Errors
+/// Another COMMIT holds the epoch up, or the database can't be written.
+async fn begin(
+    connection: &DatabaseConnection,
+    last_fence: i64,
+    adopts: bool,
+) -> std::result::Result<(Option<Awake>, Begun), NotEntered> {
     // The statements of one message are one transaction.
     let sql = format!(
         "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'; SELECT epoch, state, age_ms FROM begin_epoch({last_fence}, {adopts})"
     );
     let sent = Awake::now();
-    let answer = durable(connection, async {
-        connection.simple_query(&sql).await.map_err(|error| match failed(error) {
-            // No session of somebody else has the row: its COMMIT waits for a standby.
-            StoreError::Locked(_) => StoreError::Unreachable(
-                "another server begins the epoch and does not end: does a synchronous standby answer?".into(),
-            ),
-            error => error,
-        })
-    })
-    .await?;
+    let answer = durable(connection, async { connection.simple_query(&sql).await.map_err(failed) }).await;
+    let answer = answer.map_err(|error| match error {
+        // No session of somebody else has the row: its COMMIT waits for a standby.
+        StoreError::Locked(_) => NotEntered::HeldUp,
+        error => error.into(),
+    })?;
     let begun = answer.iter().find_map(|message| match message {
         SimpleQueryMessage::Row(row) => Some(Begun {
             epoch: Epoch(row.get(0)?.to_owned()),

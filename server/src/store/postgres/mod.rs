@@ -71,7 +71,7 @@ use self::lock_cache::LockCache;
 use self::pool::{Access, Pool, PooledConnection};
 use self::probe::DatabaseProbe;
 use self::writer::PostgresWriter;
-use super::clock::{StoreClock, ahead_micros};
+use super::clock::{StoreClock, ahead_micros, certain_micros};
 use super::error::StoreError;
 use super::form_scan::{FormCheck, FormScan};
 use super::identity::{Contents, Creation, Identity, RaisedFences};
@@ -230,6 +230,7 @@ impl PostgresStore {
             let connector = Connector::parse(settings)?;
             let client = connector.connect_first().await?;
             preflight::check(&client).await?;
+            preflight::check_rights(&client).await?;
             let version = migrate::existing_version(&client).await?;
             let store = match version {
                 migrate::VERSION => Some(examine_store(&client).await?),
@@ -243,7 +244,8 @@ impl PostgresStore {
             };
             let asked = Instant::now();
             let time = reads::time(&client).await?;
-            let clock_ahead_micros = ahead_micros(time, asked.elapsed());
+            let took = asked.elapsed();
+            let clock_ahead_micros = certain_micros(ahead_micros(time, took), took);
             let mut warnings = preflight::warnings(&client, settings).await?;
             warnings.extend(connector.unfit_hosts().await);
             let forms = match store {
@@ -604,7 +606,6 @@ impl SharedLocks for PostgresStore {
 }
 
 async fn examine_store(client: &DatabaseConnection) -> std::result::Result<(Identity, Contents), Problem> {
-    preflight::check_rights(client).await?;
     preflight::check_objects(client).await?;
     Epochs::observe(client).await?;
     let contents = reads::contents(client).await.map_err(|error| Problem::Failed(error.to_string()))?;

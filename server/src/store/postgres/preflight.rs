@@ -180,17 +180,17 @@ pub(super) async fn check_rights_to_read(client: &Client) -> Result<(), Problem>
     check_grants(client, MISSING_READ_GRANTS).await
 }
 
-/// A query for the SELECT rights that a role lacks on the tables and the sequence.
+/// A query for the SELECT rights that a role lacks on the tables and the sequence, if they exist.
 const MISSING_READ_GRANTS: &str = "
     SELECT current_user::text, format('GRANT SELECT ON %s TO %I', name, current_user)
     FROM unnest(ARRAY[
         'claims', 'claim_leases', 'settled_leases', 'idempotency_keys', 'leasehold_store', 'leasehold_migrations',
         'lock_sessions', 'locks', 'lock_asks', 'lock_turns', 'request_queues', 'request_lanes', 'open_requests',
         'settled_requests', 'request_bodies'
-    ]) AS name WHERE NOT has_table_privilege(name, 'SELECT')
+    ]) AS name WHERE NOT has_table_privilege(to_regclass(name), 'SELECT')
     UNION ALL
     SELECT current_user::text, format('GRANT SELECT ON SEQUENCE lease_fences TO %I', current_user)
-    WHERE NOT has_sequence_privilege('lease_fences', 'SELECT')";
+    WHERE NOT has_sequence_privilege(to_regclass('lease_fences'), 'SELECT')";
 
 /// Runs the query `missing`, whose columns are the role and a GRANT statement. If it returns rows,
 /// returns an error with these statements.

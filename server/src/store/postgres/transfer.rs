@@ -66,12 +66,12 @@ impl PostgresStore {
             let connector = Connector::parse(settings)?.observing();
             let client = connector.connect_first().await?;
             preflight::check(&client).await?;
+            preflight::check_rights_to_read(&client).await?;
             let version = migrate::existing_version(&client).await?;
             if version != migrate::VERSION {
                 return Err(Problem::Older { found: version, known: migrate::VERSION });
             }
             Epochs::observe(&client).await?;
-            preflight::check_rights_to_read(&client).await?;
             client.batch_execute(BEGIN_EXPORT).await?;
             Ok(client)
         };

@@ -135,7 +135,7 @@ def test_a_text_that_is_no_trace_is_refused(text: str) -> None:
 
 
 def test_a_trace_of_a_later_version_is_told_whatever_its_form_is() -> None:
-    with pytest.raises(leasehold.TraceError, match="^the trace has version 99, but this program reads ") as caught:
+    with pytest.raises(leasehold.TraceError, match=r"^the trace has version 99, but this program reads ") as caught:
         Simulation.load('{"version":99,"places":["later"]}')
     assert caught.value.code == "INVALID_TRACE"
 

@@ -33,9 +33,10 @@ export class WasmFile {
         }
     }
 
-    /** Loads the file from its bytes, its URL or a compiled module. Calls at the same time share one load. */
+    /** Loads the file from its bytes, its URL or a compiled module. A call waits for earlier ones, and loads if they have failed. */
     async load(source) {
-        this.#loading ??= this.#load(source).finally(() => (this.#loading = undefined));
+        const earlier = this.#loading;
+        this.#loading = Promise.allSettled([earlier]).then(() => this.#load(source));
         await this.#loading;
     }
 

@@ -91,6 +91,13 @@ describe("init", () => {
         assert.equal(engine.canonicalForm(4, "Alice"), "alice");
     });
 
+    it("loads the file of a later call if an earlier one fails meanwhile", async () => {
+        const { engine, init } = await newEngine();
+        const [wrong, ...right] = await Promise.allSettled([init(Uint8Array.of(1)), init(bytes), init(bytes)]);
+        assert.deepEqual([wrong.status, ...right.map(({ status }) => status)], ["rejected", "fulfilled", "fulfilled"]);
+        assert.equal(engine.canonicalForm(4, "Alice"), "alice");
+    });
+
     it("refuses what is no source", async () => {
         const { init, initSync } = await newEngine();
         for (const source of [undefined, null, 7, {}, []] as unknown as Uint8Array[]) {

@@ -20,4 +20,7 @@ def main() -> None:
         # The report of failures needs the extra, too.
         sys.stderr.write(f"error: {error}\n")
         raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        # The libraries load for half a second, and longer on a busy machine.
+        raise SystemExit(130) from None
     _app.main()

@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from leasehold.errors import MisconfiguredError
 
@@ -31,11 +32,17 @@ def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left")
     for row in rows:
-        table.add_row(*row)
+        # Claimed values may look like markup, or hold what a terminal obeys.
+        table.add_row(*(Text(printable(cell)) for cell in row))
     if sys.stdout.isatty() and console.measure(table).maximum > shutil.get_terminal_size().columns:
         # The terminal wraps these lines, which would tear the lines of a box apart.
         table.box = None
     console.print(table)
+
+
+def printable(text: str) -> str:
+    """Return the text with an escape sequence for each character that a terminal does not print as it is."""
+    return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
 
 
 def show_line(text: str) -> None:

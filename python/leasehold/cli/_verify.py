@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from leasehold.claims import BucketType, SourceType, SubjectType
 from leasehold.cli import _options as options
@@ -271,5 +270,5 @@ def _plain(key: Key) -> int | str:
 def _cells(sample: Sample) -> tuple[str, ...]:
     # Quotes tell the text "7" from the number 7: they are keys of different claims.
     key = to_json(sample.key, ensure_ascii=False) if isinstance(sample.key, str) else str(_plain(sample.key))
-    values = (escape(", ".join(values)) for values in (sample.in_table, sample.in_service))
-    return (sample.outcome, sample.type_name, escape(key), sample.reason, *values)
+    values = (", ".join(values) for values in (sample.in_table, sample.in_service))
+    return (sample.outcome, sample.type_name, key, sample.reason, *values)

@@ -118,6 +118,15 @@ def test_keys_that_are_texts_are_in_quotes(cli_server: ClaimsServer, cli_client:
     assert "the keys of the table are strings, but those of most claims are integers:" in ended.stderr
 
 
+def test_v09_values_are_shown_as_they_are_and_no_terminal_obeys_them(cli_server: ClaimsServer, tmp_path: Path) -> None:
+    path = tmp_path / "users.csv"
+    path.write_text("id,username\n1,:smile:\n2,a\x1b[31mred\n3,b\u202ecba\n")
+    wanted = ["verify", str(path), "--server", cli_server.url, "--cell", "1", "--source", "USERS"]
+    ended = run(*wanted, "--claim", "USERNAMES=username,USER=id", "--show-values")
+    assert all(f"│ {value} " in ended.stdout for value in (":smile:", "a\\x1b[31mred", "b\\u202ecba"))
+    assert ended.stdout.replace("\n", "").isprintable()
+
+
 def test_an_error_of_the_table_has_its_reason_in_parentheses(cli_server: ClaimsServer, tmp_path: Path) -> None:
     path = tmp_path / "users.csv"
     path.write_text("id,username\n8,ann\n7,bob\n")

@@ -47,7 +47,7 @@ export function Help() {
             <ul>
                 <li>Time runs down. Each column is a participant. Click its head to crash it, cut it off, or let it take a step.</li>
                 <li>Arrows are messages. A message in flight at the blue line is an envelope: click it to deliver, drop, duplicate or delay the message.</li>
-                <li>A level grey arrow is a statement to the cell's database. A level green arrow is what a user or a worker says.</li>
+                <li>A level grey arrow is a statement to the cell's database. A level green arrow is what a user or a worker says; a pink one tells a user of a refusal, or that the outcome is unknown.</li>
                 <li>A circle is an event, a green square a local COMMIT, a red cross a fault. A diamond with a bar is a refusal, and so is a line that ends in a bar.</li>
                 <li>An event that you apply replaces the rest of the run. Play on to see the reactions of all participants.</li>
                 <li>Another scenario, seed or file, or a switched rule, replaces the run. The browser's Back restores it with your changes.</li>

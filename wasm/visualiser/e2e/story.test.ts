@@ -50,7 +50,9 @@ describe("a story", () => {
             await page.keyboard.press("ArrowRight");
             await reach(page, at);
             expect(await page.locator(".row.current").count()).toBe(1);
-            heights.add((await boxOf(page, ".playhead")).top);
+            const [line, sentence] = [await boxOf(page, ".playhead"), await boxOf(page, ".row.current .sentence")];
+            heights.add(line.top);
+            expect(line.top > sentence.bottom - 2 || line.right <= sentence.left, `the line strikes no sentence through at ${at}`).toBe(true);
         }
         expect(heights.size).toBe(events - 2);
         const shared = page.locator(".row.shared").first();

@@ -8,7 +8,7 @@ import { session } from "../session/app";
 import { throttled } from "../session/throttled";
 import { Envelopes } from "./envelopes";
 import { LaneHeads } from "./lane_heads";
-import { contentWidth, isJumping, isNarrow, lanesLeft, layout, rows, size, width } from "./lane_layout";
+import { contentWidth, isJumping, isNarrow, lanesLeft, layout, rows, size, textLeft, width } from "./lane_layout";
 import { Lines } from "./lines";
 import { lastEntry } from "./notice";
 import { Rows } from "./rows";
@@ -167,14 +167,18 @@ function ScrollSync({ scroller }: { scroller: { current: HTMLDivElement | null }
 
 /** Shows a line at the position, and a translucent overlay over the events after it. */
 function Playhead() {
-    const top = rows.value.top(session.position.value);
+    const [scale, position] = [rows.value, session.position.value];
+    const top = scale.top(position);
+    // Within a shared row, the line would strike the sentence through.
+    const isWithin = scale.firstOf(scale.rowOf(position)) < position && position < scale.length;
+    const end = isWithin && !isNarrow.value ? { width: `${textLeft.value}px` } : {};
     // The overlay begins at the position and is twice as high as the window, so it fills the rest
     // of the window while the position is visible. A longer one would cost time, because the
     // browser paints all of it. Rows that are scrolled further away have no overlay.
     const height = size.value.height * 2;
     return (
         <>
-            <div class="playhead" style={{ top: `${top}px` }} aria-hidden="true" />
+            <div class="playhead" style={{ top: `${top}px`, ...end }} aria-hidden="true" />
             <div class="overlay" style={{ top: `${top}px`, height: `${height}px` }} aria-hidden="true" />
         </>
     );

@@ -133,11 +133,16 @@ describe.each([
 test("on a phone lanes reach as far as their heads, and the sentences stay in the window", async () => {
     const page = await stage.page(await linkTo(300), { viewport: PHONE, hasTouch: true });
     await page.locator(".lanes").evaluate((box) => (box.scrollLeft = box.scrollWidth));
-    const [drawn, heads, sentence] = await Promise.all(
-        [".track", ".heads-lanes", ".row.current .sentence"].map((what) => page.locator(what).evaluate((one) => one.getBoundingClientRect().toJSON() as DOMRect)),
-    );
-    expect(drawn?.right).toBeGreaterThanOrEqual(heads?.right ?? Number.NaN);
-    expect([(sentence?.left ?? -1) >= 0, (sentence?.right ?? Number.NaN) <= PHONE.width]).toEqual([true, true]);
+    const boxes = () =>
+        page.evaluate(() => {
+            const rightOf = (what: string) => document.querySelector(what)?.getBoundingClientRect().right ?? Number.NaN;
+            const { left, right } = document.querySelector(".row.current .sentence")?.getBoundingClientRect() ?? { left: Number.NaN, right: Number.NaN };
+            return { beyond: rightOf(".track") - rightOf(".heads-lanes"), left, right };
+        });
+    // The heads follow the lanes in the frame after.
+    await expect.poll(async () => (await boxes()).beyond).toBeGreaterThanOrEqual(0);
+    const { left, right } = await boxes();
+    expect([left >= 0, right <= PHONE.width]).toEqual([true, true]);
     await page.context().close();
 });
 
